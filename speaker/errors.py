@@ -1,0 +1,70 @@
+"""Every error the speaker raises on purpose.
+
+::
+
+    SpeakerError
+    ├── SettingError          a flag or setting that cannot work
+    ├── InvalidManifests      one or more InvalidField, from one reading of the manifests
+    ├── InvalidField          a field of an API object that breaks a rule
+    ├── MalformedPacket       bytes from the LAN that are no packet of the kind asked for
+    └── EdgeError             the kernel, a file or a program refused
+        └── Unsupported       the kernel lacks what the setting needs: retrying will not help
+"""
+
+from dataclasses import dataclass
+
+
+class SpeakerError(Exception):
+    """Base of the errors a caller is expected to handle. Anything else is a bug and should crash."""
+
+
+class SettingError(SpeakerError):
+    """Raised when a command-line flag or a setting has a value that breaks its rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a value was written: ``file:line``, both empty-able for objects that came from an API."""
+
+    file: str = ""
+    line: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" if self.line else self.file
+
+
+class InvalidField(SpeakerError):
+    """Raised when a field of a manifest or API object breaks a rule.
+
+    ``path`` is dotted (``spec.addresses[1]``), ``value`` what was written, ``rule`` a sentence that says what
+    would have been right; ``subject`` names the object (``Eip/lan``); ``place`` is set where a file is known.
+    """
+
+    def __init__(self, path: str, value: object, rule: str, subject: str = "", place: Place | None = None) -> None:
+        self.path, self.value, self.rule, self.subject, self.place = path, value, rule, subject, place or Place()
+        super().__init__(path, value, rule)
+
+    def __str__(self) -> str:
+        where = ": ".join(part for part in (str(self.place), self.subject, self.path) if part)
+        shown = repr(self.value)
+        return f"{where}: {shown if len(shown) <= 120 else shown[:117] + '...'}: {self.rule}"
+
+
+class InvalidManifests(SpeakerError):
+    """Raised when a reading of the manifests found mistakes: all of them, in ``problems``."""
+
+    def __init__(self, problems: tuple[InvalidField, ...]) -> None:
+        self.problems = problems
+        super().__init__("\n".join(map(str, problems)))
+
+
+class MalformedPacket(SpeakerError):
+    """Raised when bytes are not a well-formed packet of the protocol asked for. The only error a parser raises."""
+
+
+class EdgeError(SpeakerError):
+    """Raised when the kernel, a file or a program refused something; worth retrying."""
+
+
+class Unsupported(EdgeError):
+    """Raised when this kernel or machine lacks what a setting needs; retrying will not help."""

@@ -1,0 +1,98 @@
+"""Network namespaces without names: a file descriptor is the only thing that keeps one alive.
+
+Whatever ends the process that made it, the kernel removes the namespace and every link in it. A shell gets in
+through ``nsenter --net=/proc/PID/fd/FD`` (see ``Namespace.path``).
+"""
+
+import ctypes
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+CLONE_NEWNET = 0x40000000
+CLONE_NEWNS = 0x00020000
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"{what}: {os.strerror(error)}")
+
+
+def _own_namespace() -> int:
+    return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+
+class Namespace:
+    """A new, empty network namespace; closing it (or the end of this process) removes it.
+
+    ``label`` is for people: timelines and error messages. Raises OSError (EPERM) without CAP_SYS_ADMIN.
+    """
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self._fd = -1
+        failure: list[BaseException] = []
+
+        def make() -> None:  # a thread of its own: unshare() changes the calling thread for good
+            try:
+                _check(_libc.unshare(CLONE_NEWNET), "unshare(CLONE_NEWNET)")
+                self._fd = _own_namespace()
+            except OSError as error:
+                failure.append(error)
+
+        thread = threading.Thread(target=make, name=f"namespace {label}")
+        thread.start()
+        thread.join()
+        if failure:
+            raise failure[0]
+
+    def __repr__(self) -> str:
+        return f"Namespace({self.label!r}, {self.path})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def fileno(self) -> int:
+        return self._fd
+
+    @property
+    def path(self) -> str:
+        """For other processes: ``nsenter --net=PATH``; valid while this process lives."""
+        return f"/proc/{os.getpid()}/fd/{self._fd}"
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """The calling thread is inside the namespace for the length of the block.
+
+        Sockets made inside stay inside; so do processes started inside (fork copies the calling thread's
+        namespace). Never await in the block: other tasks of the loop would run in the wrong namespace.
+        """
+        before = _own_namespace()
+        try:
+            _check(_libc.setns(self._fd, CLONE_NEWNET), f"setns({self.label})")
+            try:
+                yield
+            finally:
+                _check(_libc.setns(before, CLONE_NEWNET), "setns(back)")
+        finally:
+            os.close(before)
+
+    def sysctl(self, name: str, value: int | str) -> None:
+        """Set ``net.*`` inside: /proc/sys/net shows the namespace of the thread that opens it."""
+        with self.entered():
+            Path("/proc/sys", *name.split(".")).write_text(str(value))
