@@ -1,8 +1,16 @@
-"""What every test may ask for: network namespaces that vanish, and commands run inside them."""
+"""What every test may ask for: network namespaces that vanish, commands run inside them, and the real speaker."""
 
+import json
+import os
+import signal
 import subprocess
+import sys
+import threading
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,3 +65,87 @@ def wire(sh: Shell) -> Callable[[Namespace, str, Namespace, str], None]:
         sh(b, f"ip link set {b_name} up")
 
     return join
+
+
+#: A guard against a hang, not an expectation: in a User-Mode Linux guest Python takes seconds to start.
+PATIENCE = 60.0
+
+
+class Running:
+    """One real ``speaker run`` inside a namespace, watched through what an operator has: its log, its status file,
+    /healthz and /metrics. ``until`` reads the log as it comes; nothing sleeps."""
+
+    def __init__(self, node: Namespace, directory: Path, *flags: str) -> None:
+        self.node, self.directory = node, directory
+        self.log: list[dict[str, Any]] = []
+        with node.entered():
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "speaker", "run", str(directory / "manifests"), "--node", "n1"),
+                    *("--state", str(directory / "state.json"), "--runtime-dir", str(directory / "run")),
+                    *("--log-format", "json", *flags),
+                ],
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        self._guard = threading.Timer(PATIENCE, self.process.kill)
+        self._guard.start()
+
+    def until(self, event: str, **fields: object) -> dict[str, Any]:
+        """The next log line with this event and these fields; fails when the speaker ends before."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            entry = json.loads(line)
+            self.log.append(entry)
+            if entry["event"] == event and all(entry.get(name) == value for name, value in fields.items()):
+                return entry
+        raise AssertionError(f"ended without {event} {fields}: {self.log}")
+
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.directory / "run" / "status.json").read_text())
+        return found
+
+    def get(self, path: str) -> str:
+        with self.node.entered(), urllib.request.urlopen(f"http://127.0.0.1:9900{path}", timeout=5) as answer:
+            body: bytes = answer.read()
+            return body.decode()
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        assert self.process.stderr is not None
+        self.log.extend(json.loads(line) for line in self.process.stderr)
+        return self.process.wait()
+
+    def close(self) -> None:
+        self._guard.cancel()
+        self.process.kill()
+        self.process.wait()
+        if self.process.stderr is not None:
+            self.process.stderr.close()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    """``start(node, *flags)`` runs a speaker over ``tmp_path/manifests``; killed when the test ends."""
+    with ExitStack() as stack:
+
+        def begin(node: Namespace, *flags: str) -> Running:
+            running = Running(node, tmp_path, *flags)
+            stack.callback(running.close)
+            return running
+
+        yield begin
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., None]:
+    """``write("a.yaml", text)`` puts a manifest in place the way an editor does: whole, by rename."""
+
+    def put(name: str, text: str) -> None:
+        directory = tmp_path / "manifests"
+        directory.mkdir(exist_ok=True)
+        draft = tmp_path / f"draft.{os.getpid()}"
+        draft.write_text(text)
+        draft.replace(directory / name)
+
+    return put

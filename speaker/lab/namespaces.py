@@ -84,13 +84,17 @@ class Namespace:
         """
         before = _own_namespace()
         try:
-            _check(_libc.setns(self._fd, CLONE_NEWNET), f"setns({self.label})")
+            self.join()
             try:
                 yield
             finally:
                 _check(_libc.setns(before, CLONE_NEWNET), "setns(back)")
         finally:
             os.close(before)
+
+    def join(self) -> None:
+        """The calling thread moves in for good: for a child between fork and exec."""
+        _check(_libc.setns(self._fd, CLONE_NEWNET), f"setns({self.label})")
 
     def sysctl(self, name: str, value: int | str) -> None:
         """Set ``net.*`` inside: /proc/sys/net shows the namespace of the thread that opens it."""

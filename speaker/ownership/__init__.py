@@ -1,0 +1,1 @@
+"""Who may answer for an EIP. Today: eligibility, and a speaker without rivals."""

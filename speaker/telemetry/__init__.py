@@ -1,0 +1,1 @@
+"""What the speaker shows of itself: metrics, health, logs."""

@@ -1,0 +1,51 @@
+# Two commands do all their own set-up: `make demo` and `make test`.
+SHELL := /bin/bash
+VENV  := .venv
+BIN   := $(VENV)/bin
+# Namespaces need a right that root has; everybody else gets it inside a user namespace.
+INSIDE := $(shell [ "$$(id -u)" = 0 ] || echo unshare -Urnm)
+FUZZ_RUNS ?= 200000
+
+.PHONY: demo test check bench fuzz clean
+
+demo: $(VENV)/.run
+	@.ci/need nft:nftables
+	@$(BIN)/speaker lab --scenario reach
+
+test: $(VENV)/.dev
+	@NEED_OPTIONAL=1 .ci/need nft:nftables ip:iproute2 ping:iputils-ping arping:arping arp-scan:arp-scan ndisc6:ndisc6 curl:curl \
+	  tcpdump:tcpdump linux.uml:user-mode-linux ipvsadm:ipvsadm iptables-legacy:iptables modprobe:kmod
+	$(INSIDE) $(BIN)/pytest
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev
+	@.ci/need nft:nftables ip:iproute2
+	for b in benchmarks/*.py; do echo "== $$b"; $(INSIDE) $(BIN)/python $$b || exit 1; done
+
+fuzz: $(VENV)/.fuzz
+	for f in tests/fuzz/fuzz_*.py; do echo "== $$f"; $(BIN)/python $$f -runs=$(FUZZ_RUNS) || exit 1; done
+
+$(VENV)/bin/python:
+	@.ci/need --venv
+	python3 -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+
+$(VENV)/.run: $(VENV)/bin/python pyproject.toml
+	$(BIN)/pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/bin/python pyproject.toml
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	@touch $@ $(VENV)/.run
+
+$(VENV)/.fuzz: $(VENV)/.dev
+	$(BIN)/pip install --quiet --editable '.[dev,fuzz]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

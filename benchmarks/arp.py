@@ -1,0 +1,386 @@
+"""Answers per second and latency of the speaker, beside the kernel answering for itself, in one run.
+
+    python benchmarks/arp.py [--quick] [--json]
+
+Two network namespaces joined by a veth pair: the responder's (the speaker's process on one core, or the kernel with
+the addresses on lo, for NDP on the link itself) and the client's, on another core. Rounds of kernel and speaker
+alternate, medians are shown; trust the ratios, on a shared machine nothing else. Needs root or a user namespace.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import ctypes
+import dataclasses
+import ipaddress
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from ipaddress import IPv4Address, IPv6Address
+
+from speaker.lab.namespaces import Namespace
+from speaker.layer2 import arp, ndp, wire
+from speaker.layer2.answer import Ignored
+from speaker.layer2.ethernet import BROADCAST, UNKNOWN
+from speaker.layer2.filter import ACCEPT, REJECT, Instruction
+from speaker.layer2.link import LinkSpeaker
+from speaker.model import Family, Gratuitous, IPAddress, Link, Mac
+
+WINDOW = 32
+PATIENCE = 0.1
+"""Seconds until an answer counts as lost."""
+MANY = 10_000
+RING = 16_384
+"""Prepared requests at least, so that one EIP is asked for in large batches, too."""
+NODE = {Family.IPV4: "10.0.0.1/8", Family.IPV6: "fd00::1/64"}
+CLIENT = {Family.IPV4: "10.0.0.2/8", Family.IPV6: "fd00::2/64"}
+FIRST = {Family.IPV4: IPv4Address("10.1.0.0"), Family.IPV6: IPv6Address("fd00::1:0:0")}
+FRAME_LENGTH = {Family.IPV4: arp.LENGTH, Family.IPV6: ndp.ADVERTISEMENT_LENGTH}
+ETHERTYPE = {Family.IPV4: arp.ETHERTYPE, Family.IPV6: ndp.ETHERTYPE}
+IS_REPLY = {Family.IPV4: (0x28, 20, 2), Family.IPV6: (0x30, 54, ndp.ADVERTISEMENT)}  # BPF load, offset, value
+
+
+def eips(family: Family, count: int) -> list[IPAddress]:
+    return [FIRST[family] + at for at in range(count)]
+
+
+# ── the two ends ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def ip_batch(lines: list[str]) -> None:
+    subprocess.run(["ip", "-batch", "-"], input="\n".join(lines), text=True, check=True)
+
+
+@contextlib.contextmanager
+def segment(family: Family) -> Iterator[tuple[Namespace, Namespace]]:
+    """The responder's and the client's namespaces, both with an address on eth0."""
+    with Namespace("node") as node, Namespace("client") as client:
+        with node.entered():
+            ip_batch(["link set lo up", f"link add eth0 type veth peer name eth0 netns {client.path}"])
+        for side, address in ((node, NODE[family]), (client, CLIENT[family])):
+            side.sysctl("net.ipv6.conf.eth0.addr_gen_mode", 1)
+            side.sysctl("net.ipv6.conf.eth0.accept_dad", 0)
+            with side.entered():
+                ip_batch(["link set eth0 up", f"address add {address} dev eth0"])
+        yield node, client
+
+
+def link_here(name: str) -> Link:
+    shown = json.loads(subprocess.run(["ip", "-j", "link", "show", name], capture_output=True, check=True).stdout)[0]
+    return Link(shown["ifindex"], name, Mac(bytes.fromhex(shown["address"].replace(":", ""))))
+
+
+@contextlib.contextmanager
+def kernel_answers(node: Namespace, family: Family, count: int) -> Iterator[None]:
+    with node.entered():
+        if family is Family.IPV4:
+            ip_batch([f"address add {address}/32 dev lo" for address in eips(family, count)])
+        else:  # the kernel answers solicitations only for addresses of the very link
+            ip_batch([f"address add {address}/128 dev eth0 nodad noprefixroute" for address in eips(family, count)])
+    yield
+
+
+@contextlib.contextmanager
+def speaker_answers(node: Namespace, family: Family, count: int) -> Iterator[None]:
+    with node.entered():
+        serving = subprocess.Popen(
+            [sys.executable, __file__, "--serve", family.value, str(count)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+    with serving:
+        assert serving.stdout
+        assert serving.stdout.readline() == b"ready\n"
+        yield
+        assert serving.stdin
+        serving.stdin.close()
+
+
+class Tally:
+    """An observer that adds up what was announced and knows when it is enough."""
+
+    def __init__(self) -> None:
+        self._missing, self._enough = 0, asyncio.Event()
+
+    def expect(self, count: int) -> None:
+        self._missing = count
+        self._enough.clear()
+
+    async def enough(self) -> None:
+        await self._enough.wait()
+
+    def announced(self, family: Family, count: int) -> None:
+        self._missing -= count
+        if self._missing <= 0:
+            self._enough.set()
+
+    def answered(self, family: Family, count: int) -> None: ...
+    def ignored(self, family: Family, reason: Ignored, count: int) -> None: ...
+    def send_failed(self, family: Family, count: int) -> None: ...
+    def join_failed(self, error: Exception) -> None: ...
+
+
+def boottime() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+async def serve(family: Family, count: int) -> None:
+    """The speaker's process: answers until its standard input ends."""
+    observer = Tally()
+    observer.expect(count)
+    with LinkSpeaker(link_here("eth0"), boottime, observer) as speaker:
+        speaker.hold(dict.fromkeys(eips(family, count), Gratuitous(burst=1)))
+        speaker.extend(boottime() + 3600)
+        running = asyncio.create_task(speaker.run())
+        await observer.enough()
+        print("ready", flush=True)
+        ended = asyncio.Event()
+        asyncio.get_running_loop().add_reader(sys.stdin, ended.set)
+        await ended.wait()
+        running.cancel()
+
+
+# ── the client ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def request(family: Family, client: Mac, address: IPAddress) -> bytes:
+    if isinstance(address, IPv4Address):
+        sender = ipaddress.ip_interface(CLIENT[family]).ip
+        assert isinstance(sender, IPv4Address)
+        return arp.ArpPacket(BROADCAST, client, 1, client, sender, UNKNOWN, address).pack()
+    asker = ipaddress.ip_interface(CLIENT[family]).ip
+    assert isinstance(asker, IPv6Address)
+    return ndp.solicitation(client, asker, address).pack()
+
+
+class Client:
+    """Asks for every EIP in turn, with frames made beforehand; counts what comes back."""
+
+    def __init__(self, family: Family, count: int) -> None:
+        link = link_here("eth0")
+        load, at, value = IS_REPLY[family]
+        replies_only = (Instruction(load, 0, 0, at), Instruction(0x15, 0, 1, value), ACCEPT, REJECT)
+        length = FRAME_LENGTH[family]
+        self._packets = wire.PacketSocket(link, ETHERTYPE[family], replies_only, room=64, frame_length=length)
+        frames = [request(family, link.mac, address) for address in eips(family, count)]
+        frames *= -(-RING // count)
+        self._ring = wire.Batch(len(frames), length, with_names=False)
+        self._ring.data[:] = b"".join(frames)
+        self._inbox = wire.Batch(WINDOW, 64, with_names=False)
+        self._next = 0
+        self._fd = self._packets.fileno()
+
+    def close(self) -> None:
+        self._packets.close()
+
+    def ask(self, count: int) -> None:
+        while count:
+            some = min(count, self._ring.count - self._next)
+            taken = wire.sendmmsg(self._fd, self._ring.skip(self._next), some, 0)
+            assert taken > 0, os.strerror(ctypes.get_errno())
+            self._next = (self._next + taken) % self._ring.count
+            count -= taken
+
+    def heard(self) -> int:
+        """At least one answer, or 0 after ``PATIENCE`` without. Polls: a client that sleeps would measure how fast
+        the machine wakes its core."""
+        started = time.perf_counter()
+        while True:
+            count = wire.recvmmsg(self._fd, self._inbox.address, WINDOW, socket.MSG_DONTWAIT, None)
+            if count > 0:
+                return count
+            if time.perf_counter() > started + PATIENCE:
+                return 0
+
+    def throughput(self, seconds: float) -> tuple[float, int]:
+        """Answers per second with ``WINDOW`` requests under way, and how many never came."""
+        answers = lost = 0
+        self.ask(WINDOW)
+        started = time.perf_counter()
+        while (now := time.perf_counter()) < started + seconds:
+            came = self.heard()
+            if came == 0:
+                lost += WINDOW
+                came = WINDOW
+            else:
+                answers += came
+            self.ask(came)
+        while self.heard():
+            pass
+        return answers / (now - started), lost
+
+    def latencies(self, count: int) -> list[float]:
+        """Seconds from request to answer, one at a time, 1,000 a second."""
+        found = []
+        due = time.perf_counter()
+        for _ in range(count):
+            due += 0.001
+            time.sleep(max(0.0, due - time.perf_counter()))
+            asked = time.perf_counter()
+            self.ask(1)
+            if self.heard():
+                found.append(time.perf_counter() - asked)
+        return found
+
+
+# ── measuring ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    per_second: float
+    p50: float
+    p99: float
+    lost: int
+
+    def __str__(self) -> str:
+        lost = f" ({self.lost} lost)" if self.lost else ""
+        return f"{self.per_second / 1000:6.1f} k/s, p50 {self.p50:4.0f} p99 {self.p99:4.0f} us{lost}"
+
+
+def measure(responder: str, family: Family, count: int, seconds: float, asks: int) -> Measured:
+    answers = {"kernel": kernel_answers, "speaker": speaker_answers}[responder]
+    with segment(family) as (node, client), answers(node, family, count):
+        with client.entered():
+            asker = Client(family, count)
+        try:
+            asker.throughput(seconds / 4)  # warm
+            per_second, lost = asker.throughput(seconds)
+            waits = sorted(asker.latencies(asks))
+        finally:
+            asker.close()
+    return Measured(per_second, waits[len(waits) // 2] * 1e6, waits[len(waits) * 99 // 100] * 1e6, lost)
+
+
+def median(rounds: list[Measured]) -> Measured:
+    return Measured(
+        statistics.median(one.per_second for one in rounds),
+        statistics.median(one.p50 for one in rounds),
+        statistics.median(one.p99 for one in rounds),
+        sum(one.lost for one in rounds),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    family: Family
+    count: int
+    kernel: Measured
+    speaker: Measured
+
+    @property
+    def ratio(self) -> float:
+        return self.speaker.per_second / self.kernel.per_second
+
+    def __str__(self) -> str:
+        protocol = "ARP" if self.family is Family.IPV4 else "NDP"
+        return f"{protocol} {self.count:6} EIPs   kernel {self.kernel}   speaker {self.speaker}   {self.ratio:5.2f} x"
+
+
+class Turns:
+    """How long, in seconds, another task of the loop had to wait for its turn at worst."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+
+    async def watch(self) -> None:
+        last = time.perf_counter()
+        while True:
+            await asyncio.sleep(0)
+            now = time.perf_counter()
+            self.longest, last = max(self.longest, now - last), now
+
+
+async def announce(count: int) -> dict[str, float]:
+    """Milliseconds to announce ``count`` EIPs: the speaker (two ARP packets or one advertisement each, in slices
+    between which other tasks run), the longest it held the loop meanwhile, and a plain send loop of the same frames."""
+    found = {}
+    for family in Family:
+        observer, turns, wanted = Tally(), Turns(), eips(family, count)
+        link = link_here("eth0")
+        with LinkSpeaker(link, boottime, observer) as speaker:
+            speaker.extend(boottime() + 3600)
+            tasks = [asyncio.create_task(speaker.run()), asyncio.create_task(turns.watch())]
+            packets = count * (2 if family is Family.IPV4 else 1)
+            for what, call in (
+                ("hold", partial(speaker.hold, dict.fromkeys(wanted, Gratuitous(burst=1)))),
+                ("announce", partial(speaker.announce, wanted)),
+            ):
+                observer.expect(packets)
+                await asyncio.sleep(0.5)
+                started = time.perf_counter()
+                call()
+                found[f"{family} {what}: the call"] = (time.perf_counter() - started) * 1e3
+                await asyncio.sleep(0)
+                turns.longest = 0.0
+                await observer.enough()
+                found[f"{family} {what}: all sent"] = (time.perf_counter() - started) * 1e3
+                found[f"{family} {what}: longest turn"] = turns.longest * 1e3
+            for task in tasks:
+                task.cancel()
+        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as plain:
+            plain.bind(("eth0", 0))
+            if family is Family.IPV4:
+                frames = [frame for one in wanted for frame in arp.announcements(link.mac, one.packed)]
+            else:
+                frames = [ndp.unsolicited(link.mac, IPv6Address(one)).pack() for one in wanted]
+            started = time.perf_counter()
+            for frame in frames:
+                plain.send(frame)
+            found[f"{family} send loop"] = (time.perf_counter() - started) * 1e3
+    return found
+
+
+def announcing() -> dict[str, float]:
+    with segment(Family.IPV4) as (node, _), node.entered():
+        done = subprocess.run([sys.executable, __file__, "--announce"], capture_output=True, check=True)
+    return json.loads(done.stdout)
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--quick", action="store_true", help="one short round of each")
+    arguments.add_argument("--json", action="store_true")
+    arguments.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
+    arguments.add_argument("--announce", action="store_true", help=argparse.SUPPRESS)
+    options = arguments.parse_args()
+    os.sched_setaffinity(0, range(os.cpu_count() or 1))  # the process that started this one had been pinned
+    cores = sorted(os.sched_getaffinity(0))
+    if options.serve or options.announce:
+        os.sched_setaffinity(0, {cores[0]})
+        if options.serve:
+            asyncio.run(serve(Family(options.serve[0]), int(options.serve[1])))
+        else:
+            print(json.dumps(asyncio.run(announce(MANY))))
+        return
+    seconds, asks, rounds = (0.4, 300, 1) if options.quick else (2.0, 2000, 3)
+    os.sched_setaffinity(0, {cores[-1]})
+    table = []
+    for family in Family:
+        for count in (1, MANY):
+            runs: dict[str, list[Measured]] = {"kernel": [], "speaker": []}
+            for _ in range(rounds):
+                for responder, measured in runs.items():
+                    measured.append(measure(responder, family, count, seconds, asks))
+            table.append(Row(family, count, median(runs["kernel"]), median(runs["speaker"])))
+            if not options.json:
+                print(table[-1], flush=True)
+    announced = announcing()
+    if options.json:
+        rows = [dataclasses.asdict(row) | {"ratio": row.ratio} for row in table]
+        print(json.dumps({"answers": rows, "announcing_ms": announced}))
+        return
+    print(f"\n{MANY} EIPs, milliseconds:")
+    for name, milliseconds in announced.items():
+        print(f"  {name:30} {milliseconds:8.1f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""The allocator: which Service holds which EIP. A pure, incremental state machine; seconds come in as arguments.
+
+What a Service holds it keeps, until it is released or its owner asks for something else that can be had. Everything
+that might take an address away from a Service that did nothing has another answer here:
+
+- **A pool edited, shrunk, deleted, or no longer selecting the Service**: the EIP stays and is flagged. If another
+  pool offers the address (a pool was renamed), the EIP is accounted to that one, so that its link is known.
+- **An ask that cannot be met** (another address or pool, a second family): what is held stays in use, and the outcome
+  carries the refusal beside the assignment. A Service that holds nothing gets both families of RequireDualStack, at
+  least the primary one of PreferDualStack, or nothing.
+- **A sharing Service that changes so that it clashes with the others on its EIP** (a port, its key, its namespaces,
+  its traffic policy): it is the one that changed, so it alone is *suspended*. It is not served at that address and
+  is told why; the others notice nothing. Its place is kept, not given up: undoing the change, or the departure of
+  whom it clashes with, restores it. Moving it to an address of its own would be a change nobody asked for.
+- **A disabled pool**: gives nothing new, keeps serving what it gave.
+
+A Service with a share key that names no address joins an EIP of that key if it may (same key, same IP where possible),
+and takes an address of its own otherwise.
+
+An address that its pool avoids or excludes is refused even when it is named: whoever declares the pool decides what it
+offers, not its tenants. The pool can list such an address singly, or set ``avoidNetworkAndBroadcast: false``.
+"""
+
+from collections.abc import KeysView, Mapping
+from dataclasses import dataclass
+
+from speaker.allocator.book import Book, Standing
+from speaker.allocator.choose import Decision, decide
+from speaker.allocator.ledger import Ledger
+from speaker.allocator.pools import Catalogue
+from speaker.allocator.refusals import Refusal
+from speaker.model import Assignment, Family, IPAddress, Pool, Service, ServiceKey
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a Service has and what it was refused. Both, where it is served but not with all that it asks for;
+    ``assignment`` is None where it is not served at all."""
+
+    assignment: Assignment | None
+    refusal: Refusal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Addresses of one family in one pool: ``size`` offered, of which ``used`` are held and ``resting`` released."""
+
+    size: int
+    used: int
+    resting: int
+
+
+#: What an outcome was decided from, as far as it can change without the book changing.
+_Seen = tuple[Service, Catalogue, Mapping[str, str]]
+
+
+class Allocator:
+    """``rest`` is how long, in seconds, a released address is kept from others while its pool has any other; ``now``
+    must not go backwards from one call to the next. Cost and memory follow the addresses in use."""
+
+    def __init__(self, rest: float = 60.0) -> None:
+        self._book = Book(rest)
+        self._settled: dict[ServiceKey, tuple[_Seen, Outcome]] = {}
+        """Of Services that lack nothing: while they and the pools stay as they are, so does the outcome."""
+
+    @property
+    def holders(self) -> KeysView[ServiceKey]:
+        """The Services that hold something."""
+        return self._book.holdings.keys()
+
+    @property
+    def revision(self) -> int:
+        """Rises with every change of who holds, rests or may join what: unchanged, there is nothing new to save."""
+        return self._book.revision
+
+    def usage(self, pool: str) -> Mapping[Family, Usage]:
+        """Sizes and use of one pool of the last ``set_pools``, for the families it has; KeyError for another."""
+        return {
+            family: Usage(space.offer.size, space.used, space.resting)
+            for family, space in self._book.catalogue.spaces[pool].items()
+        }
+
+    def set_pools(self, pools: Mapping[str, Pool], namespaces: Mapping[str, Mapping[str, str]]) -> None:
+        """The pools and namespace labels from now on. Costs next to nothing when equal to the last ones; changed pools
+        cost time in proportion to the addresses in use. Takes no address from anybody."""
+        if pools != self._book.catalogue.pools:
+            self._book.stock(Catalogue(pools))
+        self._book.catalogue.set_namespaces(namespaces)
+
+    def assign(self, service: Service, now: float) -> Outcome:
+        """What the Service has from now on. Repeating it changes nothing; only a refusal may turn out better later."""
+        self._book.wake(now)
+        catalogue = self._book.catalogue
+        seen = (service, catalogue, catalogue.namespace_labels(service.key.namespace))
+        settled = self._settled.get(service.key)
+        if settled is not None and settled[0] == seen:
+            return settled[1]
+        decisions, refusal = decide(self._book, service)
+        self._carry_out(service, decisions, now)
+        outcome = Outcome(self._assignment(service, decisions), refusal)
+        if refusal is None:
+            self._settled[service.key] = (seen, outcome)
+        else:
+            self._settled.pop(service.key, None)
+        return outcome
+
+    def release(self, key: ServiceKey, now: float) -> None:
+        """The Service is gone: its addresses rest, unless others share them. Unknown keys are fine."""
+        self._book.wake(now)
+        self._settled.pop(key, None)
+        for address in list(self._book.held_by(key).values()):
+            self._book.leave(key, address, now)
+
+    def ledger(self, now: float) -> Ledger:
+        """All that a fresh allocator needs to carry on (see ``Ledger``), in an order that does not jump about."""
+        self._book.wake(now)
+        return self._book.ledger(now)
+
+    def restore(self, ledger: Ledger, now: float) -> None:
+        """Take over a ledger; the allocator must be fresh. Before or after ``set_pools``: nothing is dropped because
+        a pool is missing or was edited. A Service in the ledger that no longer exists has to be released.
+
+        A Kubernetes controller makes the ledger from the Services' statuses. Raises ValueError, having changed
+        nothing, when an address or a Service appears where it cannot: the ledger is damaged.
+        """
+        if self._book.revision:
+            raise ValueError("only a fresh allocator can take over a ledger")
+        self._book.restore(ledger, now)
+
+    def _carry_out(self, service: Service, decisions: Mapping[Family, Decision], now: float) -> None:
+        for family, address in list(self._book.held_by(service.key).items()):
+            if family not in decisions or decisions[family].address != address:
+                self._book.leave(service.key, address, now)
+        for decision in decisions.values():
+            if decision.address is not None:
+                holder = Standing.SUSPENDED if decision.suspended else service
+                self._book.enter(service.key, decision.address, decision.pool, holder)
+
+    def _assignment(self, service: Service, decisions: Mapping[Family, Decision]) -> Assignment | None:
+        served = [
+            (each.address, each.pool) for each in decisions.values() if each.address is not None and not each.suspended
+        ]
+        if not served:
+            return None
+        return Assignment(
+            service.key,
+            addresses=tuple(address for address, _ in served),
+            pools=tuple(pool for _, pool in served),
+            flagged=frozenset(address for address, pool in served if self._is_stranded(service, address, pool)),
+        )
+
+    def _is_stranded(self, service: Service, address: IPAddress, pool: str) -> bool:
+        """Whether its pool would not give the address to this Service today, were it to ask for it."""
+        catalogue = self._book.catalogue
+        return not any(
+            space.pool.name == pool and catalogue.objection(space.pool, service) is None
+            for space in catalogue.offering(address)
+        )

@@ -1,0 +1,193 @@
+"""Who holds what and what rests: the allocator's state, which changes only through ``enter`` and ``leave``.
+
+Everything here is kept in step in one place: the EIPs, the Services that hold them, the resting addresses, the pools'
+counts, and the two indexes that make a choice cheap.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from ipaddress import ip_address
+from itertools import islice
+
+from speaker.allocator.ledger import Held, Ledger, Resting
+from speaker.allocator.pools import Catalogue
+from speaker.model import Family, IPAddress, Service, ServiceKey
+
+
+class Standing(Enum):
+    """A holder that is not served at its EIP."""
+
+    UNSEEN = "unseen"
+    """Restored from a ledger, and its Service not read since: what it would clash with is unknown."""
+    SUSPENDED = "suspended"
+    """Clashes with the others there, and keeps its place (see ``assign.py``)."""
+
+
+@dataclass(slots=True)
+class Eip:
+    """One address in use. It is announced on one link, so it belongs to one pool, whoever shares it."""
+
+    pool: str
+    holders: dict[ServiceKey, Service | Standing] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    until: float
+    holder: ServiceKey
+    """Who had it last."""
+
+
+class Book:
+    """``rest`` in seconds; ``now`` never goes backwards."""
+
+    def __init__(self, rest: float) -> None:
+        self.catalogue = Catalogue({})
+        self.eips: dict[IPAddress, Eip] = {}
+        self.holdings: dict[ServiceKey, dict[Family, IPAddress]] = {}
+        self.revision = 0
+        self._rest = rest
+        self._resting: OrderedDict[IPAddress, _Rest] = OrderedDict()  # soonest free first
+        self._left: dict[tuple[ServiceKey, Family], IPAddress] = {}  # its values are among the resting
+        self._shared: dict[tuple[str, str, Family], dict[IPAddress, int]] = {}  # (key, namespace) → EIP → holders
+
+    # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def held_by(self, key: ServiceKey) -> Mapping[Family, IPAddress]:
+        return self.holdings.get(key, {})
+
+    def left_by(self, key: ServiceKey, family: Family) -> IPAddress | None:
+        """The resting address that this Service had last."""
+        return self._left.get((key, family))
+
+    def shared_under(self, share: str, namespace: str, family: Family, limit: int) -> Iterable[IPAddress]:
+        """EIPs at which Services of the namespace with that share key are served, oldest first."""
+        return islice(self._shared.get((share, namespace, family), ()), limit)
+
+    # ── Changing ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def stock(self, catalogue: Catalogue) -> None:
+        """New pools: what is used and resting in them, and EIPs whose pool lost them go to one that has them."""
+        self.catalogue = catalogue
+        for address, eip in self.eips.items():
+            offering = catalogue.offering(address)
+            for space in offering:
+                space.use(address)
+            if offering and eip.pool not in {space.pool.name for space in offering}:
+                eip.pool = offering[0].pool.name
+                self.revision += 1
+        for address in self._resting:
+            for space in catalogue.offering(address):
+                space.rest(address)
+
+    def enter(self, key: ServiceKey, address: IPAddress, pool: str, holder: Service | Standing) -> None:
+        """From now on ``key`` holds the address as ``holder`` says; ``pool`` counts if it is the first to do so."""
+        if address not in self.eips:
+            self.eips[address] = Eip(pool)
+            self._end_rest(address)
+            for space in self.catalogue.offering(address):
+                space.use(address)
+        eip = self.eips[address]
+        before = eip.holders.get(key)
+        if not (before is holder or (isinstance(before, Service) and isinstance(holder, Service))):
+            self.revision += 1
+        self._count_shared(key, address, before, -1)
+        eip.holders[key] = holder
+        self._count_shared(key, address, holder, +1)
+        self.holdings.setdefault(key, {})[Family.of(address)] = address
+
+    def leave(self, key: ServiceKey, address: IPAddress, now: float) -> None:
+        """``key`` no longer holds the address, which rests if nobody else does."""
+        self.revision += 1
+        del self.holdings[key][Family.of(address)]
+        if not self.holdings[key]:
+            del self.holdings[key]
+        eip = self.eips[address]
+        self._count_shared(key, address, eip.holders.pop(key), -1)
+        if not eip.holders:
+            del self.eips[address]
+            self._start_rest(address, _Rest(now + self._rest, key))
+
+    def wake(self, now: float) -> None:
+        """Free what has rested."""
+        while self._resting:
+            address, rest = next(iter(self._resting.items()))
+            if rest.until > now:
+                return
+            self._end_rest(address)
+            for space in self.catalogue.offering(address):
+                space.free(address)
+
+    def _start_rest(self, address: IPAddress, rest: _Rest) -> None:
+        self._resting[address] = rest
+        self._left[rest.holder, Family.of(address)] = address
+        for space in self.catalogue.offering(address):
+            space.rest(address)
+
+    def _end_rest(self, address: IPAddress) -> None:
+        rest = self._resting.pop(address, None)
+        if rest is None:
+            return
+        self.revision += 1
+        place = (rest.holder, Family.of(address))
+        if self._left.get(place) == address:  # it may have left another one since
+            del self._left[place]
+
+    def _count_shared(self, key: ServiceKey, address: IPAddress, holder: Service | Standing | None, by: int) -> None:
+        if not isinstance(holder, Service) or holder.share is None:
+            return
+        index = (holder.share, key.namespace, Family.of(address))
+        eips = self._shared.setdefault(index, {})
+        eips[address] = eips.get(address, 0) + by
+        if not eips[address]:
+            del eips[address]
+        if not eips:
+            del self._shared[index]
+
+    # ── Writing down and reading back ─────────────────────────────────────────────────────────────────────────
+
+    def ledger(self, now: float) -> Ledger:
+        return Ledger(
+            held=tuple(self._written(key) for key in sorted(self.holdings)),
+            resting=tuple(
+                Resting(str(address), rest.holder, rest.until - now) for address, rest in self._resting.items()
+            ),
+        )
+
+    def restore(self, ledger: Ledger, now: float) -> None:
+        entries = [(held.service, _places(held)) for held in ledger.held]
+        resting = [(ip_address(each.address), each) for each in ledger.resting]
+        if len({key for key, _ in entries}) < len(entries):
+            raise ValueError("the ledger names a Service twice")
+        for key, places in entries:
+            for address, (pool, standing) in places.items():
+                self.enter(key, address, pool, standing)
+        for address, rest in sorted(resting, key=lambda pair: pair[1].seconds):
+            if address not in self.eips:
+                self._start_rest(address, _Rest(now + min(rest.seconds, self._rest), rest.service))
+        self.stock(self.catalogue)
+
+    def _written(self, key: ServiceKey) -> Held:
+        addresses = self.holdings[key].values()
+        return Held(
+            key,
+            addresses=tuple(map(str, addresses)),
+            pools=tuple(self.eips[address].pool for address in addresses),
+            suspended=tuple(
+                str(address) for address in addresses if self.eips[address].holders[key] is Standing.SUSPENDED
+            ),
+        )
+
+
+def _places(held: Held) -> Mapping[IPAddress, tuple[str, Standing]]:
+    if len(held.addresses) != len(held.pools):
+        raise ValueError(f"the ledger gives {held.service} {len(held.addresses)} addresses of {len(held.pools)} pools")
+    places = {
+        ip_address(address): (pool, Standing.SUSPENDED if address in held.suspended else Standing.UNSEEN)
+        for address, pool in zip(held.addresses, held.pools, strict=True)
+    }
+    if len({Family.of(address) for address in places}) < len(held.addresses):
+        raise ValueError(f"the ledger gives {held.service} two addresses of one family")
+    return places

@@ -1,0 +1,191 @@
+"""Pools as the allocator uses them: what is free in each, which serve a Service, which offer an address."""
+
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+from itertools import chain
+
+from speaker.allocator.ranges import Offer, offers
+from speaker.model import Family, IPAddress, LabelRule, Pool, Service
+
+#: Every namespace carries this label with its own name (KEP-2161), whether or not it was read.
+NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
+
+
+class Space:
+    """The addresses of one family in one pool, each of them free, used or resting.
+
+    Every offered address below ``_cursor`` is used, resting, or listed in ``_freed``; nothing else is stored, so the
+    cost is that of the addresses ever used, never of the pool's size. A choice takes O(log used), amortised.
+    """
+
+    def __init__(self, pool: Pool, offer: Offer) -> None:
+        self.pool = pool
+        self.offer = offer
+        self._used: set[int] = set()
+        self._resting: OrderedDict[int, None] = OrderedDict()  # longest-resting first
+        self._cursor = 0
+        self._freed: list[int] = []  # a heap; entries that were taken meanwhile are dropped when they surface
+        self._listed: set[int] = set()  # what is in the heap, so that nothing gets in twice
+
+    @property
+    def used(self) -> int:
+        return len(self._used)
+
+    @property
+    def resting(self) -> int:
+        return len(self._resting)
+
+    def choose(self) -> IPAddress | None:
+        """The lowest free address, else the one that rested longest, else None: the pool is full. Takes nothing."""
+        number = self._lowest_free()
+        if number is None:
+            number = next(iter(self._resting), None)
+        return None if number is None else self.offer.address(number)
+
+    def use(self, address: IPAddress) -> None:
+        self._resting.pop(int(address), None)
+        self._used.add(int(address))
+
+    def rest(self, address: IPAddress) -> None:
+        self._used.discard(int(address))
+        self._resting[int(address)] = None
+
+    def free(self, address: IPAddress) -> None:
+        number = int(address)
+        self._resting.pop(number, None)
+        if number < self._cursor and number not in self._listed:
+            self._listed.add(number)
+            heappush(self._freed, number)
+
+    def _lowest_free(self) -> int | None:
+        while self._freed:
+            if self._is_free(self._freed[0]):
+                return self._freed[0]
+            self._listed.discard(heappop(self._freed))
+        while (number := self.offer.at_or_after(self._cursor)) is not None:
+            if self._is_free(number):
+                return number
+            self._cursor = number + 1
+        return None
+
+    def _is_free(self, number: int) -> bool:
+        return number not in self._used and number not in self._resting
+
+
+class Catalogue:
+    """All pools of one reading. A new reading of the pools makes a new catalogue; namespaces may change in place."""
+
+    def __init__(self, pools: Mapping[str, Pool]) -> None:
+        self.pools = dict(pools)
+        self.spaces = {
+            pool.name: {family: Space(pool, offer) for family, offer in offers(pool).items()}
+            for pool in sorted(self.pools.values(), key=_rank)
+        }
+        self._by_address = {family: _AddressIndex(self._spaces_of(family)) for family in Family}
+        self._namespaces: dict[str, Mapping[str, str]] = {}
+        self._by_namespace: dict[str, tuple[str, ...]] = {}
+
+    def set_namespaces(self, namespaces: Mapping[str, Mapping[str, str]]) -> None:
+        if namespaces == self._namespaces:
+            return
+        for name in self._namespaces.keys() | namespaces.keys():
+            if self._namespaces.get(name) != namespaces.get(name):
+                self._by_namespace.pop(name, None)
+        self._namespaces = dict(namespaces)
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str]:
+        return {**self._namespaces.get(namespace, {}), NAMESPACE_NAME_LABEL: namespace}
+
+    def offering(self, address: IPAddress) -> Sequence[Space]:
+        """The spaces that offer the address, by priority, then name (more than one where pools overlap)."""
+        return self._by_address[Family.of(address)].find(int(address))
+
+    def serving_namespace(self, namespace: str) -> Sequence[str]:
+        """Names of the pools whose namespace rules let the namespace in, by priority, then name."""
+        if namespace not in self._by_namespace:
+            labels = self.namespace_labels(namespace)
+            self._by_namespace[namespace] = tuple(
+                name for name in self.spaces if _lets_in(self.pools[name], namespace, labels)
+            )
+        return self._by_namespace[namespace]
+
+    def open_to(self, service: Service, family: Family, first: str | None = None) -> Iterator[Space]:
+        """Where a free choice may be made, best first; ``first`` goes to the front if it is among them."""
+        if service.pool is not None:
+            names: Iterable[str] = (service.pool,)
+        else:
+            names = served = self.serving_namespace(service.key.namespace)
+            if first is not None:
+                names = chain((first,), (name for name in served if name != first))
+        for name in names:
+            space = self.spaces.get(name, {}).get(family)
+            if space is not None and self.chooses(space.pool, service):
+                yield space
+
+    def chooses(self, pool: Pool, service: Service) -> bool:
+        """Whether the pool may give the Service an address the Service did not name."""
+        asked = pool.name == service.pool if service.pool is not None else pool.auto_assign
+        return asked and not pool.disabled and self.objection(pool, service) is None
+
+    def objection(self, pool: Pool, service: Service) -> str | None:
+        """Which of the pool's selectors keeps the Service out, in words; None when it may use the pool."""
+        namespace = service.key.namespace
+        if not _lets_in(pool, namespace, self.namespace_labels(namespace)):
+            return f"its namespaces and namespaceSelector do not let namespace {namespace} in"
+        if not pool.service_selector.matches(service.labels):
+            failed = next(rule for rule in pool.service_selector.rules if not rule.matches(service.labels))
+            return f"its serviceSelector wants the label {_rule_text(failed)}"
+        return None
+
+    def _spaces_of(self, family: Family) -> list[Space]:
+        return [spaces[family] for spaces in self.spaces.values() if family in spaces]
+
+
+class _AddressIndex:
+    """Which spaces offer an address: one bisection over the places where the answer changes."""
+
+    def __init__(self, spaces: Sequence[Space]) -> None:
+        changes: dict[int, list[tuple[int, bool]]] = {}
+        for rank, space in enumerate(spaces):
+            for segment in space.offer.segments:
+                changes.setdefault(segment.first, []).append((rank, True))
+                changes.setdefault(segment.last + 1, []).append((rank, False))
+        self._starts = sorted(changes)
+        self._spaces: list[tuple[Space, ...]] = []
+        here: set[int] = set()
+        for start in self._starts:
+            # Ends before starts: two segments of one pool may touch.
+            here -= {rank for rank, begins in changes[start] if not begins}
+            here |= {rank for rank, begins in changes[start] if begins}
+            self._spaces.append(tuple(spaces[rank] for rank in sorted(here)))
+
+    def find(self, number: int) -> Sequence[Space]:
+        index = bisect_right(self._starts, number) - 1
+        return [space for space in self._spaces[index] if number in space.offer] if index >= 0 else ()
+
+
+def _rank(pool: Pool) -> tuple[int, str]:
+    return -pool.priority, pool.name
+
+
+def _lets_in(pool: Pool, namespace: str, labels: Mapping[str, str]) -> bool:
+    if not pool.namespaces and pool.namespace_selector is None:
+        return True
+    return namespace in pool.namespaces or (
+        pool.namespace_selector is not None and pool.namespace_selector.matches(labels)
+    )
+
+
+def _rule_text(rule: LabelRule) -> str:
+    values = ", ".join(sorted(rule.values))
+    match rule.operator:
+        case "In":
+            return f"{rule.key}={values}" if len(rule.values) == 1 else f"{rule.key} in ({values})"
+        case "NotIn":
+            return f"{rule.key} not in ({values})"
+        case "Exists":
+            return f"{rule.key} present"
+        case "DoesNotExist":
+            return f"{rule.key} absent"

@@ -1,0 +1,34 @@
+"""Why a Service does not get what it asks for."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from speaker.model import ServiceKey
+
+
+class Reason(Enum):
+    """The value is the metric label."""
+
+    NO_SUCH_POOL = "no_such_pool"
+    NO_POOL_FITS = "no_pool_fits"
+    POOL_NOT_ALLOWED = "pool_not_allowed"
+    POOL_DISABLED = "pool_disabled"
+    POOL_FULL = "pool_full"
+    NO_ADDRESS_OF_FAMILY = "no_address_of_family"
+    ADDRESS_OF_OTHER_FAMILY = "address_of_other_family"
+    ADDRESS_NOT_IN_POOL = "address_not_in_pool"
+    ADDRESS_EXCLUDED = "address_excluded"
+    ADDRESS_AVOIDED = "address_avoided"
+    ADDRESS_IN_USE = "address_in_use"
+    SHARED_PORT_CLASH = "shared_port_clash"
+    SHARED_NAMESPACE = "shared_namespace"
+    SHARED_BACKENDS = "shared_backends"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What was not given: ``message`` is a sentence for the Service's owner that names what to change."""
+
+    service: ServiceKey
+    reason: Reason
+    message: str

@@ -1,0 +1,54 @@
+"""One reading of the world → who has which EIP, in an order that does not depend on who was read first."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from speaker.allocator.assign import Allocator, Outcome
+from speaker.allocator.refusals import Refusal
+from speaker.model import Assignment, Service, ServiceKey, World
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """A Service is in ``assignments`` if it is served, in ``refusals`` if it lacks something it asks for, and in both
+    if it is served with less than that."""
+
+    assignments: Mapping[ServiceKey, Assignment]
+    refusals: Mapping[ServiceKey, Refusal]
+
+
+def settle(allocator: Allocator, world: World, now: float) -> Settlement:
+    """Release what is gone, then assign the rest. ``now`` in seconds, as in ``Allocator``.
+
+    Who holds something comes first, so that nobody is given what a later Service holds already; then who names an
+    address, so that no free choice takes it; then the older Service; then its key.
+    """
+    allocator.set_pools(world.pools, world.namespaces)
+    for key in sorted(allocator.holders - world.services.keys()):
+        allocator.release(key, now)
+    ordered = sorted(world.services.values(), key=_precedence)
+    holders = [service for service in ordered if service.key in allocator.holders]
+    newcomers = [service for service in ordered if service.key not in allocator.holders]
+    outcomes = _assign_holders(allocator, holders, now)
+    outcomes.update((service.key, allocator.assign(service, now)) for service in newcomers)
+    return Settlement(
+        assignments={key: each.assignment for key, each in outcomes.items() if each.assignment is not None},
+        refusals={key: each.refusal for key, each in outcomes.items() if each.refusal is not None},
+    )
+
+
+def _assign_holders(allocator: Allocator, holders: list[Service], now: float) -> dict[ServiceKey, Outcome]:
+    """A holder may want what another one gives up only after it was asked: ask again while anything moves."""
+    outcomes: dict[ServiceKey, Outcome] = {}
+    asking = holders
+    while asking:
+        before = allocator.revision
+        outcomes.update((service.key, allocator.assign(service, now)) for service in asking)
+        if allocator.revision == before:
+            break
+        asking = [service for service in asking if outcomes[service.key].refusal is not None]
+    return outcomes
+
+
+def _precedence(service: Service) -> tuple[bool, str, str, str]:
+    return not service.addresses, service.created, service.key.namespace, service.key.name

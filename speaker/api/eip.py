@@ -1,0 +1,144 @@
+"""``Eip`` (eip-speaker.io/v1alpha1, cluster scoped) → ``Pool``."""
+
+import re
+
+from speaker.api.addresses import Span, overlaps, parse_host, span
+from speaker.api.fields import Field, seconds
+from speaker.api.metadata import TOP, dns_label, metadata, selector
+from speaker.api.ranges import parse_range
+from speaker.model import AddressRange, CanReach, Gratuitous, LinkNames, OwnSubnet, Pool, Selector
+
+_SPEC = frozenset(
+    {
+        "addresses",
+        "autoAssign",
+        "avoidNetworkAndBroadcast",
+        "disabled",
+        "exclude",
+        "gratuitous",
+        "interface",
+        "namespaceSelector",
+        "namespaces",
+        "nodeSelector",
+        "priority",
+        "serviceSelector",
+    }
+)
+
+_INT32 = 2**31
+
+# dev_valid_name() in net/core/dev.c, less the comma that separates names here.
+_LINK_NAME = re.compile(r"[^\s/:,]+")
+_IFNAMSIZ = 16  # include/uapi/linux/if.h, with the terminating NUL
+
+MAX_BURST = 50
+MIN_INTERVAL, MAX_INTERVAL = 0.05, 60.0
+MIN_REFRESH, MAX_REFRESH = 1.0, 86400.0
+
+
+def pool(root: Field) -> Pool:
+    """``gratuitous.interval`` and ``refresh`` are seconds: a number, or a duration such as ``1.1s``, ``5m``."""
+    root.object(TOP, "an Eip")
+    meta = metadata(root, namespaced=False, short_name=False)
+    spec = root["spec"].object(_SPEC, "an Eip's spec")
+    addresses = _ranges(spec["addresses"])
+    exclude = _ranges(spec["exclude"])
+    _addresses_rules(spec["addresses"], addresses)
+    _exclude_rules(spec["exclude"], addresses, exclude)
+    return Pool(
+        name=meta.name,
+        addresses=tuple(addresses.values()),
+        exclude=tuple(exclude.values()),
+        interface=_interface(spec["interface"]),
+        node_selector=selector(spec["nodeSelector"]),
+        namespaces=_namespaces(spec["namespaces"]),
+        namespace_selector=selector(spec["namespaceSelector"]) if spec["namespaceSelector"].given else None,
+        service_selector=selector(spec["serviceSelector"]),
+        priority=spec["priority"].integer(0, -_INT32, _INT32 - 1),
+        auto_assign=spec["autoAssign"].boolean(True),
+        avoid_network_and_broadcast=spec["avoidNetworkAndBroadcast"].boolean(True),
+        disabled=spec["disabled"].boolean(False),
+        gratuitous=_gratuitous(spec["gratuitous"]),
+    )
+
+
+def _ranges(value: Field) -> dict[int, AddressRange]:
+    """By position in the list, without the entries that are none."""
+    found = {}
+    for i, item in enumerate(value.items()):
+        if (range_ := item.require().parsed(parse_range)) is not None:
+            found[i] = range_
+    return found
+
+
+def _addresses_rules(value: Field, addresses: dict[int, AddressRange]) -> None:
+    if value.value in (None, []):
+        value.refuse("must list at least one address, range or CIDR")
+    for former, latter in overlaps(_spans(addresses)):
+        value[latter].refuse(f"overlaps with addresses[{former}]: write every address once")
+
+
+def _exclude_rules(value: Field, addresses: dict[int, AddressRange], exclude: dict[int, AddressRange]) -> None:
+    # An exclusion that excludes nothing is a slip of the pen, and the address it meant would be given away.
+    wanted = _spans(addresses)
+    for hole in _spans(exclude):
+        if wanted and not any(map(hole.meets, wanted)):
+            value[hole.index].refuse("excludes nothing: none of it lies inside the pool's addresses")
+
+
+def _spans(ranges: dict[int, AddressRange]) -> list[Span]:
+    return [span(range_, i) for i, range_ in ranges.items()]
+
+
+def _namespaces(value: Field) -> frozenset[str]:
+    # [] from an empty template would otherwise open the pool to everyone.
+    if value.value == []:
+        value.refuse("must name at least one namespace; leave it out to serve every namespace")
+    names = (item.require().parsed(dns_label) for item in value.items())
+    return frozenset(name for name in names if name is not None)
+
+
+def _interface(value: Field) -> Selector:
+    return value.parsed(parse_interface) or OwnSubnet()
+
+
+def parse_interface(text: str) -> Selector:
+    """``eth0``, ``eth1,eth0`` or ``can_reach:IP``; ValueError says the rule."""
+    head, colon, target = text.partition(":")
+    if not colon:
+        return LinkNames(_link_names(text))
+    if head != "can_reach":
+        raise ValueError("must be link names separated by commas, or can_reach:IP")
+    try:
+        return CanReach(parse_host(target))
+    except ValueError as error:
+        raise ValueError(f"can_reach: {target!r} {error}") from None
+
+
+def _link_names(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    for name in names:
+        if not _LINK_NAME.fullmatch(name) or name in (".", "..") or len(name.encode(errors="replace")) >= _IFNAMSIZ:
+            raise ValueError(f"{name!r} is no link name: 1-15 bytes without space, '/', ':' or ','")
+        if name == "lo":
+            raise ValueError("must not be lo: nobody on the LAN would hear it")
+    if len(set(names)) != len(names):
+        raise ValueError("must name every link once")
+    return names
+
+
+def _gratuitous(value: Field) -> Gratuitous:
+    value.object({"burst", "interval", "refresh"}, "gratuitous")
+    default = Gratuitous()
+    return Gratuitous(
+        burst=value["burst"].integer(default.burst, 1, MAX_BURST),
+        interval=seconds(value["interval"], default.interval, MIN_INTERVAL, MAX_INTERVAL),
+        refresh=_refresh(value["refresh"], default.refresh),
+    )
+
+
+def _refresh(value: Field, default: float) -> float:
+    found = seconds(value, default, 0.0, MAX_REFRESH)
+    if 0.0 < found < MIN_REFRESH:
+        value.refuse(f"must be 0 (never) or at least {MIN_REFRESH:g} second")
+    return found

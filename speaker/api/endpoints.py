@@ -1,0 +1,126 @@
+"""``EndpointSlice`` (discovery.k8s.io/v1) → the endpoints of one Service; ``Namespace`` → its labels."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from speaker.api.addresses import parse_host
+from speaker.api.fields import Field
+from speaker.api.metadata import TOP, dns_label, metadata
+from speaker.model import Endpoint, Family, IPAddress, Protocol, ServiceKey
+
+SERVICE_NAME = "kubernetes.io/service-name"
+
+_SLICE = frozenset({"addressType", "apiVersion", "endpoints", "kind", "metadata", "ports"})
+_ENDPOINT = frozenset(
+    {"addresses", "conditions", "deprecatedTopology", "hints", "hostname", "nodeName", "targetRef", "zone"}
+)
+_PORT = frozenset({"appProtocol", "name", "port", "protocol"})
+
+
+class _AddressType(StrEnum):
+    IPV4 = "IPv4"
+    IPV6 = "IPv6"
+    FQDN = "FQDN"
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """What one EndpointSlice says: a Service may have many."""
+
+    service: ServiceKey
+    endpoints: tuple[Endpoint, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Conditions:
+    ready: bool
+    serving: bool
+    terminating: bool
+
+
+def endpoint_slice(root: Field) -> Slice:
+    """Every address of an endpoint counts as a backend. Slices of type FQDN have none: names are not resolved."""
+    root.object(_SLICE, "an EndpointSlice")
+    meta = metadata(root, namespaced=True, short_name=False)
+    owner = root["metadata"]["labels"][SERVICE_NAME].require().parsed(dns_label)
+    key = ServiceKey(meta.namespace, owner or "")
+    address_type = root["addressType"].require().choice(_AddressType, _AddressType.IPV4)
+    ports = [_port(item) for item in root["ports"].items()]
+    if address_type is _AddressType.FQDN:
+        return Slice(key, ())
+    found = [_endpoints(item, Family(address_type), ports) for item in root["endpoints"].items()]
+    return Slice(key, tuple(endpoint for group in found for endpoint in group))
+
+
+def _port(value: Field) -> tuple[Protocol, int, str]:
+    value.object(_PORT, "an EndpointSlice's port")
+    number, name = value["port"], value["name"]
+    if not number.given:
+        number.refuse("is required: without it the slice does not say where to send traffic")
+    return (
+        value["protocol"].choice(Protocol, Protocol.TCP),
+        number.integer(0, 1, 65535),
+        name.nonempty().parsed(dns_label) or "",
+    )
+
+
+def _endpoints(value: Field, family: Family, ports: list[tuple[Protocol, int, str]]) -> Iterable[Endpoint]:
+    value.object(_ENDPOINT, "an endpoint")
+    conditions = _conditions(value["conditions"])
+    node = value["nodeName"].text()
+    addresses = [address for item in _listed(value["addresses"]) if (address := _address(item, family)) is not None]
+    return [
+        Endpoint(address, port, protocol, name, conditions.ready, conditions.serving, conditions.terminating, node)
+        for address in addresses
+        for protocol, port, name in ports
+    ]
+
+
+def _conditions(value: Field) -> _Conditions:
+    """Unknown means ready, and serving means ready where it is not said (discovery/v1 EndpointConditions)."""
+    value.object({"ready", "serving", "terminating"}, "conditions")
+    ready = value["ready"].boolean(True)
+    return _Conditions(ready, value["serving"].boolean(ready), value["terminating"].boolean(False))
+
+
+def _listed(value: Field) -> list[Field]:
+    if value.value in (None, []):
+        value.refuse("must list at least one address")
+    return value.items()
+
+
+def _address(item: Field, family: Family) -> IPAddress | None:
+    address = item.require().parsed(parse_host)
+    if address is not None and Family.of(address) is not family:
+        item.refuse(f"must be {family}, as addressType says")
+    return address
+
+
+def merged(slices: Iterable[Slice]) -> dict[ServiceKey, tuple[Endpoint, ...]]:
+    """All endpoints of each Service.
+
+    While one moves between slices it may be in both (discovery/v1: consumers must handle duplicates): the ready one
+    counts, otherwise the first.
+    """
+    found: dict[ServiceKey, dict[tuple[IPAddress, int, Protocol, str], Endpoint]] = {}
+    for part in slices:
+        known = found.setdefault(part.service, {})
+        for endpoint in part.endpoints:
+            identity = (endpoint.address, endpoint.port, endpoint.protocol, endpoint.port_name)
+            if identity not in known or (endpoint.ready and not known[identity].ready):
+                known[identity] = endpoint
+    return {service: tuple(endpoints.values()) for service, endpoints in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceLabels:
+    name: str
+    labels: dict[str, str]
+
+
+def namespace(root: Field) -> NamespaceLabels:
+    """With the label that the API server gives every namespace."""
+    root.object(TOP, "a Namespace")
+    meta = metadata(root, namespaced=False, short_name=True)
+    return NamespaceLabels(meta.name, {**meta.labels, "kubernetes.io/metadata.name": meta.name})

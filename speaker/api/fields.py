@@ -1,0 +1,281 @@
+"""Reading an API object field by field.
+
+A reader never stops at the first mistake: it notes the problem, goes on with a stand-in value, and whoever asked
+for the object (``read``) discards the result when there was any problem. So decoders are straight lines, and a
+person sees all mistakes at once.
+"""
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias, TypeVar, cast
+
+from speaker.errors import InvalidField, InvalidManifests, Place
+
+Path: TypeAlias = tuple[str | int, ...]
+"""``("spec", "addresses", 1)``."""
+Locate: TypeAlias = Callable[[Path], Place]
+"""Where the value at a path was written; for a path that does not exist, where its nearest parent was."""
+
+T = TypeVar("T")
+E = TypeVar("E", bound=StrEnum)
+
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")
+
+_TYPES = {
+    bool: "true or false",
+    int: "a number",
+    float: "a decimal number",
+    str: "text",
+    list: "a list",
+    dict: "a mapping",
+}
+
+
+def nowhere(_: Path) -> Place:
+    """For objects that were not read from a file."""
+    return Place()
+
+
+@dataclass(frozen=True, slots=True)
+class ApiObject:
+    """One object as plain data, and how to find where a field of it was written."""
+
+    data: object
+    locate: Locate = nowhere
+
+    def at(self, *path: str | int) -> object:
+        """The value at a path, None where the object has no such thing."""
+        value = self.data
+        for step in path:
+            value = _step(value, step)
+        return value
+
+    @property
+    def kind(self) -> str:
+        kind = self.at("kind")
+        return kind if isinstance(kind, str) else ""
+
+    @property
+    def api_version(self) -> str:
+        version = self.at("apiVersion")
+        return version if isinstance(version, str) else ""
+
+    @property
+    def name(self) -> str:
+        """``metadata.name`` for people: '' where it is missing or would garble a line of output."""
+        return _printable(self.at("metadata", "name"))
+
+    @property
+    def subject(self) -> str:
+        """How messages name it: ``Eip/lan``, ``Service/default/web``."""
+        parts = (_printable(self.kind), _printable(self.at("metadata", "namespace")), self.name)
+        return "/".join(part for part in parts if part)
+
+
+def _step(value: object, step: str | int) -> object:
+    """One step down; None where there is nothing. A list is only asked for entries it has."""
+    match value, step:
+        case dict() as mapping, str():
+            return mapping.get(step)
+        case list() as entries, int():
+            return entries[step]
+        case _:
+            return None
+
+
+def _printable(value: object) -> str:
+    return value if isinstance(value, str) and value.isprintable() and len(value) <= 253 else ""
+
+
+def show_path(path: Path) -> str:
+    """``spec.addresses[1]``; keys that are no plain word in brackets: ``metadata.annotations[example.com/a]``."""
+    shown = ""
+    for step in path:
+        if isinstance(step, int):
+            shown += f"[{step}]"
+        elif _PLAIN_KEY.fullmatch(step):
+            shown += f".{step}" if shown else step
+        else:
+            shown += f"[{step if step.isprintable() else repr(step)}]"
+    return shown
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """``did you mean 'addresses'?``, or the whole list where nothing is close."""
+    known = sorted(known)
+    by_lower = {name.lower(): name for name in known}
+    lower = word[:64].lower()
+    longer = [name for name in by_lower if lower and name.startswith(lower)]
+    close = longer or difflib.get_close_matches(lower, by_lower, n=1)
+    return f"did you mean {by_lower[close[0]]!r}?" if close else f"known are {', '.join(known)}"
+
+
+@dataclass(slots=True)
+class _Report:
+    source: ApiObject
+    problems: dict[tuple[Path, object, str], InvalidField] = field(default_factory=dict)
+    """By path, text and rule: a field that is looked at twice complains once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A value in an API object, with the path that leads to it. None means absent: Kubernetes knows no difference.
+
+    The methods that return values return a stand-in where the value breaks a rule, having noted the problem.
+    """
+
+    value: object
+    path: Path
+    report: _Report
+
+    @property
+    def given(self) -> bool:
+        return self.value is not None
+
+    def refuse(self, rule: str) -> None:
+        """Note that the value breaks ``rule``, a sentence that says what would have been right."""
+        source = self.report.source
+        text = self.value if isinstance(self.value, str) else None
+        problem = InvalidField(show_path(self.path), self.value, rule, source.subject, source.locate(self.path))
+        self.report.problems.setdefault((self.path, text, rule), problem)
+
+    def parsed(self, parse: Callable[[str], T]) -> T | None:
+        """The text put through ``parse``, whose ValueError is the rule; None where that or the type failed."""
+        text = self.text()
+        if text is None:
+            return None
+        try:
+            return parse(text)
+        except ValueError as error:
+            self.refuse(str(error))
+            return None
+
+    def __getitem__(self, step: str | int) -> "Field":
+        """A field of a mapping, or an entry that a list is known to have; absent where there is none."""
+        return Field(_step(self.value, step), (*self.path, step), self.report)
+
+    def object(self, known: Iterable[str], kind: str) -> "Field":
+        """Itself, having refused everything but a mapping with ``known`` keys; ``kind`` says what it should be."""
+        for child in self.children():
+            key = cast(str, child.path[-1])
+            if key not in known:
+                child.refuse(f"is not a field of {kind}: {did_you_mean(key, known)}")
+        return self
+
+    def children(self) -> "list[Field]":
+        """The values of a mapping."""
+        if self.value is None or not self._is(dict):
+            return []
+        mapping = cast(Mapping[object, object], self.value)
+        return [self[key] for key in mapping if isinstance(key, str)]
+
+    def items(self) -> "list[Field]":
+        """The entries of a list."""
+        if self.value is None or not self._is(list):
+            return []
+        return [self[i] for i in range(len(cast(list[object], self.value)))]
+
+    def text(self) -> str | None:
+        return cast(str, self.value) if self.given and self._is(str) else None
+
+    def nonempty(self) -> "Field":
+        """Itself, absent where it is '': Go clients write that for "none"."""
+        return self if self.value != "" else Field(None, self.path, self.report)
+
+    def require(self) -> "Field":
+        """Itself; a problem where it is absent or ''."""
+        if not self.nonempty().given:
+            self.refuse("is required")
+        return self.nonempty()
+
+    def comma_separated(self) -> "list[Field]":
+        """The parts of text that is a list, as annotations are; every part has the whole's place."""
+        text = self.text()
+        if text is None:
+            return []
+        parts = [part.strip() for part in text.split(",")]
+        if not all(parts):
+            self.refuse("must be values separated by single commas")
+        return [Field(part, self.path, self.report) for part in parts if part]
+
+    def boolean(self, default: bool) -> bool:
+        return cast(bool, self.value) if self.given and self._is(bool) else default
+
+    def integer(self, default: int, low: int, high: int) -> int:
+        if not self.given or not self._is(int):
+            return default
+        number = cast(int, self.value)
+        if not low <= number <= high:
+            self.refuse(f"must be from {low} to {high}")
+        return number
+
+    def choice(self, options: type[E], default: E) -> E:
+        text = self.text()
+        if text is None:
+            return default
+        try:
+            return options(text)
+        except ValueError:
+            self.refuse(f"must be {either(options)}")
+            return default
+
+    def _is(self, wanted: type) -> bool:
+        # `type is`, because True is an int to isinstance() and must not become port 1.
+        if type(self.value) is wanted:
+            return True
+        found = _TYPES.get(type(self.value), "something else")
+        quoted = ": put it in quotes" if wanted is str and type(self.value) in (bool, int, float) else ""
+        whole = "a whole number" if wanted is int else _TYPES[wanted]
+        self.refuse(f"must be {whole}, not {found or 'nothing'}{quoted}")
+        return False
+
+
+def either(options: Iterable[str]) -> str:
+    """``A, B or C``."""
+    *rest, last = options
+    return f"{', '.join(rest)} or {last}" if rest else last
+
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)")
+
+
+def seconds(value: Field, default: float, low: float, high: float) -> float:
+    """A duration: a number of seconds, or text with units as elsewhere in Kubernetes (``1.1s``, ``1h30m``)."""
+    if not value.given:
+        return default
+    match value.value:
+        case bool() | list() | dict():
+            found = math.nan
+        case int() | float() as number:
+            found = float(number) if abs(number) < 1e9 else math.nan
+        case str() as text:
+            found = _duration(text)
+        case _:
+            found = math.nan
+    if math.isnan(found):
+        value.refuse("must be a number of seconds, or a duration such as 1.1s, 5m or 1h30m")
+        return default
+    if not low <= found <= high:
+        value.refuse(f"must be from {low:g} to {high:g} seconds")
+    return found
+
+
+def _duration(text: str) -> float:
+    parts = _DURATION.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        return math.nan
+    return math.fsum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+def read(source: ApiObject, decode: Callable[[Field], T]) -> T:
+    """What ``decode`` makes of the object; raises InvalidManifests with every problem it noted."""
+    report = _Report(source)
+    result = decode(Field(source.data, (), report))
+    if report.problems:
+        raise InvalidManifests(tuple(report.problems.values()))
+    return result

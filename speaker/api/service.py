@@ -1,0 +1,255 @@
+"""``Service`` (core/v1) → ``Service``, where it is ours to serve.
+
+Nothing that narrows access is ever dropped in silence: source ranges become part of the noun, and a field that
+core/v1 does not have is refused, because a misspelt ``loadBalancerSourceRanges`` opens a Service to the world.
+
+Left to others, and therefore not read: ``clusterIP``, node ports and ``externalIPs`` (kube-proxy), ``targetPort``
+(EndpointSlices carry the real one).
+"""
+
+from collections.abc import Iterable
+from enum import Enum, StrEnum
+
+from speaker.api.addresses import parse_eip, parse_source_range
+from speaker.api.fields import Field, did_you_mean
+from speaker.api.metadata import TOP, Metadata, dns_label, dns_subdomain, label_map, metadata
+from speaker.model import (
+    Family,
+    FamilyPolicy,
+    IPAddress,
+    IPNetwork,
+    Protocol,
+    Service,
+    ServiceKey,
+    ServicePort,
+    TrafficPolicy,
+)
+
+PREFIX = "eip-speaker.io/"
+LOAD_BALANCER_CLASS = "eip-speaker.io/speaker"
+SOURCE_RANGES_ANNOTATION = "service.beta.kubernetes.io/load-balancer-source-ranges"
+
+POOL, ADDRESSES, SHARE, SHARE_NAMESPACES, SCHEDULER = (
+    PREFIX + name for name in ("pool", "addresses", "share", "share-namespaces", "scheduler")
+)
+_ANNOTATIONS = (POOL, ADDRESSES, SHARE, SHARE_NAMESPACES, SCHEDULER)
+
+# ServiceSpec and ServicePort of core/v1 (staging/src/k8s.io/api/core/v1/types.go).
+_SPEC = frozenset(
+    {
+        "allocateLoadBalancerNodePorts",
+        "clusterIP",
+        "clusterIPs",
+        "externalIPs",
+        "externalName",
+        "externalTrafficPolicy",
+        "healthCheckNodePort",
+        "internalTrafficPolicy",
+        "ipFamilies",
+        "ipFamilyPolicy",
+        "loadBalancerClass",
+        "loadBalancerIP",
+        "loadBalancerSourceRanges",
+        "ports",
+        "publishNotReadyAddresses",
+        "selector",
+        "sessionAffinity",
+        "sessionAffinityConfig",
+        "trafficDistribution",
+        "type",
+    }
+)
+_PORT = frozenset({"appProtocol", "name", "nodePort", "port", "protocol", "targetPort"})
+
+# ip_vs(9) schedulers: net/netfilter/ipvs/ip_vs_*.c up to Linux 6.12.
+SCHEDULERS = frozenset({"dh", "fo", "lblc", "lblcr", "lc", "mh", "nq", "ovf", "rr", "sed", "sh", "twos", "wlc", "wrr"})
+
+_AFFINITY_DEFAULT, _AFFINITY_MAX = 10800, 86400  # core/v1: three hours, at most a day
+
+
+class NotOurs(Enum):
+    """Why a Service is somebody else's."""
+
+    NOT_A_LOAD_BALANCER = "not_a_load_balancer"
+    OTHER_CLASS = "other_class"
+    NO_CLASS = "no_class"
+
+
+class _Type(StrEnum):
+    CLUSTER_IP = "ClusterIP"
+    NODE_PORT = "NodePort"
+    LOAD_BALANCER = "LoadBalancer"
+    EXTERNAL_NAME = "ExternalName"
+
+
+class _Affinity(StrEnum):
+    NONE = "None"
+    CLIENT_IP = "ClientIP"
+
+
+def service(root: Field, *, default_class: bool) -> Service | NotOurs:
+    """``default_class``: Services that name no ``loadBalancerClass`` are ours as well."""
+    root.object(TOP, "a Service")
+    # Looked at before anything is passed over: a misspelt `type` would make a load balancer look like none.
+    spec = root["spec"].object(_SPEC, "a Service's spec")
+    return _not_ours(spec, default_class) or _ours(root, spec)
+
+
+def _not_ours(spec: Field, default_class: bool) -> NotOurs | None:
+    if spec["type"].choice(_Type, _Type.CLUSTER_IP) is not _Type.LOAD_BALANCER:
+        return NotOurs.NOT_A_LOAD_BALANCER
+    match spec["loadBalancerClass"].text():
+        case None:
+            return None if default_class else NotOurs.NO_CLASS
+        case cls:
+            return None if cls == LOAD_BALANCER_CLASS else NotOurs.OTHER_CLASS
+
+
+def _ours(root: Field, spec: Field) -> Service:
+    meta = metadata(root, namespaced=True, short_name=True)
+    for annotation in meta.annotations.children():
+        _refuse_unknown(annotation, str(annotation.path[-1]))
+    requested = _requested(meta.annotations[ADDRESSES], spec["loadBalancerIP"])
+    policy = spec["ipFamilyPolicy"].choice(FamilyPolicy, FamilyPolicy.SINGLE)
+    families = _families(spec, policy, requested)
+    return Service(
+        key=ServiceKey(meta.namespace, meta.name),
+        ports=_ports(spec["ports"]),
+        labels=meta.labels,
+        selector=label_map(spec["selector"]),
+        families=families,
+        family_policy=policy,
+        traffic_policy=spec["externalTrafficPolicy"].choice(TrafficPolicy, TrafficPolicy.CLUSTER),
+        pool=meta.annotations[POOL].parsed(dns_subdomain),
+        addresses=requested,
+        share=_share(meta),
+        share_namespaces=_share_namespaces(meta),
+        scheduler=meta.annotations[SCHEDULER].parsed(_scheduler),
+        affinity_seconds=_affinity(spec),
+        source_ranges=_source_ranges(spec["loadBalancerSourceRanges"], meta.annotations[SOURCE_RANGES_ANNOTATION]),
+        created=meta.created,
+    )
+
+
+def _refuse_unknown(annotation: Field, name: str) -> None:
+    if name.startswith(PREFIX) and name not in _ANNOTATIONS:
+        annotation.refuse(f"is not an annotation of the speaker: {did_you_mean(name, _ANNOTATIONS)}")
+
+
+# ── Addresses and families ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _requested(annotation: Field, field: Field) -> tuple[IPAddress, ...]:
+    named = [part.parsed(parse_eip) for part in annotation.comma_separated()]
+    by_annotation = tuple(address for address in named if address is not None)
+    if len({address.version for address in by_annotation}) != len(by_annotation):
+        annotation.refuse("must be at most one address of each family")
+    by_field = field.nonempty().parsed(parse_eip)
+    if by_field is not None and annotation.given and by_annotation != (by_field,):
+        field.refuse(f"must be the same as the annotation {ADDRESSES}, or left out")
+    return by_annotation or ((by_field,) if by_field is not None else ())
+
+
+def _families(spec: Field, policy: FamilyPolicy, requested: tuple[IPAddress, ...]) -> tuple[Family, ...]:
+    """As the API server fills them in (pkg/registry/core/service/storage/alloc.go), in order of preference."""
+    asked = _asked_families(spec["ipFamilies"])
+    families = asked or tuple(dict.fromkeys(map(Family.of, requested))) or (Family.IPV4,)
+    if policy is FamilyPolicy.SINGLE:
+        if len(families) > 1:
+            why = "ipFamilies has two" if asked else "addresses of both families are requested"
+            spec["ipFamilyPolicy"].refuse(f"must be PreferDualStack or RequireDualStack where {why}")
+    else:
+        families = tuple(dict.fromkeys((*families, *Family)))
+    for address in requested:
+        if Family.of(address) not in families:
+            spec["ipFamilies"].refuse(f"must include {Family.of(address)}, the family of the requested {address}")
+    return families
+
+
+def _asked_families(value: Field) -> tuple[Family, ...]:
+    asked = [item.require().choice(Family, Family.IPV4) for item in value.items()]
+    if len(set(asked)) != len(asked):
+        value.refuse("must name every family once")
+    return tuple(dict.fromkeys(asked))
+
+
+# ── Ports ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _ports(value: Field) -> tuple[ServicePort, ...]:
+    items = value.items()
+    if value.value in (None, []):
+        value.refuse("must list at least one port")
+    ports = [_port(item, alone=len(items) == 1) for item in items]
+    _refuse_repeated(items, [f"{port.protocol} {port.port}" for port in ports], "port")
+    _refuse_repeated([item["name"] for item in items], [port.name for port in ports], "name")
+    return tuple(ports)
+
+
+def _port(value: Field, alone: bool) -> ServicePort:
+    value.object(_PORT, "a Service's port")
+    number, name = value["port"], value["name"]
+    if not (alone or name.nonempty().given):
+        name.refuse("is required where a Service has several ports")
+    return ServicePort(
+        protocol=value["protocol"].choice(Protocol, Protocol.TCP),
+        port=number.require().integer(0, 1, 65535),
+        name=name.nonempty().parsed(dns_label) or "",
+    )
+
+
+def _refuse_repeated(fields: list[Field], values: list[str], what: str) -> None:
+    first: dict[str, int] = {}
+    for i, value in enumerate(values):
+        if value and first.setdefault(value, i) != i:
+            fields[i].refuse(f"must not repeat the {what} of ports[{first[value]}]: {value}")
+
+
+# ── The rest ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _share(meta: Metadata) -> str | None:
+    share = meta.annotations[SHARE]
+    return share.require().text() if share.given else None
+
+
+def _share_namespaces(meta: Metadata) -> frozenset[str]:
+    value = meta.annotations[SHARE_NAMESPACES]
+    if value.given and not meta.annotations[SHARE].given:
+        value.refuse(f"needs the annotation {SHARE} as well: without it nothing is shared")
+    names = (part.parsed(dns_label) for part in value.comma_separated())
+    return frozenset(name for name in names if name is not None)
+
+
+def _scheduler(text: str) -> str:
+    if text not in SCHEDULERS:
+        raise ValueError(f"is no scheduler of IPVS: {did_you_mean(text, SCHEDULERS)}")
+    return text
+
+
+def _affinity(spec: Field) -> int | None:
+    config = spec["sessionAffinityConfig"].object({"clientIP"}, "sessionAffinityConfig")
+    client_ip = config["clientIP"].object({"timeoutSeconds"}, "clientIP")
+    timeout = client_ip["timeoutSeconds"].integer(_AFFINITY_DEFAULT, 1, _AFFINITY_MAX)
+    if spec["sessionAffinity"].choice(_Affinity, _Affinity.NONE) is _Affinity.CLIENT_IP:
+        return timeout
+    if config.given:
+        config.refuse(f"must be left out unless sessionAffinity is {_Affinity.CLIENT_IP}")
+    return None
+
+
+def _source_ranges(value: Field, annotation: Field) -> tuple[IPNetwork, ...]:
+    """Empty means everyone, so nothing that was meant to be a restriction may come out empty."""
+    for empty in (value.value == [] and value, annotation.value == "" and annotation):
+        if empty:
+            empty.refuse("must list at least one CIDR; leave it out to let everyone in")
+    by_field = _networks(item.require() for item in value.items())
+    by_annotation = _networks(annotation.nonempty().comma_separated())
+    if value.given and annotation.given and set(by_field) != set(by_annotation):
+        annotation.refuse("must be the same as spec.loadBalancerSourceRanges, or left out")
+    return by_field or by_annotation
+
+
+def _networks(items: Iterable[Field]) -> tuple[IPNetwork, ...]:
+    parsed = (item.parsed(parse_source_range) for item in items)
+    return tuple(dict.fromkeys(network for network in parsed if network is not None))

@@ -1,0 +1,37 @@
+"""Files that other programs read, or that we read after a crash: whole or not at all."""
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+from speaker.errors import EdgeError
+
+
+def write_atomically(path: Path, content: bytes, *, mode: int = 0o644) -> None:
+    """Replace ``path`` by ``content``: after a crash at any moment it is the old file or the new one.
+
+    Raises EdgeError naming the path.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(fd, "wb") as file:
+                os.fchmod(fd, mode)
+                file.write(content)
+                file.flush()
+                os.fsync(fd)
+            Path(temporary).replace(path)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                Path(temporary).unlink()
+            raise
+        # The rename itself lives in the directory: without this a power cut may bring the old name back.
+        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except OSError as error:
+        raise EdgeError(f"cannot write {path}: {error.strerror}") from error

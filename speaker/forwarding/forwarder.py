@@ -1,0 +1,98 @@
+"""What ``run.py`` sees of forwarding: one small protocol, and the function that opens the kind asked for."""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from speaker.errors import Unsupported
+from speaker.forwarding.plan import Change, Plan
+from speaker.model import Forwarding
+
+
+class Forwarder(Protocol):
+    """One way to get an EIP's traffic to its endpoints. Every method raises EdgeError when the kernel refuses."""
+
+    name: str
+
+    async def apply(self, plan: Plan) -> tuple[Change, ...]:
+        """Read what the kernel has, bring it to ``plan``, return what was changed; a second call returns ()."""
+
+    async def pending(self, plan: Plan) -> tuple[Change, ...]:
+        """What ``apply`` would change; changes nothing."""
+
+    async def problems(self) -> tuple[str, ...]:
+        """What would keep traffic from flowing, each a sentence with its remedy."""
+
+    async def cleanup(self) -> tuple[str, ...]:
+        """Remove everything this kind of forwarder ever made on this node; names of what was removed."""
+
+
+class NoForwarder:
+    """``none``: kube-proxy, or whoever else, forwards."""
+
+    name = "none"
+
+    async def apply(self, plan: Plan) -> tuple[Change, ...]:
+        return ()
+
+    async def pending(self, plan: Plan) -> tuple[Change, ...]:
+        return ()
+
+    async def problems(self) -> tuple[str, ...]:
+        return ()
+
+    async def cleanup(self) -> tuple[str, ...]:
+        return ()
+
+
+async def open_forwarder(kind: Forwarding, runtime_dir: Path) -> Forwarder:
+    """A forwarder that this kernel supports; ``runtime_dir`` is for what must survive a restart but not a reboot.
+
+    ``AUTO`` is IPVS where the kernel has it, else nftables. Raises Unsupported with the reason.
+    """
+    match kind:
+        case Forwarding.NONE:
+            return NoForwarder()
+        case Forwarding.IPVS:
+            return await _open_ipvs(runtime_dir)
+        case Forwarding.NFTABLES:
+            return await _open_nftables()
+        case Forwarding.AUTO:
+            return await _open_either(runtime_dir)
+
+
+async def _open_either(runtime_dir: Path) -> Forwarder:
+    try:
+        return await _open_ipvs(runtime_dir)
+    except Unsupported as no_ipvs:
+        try:
+            return await _open_nftables()
+        except Unsupported as no_nftables:
+            raise Unsupported(f"neither way to forward works here: {no_ipvs}; {no_nftables}") from no_nftables
+
+
+# Imported late: each needs pyroute2, which takes a second on a slow machine and which `none` never uses.
+
+
+async def _open_ipvs(runtime_dir: Path) -> Forwarder:
+    from speaker.forwarding.ipvs import open_ipvs
+
+    return await open_ipvs(runtime_dir)
+
+
+async def _open_nftables() -> Forwarder:
+    from speaker.forwarding.nftables import open_nftables
+
+    return await open_nftables()
+
+
+async def cleanup(kind: Forwarding, runtime_dir: Path, keep: str = "") -> tuple[str, ...]:
+    """Remove everything that ``kind`` of forwarder (``AUTO``: every kind but the one named ``keep``) ever made here."""
+    kinds = (Forwarding.IPVS, Forwarding.NFTABLES) if kind is Forwarding.AUTO else (kind,)
+    removed: tuple[str, ...] = ()
+    for each in kinds:
+        if each.value != keep:
+            # What this kernel does not support has left nothing in it.
+            with suppress(Unsupported):
+                removed += await (await open_forwarder(each, runtime_dir)).cleanup()
+    return removed

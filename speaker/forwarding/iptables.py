@@ -1,0 +1,219 @@
+"""What IPVS lacks, where a kernel has iptables but no nft: the guard, source ranges, masquerade.
+
+``script`` is pure: from what ``iptables-save`` printed and a plan to the transaction for ``iptables-restore``. Rules
+are written as iptables-save prints them, so that text tells whether anything is to be done. The class is the edge.
+A packet costs a rule for every EIP, and one to an EIP another for every virtual server: nft does better.
+"""
+
+import asyncio
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from speaker.errors import EdgeError, Unsupported
+from speaker.forwarding.plan import Plan, VirtualServer
+from speaker.model import IPAddress, IPNetwork
+
+EIPS, GUARD, MASQUERADE = "EIP-SPEAKER", "EIP-SPEAKER-GUARD", "EIP-SPEAKER-MASQ"
+"""Our chains: what goes to an EIP; what of it may pass; what IPVS sends on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table: the kernel's chain that ours are entered from, and the rules of ours, the entered one first."""
+
+    name: str
+    hook: str
+    chains: Mapping[str, tuple[str, ...]]
+
+    @property
+    def jump(self) -> str:
+        return f"{self.hook} -j {next(iter(self.chains))}"
+
+
+def tables(plan: Plan, version: int) -> tuple[Table, Table]:
+    """What should stand for the EIPs of one IP version."""
+    eips = sorted(eip for eip in plan.eips if eip.version == version)
+    servers = [server for key, server in sorted(plan.virtual_servers.items(), key=_order) if key[0].version == version]
+    return (
+        Table(
+            "filter",
+            "INPUT",
+            {EIPS: tuple(f"-d {_host(eip)} -g {GUARD}" for eip in eips), GUARD: _guard(servers, version)},
+        ),
+        Table("nat", "POSTROUTING", {MASQUERADE: tuple(rule for server in servers for rule in _masquerade(server))}),
+    )
+
+
+def _guard(servers: Sequence[VirtualServer], version: int) -> tuple[str, ...]:
+    """IPVS takes its packets in the INPUT hook after this (priority 99, net/netfilter/ipvs/ip_vs_core.c), so what
+    returns is IPVS's; but ICMP, which the kernel answers, and replies to what this host itself sent from an EIP."""
+    return (
+        f"-p {'icmp' if version == 4 else 'ipv6-icmp'} -j RETURN",
+        "-m conntrack --ctstate RELATED,ESTABLISHED --ctdir REPLY -j RETURN",
+        *(rule for server in servers for rule in _open(server)),
+        "-m conntrack --ctstate INVALID -j DROP",  # a reset would let strangers end connections
+        "-p tcp -j REJECT --reject-with tcp-reset",
+        f"-j REJECT --reject-with {'icmp' if version == 4 else 'icmp6'}-port-unreachable",
+    )
+
+
+def _open(server: VirtualServer) -> Iterator[str]:
+    """Ranges of the other family let nobody in, and are no reason to let everybody in."""
+    to_port = f"-d {_host(server.address)} {_port(server.protocol.lower(), server.port)}"
+    for network in server.sources:
+        if network.version == server.address.version:
+            yield f"{_from(network)}{to_port} -j RETURN"
+    yield f"{to_port} -j {'DROP' if server.sources else 'RETURN'}"
+
+
+def _masquerade(server: VirtualServer) -> Iterator[str]:
+    """Without it a reply from another host bypasses us. One on this host passes here anyway, and may see the client;
+    but if the client is the real server itself, it would answer itself directly."""
+    protocol = server.protocol.lower()
+    original = f"-m conntrack --ctorigdst {server.address} --ctorigdstport {server.port}"
+    for real in server.real_servers:
+        if real.local:
+            to_real = f"-d {_host(real.address)} {_port(protocol, real.port)} {original}"
+            yield f"-s {_host(real.address)} {to_real} -j MASQUERADE"
+            yield f"{to_real} -j RETURN"
+    if server.masquerade:
+        yield f"-p {protocol} {original} -j MASQUERADE"
+
+
+def _order(item: tuple[tuple[IPAddress, str, int], VirtualServer]) -> tuple[int, int, str, int]:
+    (address, protocol, port), _ = item
+    return address.version, int(address), protocol, port
+
+
+def _host(address: IPAddress) -> str:
+    return f"{address}/{address.max_prefixlen}"
+
+
+def _from(network: IPNetwork) -> str:
+    return f"-s {network} " if network.prefixlen else ""
+
+
+def _port(protocol: str, port: int) -> str:
+    return f"-p {protocol} -m {protocol} --dport {port}"
+
+
+# ── Scripts ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def script(saved: str, plan: Plan, version: int) -> str:
+    """What iptables-restore makes of ``saved`` (iptables-save's output) the tables of ``plan``; '' for nothing.
+
+    Where the plan has no EIP of this version, our chains go.
+    """
+    wanted = any(eip.version == version for eip in plan.eips)
+    change = _build if wanted else _remove
+    return "".join(change(table, _rules(saved, table.name)) for table in tables(plan, version))
+
+
+def _build(table: Table, have: list[str]) -> str:
+    """Ours comes first: a rule before it that accepts would open a way around the guard."""
+    jumps = [line for line in have if line.startswith(f"-A {table.hook} ")]
+    enters = f"-A {table.jump}"
+    well_entered = jumps[:1] == [enters] and jumps.count(enters) == 1
+    rules = {chain: [f"-A {chain} {rule}" for rule in chain_rules] for chain, chain_rules in table.chains.items()}
+    if well_entered and all(wanted == _of(chain, have) for chain, wanted in rules.items()):
+        return ""
+    enter = [] if well_entered else [*(f"-D {table.jump}" for line in jumps if line == enters), f"-I {table.jump}"]
+    return _transaction(table, [*enter, *(rule for wanted in rules.values() for rule in wanted)])
+
+
+def _of(chain: str, lines: list[str]) -> list[str]:
+    return [line for line in lines if line.startswith(f"-A {chain} ")]
+
+
+def _remove(table: Table, have: list[str]) -> str:
+    if not any(line.startswith(f":{chain} ") for line in have for chain in table.chains):
+        return ""
+    leave = [f"-D {table.jump}" for line in have if line == f"-A {table.jump}"]
+    return _transaction(table, [*leave, *(f"-X {chain}" for chain in table.chains)])
+
+
+def _transaction(table: Table, lines: list[str]) -> str:
+    """A chain that is named is made, or flushed; with --noflush all others stay as they are."""
+    chains = [f":{chain} - [0:0]" for chain in table.chains]
+    return "\n".join([f"*{table.name}", *chains, *lines, "COMMIT", ""])
+
+
+def _rules(saved: str, name: str) -> list[str]:
+    """The lines of one table: ``:CHAIN POLICY [n:n]`` and ``-A CHAIN …``."""
+    lines = iter(saved.splitlines())
+    for line in lines:
+        if line == f"*{name}":
+            return [line for line in iter(lambda: next(lines), "COMMIT") if line[:1] in (":", "-")]
+    return []
+
+
+# ── The edge ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class IptablesGuard:
+    """Guard and masquerade of the network namespace this is called in. Methods raise EdgeError."""
+
+    name = "iptables"
+
+    def __init__(self, programs: Mapping[int, str]) -> None:
+        self._programs = programs
+        self._ours = frozenset(programs)
+        """IP versions whose tables may hold chains of ours: at first nobody knows."""
+
+    async def apply(self, plan: Plan) -> bool:
+        """Bring our chains to ``plan``, each table in one transaction; whether anything had to be changed."""
+        wanted = frozenset(eip.version for eip in plan.eips)
+        versions = sorted(self._ours | wanted)
+        scripts = {version: script(await self._save(version), plan, version) for version in versions}
+        self._ours |= wanted
+        for version, text in scripts.items():
+            if text:
+                await _run(f"{self._programs[version]}-restore", "--noflush", "--wait", "5", text=text)
+        self._ours = wanted
+        return any(scripts.values())
+
+    async def cleanup(self) -> tuple[str, ...]:
+        changed = await self.apply(Plan(frozenset(), {}))
+        return (f"iptables chains {EIPS}, {GUARD}, {MASQUERADE}",) if changed else ()
+
+    async def _save(self, version: int) -> str:
+        return await _run(f"{self._programs[version]}-save")
+
+
+async def open_iptables_guard() -> IptablesGuard:
+    """Raises Unsupported where the programs or the kernel's part are missing."""
+    programs = {4: _program("iptables"), 6: _program("ip6tables")}
+    try:
+        await _run(f"{programs[4]}-save", "-t", "filter")
+    except EdgeError as error:
+        raise Unsupported(f"this kernel has no iptables: {error}") from error
+    return IptablesGuard(programs)
+
+
+def _program(name: str) -> str:
+    """Debian's ``iptables`` speaks nft, which a kernel that needs this lacks; elsewhere the plain name may be all."""
+    for candidate in (f"{name}-legacy", name):
+        if shutil.which(f"{candidate}-restore"):
+            return candidate
+    raise Unsupported(f"the program {name} is not installed (package iptables)")
+
+
+async def _run(*command: str, text: str = "") -> str:
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        output, complaint = await process.communicate(text.encode())
+    except asyncio.CancelledError:
+        # Left running, it could commit after whatever comes next.
+        process.kill()
+        await process.wait()
+        raise
+    if process.returncode != 0:
+        raise EdgeError(f"{' '.join(command)}: {' '.join(complaint.decode(errors='replace').split())}")
+    return output.decode(errors="replace")

@@ -1,0 +1,179 @@
+"""Forwarding with nftables: address translation, masquerade, source ranges and the guard in one table of our own.
+
+Also the guard alone, for IPVS on a kernel with nftables.
+
+A real server of weight 0 gets nothing new while the kernel's connection table keeps what it has. Persistence hashes
+the client's address and so has no timeout. Source ranges hold for this node's own clients too.
+"""
+
+import asyncio
+from collections.abc import Callable
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+
+from speaker.errors import EdgeError, Unsupported
+from speaker.forwarding import conntrack, nft
+from speaker.forwarding.flows import affected, goes_on
+from speaker.forwarding.listing import Listing, read_guard, read_plan
+from speaker.forwarding.plan import EMPTY, Change, Plan, RealServer, VirtualServer, VirtualServerKey, diff
+from speaker.forwarding.ruleset import (
+    GUARD_TABLE,
+    TABLE,
+    Ruleset,
+    approximations,
+    change_script,
+    expressible,
+    forwarder_ruleset,
+    guard_ruleset,
+    rebuild_script,
+)
+from speaker.model import Family, Protocol
+
+_REAL = RealServer(IPv4Address("192.0.2.2"), 80)
+#: A plan that needs every expression our rules ever use (documentation addresses; it is checked, never applied).
+_EVERYTHING = Plan(
+    frozenset(),
+    {
+        server.key: server
+        for server in (
+            VirtualServer(IPv4Address("192.0.2.1"), Protocol.TCP, 80, "rr", real_servers=(_REAL,)),
+            VirtualServer(IPv4Address("192.0.2.1"), Protocol.UDP, 80, "sh", real_servers=(_REAL,)),
+            VirtualServer(IPv4Address("192.0.2.1"), Protocol.UDP, 81, sources=(IPv4Network("192.0.2.0/24"),)),
+        )
+    },
+)
+
+_FORWARDING = {Family.IPV4: "net.ipv4.ip_forward", Family.IPV6: "net.ipv6.conf.all.forwarding"}
+
+
+class NftablesForwarder:
+    """The table ``inet eip-speaker``. Satisfies ``forwarder.Forwarder``."""
+
+    name = "nftables"
+
+    def __init__(self) -> None:
+        self._families = frozenset(Family)
+        # Survives an error: the retry finds the table as it should be, and no changes.
+        self._to_check: frozenset[VirtualServerKey] = frozenset()
+
+    async def apply(self, plan: Plan) -> tuple[Change, ...]:
+        listing = await nft.list_table(TABLE)
+        # A thousand virtual servers of ten take a good part of a second: the loop must go on answering ARP.
+        changes, script = await asyncio.to_thread(_forwarder_step, listing, plan)
+        await _run(script, forwarder_ruleset, plan)
+        self._to_check = self._to_check.union(affected(changes))
+        await conntrack.forget(self._to_check, lambda flow: goes_on(flow, plan))
+        self._to_check = frozenset()
+        self._families = frozenset(map(Family.of, plan.eips))
+        return changes
+
+    async def pending(self, plan: Plan) -> tuple[Change, ...]:
+        changes, _ = await asyncio.to_thread(_forwarder_step, await nft.list_table(TABLE), plan)
+        return changes
+
+    def approximations(self, plan: Plan) -> tuple[str, ...]:
+        """What nftables does otherwise than asked, a sentence each: nothing that stops traffic."""
+        return approximations(plan)
+
+    async def problems(self) -> tuple[str, ...]:
+        off = tuple(
+            f"{name} is 0, so nothing addressed to an {family} EIP is passed on: set it to 1"
+            for family, name in _FORWARDING.items()
+            if family in self._families and _sysctl(name) == "0"
+        )
+        return off + await _dropping_chains()
+
+    async def cleanup(self) -> tuple[str, ...]:
+        return await _remove(TABLE)
+
+
+class NftablesGuard:
+    """The table ``inet eip-speaker-guard``: what IPVS needs around it, for EIPs that are bound on this node.
+
+    Rejects every port of an EIP that no virtual server names before a socket of this host sees it, enforces source
+    ranges (not for this node's own clients: IPVS takes those before the guard), and masquerades what IPVS sends on,
+    for which ``net.ipv4.vs.conntrack`` must be 1.
+    """
+
+    name = "nftables"
+
+    async def apply(self, plan: Plan) -> bool:
+        """Bring the guard to ``plan``; whether there was anything to do. Raises EdgeError."""
+        listing = await nft.list_table(GUARD_TABLE)
+        script = await asyncio.to_thread(_guard_step, listing, plan)
+        await _run(script, guard_ruleset, plan)
+        return bool(script)
+
+    async def cleanup(self) -> tuple[str, ...]:
+        return await _remove(GUARD_TABLE)
+
+
+async def open_nftables() -> NftablesForwarder:
+    """Raises Unsupported with the kernel's reason."""
+    await _supported(forwarder_ruleset(_EVERYTHING))
+    return NftablesForwarder()
+
+
+async def open_guard() -> NftablesGuard:
+    """Raises Unsupported with the kernel's reason: then iptables has to guard."""
+    await _supported(guard_ruleset(_EVERYTHING))
+    return NftablesGuard()
+
+
+async def _supported(ruleset: Ruleset) -> None:
+    try:
+        await nft.run(rebuild_script(ruleset), check=True)
+    except EdgeError as error:
+        raise Unsupported(f"this kernel refuses our nftables rules (it needs Linux 5.9): {error}") from error
+
+
+def _forwarder_step(listing: Listing | None, plan: Plan) -> tuple[tuple[Change, ...], str]:
+    """What the listed table lacks of ``plan``, and the script that brings it; () and '' where it lacks nothing."""
+    want = expressible(plan)
+    have = None if listing is None else read_plan(listing)
+    if have is None:
+        return diff(EMPTY, want), rebuild_script(forwarder_ruleset(want))
+    changes = diff(have, want)
+    return changes, change_script(forwarder_ruleset(have), forwarder_ruleset(want)) if changes else ""
+
+
+def _guard_step(listing: Listing | None, plan: Plan) -> str:
+    want = guard_ruleset(expressible(plan))
+    have = None if listing is None else read_guard(listing, want)
+    return rebuild_script(want) if have is None else change_script(have, want)
+
+
+async def _run(script: str, ruleset_of: Callable[[Plan], Ruleset], plan: Plan) -> None:
+    if not script:
+        return
+    try:
+        await nft.run(script)
+    except EdgeError:
+        # Somebody may have changed the table since we listed it. From scratch it works, or says what is wrong.
+        await nft.run(await asyncio.to_thread(lambda: rebuild_script(ruleset_of(expressible(plan)))))
+
+
+async def _remove(table: str) -> tuple[str, ...]:
+    if await nft.list_table(table) is None:
+        return ()
+    await nft.run(f"delete table inet {table}\n")
+    return (f"nftables table inet {table}",)
+
+
+async def _dropping_chains() -> tuple[str, ...]:
+    """Docker and firewalld drop forwarded traffic by default; one accepting table cannot overrule another's drop."""
+    chains = [item["chain"] for item in await nft.list_chains() if "chain" in item]
+    return tuple(
+        f"chain {chain['family']} {chain['table']} {chain['name']} drops forwarded traffic unless one of its rules"
+        " accepts it: accept there what goes to and comes from the endpoints"
+        for chain in chains
+        if chain.get("hook") == "forward" and chain.get("policy") == "drop"
+    )
+
+
+def _sysctl(name: str) -> str:
+    path = Path("/proc/sys", *name.split("."))
+    try:
+        return path.read_text().strip()
+    except FileNotFoundError:  # a kernel without IPv6
+        return ""

@@ -1,0 +1,47 @@
+"""A file of kernel settings as they were before the speaker changed them. An edge."""
+
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from speaker.errors import EdgeError
+
+
+class Remembered:
+    """Original values by name, in a small JSON file that outlives the process but not the machine's uptime.
+
+    It is written before a setting is changed, and whole or not at all: a crash at any moment loses no original.
+    Methods raise EdgeError when the file cannot be read or written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> dict[str, int]:
+        try:
+            content = json.loads(self._path.read_text())
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            raise EdgeError(f"cannot read {self._path}, which holds original settings: {error}") from error
+        return {str(name): int(value) for name, value in content.items()}
+
+    def add(self, originals: Mapping[str, int], *, keep: Collection[str]) -> None:
+        """Remember values that are about to change; of those known before, which stand, only names in ``keep``."""
+        known = self.read()
+        new = {**originals, **{name: value for name, value in known.items() if name in keep}}
+        if new == known:
+            return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            unfinished = self._path.with_suffix(".new")
+            unfinished.write_text(json.dumps(new, indent=1, sort_keys=True))
+            unfinished.replace(self._path)
+        except OSError as error:
+            raise EdgeError(f"cannot write {self._path}, which holds original settings: {error}") from error
+
+    def forget(self) -> None:
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError as error:
+            raise EdgeError(f"cannot remove {self._path}: {error}") from error

@@ -1,0 +1,348 @@
+"""nft rulesets: from a plan to the script that makes it so. Pure.
+
+A ruleset has a fixed part (the skeleton: sets, maps, and the rules that look things up in them) and what varies: set
+elements, and one small chain per virtual server. A packet costs a hash lookup however many virtual servers there are,
+and changing an endpoint rewrites one chain. Two rulesets are made here: the forwarder's, which does everything, and
+the guard's, which stands in front of IPVS and masquerades what IPVS sends on.
+
+``listing.py`` goes the other way. The same script works in nft 1.0.6 and 1.1.3, whose listings are alike.
+"""
+
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from ipaddress import collapse_addresses, ip_network
+from typing import Any, cast
+
+from speaker.forwarding.plan import Plan, RealServer, VirtualServer, VirtualServerKey
+from speaker.model import Family, IPAddress, IPNetwork, Protocol
+
+TABLE = "eip-speaker"
+GUARD_TABLE = "eip-speaker-guard"
+
+NUMBERS = {Protocol.TCP: 6, Protocol.UDP: 17, Protocol.SCTP: 132}
+
+#: Schedulers that send a client's address to the same real server. IPVS's dh hashes the destination, which is one
+#: EIP here: all of it would go to one real server, so the source decides.
+BY_SOURCE = frozenset({"sh", "dh", "mh"})
+IN_TURN = frozenset({"rr", "wrr", "lc", "wlc", "lblc", "lblcr", "sed", "nq", "fo", "ovf"})
+#: nft cannot count a real server's connections.
+_NOT_AS_NAMED = (IN_TURN - {"rr", "wrr"}) | {"dh"}
+
+#: Fixed, so that every node hashes a client to the same real server: a failover does not move it.
+SEED = 0x0E190
+
+#: A source no packet has (RFC 1122, 3.2.1.3; RFC 4291, 2.5.2): how "nobody" looks as a list of networks.
+_NOBODY = {Family.IPV4: ip_network("0.0.0.0/32"), Family.IPV6: ip_network("::/128")}
+
+_SETS = """
+  set eips4 { type ipv4_addr; }
+  set eips6 { type ipv6_addr; }
+  # virtual servers that only some may reach, and who
+  set restricted4 { type ipv4_addr . inet_proto . inet_service; }
+  set restricted6 { type ipv6_addr . inet_proto . inet_service; }
+  set sources4 { type ipv4_addr . inet_proto . inet_service . ipv4_addr; flags interval; }
+  set sources6 { type ipv6_addr . inet_proto . inet_service . ipv6_addr; flags interval; }
+  # EIP, client, real server: client and real server are one host
+  set hairpin4 { type ipv4_addr . ipv4_addr . ipv4_addr; }
+  set hairpin6 { type ipv6_addr . ipv6_addr . ipv6_addr; }
+  # real servers on this node
+  set local4 { type ipv4_addr; }
+  set local6 { type ipv6_addr; }
+  # EIP, real server, its port (nft 1.0.6 cannot look up `ct original proto-dst` together with an address)
+  set masquerade4 { type ipv4_addr . ipv4_addr . inet_proto . inet_service; }
+  set masquerade6 { type ipv6_addr . ipv6_addr . inet_proto . inet_service; }
+"""
+
+_SOURCES = """
+    ip daddr . meta l4proto . th dport @restricted4 \
+ip daddr . meta l4proto . th dport . ip saddr != @sources4 drop comment "not a source range"
+    ip6 daddr . meta l4proto . th dport @restricted6 \
+ip6 daddr . meta l4proto . th dport . ip6 saddr != @sources6 drop comment "not a source range"
+"""
+
+# The last chain is the same for both: without masquerade a reply from another host would bypass us and be refused by
+# the client; a real server that connects to itself through us would answer itself directly.
+_POSTROUTING = """
+  chain postrouting {
+    type nat hook postrouting priority srcnat - 5; policy accept;
+    ct original ip daddr . ip saddr . ip daddr @hairpin4 masquerade comment "hairpin"
+    ct original ip6 daddr . ip6 saddr . ip6 daddr @hairpin6 masquerade comment "hairpin"
+    ip daddr @local4 return comment "replies pass here anyway"
+    ip6 daddr @local6 return comment "replies pass here anyway"
+    ct original ip daddr . ip daddr . meta l4proto . th dport @masquerade4 masquerade comment "bring replies back"
+    ct original ip6 daddr . ip6 daddr . meta l4proto . th dport @masquerade6 masquerade comment "bring replies back"
+  }
+"""
+
+# Translation happens at priority dstnat whatever a nat chain's own priority (net/netfilter/nf_nat_core.c); chains are
+# asked in order, ours before kube-proxy's. What still has an EIP as destination afterwards was not translated: no
+# virtual server, no usable real server, a broken segment, an untracked packet. It must reach neither a socket of this
+# host nor the LAN again. Fragments were put together by conntrack before (priority -400).
+FORWARDER = (
+    _SETS
+    + """
+  map services4 { type ipv4_addr . inet_proto . inet_service : verdict; }
+  map services6 { type ipv6_addr . inet_proto . inet_service : verdict; }
+  chain translate {
+"""
+    + _SOURCES
+    + """
+    ip daddr . meta l4proto . th dport vmap @services4 comment "one chain per virtual server"
+    ip6 daddr . meta l4proto . th dport vmap @services6 comment "one chain per virtual server"
+    ip daddr @eips4 icmp type echo-request redirect comment "an EIP can be pinged"
+    ip6 daddr @eips6 icmpv6 type echo-request redirect comment "an EIP can be pinged"
+  }
+  chain prerouting {
+    type nat hook prerouting priority dstnat - 5; policy accept;
+    jump translate comment "from outside"
+  }
+  chain output {
+    type nat hook output priority -105; policy accept;
+    jump translate comment "from this node"
+  }
+  chain refuse {
+    ct state established,related ct direction reply return comment "to a connection the EIP itself opened"
+    ct state invalid drop comment "a reset would let strangers end connections"
+    meta l4proto { icmp, icmpv6 } drop comment "errors and neighbour discovery are never answered with errors"
+    meta l4proto tcp reject with tcp reset comment "no such service"
+    reject with icmpx type port-unreachable comment "no such service"
+  }
+  chain guard_prerouting {
+    type filter hook prerouting priority dstnat + 5; policy accept;
+    ip daddr @eips4 goto refuse comment "guard"
+    ip6 daddr @eips6 goto refuse comment "guard"
+  }
+  chain guard_output {
+    type filter hook output priority -95; policy accept;
+    ip daddr @eips4 goto refuse comment "guard"
+    ip6 daddr @eips6 goto refuse comment "guard"
+  }
+"""
+    + _POSTROUTING
+)
+
+# IPVS takes its packets in the input hook at priority 99 (net/netfilter/ipvs/ip_vs_core.c, ip_vs_ops4), so what the
+# guard returns there is IPVS's. ICMP passes: the kernel answers pings for a bound EIP, IPVS takes the errors.
+GUARD = (
+    _SETS
+    + """
+  set ports4 { type ipv4_addr . inet_proto . inet_service; }
+  set ports6 { type ipv6_addr . inet_proto . inet_service; }
+  chain input {
+    type filter hook input priority filter - 5; policy accept;
+    ip daddr @eips4 goto guard comment "guard"
+    ip6 daddr @eips6 goto guard comment "guard"
+  }
+  chain guard {
+    meta l4proto { icmp, icmpv6 } return comment "pings, errors, neighbour discovery"
+    ct state established,related ct direction reply return comment "to a connection the EIP itself opened"
+"""
+    + _SOURCES
+    + """
+    ip daddr . meta l4proto . th dport @ports4 return comment "IPVS takes it"
+    ip6 daddr . meta l4proto . th dport @ports6 return comment "IPVS takes it"
+    ct state invalid drop comment "a reset would let strangers end connections"
+    meta l4proto tcp reject with tcp reset comment "no such service"
+    reject with icmpx type port-unreachable comment "no such service"
+  }
+"""
+    + _POSTROUTING
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ruleset:
+    """A table ``inet`` ``table``: its fixed part, the elements of each set, and the rule of each varying chain."""
+
+    table: str
+    skeleton: str
+    elements: Mapping[str, frozenset[str]]
+    chains: Mapping[str, str]
+
+
+# ── From a plan to a script ───────────────────────────────────────────────────────────────────────────────────
+
+
+def expressible(plan: Plan) -> Plan:
+    """``plan`` in the one form that survives the way through the kernel; forwards the same.
+
+    Source ranges without the other family's and without overlaps; a real server's address is local to the whole plan.
+    """
+    local = {real.address for server in plan.virtual_servers.values() for real in server.real_servers if real.local}
+    return Plan(plan.eips, {key: _expressible(server, local) for key, server in plan.virtual_servers.items()})
+
+
+def _expressible(server: VirtualServer, local: set[IPAddress]) -> VirtualServer:
+    return replace(
+        server,
+        sources=_expressible_sources(server.sources, Family.of(server.address)),
+        real_servers=tuple(sorted(replace(real, local=real.address in local) for real in server.real_servers)),
+    )
+
+
+def _expressible_sources(sources: tuple[IPNetwork, ...], family: Family) -> tuple[IPNetwork, ...]:
+    if not sources:
+        return ()
+    ours = collapsed(network for network in sources if Family.of(network) is family)
+    if any(network.prefixlen == 0 for network in ours):
+        return ()
+    return ours or (_NOBODY[family],)
+
+
+def collapsed(networks: Iterable[IPNetwork]) -> tuple[IPNetwork, ...]:
+    return tuple(cast(Iterator[IPNetwork], collapse_addresses(cast(Any, networks))))  # typed for one family at a time
+
+
+def forwarder_ruleset(plan: Plan) -> Ruleset:
+    """Everything: translation, masquerade, source ranges, pings and the guard. ``plan`` is ``expressible``."""
+    elements = _elements(plan)
+    chains: dict[str, str] = {}
+    for key, server in plan.virtual_servers.items():
+        chains[chain_name(key)] = _rule(server)
+        elements[f"services{key[0].version}"].add(f"{_element(key)} : goto {chain_name(key)}")
+    return assemble(TABLE, FORWARDER, elements, chains)
+
+
+def guard_ruleset(plan: Plan) -> Ruleset:
+    """What IPVS lacks: the guard, source ranges, masquerade. ``plan`` is ``expressible``."""
+    elements = _elements(plan)
+    for key in plan.virtual_servers:
+        elements[f"ports{key[0].version}"].add(_element(key))
+    return assemble(GUARD_TABLE, GUARD, elements, {})
+
+
+def assemble(table: str, skeleton: str, elements: dict[str, set[str]], chains: dict[str, str]) -> Ruleset:
+    names = re.findall(r"(?:set|map) (\w+) {", skeleton)
+    # A newer speaker's rules may differ where the names and comments do not: the mark tells.
+    mark = f"  chain made_of_{zlib.crc32(skeleton.encode()):08x} {{ }}\n"
+    return Ruleset(table, skeleton + mark, {name: frozenset(elements.get(name, ())) for name in names}, chains)
+
+
+class _Elements(dict[str, set[str]]):
+    def __missing__(self, name: str) -> set[str]:
+        return self.setdefault(name, set())
+
+
+def _elements(plan: Plan) -> _Elements:
+    """The elements that both rulesets have."""
+    elements = _Elements()
+    for eip in plan.eips:
+        elements[f"eips{eip.version}"].add(str(eip))
+    for server in plan.virtual_servers.values():
+        _add_elements(server, elements)
+    return elements
+
+
+def _add_elements(server: VirtualServer, elements: _Elements) -> None:
+    eip, version = str(server.address), server.address.version
+    if server.sources:
+        elements[f"restricted{version}"].add(_element(server.key))
+    for network in server.sources:
+        elements[f"sources{version}"].add(f"{_element(server.key)} . {_network(network)}")
+    for real in server.real_servers:
+        address = str(real.address)
+        elements[f"hairpin{version}"].add(f"{eip} . {address} . {address}")
+        if real.local:
+            elements[f"local{version}"].add(address)
+        if server.masquerade:
+            elements[f"masquerade{version}"].add(f"{eip} . {address} . {NUMBERS[server.protocol]} . {real.port}")
+
+
+def _network(network: IPNetwork) -> str:
+    return str(network.network_address) if network.prefixlen == network.max_prefixlen else str(network)
+
+
+def _element(key: VirtualServerKey) -> str:
+    address, protocol, port = key
+    return f"{address} . {NUMBERS[protocol]} . {port}"
+
+
+def chain_name(key: VirtualServerKey) -> str:
+    """nft's names have no colons."""
+    address, protocol, port = key
+    return f"{protocol.lower()}/{address.exploded.replace(':', '-')}/{port}"
+
+
+def _rule(server: VirtualServer) -> str:
+    """The one rule of a virtual server's chain; its comment keeps what the rule itself does not tell."""
+    comment = f'comment "{_note(server)}"'
+    if not server.real_servers:
+        return f"return {comment}"
+    ip = "ip" if server.address.version == 4 else "ip6"
+    total = turns(server.real_servers)
+    by_source = server.scheduler in BY_SOURCE or server.persistence is not None
+    pick = f"jhash {ip} saddr mod {total} seed {SEED:#x}" if by_source else f"numgen inc mod {total}"
+    slots = ", ".join(f"{slot} : {real.address} . {real.port}" for slot, real in _slots(server.real_servers))
+    return f"meta l4proto {NUMBERS[server.protocol]} dnat {ip} to {pick} map {{ {slots} }} {comment}"
+
+
+def _note(server: VirtualServer) -> str:
+    if server.scheduler not in BY_SOURCE | IN_TURN:
+        raise ValueError(f"{server.scheduler!r} is no scheduler: speaker.api lets none pass")
+    persistent = [] if server.persistence is None else ["persistent", str(server.persistence)]
+    return " ".join([server.scheduler, *persistent, *([] if server.masquerade else ["transparent"])])
+
+
+def turns(real_servers: tuple[RealServer, ...]) -> int:
+    return max(1, sum(real.weight for real in real_servers))
+
+
+def _slots(real_servers: tuple[RealServer, ...]) -> Iterator[tuple[str, RealServer]]:
+    """Each takes as many numbers as its weight. Weight 0 sits above the modulus, where no number falls: nothing new
+    goes there, and the next reader still sees it. A number without a slot falls through to the guard."""
+    start, beyond = 0, turns(real_servers)
+    for real in real_servers:
+        if real.weight == 0:
+            yield str(beyond), real
+            beyond += 1
+        else:
+            last = start + real.weight - 1
+            yield (str(start) if last == start else f"{start}-{last}"), real
+            start = last + 1
+
+
+def rebuild_script(want: Ruleset) -> str:
+    """One transaction that makes the table what it should be, whatever it was."""
+    nothing = replace(want, elements={name: frozenset() for name in want.elements}, chains={})
+    return (
+        f"table inet {want.table}\ndelete table inet {want.table}\n"
+        f"table inet {want.table} {{{want.skeleton}}}\n{change_script(nothing, want)}"
+    )
+
+
+def change_script(have: Ruleset, want: Ruleset) -> str:
+    """One transaction from ``have`` to ``want`` that names only what differs; '' where nothing does."""
+    table = want.table
+    changed = [name for name, rule in want.chains.items() if have.chains.get(name) != rule]
+    gone = sorted(have.chains.keys() - want.chains.keys())
+    lines = [f"add chain inet {table} {name}" for name in changed]
+    lines += [f"flush chain inet {table} {name}" for name in changed if name in have.chains]
+    lines += [f"add rule inet {table} {name} {want.chains[name]}" for name in changed]
+    for name, wanted in want.elements.items():
+        # A map's element goes by its key alone.
+        removed = sorted(element.split(" : ")[0] for element in have.elements[name] - wanted)
+        lines += _element_lines("delete", table, name, removed)
+        lines += _element_lines("add", table, name, sorted(wanted - have.elements[name]))
+    lines += [f"{verb} chain inet {table} {name}" for name in gone for verb in ("flush", "delete")]
+    return "".join(line + "\n" for line in lines)
+
+
+def _element_lines(verb: str, table: str, name: str, elements: list[str]) -> list[str]:
+    return [f"{verb} element inet {table} {name} {{ {', '.join(elements)} }}"] if elements else []
+
+
+def approximations(plan: Plan) -> tuple[str, ...]:
+    """What nft does otherwise than the manifest says, one sentence per virtual server."""
+    return tuple(
+        sentence for server in plan.virtual_servers.values() for sentence in _approximations(server, str(server))
+    )
+
+
+def _approximations(server: VirtualServer, name: str) -> Iterator[str]:
+    if server.persistence is not None:
+        yield f"{name}: nftables hashes the client's address, so it sticks without a timeout"
+    elif server.scheduler in _NOT_AS_NAMED:
+        way = "hashes the client's address" if server.scheduler in BY_SOURCE else "takes turns by weight"
+        yield f"{name}: nftables has no scheduler {server.scheduler} and {way} instead"

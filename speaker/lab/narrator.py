@@ -1,0 +1,33 @@
+"""The speaker's log events as sentences for the timeline (pure)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from speaker.lab.timeline import Tone
+
+_ALARMING = frozenset({"warning", "error", "critical"})
+#: Fields that every event carries, or that the sentence already says.
+_COMMON = frozenset({"event", "level", "timestamp", "logger"})
+
+
+def sentence(event: Mapping[str, Any]) -> tuple[str, Tone] | None:
+    """What to say about one log event; None for what a newcomer need not read."""
+    match event:
+        case {"event": "started", "forwarder": forwarder}:
+            return f"the speaker starts, forwarding with {forwarder}", Tone.PLAIN
+        case {"event": "manifests read", "pools": pools, "services": services}:
+            return f"reads {pools} pools and {services} Services", Tone.PLAIN
+        case {"event": "assigned" | "released" as verb, "service": service, "addresses": [*addresses]}:
+            gets_or_loses = "gets" if verb == "assigned" else "gives back"
+            return f"{service} {gets_or_loses} {' and '.join(map(str, addresses))}", Tone.PLAIN
+        case {"event": "forwarding", "count": count}:
+            return f"the kernel forwards: {count} changes to its tables", Tone.PLAIN
+        case {"event": "claimed", "eip": eip, "link": link, "pool": pool}:
+            return f"claims {eip} of pool {pool} on {link}", Tone.EIP
+        case {"event": "withdrawn", "eip": eip}:
+            return f"withdraws {eip}", Tone.EIP
+        case {"level": level} if level in _ALARMING:
+            details = " ".join(f"{name}={value}" for name, value in event.items() if name not in _COMMON)
+            return f"{level}: {event.get('event')} {details}".rstrip(), Tone.BAD
+        case _:
+            return None

@@ -1,0 +1,106 @@
+"""A lab from beginning to end: leave the host's network, build the LAN, play a scenario, leave nothing behind."""
+
+import asyncio
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from speaker.errors import EdgeError
+from speaker.lab.lan import Lan
+from speaker.lab.privileges import leave_host_network
+from speaker.lab.scenario_reach import reach
+from speaker.lab.stage import Outcome, Stage
+from speaker.lab.timeline import Timeline, Tone
+from speaker.lab.topology import lab_topology
+
+MANIFESTS = Path(__file__).parent / "manifests"
+
+
+def play(timeline: Timeline, keep: bool) -> Outcome:
+    """Play ``reach``; with ``keep`` stay until SIGINT or SIGTERM. Call it before any thread or socket exists.
+
+    Raises EdgeError when it cannot be played, CancelledError or KeyboardInterrupt when a signal ends it early.
+    """
+    in_user_namespace = leave_host_network()
+    with Lan(lab_topology()) as lan:
+        who = "in a user namespace, without root" if in_user_namespace else "in namespaces of its own"
+        timeline.say("lab", f"a LAN is up, {who}: {', '.join(host.name for host in lan.topology.hosts)}")
+        return asyncio.run(_act(lan, timeline, keep, in_user_namespace))
+
+
+async def _act(lan: Lan, timeline: Timeline, keep: bool, in_user_namespace: bool) -> Outcome:
+    with _interrupts() as until_interrupted, tempfile.TemporaryDirectory(prefix="speaker-lab-") as name:
+        stage = Stage(lan, timeline, Path(name), manifests=Path(name, "manifests"))
+        shutil.copytree(MANIFESTS, stage.manifests)
+
+        async def linger() -> None:
+            for line in hints(lan, stage.manifests, keep, in_user_namespace):
+                timeline.write(timeline.paint(line, Tone.DIM))
+            if keep:
+                await until_interrupted()
+
+        try:
+            return await reach(stage, linger)
+        except ExceptionGroup as group:  # a task group's; what it expects is one EdgeError
+            raise _edge_error(group) or group from None
+
+
+def hints(lan: Lan, manifests: Path, keep: bool, in_user_namespace: bool) -> Iterator[str]:
+    """What to try next."""
+    if not keep:
+        yield f"Its YAML is in {MANIFESTS}."
+        yield "Next: `speaker lab --keep` leaves the LAN up to play in."
+        return
+    enter = f"nsenter -t {os.getpid()} -U --preserve-credentials" if in_user_namespace else "nsenter"
+    yield "Play in it from another terminal. Put one of these in front of a command, like `curl http://192.0.2.217/`,"
+    yield "`ip neighbour`, `ip monitor neigh`, or in the node `nft list ruleset`, `curl http://127.0.0.1:9900/metrics`:"
+    for host in lan.topology.hosts:
+        yield f"  {host.name}: {enter} --net={lan.namespace(host.name).path}"
+    yield f"Change the YAML in {manifests} and see it applied here."
+    yield "Ctrl-C takes it all down."
+
+
+def _edge_error(group: ExceptionGroup[Any]) -> EdgeError | None:
+    """The EdgeError in ``group`` if that is all there is; anything else is a bug whose traceback must show."""
+    expected, bugs = group.split(EdgeError)
+    if bugs is not None or expected is None:
+        return None
+    error: BaseException = expected
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error if isinstance(error, EdgeError) else None
+
+
+@contextmanager
+def _interrupts() -> Iterator[Callable[[], Awaitable[None]]]:
+    """SIGINT and SIGTERM cancel the running task, but while it awaits what this yields they only end that wait."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    interrupted, waiting = asyncio.Event(), False
+
+    async def until_interrupted() -> None:
+        nonlocal waiting
+        waiting = True
+        try:
+            await interrupted.wait()
+        finally:
+            waiting = False
+
+    def interrupt() -> None:
+        interrupted.set()
+        if not waiting:
+            task.cancel()
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    for number in numbers:
+        loop.add_signal_handler(number, interrupt)
+    try:
+        yield until_interrupted
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)

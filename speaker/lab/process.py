@@ -1,0 +1,128 @@
+"""The real speaker as a child process inside a node's namespace.
+
+It dies with the lab, whatever ends the lab: PR_SET_PDEATHSIG (prctl(2)) has the kernel kill it.
+"""
+
+import asyncio
+import ctypes
+import json
+import os
+import signal
+import socket
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from speaker.lab.namespaces import Namespace
+
+PR_SET_PDEATHSIG = 1
+HEALTH = ("127.0.0.1", 9900)
+#: Seconds a speaker gets to withdraw its EIPs after SIGTERM.
+GRACE = 5.0
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True)
+class SpeakerProcess:
+    """One running speaker: its log as it comes, its status file, and the last lines in case it dies."""
+
+    node: str
+    namespace: Namespace
+    runtime_dir: Path
+    process: asyncio.subprocess.Process
+    last_lines: deque[str] = field(default_factory=lambda: deque(maxlen=40))
+
+    @property
+    def exit_code(self) -> int | None:
+        return self.process.returncode
+
+    async def events(self) -> AsyncIterator[Mapping[str, Any]]:
+        """Log lines as they are written, until the speaker ends; other text comes as ``{"event": line}``."""
+        assert self.process.stderr is not None
+        async for raw in self.process.stderr:
+            line = raw.decode(errors="replace").rstrip()
+            self.last_lines.append(line)
+            yield parse_event(line)
+
+    def status(self) -> Mapping[str, Any]:
+        """``status.json``, what the speaker says it does; empty until it is written."""
+        with suppress(FileNotFoundError):
+            found: Mapping[str, Any] = json.loads((self.runtime_dir / "status.json").read_bytes())
+            return found
+        return {}
+
+    async def healthy(self) -> bool:
+        """Whether ``GET /healthz`` inside the node says 200."""
+        with self.namespace.entered():
+            sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        with sock, suppress(OSError, TimeoutError):
+            sock.setblocking(False)
+            loop = asyncio.get_running_loop()
+            async with asyncio.timeout(1.0):
+                await loop.sock_connect(sock, HEALTH)
+                await loop.sock_sendall(sock, b"GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n")
+                return b" 200 " in (await loop.sock_recv(sock, 1024)).split(b"\r\n")[0]
+        return False
+
+
+@asynccontextmanager
+async def started(node: str, namespace: Namespace, manifests: Path, directory: Path) -> AsyncIterator[SpeakerProcess]:
+    """``speaker run manifests`` inside ``namespace``, its files under ``directory``.
+
+    At the end it is asked to stop, then killed.
+    """
+    runtime_dir = directory / "run"
+    runtime_dir.mkdir(parents=True)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "speaker", "run", str(manifests), "--node", node),
+        *("--state", str(directory / "state.json"), "--runtime-dir", str(runtime_dir)),
+        *("--forwarder", "auto", "--metrics", f"{HEALTH[0]}:{HEALTH[1]}", "--log-format", "json"),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        limit=1 << 20,  # bytes a log line may have; a list of changes can be long
+        preexec_fn=_settle_in(namespace),
+    )
+    try:
+        yield SpeakerProcess(node, namespace, runtime_dir, process)
+    finally:
+        await _stop(process)
+
+
+def _settle_in(namespace: Namespace) -> Any:
+    """What the child does between fork and exec: only system calls, so that other threads' locks do not matter."""
+    lab = os.getpid()
+
+    def settle_in() -> None:
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != lab:  # the lab died before prctl took effect
+            os._exit(1)
+        namespace.join()
+        os.setsid()  # a Ctrl-C at the terminal is for the lab, which then stops us in good order
+
+    return settle_in
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is not None:
+        return
+    process.terminate()
+    try:
+        async with asyncio.timeout(GRACE):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+def parse_event(line: str) -> Mapping[str, Any]:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        event = None
+    return event if isinstance(event, dict) else {"event": line}

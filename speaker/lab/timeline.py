@@ -1,0 +1,69 @@
+"""The story on the screen: when, who, what. Colours only where a person looks (a terminal, and no NO_COLOR)."""
+
+import os
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TextIO
+
+
+class Tone(Enum):
+    """SGR parameters (ECMA-48)."""
+
+    PLAIN = ""
+    DIM = "2"
+    BOLD = "1"
+    GOOD = "32"
+    BAD = "1;31"
+    EIP = "36"
+
+
+def wants_colour(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
+    """https://no-color.org: any non-empty value forbids; ``TERM=dumb`` cannot."""
+    return stream.isatty() and not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
+
+
+@dataclass(slots=True)
+class Timeline:
+    """Writes to ``stream``, or nowhere (``None``: ``--json``)."""
+
+    stream: TextIO | None
+    colour: bool = False
+    began: float = field(default_factory=time.monotonic)
+
+    def say(self, who: str, what: str, tone: Tone = Tone.PLAIN) -> None:
+        """One line: milliseconds since the start, who did it, what happened."""
+        elapsed = (time.monotonic() - self.began) * 1000
+        when = self.paint(f"{elapsed:6.0f} ms", Tone.DIM)
+        self.write(f"{when}  {self.paint(f'{who:<8}', Tone.BOLD)} {self.paint(what, tone)}")
+
+    def write(self, line: str = "") -> None:
+        if self.stream is not None:
+            self.stream.write(f"{line}\n")
+            self.stream.flush()
+
+    def paint(self, text: str, tone: Tone) -> str:
+        return f"\x1b[{tone.value}m{text}\x1b[0m" if self.colour and tone.value else text
+
+
+def columns(rows: Iterable[tuple[str, ...]]) -> list[str]:
+    """Rows of cells as lines, cells of a column equally wide; the last column runs free."""
+    table = list(rows)
+    widths = [max(map(len, cells)) for cells in zip(*table, strict=True)][:-1]
+    return [
+        "  ".join([*(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)), row[-1]]) for row in table
+    ]
+
+
+#: Characters that all bars of one line share.
+BARS = 12
+
+
+def bars(counts: Mapping[str, int], names: Iterable[str]) -> str:
+    """``pod1 ▇▇▇▇▇▇▇▇ 8  pod2 ▇▇▇▇ 4``: shares of the whole, for all ``names``, also those that never answered."""
+    total = sum(counts.values()) or 1
+    shares = ((name, counts.get(name, 0)) for name in names)
+    return "  ".join(
+        " ".join(filter(None, (name, "▇" * round(BARS * count / total), str(count)))) for name, count in shares
+    )

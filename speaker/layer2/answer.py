@@ -1,0 +1,108 @@
+"""Packet, claims, now → reply | Ignored. Pure; never raises, whatever the bytes.
+
+One call per packet on the hot path: bytes are sliced, not parsed into objects. ``arp.parse`` and ``ndp.parse`` say
+the same at leisure, and the tests hold the two to each other.
+"""
+
+from enum import Enum
+
+from speaker.errors import MalformedPacket
+from speaker.layer2 import arp, ndp
+from speaker.layer2.claims import Claims
+from speaker.layer2.ethernet import PACKET_MULTICAST, PACKET_OTHERHOST, is_station
+
+
+class Ignored(Enum):
+    """Why a packet got no answer. The value is the metric label.
+
+    Foreign chatter is dropped by the kernel's filter before anyone could count it (see ``filter``): these count what
+    was about our EIPs, or near them.
+    """
+
+    OTHER_HOST = "other_host"
+    """Not addressed to this host: a frame of a VLAN this link is not part of, or one overheard in promiscuous mode.
+    A tagged frame looks untagged here; only the kernel's packet type tells."""
+    OUTGOING = "outgoing"
+    """This host sent it."""
+    MALFORMED = "malformed"
+    """Not a well-formed packet of the protocol."""
+    HOP_LIMIT = "hop_limit"
+    """A neighbour message that has passed a router: forged from off the link."""
+    CHECKSUM = "checksum"
+    """A neighbour message whose ICMPv6 checksum is wrong."""
+    NOT_OURS = "not_ours"
+    """About an address this link does not answer for."""
+    CLAIM_EXPIRED = "claim_expired"
+    """Ours, but the owner did not move the deadline in time: another node may answer by now."""
+    FROM_US = "from_us"
+    """Its sender has our MAC: our own packet came back, over a loop or a mirror port."""
+    CONFLICT = "conflict"
+    """Somebody else says that one of our EIPs is his: another MAC with our address as the sender (RFC 5227 §2.4), or
+    another's advertisement of it."""
+    NOT_A_REQUEST = "not_a_request"
+    """ARP about our EIP that asks nothing: a reply to somebody, or an operation other than RFC 826's two."""
+    BAD_SENDER = "bad_sender"
+    """The asker's MAC is a group's or zero: a reply would reach many, or none."""
+
+
+def answer_arp(frame: bytes, pkttype: int, claims: Claims, now: float) -> bytes | Ignored:
+    """``frame`` from its Ethernet header on, ``pkttype`` as in ``sockaddr_ll``, ``now`` in the deadline's clock."""
+    if pkttype > PACKET_MULTICAST:
+        return _not_for_us(pkttype)
+    if len(frame) < arp.LENGTH or frame[12:20] != arp.FIXED:
+        return Ignored.MALFORMED
+    ours = claims.arp
+    sender_mac, sender_ip = frame[22:28], frame[28:32]
+    part = ours.get(frame[38:42])
+    if part is None and sender_ip not in ours:
+        return Ignored.NOT_OURS
+    if now >= claims.deadline:
+        return Ignored.CLAIM_EXPIRED
+    if sender_mac == claims.mac:
+        return Ignored.FROM_US
+    if sender_ip in ours:
+        return Ignored.CONFLICT
+    if part is None or frame[20:22] != arp.REQUEST:
+        return Ignored.NOT_A_REQUEST
+    if not is_station(sender_mac):
+        return Ignored.BAD_SENDER
+    return sender_mac + part + frame[22:32]
+
+
+def answer_ndp(frame: bytes, pkttype: int, claims: Claims, now: float) -> bytes | Ignored:
+    """As ``answer_arp``. A solicitation that names no link-layer address is answered to the frame's source: RFC 4861
+    §7.2.4 wants an answer, and unreachability detection may ask so."""
+    if pkttype > PACKET_MULTICAST:
+        return _not_for_us(pkttype)
+    try:
+        return _answer_ndp(frame, claims, now)
+    except MalformedPacket:
+        return Ignored.MALFORMED
+
+
+def _answer_ndp(frame: bytes, claims: Claims, now: float) -> bytes | Ignored:
+    end = ndp.extent(frame)
+    source = ndp.source(frame)
+    part = claims.ndp.get(ndp.target(frame))
+    if part is None and source not in claims.ndp:
+        return Ignored.NOT_OURS
+    if not ndp.from_this_link(frame):
+        return Ignored.HOP_LIMIT
+    if not ndp.intact(frame, end):
+        return Ignored.CHECKSUM
+    sender_mac = ndp.link_layer(frame, end) or frame[6:12]
+    if now >= claims.deadline:
+        return Ignored.CLAIM_EXPIRED
+    if sender_mac == claims.mac:
+        return Ignored.FROM_US
+    if part is None or source in claims.ndp or not ndp.is_solicitation(frame):
+        return Ignored.CONFLICT
+    if not is_station(sender_mac):
+        return Ignored.BAD_SENDER
+    if source == ndp.UNSPECIFIED:
+        return ndp.unsolicited_advertisement(part)
+    return ndp.solicited_advertisement(part, sender_mac, source)
+
+
+def _not_for_us(pkttype: int) -> Ignored:
+    return Ignored.OTHER_HOST if pkttype == PACKET_OTHERHOST else Ignored.OUTGOING

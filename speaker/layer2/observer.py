@@ -1,0 +1,25 @@
+"""What layer 2 tells whoever counts. Telemetry implements it; this package knows no metrics library."""
+
+from typing import Protocol
+
+from speaker.layer2.answer import Ignored
+from speaker.model import Family
+
+
+class Observer(Protocol):
+    """Called at most a few times per batch of packets, from the event loop: must be quick and must not raise."""
+
+    def answered(self, family: Family, count: int) -> None:
+        """Replies handed to the link."""
+
+    def ignored(self, family: Family, reason: Ignored, count: int) -> None:
+        """Packets that got no answer."""
+
+    def announced(self, family: Family, count: int) -> None:
+        """Gratuitous ARP packets or unsolicited advertisements handed to the link; an IPv4 EIP takes two a time."""
+
+    def send_failed(self, family: Family, count: int) -> None:
+        """Replies or announcements the link had no room for."""
+
+    def join_failed(self, error: Exception) -> None:
+        """The link refused a solicited-node group: EIPs in it are solicited in vain."""

@@ -1,0 +1,185 @@
+"""Edge: one AF_PACKET socket on one link, read and written in batches.
+
+``recvmmsg`` and ``sendmmsg`` are not in Python's socket module; ctypes calls them on buffers that are laid out once.
+A system call for 64 packets instead of one each is what lets Python answer as fast as the kernel.
+"""
+
+import ctypes
+import errno
+import os
+import socket
+import struct
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from speaker.errors import EdgeError, Unsupported
+from speaker.layer2.filter import Program
+from speaker.model import Link
+
+_SO_ATTACH_FILTER = 26  # <asm-generic/socket.h>; missing from Python's socket module
+_GONE = {errno.ENETDOWN, errno.ENXIO, errno.ENODEV}
+"""What a packet socket says when its link went down (packet_notifier, net/packet/af_packet.c) or was removed."""
+_FULL = {errno.EAGAIN, errno.ENOBUFS, errno.EINTR}
+"""No room right now: in the socket's buffer or in the link's queue."""
+
+
+class _IoVec(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+
+class _MsgHdr(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_void_p),
+        ("name_length", ctypes.c_uint32),
+        ("iov", ctypes.c_void_p),
+        ("iov_length", ctypes.c_size_t),
+        ("control", ctypes.c_void_p),
+        ("control_length", ctypes.c_size_t),
+        ("flags", ctypes.c_int),
+    )
+
+
+class _MMsgHdr(ctypes.Structure):
+    _fields_ = (("header", _MsgHdr), ("length", ctypes.c_uint))
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+recvmmsg = _libc.recvmmsg
+recvmmsg.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int, ctypes.c_void_p)
+sendmmsg = _libc.sendmmsg
+sendmmsg.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int)
+_bind = _libc.bind
+_bind.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint32)
+
+_SOCKADDR_LL = struct.Struct("@HHiHBB8s")  # family, protocol, ifindex, hatype, pkttype, halen, address
+_PKTTYPE_AT = 10
+_WORDS = ctypes.sizeof(_MMsgHdr) // 4
+_LENGTH_WORD = _MMsgHdr.length.offset // 4
+
+
+class Batch:
+    """``count`` message headers over as many buffers of ``room`` bytes, and over as many ``sockaddr_ll``."""
+
+    def __init__(self, count: int, room: int, *, with_names: bool) -> None:
+        self.count, self.room = count, room
+        self.data = bytearray(count * room)
+        self.names = bytearray(count * _SOCKADDR_LL.size)
+        self._vectors = (_IoVec * count)()
+        self._headers = (_MMsgHdr * count)()
+        data = ctypes.addressof((ctypes.c_char * len(self.data)).from_buffer(self.data))
+        names = ctypes.addressof((ctypes.c_char * len(self.names)).from_buffer(self.names))
+        vectors = ctypes.addressof(self._vectors)
+        for at in range(count):
+            self._vectors[at] = _IoVec(data + at * room, room)
+            header = self._headers[at].header
+            header.iov, header.iov_length = vectors + at * ctypes.sizeof(_IoVec), 1
+            if with_names:
+                header.name, header.name_length = names + at * _SOCKADDR_LL.size, _SOCKADDR_LL.size
+        self.address = ctypes.addressof(self._headers)
+        self._words = memoryview(self._headers).cast("B").cast("I")
+
+    def lengths(self, count: int) -> list[int]:
+        """How many bytes each of the first ``count`` messages received."""
+        return self._words[_LENGTH_WORD : count * _WORDS : _WORDS].tolist()
+
+    def pkttypes(self, count: int) -> bytearray:
+        return self.names[_PKTTYPE_AT : count * _SOCKADDR_LL.size : _SOCKADDR_LL.size]
+
+    def skip(self, count: int) -> int:
+        """Address of the header after the first ``count``."""
+        return self.address + count * ctypes.sizeof(_MMsgHdr)
+
+
+class PacketSocket:
+    """Sends and receives whole frames of one EtherType on one link; non-blocking.
+
+    ``room`` is the longest frame that is received whole, ``frame_length`` the one length of all that is sent.
+    Raises EdgeError when the link is gone or down, Unsupported without CAP_NET_RAW.
+    """
+
+    RECEIVE, SEND = 64, 256
+
+    def __init__(self, link: Link, ethertype: int, program: Program, *, room: int, frame_length: int) -> None:
+        self._link = link
+        self._inbox = Batch(self.RECEIVE, room, with_names=True)
+        self._outbox = Batch(self.SEND, frame_length, with_names=False)
+        self._offsets = range(0, self.RECEIVE * room, room)
+        try:
+            # Protocol 0 receives nothing; only bind() opens the door, and the filter is in it by then (packet(7)).
+            self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
+        except PermissionError as error:
+            raise Unsupported(f"{link.name}: packet sockets need CAP_NET_RAW: {error}") from error
+        try:
+            self.attach(program)
+            self._bind(ethertype)
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def _bind(self, ethertype: int) -> None:
+        # By index: a name may by now belong to another link.
+        address = _SOCKADDR_LL.pack(socket.AF_PACKET, socket.htons(ethertype), self._link.index, 0, 0, 0, b"")
+        if _bind(self.fileno(), address, len(address)) != 0:
+            raise self._refused("bind", ctypes.get_errno())
+
+    def attach(self, program: Program) -> None:
+        """Replaces the filter, atomically."""
+        code = b"".join(struct.pack("@HBBI", *instruction) for instruction in program)
+        buffer = ctypes.create_string_buffer(code, len(code))
+        try:
+            self._socket.setsockopt(
+                socket.SOL_SOCKET,
+                _SO_ATTACH_FILTER,
+                struct.pack("@HP", len(program), ctypes.addressof(buffer)),
+            )
+        except OSError as error:
+            raise EdgeError(f"{self._link.name}: SO_ATTACH_FILTER: {error}") from error
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def receive(self) -> list[tuple[bytes, int]]:
+        """What is queued, at most ``RECEIVE`` frames, each with its ``sll_pkttype``; empty when there is none.
+        A frame longer than ``room`` is cut off."""
+        inbox = self._inbox
+        count = recvmmsg(self.fileno(), inbox.address, inbox.count, socket.MSG_DONTWAIT, None)
+        if count < 0:
+            self._check("receive", ctypes.get_errno())
+            return []
+        data = bytes(memoryview(inbox.data)[: count * inbox.room])
+        frames = [data[at : at + length] for at, length in zip(self._offsets, inbox.lengths(count), strict=False)]
+        return list(zip(frames, inbox.pkttypes(count), strict=True))
+
+    def send(self, frames: Sequence[bytes]) -> int:
+        """Hands at most ``SEND`` frames to the link, each of ``frame_length``; returns how many it took.
+        Fewer than given means that there is no room right now."""
+        outbox = self._outbox
+        joined = b"".join(frames)
+        outbox.data[: len(joined)] = joined
+        taken = 0
+        while taken < len(frames):
+            # The call stops at the first frame that fails, and tells why only when that one comes first.
+            count = sendmmsg(self.fileno(), outbox.skip(taken), len(frames) - taken, socket.MSG_DONTWAIT)
+            if count < 0:
+                self._check("send", ctypes.get_errno())
+                break
+            taken += count
+        return taken
+
+    def _check(self, what: str, error: int) -> None:
+        if error not in _FULL:
+            raise self._refused(what, error)
+
+    def _refused(self, what: str, error: int) -> EdgeError:
+        fate = "the link is down or gone: " if error in _GONE else ""
+        return EdgeError(f"{self._link.name}: {what}: {fate}{os.strerror(error)}")
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()

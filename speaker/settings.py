@@ -1,0 +1,88 @@
+"""The knobs: every flag as a value that is right, or a SettingError that says what would have been."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from speaker.errors import SettingError
+from speaker.model import Forwarding
+
+LogFormat: TypeAlias = Literal["text", "json"]
+
+_NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_LABEL_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Where the metrics listen: a literal address (no name: names resolve differently on every node) and a port."""
+
+    host: str
+    port: int
+
+    @staticmethod
+    def parse(text: str) -> "Bind | None":
+        """``127.0.0.1:9900``, ``[::1]:9900``, or ``off``."""
+        if text == "off":
+            return None
+        host, colon, port = text.rpartition(":")
+        host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+        try:
+            address = ip_address(host)
+            number = int(port)
+        except ValueError:
+            address, number = None, 0
+        if address is None or not colon or not 0 < number < 65536:
+            raise SettingError(
+                f"--metrics {text!r}: must be ADDRESS:PORT with a literal address and a port of 1-65535, or 'off'"
+            )
+        return Bind(str(address), number)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """This host as selectors and EndpointSlices see it."""
+
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @staticmethod
+    def parse(name: str, labels: str = "") -> "Node":
+        """``labels`` is ``key=value,key=value``; ``kubernetes.io/hostname`` is always there."""
+        if not _NODE_NAME.fullmatch(name):
+            raise SettingError(
+                f"--node {name!r}: must be a DNS name in lower case (RFC 1123); it is how EndpointSlices name this host"
+            )
+        pairs = {"kubernetes.io/hostname": name}
+        for part in filter(None, labels.split(",")):
+            key, equals, value = part.partition("=")
+            if not (equals and _LABEL_KEY.fullmatch(key) and _LABEL_VALUE.fullmatch(value)):
+                raise SettingError(f"--node-labels {part!r}: must be key=value, as a Kubernetes label is written")
+            pairs[key] = value
+        return Node(name, pairs)
+
+
+DEFAULT_STATE = Path("/var/lib/eip-speaker/state.json")
+DEFAULT_RUNTIME_DIR = Path("/run/eip-speaker")
+DEFAULT_METRICS = "127.0.0.1:9900"
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """Everything ``speaker run`` can be told."""
+
+    directory: Path
+    node: Node
+    state: Path = DEFAULT_STATE
+    """The allocator's memory: which Service has which EIP. Losing it may move addresses."""
+    runtime_dir: Path = DEFAULT_RUNTIME_DIR
+    """Facts about the running kernel that a reboot makes void: must be on a tmpfs."""
+    forwarder: Forwarding = Forwarding.AUTO
+    metrics: Bind | None = field(default_factory=lambda: Bind.parse(DEFAULT_METRICS))
+    log_format: LogFormat = "text"
+    rest_seconds: float = 60.0
+    """How long a released address is left alone before somebody else may have it."""

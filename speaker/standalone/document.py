@@ -1,0 +1,259 @@
+"""One file's text → API objects that know on which line everything was written.
+
+Scalars mean what they mean to kubectl (YAML 1.1 as go-yaml reads it), so that a manifest does not change its
+meaning between a cluster and a host without one: timestamps and ``12:34`` are text, ``on`` is a boolean.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias, cast
+
+import yaml
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from yaml.reader import ReaderError
+
+from speaker.api.fields import ApiObject, Path, show_path
+from speaker.errors import InvalidField, Place
+
+MAX_DEPTH = 100
+"""Nesting. Kubernetes objects need a dozen; libyaml's composer overflows the C stack at some ten thousand."""
+MAX_REPEATED = 1_000_000
+"""Characters that aliases may add to those written: a billion laughs fit into a kilobyte."""
+
+_TAG = "tag:yaml.org,2002:"
+_BOOLEANS = {"yes": True, "true": True, "on": True, "no": False, "false": False, "off": False}
+
+Entries: TypeAlias = dict[str, tuple[Node, Node]]
+"""Of one mapping, with merge keys resolved: text of the key → the nodes of key and value."""
+
+
+@dataclass(slots=True)
+class Parsed:
+    """What a file holds: objects in order, and the problems of the documents that are left out."""
+
+    objects: list[ApiObject] = field(default_factory=list)
+    problems: list[InvalidField] = field(default_factory=list)
+
+
+def parse(file: str, text: str) -> Parsed:
+    """All documents of a file; empty ones count for nothing. After an error of syntax the rest cannot be read."""
+    parsed = Parsed()
+    try:
+        for root in _composed(text):
+            # Without an alias there is no more than was written, and the parser counted the depth.
+            excess = _excess(root, len(text)) if "*" in text else None
+            if excess is None:
+                _add(parsed, file, root)
+            else:
+                parsed.problems.append(InvalidField("", "", excess, place=_place(file, root)))
+    except yaml.YAMLError as error:
+        parsed.problems.append(_syntax(file, text, error))
+    return parsed
+
+
+def _add(parsed: Parsed, file: str, root: Node) -> None:
+    reader = _Plain()
+    data = reader.plain(root, ())
+    source = ApiObject(data, lambda path: locate(file, root, path))
+    parsed.problems += [
+        InvalidField(show_path(path), value, rule, source.subject, _place(file, node))
+        for path, node, value, rule in reader.problems
+    ]
+    if data is not None and not reader.problems:
+        parsed.objects.append(source)
+
+
+# ── Text → nodes ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Loader(yaml.CSafeLoader):
+    """CSafeLoader that knows how deep it is: the composer calls these two around every node."""
+
+    depth = 0
+
+    def descend_resolver(self, current_node: Node | None, current_index: object) -> None:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            mark = current_node.start_mark if current_node is not None else None
+            raise yaml.MarkedYAMLError(problem=f"nested deeper than {MAX_DEPTH}", problem_mark=mark)
+
+    def ascend_resolver(self) -> None:
+        self.depth -= 1
+
+
+def _composed(text: str) -> Iterator[Node]:
+    loader = _Loader(text)
+    try:
+        while loader.check_node():
+            yield cast(Node, loader.get_node())
+    finally:
+        loader.dispose()
+
+
+def _syntax(file: str, text: str, error: yaml.YAMLError) -> InvalidField:
+    line, rule = 1, str(error)
+    if isinstance(error, yaml.MarkedYAMLError):
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark is not None else 1
+        rule = ", ".join(part for part in (error.context, error.problem) if part)
+    elif isinstance(error, ReaderError):
+        # libyaml counts the bytes of the UTF-8 it is given
+        line, rule = text.encode()[: error.position].count(b"\n") + 1, str(error.reason)
+    lines = text.split("\n")
+    written = lines[line - 1].strip() if line <= len(lines) else ""
+    return InvalidField("", written, f"is not YAML: {rule}", place=Place(file, line))
+
+
+class _Measure(NamedTuple):
+    depth: int
+    size: int
+
+
+def _excess(root: Node, written: int) -> str | None:
+    """What makes a document too large once aliases are followed, or endless; None where nothing does.
+
+    An anchor stands before its aliases, so that in document order every alias leads to what was measured already,
+    or, where it leads to its own ancestor, to what is still open.
+    """
+    measured: dict[int, _Measure | None] = {}
+
+    def measure(node: Node) -> _Measure | None:
+        if id(node) in measured:
+            return measured[id(node)]
+        measured[id(node)] = None
+        inner = [measure(child) for child in _children(node)]
+        if None in inner:
+            return None
+        parts = [part for part in inner if part is not None]
+        size = len(node.value) if isinstance(node, ScalarNode) else sum(part.size for part in parts)
+        measured[id(node)] = _Measure(1 + max((part.depth for part in parts), default=0), 1 + size)
+        return measured[id(node)]
+
+    match measure(root):
+        case None:
+            return "must not contain an alias of something that it is itself part of"
+        case found if found.depth > MAX_DEPTH:
+            return f"must not be nested deeper than {MAX_DEPTH}, aliases included"
+        case found if found.size > written + MAX_REPEATED:
+            return f"must not repeat more than {MAX_REPEATED} characters through aliases"
+    return None
+
+
+def _children(node: Node) -> list[Node]:
+    match node:
+        case MappingNode():
+            return [child for entry in node.value for child in entry]
+        case SequenceNode():
+            return list(node.value)
+    return []
+
+
+# ── Nodes → plain data ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(slots=True)
+class _Plain:
+    """Turns measured nodes into plain data; what has no plain meaning is a problem, and None in the data."""
+
+    problems: list[tuple[Path, Node, object, str]] = field(default_factory=list)
+
+    def plain(self, node: Node, path: Path) -> object:
+        if isinstance(node, MappingNode) and node.tag == _TAG + "map":
+            self._check_keys(node, path)
+            return {key: self.plain(value, (*path, key)) for key, (_, value) in entries(node).items()}
+        if isinstance(node, SequenceNode) and node.tag == _TAG + "seq":
+            return [self.plain(item, (*path, i)) for i, item in enumerate(node.value)]
+        if isinstance(node, ScalarNode):
+            return self._scalar(node, path)
+        self._refuse_tag(node, path)
+        return None
+
+    def _refuse_tag(self, node: Node, path: Path) -> None:
+        self._refuse(node, path, f"must be plain data: the tag {node.tag!r} has no meaning here")
+
+    def _refuse(self, node: Node, path: Path, rule: str) -> None:
+        self.problems.append((path, node, node.value if isinstance(node, ScalarNode) else "", rule))
+
+    def _check_keys(self, node: MappingNode, path: Path) -> None:
+        first: dict[str, Node] = {}
+        for key, value in node.value:
+            if _is_merge(key) and not all(isinstance(merged, MappingNode) for merged in _merged(value)):
+                self._refuse(value, (*path, "<<"), "must be a mapping or a list of mappings, to merge them")
+            if not (_is_merge(key) or _is_text(key)):
+                self._refuse(key, path, "must have text for keys: put this one in quotes")
+            elif first.setdefault(key.value, key) is not key:
+                rule = f"must be written once: line {first[key.value].start_mark.line + 1} has it already"
+                self._refuse(value if isinstance(value, ScalarNode) else key, (*path, key.value), rule)
+
+    def _scalar(self, node: ScalarNode, path: Path) -> object:
+        match node.tag.removeprefix(_TAG):
+            case "str" | "timestamp" | "value":
+                return node.value
+            case "int" | "float" if ":" in node.value:
+                return node.value  # 12:34 is 754 in YAML 1.1, but not to go-yaml
+            case "null":
+                return None
+            case "bool" if node.value.lower() in _BOOLEANS:
+                return _BOOLEANS[node.value.lower()]
+            case "int" | "float" as kind:
+                return self._number(node, path, whole=kind == "int")
+        self._refuse_tag(node, path)
+        return None
+
+    def _number(self, node: ScalarNode, path: Path, *, whole: bool) -> object:
+        digits = node.value.replace("_", "")
+        try:
+            # Base 0 refuses 010, which is 8 in YAML 1.1 and 10 in 1.2.
+            number = int(digits, 0) if whole else float(digits)
+        except ValueError:
+            number = math.nan
+        if math.isfinite(number):
+            return number
+        self._refuse(node, path, "must be a finite decimal number without leading zeros, or text in quotes")
+        return None
+
+
+def _is_text(key: Node) -> bool:
+    return isinstance(key, ScalarNode) and key.tag in (_TAG + "str", _TAG + "timestamp", _TAG + "value")
+
+
+def _is_merge(key: Node) -> bool:
+    return bool(key.tag == _TAG + "merge")
+
+
+def _merged(value: Node) -> list[Node]:
+    return list(value.value) if isinstance(value, SequenceNode) else [value]
+
+
+def entries(node: MappingNode) -> Entries:
+    """A mapping's own keys over those it merges, the first merged mapping over the later ones."""
+    found: Entries = {}
+    for key, value in node.value:
+        if _is_merge(key):
+            for merged in reversed(_merged(value)):
+                found.update(entries(merged) if isinstance(merged, MappingNode) else {})
+    found.update({key.value: (key, value) for key, value in node.value if _is_text(key)})
+    return found
+
+
+# ── Paths → lines ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def locate(file: str, root: Node, path: Path) -> Place:
+    """The line of the value at ``path``: of a collection its key's, of what is missing that of its parent."""
+    node = line = root
+    for step in path:
+        match node, step:
+            case MappingNode(), str() if (found := entries(node).get(step)) is not None:
+                key, node = found
+                line = node if isinstance(node, ScalarNode) else key
+            case SequenceNode(), int() if step < len(node.value):
+                line = node = node.value[step]
+            case _:
+                break
+    return _place(file, line)
+
+
+def _place(file: str, node: Node) -> Place:
+    return Place(file, node.start_mark.line + 1)

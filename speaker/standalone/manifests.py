@@ -1,0 +1,85 @@
+"""A directory of manifests → ``World``.
+
+Read are ``*.yaml``, ``*.yml`` and ``*.json`` (JSON is YAML) directly in the directory, in the order of their names;
+subdirectories are not, as with ``kubectl apply -f``. Hidden files and what editors leave behind are passed over,
+which also makes a mounted ConfigMap work: its files are links into a hidden ``..data``.
+"""
+
+from pathlib import Path
+
+from speaker.api.fields import ApiObject
+from speaker.api.world import Notice, Reading, read_world
+from speaker.errors import InvalidField, InvalidManifests, Place
+from speaker.model import World
+from speaker.standalone.document import parse
+
+SUFFIXES = (".yaml", ".yml", ".json")
+
+MAX_FILE_BYTES = 32 * 1024 * 1024
+"""Ten thousand Services with their EndpointSlices take about half of it."""
+
+
+def is_manifest(name: str) -> bool:
+    """Whether a file of this name is read."""
+    return name.endswith(SUFFIXES) and not name.startswith((".", "#"))
+
+
+def manifest_files(directory: Path) -> list[Path]:
+    """The files that are read, in order. Raises OSError where ``directory`` is none that can be read."""
+    return sorted(path for path in directory.iterdir() if is_manifest(path.name) and path.is_file())
+
+
+def load(directory: Path, *, default_class: bool = True) -> Reading:
+    """Everything the directory asks for; raises InvalidManifests with all problems of all files.
+
+    ``default_class``: Services without a ``loadBalancerClass`` are ours as well. Nothing that stands in the files
+    raises anything else.
+    """
+    try:
+        files = manifest_files(directory)
+    except OSError as error:
+        raise InvalidManifests((_unreadable(directory, error, "must be a directory that can be read"),)) from error
+    objects: list[ApiObject] = []
+    problems: list[InvalidField] = []
+    for file in files:
+        found, wrong = _read(file)
+        objects += found
+        problems += wrong
+    reading = Reading(World())
+    try:
+        reading = read_world(objects, default_class=default_class)
+    except InvalidManifests as error:
+        problems += error.problems
+    if problems:
+        raise InvalidManifests(tuple(sorted(problems, key=lambda problem: (problem.place.file, problem.place.line))))
+    if not files:
+        empty = Notice(Place(str(directory)), "", "there are no manifests in this directory")
+        return Reading(reading.world, (empty,))
+    return reading
+
+
+def _read(file: Path) -> tuple[list[ApiObject], list[InvalidField]]:
+    try:
+        text = _text(file)
+    except OSError as error:
+        return [], [_unreadable(file, error, "must be a file that can be read")]
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        return [], [InvalidField("", error.object[error.start :][:1], "must be UTF-8", place=Place(str(file), line))]
+    if text is None:
+        return [], [
+            InvalidField("", file.name, f"must not be larger than {MAX_FILE_BYTES} bytes", place=Place(str(file)))
+        ]
+    parsed = parse(str(file), text)
+    return parsed.objects, parsed.problems
+
+
+def _text(file: Path) -> str | None:
+    """None where it is too large."""
+    with file.open("rb") as opened:
+        content = opened.read(MAX_FILE_BYTES + 1)
+    return content.decode() if len(content) <= MAX_FILE_BYTES else None
+
+
+def _unreadable(path: Path, error: OSError, rule: str) -> InvalidField:
+    return InvalidField("", path.name, f"{rule}: {error.strerror}", place=Place(str(path)))

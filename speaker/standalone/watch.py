@@ -1,0 +1,83 @@
+"""When to read the manifests again.
+
+inotify says when to look; whether there is a change, a look decides. A look is taken every ``LOOK_SECONDS`` anyway,
+because inotify watches an inode, not a name: it does not see the directory replaced, a link that now leads to
+another one, or what happens on a network file system, and a busy host may have no watch left to give.
+"""
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from os import stat_result
+from pathlib import Path
+
+import structlog
+from watchfiles._rust_notify import RustNotify, WatchfilesRustInternalError
+
+from speaker.standalone.manifests import manifest_files
+
+LOOK_SECONDS = 1.0
+SETTLE_MS = 50
+"""Events closer together than this are one change: editors and ``cp`` write in several steps."""
+UNSETTLED_MS = 500
+"""A directory that never settles is looked at this often all the same."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What a change changes."""
+
+    directory: tuple[int, ...]
+    files: frozenset[tuple[str, tuple[int, ...]]]
+
+
+async def changes(directory: Path) -> AsyncGenerator[None, None]:
+    """Yields at once, and from then on after every change: what changes while the caller reads is not lost.
+
+    A change is a manifest made, written, renamed or removed (also one that is a link), or the directory gone, back
+    or replaced by another. Never ends.
+    """
+    seen: _Look | None = None
+    while True:
+        watched = await asyncio.to_thread(_look, directory)
+        async with aclosing(_wakes(directory)) as wakes:
+            async for _ in wakes:
+                found = await asyncio.to_thread(_look, directory)
+                if found != seen:
+                    seen = found
+                    yield
+                if found.directory != watched.directory:
+                    break
+
+
+async def _wakes(directory: Path) -> AsyncGenerator[None, None]:
+    """Reasons to look: at once, after events, and every LOOK_SECONDS. Ends where inotify fails."""
+    stop = threading.Event()
+    try:
+        # The backend itself instead of `awatch`, which would start to watch only after the first look.
+        watcher = RustNotify([str(directory)], False, False, 0, False, False)
+        while True:
+            yield
+            await asyncio.to_thread(watcher.watch, UNSETTLED_MS, SETTLE_MS, int(LOOK_SECONDS * 1000), stop)
+    except (OSError, WatchfilesRustInternalError) as error:
+        log.debug("no inotify, looking every second instead", directory=str(directory), error=str(error))
+    finally:
+        stop.set()  # ends the thread of a wait that was cancelled
+    yield
+    await asyncio.sleep(LOOK_SECONDS)
+
+
+def _look(directory: Path) -> _Look:
+    try:
+        files = frozenset((file.name, _stamp(file.stat())) for file in manifest_files(directory))
+        return _Look(_stamp(directory.stat())[:2], files)
+    except OSError:  # gone, or going while we look: the next look settles it
+        return _Look((), frozenset())
+
+
+def _stamp(found: stat_result) -> tuple[int, ...]:
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)

@@ -1,0 +1,573 @@
+"""IPVS for real: client, node and two backends in network namespaces, sockets on both ends, ipvsadm as the oracle.
+
+The backends of most tests know no way back to the client, as behind another default route: only masquerade helps.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import Counter
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+
+import pytest
+
+from speaker.forwarding.iptables import IptablesGuard
+from speaker.forwarding.ipvs import IpvsForwarder, open_ipvs
+from speaker.forwarding.plan import EMPTY, AddEip, ChangeRealServer, Plan, RealServer, VirtualServer
+from speaker.lab.namespaces import Namespace
+from speaker.model import Protocol
+
+pytestmark = pytest.mark.ipvs
+
+V4, V6 = ip_address("198.51.100.1"), ip_address("2001:db8:100::1")
+TCP, UDP = Protocol.TCP, Protocol.UDP
+B1, B2 = ip_address("10.0.1.2"), ip_address("10.0.2.2")
+B1_V6, B2_V6 = ip_address("fd00:1::2"), ip_address("fd00:2::2")
+BACKENDS = {4: (B1, B2), 6: (B1_V6, B2_V6)}
+
+LAN = """
+    lan node client 192.0.2.1/24 192.0.2.10/24 2001:db8:1::1/64 2001:db8:1::10/64
+    b1 node b1 10.0.1.1/24 10.0.1.2/24 fd00:1::1/64 fd00:1::2/64
+    b2 node b2 10.0.2.1/24 10.0.2.2/24 fd00:2::1/64 fd00:2::2/64
+"""
+
+
+def server(eip=V4, port=80, protocol=TCP, **others):
+    reals = tuple(RealServer(address, 8080) for address in BACKENDS[eip.version])
+    return VirtualServer(eip, protocol, port, **{"real_servers": reals, **others})
+
+
+def plan(*servers, eips=()):
+    return Plan(frozenset(eips) | {server.address for server in servers}, {server.key: server for server in servers})
+
+
+# ── The LAN ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass
+class Lan:
+    client: Namespace
+    node: Namespace
+    b1: Namespace
+    b2: Namespace
+
+    def ask(self, to, port, kind=socket.SOCK_STREAM, patience=5):
+        """What a server on that port says of itself and of us; raises what the socket raises."""
+        family = socket.AF_INET if to.version == 4 else socket.AF_INET6
+        with self.client.entered():
+            sock = socket.socket(family, kind)
+        with sock:
+            sock.settimeout(patience)
+            sock.connect((str(to), port))
+            if kind == socket.SOCK_DGRAM:
+                sock.send(b"?")
+            return sock.recv(100).decode().split()
+
+    def node_conf(self, link):
+        with self.node.entered():
+            folder = Path("/proc/sys/net/ipv4/conf", link)
+            return tuple((folder / name).read_text().strip() for name in ("arp_ignore", "arp_announce"))
+
+
+@pytest.fixture(scope="module")
+def lan():
+    with ExitStack() as stack:
+        lan = Lan(*(stack.enter_context(Namespace(name)) for name in ("client", "node", "b1", "b2")))
+        for line in LAN.strip().splitlines():
+            link, _, peer, *addresses = line.split()
+            far = getattr(lan, peer)
+            ip(lan.node, f"link add {link} type veth peer name eth0 netns {far.path}")
+            for namespace, name, mine in ((lan.node, link, addresses[::2]), (far, "eth0", addresses[1::2])):
+                ip(namespace, "link set lo up", f"link set {name} up")
+                ip(namespace, *(f"addr add {address} dev {name} {nodad(address)}" for address in mine))
+        ip(lan.client, "route add 198.51.100.0/24 via 192.0.2.1", "route add 2001:db8:100::/64 via 2001:db8:1::1")
+        lan.node.sysctl("net.ipv4.ip_forward", 1)
+        lan.node.sysctl("net.ipv6.conf.all.forwarding", 1)
+        for name in ("b1", "b2"):
+            for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+                serve(stack, getattr(lan, name), name, 8080, kind)
+        for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+            serve(stack, lan.node, "host", 22, kind)
+        yield lan
+
+
+def nodad(address):
+    return "nodad" if ":" in address else ""
+
+
+def ip(namespace, *lines):
+    with namespace.entered():
+        done = subprocess.run(
+            ["ip", "-batch", "-"], input="\n".join(lines), capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 0, done.stderr
+
+
+def serve(stack, namespace, name, port, kind):
+    """Answers on [::] and 0.0.0.0, as sshd does, with its name and the client's address."""
+    with namespace.entered():
+        sock = socket.socket(socket.AF_INET6, kind)
+    stack.enter_context(sock)
+    sock.bind(("::", port))
+
+    def answer():
+        try:
+            if kind == socket.SOCK_DGRAM:
+                _, client = sock.recvfrom(10)
+                sock.sendto(f"{name} {client[0]}".encode(), client)
+            else:
+                connection, client = sock.accept()
+                with connection:
+                    connection.send(f"{name} {client[0]}".encode())
+        except ConnectionError:
+            pass  # that client has gone
+
+    def loop():
+        while sock.fileno() >= 0:
+            try:
+                answer()
+            except OSError:
+                return  # the test is over
+
+    if kind == socket.SOCK_STREAM:
+        sock.listen(16)
+    threading.Thread(target=loop, daemon=True).start()
+
+
+class Node:
+    """A forwarder in a node's namespace, as one process after the other would have it."""
+
+    def __init__(self, namespace, runtime_dir):
+        self.namespace, self.runtime_dir = namespace, runtime_dir
+        self.restart()
+
+    def restart(self):
+        """As ``open_ipvs``, which starts programs to find out what the kernel has: slow here."""
+        self.forwarder = IpvsForwarder(self.runtime_dir, IptablesGuard({4: "iptables-legacy", 6: "ip6tables-legacy"}))
+
+    def apply(self, wanted):
+        return self.run(lambda: self.forwarder.apply(wanted))
+
+    def cleanup(self):
+        return self.run(self.forwarder.cleanup)
+
+    def problems(self):
+        return self.run(self.forwarder.problems)
+
+    def run(self, work):
+        with self.namespace.entered():
+            return asyncio.run(work())
+
+    def killed_after(self, function, work):
+        """A process that does ``work(self)`` with a forwarder of its own, killed when ``function`` returns."""
+
+        def kill(frame, event, _):
+            if event == "return" and frame.f_code.co_qualname == function:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        child = os.fork()
+        if child == 0:
+            self.restart()
+            threading.setprofile(kill)
+            sys.setprofile(kill)
+            work(self)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        assert os.WIFSIGNALED(status), f"{function} was never called"
+
+    def sh(self, *command, text=None):
+        with self.namespace.entered():
+            done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+        return done.stdout
+
+    def ipvsadm(self):
+        return sorted(self.sh("ipvsadm", "-Sn").splitlines())
+
+    def everything(self):
+        """All that a forwarder may touch, comparable."""
+        rules = self.sh("iptables-legacy-save") + self.sh("ip6tables-legacy-save")
+        with self.namespace.entered():
+            settings = {
+                path: path.read_text().strip()
+                for pattern in ("ipv4/conf/*/arp_*", "ipv4/vs/*conntrack", "ipv4/vs/expire*")
+                for path in Path("/proc/sys/net").glob(pattern)
+            }
+        kept = [line for line in rules.splitlines() if line.startswith("-A") or "EIP" in line]
+        return self.ipvsadm(), kept, self.sh("ip", "-o", "addr").splitlines(), settings
+
+
+@pytest.fixture
+def node(lan, tmp_path):
+    node = Node(lan.node, tmp_path)
+    yield node
+    node.cleanup()
+
+
+@pytest.fixture
+def bare(new_namespace, tmp_path):
+    """A node without a LAN."""
+    return Node(new_namespace("node"), tmp_path)
+
+
+# ── Traffic ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_family_and_protocol_goes_round_robin_to_backends_with_another_default_route(lan, node):
+    servers = [server(eip, 80, protocol) for eip in (V4, V6) for protocol in (TCP, UDP)]
+    node.apply(plan(*servers))
+    for eip in (V4, V6):
+        for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+            answers = Counter(lan.ask(eip, 80, kind)[0] for _ in range(6))
+            assert answers == {"b1": 3, "b2": 3}, (eip, kind)
+    assert node.problems() == ()
+    assert node.ipvsadm() == sorted(
+        line
+        for flag in "tu"
+        for eip, reals in ((V4, ["10.0.1.2", "10.0.2.2"]), (f"[{V6}]", ["[fd00:1::2]", "[fd00:2::2]"]))
+        for line in (
+            f"-A -{flag} {eip}:80 -s rr",
+            *(f"-a -{flag} {eip}:80 -r {real}:8080 -m -w 1" for real in reals),
+        )
+    )
+
+
+def test_a_backend_on_this_node_sees_the_clients_address(lan, node):
+    ip(lan.b1, "route replace default via 10.0.1.1", "route replace default via fd00:1::1")
+    reals = {4: (RealServer(B1, 8080, local=True),), 6: (RealServer(B1_V6, 8080, local=True),)}
+    for masquerade in (False, True):
+        node.apply(plan(*(server(eip, real_servers=reals[eip.version], masquerade=masquerade) for eip in (V4, V6))))
+        assert lan.ask(V4, 80) == ["b1", "::ffff:192.0.2.10"]
+        assert lan.ask(V6, 80) == ["b1", "2001:db8:1::10"]
+    ip(lan.b1, "route del default via 10.0.1.1", "route del default via fd00:1::1")
+
+
+def test_a_listener_of_the_host_is_reached_by_the_nodes_address_but_never_by_an_eip(lan, node):
+    node.apply(plan(server(V4), server(V6)))
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+        assert lan.ask(ip_address("192.0.2.1"), 22, kind)[0] == "host"
+        assert lan.ask(ip_address("2001:db8:1::1"), 22, kind)[0] == "host"
+        for eip in (V4, V6):
+            with pytest.raises(ConnectionRefusedError):
+                lan.ask(eip, 22, kind)
+
+
+def test_an_eip_without_a_service_and_a_service_without_endpoints_refuse(lan, node):
+    other = ip_address("198.51.100.2")
+    node.apply(plan(server(V4, 22, real_servers=()), eips=[other]))
+    for eip in (V4, other):
+        with pytest.raises(ConnectionRefusedError):
+            lan.ask(eip, 22)
+
+
+def test_an_eip_answers_pings(lan, node):
+    node.apply(plan(server(V4), server(V6)))
+    for eip in (V4, V6):
+        with lan.client.entered():
+            subprocess.run(["ping", "-c", "1", "-W", "5", str(eip)], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_only_source_ranges_get_through_and_a_change_of_them_is_a_change(lan, node):
+    ranges = ip_network("192.0.2.0/24"), ip_network("2001:db8:1::/64")
+    node.apply(plan(server(V4, sources=ranges), server(V6, sources=ranges)))
+    assert {lan.ask(eip, 80)[0] for eip in (V4, V6)} <= {"b1", "b2"}
+    of_the_other_family = ip_network("2001:db8:1::/64")
+    changed = node.apply(plan(server(V4, sources=(of_the_other_family,)), server(V6, sources=ranges)))
+    assert [str(change) for change in changed] == [
+        "~ TCP 198.51.100.1:80 rr from 2001:db8:1::/64 (was TCP 198.51.100.1:80 rr from 192.0.2.0/24,2001:db8:1::/64)"
+    ]
+    with pytest.raises(TimeoutError):
+        lan.ask(V4, 80, patience=0.3)
+
+
+def test_persistence_keeps_a_client_with_one_backend(lan, node):
+    node.apply(plan(server(V4, persistence=600), server(V6, persistence=600)))
+    for eip in (V4, V6):
+        assert len({lan.ask(eip, 80)[0] for _ in range(4)}) == 1
+    assert "-A -t 198.51.100.1:80 -s rr -p 600" in node.ipvsadm()
+    assert "-A -t [2001:db8:100::1]:80 -s rr -p 600" in node.ipvsadm()  # and no -M: each address for itself
+
+
+def test_nothing_new_goes_to_weight_0(lan, node):
+    node.apply(plan(server(V4)))
+    changes = node.apply(plan(server(V4, real_servers=(RealServer(B1, 8080, weight=0), RealServer(B2, 8080)))))
+    assert [type(change) for change in changes] == [ChangeRealServer]
+    assert {lan.ask(V4, 80)[0] for _ in range(4)} == {"b2"}
+
+
+def test_a_udp_client_that_keeps_its_port_moves_on_when_its_backend_is_gone(lan, node):
+    node.apply(plan(server(V4, 53, UDP)))
+    with lan.client.entered():
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with sock:
+        sock.connect((str(V4), 53))
+        first, *_ = ask_again(sock)
+        other = {"b1": B2, "b2": B1}[first]
+        node.apply(plan(server(V4, 53, UDP, real_servers=(RealServer(other, 8080),))))
+        assert ask_again(sock)[0] == {"b1": "b2", "b2": "b1"}[first]
+
+
+def ask_again(sock):
+    """As resolvers do: the packet that finds its backend gone may be lost."""
+    sock.settimeout(0.5)
+    for _ in range(10):
+        with suppress(TimeoutError):
+            sock.send(b"?")
+            return sock.recv(100).decode().split()
+    raise AssertionError("no answer")
+
+
+# ── Strict ARP, and where an EIP is bound ─────────────────────────────────────────────────────────────────────
+
+
+def arp_answers(lan, target, wait=0.3):
+    """Whether anybody on the LAN answers the client's ARP request for it."""
+    with lan.client.entered():
+        sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0806))
+    with sock:
+        sock.bind(("eth0", 0x0806))
+        sock.settimeout(wait)
+        mac = sock.getsockname()[4]
+        start = b"\xff" * 6 + mac + bytes.fromhex("0806 0001 0800 06 04 0001")
+        sock.send(start + mac + ip_address("192.0.2.10").packed + bytes(6) + target.packed)
+        try:
+            while True:
+                answer = sock.recv(100)
+                if answer[20:22] == b"\0\2" and answer[28:32] == target.packed:
+                    return True
+        except TimeoutError:
+            return False
+
+
+def test_the_kernel_is_silent_for_an_eip_of_the_nodes_own_subnet_until_cleanup(lan, node):
+    eip, bystander, own = map(ip_address, ("192.0.2.200", "192.0.2.201", "192.0.2.1"))
+    ip(lan.node, "link add other type dummy", "link set other up", f"addr add {bystander}/32 dev other")
+    before = node.everything()
+    assert arp_answers(lan, bystander)  # so is any address of a dummy link, unless ARP is strict
+    node.apply(plan(server(eip)))
+    assert not arp_answers(lan, eip)
+    assert not arp_answers(lan, bystander)
+    assert arp_answers(lan, own)
+    ip(lan.node, "link add late type veth peer name late2", "link set late up")
+    node.apply(plan(server(eip)))
+    assert lan.node_conf("late") == ("1", "2")
+    ip(lan.node, "link del late")
+    node.restart()
+    node.cleanup()
+    assert arp_answers(lan, bystander)
+    assert node.everything() == before
+    ip(lan.node, "link del other")
+
+
+def test_the_last_eip_gone_arp_is_as_before(lan, node):
+    before = lan.node_conf("lan")
+    node.apply(plan(server(V4)))
+    assert lan.node_conf("lan") == ("1", "2") != before
+    node.apply(EMPTY)
+    assert lan.node_conf("lan") == before
+
+
+def test_a_setting_that_somebody_changed_meanwhile_stays(lan, node):
+    node.apply(plan(server(V4)))
+    lan.node.sysctl("net.ipv4.conf.lan.arp_ignore", 2)
+    node.cleanup()
+    assert lan.node_conf("lan") == ("2", "0")
+    lan.node.sysctl("net.ipv4.conf.lan.arp_ignore", 0)
+
+
+def test_an_eip_is_never_secondary_although_the_nic_shares_its_subnet(lan, node):
+    eip = ip_address("192.0.2.200")
+    node.apply(plan(server(eip)))
+    line = next(line for line in node.sh("ip", "-o", "addr").splitlines() if "192.0.2.200" in line)
+    assert "eip-speaker0" in line
+    assert "192.0.2.200/32" in line
+    assert "secondary" not in line
+    assert "src 192.0.2.200" in node.sh("ip", "route", "show", "table", "local", "192.0.2.200")
+    ip(lan.node, "addr add 192.0.2.201/24 dev lan")  # the way that bit others
+    assert "secondary" in node.sh("ip", "-o", "addr", "show", "to", "192.0.2.201")
+    assert "src 192.0.2.1" in node.sh("ip", "route", "show", "table", "local", "192.0.2.201")
+    ip(lan.node, "addr del 192.0.2.201/24 dev lan")
+
+
+def test_an_ipv6_eip_is_in_no_table_but_local_and_the_link_has_no_address_of_its_own(bare):
+    bare.apply(plan(server(V6)))
+    assert str(V6) not in bare.sh("ip", "-6", "route", "show", "table", "main")
+    assert str(V6) in bare.sh("ip", "-6", "route", "show", "table", "local")
+    assert "fe80" not in bare.sh("ip", "addr", "show", "dev", "eip-speaker0")
+    assert "NOARP" in bare.sh("ip", "link", "show", "eip-speaker0")
+
+
+# ── The tables ────────────────────────────────────────────────────────────────────────────────────────────────
+
+FOREIGN = """
+-A -t 203.0.113.9:80 -s wlc
+-a -t 203.0.113.9:80 -r 10.0.1.2:80 -g -w 3
+-A -u [2001:db8:9::9]:53 -s sh -p 300 -M 64
+-A -f 7 -s rr
+"""
+FOREIGN_RULES = """
+*filter
+-A INPUT -p tcp -m tcp --dport 22 -j ACCEPT
+COMMIT
+*nat
+-A POSTROUTING -p udp -j ACCEPT
+COMMIT
+"""
+
+
+@pytest.fixture
+def beside_others(bare):
+    """A node where another program has virtual servers, and iptables rules in the chains we enter ours from."""
+    bare.sh("ipvsadm", "-R", text=FOREIGN)
+    for program in ("iptables-legacy", "ip6tables-legacy"):
+        bare.sh(f"{program}-restore", text=FOREIGN_RULES)
+    return bare
+
+
+MANY = [
+    server(eip, port, protocol, scheduler=scheduler, persistence=persistence)
+    for eip in (V4, V6, ip_address("192.0.2.200"))
+    for protocol in Protocol
+    for port, scheduler, persistence in ((80, "rr", None), (443, "wlc", 30), (65535, "sh", None))
+]
+
+
+def test_applied_twice_changes_nothing_also_after_a_restart(beside_others):
+    wanted = plan(*MANY, eips=[ip_address("192.0.2.201")])
+    changes = beside_others.apply(wanted)
+    assert Counter(type(change).__name__ for change in changes) == {
+        "AddEip": 4,
+        "AddVirtualServer": 27,
+        "AddRealServer": 54,
+    }
+    after = beside_others.everything()
+    assert beside_others.apply(wanted) == ()
+    assert beside_others.everything() == after
+    beside_others.restart()
+    assert beside_others.apply(wanted) == ()
+    assert beside_others.everything() == after
+
+
+def test_nothing_of_anybody_else_is_touched_and_cleanup_removes_all_of_ours(beside_others):
+    before = beside_others.everything()
+    beside_others.apply(plan(*MANY))
+    beside_others.apply(plan(server(V4, 81)))
+    assert set(before[0]) <= set(beside_others.ipvsadm())
+    assert [line for line in beside_others.ipvsadm() if "198.51.100.1" in line] == [
+        "-A -t 198.51.100.1:81 -s rr",
+        "-a -t 198.51.100.1:81 -r 10.0.1.2:8080 -m -w 1",
+        "-a -t 198.51.100.1:81 -r 10.0.2.2:8080 -m -w 1",
+    ]
+    removed = beside_others.cleanup()
+    assert "link eip-speaker0" in removed
+    assert "virtual server TCP 198.51.100.1:81 rr" in removed
+    assert beside_others.everything() == before
+    assert beside_others.cleanup() == ()
+
+
+def test_an_eip_that_another_program_already_serves_is_left_to_it_and_named(beside_others):
+    taken = ip_address("203.0.113.9")
+    before = beside_others.ipvsadm()
+    beside_others.apply(plan(server(taken, 443), server(V4)))
+    assert [line for line in beside_others.ipvsadm() if "203.0.113.9" in line] == [
+        line for line in before if "203.0.113.9" in line
+    ]
+    assert "203.0.113.9" not in beside_others.sh("ip", "-o", "addr")
+    assert any("EIP 203.0.113.9 is not served" in problem for problem in beside_others.problems())
+
+
+def test_every_part_of_a_virtual_server_can_change(bare):
+    before = server(V4, scheduler="rr")
+    bare.apply(plan(before))
+    b3 = RealServer(ip_address("10.0.3.2"), 8080)
+    for after in (
+        replace(before, scheduler="sh"),
+        replace(before, persistence=60),
+        replace(before, real_servers=(RealServer(B1, 8080, weight=7), b3)),
+        replace(before, masquerade=False, real_servers=(replace(b3, local=True),)),
+        before,
+    ):
+        assert bare.apply(plan(after))
+        scheduler = f"-s {after.scheduler}" + (f" -p {after.persistence}" if after.persistence else "")
+        assert bare.ipvsadm() == [
+            f"-A -t {V4}:80 {scheduler}",
+            *(f"-a -t {V4}:80 -r {real.address}:8080 -m -w {real.weight}" for real in after.real_servers),
+        ]
+        assert bare.apply(plan(after)) == ()
+
+
+def test_an_unknown_scheduler_costs_only_its_own_virtual_server_whose_port_stays_closed(bare):
+    changes = bare.apply(plan(server(V4, 80, scheduler="nonesuch"), server(V4, 81)))
+    assert {str(change).split()[-1] for change in changes if isinstance(change, AddEip)} == {str(V4)}
+    assert [line for line in bare.ipvsadm() if line.startswith("-A")] == [f"-A -t {V4}:81 -s rr"]
+    assert "--dport 80 " not in bare.sh("iptables-legacy-save", "-t", "filter")
+    assert "this kernel has no scheduler 'nonesuch' (module ip_vs_nonesuch)" in "".join(bare.problems())
+
+
+def test_an_address_no_real_server_can_have_is_a_problem_of_its_own(bare):
+    bad = RealServer(ip_address("224.0.0.1"), 80)
+    bare.apply(plan(server(V4, real_servers=(RealServer(B1, 8080), bad))))
+    assert bare.ipvsadm() == [f"-A -t {V4}:80 -s rr", f"-a -t {V4}:80 -r 10.0.1.2:8080 -m -w 1"]
+    assert "224.0.0.1:80 weight 1 for TCP 198.51.100.1:80: not an address" in "".join(bare.problems())
+
+
+def test_a_kernel_without_nft_is_guarded_by_iptables(bare):
+    bare.forwarder = bare.run(lambda: open_ipvs(bare.runtime_dir))
+    bare.apply(plan(server(V4)))
+    assert "EIP-SPEAKER-GUARD" in bare.sh("iptables-legacy-save", "-t", "filter")
+    assert "-A INPUT -j EIP-SPEAKER" not in bare.sh("ip6tables-legacy-save")
+
+
+def test_forwarding_that_is_off_is_a_problem(bare):
+    bare.apply(plan(server(V4), server(V6)))
+    assert [problem.split()[0] for problem in bare.problems()] == [
+        "net.ipv4.ip_forward",
+        "net.ipv6.conf.all.forwarding",
+    ]
+
+
+def test_our_link_taken_away_under_us_comes_back_with_its_eips(bare):
+    bare.apply(plan(server(V4)))
+    after = bare.everything()
+    bare.sh("ip", "link", "del", "eip-speaker0")
+    assert [str(change) for change in bare.apply(plan(server(V4)))] == [f"+ EIP {V4}"]
+    assert [line.split()[1:] for line in bare.everything()[2]] == [line.split()[1:] for line in after[2]]
+
+
+def test_a_rule_before_ours_does_not_stay_there(bare):
+    bare.apply(plan(server(V4)))
+    bare.sh("iptables-legacy", "-I", "INPUT", "-j", "ACCEPT")
+    bare.apply(plan(server(V4)))
+    rules = [line for line in bare.sh("iptables-legacy-save", "-t", "filter").splitlines() if "-A INPUT" in line]
+    assert rules == ["-A INPUT -j EIP-SPEAKER", "-A INPUT -j ACCEPT"]
+
+
+@pytest.mark.parametrize("step", ["StrictArp.tighten", "DummyLink.bind", "IpvsTables.change", "IptablesGuard.apply"])
+def test_killed_at_any_step_the_next_one_repairs_and_cleans_up(beside_others, step):
+    node = beside_others
+    before = node.everything()
+    wanted = plan(*MANY[:6], server(V6))
+    node.killed_after(step, lambda self: self.apply(wanted))
+    node.restart()
+    node.apply(wanted)
+    assert node.apply(wanted) == ()
+    ours = [line for line in node.ipvsadm() if line.startswith("-A") and line not in before[0]]
+    assert len(ours) == len(wanted.virtual_servers)
+    node.killed_after(step.replace("StrictArp.tighten", "DummyLink.remove"), cleanup_or_shrink(step))
+    node.restart()
+    node.cleanup()
+    assert node.everything() == before
+
+
+def cleanup_or_shrink(step):
+    """Binding happens in neither way down: that one is killed while it swaps one EIP for another."""
+    if step == "DummyLink.bind":
+        return lambda self: self.apply(plan(server(ip_address("192.0.2.222"))))
+    return lambda self: self.cleanup()

@@ -1,0 +1,107 @@
+"""The guard for IPVS, with EIPs bound on the node as IPVS needs them. This kernel has no IPVS: what the guard returns
+reaches a listener of the host here, which stands for IPVS."""
+
+import pytest
+
+from speaker.forwarding.nftables import open_guard
+from speaker.model import Protocol
+
+pytestmark = pytest.mark.netns
+
+every_way = pytest.mark.parametrize(
+    ("version", "protocol"), [(version, protocol) for version in (4, 6) for protocol in (Protocol.TCP, Protocol.UDP)]
+)
+both_families = pytest.mark.parametrize("version", [4, 6])
+
+
+@pytest.fixture
+def guard(lan, inside, plan_of):
+    """Apply the guard for these virtual servers; whether it changed anything."""
+
+    async def apply(plan):
+        return await (await open_guard()).apply(plan)
+
+    return lambda *servers: inside(lan.node, apply, plan_of(*servers))
+
+
+@pytest.fixture(autouse=True)
+def bound(lan, sh):
+    sh(lan.node, f"ip addr add {lan.eip[4]}/32 dev lo")
+    sh(lan.node, f"ip addr add {lan.eip[6]}/128 dev lo")
+
+
+@every_way
+def test_a_listener_of_the_host_is_not_reached_through_an_eip(
+    lan, serve, guard, virtual_server, ask, version, protocol
+):
+    serve(lan.node, "sshd", 22)
+    assert ask(lan.client, lan.eip[version], 22)[0] == "sshd"
+    guard(virtual_server(version, protocol, port=80))
+    with pytest.raises(ConnectionRefusedError):
+        ask(lan.client, lan.eip[version], 22, protocol)
+    assert ask(lan.client, lan.addresses["node"][version], 22)[0] == "sshd"
+
+
+@both_families
+def test_what_a_service_names_passes_on_to_ipvs(lan, serve, guard, virtual_server, ask, version):
+    serve(lan.node, "ipvs", 80)
+    guard(virtual_server(version))
+    assert ask(lan.client, lan.eip[version], 80)[0] == "ipvs"
+
+
+@both_families
+def test_the_port_of_another_protocol_is_refused(lan, serve, guard, virtual_server, ask, version):
+    serve(lan.node, "host", 80)
+    guard(virtual_server(version, Protocol.UDP, port=80))
+    with pytest.raises(ConnectionRefusedError):
+        ask(lan.client, lan.eip[version], 80, Protocol.TCP)
+
+
+@both_families
+def test_only_source_ranges_pass(lan, serve, guard, virtual_server, ask, version):
+    serve(lan.node, "ipvs", 80)
+    guard(virtual_server(version, sources=[lan.addresses["client"][version]]))
+    assert ask(lan.client, lan.eip[version])[0] == "ipvs"
+    guard(virtual_server(version, sources=[lan.addresses["one"][version]]))
+    with pytest.raises(TimeoutError):
+        ask(lan.client, lan.eip[version], timeout=0.3)
+
+
+@both_families
+def test_an_eip_can_be_pinged(lan, sh, guard, virtual_server, version):
+    guard(virtual_server(version))
+    assert "1 received" in sh(lan.client, f"ping -c 1 -W 2 {lan.eip[version]}")
+
+
+@both_families
+def test_connections_that_an_eip_opened_itself_get_their_answers(lan, serve, guard, virtual_server, ask, version):
+    serve(lan.client, "client", 90)
+    guard(virtual_server(version))
+    name, seen = ask(lan.node, lan.addresses["client"][version], 90, source=str(lan.eip[version]))
+    assert (name, seen) == ("client", str(lan.eip[version]))
+
+
+def test_applied_twice_it_changes_nothing_and_follows_the_plan(lan, guard, virtual_server):
+    assert guard(virtual_server(4), virtual_server(6))
+    assert not guard(virtual_server(4), virtual_server(6))
+    assert guard(virtual_server(4))
+    assert not guard(virtual_server(4))
+
+
+def test_what_others_did_to_it_is_repaired(lan, sh, guard, virtual_server):
+    guard(virtual_server(4))
+    for line in ("nft flush chain inet eip-speaker-guard input", "nft flush set inet eip-speaker-guard eips4"):
+        sh(lan.node, line)
+        assert guard(virtual_server(4))
+        assert not guard(virtual_server(4))
+
+
+def test_cleanup_removes_it_and_nothing_else(lan, inside, sh, guard, virtual_server):
+    sh(lan.node, "nft add table inet other")
+
+    async def cleanup():
+        return await (await open_guard()).cleanup()
+
+    guard(virtual_server(4))
+    assert inside(lan.node, cleanup) == ("nftables table inet eip-speaker-guard",)
+    assert sh(lan.node, "nft list tables").split("\n") == ["table inet other", ""]

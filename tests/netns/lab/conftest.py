@@ -1,0 +1,82 @@
+"""A lab's LAN in this process, and the lab as its users run it: a command."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from speaker.lab.lan import Lan
+from speaker.lab.topology import lab_topology
+
+LAB = (sys.executable, "-W", "error", "-m", "speaker", "lab")
+
+
+@pytest.fixture
+def lan(new_namespace) -> Iterator[Callable[[int], Lan]]:
+    """``lan(nodes)`` builds one; skips where namespaces are refused."""
+    new_namespace("may we?")
+    with ExitStack() as stack:
+        yield lambda nodes: stack.enter_context(Lan(lab_topology(nodes)))
+
+
+@dataclass(frozen=True)
+class KeptLab:
+    """A running ``speaker lab --keep`` whose scenario is over."""
+
+    process: subprocess.Popen[str]
+    story: str
+
+    def enter(self, host: str) -> list[str]:
+        """The ``nsenter …`` words that the lab itself tells its users, for ``host``."""
+        label = f"{host}: "
+        line = next(line.strip() for line in self.story.splitlines() if line.strip().startswith(label))
+        return line.removeprefix(label).split()
+
+    def run(self, host: str, line: str) -> str:
+        done = subprocess.run([*self.enter(host), *line.split()], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{host}: {line}: exit {done.returncode}: {done.stderr}{done.stdout}"
+        return done.stdout
+
+
+@pytest.fixture
+def kept_lab(new_namespace) -> Iterator[Callable[[], KeptLab]]:
+    """``kept_lab()`` starts one and waits until it can be played in; killed at the end if it still runs."""
+    new_namespace("may we?")
+
+    @contextmanager
+    def start() -> Iterator[KeptLab]:
+        # A group of its own: a test's signal must not reach pytest, nor the terminal's Ctrl-C the lab.
+        with subprocess.Popen([*LAB, "--keep"], stdout=subprocess.PIPE, text=True, process_group=0) as process:
+            try:
+                yield KeptLab(process, _story(process))
+            finally:
+                process.send_signal(signal.SIGTERM)
+
+    def _story(process: subprocess.Popen[str]) -> str:
+        assert process.stdout is not None
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if "Ctrl-C" in line:
+                return "".join(lines)
+        raise AssertionError(f"the lab ended with exit code {process.wait()}:\n{''.join(lines)}")
+
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(start())
+
+
+@pytest.fixture
+def lab_command(new_namespace) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """``lab_command("--json")`` runs ``speaker lab --json`` to its end."""
+    new_namespace("may we?")
+
+    def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        env = os.environ | environment
+        return subprocess.run([*LAB, *arguments], capture_output=True, text=True, check=False, timeout=120, env=env)
+
+    return run

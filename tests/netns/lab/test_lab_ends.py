@@ -1,0 +1,93 @@
+"""Whatever ends the lab, nothing of it stays: no process, no namespace, no name in /run/netns."""
+
+import os
+import re
+import select
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.netns
+
+#: Seconds: how long the kernel may take to end a killed process, or the lab to end in good order.
+PATIENCE = 20
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_no_child_and_no_namespace_stays(kept_lab, number):
+    lab = kept_lab()
+    names_before = _named_namespaces()
+    children = _children(lab.process.pid)
+    namespaces = {namespace for pid in (lab.process.pid, *children) for namespace in _namespaces_of(pid)}
+    namespaces.discard(str(Path("/proc/self/ns/net").readlink()))
+    assert children, "the speaker"
+    assert len(namespaces) >= 9, "one for each host, and the lab's own"
+
+    endings = [os.pidfd_open(pid) for pid in children]
+    try:
+        lab.process.send_signal(number)
+        lab.process.wait(PATIENCE)
+        for ending in endings:
+            assert select.select([ending], [], [], PATIENCE)[0], "a child lives on"
+    finally:
+        for ending in endings:
+            os.close(ending)
+    assert not namespaces & {namespace for pid in _pids() for namespace in _namespaces_of(pid)}
+    assert not any(namespace in mounts for mounts in _mounts() for namespace in namespaces)
+    assert _named_namespaces() == names_before
+    shutil.rmtree(_directory(lab.story), ignore_errors=True)  # all that a SIGKILL leaves
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_a_lab_that_may_clean_up_leaves_no_file_and_exits_with_its_verdict(kept_lab, number):
+    lab = kept_lab()
+    directory = _directory(lab.story)
+    assert directory.is_dir()
+    lab.process.send_signal(number)
+    assert lab.process.wait(PATIENCE) == 0
+    assert not directory.exists()
+
+
+def _directory(story: str) -> Path:
+    found = re.search(r"/\S*speaker-lab-[^/\s]+", story)
+    assert found is not None, story
+    return Path(found.group())
+
+
+def _pids() -> Iterator[int]:
+    return (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
+
+
+def _children(parent: int) -> list[int]:
+    found = []
+    for pid in _pids():
+        with suppress(FileNotFoundError, ProcessLookupError):
+            after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            if int(after_name[1]) == parent:
+                found.append(pid)
+    return found
+
+
+def _namespaces_of(pid: int) -> set[str]:
+    """Every network namespace that a process is in or holds open, as ``net:[inode]``."""
+    found = set()
+    with suppress(OSError):
+        for path in (Path(f"/proc/{pid}/ns/net"), *Path(f"/proc/{pid}/fd").iterdir()):
+            with suppress(OSError):
+                found.add(str(path.readlink()))
+    return {name for name in found if name.startswith("net:[")}
+
+
+def _mounts() -> Iterator[str]:
+    for pid in _pids():
+        with suppress(OSError):
+            yield Path(f"/proc/{pid}/mountinfo").read_text()
+
+
+def _named_namespaces() -> set[str]:
+    directory = Path("/run/netns")
+    return {path.name for path in directory.iterdir()} if directory.is_dir() else set()

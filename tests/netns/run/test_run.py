@@ -1,0 +1,137 @@
+"""``speaker run`` on a real kernel, from YAML to an answer on the wire."""
+
+import signal
+
+import pytest
+
+pytestmark = pytest.mark.netns
+
+POOL = """
+apiVersion: eip-speaker.io/v1alpha1
+kind: Eip
+metadata: {name: lan}
+spec: {addresses: [198.51.100.10-198.51.100.19], interface: eth0}
+"""
+
+
+def service(name: str, extra: str = "") -> str:
+    return f"""
+---
+apiVersion: v1
+kind: Service
+metadata: {{name: {name}, namespace: default}}
+spec:
+  type: LoadBalancer
+  ports: [{{port: 80}}]
+  {extra}
+"""
+
+
+@pytest.fixture
+def lan(new_namespace, wire, sh):
+    """(node, client): one segment, 198.51.100.0/24."""
+    node, client = new_namespace("node"), new_namespace("client")
+    wire(node, "eth0", client, "eth0")
+    sh(node, "ip addr add 198.51.100.1/24 dev eth0")
+    sh(client, "ip addr add 198.51.100.2/24 dev eth0")
+    node.sysctl("net.ipv4.ip_forward", 1)
+    return node, client
+
+
+def mac_of(sh, namespace) -> str:
+    return sh(namespace, "ip -br link show eth0").split()[2]
+
+
+def test_a_service_gets_an_eip_and_arping_finds_it_at_the_nodes_mac(lan, write, start, sh):
+    node, client = lan
+    write("site.yaml", POOL + service("web"))
+    speaker = start(node)
+    speaker.until("ready")
+    assert speaker.status()["eips"][0]["address"] == "198.51.100.10"
+    assert mac_of(sh, node) in sh(client, "arping -c 1 -w 2 -i eth0 198.51.100.10")
+
+
+def test_a_bad_edit_keeps_the_last_good_state_and_shows_in_log_metric_and_health(lan, write, start, sh):
+    node, client = lan
+    write("site.yaml", POOL + service("web"))
+    speaker = start(node)
+    speaker.until("ready")
+    assert "eip_speaker_manifests_valid 1.0" in speaker.get("/metrics")
+    write("site.yaml", POOL.replace("198.51.100.10-198.51.100.19", "198.51.100.300") + service("web"))
+    bad = speaker.until("bad manifest")
+    assert "site.yaml:5" in bad["problem"]
+    assert "198.51.100.300" in bad["problem"]
+    assert "eip_speaker_manifests_valid 0.0" in speaker.get("/metrics")
+    assert "198.51.100.300" in speaker.get("/healthz")
+    assert "1 packets received" in sh(client, "arping -c 1 -w 2 -i eth0 198.51.100.10")
+    write("site.yaml", POOL + service("web") + service("api"))
+    speaker.until("claimed", eip="198.51.100.11")
+    assert "eip_speaker_manifests_valid 1.0" in speaker.get("/metrics")
+
+
+def test_a_restart_gives_the_same_addresses_whatever_the_order_of_the_files(lan, write, start):
+    node, _ = lan
+    write("b.yaml", POOL + service("zebra"))
+    first = start(node)
+    first.until("claimed", eip="198.51.100.10")
+    write("a.yaml", service("ant"))
+    first.until("claimed", eip="198.51.100.11")
+    first.stop(signal.SIGKILL)
+    second = start(node)
+    second.until("ready")
+    assert {eip["services"][0]: eip["address"] for eip in second.status()["eips"]} == {
+        "default/zebra": "198.51.100.10",
+        "default/ant": "198.51.100.11",
+    }
+
+
+def test_a_service_that_goes_is_silent_on_the_wire(lan, write, start, sh):
+    node, client = lan
+    write("site.yaml", POOL + service("web") + service("api"))
+    speaker = start(node)
+    speaker.until("ready")
+    write("site.yaml", POOL + service("api"))
+    speaker.until("withdrawn", eip="198.51.100.11")
+    assert "0 packets received" in sh(client, "arping -c 1 -w 1 -i eth0 198.51.100.11", check=False)
+
+
+def test_sigterm_stops_the_answers_and_exits_0(lan, write, start, sh):
+    node, client = lan
+    write("site.yaml", POOL + service("web"))
+    speaker = start(node)
+    speaker.until("ready")
+    assert speaker.stop() == 0
+    assert speaker.log[-1]["event"] == "stopped"
+    assert "0 packets received" in sh(client, "arping -c 1 -w 1 -i eth0 198.51.100.10", check=False)
+
+
+def test_a_link_that_is_recreated_is_spoken_on_again(lan, write, start, sh, wire):
+    node, client = lan
+    write("site.yaml", POOL + service("web"))
+    speaker = start(node)
+    speaker.until("ready")
+    sh(node, "ip link del eth0")
+    speaker.until("not claimed", eip="198.51.100.10")
+    wire(node, "eth0", client, "eth0")
+    sh(client, "ip addr add 198.51.100.2/24 dev eth0")
+    speaker.until("claimed", eip="198.51.100.10")
+    assert mac_of(sh, node) in sh(client, "arping -c 1 -w 2 -i eth0 198.51.100.10")
+
+
+def test_what_is_wrong_is_refused_with_a_reason_and_everything_else_is_served(lan, write, start):
+    node, _ = lan
+    write("site.yaml", POOL + service("web", "loadBalancerIP: 203.0.113.9") + service("api"))
+    speaker = start(node)
+    speaker.until("ready")
+    status = speaker.status()
+    assert [eip["services"] for eip in status["eips"]] == [["default/api"]]
+    assert status["refused"][0]["reason"] == "address_not_in_pool"
+    assert 'eip_speaker_services_refused{reason="address_not_in_pool"} 1.0' in speaker.get("/metrics")
+
+
+def test_a_corrupt_state_file_is_refused_rather_than_forgotten(lan, write, start, tmp_path):
+    node, _ = lan
+    write("site.yaml", POOL + service("web"))
+    (tmp_path / "state.json").write_text('{"version": 1, "held": [')
+    speaker = start(node)
+    assert speaker.process.wait() == 1

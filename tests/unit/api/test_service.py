@@ -1,0 +1,168 @@
+"""What is read of a Service, and whose it is."""
+
+from ipaddress import ip_address, ip_network
+
+import pytest
+
+from speaker.api.fields import ApiObject, read
+from speaker.api.service import NotOurs, service
+from speaker.errors import InvalidManifests
+from speaker.model import Family, FamilyPolicy, Protocol, Service, ServiceKey, ServicePort, TrafficPolicy
+
+
+def service_of(spec, annotations=None, default_class=True):
+    data = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "web", "annotations": annotations},
+        "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]} | spec,
+    }
+    return read(ApiObject(data), lambda root: service(root, default_class=default_class))
+
+
+def rules_about(spec, annotations=None):
+    with pytest.raises(InvalidManifests) as caught:
+        service_of(spec, annotations)
+    return [(problem.path, problem.rule) for problem in caught.value.problems]
+
+
+def test_a_plain_service_gets_the_defaults_of_the_api():
+    assert service_of({}) == Service(ServiceKey("default", "web"), (ServicePort(Protocol.TCP, 80),))
+
+
+def test_a_service_as_the_api_server_fills_it_in_is_read():
+    data = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": "web",
+            "namespace": "shop",
+            "uid": "4e3f",
+            "resourceVersion": "7",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "managedFields": [{}],
+            "finalizers": ["service.kubernetes.io/load-balancer-cleanup"],
+            "labels": {"tier": "front"},
+            "annotations": {
+                "kubectl.kubernetes.io/last-applied-configuration": "{}\n",
+                "eip-speaker.io/pool": "lan",
+                "eip-speaker.io/addresses": "2001:db8::10, 192.0.2.10",
+                "eip-speaker.io/share": "web",
+                "eip-speaker.io/share-namespaces": "a, b",
+                "eip-speaker.io/scheduler": "mh",
+            },
+        },
+        "spec": {
+            "allocateLoadBalancerNodePorts": True,
+            "clusterIP": "10.96.0.7",
+            "clusterIPs": ["10.96.0.7", "fd00::7"],
+            "externalIPs": ["203.0.113.1"],
+            "externalTrafficPolicy": "Local",
+            "healthCheckNodePort": 30001,
+            "internalTrafficPolicy": "Cluster",
+            "ipFamilies": ["IPv6", "IPv4"],
+            "ipFamilyPolicy": "RequireDualStack",
+            "loadBalancerClass": "eip-speaker.io/speaker",
+            "loadBalancerSourceRanges": ["10.1.2.3/8", "2001:db8::/32", "10.0.0.0/8"],
+            "ports": [
+                {"name": "dns", "port": 53, "protocol": "UDP", "targetPort": "dns", "nodePort": 30053},
+                {"name": "dns-tcp", "port": 53, "protocol": "TCP", "targetPort": 5353, "appProtocol": "dns"},
+            ],
+            "publishNotReadyAddresses": False,
+            "selector": {"app": "web"},
+            "sessionAffinity": "ClientIP",
+            "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}},
+            "trafficDistribution": "PreferClose",
+            "type": "LoadBalancer",
+        },
+        "status": {"loadBalancer": {}},
+    }
+    assert read(ApiObject(data), lambda root: service(root, default_class=False)) == Service(
+        key=ServiceKey("shop", "web"),
+        ports=(ServicePort(Protocol.UDP, 53, "dns"), ServicePort(Protocol.TCP, 53, "dns-tcp")),
+        labels={"tier": "front"},
+        selector={"app": "web"},
+        families=(Family.IPV6, Family.IPV4),
+        family_policy=FamilyPolicy.REQUIRE_DUAL,
+        traffic_policy=TrafficPolicy.LOCAL,
+        pool="lan",
+        addresses=(ip_address("2001:db8::10"), ip_address("192.0.2.10")),
+        share="web",
+        share_namespaces=frozenset({"a", "b"}),
+        scheduler="mh",
+        affinity_seconds=60,
+        source_ranges=(ip_network("10.0.0.0/8"), ip_network("2001:db8::/32")),
+        created="2026-01-01T00:00:00Z",
+    )
+
+
+CLASS = "loadBalancerClass"
+OURS = "eip-speaker.io/speaker"
+
+
+@pytest.mark.parametrize(
+    ("spec", "default_class", "whose"),
+    [
+        ({"type": "ClusterIP"}, True, NotOurs.NOT_A_LOAD_BALANCER),
+        ({"type": None}, True, NotOurs.NOT_A_LOAD_BALANCER),
+        ({"type": "NodePort", CLASS: OURS}, True, NotOurs.NOT_A_LOAD_BALANCER),
+        ({CLASS: "example.com/other"}, True, NotOurs.OTHER_CLASS),
+        ({}, False, NotOurs.NO_CLASS),
+        ({}, True, None),
+        ({CLASS: OURS}, False, None),
+        ({CLASS: OURS}, True, None),
+    ],
+)
+def test_a_service_is_ours_by_type_and_class(spec, default_class, whose):
+    found = service_of(spec, default_class=default_class)
+    assert found is whose if whose else isinstance(found, Service)
+
+
+V4, V6 = Family.IPV4, Family.IPV6
+
+
+@pytest.mark.parametrize(
+    ("spec", "requested", "families"),
+    [
+        ({}, None, (V4,)),
+        ({"ipFamilies": ["IPv6"]}, None, (V6,)),
+        ({}, "2001:db8::1", (V6,)),
+        ({"loadBalancerIP": "2001:db8::1"}, None, (V6,)),
+        ({"loadBalancerIP": ""}, None, (V4,)),
+        ({"ipFamilyPolicy": "PreferDualStack"}, None, (V4, V6)),
+        ({"ipFamilyPolicy": "RequireDualStack"}, None, (V4, V6)),
+        ({"ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv6"]}, None, (V6, V4)),
+        ({"ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv6", "IPv4"]}, "192.0.2.1", (V6, V4)),
+        ({"ipFamilyPolicy": "PreferDualStack"}, "2001:db8::1", (V6, V4)),
+        ({"ipFamilyPolicy": "RequireDualStack"}, "2001:db8::1,192.0.2.1", (V6, V4)),
+    ],
+)
+def test_families_are_those_asked_for_else_those_of_the_requested_addresses(spec, requested, families):
+    annotations = {"eip-speaker.io/addresses": requested} if requested else {}
+    assert service_of(spec, annotations).families == families
+
+
+def test_an_address_may_be_requested_twice_only_in_the_same_words():
+    annotation = {"eip-speaker.io/addresses": "192.0.2.1"}
+    assert service_of({"loadBalancerIP": "192.0.2.1"}, annotation).addresses == (ip_address("192.0.2.1"),)
+    assert rules_about({"loadBalancerIP": "192.0.2.2"}, annotation) == [
+        ("spec.loadBalancerIP", "must be the same as the annotation eip-speaker.io/addresses, or left out")
+    ]
+
+
+RANGES = "service.beta.kubernetes.io/load-balancer-source-ranges"
+
+
+def test_source_ranges_come_from_the_field_or_the_old_annotation_and_never_widen():
+    ten, private = ip_network("10.0.0.0/8"), ip_network("192.168.0.0/16")
+    assert service_of({}, {RANGES: "10.0.0.0/8, 192.168.0.0/16"}).source_ranges == (ten, private)
+    both = {"loadBalancerSourceRanges": ["192.168.0.0/16", "10.0.0.0/8"]}
+    assert service_of(both, {RANGES: "10.0.0.0/8,192.168.0.0/16"}).source_ranges == (private, ten)
+    assert rules_about(both, {RANGES: "10.0.0.0/8"}) == [
+        (f"metadata.annotations[{RANGES}]", "must be the same as spec.loadBalancerSourceRanges, or left out")
+    ]
+
+
+@pytest.mark.parametrize("typo", ["loadBalancerSourceRange", "loadbalancerSourceRanges", "sourceRanges"])
+def test_a_misspelt_restriction_is_refused_even_where_the_service_would_be_passed_over(typo):
+    assert [path for path, _ in rules_about({"type": "ClusterIP", typo: ["10.0.0.0/8"]})] == [f"spec.{typo}"]

@@ -1,0 +1,143 @@
+"""From Services, endpoints and assignments to virtual servers."""
+
+from ipaddress import ip_address, ip_network
+
+import pytest
+
+from speaker.forwarding.plan import Plan, RealServer, VirtualServer, plan
+from speaker.model import Family, Protocol, ServiceKey, ServicePort, TrafficPolicy
+
+EIP = "192.0.2.10"
+
+
+def only(made: Plan) -> VirtualServer:
+    (server,) = made.virtual_servers.values()
+    return server
+
+
+def weights(made: Plan) -> dict[str, int]:
+    return {str(real.address): real.weight for real in only(made).real_servers}
+
+
+def test_each_port_of_each_eip_is_a_virtual_server(web, pod, world):
+    ports = (ServicePort(Protocol.TCP, 80, "http"), ServicePort(Protocol.UDP, 53, "dns"))
+    service = web(ports=ports, families=(Family.IPV4, Family.IPV6))
+    made = plan(*world((service, (), (EIP, "2001:db8::10"))), "a")
+    assert {(str(eip), protocol, port) for eip, protocol, port in made.virtual_servers} == {
+        (EIP, Protocol.TCP, 80),
+        (EIP, Protocol.UDP, 53),
+        ("2001:db8::10", Protocol.TCP, 80),
+        ("2001:db8::10", Protocol.UDP, 53),
+    }
+    assert made.eips == {ip_address(EIP), ip_address("2001:db8::10")}
+
+
+MATCHES = [
+    ("the same port and family", {}, True),
+    ("another port's name", {"port_name": "admin"}, False),
+    ("another protocol", {"protocol": Protocol.UDP}, False),
+]
+
+
+@pytest.mark.parametrize(("changes", "taken"), [row[1:] for row in MATCHES], ids=[row[0] for row in MATCHES])
+def test_endpoints_belong_to_the_port_of_their_name_and_protocol(web, pod, world, changes, taken):
+    made = plan(*world((web(), (pod("10.0.0.3", **changes),), (EIP,))), "a")
+    assert bool(only(made).real_servers) is taken
+
+
+def test_endpoints_serve_eips_of_their_own_family(web, pod, world):
+    made = plan(*world((web(), (pod("10.0.0.3"), pod("2001:db8:1::3")), (EIP, "2001:db8::10"))), "a")
+    for server in made.virtual_servers.values():
+        assert [real.address.version for real in server.real_servers] == [server.address.version]
+
+
+READY, GONE = {}, {"ready": False, "serving": False, "terminating": True}
+NOT_YET, ENDING = {"ready": False, "serving": False}, {"ready": False, "terminating": True}
+STATES = [
+    ("ready", [READY, READY], [1, 1]),
+    ("not ready yet", [READY, NOT_YET], [1, 0]),
+    ("ending while another is ready", [READY, ENDING], [1, 0]),
+    ("all ending, still serving (KEP-1669)", [ENDING, ENDING], [1, 1]),
+    ("all ending, one still serving", [ENDING, GONE], [1, 0]),
+    ("none ready, one ending", [NOT_YET, ENDING], [0, 1]),
+    ("none can serve", [NOT_YET, GONE], [0, 0]),
+    ("serving but not ready and not ending", [{"ready": False}], [0]),
+]
+
+
+@pytest.mark.parametrize(("states", "expected"), [row[1:] for row in STATES], ids=[row[0] for row in STATES])
+def test_weights_follow_readiness(web, pod, world, states, expected):
+    endpoints = tuple(pod(f"10.0.0.{number}", **state) for number, state in enumerate(states, 3))
+    assert list(weights(plan(*world((web(), endpoints, (EIP,))), "a")).values()) == expected
+
+
+def test_an_endpoint_named_twice_is_one_real_server_with_the_better_word(web, pod, world):
+    for pair in ((READY, NOT_YET), (NOT_YET, READY)):
+        endpoints = tuple(pod("10.0.0.3", **state) for state in pair)
+        assert weights(plan(*world((web(), endpoints, (EIP,))), "a")) == {"10.0.0.3": 1}
+
+
+def test_real_servers_are_sorted_whatever_the_order_of_the_slices(web, pod, world):
+    endpoints = tuple(pod(address) for address in ("10.0.0.10", "10.0.0.9", "9.9.9.9"))
+    assert list(weights(plan(*world((web(), endpoints, (EIP,))), "a"))) == ["9.9.9.9", "10.0.0.9", "10.0.0.10"]
+
+
+def test_traffic_policy_local_uses_this_nodes_endpoints_and_keeps_the_clients_address(web, pod, world):
+    service = web(traffic_policy=TrafficPolicy.LOCAL)
+    endpoints = (pod("10.0.0.3", node="a"), pod("10.0.0.4", node="b"), pod("10.0.0.5", node=None))
+    server = only(plan(*world((service, endpoints, (EIP,))), "a"))
+    assert server.real_servers == (RealServer(ip_address("10.0.0.3"), 8080, 1, local=True),)
+    assert not server.masquerade
+
+
+def test_with_policy_local_another_nodes_ready_endpoint_does_not_hold_back_an_ending_one_here(web, pod, world):
+    service = web(traffic_policy=TrafficPolicy.LOCAL)
+    endpoints = (pod("10.0.0.3", node="a", **ENDING), pod("10.0.0.4", node="b"))
+    assert weights(plan(*world((service, endpoints, (EIP,))), "a")) == {"10.0.0.3": 1}
+
+
+def test_with_policy_cluster_endpoints_here_are_marked_local(web, pod, world):
+    endpoints = (pod("10.0.0.3", node="a"), pod("10.0.0.4", node="b"))
+    server = only(plan(*world((web(), endpoints, (EIP,))), "a"))
+    assert [real.local for real in server.real_servers] == [True, False]
+    assert server.masquerade
+
+
+def test_services_that_share_an_eip_contribute_their_own_ports(web, pod, world):
+    other = web(key=ServiceKey("default", "dns"), ports=(ServicePort(Protocol.UDP, 53, "dns"),))
+    dns = pod("10.0.0.9", port=53, protocol=Protocol.UDP, port_name="dns")
+    made = plan(*world((web(), (pod("10.0.0.3"),), (EIP,)), (other, (dns,), (EIP,))), "a")
+    assert {
+        key[1:]: [str(real.address) for real in server.real_servers] for key, server in made.virtual_servers.items()
+    } == {
+        (Protocol.TCP, 80): ["10.0.0.3"],
+        (Protocol.UDP, 53): ["10.0.0.9"],
+    }
+    assert made.eips == {ip_address(EIP)}
+
+
+def test_a_port_that_two_services_claim_goes_to_the_first_by_name(web, pod, world):
+    late = web(key=ServiceKey("default", "zebra"))
+    services = ((late, (pod("10.0.0.9"),), (EIP,)), (web(), (pod("10.0.0.3"),), (EIP,)))
+    assert weights(plan(*world(*services), "a")) == {"10.0.0.3": 1}
+
+
+def test_a_port_without_endpoints_still_stands(web, world):
+    assert only(plan(*world((web(), (), (EIP,))), "a")).real_servers == ()
+
+
+def test_an_assignment_whose_service_is_gone_forwards_nothing(web, world):
+    state, assignments = world((web(), (), (EIP,)))
+    assert plan(type(state)(), assignments, "a") == Plan(frozenset(), {})
+
+
+def test_a_service_without_an_eip_forwards_nothing(web, pod, world):
+    assert plan(*world((web(), (pod("10.0.0.3"),), ())), "a") == Plan(frozenset(), {})
+
+
+def test_a_services_own_wishes_reach_its_virtual_servers(web, world):
+    ranges = (ip_network("10.0.0.0/8"), ip_network("2001:db8::/64"))
+    service = web(scheduler="wlc", affinity_seconds=10800, source_ranges=ranges)
+    server = only(plan(*world((service, (), (EIP,))), "a"))
+    assert (server.scheduler, server.persistence, server.sources) == ("wlc", 10800, ranges)
+    assert only(plan(*world((web(), (), (EIP,))), "a")).scheduler == "rr"

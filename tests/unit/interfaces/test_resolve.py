@@ -1,0 +1,176 @@
+"""Which link serves an EIP, and what a user reads where none does."""
+
+from ipaddress import ip_address
+
+import pytest
+
+from speaker.interfaces.resolve import Reason, Resolved, Unresolved, resolve
+from speaker.interfaces.snapshot import RouteKind, RuleAction
+from speaker.model import CanReach, LinkNames, OwnSubnet
+
+EIP = ip_address("192.0.2.100")
+EIP6 = ip_address("2001:db8::100")
+FAR = ip_address("203.0.113.7")
+
+
+def chosen(answer) -> str | Reason:
+    return answer.link.name if isinstance(answer, Resolved) else answer.reason
+
+
+@pytest.mark.parametrize(
+    ("what", "fields", "expected"),
+    [
+        ("a NIC", {}, "x"),
+        ("a bond", {"kind": "bond"}, "x"),
+        ("a bridge", {"kind": "bridge"}, "x"),
+        ("a VLAN", {"kind": "vlan"}, "x"),
+        ("a macvlan", {"kind": "macvlan"}, "x"),
+        ("a veth", {"kind": "veth"}, "x"),
+        ("a VRF's member", {"master": 9, "master_kind": "vrf"}, "x"),
+        ("lo", {"loopback": True, "ethernet": False}, Reason.LOOPBACK),
+        ("a dummy", {"kind": "dummy"}, Reason.DUMMY),
+        ("a bridge's port", {"master": 9, "master_kind": "bridge"}, Reason.PORT),
+        ("a bond's slave", {"master": 9, "master_kind": "bond"}, Reason.PORT),
+        ("a team's port", {"master": 9, "master_kind": "team"}, Reason.PORT),
+        ("a virtual function under its failover master", {"master": 9}, Reason.PORT),
+        ("a tunnel", {"kind": "wireguard", "ethernet": False, "arp": False}, Reason.NOT_ETHERNET),
+        ("a link without ARP", {"arp": False}, Reason.NO_ARP),
+        ("a link that is down", {"up": False, "carrier": False}, Reason.LINK_DOWN),
+        ("a link without a cable", {"carrier": False}, Reason.NO_CARRIER),
+        ("a port without a cable", {"carrier": False, "master": 9, "master_kind": "bond"}, Reason.PORT),
+    ],
+)
+def test_a_link_can_serve_or_not(snapshot, link, route, what, fields, expected):
+    """Whoever points at it: a name, a route, a subnet. (A route through a dummy or `lo` counts as none.)"""
+    seen = snapshot(
+        links=[link(1, "x", **fields)],
+        routes=[route("203.0.113.0/24", 1)],
+        addresses=[(1, "192.0.2.5/24"), (1, "2001:db8::5/64")],
+    )
+    assert chosen(resolve(LinkNames(("x",)), EIP, seen)) == expected, what
+    assert chosen(resolve(OwnSubnet(), EIP, seen)) == expected
+    assert chosen(resolve(OwnSubnet(), EIP6, seen)) == expected
+    nowhere = expected in (Reason.LOOPBACK, Reason.DUMMY)
+    assert chosen(resolve(CanReach(FAR), EIP, seen)) == (Reason.NO_ROUTE if nowhere else expected)
+
+
+def test_the_first_usable_name_wins_and_the_message_names_them_all(snapshot, link):
+    eth0, eth1 = link(1, "eth0"), link(2, "eth1", carrier=False)
+    names = LinkNames(("eth1", "bond0", "eth0"))
+    assert resolve(names, EIP, snapshot(links=[eth0, eth1])) == Resolved(eth0)
+    assert resolve(names, EIP, snapshot(links=[eth1])) == Unresolved(
+        Reason.NO_CARRIER, "eth1: it has no carrier; bond0: there is no such link; eth0: there is no such link"
+    )
+
+
+def test_a_port_is_told_whose_it_is(snapshot, link):
+    eth0, br0 = link(1, "eth0", master=2, master_kind="bridge"), link(2, "br0", kind="bridge")
+    answer = resolve(LinkNames(("eth0",)), EIP, snapshot(links=[eth0, br0]))
+    assert answer == Unresolved(Reason.PORT, "eth0: it is a port of bridge br0: use br0")
+
+
+# ── can_reach ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def node(link):
+    return [
+        link(1, "lo", loopback=True, ethernet=False),
+        link(2, "eth0"),
+        link(3, "eth1"),
+        link(4, "kube-ipvs0", kind="dummy", up=True),
+        link(5, "wg0", kind="wireguard", ethernet=False, arp=False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("story", "shadow"),
+    [
+        ("a /128 on a dummy", ("2001:db8::100/128", 4)),
+        ("a /64 on a dummy", ("2001:db8::/64", 4)),
+        ("a /128 on lo", ("2001:db8::100/128", 1)),
+        ("a /128 on another link", ("2001:db8::100/128", 3)),
+    ],
+)
+def test_what_only_shows_that_an_address_is_bound_is_passed_over(snapshot, node, route, story, shadow):
+    destination, index = shadow
+    seen = snapshot(
+        links=node,
+        routes=[route(destination, index, metric=1), route("2001:db8::/64", 2, metric=256), route("::/0", 3)],
+        addresses=[(index, "2001:db8::100/128")],
+    )
+    assert chosen(resolve(CanReach(EIP6), EIP6, seen)) == "eth0", story
+
+
+def test_a_host_route_to_what_is_not_bound_here_is_followed(snapshot, node, route):
+    seen = snapshot(links=node, routes=[route("203.0.113.7/32", 3), route("0.0.0.0/0", 2)])
+    assert chosen(resolve(CanReach(FAR), EIP, seen)) == "eth1"
+
+
+def test_a_route_that_delivers_locally_is_passed_over(snapshot, node, route):
+    local = route("203.0.113.0/24", 3, kind=RouteKind.LOCAL)
+    seen = snapshot(links=node, routes=[local, route("0.0.0.0/0", 2)])
+    assert chosen(resolve(CanReach(FAR), EIP, seen)) == "eth0"
+
+
+def test_a_route_into_a_tunnel_is_the_answer_and_not_passed_over(snapshot, node, route):
+    seen = snapshot(links=node, routes=[route("203.0.113.0/24", 5), route("0.0.0.0/0", 2)])
+    assert resolve(CanReach(FAR), EIP, seen) == Unresolved(
+        Reason.NOT_ETHERNET, "the route to 203.0.113.7 leads through wg0: it is not an Ethernet link"
+    )
+
+
+def test_of_several_next_hops_the_first_usable_link_is_taken_by_index(snapshot, link, route):
+    eth0, eth1 = link(2, "eth0"), link(3, "eth1")
+    routes = [route("0.0.0.0/0", 3, 2)]
+    assert resolve(CanReach(FAR), EIP, snapshot(links=[eth0, eth1], routes=routes)) == Resolved(eth0)
+    eth0 = link(2, "eth0", carrier=False)
+    assert resolve(CanReach(FAR), EIP, snapshot(links=[eth0, eth1], routes=routes)) == Resolved(eth1)
+
+
+def test_a_route_through_a_link_just_gone_is_passed_over(snapshot, node, route):
+    seen = snapshot(links=node, routes=[route("203.0.113.0/24", 99), route("0.0.0.0/0", 2)])
+    assert chosen(resolve(CanReach(FAR), EIP, seen)) == "eth0"
+
+
+def test_refusals_are_told_from_missing_routes(snapshot, node, route, rule):
+    blackhole = route("203.0.113.0/24", kind=RouteKind.BLACKHOLE)
+    seen = snapshot(links=node, routes=[blackhole, route("0.0.0.0/0", 2)])
+    assert resolve(CanReach(FAR), EIP, seen) == Unresolved(
+        Reason.ROUTE_REFUSES, "the route 203.0.113.0/24, which decides about 203.0.113.7, says blackhole"
+    )
+    seen = snapshot(links=node, rules=[rule(7, action=RuleAction.PROHIBIT)])
+    assert resolve(CanReach(FAR), EIP, seen) == Unresolved(
+        Reason.ROUTE_REFUSES, "the rule 7, which decides about 203.0.113.7, says prohibit"
+    )
+    assert resolve(CanReach(FAR), EIP, snapshot(links=node)) == Unresolved(
+        Reason.NO_ROUTE, "no route leads to 203.0.113.7 (can_reach)"
+    )
+
+
+# ── The EIP's own subnet ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("story", "addresses", "expected"),
+    [
+        ("no subnet holds it", [(2, "198.51.100.5/24")], Reason.NO_SUBNET),
+        ("the longest prefix wins", [(2, "192.0.2.5/24"), (3, "192.0.0.5/16")], "eth0"),
+        ("whatever the order", [(3, "192.0.0.5/16"), (2, "192.0.2.5/24")], "eth0"),
+        ("a bound EIP makes no subnet", [(3, "192.0.2.100/32"), (2, "192.0.2.5/24")], "eth0"),
+        ("nor does it alone", [(3, "192.0.2.100/32")], Reason.NO_SUBNET),
+        ("a tunnel's subnet hides none", [(5, "192.0.2.5/28"), (5, "192.0.2.97/28"), (2, "192.0.2.5/24")], "eth0"),
+        ("a tunnel's subnet alone", [(5, "192.0.2.5/24")], Reason.NOT_ETHERNET),
+        ("equal subnets: the first link", [(3, "192.0.2.6/24"), (2, "192.0.2.5/24")], "eth0"),
+    ],
+)
+def test_the_eips_own_subnet(snapshot, node, story, addresses, expected):
+    assert chosen(resolve(OwnSubnet(), EIP, snapshot(links=node, addresses=addresses))) == expected, story
+
+
+def test_a_lost_cable_does_not_make_a_wider_subnet_the_right_segment(snapshot, link):
+    links = [link(2, "eth0", carrier=False), link(3, "eth1")]
+    seen = snapshot(links=links, addresses=[(2, "192.0.2.5/24"), (3, "192.0.0.5/16")])
+    assert chosen(resolve(OwnSubnet(), EIP, seen)) is Reason.NO_CARRIER
+    seen = snapshot(links=links, addresses=[(2, "192.0.2.5/24"), (3, "192.0.2.6/24")])
+    assert chosen(resolve(OwnSubnet(), EIP, seen)) == "eth1"

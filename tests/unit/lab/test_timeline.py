@@ -1,0 +1,74 @@
+"""The story's lines: sentences for events, colours only for a person, columns that line up."""
+
+import io
+
+import pytest
+
+from speaker.lab.narrator import sentence
+from speaker.lab.timeline import Timeline, Tone, bars, columns, wants_colour
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "environment", "wanted"),
+    [
+        (Terminal(), {}, True),
+        (Terminal(), {"NO_COLOR": ""}, True),  # https://no-color.org: not an empty string
+        (Terminal(), {"NO_COLOR": "1"}, False),
+        (Terminal(), {"TERM": "dumb"}, False),
+        (io.StringIO(), {}, False),
+    ],
+)
+def test_colours_are_for_a_terminal_whose_user_did_not_decline(stream, environment, wanted):
+    assert wants_colour(stream, environment) is wanted
+
+
+def test_a_line_says_when_who_and_what():
+    stream = io.StringIO()
+    Timeline(stream).say("node1", "claims 192.0.2.7 on eth0", Tone.EIP)
+    when, unit, who, *what = stream.getvalue().split()
+    assert (when.isdigit(), unit, who, what) == (True, "ms", "node1", ["claims", "192.0.2.7", "on", "eth0"])
+
+
+def test_columns_line_up_and_the_last_runs_free():
+    assert columns([("A", "LONG", "Z"), ("four", "b", "x")]) == ["A     LONG  Z", "four  b     x"]
+
+
+def test_bars_show_shares_and_who_never_answered():
+    assert bars({"pod1": 8, "pod2": 4}, ["pod1", "pod2", "pod3"]) == "pod1 ▇▇▇▇▇▇▇▇ 8  pod2 ▇▇▇▇ 4  pod3 0"
+    assert bars({"pod1": 300}, ["pod1"]) == "pod1 ▇▇▇▇▇▇▇▇▇▇▇▇ 300"
+    assert bars({}, ["pod1"]) == "pod1 0"
+
+
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        (
+            {"event": "started", "level": "info", "forwarder": "nftables"},
+            "the speaker starts, forwarding with nftables",
+        ),
+        (
+            {"event": "assigned", "service": "shop/api", "addresses": ["192.0.2.1", "::1"]},
+            "shop/api gets 192.0.2.1 and ::1",
+        ),
+        (
+            {"event": "claimed", "eip": "192.0.2.1", "link": "eth0", "pool": "lan"},
+            "claims 192.0.2.1 of pool lan on eth0",
+        ),
+        ({"event": "manifests read", "pools": 3, "services": 8}, "reads 3 pools and 8 Services"),
+        ({"event": "forwarding", "count": 7, "changes": []}, "the kernel forwards: 7 changes to its tables"),
+        ({"event": "released", "service": "a/b", "addresses": ["192.0.2.1"]}, "a/b gives back 192.0.2.1"),
+        ({"event": "withdrawn", "eip": "192.0.2.1"}, "withdraws 192.0.2.1"),
+        ({"event": "manifests_refused", "level": "error", "problem": "x"}, "error: manifests_refused problem=x"),
+        ({"event": "announced", "level": "info"}, None),
+        ({"event": "claimed"}, None),
+        ({}, None),
+    ],
+)
+def test_an_event_becomes_a_sentence_or_nothing(event, said):
+    told = sentence(event)
+    assert (told and told[0]) == said

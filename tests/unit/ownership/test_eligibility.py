@@ -1,0 +1,77 @@
+"""A node may hold an EIP's claim only if it can serve what the EIP's Services promise."""
+
+from ipaddress import ip_address
+
+import pytest
+
+from speaker.model import (
+    Endpoint,
+    LabelRule,
+    LabelSelector,
+    Pool,
+    Protocol,
+    Service,
+    ServiceKey,
+    ServicePort,
+    TrafficPolicy,
+)
+from speaker.ownership import sole
+from speaker.ownership.eligibility import Ineligible, veto
+
+EIP = ip_address("192.0.2.10")
+WEB = ServiceKey("default", "web")
+POOL = Pool("lan", ())
+RACK_A = Pool("lan", (), node_selector=LabelSelector((LabelRule("rack", "In", frozenset("a")),)))
+
+
+def service(policy=TrafficPolicy.LOCAL, key=WEB):
+    return Service(key, (ServicePort(Protocol.TCP, 80),), traffic_policy=policy)
+
+
+def endpoint(node="n1", address="10.0.0.1", **conditions):
+    return Endpoint(ip_address(address), 80, Protocol.TCP, node=node, **conditions)
+
+
+@pytest.mark.parametrize(
+    ("story", "endpoints", "reason"),
+    [
+        ("a ready endpoint here", [endpoint()], None),
+        ("one here, one elsewhere", [endpoint("n2"), endpoint()], None),
+        ("only elsewhere", [endpoint("n2")], Ineligible.NO_LOCAL_ENDPOINT),
+        ("none at all", [], Ineligible.NO_LOCAL_ENDPOINT),
+        ("nobody says where", [endpoint(None)], Ineligible.NO_LOCAL_ENDPOINT),
+        ("not ready", [endpoint(ready=False, serving=False)], Ineligible.NO_LOCAL_ENDPOINT),
+        ("terminating but still serving", [endpoint(ready=False, serving=True, terminating=True)], None),
+        ("serving, not ready, not terminating", [endpoint(ready=False)], Ineligible.NO_LOCAL_ENDPOINT),
+        ("ready in the other family only", [endpoint(address="2001:db8::1")], Ineligible.NO_LOCAL_ENDPOINT),
+    ],
+)
+def test_traffic_policy_local_needs_an_endpoint_on_this_node(story, endpoints, reason):
+    no = veto(EIP, POOL, [service()], {WEB: tuple(endpoints)}, "n1", {})
+    assert (no and no.reason) == reason
+
+
+def test_traffic_policy_cluster_needs_none():
+    assert veto(EIP, POOL, [service(TrafficPolicy.CLUSTER)], {}, "n1", {}) is None
+
+
+def test_of_services_that_share_an_eip_every_local_one_must_be_served_here():
+    dns = ServiceKey("default", "dns")
+    no = veto(EIP, POOL, [service(), service(key=dns)], {WEB: (endpoint(),)}, "n1", {})
+    assert no is not None
+    assert "default/dns" in no.message
+
+
+@pytest.mark.parametrize(("labels", "reason"), [({"rack": "a"}, None), ({"rack": "b"}, Ineligible.NODE_NOT_SELECTED)])
+def test_a_node_selector_excludes_the_nodes_it_does_not_match(labels, reason):
+    no = veto(EIP, RACK_A, [service(TrafficPolicy.CLUSTER)], {}, "n1", labels)
+    assert (no and no.reason) == reason
+
+
+def test_an_eip_whose_pool_is_gone_is_still_held():
+    assert veto(EIP, None, [service(TrafficPolicy.CLUSTER)], {}, "n1", {}) is None
+
+
+def test_the_sole_owner_survives_three_late_beats_and_no_more():
+    assert sole.deadline(10.0) == 10.0 + sole.HOLD
+    assert 3 * sole.BEAT < sole.HOLD < 5 * sole.BEAT

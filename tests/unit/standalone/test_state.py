@@ -1,0 +1,89 @@
+"""The state file: what was written is read, and what cannot be understood is never taken for nothing."""
+
+import stat
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speaker.allocator.ledger import Held, Ledger, Resting
+from speaker.errors import EdgeError
+from speaker.model import ServiceKey
+from speaker.standalone.state import read_state, write_state
+
+WEB = ServiceKey("default", "web")
+LEDGER = Ledger(
+    held=(Held(WEB, ("192.0.2.1", "2001:db8::1"), ("lan", "lan"), suspended=("192.0.2.1",)),),
+    resting=(Resting("192.0.2.2", WEB, 12.5),),
+)
+
+
+def test_no_file_is_no_ledger(tmp_path):
+    assert read_state(tmp_path / "state.json", Ledger) is None
+
+
+def test_what_was_written_is_read_and_only_its_owner_may(tmp_path):
+    path = tmp_path / "new" / "state.json"
+    write_state(path, Ledger())
+    write_state(path, LEDGER)
+    assert read_state(path, Ledger) == LEDGER
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_write_that_fails_leaves_the_former_state(tmp_path):
+    path = tmp_path / "state.json"
+    write_state(path, LEDGER)
+    with pytest.raises(TypeError):
+        write_state(path, {"held": object()})
+    assert read_state(path, Ledger) == LEDGER
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_place_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EdgeError, match=r"state\.json: (Not a directory|File exists)"):
+        write_state(tmp_path / "file" / "state.json", LEDGER)
+
+
+DAMAGED = [
+    b"",
+    b"{}",
+    b"\x00\x00",
+    b'{"version": 1}',
+    b'{"version": 1, "ledger": {"held": 5}}',
+    b'{"version": 1, "ledger": {"held": [{"service": {"namespace": "a"}, "addresses": [], "pools": []}]}}',
+    b'{"version": 1, "ledger": {"hel',
+    b'{"version": "1", "ledger": {}}',
+    b'{"version": 1, "ledger": {}, "x": ' + b"[" * 100_000,
+]
+
+
+@pytest.mark.parametrize("content", DAMAGED, ids=lambda content: content[:40])
+def test_a_damaged_file_is_refused_with_what_to_do(tmp_path, content):
+    path = tmp_path / "state.json"
+    path.write_bytes(content)
+    with pytest.raises(EdgeError, match=r"state\.json is damaged \(.*\): restore it from a backup, or move it away"):
+        read_state(path, Ledger)
+
+
+def test_a_file_of_another_version_is_refused(tmp_path):
+    path = tmp_path / "state.json"
+    path.write_bytes(b'{"version": 2, "ledger": {"a": 1}}')
+    with pytest.raises(EdgeError, match="has version 2 and this speaker reads version 1: run the release"):
+        read_state(path, Ledger)
+
+
+def test_what_cannot_be_read_is_refused(tmp_path):
+    with pytest.raises(EdgeError, match="cannot be read: Is a directory"):
+        read_state(tmp_path, Ledger)
+
+
+@given(st.binary() | st.binary().map(lambda tail: b'{"version": 1, "ledger": ' + tail))
+def test_no_bytes_make_it_raise_anything_else(tmp_path_factory, content):
+    path = tmp_path_factory.mktemp("state") / "state.json"
+    path.write_bytes(content)
+    try:
+        assert isinstance(read_state(path, Ledger), Ledger)
+    except EdgeError as error:
+        assert str(path) in str(error)  # noqa: PT017 -- either is right
