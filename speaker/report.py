@@ -36,6 +36,7 @@ class Report:
         self._refused: dict[str, tuple[str, str]] = {}
         self._eips: dict[str, Held | NotHeld] = {}
         self._problems: tuple[str, ...] = ()
+        self._approximations: tuple[str, ...] = ()
         self._manifest_problems: tuple[str, ...] = ()
         self._notices: frozenset[str] = frozenset()
         self._failing: dict[str, str] = {}
@@ -107,11 +108,14 @@ class Report:
         self._tell_assigned(settlement)
         self._tell_refused(settlement)
 
-    def forwarding(self, changes: Sequence[Change]) -> None:
+    def forwarding(self, changes: Sequence[Change], approximations: tuple[str, ...]) -> None:
         """What the kernel's forwarding was brought to."""
         if changes:
             self._metrics.changes.inc(len(changes))
             log.info("forwarding", count=len(changes), changes=[str(change).strip() for change in changes[:SHOWN]])
+        for sentence in _new(approximations, self._approximations):
+            log.warning("approximation", message=sentence)
+        self._approximations = approximations
 
     def in_force(
         self,
@@ -185,8 +189,8 @@ class Report:
         metrics.last_reconcile.set(time.time())
 
 
-def _new(problems: Iterable[str], known: tuple[str, ...]) -> list[str]:
-    return [problem for problem in problems if problem not in known]
+def _new(sentences: Iterable[str], known: tuple[str, ...]) -> list[str]:
+    return [sentence for sentence in sentences if sentence not in known]
 
 
 def _status(settlement: Settlement, decision: Decision, problems: tuple[str, ...]) -> dict[str, Any]:

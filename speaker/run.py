@@ -154,6 +154,7 @@ class Speaker:
             with attempt:
                 async with Watcher() as watcher:
                     async for snapshot in watcher:
+                        self._report.recovered("netlink")
                         self._snapshot = snapshot
                         self._changed.set()
 
@@ -183,7 +184,8 @@ class Speaker:
         decision = await asyncio.to_thread(decide, world, settlement.assignments, snapshot, self._settings.node)
         spots = {address: Spot(eip.link, eip.gratuitous) for address, eip in decision.held().items()}
         self._fleet.withdraw_except(spots)
-        self._report.forwarding(await self._forwarder.apply(decision.forwarding))
+        applied = await self._forwarder.apply(decision.forwarding)
+        self._report.forwarding(applied, self._forwarder.approximations(decision.forwarding))
         self._fleet.hold(spots)
         self._report.decided(decision)
         usage = {pool: self._allocator.usage(pool) for pool in world.pools}

@@ -42,8 +42,8 @@ async def _flows(kernel: Any, family: int, keys: set[VirtualServerKey]) -> Async
     """One pass over the table for all keys (of one family and protocol), narrowed by what they have in common."""
     addresses, (protocol, *_), ports = {key[0] for key in keys}, {key[1] for key in keys}, {key[2] for key in keys}
     wanted = NFCTAttrTuple(family=family, proto=_NUMBERS[protocol])
-    # Filtered by the kernel since 5.8; an older one sends everything, hence the look at each key below. Its comparison
-    # of IPv6 addresses is inverted (ctnetlink_filter_match_tuple, seen in 6.18), so there the port has to do.
+    # Filtered by the kernel since 5.8; an older one sends everything, hence the look at each key below. Asked for an
+    # IPv6 address it leaves out the very entries that have it (measured on 6.18), so there the port has to do.
     if len(addresses) == 1 and family == socket.AF_INET:
         wanted.daddr = str(next(iter(addresses)))
     if len(ports) == 1:

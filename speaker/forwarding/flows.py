@@ -2,7 +2,7 @@
 
 The kernel decides on address translation once, at a connection's first packet. A UDP client that keeps sending from
 one port never has a second first packet: it would stay with a real server that is gone, or with none, for as long as
-it sends (kube-proxy had this for years: kubernetes/kubernetes#105657). Forgetting the connection makes its next packet
+it sends (kube-proxy had this: kubernetes/kubernetes#19029, #139628). Forgetting the connection makes its next packet
 a first one.
 """
 

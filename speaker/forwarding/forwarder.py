@@ -20,6 +20,9 @@ class Forwarder(Protocol):
     async def pending(self, plan: Plan) -> tuple[Change, ...]:
         """What ``apply`` would change; changes nothing."""
 
+    def approximations(self, plan: Plan) -> tuple[str, ...]:
+        """What this forwarder does otherwise than asked, a sentence each: nothing that stops traffic."""
+
     async def problems(self) -> tuple[str, ...]:
         """What would keep traffic from flowing, each a sentence with its remedy."""
 
@@ -36,6 +39,9 @@ class NoForwarder:
         return ()
 
     async def pending(self, plan: Plan) -> tuple[Change, ...]:
+        return ()
+
+    def approximations(self, plan: Plan) -> tuple[str, ...]:
         return ()
 
     async def problems(self) -> tuple[str, ...]:

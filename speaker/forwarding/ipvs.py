@@ -104,6 +104,9 @@ class IpvsForwarder:
         want = without(plan, seen.foreign)
         return diff(completed(seen.ours, self._plan, want), want)
 
+    def approximations(self, plan: Plan) -> tuple[str, ...]:
+        return ()
+
     async def problems(self) -> tuple[str, ...]:
         return (*self._refusals, *(await self._do(self._problems) if self._plan.eips else ()))
 

@@ -72,7 +72,6 @@ class NftablesForwarder:
         return changes
 
     def approximations(self, plan: Plan) -> tuple[str, ...]:
-        """What nftables does otherwise than asked, a sentence each: nothing that stops traffic."""
         return approximations(plan)
 
     async def problems(self) -> tuple[str, ...]:

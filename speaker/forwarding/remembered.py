@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from speaker.errors import EdgeError
+from speaker.files import write_atomically
 
 
 class Remembered:
@@ -32,13 +33,7 @@ class Remembered:
         new = {**originals, **{name: value for name, value in known.items() if name in keep}}
         if new == known:
             return
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            unfinished = self._path.with_suffix(".new")
-            unfinished.write_text(json.dumps(new, indent=1, sort_keys=True))
-            unfinished.replace(self._path)
-        except OSError as error:
-            raise EdgeError(f"cannot write {self._path}, which holds original settings: {error}") from error
+        write_atomically(self._path, json.dumps(new, indent=1, sort_keys=True).encode())
 
     def forget(self) -> None:
         try:

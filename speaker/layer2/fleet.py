@@ -14,8 +14,8 @@ from speaker.layer2.link import LinkSpeaker
 from speaker.layer2.observer import Observer
 from speaker.model import Gratuitous, IPAddress, Link, Mac
 
-RETRY_MAX = 5.0
-"""Seconds at most between two tries to open a link's sockets: netlink tells of its return much sooner."""
+RETRY_MAX = 30.0
+"""Seconds at most between two tries to open a link's sockets. A link that returns is a new one, and tried at once."""
 
 
 class Spot(NamedTuple):

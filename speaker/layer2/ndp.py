@@ -204,9 +204,10 @@ def extent(frame: bytes) -> int:
         raise MalformedPacket("not ICMPv6")
     if frame[_ICMP] not in (SOLICITATION, ADVERTISEMENT) or frame[_ICMP + 1] != 0:
         raise MalformedPacket(f"ICMPv6 type {frame[_ICMP]} code {frame[_ICMP + 1]}")
-    end = _ICMP + int.from_bytes(frame[_PAYLOAD_LENGTH:_NEXT_HEADER], "big")
-    if not _OPTIONS <= end <= len(frame):
-        raise MalformedPacket(f"IPv6 payload of {end - _ICMP} bytes in a frame of {len(frame)}")
+    length = int.from_bytes(frame[_PAYLOAD_LENGTH:_NEXT_HEADER], "big")
+    end = _ICMP + length
+    if not _OPTIONS <= end <= len(frame) or length % 8 != 0:  # options come in units of 8 bytes
+        raise MalformedPacket(f"IPv6 payload of {length} bytes in a frame of {len(frame)}")
     return end
 
 
@@ -227,9 +228,8 @@ def from_this_link(frame: bytes) -> bool:
 
 
 def intact(frame: bytes, end: int) -> bool:
-    """Whether the ICMPv6 checksum is right; an odd byte counts as the upper half of a word (RFC 1071)."""
-    covered = frame[_SOURCE:end] if end % 2 == 0 else frame[_SOURCE:end] + b"\x00"
-    return (_sum(covered) + _ICMPV6 + end - _ICMP) % 0xFFFF == 0
+    """Whether the ICMPv6 checksum is right (RFC 4443 §2.3)."""
+    return (_sum(frame[_SOURCE:end]) + _ICMPV6 + end - _ICMP) % 0xFFFF == 0
 
 
 def link_layer(frame: bytes, end: int) -> Mac | None:

@@ -170,6 +170,14 @@ TAMPERED = {
         "replace rule inet eip-speaker tcp/192.0.2.10/80 handle HANDLE"
         ' meta l4proto tcp dnat ip to numgen inc mod 1 map { 0 : 10.0.0.3 . 8080, 1 : 10.0.0.4 . 8080 } comment "rr"'
     ),
+    "by hash where it should be in turn": (
+        "replace rule inet eip-speaker tcp/192.0.2.10/80 handle HANDLE meta l4proto tcp dnat ip to"
+        ' jhash ip saddr mod 2 seed 0xe190 map { 0 : 10.0.0.3 . 8080, 1 : 10.0.0.4 . 8080 } comment "rr"'
+    ),
+    "a turn that nobody takes": (
+        "replace rule inet eip-speaker tcp/192.0.2.10/80 handle HANDLE meta l4proto tcp dnat ip to"
+        ' numgen inc mod 3 map { 0 : 10.0.0.3 . 8080, 1 : 10.0.0.4 . 8080 } comment "rr"'
+    ),
     "no comment": (
         "replace rule inet eip-speaker tcp/192.0.2.10/80 handle HANDLE"
         " meta l4proto tcp dnat ip to numgen inc mod 2 map { 0 : 10.0.0.3 . 8080, 1 : 10.0.0.4 . 8080 }"
@@ -181,6 +189,7 @@ TAMPERED = {
     "no masquerade": "flush set inet eip-speaker masquerade4",
     "a source range": "add element inet eip-speaker sources4 { 192.0.2.10 . tcp . 80 . 10.0.0.0-10.0.0.6 }",
     "a chain": "add chain inet eip-speaker another",
+    "a chain with a rule": "add chain inet eip-speaker another\nadd rule inet eip-speaker another accept",
     "a set": "add set inet eip-speaker another { type ipv4_addr ; }",
     "a counter": "add counter inet eip-speaker another",
     "the table is gone": "delete table inet eip-speaker",
@@ -237,6 +246,8 @@ def test_a_firewall_that_drops_by_default_is_named(node, inside, sh):
     node.sysctl("net.ipv6.conf.all.forwarding", 1)
     sh(node, "nft add table ip filter")
     sh(node, "nft add chain ip filter FORWARD { type filter hook forward priority 0 ; policy drop ; }")
+    sh(node, "nft add chain ip filter harmless { type filter hook forward priority 1 ; policy accept ; }")
+    sh(node, "nft add chain ip filter INPUT { type filter hook input priority 0 ; policy drop ; }")
     (problem,) = inside(node, NftablesForwarder().problems)
     assert problem.startswith("chain ip filter FORWARD drops forwarded traffic")
 

@@ -1,6 +1,7 @@
 """``speaker run`` on a real kernel, from YAML to an answer on the wire."""
 
 import signal
+import sys
 
 import pytest
 
@@ -135,3 +136,35 @@ def test_a_corrupt_state_file_is_refused_rather_than_forgotten(lan, write, start
     (tmp_path / "state.json").write_text('{"version": 1, "held": [')
     speaker = start(node)
     assert speaker.process.wait() == 1
+
+
+def test_an_edge_that_fails_is_tried_again_while_everything_that_worked_goes_on(lan, write, start, sh, tmp_path):
+    node, client = lan
+    write("site.yaml", POOL + service("web"))
+    speaker = start(node)
+    speaker.until("ready")
+    state = tmp_path / "state.json"
+    state.unlink()
+    state.mkdir()  # nothing can be remembered now, so nothing new may be given
+    write("site.yaml", POOL + service("web") + service("api"))
+    assert "state.json" in speaker.until("edge failed", edge="reconcile")["error"]
+    assert "1 packets received" in sh(client, "arping -c 1 -w 2 -i eth0 198.51.100.10")
+    assert "0 packets received" in sh(client, "arping -c 1 -w 1 -i eth0 198.51.100.11", check=False)
+    assert 'eip_speaker_edge_errors_total{edge="reconcile"}' in speaker.get("/metrics")
+    assert "state.json" in speaker.get("/healthz")
+    state.rmdir()
+    speaker.until("claimed", eip="198.51.100.11")
+    speaker.until("edge recovered", edge="reconcile")
+
+
+def test_a_dry_run_says_what_would_happen_and_changes_nothing(lan, write, sh, tmp_path):
+    node, client = lan
+    write("site.yaml", POOL + service("web"))
+    state = f"--state {tmp_path}/state.json --runtime-dir {tmp_path}/run --forwarder nftables"
+    before = sh(node, "nft list ruleset")
+    said = sh(node, f"{sys.executable} -m speaker run {tmp_path}/manifests --dry-run {state}")
+    assert "198.51.100.10  default/web  (pool lan): would be claimed on eth0" in said
+    assert "+ TCP 198.51.100.10:80 rr" in said
+    assert sh(node, "nft list ruleset") == before
+    assert not (tmp_path / "state.json").exists()
+    assert "0 packets received" in sh(client, "arping -c 1 -w 1 -i eth0 198.51.100.10", check=False)

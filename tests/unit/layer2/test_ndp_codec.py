@@ -107,6 +107,17 @@ def test_a_solicitation_asks_the_solicited_node_group(mac, source, target):
     assert message.pack() == by_scapy(message)
 
 
+def test_a_checksum_that_comes_out_as_zero_is_sent_as_zero(lan):
+    at_zero = ndp.unsolicited(lan.mac, type(lan.eip6)("2001:db8::")).pack()
+    checksum = int.from_bytes(at_zero[56:58], "big")
+    # The address counts twice, as source and as target; half of the rest brings the sum to 0xFFFF.
+    address = lan.eip6 - int(lan.eip6) % 2**16 + (checksum // 2 if checksum % 2 == 0 else (checksum + 0xFFFF) // 2)
+    message = ndp.unsolicited(lan.mac, address)
+    assert message.pack()[56:58] == b"\x00\x00"
+    assert message.pack() == by_scapy(message)
+    assert ndp.parse(message.pack()) == message
+
+
 @given(solicitations, macs)
 def test_an_answer_goes_to_the_asker_solicited_and_overriding(asked, mac):
     message = ndp.advertisement(asked, mac)
