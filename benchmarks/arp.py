@@ -300,7 +300,7 @@ class Turns:
 
 async def announce(count: int) -> dict[str, float]:
     """Milliseconds to announce ``count`` EIPs: the speaker (two ARP packets or one advertisement each, in slices
-    between which other tasks run), the longest it held the loop meanwhile, and a plain send loop of the same frames."""
+    between which other tasks run), the longest those waited for a turn, and a plain send loop of as many frames."""
     found = {}
     for family in Family:
         observer, turns, wanted = Tally(), Turns(), eips(family, count)
@@ -308,12 +308,11 @@ async def announce(count: int) -> dict[str, float]:
         with LinkSpeaker(link, boottime, observer) as speaker:
             speaker.extend(boottime() + 3600)
             tasks = [asyncio.create_task(speaker.run()), asyncio.create_task(turns.watch())]
-            packets = count * (2 if family is Family.IPV4 else 1)
             for what, call in (
                 ("hold", partial(speaker.hold, dict.fromkeys(wanted, Gratuitous(burst=1)))),
                 ("announce", partial(speaker.announce, wanted)),
             ):
-                observer.expect(packets)
+                observer.expect(count)
                 await asyncio.sleep(0.5)
                 started = time.perf_counter()
                 call()
@@ -321,14 +320,19 @@ async def announce(count: int) -> dict[str, float]:
                 await asyncio.sleep(0)
                 turns.longest = 0.0
                 await observer.enough()
-                found[f"{family} {what}: all sent"] = (time.perf_counter() - started) * 1e3
+                found[f"{family} {what}: every EIP once"] = (time.perf_counter() - started) * 1e3
+                if family is Family.IPV4:
+                    observer.expect(count)
+                    await observer.enough()
+                    found[f"{family} {what}: and by reply"] = (time.perf_counter() - started) * 1e3
                 found[f"{family} {what}: longest turn"] = turns.longest * 1e3
             for task in tasks:
                 task.cancel()
         with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as plain:
             plain.bind(("eth0", 0))
             if family is Family.IPV4:
-                frames = [frame for one in wanted for frame in arp.announcements(link.mac, one.packed)]
+                frames = [arp.announce_by_request(link.mac, one.packed) for one in wanted]
+                frames += [arp.announce_by_reply(link.mac, one.packed) for one in wanted]
             else:
                 frames = [ndp.unsolicited(link.mac, IPv6Address(one)).pack() for one in wanted]
             started = time.perf_counter()

@@ -21,7 +21,6 @@ import structlog
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from speaker.allocator.assign import Allocator
-from speaker.allocator.ledger import Ledger
 from speaker.allocator.settle import settle
 from speaker.decide import decide
 from speaker.errors import EdgeError, InvalidManifests
@@ -30,12 +29,12 @@ from speaker.interfaces.martians import martian_sources
 from speaker.interfaces.netlink import Watcher
 from speaker.interfaces.snapshot import Snapshot
 from speaker.layer2.fleet import Fleet, Spot
+from speaker.memory import recall, remember
 from speaker.model import Forwarding, World
 from speaker.ownership import sole
 from speaker.report import Report
 from speaker.settings import RunSettings
 from speaker.standalone.manifests import load
-from speaker.standalone.state import read_state, write_state
 from speaker.standalone.watch import changes
 from speaker.telemetry import logs
 from speaker.telemetry.http import serving
@@ -63,9 +62,7 @@ async def run(settings: RunSettings) -> None:
     """
     logs.configure(settings.log_format)
     metrics = Metrics()
-    allocator = Allocator(settings.rest_seconds)
-    if (ledger := read_state(settings.state, Ledger)) is not None:
-        allocator.restore(ledger, boottime())
+    allocator = recall(settings.state, settings.rest_seconds, boottime())
     settings.runtime_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
     forwarder = await open_forwarder(settings.forwarder, settings.runtime_dir)
     # Two forwarders at once would translate an address twice.
@@ -194,7 +191,7 @@ class Speaker:
     async def _remember(self) -> None:
         if self._allocator.revision != self._saved:
             revision = self._allocator.revision
-            await asyncio.to_thread(write_state, self._settings.state, self._allocator.ledger(boottime()))
+            await asyncio.to_thread(remember, self._settings.state, self._allocator, boottime())
             self._saved = revision
 
     async def _beat(self) -> None:

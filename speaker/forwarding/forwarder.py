@@ -42,7 +42,11 @@ class NoForwarder:
         return ()
 
     def approximations(self, plan: Plan) -> tuple[str, ...]:
-        return ()
+        return tuple(
+            f"{server}: whoever forwards has to enforce loadBalancerSourceRanges, since the forwarder is none"
+            for server in plan.virtual_servers.values()
+            if server.sources
+        )
 
     async def problems(self) -> tuple[str, ...]:
         return ()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Callable, Container, Mapping
 from typing import TypeAlias
 
@@ -14,8 +15,8 @@ from speaker.layer2.observer import Observer
 from speaker.layer2.wire import PacketSocket
 from speaker.model import Family
 
-EIPS_A_SLICE = 128
-"""Less than a millisecond of building and sending before other tasks get their turn."""
+EIPS_A_SLICE = 256
+"""About a millisecond of building and sending before other tasks get their turn."""
 JOINS_A_SLICE = 20
 """A millisecond at most."""
 _ATTEMPTS, _PAUSE = 50, 0.001
@@ -40,6 +41,7 @@ class Announcer:
         self._sockets, self._burst, self._groups, self._claims = sockets, burst, groups, claims
         self._clock, self._observer = clock, observer
         self._changed = asyncio.Event()
+        self._replies_to_come: deque[bytes] = deque()
 
     def changed(self) -> None:
         """The burst, the wanted groups or the deadline are not what they were: look again."""
@@ -49,6 +51,8 @@ class Announcer:
         """Until cancelled; raises EdgeError when the link goes away.
 
         Groups are joined ahead of announcing, a slice of each in turn, so that thousands of either delay neither.
+        ARP is announced by request and by reply, since some hosts heed only one; most heed both, so every EIP's request
+        goes before the first reply.
         """
         while True:
             self._changed.clear()
@@ -71,17 +75,21 @@ class Announcer:
         if self._claims.expired(now):
             return False
         due = self._burst.due(now, EIPS_A_SLICE)
-        arps, advertisements = self._frames(due)
-        await self._send(Family.IPV4, arps, self._claims.arp)
-        await self._send(Family.IPV6, advertisements, self._claims.ndp)
-        return len(due) == EIPS_A_SLICE
-
-    def _frames(self, due: list[bytes]) -> tuple[list[_Frame], list[_Frame]]:
         mac, parts = self._claims.mac, self._claims.ndp
-        return (
-            [(address, frame) for address in due if len(address) == 4 for frame in arp.announcements(mac, address)],
-            [(address, ndp.unsolicited_advertisement(parts[address])) for address in due if len(address) == 16],
-        )
+        if due:
+            fours = [address for address in due if len(address) == 4]
+            self._replies_to_come += fours
+            requests = [(address, arp.announce_by_request(mac, address)) for address in fours]
+            sixes = [address for address in due if len(address) == 16]
+            advertisements = [(address, ndp.unsolicited_advertisement(parts[address])) for address in sixes]
+            await self._send(Family.IPV4, requests, self._claims.arp)
+            await self._send(Family.IPV6, advertisements, self._claims.ndp)
+        else:
+            waiting = self._replies_to_come
+            fours = [waiting.popleft() for _ in range(min(EIPS_A_SLICE, len(waiting)))]
+            replies = [(address, arp.announce_by_reply(mac, address)) for address in fours]
+            await self._send(Family.IPV4, replies, self._claims.arp)
+        return bool(due or self._replies_to_come)
 
     async def _send(self, family: Family, frames: list[_Frame], held: Container[bytes]) -> None:
         for _ in range(_ATTEMPTS):

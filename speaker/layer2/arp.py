@@ -104,10 +104,11 @@ def reply_part(mac: Mac, address: bytes) -> bytes:
     return mac + FIXED + REPLY + mac + address
 
 
-def announcements(mac: Mac, address: bytes) -> tuple[bytes, bytes]:
-    """Both gratuitous frames for ``address`` (four bytes), as bytes; some receivers heed only one kind."""
-    sender = mac + address
-    return (
-        b"".join((BROADCAST, mac, FIXED, REQUEST, sender, UNKNOWN, address)),
-        b"".join((BROADCAST, mac, FIXED, REPLY, sender, sender)),
-    )
+def announce_by_request(mac: Mac, address: bytes) -> bytes:
+    """``gratuitous_request(...).pack()`` for four bytes of address."""
+    return b"".join((BROADCAST, mac, FIXED, REQUEST, mac, address, UNKNOWN, address))
+
+
+def announce_by_reply(mac: Mac, address: bytes) -> bytes:
+    """``gratuitous_reply(...).pack()`` for four bytes of address."""
+    return b"".join((BROADCAST, mac, FIXED, REPLY, mac, address, mac, address))

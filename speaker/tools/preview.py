@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from time import CLOCK_BOOTTIME, clock_gettime
 from typing import TextIO
 
-from speaker.allocator.assign import Allocator
-from speaker.allocator.ledger import Ledger
 from speaker.allocator.settle import Settlement, settle
 from speaker.decide import Decision, Held, NotHeld, decide
 from speaker.errors import InvalidManifests
@@ -13,9 +11,9 @@ from speaker.forwarding.forwarder import open_forwarder
 from speaker.forwarding.plan import Change
 from speaker.interfaces.netlink import Watcher
 from speaker.interfaces.snapshot import Snapshot
+from speaker.memory import recall
 from speaker.settings import RunSettings
 from speaker.standalone.manifests import load
-from speaker.standalone.state import read_state
 
 
 async def preview(settings: RunSettings, out: TextIO) -> int:
@@ -25,10 +23,8 @@ async def preview(settings: RunSettings, out: TextIO) -> int:
     except InvalidManifests as error:
         print(error, file=out)
         return 1
-    allocator = Allocator(settings.rest_seconds)
-    if (ledger := read_state(settings.state, Ledger)) is not None:
-        allocator.restore(ledger, clock_gettime(CLOCK_BOOTTIME))
-    settlement = settle(allocator, world, clock_gettime(CLOCK_BOOTTIME))
+    now = clock_gettime(CLOCK_BOOTTIME)
+    settlement = settle(recall(settings.state, settings.rest_seconds, now), world, now)
     decision = decide(world, settlement.assignments, await _snapshot(), settings.node)
     forwarder = await open_forwarder(settings.forwarder, settings.runtime_dir)
     changes = await forwarder.pending(decision.forwarding)

@@ -36,8 +36,9 @@ V4, V6 = ip_network("198.18.0.0/22"), ip_network("2001:db8:0:0:100::/72")
 LENGTHS = {4: (0, 8, 15, 22, 23, 24, 24, 28, 32, 32), 6: (0, 16, 32, 72, 80, 96, 112, 120, 128, 128)}
 
 
-OBJECTS = {4: (1, 2, 3, 4), 6: (11, 12, 13, 14)}
-"""Nexthop objects: on v0, on v1, a group of both, a blackhole."""
+OBJECTS = (1, 2, 3, 4)
+"""Nexthop objects: on v0, on v1, a group of both, a blackhole. IPv4 only: in IPv6 all routes of one object share a cached
+one (``rt6_get_pcpu_route``), so that Linux 6.18 names the wrong route and suppresses by the wrong prefix length."""
 
 
 class Set:
@@ -77,9 +78,9 @@ class Set:
         prefix = self._prefix(version)
         # `append` under /0 in IPv4 makes several defaults of one metric: the kernel then picks by their neighbours.
         verb = "append" if one.random() < 0.15 and prefix.prefixlen else "add"
-        kind = one.choices(
-            ("unicast", "multipath", "object", "throw", "unreachable", "blackhole", "prohibit"), (12, 4, 2, 2, 1, 1, 1)
-        )[0]
+        weights = (12, 4, 1, 1, 1, 2, 2 if version == 4 else 0)
+        kinds = ("unicast", "multipath", "unreachable", "blackhole", "prohibit", "throw", "object")
+        kind = one.choices(kinds, weights)[0]
         path = "" if kind in ("unicast", "multipath", "object") else kind
         tail = f"table {one.choice(TABLES)}"
         if one.random() < 0.5:
@@ -91,7 +92,7 @@ class Set:
             if version == 6 and one.random() < 0.2:
                 tail += f" pref {one.choice(('high', 'medium', 'low'))}"
         if kind == "object":
-            tail += f" nhid {one.choice(OBJECTS[version])}"
+            tail += f" nhid {one.choice(OBJECTS)}"
         if kind == "multipath":
             hops = one.sample(LINKS, one.randint(2, 3))
             tail += "".join(f" nexthop {self._hop(version, link)} weight {one.randint(1, 3)}" for link in hops)
@@ -198,11 +199,8 @@ async def node(new_namespace, sh, settled):
         if name != NO_CABLE:
             sh(peer, f"ip link set {name} up")
     sh(node, "ip link set v2 group 7")
-    for family, (one, other, group, blackhole), gateway in ((4, OBJECTS[4], "203.0.113.1"), (6, OBJECTS[6], "fe80::1")):
-        for number, link in ((one, "v0"), (other, "v1")):
-            sh(node, f"ip -{family} nexthop add id {number} via {gateway} dev {link} onlink")
-        sh(node, f"ip nexthop add id {group} group {one}/{other}")
-        sh(node, f"ip -{family} nexthop add id {blackhole} blackhole")
+    for line in ("1 via 203.0.113.1 dev v0 onlink", "2 via 203.0.113.1 dev v1 onlink", "3 group 1/2", "4 blackhole"):
+        sh(node, f"ip nexthop add id {line}")
     for family in ("ipv4", "ipv6"):
         node.sysctl(f"net.{family}.conf.{NO_CABLE}.ignore_routes_with_linkdown", 1)
     await settled(node, *(name for name in LINKS if name != NO_CABLE))
@@ -250,14 +248,14 @@ async def test_our_lookup_decides_as_the_kernel_does(node, ip, kernel_of, snapsh
         ip([*unbind, *CLEAN, *generated.commands])
         snapshot = await snapshot_of(node)
         asked.update(type(lookup(each, snapshot)).__name__ for each in generated.destinations)
-        assert difference(generated, snapshot, kernel) == [], generated
+        assert difference(generated, snapshot, kernel) == [], str(generated)
         unbind = UNBIND if generated.seed % 2 else []
         if unbind:
             ip(generated.binding)
             bound = await snapshot_of(node)
-            assert difference(generated, bound, kernel) == [], generated
+            assert difference(generated, bound, kernel) == [], str(generated)
             for target in generated.destinations:
                 towards = CanReach(target)
-                assert resolve(towards, target, snapshot) == resolve(towards, target, bound), generated
+                assert resolve(towards, target, snapshot) == resolve(towards, target, bound), str(generated)
     # The generator is worth something only while it brings all of them about.
     assert all(asked[kind] > SETS * DESTINATIONS / 20 for kind in ("Found", "Refused", "NoneType")), asked

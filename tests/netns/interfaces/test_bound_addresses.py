@@ -3,11 +3,13 @@
 Each test also shows the trap: the kernel, asked for the same route, says ``lo``.
 """
 
+from errno import EINVAL
 from ipaddress import ip_address
 
 import pytest
 
 from speaker.interfaces.resolve import Reason, Resolved, Unresolved, resolve
+from speaker.interfaces.routing import Found, Refused, lookup
 from speaker.model import CanReach, OwnSubnet
 
 pytestmark = pytest.mark.netns
@@ -95,6 +97,25 @@ async def test_without_an_interface_the_link_of_the_eips_own_subnet_is_taken(nod
     resolved = resolve(OwnSubnet(), ip_address(at(LAN, family, 100)), await snapshot_of(node))
     assert isinstance(resolved, Resolved)
     assert resolved.link.name == "eth0"
+
+
+@pytest.mark.parametrize("compatible", [0, 1])
+async def test_ipv6_nexthop_objects_lead_where_the_kernel_says(node, sh, kernel_of, snapshot_of, compatible):
+    node.sysctl("net.ipv4.nexthop_compat_mode", compatible)
+    for line in ("1 via 2001:db8:1::1 dev eth0", "2 via 2001:db8:2::1 dev eth1", "3 group 1/2"):
+        sh(node, f"ip nexthop add id {line}")
+    sh(node, "ip -6 nexthop add id 4 blackhole")
+    for number in (1, 2, 3, 4):
+        sh(node, f"ip -6 route add 2001:db8:{number}0::/48 nhid {number}")
+    snapshot = await snapshot_of(node)
+    for number in (1, 2, 3):
+        found = lookup(ip_address(f"2001:db8:{number}0::7"), snapshot)
+        picked = kernel_of(node).route(ip_address(f"2001:db8:{number}0::7")).link
+        assert isinstance(found, Found)
+        assert picked in {hop.link for hop in found.hops}
+        assert len(found.hops) == (2 if number == 3 else 1)
+    assert isinstance(lookup(ip_address("2001:db8:40::7"), snapshot), Refused)
+    assert kernel_of(node).route(ip_address("2001:db8:40::7")).error == EINVAL
 
 
 async def test_the_speaker_sees_its_links_as_they_are(node, sh, snapshot_of):

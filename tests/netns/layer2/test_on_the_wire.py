@@ -118,7 +118,10 @@ def test_more_scattered_eips_than_the_filter_has_intervals_are_all_answered(lan,
 def test_a_strangers_announcement_of_our_eip_is_a_conflict(lan, speaking, ear):
     station = speaking(EIP4, EIP6)
     arps, ndps = ear(lan.client, ARP), ear(lan.client, IPV6)
-    for frame in arp.announcements(arps.mac, IPv4Address(EIP4).packed):
+    for frame in (
+        arp.announce_by_request(arps.mac, IPv4Address(EIP4).packed),
+        arp.announce_by_reply(arps.mac, IPv4Address(EIP4).packed),
+    ):
         arps.send(frame)
     ndps.send(ndp.unsolicited(ndps.mac, IPv6Address(EIP6)).pack())
     station.counts.wait_for(lambda counts: counts.reasons == {Ignored.CONFLICT: 3})
@@ -128,12 +131,13 @@ def test_an_announcement_is_a_request_and_a_reply_and_an_advertisement_repeated(
     arps, ndps = ear(lan.client, ARP), ear(lan.client, IPV6)
     station = speaking(EIP4, EIP6, gratuitous=Gratuitous(burst=2, interval=0.05))
     mac = station.link.mac
-    wanted = list(arp.announcements(mac, IPv4Address(EIP4).packed)) * 2
-    assert [arps.until(tells_of(EIP4)) for _ in range(4)] == wanted
+    by_request = arp.announce_by_request(mac, IPv4Address(EIP4).packed)
+    by_reply = arp.announce_by_reply(mac, IPv4Address(EIP4).packed)
+    assert [arps.until(tells_of(EIP4)) for _ in range(4)] == [by_request, by_reply] * 2
     news = ndp.unsolicited(mac, IPv6Address(EIP6)).pack()
     assert [ndps.until(advertises) for _ in range(2)] == [news] * 2
     station.announce(EIP4, "192.0.2.99")
-    assert arps.until(tells_of(EIP4)) == wanted[0]
+    assert arps.until(tells_of(EIP4)) == by_request
 
 
 def test_a_withdrawn_eip_is_silent_while_the_others_answer(lan, speaking, ear):

@@ -168,3 +168,20 @@ def test_a_dry_run_says_what_would_happen_and_changes_nothing(lan, write, sh, tm
     assert sh(node, "nft list ruleset") == before
     assert not (tmp_path / "state.json").exists()
     assert "0 packets received" in sh(client, "arping -c 1 -w 1 -i eth0 198.51.100.10", check=False)
+
+
+def test_metrics_on_every_address_of_the_node_are_not_on_its_eips(lan, write, start, sh):
+    node, client = lan
+    write("site.yaml", POOL + service("web"))
+    speaker = start(node, "--metrics", "0.0.0.0:9900")
+    speaker.until("ready")
+    assert "200" in sh(client, "curl -s -o /dev/null -w %{http_code} --max-time 5 http://198.51.100.1:9900/metrics")
+    refused = sh(client, "curl -sS --max-time 5 http://198.51.100.10:9900/metrics", check=False)
+    assert "onnection refused" in refused or "Could not connect" in refused or "Failed to connect" in refused
+
+
+def test_source_ranges_that_nobody_enforces_are_said_so(lan, write, start):
+    node, _ = lan
+    write("site.yaml", POOL + service("web", "loadBalancerSourceRanges: [192.0.2.0/24]"))
+    speaker = start(node, "--forwarder", "none")
+    assert "192.0.2.0/24" in speaker.until("approximation")["message"]

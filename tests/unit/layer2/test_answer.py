@@ -85,9 +85,12 @@ def test_arp_is_ignored_for_a_reason(claims, ask4, reason, changes, pkttype):
 
 
 def test_our_own_announcement_coming_back_is_no_conflict(claims, lan):
-    for frame in arp.announcements(lan.mac, lan.eip4.packed):
+    for frame in (arp.announce_by_request(lan.mac, lan.eip4.packed), arp.announce_by_reply(lan.mac, lan.eip4.packed)):
         assert answer_arp(frame, PACKET_BROADCAST, claims, NOW) is Ignored.FROM_US
-    for frame in arp.announcements(lan.stranger, lan.eip4.packed):
+    for frame in (
+        arp.announce_by_request(lan.stranger, lan.eip4.packed),
+        arp.announce_by_reply(lan.stranger, lan.eip4.packed),
+    ):
         assert answer_arp(frame, PACKET_BROADCAST, claims, NOW) is Ignored.CONFLICT
 
 
@@ -115,7 +118,7 @@ def test_nothing_is_answered_before_the_owner_sets_a_deadline(lan, ask4):
 
 
 def test_after_the_deadline_another_holder_is_no_conflict(claims, lan):
-    news, _ = arp.announcements(lan.stranger, lan.eip4.packed)
+    news = arp.announce_by_request(lan.stranger, lan.eip4.packed)
     assert answer_arp(news, PACKET_BROADCAST, claims, 100.0) is Ignored.CLAIM_EXPIRED
     assert answer_ndp(ndp.unsolicited(lan.stranger, lan.eip6).pack(), 2, claims, 100.0) is Ignored.CLAIM_EXPIRED
 

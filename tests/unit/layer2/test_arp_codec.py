@@ -76,7 +76,10 @@ def test_announcements_are_the_two_kinds_that_linux_heeds_at_once(mac, address):
         assert packet.sender_mac == packet.source == mac
         assert packet.sender_ip == packet.target_ip == address
         assert packet.pack() == by_scapy(packet)
-    assert arp.announcements(mac, address.packed) == (request.pack(), reply.pack())
+    assert (arp.announce_by_request(mac, address.packed), arp.announce_by_reply(mac, address.packed)) == (
+        request.pack(),
+        reply.pack(),
+    )
 
 
 @given(macs, addresses)
