@@ -1,4 +1,7 @@
-"""Tests marked ``ipvs`` run inside one User-Mode Linux guest per session, whose kernel has IPVS.
+"""Tests marked ``ipvs`` run inside one guest per session, whose kernel has IPVS.
+
+User-Mode Linux boots in seconds but has no nftables, so there iptables is the guard. With ``EIP_SPEAKER_GUEST=qemu`` it
+is QEMU with Debian's stock kernel, which has both: slow, and the way IPVS runs on real nodes.
 
 The outer pytest boots the guest (see ``guest``) at the first such test with all of them on its command line; the pytest
 in there writes each report to a file the outer one then replays, so tracebacks, skips and durations look as if the
@@ -22,17 +25,25 @@ import pytest
 
 REPORTS = os.environ.get("EIP_SPEAKER_GUEST_REPORTS")
 """Set inside the guest only: where its pytest leaves its reports."""
-SILENCE = float(os.environ.get("EIP_SPEAKER_GUEST_SILENCE", "60"))
+KIND = os.environ.get("EIP_SPEAKER_GUEST", "uml")
+QEMU = KIND == "qemu"
+BOOTS = Path(__file__).with_name("guest-qemu" if QEMU else "guest")
+SILENCE = float(os.environ.get("EIP_SPEAKER_GUEST_SILENCE", "180" if QEMU else "60"))
 """Seconds without a new report after which the guest counts as hung."""
-BOOT = 60.0
-"""Seconds a busy machine may take to boot the guest and collect the tests; 3 on an idle one."""
+BOOT = 180.0 if QEMU else 60.0
+"""Seconds a busy machine may take to boot the guest and collect the tests; 3 on an idle one (QEMU: 30)."""
+STARTED = "import speaker.run, speaker.forwarding.ipvs"
+"""What the tests run as programs of their own, which collecting them does not import."""
 NEEDED = {
-    "linux.uml": "user-mode-linux",
     "ipvsadm": "ipvsadm",
     "iptables-legacy": "iptables",
     "ip": "iproute2",
     "modprobe": "kmod",
-}
+} | (
+    {"qemu-system-x86_64": "qemu-system-x86", "busybox": "busybox-static", "nft": "nftables"}
+    if QEMU
+    else {"linux.uml": "user-mode-linux"}
+)
 
 
 # ── Inside the guest ──────────────────────────────────────────────────────────────────────────────────────────
@@ -79,7 +90,7 @@ class Guest:
         reports.touch()
         with console.open("w") as output:
             guest = subprocess.Popen(
-                [Path(__file__).with_name("guest"), directory],
+                [BOOTS, directory],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # a guest is many processes: they go together
@@ -112,15 +123,17 @@ def _prepare(directory: Path, config: pytest.Config, nodes: list[str]) -> None:
     pytest_line = [sys.executable, "-m", "pytest", f"--rootdir={config.rootpath}", "-p", "no:cacheprovider"]
     if config.inipath:
         pytest_line += ["-c", str(config.inipath)]
-    subprocess.run(
-        [*pytest_line, "--collect-only", "-q", *nodes],
-        cwd=config.rootpath,
-        env={name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | environment,
-        stdout=subprocess.DEVNULL,
-        check=False,  # whatever is wrong, the guest's console will show it
-    )
+    for line in ([*pytest_line, "--collect-only", "-q", *nodes], [sys.executable, "-c", STARTED]):
+        subprocess.run(
+            line,
+            cwd=config.rootpath,
+            env={name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | environment,
+            stdout=subprocess.DEVNULL,
+            check=False,  # whatever is wrong, the guest's console will show it
+        )
     pytest_line += ["--basetemp=/run/pytest", "-o", f"faulthandler_timeout={SILENCE * 0.8:g}", *nodes]
-    environment |= {"EIP_SPEAKER_GUEST_REPORTS": "/run/out/reports", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment |= {"EIP_SPEAKER_GUEST": KIND, "EIP_SPEAKER_GUEST_REPORTS": "/run/out/reports"}
+    environment |= {"PYTHONDONTWRITEBYTECODE": "1"}
     exports = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in environment.items())
     command = directory / "command"
     command.write_text(f"#!/bin/sh\n{exports}\ncd {shlex.quote(str(config.rootpath))}\n{shlex.join(pytest_line)}\n")
@@ -150,7 +163,7 @@ def _made_up(item: pytest.Item, outcome: str, why: str) -> pytest.TestReport:
 def _reports(item: pytest.Item) -> Iterator[pytest.TestReport]:
     missing = sorted({package for program, package in NEEDED.items() if not shutil.which(program)})
     if missing:
-        why = f"needs a User-Mode Linux guest; apt-get install --no-install-recommends {' '.join(missing)}"
+        why = f"needs a guest whose kernel has IPVS; apt-get install --no-install-recommends {' '.join(missing)}"
         return iter([_made_up(item, "failed" if os.environ.get("CI") else "skipped", why)])
     stash = item.session.stash
     if GUEST not in stash:

@@ -61,7 +61,7 @@ def test_what_happens_in_the_guest_shows_outside(tmp_path, tests, outcomes, show
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-ra", "-p", "no:cacheprovider"],
         cwd=tmp_path,
-        env=os.environ | {"EIP_SPEAKER_GUEST_SILENCE": "4"},
+        env=os.environ | {"EIP_SPEAKER_GUEST": "uml", "EIP_SPEAKER_GUEST_SILENCE": "4"},
         capture_output=True,
         text=True,
         check=False,

@@ -4,22 +4,26 @@ The backends of most tests know no way back to the client, as behind another def
 """
 
 import asyncio
+import dis
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
 from collections import Counter
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 import pytest
 
+from speaker.errors import Unsupported
 from speaker.forwarding.iptables import IptablesGuard
 from speaker.forwarding.ipvs import IpvsForwarder, open_ipvs
+from speaker.forwarding.nftables import NftablesGuard, open_guard
 from speaker.forwarding.plan import EMPTY, AddEip, ChangeRealServer, Plan, RealServer, VirtualServer
 from speaker.lab.namespaces import Namespace
 from speaker.model import Protocol
@@ -30,6 +34,7 @@ V4, V6 = ip_address("198.51.100.1"), ip_address("2001:db8:100::1")
 TCP, UDP = Protocol.TCP, Protocol.UDP
 B1, B2 = ip_address("10.0.1.2"), ip_address("10.0.2.2")
 B1_V6, B2_V6 = ip_address("fd00:1::2"), ip_address("fd00:2::2")
+KINDS = socket.SOCK_STREAM, socket.SOCK_DGRAM
 BACKENDS = {4: (B1, B2), 6: (B1_V6, B2_V6)}
 
 LAN = """
@@ -58,16 +63,16 @@ class Lan:
     b1: Namespace
     b2: Namespace
 
-    def ask(self, to, port, kind=socket.SOCK_STREAM, patience=5):
+    def ask(self, to, port, kind=socket.SOCK_STREAM, patience=5, *, by=None, say=b"?"):
         """What a server on that port says of itself and of us; raises what the socket raises."""
         family = socket.AF_INET if to.version == 4 else socket.AF_INET6
-        with self.client.entered():
+        with (by or self.client).entered():
             sock = socket.socket(family, kind)
         with sock:
             sock.settimeout(patience)
             sock.connect((str(to), port))
             if kind == socket.SOCK_DGRAM:
-                sock.send(b"?")
+                sock.send(say)
             return sock.recv(100).decode().split()
 
     def node_conf(self, link):
@@ -91,9 +96,9 @@ def lan():
         lan.node.sysctl("net.ipv4.ip_forward", 1)
         lan.node.sysctl("net.ipv6.conf.all.forwarding", 1)
         for name in ("b1", "b2"):
-            for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+            for kind in KINDS:
                 serve(stack, getattr(lan, name), name, 8080, kind)
-        for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+        for kind in KINDS:
             serve(stack, lan.node, "host", 22, kind)
         yield lan
 
@@ -120,12 +125,11 @@ def serve(stack, namespace, name, port, kind):
     def answer():
         try:
             if kind == socket.SOCK_DGRAM:
-                _, client = sock.recvfrom(10)
-                sock.sendto(f"{name} {client[0]}".encode(), client)
+                text, client = sock.recvfrom(10_000)
+                sock.sendto(f"{name} {client[0]} {len(text)}".encode(), client)
             else:
                 connection, client = sock.accept()
-                with connection:
-                    connection.send(f"{name} {client[0]}".encode())
+                threading.Thread(target=converse, args=(connection, f"{name} {client[0]}"), daemon=True).start()
         except ConnectionError:
             pass  # that client has gone
 
@@ -141,16 +145,38 @@ def serve(stack, namespace, name, port, kind):
     threading.Thread(target=loop, daemon=True).start()
 
 
+def converse(connection, name):
+    """Says its name, then whatever it hears."""
+    with connection, suppress(ConnectionError):
+        connection.send(name.encode())
+        while heard := connection.recv(100):
+            connection.send(heard)
+
+
+@contextmanager
+def talking(lan, eip):
+    """A connection from the client to an echo server behind this EIP's port 80."""
+    with lan.client.entered(), socket.create_connection((str(eip), 80), 5) as sock:
+        assert sock.recv(100)
+        assert echo(sock)
+        yield sock
+
+
+def echo(sock):
+    sock.send(b"?")
+    return sock.recv(100) == b"?"
+
+
 class Node:
     """A forwarder in a node's namespace, as one process after the other would have it."""
 
-    def __init__(self, namespace, runtime_dir):
-        self.namespace, self.runtime_dir = namespace, runtime_dir
+    def __init__(self, namespace, runtime_dir, guard):
+        self.namespace, self.runtime_dir, self.guard = namespace, runtime_dir, guard
         self.restart()
 
     def restart(self):
         """As ``open_ipvs``, which starts programs to find out what the kernel has: slow here."""
-        self.forwarder = IpvsForwarder(self.runtime_dir, IptablesGuard({4: "iptables-legacy", 6: "ip6tables-legacy"}))
+        self.forwarder = IpvsForwarder(self.runtime_dir, self.guard())
 
     def apply(self, wanted):
         return self.run(lambda: self.forwarder.apply(wanted))
@@ -169,7 +195,9 @@ class Node:
         """A process that does ``work(self)`` with a forwarder of its own, killed when ``function`` returns."""
 
         def kill(frame, event, _):
-            if event == "return" and frame.f_code.co_qualname == function:
+            if event != "return" or frame.f_code.co_qualname != function:
+                return
+            if dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith("RETURN"):  # not one that awaits
                 os.kill(os.getpid(), signal.SIGKILL)
 
         child = os.fork()
@@ -201,20 +229,43 @@ class Node:
                 for path in Path("/proc/sys/net").glob(pattern)
             }
         kept = [line for line in rules.splitlines() if line.startswith("-A") or "EIP" in line]
+        if self.guard is NftablesGuard:
+            kept += sorted(self.sh("nft", "-s", "list", "ruleset").split())
         return self.ipvsadm(), kept, self.sh("ip", "-o", "addr").splitlines(), settings
 
 
+def iptables_guard():
+    return IptablesGuard({4: "iptables-legacy", 6: "ip6tables-legacy"})
+
+
+@pytest.fixture(scope="module")
+def guard():
+    """Makes the guard that ``open_ipvs`` would choose on this kernel."""
+    try:
+        asyncio.run(open_guard())
+    except Unsupported:
+        assert os.environ["EIP_SPEAKER_GUEST"] != "qemu", "there we came for nftables"
+        return iptables_guard
+    return NftablesGuard
+
+
 @pytest.fixture
-def node(lan, tmp_path):
-    node = Node(lan.node, tmp_path)
+def node(lan, tmp_path, guard):
+    node = Node(lan.node, tmp_path, guard)
     yield node
     node.cleanup()
 
 
 @pytest.fixture
-def bare(new_namespace, tmp_path):
+def bare(new_namespace, tmp_path, guard):
     """A node without a LAN."""
-    return Node(new_namespace("node"), tmp_path)
+    return Node(new_namespace("node"), tmp_path, guard)
+
+
+@pytest.fixture
+def with_iptables(new_namespace, tmp_path):
+    """A node without a LAN, guarded by iptables whatever the kernel has."""
+    return Node(new_namespace("node"), tmp_path, iptables_guard)
 
 
 # ── Traffic ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -224,7 +275,7 @@ def test_every_family_and_protocol_goes_round_robin_to_backends_with_another_def
     servers = [server(eip, 80, protocol) for eip in (V4, V6) for protocol in (TCP, UDP)]
     node.apply(plan(*servers))
     for eip in (V4, V6):
-        for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+        for kind in KINDS:
             answers = Counter(lan.ask(eip, 80, kind)[0] for _ in range(6))
             assert answers == {"b1": 3, "b2": 3}, (eip, kind)
     assert node.problems() == ()
@@ -251,7 +302,7 @@ def test_a_backend_on_this_node_sees_the_clients_address(lan, node):
 
 def test_a_listener_of_the_host_is_reached_by_the_nodes_address_but_never_by_an_eip(lan, node):
     node.apply(plan(server(V4), server(V6)))
-    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+    for kind in KINDS:
         assert lan.ask(ip_address("192.0.2.1"), 22, kind)[0] == "host"
         assert lan.ask(ip_address("2001:db8:1::1"), 22, kind)[0] == "host"
         for eip in (V4, V6):
@@ -265,6 +316,122 @@ def test_an_eip_without_a_service_and_a_service_without_endpoints_refuse(lan, no
     for eip in (V4, other):
         with pytest.raises(ConnectionRefusedError):
             lan.ask(eip, 22)
+
+
+def test_this_node_itself_reaches_the_backends_of_an_eip_and_none_of_its_own_listeners_there(lan, node):
+    node.apply(plan(*(server(eip, 80, protocol) for eip in (V4, V6) for protocol in (TCP, UDP))))
+    for eip in (V4, V6):
+        for kind in KINDS:
+            assert {lan.ask(eip, 80, kind, by=lan.node)[0] for _ in range(2)} == {"b1", "b2"}, (eip, kind)
+            with pytest.raises(ConnectionRefusedError):
+                lan.ask(eip, 22, kind, by=lan.node)
+
+
+@pytest.mark.parametrize(("local", "masquerade"), [(True, True), (True, False), (False, True)])
+def test_a_backend_reaches_itself_through_an_eip(lan, node, local, masquerade):
+    """Masqueraded in any case: it would answer itself directly, and not know the answer for one from the EIP."""
+    ip(lan.b1, "route replace default via 10.0.1.1", "route replace default via fd00:1::1")
+    reals = {4: (RealServer(B1, 8080, local=local),), 6: (RealServer(B1_V6, 8080, local=local),)}
+    node.apply(
+        plan(
+            *(
+                server(eip, 80, protocol, real_servers=reals[eip.version], masquerade=masquerade)
+                for eip in (V4, V6)
+                for protocol in (TCP, UDP)
+            )
+        )
+    )
+    for eip, seen_from in ((V4, "::ffff:10.0.1.1"), (V6, "fd00:1::1")):
+        for kind in KINDS:
+            assert lan.ask(eip, 80, kind, by=lan.b1)[:2] == ["b1", seen_from], (eip, kind)
+    ip(lan.b1, "route del default via 10.0.1.1", "route del default via fd00:1::1")
+
+
+@pytest.mark.parametrize("masquerade", [True, False])
+def test_a_listener_of_this_host_can_be_a_real_server(lan, node, masquerade):
+    """A pod with hostNetwork has the node's own address."""
+    reals = {V4: ip_address("192.0.2.1"), V6: ip_address("2001:db8:1::1")}
+    node.apply(
+        plan(
+            *(
+                server(eip, 80, protocol, real_servers=(RealServer(real, 22, local=True),), masquerade=masquerade)
+                for eip, real in reals.items()
+                for protocol in (TCP, UDP)
+            )
+        )
+    )
+    for eip, client in ((V4, "::ffff:192.0.2.10"), (V6, "2001:db8:1::10")):
+        for kind in KINDS:
+            assert lan.ask(eip, 80, kind)[:2] == ["host", client], (eip, kind)
+        # Not UDP: this node's packets to an EIP come from that EIP, and so would answers of a socket on [::].
+        assert lan.ask(eip, 80, by=lan.node)[0] == "host", eip
+
+
+def test_datagrams_in_fragments_arrive_whole_or_are_refused(lan, node):
+    node.apply(plan(server(V4, 80, UDP), server(V6, 80, UDP)))
+    for eip in (V4, V6):
+        assert lan.ask(eip, 80, socket.SOCK_DGRAM, say=bytes(5000))[2] == "5000"
+        with pytest.raises(ConnectionRefusedError):
+            lan.ask(eip, 22, socket.SOCK_DGRAM, say=bytes(5000))
+
+
+def test_ipv6_extension_headers_are_no_way_around_the_guard(lan, node):
+    node.apply(plan(server(V6, 80, UDP)))
+    padding = bytes([0, 0, 1, 4, 0, 0, 0, 0])  # RFC 8200, 4.2: PadN
+    for option in (socket.IPV6_DSTOPTS, socket.IPV6_HOPOPTS):
+        with lan.client.entered():
+            sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+        with sock:
+            sock.setsockopt(socket.IPPROTO_IPV6, option, padding)
+            sock.settimeout(5)
+            sock.connect((str(V6), 22))
+            sock.send(b"?")
+            with pytest.raises(ConnectionRefusedError):
+                sock.recv(100)
+
+
+def test_two_clients_with_the_same_port_do_not_get_in_each_others_way(lan, node):
+    others = {V4: "192.0.2.11", V6: "2001:db8:1::11"}
+    ip(lan.client, "addr add 192.0.2.11/24 dev eth0", "addr add 2001:db8:1::11/64 dev eth0 nodad")
+    node.apply(plan(*(server(eip, real_servers=(RealServer(BACKENDS[eip.version][0], 8080),)) for eip in (V4, V6))))
+    for eip, other in others.items():
+        with ExitStack() as stack:
+            for source in ({4: "192.0.2.10", 6: "2001:db8:1::10"}[eip.version], other):
+                with lan.client.entered():
+                    sock = stack.enter_context(
+                        socket.create_connection((str(eip), 80), timeout=5, source_address=(source, 40_000))
+                    )
+                assert sock.recv(100).decode().split()[0] == "b1"
+    ip(lan.client, "addr del 192.0.2.11/24 dev eth0", "addr del 2001:db8:1::11/64 dev eth0")
+
+
+def test_a_connection_ends_for_a_client_that_is_let_in_no_longer(lan, node):
+    for eip in (V4, V6):
+        for after in (server(eip, sources=(ip_network("203.0.113.0/24"),)), None):
+            node.apply(plan(server(eip)))
+            with talking(lan, eip) as sock:
+                node.apply(plan(after) if after else plan(eips=[eip]))
+                sock.settimeout(0.5)
+                with pytest.raises((TimeoutError, ConnectionError)):
+                    echo(sock)
+
+
+def test_this_host_may_connect_from_an_eip(lan, node):
+    ip(lan.b1, "route replace default via 10.0.1.1", "route replace default via fd00:1::1")
+    node.apply(plan(server(V4), server(V6)))
+    for eip, real in ((V4, B1), (V6, B1_V6)):
+        with lan.node.entered(), socket.create_connection((str(real), 8080), 5, source_address=(str(eip), 0)) as sock:
+            assert sock.recv(100).decode().split()[0] == "b1"
+    ip(lan.b1, "route del default via 10.0.1.1", "route del default via fd00:1::1")
+
+
+def test_a_backend_that_refuses_is_heard(lan, node):
+    for eip in (V4, V6):
+        real = RealServer(BACKENDS[eip.version][0], 9)
+        node.apply(plan(*(server(eip, 80, protocol, real_servers=(real,)) for protocol in (TCP, UDP))))
+        for kind in KINDS:
+            with pytest.raises(ConnectionRefusedError):
+                lan.ask(eip, 80, kind)
 
 
 def test_an_eip_answers_pings(lan, node):
@@ -404,6 +571,14 @@ def test_an_ipv6_eip_is_in_no_table_but_local_and_the_link_has_no_address_of_its
     assert "NOARP" in bare.sh("ip", "link", "show", "eip-speaker0")
 
 
+def open_ports(node):
+    """The TCP ports of V4 that the guard lets through to IPVS."""
+    if node.guard is NftablesGuard:
+        listed = node.sh("nft", "--numeric", "list", "set", "inet", "eip-speaker-guard", "ports4")
+        return set(re.findall(rf"{V4} \. 6 \. (\d+)", listed))
+    return set(re.findall(rf"-d {V4}/32 -p tcp -m tcp --dport (\d+)", node.sh("iptables-legacy-save", "-t", "filter")))
+
+
 # ── The tables ────────────────────────────────────────────────────────────────────────────────────────────────
 
 FOREIGN = """
@@ -411,6 +586,14 @@ FOREIGN = """
 -a -t 203.0.113.9:80 -r 10.0.1.2:80 -g -w 3
 -A -u [2001:db8:9::9]:53 -s sh -p 300 -M 64
 -A -f 7 -s rr
+"""
+FOREIGN_TABLE = """
+table inet filter {
+  chain input { type filter hook input priority filter; tcp dport 22 accept; }
+}
+table ip nat {
+  chain postrouting { type nat hook postrouting priority srcnat; meta l4proto udp accept; }
+}
 """
 FOREIGN_RULES = """
 *filter
@@ -424,10 +607,12 @@ COMMIT
 
 @pytest.fixture
 def beside_others(bare):
-    """A node where another program has virtual servers, and iptables rules in the chains we enter ours from."""
+    """A node where another program has virtual servers, and rules in the hooks we have ours in."""
     bare.sh("ipvsadm", "-R", text=FOREIGN)
     for program in ("iptables-legacy", "ip6tables-legacy"):
         bare.sh(f"{program}-restore", text=FOREIGN_RULES)
+    if bare.guard is NftablesGuard:
+        bare.sh("nft", "-f", "-", text=FOREIGN_TABLE)
     return bare
 
 
@@ -507,7 +692,7 @@ def test_an_unknown_scheduler_costs_only_its_own_virtual_server_whose_port_stays
     changes = bare.apply(plan(server(V4, 80, scheduler="nonesuch"), server(V4, 81)))
     assert {str(change).split()[-1] for change in changes if isinstance(change, AddEip)} == {str(V4)}
     assert [line for line in bare.ipvsadm() if line.startswith("-A")] == [f"-A -t {V4}:81 -s rr"]
-    assert "--dport 80 " not in bare.sh("iptables-legacy-save", "-t", "filter")
+    assert open_ports(bare) == {"81"}
     assert "this kernel has no scheduler 'nonesuch' (module ip_vs_nonesuch)" in "".join(bare.problems())
 
 
@@ -518,11 +703,13 @@ def test_an_address_no_real_server_can_have_is_a_problem_of_its_own(bare):
     assert "224.0.0.1:80 weight 1 for TCP 198.51.100.1:80: not an address" in "".join(bare.problems())
 
 
-def test_a_kernel_without_nft_is_guarded_by_iptables(bare):
+def test_nft_is_the_guard_where_the_kernel_has_it_and_else_iptables(bare):
     bare.forwarder = bare.run(lambda: open_ipvs(bare.runtime_dir))
     bare.apply(plan(server(V4)))
-    assert "EIP-SPEAKER-GUARD" in bare.sh("iptables-legacy-save", "-t", "filter")
+    by_iptables = bare.guard is not NftablesGuard
+    assert ("EIP-SPEAKER-GUARD" in bare.sh("iptables-legacy-save", "-t", "filter")) is by_iptables
     assert "-A INPUT -j EIP-SPEAKER" not in bare.sh("ip6tables-legacy-save")
+    assert open_ports(bare) == {"80"}
 
 
 def test_forwarding_that_is_off_is_a_problem(bare):
@@ -541,19 +728,22 @@ def test_our_link_taken_away_under_us_comes_back_with_its_eips(bare):
     assert [line.split()[1:] for line in bare.everything()[2]] == [line.split()[1:] for line in after[2]]
 
 
-def test_a_rule_before_ours_does_not_stay_there(bare):
-    bare.apply(plan(server(V4)))
-    bare.sh("iptables-legacy", "-I", "INPUT", "-j", "ACCEPT")
-    bare.apply(plan(server(V4)))
-    rules = [line for line in bare.sh("iptables-legacy-save", "-t", "filter").splitlines() if "-A INPUT" in line]
+def test_with_iptables_a_rule_before_ours_does_not_stay_there(with_iptables):
+    with_iptables.apply(plan(server(V4)))
+    with_iptables.sh("iptables-legacy", "-I", "INPUT", "-j", "ACCEPT")
+    with_iptables.apply(plan(server(V4)))
+    rules = [
+        line for line in with_iptables.sh("iptables-legacy-save", "-t", "filter").splitlines() if "-A INPUT" in line
+    ]
     assert rules == ["-A INPUT -j EIP-SPEAKER", "-A INPUT -j ACCEPT"]
 
 
-@pytest.mark.parametrize("step", ["StrictArp.tighten", "DummyLink.bind", "IpvsTables.change", "IptablesGuard.apply"])
+@pytest.mark.parametrize("step", ["StrictArp.tighten", "DummyLink.bind", "IpvsTables.change", "Guard.apply"])
 def test_killed_at_any_step_the_next_one_repairs_and_cleans_up(beside_others, step):
     node = beside_others
     before = node.everything()
     wanted = plan(*MANY[:6], server(V6))
+    step = step.replace("Guard.", f"{type(node.guard()).__name__}.")
     node.killed_after(step, lambda self: self.apply(wanted))
     node.restart()
     node.apply(wanted)

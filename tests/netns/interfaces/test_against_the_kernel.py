@@ -37,8 +37,8 @@ LENGTHS = {4: (0, 8, 15, 22, 23, 24, 24, 28, 32, 32), 6: (0, 16, 32, 72, 80, 96,
 
 
 OBJECTS = (1, 2, 3, 4)
-"""Nexthop objects: on v0, on v1, a group of both, a blackhole. IPv4 only: in IPv6 all routes of one object share a cached
-one (``rt6_get_pcpu_route``), so that Linux 6.18 names the wrong route and suppresses by the wrong prefix length."""
+"""Nexthop objects: on v0, on v1, a group of both, a blackhole. IPv4 only: IPv6 routes of one object share a cached
+route (``rt6_get_pcpu_route``), so that Linux 6.18 names the wrong route and suppresses by the wrong prefix length."""
 
 
 class Set:

@@ -1,0 +1,96 @@
+"""Hello: what a speaker tells its peers on a link (ownership.md, rules 1 to 5), and its bytes. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address
+from typing import NewType, TypeAlias
+
+from speaker.model import IPAddress
+
+Terms: TypeAlias = Mapping[IPAddress, int]
+"""EIP → term; terms are 1 to 2³²-1."""
+
+Incarnation = NewType("Incarnation", int)
+"""One life of a node: 63 bits (an API object's int64), compared as a number. The upper 32 are ordered (seconds since
+1970, or one more than a refused life's), the lower 31 random: frames recorded before a restart do not name it."""
+
+MAX_AGE = 0xFFFF
+"""ms; an age of this or more travels as this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Addresses ``first`` to ``last`` inclusive, IPv4 below IPv6, so that one span can hold both families."""
+
+    first: IPAddress
+    last: IPAddress
+
+
+EVERYTHING = Span(IPv4Address(0), IPv6Address(2**128 - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """How many claims a node has, and the sum modulo 2⁶⁴ of their hashes: kept up to date claim by claim."""
+
+    count: int = 0
+    sum: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What the sender knows of a peer.
+
+    ``age``: ms since it last heard it when this was sent, at most MAX_AGE. ``link``: the ``Hello.link`` of that frame.
+    A peer whose frames it refuses (rule 5) is listed with the incarnation it knows and MAX_AGE.
+    """
+
+    incarnation: Incarnation
+    age: int
+    link: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """One message; ``split`` makes as many of it as a link's MTU asks for, each readable without the others.
+
+    Only claims inside ``covers`` speak by their absence. An EIP or peer that is absent from ``intents``, ``yielded``
+    or ``heard`` may be in another part, so those are added to what was heard before, never put in its place.
+    """
+
+    node: str
+    """Node name, 1 to 255 bytes of UTF-8."""
+    incarnation: Incarnation
+    sequence: int
+    """Of this incarnation, from 0, one more for every message sent on any link."""
+    clock: int
+    """ms of the sender's CLOCK_BOOTTIME when it sent (rule 29). Never compared with another machine's clock."""
+    digest: Digest = field(default_factory=Digest)
+    """Of everything the sender claims, whether listed here or not."""
+    draining: bool = False
+    claims: Terms = field(default_factory=dict)
+    """Held now: all of them inside ``covers``, and any changed ones outside it."""
+    covers: Span | None = None
+    """An EIP inside that is not in ``claims`` is not claimed. EVERYTHING: the claims are complete. None: no absence
+    means anything (a digest alone, or changes)."""
+    intents: Terms = field(default_factory=dict)
+    """About to be claimed at this term (rule 15)."""
+    yielded: Terms = field(default_factory=dict)
+    """Let go at this term (rule 19): a claim of the sender at this term or a lower one is over, whatever ``covers``."""
+    heard: Mapping[str, Heard] = field(default_factory=dict)
+    """By node name."""
+    probes: frozenset[str] = frozenset()
+    """Nodes asked to speak at once (rule 6)."""
+    wants: frozenset[str] = frozenset()
+    """Nodes asked for all their claims: the sender's picture of them does not match their digest."""
+    link: int = 0
+    """The sender's own number (ifindex) for the link this left by. Peers echo it in ``heard``, so that what was sent
+    on one link and replayed on another proves no hearing there."""
+    part: int = 0
+    """Which part of message ``sequence`` this is; set by ``split``."""
+
+    @property
+    def stamp(self) -> tuple[Incarnation, int, int]:
+        """Grows with every frame of a node; one that is not above the last was replayed, doubled or overtaken
+        (rule 5)."""
+        return self.incarnation, self.sequence, self.part
