@@ -63,13 +63,14 @@ class Lan:
     b1: Namespace
     b2: Namespace
 
-    def ask(self, to, port, kind=socket.SOCK_STREAM, patience=5, *, by=None, say=b"?"):
+    def ask(self, to, port, kind=socket.SOCK_STREAM, patience=5, *, by=None, say=b"?", source_port=0):
         """What a server on that port says of itself and of us; raises what the socket raises."""
         family = socket.AF_INET if to.version == 4 else socket.AF_INET6
         with (by or self.client).entered():
             sock = socket.socket(family, kind)
         with sock:
             sock.settimeout(patience)
+            sock.bind(("", source_port))
             sock.connect((str(to), port))
             if kind == socket.SOCK_DGRAM:
                 sock.send(say)
@@ -306,6 +307,36 @@ def test_a_listener_of_the_host_is_reached_by_the_nodes_address_but_never_by_an_
         assert lan.ask(ip_address("192.0.2.1"), 22, kind)[0] == "host"
         assert lan.ask(ip_address("2001:db8:1::1"), 22, kind)[0] == "host"
         for eip in (V4, V6):
+            with pytest.raises(ConnectionRefusedError):
+                lan.ask(eip, 22, kind)
+
+
+def test_what_ipvs_leaves_alone_reaches_no_listener_of_this_host(lan, node):
+    """A Service has the port that sshd has. IPVS leaves to the host what comes from port 20 (FTP's data connections,
+    ip_vs_schedule) and what was not sent to our MAC alone (ip_vs_in_hook)."""
+    node.apply(plan(*(server(eip, 22, protocol) for eip in (V4, V6) for protocol in (TCP, UDP))))
+    for eip in (V4, V6):
+        for kind in KINDS:
+            with pytest.raises(ConnectionRefusedError):
+                lan.ask(eip, 22, kind, source_port=20)
+    for router in ("192.0.2.1", "2001:db8:1::1"):
+        ip(lan.client, f"neigh replace {router} lladdr ff:ff:ff:ff:ff:ff dev eth0 nud permanent")
+    try:
+        for eip in (V4, V6):
+            with pytest.raises((TimeoutError, ConnectionRefusedError)):
+                lan.ask(eip, 22, socket.SOCK_DGRAM, patience=0.5)
+    finally:
+        for router in ("192.0.2.1", "2001:db8:1::1"):
+            ip(lan.client, f"neigh del {router} dev eth0")
+
+
+def test_with_nft_virtual_servers_that_somebody_clears_leave_no_way_to_a_listener_of_this_host(lan, node):
+    if node.guard is not NftablesGuard:
+        pytest.skip("iptables has no filter behind IPVS")
+    node.apply(plan(*(server(eip, 22, protocol) for eip in (V4, V6) for protocol in (TCP, UDP))))
+    node.sh("ipvsadm", "-C")
+    for eip in (V4, V6):
+        for kind in KINDS:
             with pytest.raises(ConnectionRefusedError):
                 lan.ask(eip, 22, kind)
 
