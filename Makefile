@@ -7,7 +7,7 @@ INSIDE := $(shell [ "$$(id -u)" = 0 ] || echo unshare -Urnm)
 FUZZ_RUNS ?= 200000
 FUZZ_SETS ?= 20000
 
-.PHONY: demo test check bench fuzz clean
+.PHONY: demo test test-qemu check bench fuzz clean
 
 demo: $(VENV)/.run
 	@.ci/need nft:nftables
@@ -17,6 +17,13 @@ test: $(VENV)/.dev
 	@NEED_OPTIONAL=1 .ci/need nft:nftables ip:iproute2 ping:iputils-ping arping:arping arp-scan:arp-scan ndisc6:ndisc6 curl:curl \
 	  tcpdump:tcpdump linux.uml:user-mode-linux ipvsadm:ipvsadm iptables-legacy:iptables modprobe:kmod
 	$(INSIDE) $(BIN)/pytest
+
+# The tests of IPVS on a stock kernel, which guards it with nftables: takes minutes, and fetches 70 MB once.
+test-qemu: $(VENV)/.dev
+	@.ci/need qemu-system-x86_64:qemu-system-x86 nft:nftables ip:iproute2 ping:iputils-ping arping:arping ipvsadm:ipvsadm \
+	  iptables-legacy:iptables modprobe:kmod
+	@tests/ipvs/guest-qemu
+	EIP_SPEAKER_GUEST=qemu $(BIN)/pytest tests/ipvs -m ipvs
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

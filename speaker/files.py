@@ -1,8 +1,10 @@
 """Files that other programs read, or that we read after a crash: whole or not at all."""
 
 import contextlib
+import fcntl
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from speaker.errors import EdgeError
@@ -35,3 +37,21 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o644) -> None:
             os.close(directory)
     except OSError as error:
         raise EdgeError(f"cannot write {path}: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def only_one(path: Path) -> Iterator[None]:
+    """Holds a lock on ``path`` for the length of the block; the kernel lets go of it with the process, however it ends.
+
+    Raises EdgeError when somebody else holds it.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = stack.enter_context(path.open("w"))
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise EdgeError(f"another speaker runs here already: it holds {path}") from error
+        except OSError as error:
+            raise EdgeError(f"cannot lock {path}: {error.strerror}") from error
+        yield

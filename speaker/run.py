@@ -24,6 +24,7 @@ from speaker.allocator.assign import Allocator
 from speaker.allocator.settle import settle
 from speaker.decide import decide
 from speaker.errors import EdgeError, InvalidManifests
+from speaker.files import only_one
 from speaker.forwarding.forwarder import Forwarder, cleanup, open_forwarder
 from speaker.interfaces.martians import martian_sources
 from speaker.interfaces.netlink import Watcher
@@ -57,26 +58,25 @@ def boottime() -> float:
 async def run(settings: RunSettings) -> None:
     """Serve ``settings.directory`` until SIGTERM or SIGINT.
 
-    Raises SettingError (an address to listen on), Unsupported (the forwarder asked for) and EdgeError (a state file
-    that cannot be read) before anything is touched.
+    Raises SettingError (an address to listen on), Unsupported (the forwarder asked for) and EdgeError (another speaker
+    on this host, a state file that cannot be read) before anything is touched.
     """
     logs.configure(settings.log_format)
     metrics = Metrics()
-    allocator = recall(settings.state, settings.rest_seconds, boottime())
-    settings.runtime_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
-    forwarder = await open_forwarder(settings.forwarder, settings.runtime_dir)
-    # Two forwarders at once would translate an address twice.
-    if removed := await cleanup(Forwarding.AUTO, settings.runtime_dir, keep=forwarder.name):
-        log.info("removed what another forwarder left", removed=list(removed))
     report = Report(metrics, settings.runtime_dir)
-    fleet = Fleet(boottime, metrics, report.lost_link)
-    speaker = Speaker(settings, allocator, forwarder, fleet, report)
     async with AsyncExitStack() as stack:
+        stack.enter_context(only_one(settings.runtime_dir / "lock"))
+        allocator = recall(settings.state, settings.rest_seconds, boottime())
+        forwarder = await open_forwarder(settings.forwarder, settings.runtime_dir)
         if settings.metrics is not None:
             await stack.enter_async_context(serving(settings.metrics, metrics.registry, report.health))
         log.info("started", node=settings.node.name, directory=str(settings.directory), forwarder=forwarder.name)
+        # Two forwarders at once would translate an address twice.
+        if removed := await cleanup(Forwarding.AUTO, settings.runtime_dir, keep=forwarder.name):
+            log.info("removed what another forwarder left", removed=list(removed))
+        fleet = Fleet(boottime, metrics, report.lost_link)
         with _stopped_by_signals():
-            await speaker.run()
+            await Speaker(settings, allocator, forwarder, fleet, report).run()
     log.info("stopped")
 
 

@@ -39,11 +39,7 @@ NEEDED = {
     "iptables-legacy": "iptables",
     "ip": "iproute2",
     "modprobe": "kmod",
-} | (
-    {"qemu-system-x86_64": "qemu-system-x86", "busybox": "busybox-static", "nft": "nftables"}
-    if QEMU
-    else {"linux.uml": "user-mode-linux"}
-)
+} | ({"qemu-system-x86_64": "qemu-system-x86", "nft": "nftables"} if QEMU else {"linux.uml": "user-mode-linux"})
 
 
 # ── Inside the guest ──────────────────────────────────────────────────────────────────────────────────────────

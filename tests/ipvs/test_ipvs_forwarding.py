@@ -37,6 +37,8 @@ B1_V6, B2_V6 = ip_address("fd00:1::2"), ip_address("fd00:2::2")
 KINDS = socket.SOCK_STREAM, socket.SOCK_DGRAM
 BACKENDS = {4: (B1, B2), 6: (B1_V6, B2_V6)}
 
+TCP_REPAIR = 19  # linux/tcp.h
+
 LAN = """
     lan node client 192.0.2.1/24 192.0.2.10/24 2001:db8:1::1/64 2001:db8:1::10/64
     b1 node b1 10.0.1.1/24 10.0.1.2/24 fd00:1::1/64 fd00:1::2/64
@@ -150,8 +152,8 @@ def converse(connection, name):
     """Says its name, then whatever it hears."""
     with connection, suppress(ConnectionError):
         connection.send(name.encode())
-        while heard := connection.recv(100):
-            connection.send(heard)
+        while heard := connection.recv(10_000):
+            connection.sendall(heard)
 
 
 @contextmanager
@@ -445,6 +447,34 @@ def test_a_connection_ends_for_a_client_that_is_let_in_no_longer(lan, node):
                 sock.settimeout(0.5)
                 with pytest.raises((TimeoutError, ConnectionError)):
                     echo(sock)
+
+
+def test_a_connection_that_another_node_had_is_reset(lan, node):
+    """After a failover: a client that hears nothing would wait for minutes."""
+    node.apply(plan(server(V4), server(V6)))
+    for eip in (V4, V6):
+        with lan.client.entered():
+            sock = socket.socket(socket.AF_INET if eip.version == 4 else socket.AF_INET6)
+        with sock:
+            sock.settimeout(5)
+            sock.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, 1)
+            sock.connect((str(eip), 80))  # established without a packet
+            sock.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, -1)
+            sock.send(b"?")
+            with pytest.raises(ConnectionResetError):
+                sock.recv(100)
+
+
+def test_a_client_is_told_of_a_narrower_link_to_a_backend(lan, node):
+    node.apply(plan(*(server(eip, real_servers=(RealServer(BACKENDS[eip.version][0], 8080),)) for eip in (V4, V6))))
+    ip(lan.node, "link set b1 mtu 1400")
+    for eip in (V4, V6):
+        with talking(lan, eip) as sock:
+            sock.sendall(bytes(50_000))
+            left = 50_000
+            while left:
+                left -= len(sock.recv(left))
+    ip(lan.node, "link set b1 mtu 1500")
 
 
 def test_this_host_may_connect_from_an_eip(lan, node):

@@ -113,9 +113,10 @@ def test_only_the_speaker_answers_for_an_eip_that_is_bound_and_the_link_survives
 def test_cleanup_leaves_the_node_as_it_was(lan, write, start, sh, tmp_path):
     node, *_ = lan
 
-    def state() -> tuple[str, str, str]:
+    def state() -> tuple[str, str, str, str]:
         strictness = "sysctl net.ipv4.conf.eth0.arp_ignore net.ipv4.conf.eth0.arp_announce net.ipv4.vs.conntrack"
-        return sh(node, "ip -4 -o addr"), sh(node, strictness), sh(node, "ipvsadm -Sn")
+        guard = sh(node, "iptables-legacy -S") + sh(node, "nft list ruleset", check=False)
+        return sh(node, "ip -4 -o addr"), sh(node, strictness), sh(node, "ipvsadm -Sn"), guard
 
     sh(node, "ipvsadm -Sn")  # loads ip_vs, and with it its settings
     before = state()

@@ -185,3 +185,33 @@ def test_source_ranges_that_nobody_enforces_are_said_so(lan, write, start):
     write("site.yaml", POOL + service("web", "loadBalancerSourceRanges: [192.0.2.0/24]"))
     speaker = start(node, "--forwarder", "none")
     assert "192.0.2.0/24" in speaker.until("approximation")["message"]
+
+
+def test_a_second_speaker_on_the_same_host_is_refused(lan, write, start):
+    node, _ = lan
+    write("site.yaml", POOL + service("web"))
+    start(node).until("started")
+    second = start(node, "--metrics", "off")
+    assert second.process.wait() == 1
+    assert second.process.stderr is not None
+    assert "another speaker runs here already" in second.process.stderr.read()
+
+
+def test_metrics_that_cannot_listen_stop_the_start_before_anything_is_touched(lan, write, start, sh):
+    node, _ = lan
+    write("site.yaml", POOL + service("web"))
+    speaker = start(node, "--metrics", "203.0.113.1:9900")
+    assert speaker.process.wait() == 2
+    assert sh(node, "nft list ruleset") == ""
+
+
+def test_another_forwarders_leftovers_are_removed(lan, write, start, sh):
+    node, _ = lan
+    write("site.yaml", POOL + service("web"))
+    first = start(node, "--forwarder", "nftables")
+    first.until("ready")
+    first.stop()
+    assert "table inet eip-speaker" in sh(node, "nft list tables")
+    second = start(node, "--forwarder", "none")
+    second.until("ready")
+    assert sh(node, "nft list tables") == ""
