@@ -15,13 +15,13 @@ demo: $(VENV)/.run
 
 test: $(VENV)/.dev
 	@NEED_OPTIONAL=1 .ci/need nft:nftables ip:iproute2 ping:iputils-ping arping:arping arp-scan:arp-scan ndisc6:ndisc6 curl:curl \
-	  tcpdump:tcpdump linux.uml:user-mode-linux ipvsadm:ipvsadm iptables-legacy:iptables modprobe:kmod
+	  tcpdump:tcpdump linux.uml:user-mode-linux ipvsadm:ipvsadm iptables-legacy:iptables modprobe:kmod sysctl:procps
 	$(INSIDE) $(BIN)/pytest
 
 # The tests of IPVS on a stock kernel, which guards it with nftables: takes minutes, and fetches 70 MB once.
 test-qemu: $(VENV)/.dev
 	@.ci/need qemu-system-x86_64:qemu-system-x86 nft:nftables ip:iproute2 ping:iputils-ping arping:arping ipvsadm:ipvsadm \
-	  iptables-legacy:iptables modprobe:kmod
+	  iptables-legacy:iptables modprobe:kmod sysctl:procps
 	@tests/ipvs/guest-qemu
 	EIP_SPEAKER_GUEST=qemu $(BIN)/pytest tests/ipvs -m ipvs
 
@@ -32,7 +32,7 @@ check: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.dev
-	@.ci/need nft:nftables ip:iproute2
+	@.ci/need nft:nftables ip:iproute2 linux.uml:user-mode-linux ipvsadm:ipvsadm iptables-legacy:iptables modprobe:kmod
 	for b in benchmarks/*.py; do echo "== $$b"; $(INSIDE) $(BIN)/python $$b || exit 1; done
 
 # Long searches for what the tests look for briefly: bytes that crash a parser, routes that the kernel reads otherwise.
