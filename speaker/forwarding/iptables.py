@@ -47,14 +47,22 @@ def tables(plan: Plan, version: int) -> tuple[Table, Table]:
 
 def _guard(servers: Sequence[VirtualServer], version: int) -> tuple[str, ...]:
     """IPVS takes its packets in the INPUT hook after this (priority 99, net/netfilter/ipvs/ip_vs_core.c), so what
-    returns is IPVS's; but ICMP, which the kernel answers, and replies to what this host itself sent from an EIP."""
+    returns is IPVS's; but ICMP, which the kernel answers, and replies to what this host itself sent from an EIP.
+
+    Of an open port IPVS leaves to the host what comes from port 20 (ip_vs_schedule) and frames to more than our own
+    MAC (ip_vs_in_hook): not even those may pass.
+    """
+    unreachable = f"REJECT --reject-with {'icmp' if version == 4 else 'icmp6'}-port-unreachable"
     return (
         f"-p {'icmp' if version == 4 else 'ipv6-icmp'} -j RETURN",
         "-m conntrack --ctstate RELATED,ESTABLISHED --ctdir REPLY -j RETURN",
+        "-m pkttype ! --pkt-type unicast -j DROP",
+        "-p tcp -m tcp --sport 20 -j REJECT --reject-with tcp-reset",
+        f"-p udp -m udp --sport 20 -j {unreachable}",
         *(rule for server in servers for rule in _open(server)),
         "-m conntrack --ctstate INVALID -j DROP",  # a reset would let strangers end connections
         "-p tcp -j REJECT --reject-with tcp-reset",
-        f"-j REJECT --reject-with {'icmp' if version == 4 else 'icmp6'}-port-unreachable",
+        f"-j {unreachable}",
     )
 
 

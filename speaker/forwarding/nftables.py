@@ -89,9 +89,9 @@ class NftablesForwarder:
 class NftablesGuard:
     """The table ``inet eip-speaker-guard``: what IPVS needs around it, for EIPs that are bound on this node.
 
-    Rejects every port of an EIP that no virtual server names before a socket of this host sees it, enforces source
-    ranges (not for this node's own clients: IPVS takes those before the guard), and masquerades what IPVS sends on,
-    for which ``net.ipv4.vs.conntrack`` must be 1.
+    Rejects every port of an EIP that no virtual server names before a socket of this host sees it, and of the others
+    what IPVS does not take; enforces source ranges (not for this node's own clients: IPVS takes those before the
+    guard), and masquerades what IPVS sends on, for which ``net.ipv4.vs.conntrack`` must be 1.
     """
 
     name = "nftables"

@@ -124,7 +124,10 @@ FORWARDER = (
 )
 
 # IPVS takes its packets in the input hook at priority 99 (net/netfilter/ipvs/ip_vs_core.c, ip_vs_ops4), so what the
-# guard returns there is IPVS's. ICMP passes: the kernel answers pings for a bound EIP, IPVS takes the errors.
+# guard returns there is IPVS's. ICMP passes: the kernel answers pings for a bound EIP, IPVS takes the errors. Some of
+# an open port IPVS leaves to the host: what comes from port 20 (ip_vs_schedule), frames to more than our own MAC
+# (ip_vs_in_hook), TCP without a SYN, and everything once somebody has cleared the virtual servers. Hence a second look;
+# it resets even what conntrack finds invalid, such as the connections of the node that had the EIP before.
 GUARD = (
     _SETS
     + """
@@ -146,6 +149,17 @@ GUARD = (
     ct state invalid drop comment "a reset would let strangers end connections"
     meta l4proto tcp reject with tcp reset comment "no such service"
     reject with icmpx type port-unreachable comment "no such service"
+  }
+  chain input_after_ipvs {
+    type filter hook input priority 110; policy accept;
+    ip daddr @eips4 goto left_over comment "guard"
+    ip6 daddr @eips6 goto left_over comment "guard"
+  }
+  chain left_over {
+    meta l4proto { icmp, icmpv6 } return comment "pings, errors, neighbour discovery"
+    ct state established,related ct direction reply return comment "to a connection the EIP itself opened"
+    meta l4proto tcp reject with tcp reset comment "IPVS did not take it"
+    reject with icmpx type port-unreachable comment "IPVS did not take it"
   }
 """
     + _POSTROUTING
