@@ -6,6 +6,7 @@ BIN   := $(VENV)/bin
 INSIDE := $(shell [ "$$(id -u)" = 0 ] || echo unshare -Urnm)
 FUZZ_RUNS ?= 200000
 FUZZ_SETS ?= 20000
+FUZZ_SCHEDULES ?= 100000
 
 .PHONY: demo test test-qemu check bench fuzz clean
 
@@ -35,10 +36,12 @@ bench: $(VENV)/.dev
 	@.ci/need nft:nftables ip:iproute2 linux.uml:user-mode-linux ipvsadm:ipvsadm iptables-legacy:iptables modprobe:kmod
 	for b in benchmarks/*.py; do echo "== $$b"; $(INSIDE) $(BIN)/python $$b || exit 1; done
 
-# Long searches for what the tests look for briefly: bytes that crash a parser, routes that the kernel reads otherwise.
+# Long searches for what the tests look for briefly: bytes that crash a parser, routes that the kernel reads otherwise,
+# schedules that break a promise of ownership.
 fuzz: $(VENV)/.fuzz
 	for f in tests/fuzz/fuzz_*.py; do echo "== $$f"; $(BIN)/python $$f -runs=$(FUZZ_RUNS) || exit 1; done
 	SPEAKER_RESOLVER_SETS=$(FUZZ_SETS) $(INSIDE) $(BIN)/pytest -q tests/netns/interfaces/test_against_the_kernel.py
+	$(BIN)/python -m speaker.ownership.simulation --schedules $(FUZZ_SCHEDULES)
 
 $(VENV)/bin/python:
 	@.ci/need --venv

@@ -1,1 +1,5 @@
-"""Who may answer for an EIP. Today: eligibility, and a speaker without rivals."""
+"""Who may answer for an EIP.
+
+`run.py` uses `eligibility` and `sole`, a speaker without rivals. `machine` (the state machine for several nodes), `frames`
+and `keys` (what they say to each other, authenticated) are complete by themselves and not wired to a socket yet.
+"""

@@ -14,8 +14,26 @@ Incarnation = NewType("Incarnation", int)
 """One life of a node: 63 bits (an API object's int64), compared as a number. The upper 32 are ordered (seconds since
 1970, or one more than a refused life's), the lower 31 random: frames recorded before a restart do not name it."""
 
+MAX_INCARNATION = 2**63 - 1
+_LOW = 31
+
 MAX_AGE = 0xFFFF
 """ms; an age of this or more travels as this."""
+
+
+def incarnation(order: int, randomness: int) -> Incarnation:
+    """Of a node that starts: ``order`` is the seconds since 1970, ``randomness`` any number of 31 bits or more."""
+    return Incarnation(min(order, MAX_INCARNATION >> _LOW) << _LOW | randomness & (1 << _LOW) - 1)
+
+
+def above(known: Incarnation, randomness: int) -> Incarnation:
+    """Higher than the one a peer knows us by: our clock stands behind the one we had before (rule 5)."""
+    return incarnation((known >> _LOW) + 1, randomness)
+
+
+def rank(address: IPAddress) -> tuple[int, int]:
+    """Sorts EIPs of both families, IPv4 first."""
+    return address.version, int(address)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +43,16 @@ class Span:
     first: IPAddress
     last: IPAddress
 
+    def __contains__(self, address: IPAddress) -> bool:
+        return rank(self.first) <= rank(address) <= rank(self.last)
+
 
 EVERYTHING = Span(IPv4Address(0), IPv6Address(2**128 - 1))
 
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """How many claims a node has, and the sum modulo 2⁶⁴ of their hashes: kept up to date claim by claim."""
+    """How many claims a node has, and the sum modulo 2⁶⁴ of their ``score.claim_hash``: kept up claim by claim."""
 
     count: int = 0
     sum: int = 0

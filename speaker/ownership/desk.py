@@ -1,0 +1,173 @@
+"""The desk the ownership machine works at: what it knows, and the few things it can do. Pure.
+
+``Desk`` ← ``Claiming`` ← ``Holding`` ← ``Hearing`` ← ``Ownership``: one machine, a file per idea. What each rule of
+``ownership.md`` decides is a small method named for it, so that tests can put a wrong one in its place and see the
+simulation notice.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from itertools import count
+
+from speaker.model import IPAddress
+from speaker.ownership.arbiter import Arbiter
+from speaker.ownership.claims import Attempt, Eip
+from speaker.ownership.events import Claim, Order, Withdraw, WriteRecord, Yielded
+from speaker.ownership.hello import Incarnation
+from speaker.ownership.parameters import Parameters
+from speaker.ownership.peers import Peer
+from speaker.ownership.score import score
+from speaker.ownership.segment import Segment
+
+
+class Desk:
+    """One life of one node.
+
+    ``incarnate`` makes an incarnation above the one given (its lower half random). ``per_hello``: claims in one hello
+    before a window rotates over them. With ``api`` an API server is configured, reachable or not.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        incarnate: Callable[[Incarnation], Incarnation],
+        now: float,
+        *,
+        times: Parameters | None = None,
+        api: bool = False,
+        per_hello: int = 64,
+    ) -> None:
+        self.node = node
+        self.times = times or Parameters()
+        self.incarnation = incarnate(Incarnation(0))
+        self.draining_since: float | None = None
+        self.api = Arbiter(node, self.times, api)
+        self.eips: dict[IPAddress, Eip] = {}
+        self.segments: dict[int, Segment] = {}
+        self._incarnate, self._per_hello = incarnate, per_hello
+        self._boot = now
+        self._sequence = 0
+        self._attempts = count(1)
+        self._sent_at = now
+        """When the last hello left: all that is answered hangs on it."""
+        self._beat_at = now
+        self._watch_at = now
+        """No peer can become suspect or dead before."""
+        self._hurried = False
+        self._orders: list[Order] = []
+        self._urgent: dict[IPAddress, None] = {}
+        self._pending: dict[IPAddress, None] = {}
+        self._alarms: list[tuple[float, int, Eip]] = []
+        self._alarm_order = count()
+        self._waiting: set[IPAddress] = set()
+        """Neither held nor known to be somebody's: what a change among the peers may touch."""
+        self._recorded: defaultdict[str, set[IPAddress]] = defaultdict(set)
+
+    # ── What is known ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _segment(self, link: int, now: float) -> Segment:
+        if link not in self.segments:
+            self.segments[link] = Segment(self.node, link, self.times, self._per_hello, now)
+        return self.segments[link]
+
+    def _eip(self, address: IPAddress) -> Eip:
+        if address not in self.eips:
+            self.eips[address] = Eip(address)
+        return self.eips[address]
+
+    def _look_at(self, addresses: Iterable[IPAddress]) -> None:
+        self._urgent.update(dict.fromkeys(addresses))
+
+    def _peer(self, x: Eip, node: str | None) -> Peer | None:
+        if x.link is None or node is None:
+            return None
+        return self.segments[x.link].peers.by_node.get(node)
+
+    def _rivals(self, x: Eip, now: float) -> list[Peer]:
+        """Living peers that claim it."""
+        if x.link is None:
+            return []
+        by_node = self.segments[x.link].peers.by_node
+        nodes = x.rivals.get(x.link, ())
+        return [p for n in nodes if (p := by_node[n]).is_alive(now, self.times) and x.address in p.claims]
+
+    def _beats(self, eip: IPAddress, term: int, node: str, own: int) -> bool:
+        """Rule 8: is the claim of ``node`` better than ours at term ``own``?"""
+        return (term, score(eip, node)) > (own, score(eip, self.node))
+
+    def _eligible(self, x: Eip) -> bool:
+        return x.link is not None and self.segments[x.link].up and self.draining_since is None
+
+    def _may_claim(self, x: Eip, now: float) -> bool:
+        return x.link is not None and self._eligible(x) and not self._listening(self.segments[x.link], now)
+
+    def _listening(self, segment: Segment, now: float) -> bool:
+        return segment.listening
+
+    # ── What can be done ──────────────────────────────────────────────────────────────────────────────────────
+
+    def _claim(self, x: Eip, term: int, now: float) -> None:
+        """Rule 18."""
+        assert x.link is not None
+        first = x.maxterm == 0 and x.record is None
+        self._settle(x)
+        x.holding, x.term = True, term
+        x.raise_maxterm(term)
+        self._set_vacant(x, None)
+        self.segments[x.link].own.add(x.address, term, now)
+        self._orders.append(Claim(x.address, x.link, term, first))
+        self._announce(x)
+        self._hurry()
+        self._look_at([x.address])
+
+    def _raise(self, x: Eip, term: int, now: float) -> None:
+        assert x.link is not None
+        x.term = term
+        x.raise_maxterm(term)
+        self.segments[x.link].own.add(x.address, term, now)
+        self._hurry()
+
+    def _yield(self, x: Eip, reason: Yielded, now: float) -> None:
+        assert x.link is not None
+        x.holding = False
+        self.segments[x.link].own.remove(x.address, now)
+        self._orders.append(Withdraw(x.address, x.link, reason, now + self.times.linger))
+        self._hurry()
+        self._look_at([x.address])
+
+    def _announce(self, x: Eip) -> None:
+        assert x.link is not None
+        self.segments[x.link].announce[x.address] = None
+
+    def _hurry(self) -> None:
+        """Rule 2: a hello at once, not at the next beat."""
+        self._hurried = True
+
+    def _set_vacant(self, x: Eip, since: float | None) -> None:
+        x.vacant_since = since
+        if since is None:
+            self._waiting.discard(x.address)
+        else:
+            self._waiting.add(x.address)
+
+    def _write(self, x: Eip, term: int, now: float, *, claims: bool = False, holder: bool = True) -> None:
+        if not self.api.up or x.writing is not None:
+            return
+        x.writing = Attempt(next(self._attempts), term, now, claims)
+        if claims and x.link is not None:
+            self.segments[x.link].intents[x.address] = term
+        expected = x.record.version if x.record is not None else 0
+        node = self.node if holder else None
+        self._orders.append(WriteRecord(x.address, x.writing.number, expected, node, self.incarnation, term))
+
+    def _settle(self, x: Eip) -> None:
+        """No write is under way any more."""
+        x.writing = None
+        if x.link is not None:
+            self.segments[x.link].intents.pop(x.address, None)
+
+    def _lose_api(self) -> None:
+        if self.api.up:
+            self.api.went_down()
+            # Holders keep (rule 30); those who wait learn that the API answers nobody.
+            self._pending.update(dict.fromkeys(self._waiting))

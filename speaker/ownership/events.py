@@ -1,0 +1,188 @@
+"""What the ownership machine is told, and what it orders. Values only.
+
+Links are named by their ifindex, nodes by name, times are seconds of one monotonic clock (CLOCK_BOOTTIME).
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from speaker.model import IPAddress
+from speaker.ownership.hello import Hello, Incarnation
+
+# ── Told ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """An ``Announcement``'s status: who holds the EIP, as the API server last said.
+
+    ``version`` grows with every write (resourceVersion as a number); 0 means the object does not exist.
+    """
+
+    holder: str | None
+    incarnation: Incarnation
+    term: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """``next_wake`` has come."""
+
+
+@dataclass(frozen=True, slots=True)
+class HelloHeard:
+    """An authenticated hello (one part of it) was received on ``link``."""
+
+    link: int
+    hello: Hello
+
+
+@dataclass(frozen=True, slots=True)
+class LinkChanged:
+    """``link`` carries hellos now (up, with carrier), or does not any more."""
+
+    link: int
+    up: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EligibilityChanged:
+    """This node may hold ``eip`` and would announce it on ``link``; None: it may not (rule 10).
+
+    ``demoted``: a soft reason (gateway silent, no peer heard, node not Ready) puts it behind the others.
+    """
+
+    eip: IPAddress
+    link: int | None
+    demoted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RecordRead:
+    """A list or a watch delivered the record of ``eip``."""
+
+    eip: IPAddress
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class RecordWritten:
+    """The API server replied to the ``WriteRecord`` of this ``attempt``: ``record`` is what stands there now."""
+
+    eip: IPAddress
+    attempt: int
+    succeeded: bool
+    record: Record | None
+
+
+@dataclass(frozen=True, slots=True)
+class ApiUp:
+    """Lists are complete and a session Lease renewal just succeeded. Repeated with every renewal."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiDown:
+    """A renewal or a watch failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseSeen:
+    """A node's session Lease. ``renewed``: a watch delivered it, so it was renewed while we looked; a list proves
+    no such thing."""
+
+    node: str
+    incarnation: Incarnation
+    renewed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Hand everything over, make before break (rule 26)."""
+
+
+Event: TypeAlias = (
+    Tick
+    | HelloHeard
+    | LinkChanged
+    | EligibilityChanged
+    | RecordRead
+    | RecordWritten
+    | ApiUp
+    | ApiDown
+    | LeaseSeen
+    | Drain
+)
+
+# ── Ordered ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Yielded(Enum):
+    """Why an EIP was let go. The value is the metric label."""
+
+    BETTER_CLAIM = "better_claim"
+    BETTER_RECORD = "better_record"
+    INELIGIBLE = "ineligible"
+    LINK_DOWN = "link_down"
+    DRAINED = "drained"
+    FROZEN = "frozen"
+
+
+@dataclass(frozen=True, slots=True)
+class SendHello:
+    """Split to the link's MTU and broadcast on ``link``."""
+
+    link: int
+    hello: Hello
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Put forwarding in place, then answer on ``link``. ``first``: nobody is known ever to have held it, so look for
+    a stranger who uses the address before answering."""
+
+    eip: IPAddress
+    link: int
+    term: int
+    first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Stop answering now. Comes before every other order of its step; forward until ``linger``."""
+
+    eip: IPAddress
+    link: int
+    reason: Yielded
+    linger: float
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Gratuitous ARP or unsolicited NA for these, paced when there are many."""
+
+    link: int
+    eips: tuple[IPAddress, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRecord:
+    """Compare-and-swap: write ``holder`` and ``term`` if the record still has ``expected`` as version."""
+
+    eip: IPAddress
+    attempt: int
+    expected: int
+    holder: str | None
+    incarnation: Incarnation
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """We were away too long (rule 27): drop unread what is queued on the hello, ARP and NDP sockets."""
+
+    until: float
+
+
+Order: TypeAlias = SendHello | Claim | Withdraw | Announce | WriteRecord | Listen

@@ -1,0 +1,153 @@
+"""What is heard on the links, and what silence means (rules 4 to 6 and 20 to 22). Pure."""
+
+from speaker.ownership.claims import Eip
+from speaker.ownership.hello import Hello
+from speaker.ownership.holding import Holding
+from speaker.ownership.peers import Hearing as Worth
+from speaker.ownership.peers import Peer
+from speaker.ownership.segment import Segment
+
+_FOREVER = float("inf")
+
+
+class Hearing(Holding):
+    """Peers appear, speak, fall silent and die."""
+
+    def _hear(self, segment: Segment, hello: Hello, now: float) -> None:
+        if not segment.up or hello.node == self.node:
+            return
+        self._climb(hello)
+        old = segment.peers.by_node.get(hello.node)
+        was_alive = old is not None and old.is_alive(now, self.times)
+        was_mutual = old is not None and old.hears_us(now, self.times)
+        was_draining = old is not None and old.draining
+        hearing, peer = segment.peers.hear(hello, self.incarnation, now)
+        segment.hearings[hearing] += 1
+        if peer is None:
+            if hearing is Worth.UNPROVEN and now - segment.greeted_at >= self.times.hello / 4:
+                segment.greeted_at = now
+                self._hurry()
+            return
+        if peer is not old:
+            self._begin_life(segment, old, now)
+        self._learn(segment, peer, hello, now)
+        if peer is not old or not was_alive or peer.draining is not was_draining:
+            self._peer_changed(peer)
+        self._answer_requests(segment, peer, hello, now)
+        if peer.hears_us(now, self.times) and not (was_mutual and peer is old):
+            self._become_mutual(segment)
+        peer.alive = True
+        self._watch_at = min(self._watch_at, now + self.times.suspect)
+        self._revive(segment, now)
+
+    def _revive(self, segment: Segment, now: float) -> None:
+        """Those held dead whom a witness has heard."""
+        for peer in segment.peers.by_node.values():
+            if not peer.alive and peer.is_alive(now, self.times):
+                peer.alive = True
+                self._watch_at = now
+                self._peer_changed(peer)
+
+    def _climb(self, hello: Hello) -> None:
+        """Somebody knows a later life of ours: our clock went back (rule 5)."""
+        known = hello.heard.get(self.node)
+        if known is not None and known.incarnation > self.incarnation:
+            self.incarnation = self._incarnate(known.incarnation)
+            self._sequence = 0
+            self._hurry()
+            self._pending.update(dict.fromkeys(e.address for e in self.eips.values() if e.holding))
+
+    def _begin_life(self, segment: Segment, old: Peer | None, now: float) -> None:
+        """A higher incarnation voids the old one's claims."""
+        self._watch_at = now
+        if old is None:
+            return
+        for address in old.claims:
+            self._eip(address).rivals.get(segment.link, set()).discard(old.node)
+        self._look_at(old.claims)
+
+    def _learn(self, segment: Segment, peer: Peer, hello: Hello, now: float) -> None:
+        for address in peer.learn(hello):
+            x = self._eip(address)
+            nodes = x.rivals.setdefault(segment.link, set())
+            if address in peer.claims:
+                nodes.add(peer.node)
+                x.raise_maxterm(peer.claims[address])
+            else:
+                nodes.discard(peer.node)
+            self._look_at([address])
+        for address, term in hello.intents.items():
+            x = self._eip(address)
+            x.intents[peer.node] = (now, term)
+            x.raise_maxterm(term - 1)
+        for address, term in hello.yielded.items():
+            x = self._eip(address)
+            x.raise_maxterm(term)
+            if x.holding and x.link == segment.link:
+                self._hear_yielded(x, peer, term)
+
+    def _answer_requests(self, segment: Segment, peer: Peer, hello: Hello, now: float) -> None:
+        if self.node in hello.wants:
+            segment.tell_all = True
+            self._hurry()
+        if self.node in hello.probes:
+            self._hurry()
+        elif any(self._heard_lately(segment, node, now) for node in hello.probes):
+            self._hurry()  # bear witness (rule 6)
+        if peer.synced():
+            peer.unsynced_since = None
+        elif peer.unsynced_since is None:
+            peer.unsynced_since = now
+
+    def _heard_lately(self, segment: Segment, node: str, now: float) -> bool:
+        peer = segment.peers.by_node.get(node)
+        return peer is not None and now - peer.heard_at < 2 * self.times.hello
+
+    def _become_mutual(self, segment: Segment) -> None:
+        """Rules 4 and 22."""
+        segment.tell_all = True
+        segment.announce_all = True
+        self._hurry()
+
+    def _hear_yielded(self, x: Eip, peer: Peer, term: int) -> None:
+        """Rule 21: whoever listened to the loser until now points at it."""
+        if x.told_yielded.get(peer.node) != term:
+            x.told_yielded[peer.node] = term
+            self._announce(x)
+
+    def _peer_changed(self, peer: Peer) -> None:
+        """It appeared, died, or began to drain: all whose fate may hang on it."""
+        self._look_at(peer.claims)
+        self._look_at(self._recorded[peer.node])
+        self._look_at(self._waiting)
+
+    # ── Silence ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _watch_peers(self, now: float) -> None:
+        """Deaths, and probes before them."""
+        if now < self._watch_at:
+            return
+        self._watch_at = _FOREVER
+        for segment in self.segments.values():
+            for peer in segment.peers.by_node.values():
+                if peer.alive:
+                    self._watch_at = min(self._watch_at, self._watch(segment, peer, now))
+
+    def _watch(self, segment: Segment, peer: Peer, now: float) -> float:
+        """When to look again."""
+        dies_at = peer.dies_at(self.times)
+        if now >= dies_at:
+            peer.alive = False
+            self._peer_changed(peer)
+            return _FOREVER
+        suspect_at = peer.heard_at + self.times.suspect
+        if now < suspect_at:
+            return min(suspect_at, dies_at)
+        if now >= peer.probed_at + self.times.probe:
+            peer.probed_at = now
+            self._probe(segment, peer)
+        return min(peer.probed_at + self.times.probe, dies_at)
+
+    def _probe(self, segment: Segment, peer: Peer) -> None:
+        segment.probes.add(peer.node)
+        self._hurry()

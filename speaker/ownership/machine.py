@@ -1,0 +1,226 @@
+"""Who answers for which EIP: ``ownership.md``'s rules as a state machine. Pure: events and the time in, orders out.
+
+``Ownership.step`` is the only way in. Work per step follows what changed, not EIPs times peers.
+"""
+
+import heapq
+
+from speaker.model import IPAddress
+from speaker.ownership.claims import Eip
+from speaker.ownership.events import (
+    Announce,
+    ApiDown,
+    ApiUp,
+    Drain,
+    EligibilityChanged,
+    Event,
+    HelloHeard,
+    LeaseSeen,
+    LinkChanged,
+    Listen,
+    Order,
+    RecordRead,
+    RecordWritten,
+    Tick,
+    Withdraw,
+    Yielded,
+)
+from speaker.ownership.hearing import Hearing
+from speaker.ownership.segment import Segment
+
+_FOREVER = float("inf")
+_BATCH = 2000
+"""EIPs looked at in one step; more wait for the next, so that hellos and answers are never late for them."""
+
+
+class Ownership(Hearing):
+    """One life of one node; see ``Desk`` for what it is made of."""
+
+    def step(self, now: float, event: Event) -> list[Order]:
+        """The orders that follow, to be carried out in this order. ``now`` never goes back."""
+        if self._late(now):
+            self._freeze(now)
+            if isinstance(event, HelloHeard):
+                # It waited with us: to take it for fresh would keep a dead peer alive, here and by our word elsewhere.
+                event = Tick()
+        self._take_in(event, now)
+        self._watch_peers(now)
+        self._end_listening(now)
+        self._judge_due(now)
+        self._speak(now)
+        orders, self._orders = self._orders, []
+        # Silence first: nothing else may delay it.
+        return sorted(orders, key=lambda order: not isinstance(order, Withdraw)) if len(orders) > 1 else orders
+
+    def next_wake(self, now: float) -> float:
+        """When a ``Tick`` is due; in the past if there is more to do at once."""
+        if self._pending:
+            return now
+        wake = min(self._beat_at, self._watch_at)
+        if self._hurried:
+            wake = min(wake, self._sent_at + self.times.pace)
+        for segment in self.segments.values():
+            wake = min(wake, segment.listen_until)
+        while self._alarms and self._alarms[0][2].wake != self._alarms[0][0]:
+            heapq.heappop(self._alarms)
+        return min(wake, self._alarms[0][0]) if self._alarms else wake
+
+    @property
+    def answer_until(self) -> float:
+        """Nothing may be answered or announced at this instant or later (rule 27)."""
+        return self._sent_at + self.times.self_lease
+
+    def holding(self, eip: IPAddress) -> bool:
+        known = self.eips.get(eip)
+        return known is not None and known.holding
+
+    def held(self) -> dict[IPAddress, int]:
+        """EIP → term."""
+        return {eip: term for segment in self.segments.values() for eip, term in segment.own.terms.items()}
+
+    def answers(self, eip: IPAddress, asked_at: float, now: float) -> bool:
+        """Rules 27 and 28 for one request that the kernel received at ``asked_at``."""
+        return self.holding(eip) and now < self.answer_until and now - asked_at <= self.times.request_age
+
+    # ── What is told ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _take_in(self, event: Event, now: float) -> None:
+        match event:
+            case Tick():
+                pass
+            case HelloHeard():
+                self._hear(self._segment(event.link, now), event.hello, now)
+            case LinkChanged():
+                self._change_link(self._segment(event.link, now), event.up, now)
+            case EligibilityChanged():
+                self._change_eligibility(event, now)
+            case RecordRead():
+                self._read(self._eip(event.eip), event.record, now)
+            case RecordWritten():
+                self._written(self._eip(event.eip), event, now)
+            case ApiUp():
+                if self.api.came_up():
+                    self._pending.update(dict.fromkeys(self.eips))
+            case ApiDown():
+                self._lose_api()
+            case LeaseSeen():
+                if self.api.see_lease(event.node, event.incarnation, event.renewed, now):
+                    self._look_at(self._recorded[event.node])
+            case Drain():
+                self.draining_since = self.draining_since or now
+                self._pending.update(dict.fromkeys(self.eips))
+                self._hurry()
+
+    def _change_link(self, segment: Segment, up: bool, now: float) -> None:
+        if up and not segment.up:
+            segment.listen(self._listen_until(now))
+        segment.up = up
+        self._pending.update(dict.fromkeys(e.address for e in self.eips.values() if e.link == segment.link))
+
+    def _change_eligibility(self, event: EligibilityChanged, now: float) -> None:
+        x = self._eip(event.eip)
+        if x.holding and event.link != x.link:
+            self._yield(x, Yielded.INELIGIBLE, now)
+        self._settle(x)
+        if x.link is not None:
+            self.segments[x.link].eligible -= 1
+        if event.link is not None:
+            self._segment(event.link, now).eligible += 1
+        x.link, x.demoted = event.link, event.demoted
+        self._look_at([x.address])
+
+    # ── Being late, and listening ─────────────────────────────────────────────────────────────────────────────
+
+    def _late(self, now: float) -> bool:
+        """Rule 27."""
+        return now >= self.answer_until
+
+    def _freeze(self, now: float) -> None:
+        for x in self.eips.values():
+            if x.holding:
+                self._yield(x, Yielded.FROZEN, now)
+            self._settle(x)
+            self._set_vacant(x, None)
+        for segment in self.segments.values():
+            segment.listen(self._listen_until(now))
+        self._orders.append(Listen(self._listen_until(now)))
+        self._sent_at = now
+
+    def _listen_until(self, now: float) -> float:
+        return now + self.times.listen
+
+    def _end_listening(self, now: float) -> None:
+        for segment in self.segments.values():
+            if segment.listen_until > now:
+                continue
+            if self._must_wait(segment, now):
+                segment.listen_until = now + self.times.hello / 10
+            else:
+                segment.end_listening()
+                self._pending.update(dict.fromkeys(e for e, x in self.eips.items() if x.link == segment.link))
+
+    def _must_wait(self, segment: Segment, now: float) -> bool:
+        """Rule 9: for the first list, and for claims not all known yet."""
+        since_boot = now - self._boot
+        if self.api.configured and not self.api.listed and since_boot < 2 * self.times.record_timeout:
+            return True
+        return since_boot < self.times.sync and any(not p.synced() for p in segment.peers.living(now))
+
+    # ── One EIP ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _judge_due(self, now: float) -> None:
+        self._judge_urgent(now)
+        for x in self._due(now):
+            self._judge(x, now)
+        for address in list(self._pending)[:_BATCH]:
+            del self._pending[address]
+            self._judge(self.eips[address], now)
+        self._judge_urgent(now)
+
+    def _due(self, now: float) -> list[Eip]:
+        due = []
+        while self._alarms and self._alarms[0][0] <= now:
+            when, _, x = heapq.heappop(self._alarms)
+            if x.wake == when:
+                x.wake = _FOREVER
+                due.append(x)
+        return due
+
+    def _judge_urgent(self, now: float) -> None:
+        while self._urgent:
+            address, _ = self._urgent.popitem()
+            self._judge(self._eip(address), now)
+
+    def _judge(self, x: Eip, now: float) -> None:
+        if x.writing is not None and now >= x.writing.sent_at + self.times.record_timeout:
+            self._write_timed_out(x, x.writing, now)
+        wake = self._judge_held(x, now) if x.holding else _FOREVER
+        if not x.holding:
+            wake = self._judge_free(x, now)
+        if x.writing is not None:
+            wake = min(wake, x.writing.sent_at + self.times.record_timeout)
+        if wake < _FOREVER and wake != x.wake:
+            heapq.heappush(self._alarms, (wake, next(self._alarm_order), x))
+        x.wake = wake
+
+    # ── Speaking ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _speak(self, now: float) -> None:
+        for segment in self.segments.values():
+            eips = segment.to_announce()
+            if eips:
+                self._orders.append(Announce(segment.link, eips))
+        beat = now >= self._beat_at
+        if not beat and not (self._hurried and now >= self._sent_at + self.times.pace):
+            return
+        if beat:
+            self._beat_at = now + self.times.hello
+        self._hurried = False
+        self._sent_at = now
+        for segment in self.segments.values():
+            if segment.up:
+                self._orders.append(self._hello(segment, now))
+
+    def _hello(self, segment: Segment, now: float) -> Order:
+        self._sequence += 1
+        return segment.hello(self.node, self.incarnation, self._sequence, self.draining_since is not None, now)

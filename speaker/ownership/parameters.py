@@ -1,0 +1,115 @@
+"""The times that make failover fast and safe, each with the reason it may not be otherwise. Pure.
+
+Seconds throughout. The defaults are those of ``ownership.md``; ``Parameters.for_hello`` scales what follows the hello
+interval and leaves what follows the API server alone.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+from speaker.errors import SettingError
+
+_DEFAULT_HELLO = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """A set that cannot work is refused with ``SettingError``, naming the rule it breaks."""
+
+    hello: float = _DEFAULT_HELLO
+    """Between two hellos of a node on a link."""
+    suspect: float = 0.21
+    """A peer silent for this long is probed."""
+    probe: float = 0.04
+    """Between probes of one suspect."""
+    dead: float = 0.32
+    """A peer nobody heard for this long is dead."""
+    witness: float = 0.8
+    """A peer I cannot hear myself stays alive on the word of others only this long after I last heard it: what it says
+    (that it yielded, that it drains) does not reach me."""
+    slot: float = 0.02
+    """Between claimants of neighbouring rank."""
+    ranks: int = 3
+    """The highest rank that waits longer than the one before it."""
+    pace: float = 0.005
+    """The least time between two hellos sent out of turn: many claims in a row share a frame."""
+    record_timeout: float = 0.1
+    """For one write of a record; the API server counts as down after it."""
+    record_grace: float = 0.35
+    """How long a record that names a live peer is believed before the peer's own hello says so."""
+    self_lease: float = 0.2
+    """Answers are given until this long after the last hello left."""
+    request_age: float = 0.05
+    """Requests that waited longer in the kernel are dropped unanswered (the wire's edge does that)."""
+    listen: float = 0.4
+    """After boot, link up or a freeze: hear everyone before claiming."""
+    sync: float = 1.5
+    """At boot, the longest wait for peers whose claims are not all known yet."""
+    yielded: float = 1.0
+    """How long a yielded (EIP, term) is repeated in hellos, and a changed claim too."""
+    drain: float = 3.0
+    """The longest a draining node answers for an EIP that nobody takes."""
+    linger: float = 3.0
+    """Forwarding goes on this long after an EIP was given away: neighbours are still moving."""
+    lease: float = 6.0
+    """Session Lease duration; renewed every ``renew``."""
+    renew: float = 2.0
+
+    def __post_init__(self) -> None:
+        for holds, rule in self._rules():
+            if not holds:
+                raise SettingError(f"ownership parameters: {rule}")
+
+    def _rules(self) -> tuple[tuple[bool, str], ...]:
+        return (
+            (self.hello > 0 and self.slot > 0 and self.probe > 0, "hello, slot and probe must be above 0"),
+            (self.suspect > 2 * self.hello, "suspect must be above 2 x hello: one lost hello is no suspicion"),
+            (
+                self.dead >= self.suspect + 2 * self.probe,
+                "dead must be at least suspect + 2 x probe: two probes, and time for their answers",
+            ),
+            (self.dead > 3 * self.hello, "dead must be above 3 x hello: it must not race the third hello"),
+            (
+                1.5 * self.hello <= self.self_lease <= self.dead - self.hello,
+                "self_lease must be between 1.5 x hello (or jitter yields) and dead - hello (a peer that lost one "
+                "hello declares us dead no sooner)",
+            ),
+            (self.request_age < self.self_lease, "request_age must be below self_lease"),
+            (self.listen > self.dead, "listen must be above dead: whoever is silent that long is not there"),
+            (self.witness > self.dead, "witness must be above dead"),
+            (
+                self.record_grace > self.record_timeout + self.hello,
+                "record_grace must be above record_timeout + hello: a winner's write and its hello",
+            ),
+            (self.yielded >= 5 * self.hello, "yielded must be at least 5 x hello: it has to survive loss"),
+            (self.pace < self.slot, "pace must be below slot: a claim must be heard before the next rank claims"),
+            (self.slot < self.hello, "slot must be below hello"),
+            (self.drain > self.listen, "drain must be above listen"),
+            (self.lease > 2 * self.renew, "lease must be above 2 x renew: one lost renewal is no death"),
+        )
+
+    @classmethod
+    def for_hello(cls, hello: float) -> Self:
+        """The defaults scaled to a hello interval in seconds; times of the API server stay as they are."""
+        by = hello / _DEFAULT_HELLO
+        return cls(
+            hello=hello,
+            suspect=0.21 * by,
+            probe=0.04 * by,
+            dead=0.32 * by,
+            witness=0.8 * by,
+            slot=0.02 * min(by, 1.0),
+            pace=0.005 * min(by, 1.0),
+            self_lease=0.2 * by,
+            request_age=0.05 * min(by, 1.0),
+            record_grace=0.25 + hello,
+            listen=0.4 * by,
+            sync=max(1.5, 15 * hello),
+            yielded=max(1.0, 10 * hello),
+            drain=max(3.0, 10 * hello),
+        )
+
+    @property
+    def worst_failover(self) -> float:
+        """From a crash to the last claim, without loss, the API lost in the same stroke (see docs/failover.md)."""
+        return self.dead + (self.ranks + 1) * self.slot + self.record_timeout

@@ -1,0 +1,211 @@
+"""What one link has told us of the other nodes: who is alive, since when, and what they claim (rules 3 to 6). Pure."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from speaker.model import IPAddress
+from speaker.ownership.hello import MAX_AGE, Digest, Heard, Hello, Incarnation
+from speaker.ownership.parameters import Parameters
+from speaker.ownership.score import claim_hash
+
+NEVER = float("-inf")
+_SUM = 2**64 - 1
+
+
+class Hearing(Enum):
+    """What a hello was worth. The value is the metric label."""
+
+    NEWS = "news"
+    PROVEN = "proven"
+    """The first that names our incarnation: from now on the peer counts as heard."""
+    UNPROVEN = "unproven"
+    """Does not name our incarnation yet: it may be a recording (rule 5)."""
+    REPLAYED = "replayed"
+    OLD_LIFE = "old_life"
+    OWN = "own"
+
+
+@dataclass(slots=True)
+class Stranger:
+    """An incarnation that has not proven yet that it hears us. Echoed in our ``heard``, otherwise without effect."""
+
+    stamp: tuple[Incarnation, int, int]
+    link: int
+    heard_at: float
+
+
+class Peer:
+    """One life of another node, as heard on one of our links, from the hello that named our incarnation on."""
+
+    __slots__ = (
+        "alive",
+        "claims",
+        "digest",
+        "draining",
+        "heard_at",
+        "hears_us_at",
+        "held",
+        "link",
+        "node",
+        "probed_at",
+        "quit",
+        "refused_at",
+        "stamp",
+        "sum",
+        "unsynced_since",
+        "vouched_at",
+    )
+
+    def __init__(self, hello: Hello, now: float) -> None:
+        self.node = hello.node
+        self.stamp: tuple[Incarnation, int, int] = (hello.incarnation, -1, 0)
+        self.link = hello.link
+        self.heard_at = now
+        self.vouched_at = NEVER
+        """When somebody else last heard it, by their word."""
+        self.hears_us_at = NEVER
+        """When it last heard us, by its word."""
+        self.alive = True
+        """As last judged by the machine."""
+        self.draining = False
+        self.claims: dict[IPAddress, int] = {}
+        self.sum = 0
+        self.digest = Digest()
+        self.unsynced_since: float | None = now
+        self.held: dict[IPAddress, int] = {}
+        """The highest term at which it was heard holding or intending each EIP."""
+        self.quit: dict[IPAddress, int] = {}
+        self.probed_at = NEVER
+        self.refused_at = NEVER
+
+    @property
+    def incarnation(self) -> Incarnation:
+        return self.stamp[0]
+
+    def dies_at(self, times: Parameters) -> float:
+        """Rule 6, unless somebody hears it meanwhile."""
+        witnessed = min(self.vouched_at + times.dead, self.heard_at + times.witness)
+        return max(self.heard_at + times.dead, witnessed)
+
+    def is_alive(self, now: float, times: Parameters) -> bool:
+        return now < self.dies_at(times)
+
+    def is_heard(self, now: float, times: Parameters) -> bool:
+        """By ourselves: what it says of its claims reaches us."""
+        return now < self.heard_at + times.dead
+
+    def hears_us(self, now: float, times: Parameters) -> bool:
+        return now < self.hears_us_at + times.dead
+
+    def synced(self) -> bool:
+        return self.digest.count == len(self.claims) and self.digest.sum == self.sum
+
+    def learn(self, hello: Hello) -> set[IPAddress]:
+        """Take over what a hello says of its sender's claims; returns the EIPs for which anything changed."""
+        changed = {eip for eip, term in hello.claims.items() if self._claim(eip, term)}
+        for eip, term in hello.intents.items():
+            self.held[eip] = max(term, self.held.get(eip, 0))
+        for eip, term in hello.yielded.items():
+            if self.quit.get(eip, 0) < term:
+                self.quit[eip] = term
+                changed.add(eip)
+            if eip not in hello.claims and self.claims.get(eip, term + 1) <= term:
+                self._forget(eip)
+                changed.add(eip)
+        self.digest = hello.digest
+        if hello.covers is not None and not self.synced():
+            for eip in [e for e in self.claims if e not in hello.claims and e in hello.covers]:
+                self._forget(eip)
+                changed.add(eip)
+        return changed
+
+    def _claim(self, eip: IPAddress, term: int) -> bool:
+        old = self.claims.get(eip)
+        if old == term:
+            return False
+        if old is not None:
+            self._forget(eip)
+        self.claims[eip] = term
+        self.sum = (self.sum + claim_hash(eip, term)) & _SUM
+        self.held[eip] = max(term, self.held.get(eip, 0))
+        self.quit.pop(eip, None)
+        return True
+
+    def _forget(self, eip: IPAddress) -> None:
+        self.sum = (self.sum - claim_hash(eip, self.claims.pop(eip))) & _SUM
+
+
+class Peers:
+    """Everybody heard on one link."""
+
+    def __init__(self, me: str, link: int, times: Parameters) -> None:
+        self._me, self._link, self._times = me, link, times
+        self.by_node: dict[str, Peer] = {}
+        self.strangers: dict[str, Stranger] = {}
+
+    def hear(self, hello: Hello, incarnation: Incarnation, now: float) -> tuple[Hearing, Peer | None]:
+        """Rule 5. ``incarnation`` is ours; the peer is returned when the hello counts, its claims not yet learnt."""
+        if hello.node == self._me:
+            return Hearing.OWN, None
+        peer = self.by_node.get(hello.node)
+        if peer is not None and hello.incarnation < peer.incarnation:
+            peer.refused_at = now
+            return Hearing.OLD_LIFE, None
+        if peer is None or hello.incarnation > peer.incarnation:
+            return self._meet(hello, incarnation, now)
+        if hello.stamp <= peer.stamp:
+            return Hearing.REPLAYED, None
+        self._note(peer, hello, incarnation, now)
+        return Hearing.NEWS, peer
+
+    def _meet(self, hello: Hello, incarnation: Incarnation, now: float) -> tuple[Hearing, Peer | None]:
+        stranger = self.strangers.get(hello.node)
+        fresh = stranger is not None and now - stranger.heard_at < self._times.dead
+        # A stranger that fell silent binds nobody: it may be an earlier life whose clock was ahead, or a recording. One
+        # that did not is in our hello, and whoever is meant climbs above it.
+        if stranger is not None and fresh and hello.stamp <= stranger.stamp:
+            return Hearing.REPLAYED, None
+        if not self._names_us(hello.heard.get(self._me), incarnation):
+            self.strangers[hello.node] = Stranger(hello.stamp, hello.link, now)
+            return Hearing.UNPROVEN, None
+        self.strangers.pop(hello.node, None)
+        peer = self.by_node[hello.node] = Peer(hello, now)
+        self._note(peer, hello, incarnation, now)
+        return Hearing.PROVEN, peer
+
+    def _names_us(self, heard: Heard | None, incarnation: Incarnation) -> bool:
+        """The link number keeps what was recorded on one of our links from proving anything on another."""
+        return heard is not None and heard.incarnation == incarnation and heard.link == self._link
+
+    def _note(self, peer: Peer, hello: Hello, incarnation: Incarnation, now: float) -> None:
+        peer.stamp, peer.link, peer.heard_at, peer.draining = hello.stamp, hello.link, now, hello.draining
+        for node, heard in hello.heard.items():
+            if heard.age >= MAX_AGE:
+                continue
+            if node == self._me:
+                if self._names_us(heard, incarnation):
+                    peer.hears_us_at = max(peer.hears_us_at, now - heard.age / 1000)
+                continue
+            other = self.by_node.get(node)
+            if other is not None and heard.incarnation == other.incarnation:
+                other.vouched_at = max(other.vouched_at, now - heard.age / 1000)
+
+    def heard(self, now: float) -> dict[str, Heard]:
+        """For our own hello: everyone heard of late, and what we know of those we refuse or do not believe yet."""
+        times = self._times
+        names = {
+            node: Heard(peer.incarnation, age(now - peer.heard_at), peer.link)
+            for node, peer in self.by_node.items()
+            if now - peer.heard_at < times.dead or now - peer.refused_at < times.yielded
+        }
+        for node, stranger in self.strangers.items():
+            if now - stranger.heard_at < times.dead:
+                names[node] = Heard(stranger.stamp[0], age(now - stranger.heard_at), stranger.link)
+        return names
+
+    def living(self, now: float) -> list[Peer]:
+        return [peer for peer in self.by_node.values() if peer.is_alive(now, self._times)]
+
+
+def age(seconds: float) -> int:
+    return min(max(round(seconds * 1000), 0), MAX_AGE)

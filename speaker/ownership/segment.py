@@ -1,0 +1,81 @@
+"""One link of this node: its peers, its claims, and the hello that tells of them. Pure."""
+
+from collections import Counter
+
+from speaker.model import IPAddress
+from speaker.ownership.claims import OwnClaims
+from speaker.ownership.events import SendHello
+from speaker.ownership.hello import Hello, Incarnation
+from speaker.ownership.parameters import Parameters
+from speaker.ownership.peers import NEVER, Hearing, Peers
+
+_FOREVER = float("inf")
+
+
+class Segment:
+    """``link``'s side of the ownership machine. It listens from its making on."""
+
+    def __init__(self, node: str, link: int, times: Parameters, per_hello: int, now: float) -> None:
+        self.link = link
+        self.up = False
+        self.peers = Peers(node, link, times)
+        self.own = OwnClaims(times, per_hello)
+        self.intents: dict[IPAddress, int] = {}
+        self.eligible = 0
+        """EIPs this node may announce here."""
+        self.listening = True
+        self.listen_until = now + times.listen
+        """Infinity once it is over."""
+        self.greeted_at = NEVER
+        self.probes: set[str] = set()
+        self.tell_all = False
+        self.announce_all = False
+        self.announce: dict[IPAddress, None] = {}
+        self.hearings: Counter[Hearing] = Counter()
+        self._times = times
+
+    def listen(self, until: float) -> None:
+        self.listening, self.listen_until = True, until
+
+    def end_listening(self) -> None:
+        self.listening, self.listen_until = False, _FOREVER
+
+    def to_announce(self) -> tuple[IPAddress, ...]:
+        """What is to be announced now, only what is still held; forgotten afterwards."""
+        if not self.announce and not self.announce_all:
+            return ()
+        eips = tuple(self.own.terms if self.announce_all else (e for e in self.announce if e in self.own.terms))
+        self.announce.clear()
+        self.announce_all = False
+        return eips
+
+    def hello(self, node: str, incarnation: Incarnation, sequence: int, draining: bool, now: float) -> SendHello:
+        claims, covers = self.own.said(now, self.tell_all)
+        hello = Hello(
+            node=node,
+            incarnation=incarnation,
+            sequence=sequence,
+            clock=round(now * 1000),
+            digest=self.own.digest,
+            draining=draining,
+            claims=claims,
+            covers=covers,
+            intents=dict(self.intents),
+            yielded=self.own.recently_yielded(now),
+            heard=self.peers.heard(now),
+            probes=frozenset(self.probes),
+            wants=self._wants(now),
+            link=self.link,
+        )
+        self.tell_all = False
+        self.probes.clear()
+        return SendHello(self.link, hello)
+
+    def _wants(self, now: float) -> frozenset[str]:
+        """Those whose claims we have had wrong for longer than the parts of one message take to arrive."""
+        patience = self._times.hello / 2
+        return frozenset(
+            peer.node
+            for peer in self.peers.by_node.values()
+            if peer.unsynced_since is not None and peer.alive and now - peer.unsynced_since >= patience
+        )

@@ -1,0 +1,43 @@
+"""``python -m speaker.ownership.simulation --schedules 2000 --seed 1``: exit 1 and a shrunk trace if one fails."""
+
+import argparse
+import sys
+import time
+from collections.abc import Iterable
+
+from speaker.ownership.simulation.families import FAMILIES, schedules
+from speaker.ownership.simulation.schedule import Schedule
+from speaker.ownership.simulation.shrink import broken, shrink, story
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m speaker.ownership.simulation", description=__doc__)
+    parser.add_argument("--schedules", type=int, default=2000, metavar="N")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--family", choices=sorted(FAMILIES), help="only this one; SEED then numbers its schedules")
+    parser.add_argument("--keep-going", action="store_true", help="count what breaks instead of stopping at the first")
+    arguments = parser.parse_args()
+    began, failures = time.monotonic(), 0
+    for number, schedule in enumerate(_chosen(arguments), 1):
+        found = broken(schedule)
+        if found is not None:
+            failures += 1
+            if not arguments.keep_going:
+                print(story(shrink(schedule)))  # noqa: T201
+                return 1
+            print(f"{schedule.family} {schedule.seed}: {found}", flush=True)  # noqa: T201
+        if number % 1000 == 0:
+            print(f"{number} schedules, {time.monotonic() - began:.0f} s", file=sys.stderr)  # noqa: T201
+    print(f"{arguments.schedules} schedules, {failures} broke a promise, {time.monotonic() - began:.0f} s")  # noqa: T201
+    return 1 if failures else 0
+
+
+def _chosen(arguments: argparse.Namespace) -> Iterable[Schedule]:
+    if arguments.family is None:
+        return schedules(arguments.schedules, arguments.seed)
+    make, _ = FAMILIES[arguments.family]
+    return (make(arguments.seed + i) for i in range(arguments.schedules))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,126 @@
+"""An API server that is slow, stale or gone, as far as records and Leases go."""
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+from speaker.model import IPAddress
+from speaker.ownership.events import (
+    ApiDown,
+    ApiUp,
+    LeaseSeen,
+    Record,
+    RecordRead,
+    RecordWritten,
+    WriteRecord,
+)
+from speaker.ownership.hello import Incarnation
+from speaker.ownership.simulation.schedule import Schedule
+
+if TYPE_CHECKING:
+    from speaker.ownership.simulation.world import Host, World
+
+
+class ApiServer:
+    """``before_reply(host, order)`` is a test's door: called when a write has happened and nobody knows yet."""
+
+    def __init__(self, world: "World", schedule: Schedule, random: Random) -> None:
+        self._world, self._schedule, self._random = world, schedule, random
+        self._version = 0
+        self.records: dict[IPAddress, Record] = {}
+        self.leases: dict[str, Incarnation] = {}
+        self.before_reply: Callable[[Host, WriteRecord], None] = lambda host, order: None
+
+    def _travel(self) -> float:
+        return self._random.uniform(*self._schedule.api_delay) / 2
+
+    # ── Writes ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def write(self, host: "Host", order: WriteRecord) -> None:
+        life = host.life
+        if not host.api_cuts:
+            self._world.after(self._travel(), lambda: self._apply(host, life, order))
+
+    def _apply(self, host: "Host", life: int, order: WriteRecord) -> None:
+        if host.api_cuts:
+            return
+        old = self.records.get(order.eip)
+        succeeded = (old.version if old else 0) == order.expected
+        if succeeded:
+            self._version += 1
+            new = Record(order.holder, order.incarnation, order.term, self._version)
+            self.records[order.eip] = new
+            self._world.say(f"  record {order.eip} := {order.holder} term {order.term}")
+            self._watched(lambda other: other.tell(RecordRead(order.eip, new)))
+            self.before_reply(host, order)
+        reply = RecordWritten(order.eip, order.attempt, succeeded, self.records.get(order.eip))
+        self._reply(host, life, lambda: host.tell(reply))
+
+    def _reply(self, host: "Host", life: int, deliver: Callable[[], None]) -> None:
+        def arrive() -> None:
+            if host.alive and host.life == life and not host.api_cuts:
+                deliver()
+
+        self._world.after(self._travel(), arrive)
+
+    def _watched(self, deliver: Callable[["Host"], None]) -> None:
+        for host in self._world.hosts:
+            if host.alive and not host.api_cuts:
+                self._watch_one(host, self._random.uniform(0.002, self._schedule.watch_delay), deliver)
+
+    def _watch_one(self, host: "Host", delay: float, deliver: Callable[["Host"], None]) -> None:
+        def arrive() -> None:
+            if not host.alive or host.api_cuts:
+                return
+            if host.api_stale:
+                self._watch_one(host, 0.05, deliver)
+            else:
+                deliver(host)
+
+        self._world.after(delay, arrive)
+
+    # ── Session Leases: what the agent's edge does ────────────────────────────────────────────────────────────
+
+    def session(self, host: "Host") -> None:
+        """Renews for one life of ``host``, from now on."""
+        life = host.life
+        answered = [0]
+
+        def renew() -> None:
+            asked = answered[0] = answered[0] + 1
+            if not host.api_cuts:
+                self._world.after(self._travel(), lambda: self._renewed(host, life, lambda: up(asked)))
+            again(self._schedule.times.record_timeout, lambda: check(asked))
+
+        def up(asked: int) -> None:
+            if answered[0] == asked:
+                answered[0] += 1
+                if not host.machine.api.up:
+                    self._list(host)
+                host.tell(ApiUp())
+                again(self._schedule.times.renew, renew)
+
+        def check(asked: int) -> None:
+            if answered[0] == asked:
+                answered[0] += 1
+                host.tell(ApiDown())
+                again(self._schedule.times.renew / 2, renew)
+
+        def again(delay: float, work: Callable[[], None]) -> None:
+            self._world.after(delay, lambda: host.do(work) if host.alive and host.life == life else None)
+
+        renew()
+
+    def _renewed(self, host: "Host", life: int, done: Callable[[], None]) -> None:
+        if host.api_cuts or not host.alive or host.life != life:
+            return
+        incarnation = host.machine.incarnation
+        self.leases[host.name] = incarnation
+        self._watched(lambda other: other.tell(LeaseSeen(host.name, incarnation, renewed=True)))
+        self._reply(host, life, lambda: host.do(done))
+
+    def _list(self, host: "Host") -> None:
+        for eip, record in self.records.items():
+            host.tell(RecordRead(eip, record))
+        for node, incarnation in self.leases.items():
+            host.tell(LeaseSeen(node, incarnation, renewed=False))

@@ -1,0 +1,292 @@
+"""Random schedules, by family of faults. The same family and seed give the same schedule in every run."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from random import Random
+
+from speaker.ownership.simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
+
+_ANY = (
+    Kind.PARTITION,
+    Kind.PARTITION,
+    Kind.ONE_WAY,
+    Kind.PAIR,
+    Kind.CRASH,
+    Kind.CRASH,
+    Kind.FREEZE,
+    Kind.FREEZE,
+    Kind.API_OUTAGE,
+    Kind.STALE_WATCH,
+    Kind.DRAIN,
+    Kind.INELIGIBLE,
+    Kind.CABLE,
+    Kind.WRONG_KEY,
+    Kind.REPLAY,
+)
+
+
+def _base(family: str, seed: int) -> tuple[Random, Schedule]:
+    random = Random(f"{family} {seed}")  # noqa: S311  a schedule guards nothing
+    nodes, eips = random.randint(2, 5), random.randint(1, 4)
+    return random, Schedule(seed, nodes, eips, api=random.random() < 0.6, family=family)
+
+
+def _at(random: Random, low: float = 1.5, high: float = 2.5) -> float:
+    return round(random.uniform(low, high), 4)
+
+
+def _some(random: Random, nodes: int) -> tuple[int, ...]:
+    return tuple(sorted(random.sample(range(nodes), random.randint(1, nodes - 1))))
+
+
+def crash(seed: int) -> Schedule:
+    """One node dies, sometimes under an API that is gone."""
+    random, schedule = _base("crash", seed)
+    faults = [Fault(_at(random), Kind.CRASH, (random.randrange(schedule.nodes),))]
+    if schedule.api and random.random() < 0.4:
+        before = random.choice([1.0, faults[0].at - random.uniform(0, 0.04)])
+        faults.insert(0, Fault(before, Kind.API_OUTAGE, tuple(range(schedule.nodes))))
+    return replace(
+        schedule, faults=tuple(faults), end=3.5, limits=Limits(crash=0.5, quiet_after=3.1, claims_per_crash=1)
+    )
+
+
+def crash_loss(seed: int) -> Schedule:
+    random, schedule = _base("crash_loss", seed)
+    fault = Fault(_at(random), Kind.CRASH, (random.randrange(schedule.nodes),))
+    limits = Limits(one_answer=0.4, crash=0.5, causeless=False)
+    return replace(schedule, loss=0.05, faults=(fault,), end=3.5, limits=limits)
+
+
+def drain(seed: int) -> Schedule:
+    random, schedule = _base("drain", seed)
+    at = _at(random)
+    faults = [Fault(at, Kind.DRAIN, (random.randrange(schedule.nodes),), 3.5)]
+    if schedule.api and random.random() < 0.3:
+        faults.insert(0, Fault(1.2, Kind.API_OUTAGE, tuple(range(schedule.nodes))))
+    loss = random.choice([0.0, 0.0, 0.1])
+    limits = Limits(one_answer=0.6 if loss else None, planned=(at, at + 3.0), causeless=not loss)
+    return replace(schedule, loss=loss, faults=tuple(faults), end=at + 5.5, limits=limits)
+
+
+def freeze(seed: int) -> Schedule:
+    random, schedule = _base("freeze", seed)
+    faults = [
+        Fault(
+            _at(random, 1.5, 4.0), Kind.FREEZE, (random.randrange(schedule.nodes),), round(random.uniform(0.1, 0.7), 4)
+        )
+        for _ in range(random.randint(1, 3))
+    ]
+    return replace(schedule, faults=_sorted(faults), asks=True, end=6.5)
+
+
+def mixed(seed: int) -> Schedule:
+    """Anything, up to five times, with loss, duplicates and slow links."""
+    random, schedule = _base("mixed", seed)
+    loss, delay = random.choice([0.0, 0.0, 0.0, 0.02]), random.choice([0.001, 0.005, 0.02])
+    faults = [_random_fault(random, schedule) for _ in range(random.randint(1, 5))]
+    return replace(
+        schedule,
+        links=random.choice([1, 1, 2]),
+        loss=loss,
+        duplication=0.1,
+        delay=delay,
+        asks=True,
+        faults=_sorted(faults),
+        end=13.0 if schedule.api else 10.0,
+        limits=Limits(
+            one_answer=0.35 + 4 * delay if loss else None,
+            unanswered=5.0 if schedule.api else 2.0,
+            quiet_after=None if loss else 12.0 if schedule.api else 9.0,
+            causeless=not loss,
+        ),
+    )
+
+
+def _random_fault(random: Random, schedule: Schedule) -> Fault:
+    at, node, lasts = _at(random, 1.5, 4.0), random.randrange(schedule.nodes), round(random.uniform(0.05, 2.5), 4)
+    other = (node + random.randint(1, schedule.nodes - 1)) % schedule.nodes
+    kind = random.choice(_ANY)
+    match kind:
+        case Kind.PARTITION | Kind.API_OUTAGE:
+            return Fault(at, kind, _some(random, schedule.nodes), lasts)
+        case Kind.ONE_WAY | Kind.PAIR:
+            return Fault(at, kind, (node, other), lasts)
+        case Kind.REPLAY:
+            return Fault(at, kind, (node, other), 0.3)
+        case Kind.FREEZE:
+            return Fault(at, kind, (node,), random.choice([round(random.uniform(0.1, 0.4), 4), lasts]))
+        case Kind.DRAIN:
+            return Fault(at, kind, (node,), 3.5)
+        case Kind.INELIGIBLE:
+            return Fault(at, kind, (node,), lasts, eip=random.randrange(schedule.eips))
+        case _:
+            return Fault(at, kind, (node,), lasts)
+
+
+def _sorted(faults: list[Fault]) -> tuple[Fault, ...]:
+    return tuple(sorted(faults, key=lambda fault: fault.at))
+
+
+def flap(seed: int) -> Schedule:
+    """Eligibility comes and goes."""
+    random, schedule = _base("flap", seed)
+    step = random.choice([0.03, 0.1, 0.25, 0.6])
+    faults = [
+        Fault(round(1.5 + i * step, 4), Kind.INELIGIBLE, (random.randrange(schedule.nodes),), _at(random, 0.01, 0.4))
+        for i in range(random.randint(5, 12))
+    ]
+    return replace(schedule, faults=tuple(faults), end=faults[-1].at + 4.0)
+
+
+def split(seed: int) -> Schedule:
+    """A LAN split for good with a healthy API: must settle, without endless takeovers."""
+    random, schedule = _base("split", seed)
+    fault = Fault(1.5, Kind.PARTITION, _some(random, schedule.nodes))
+    limits = Limits(unanswered=4.0, quiet_after=7.0, moves=12, causeless=False)
+    return replace(schedule, api=True, faults=(fault,), end=14.0, limits=limits)
+
+
+def split_faults(seed: int) -> Schedule:
+    """No node hears another, ever; the API decides alone."""
+    random, schedule = _base("split_faults", seed)
+    deaf = [Fault(0.0, Kind.WRONG_KEY, (n,)) for n in range(schedule.nodes)]
+    at, node = _at(random, 4.5, 6.0), random.randrange(schedule.nodes)
+    fault = random.choice(
+        [
+            Fault(at, Kind.CRASH, (node,), random.choice([FOR_GOOD, _at(random, 0.1, 3.0)])),
+            Fault(at, Kind.API_OUTAGE, (node,), _at(random, 0.5, 4.0)),
+            Fault(at, Kind.INELIGIBLE, (node,), _at(random, 0.1, 3.0)),
+            Fault(at, Kind.STALE_WATCH, (node,), _at(random, 0.5, 3.0)),
+            Fault(at, Kind.CRASH_HOLDER),
+        ]
+    )
+    # A holder that crashes with its write under way costs one more Lease.
+    limits = Limits(unanswered=5.5, quiet_after=14.0, causeless=False)
+    return replace(schedule, api=True, faults=(*deaf, fault), end=16.0, limits=limits)
+
+
+def release(seed: int) -> Schedule:
+    """No node hears another; the holder loses its eligibility, or the API forgets to say so."""
+    _, schedule = _base("release", seed)
+    deaf = [Fault(0.0, Kind.WRONG_KEY, (n,)) for n in range(schedule.nodes)]
+    vetoes = [Fault(4.5 + 3.0 * n, Kind.INELIGIBLE, (n,), 2.5) for n in range(schedule.nodes)]
+    limits = Limits(unanswered=1.2, causeless=False)
+    return replace(schedule, eips=1, api=True, faults=(*deaf, *vetoes), end=21.0, limits=limits)
+
+
+def lease_blind(seed: int) -> Schedule:
+    """No node hears another, and one that waits cannot read the API: holders must keep."""
+    random, schedule = _base("lease_blind", seed)
+    deaf = [Fault(0.0, Kind.WRONG_KEY, (n,)) for n in range(schedule.nodes)]
+    outage = Fault(_at(random, 4.5, 5.0), Kind.API_OUTAGE_OTHERS, lasts=5.0)
+    limits = Limits(unanswered=5.5, quiet_after=4.4, causeless=False)
+    return replace(schedule, eips=1, api=True, faults=(*deaf, outage), end=12.0, limits=limits)
+
+
+def equal(seed: int) -> Schedule:
+    """Both halves of a split claim the same term; the tie is settled when it heals."""
+    random, schedule = _base("equal", seed)
+    nodes = max(schedule.nodes, 4)
+    cut = Fault(1.5, Kind.PARTITION, tuple(sorted(random.sample(range(nodes), 2))), 2.0)
+    death = Fault(_at(random, 1.5, 3.0), Kind.CRASH_HOLDER)
+    limits = Limits(quiet_after=4.5)
+    return replace(schedule, nodes=nodes, api=False, delay=0.02, faults=(cut, death), end=6.0, limits=limits)
+
+
+def windows(seed: int) -> Schedule:
+    """More claims than fit a hello."""
+    random, schedule = _base("windows", seed)
+    faults = [
+        random.choice(
+            [
+                Fault(_at(random), Kind.CRASH, (0,), _at(random, 0.02, 2.0)),
+                Fault(_at(random), Kind.PARTITION, _some(random, schedule.nodes), _at(random, 0.5, 2.0)),
+                Fault(_at(random), Kind.DRAIN, (0,), 3.5),
+                Fault(_at(random), Kind.FREEZE, (0,), _at(random, 0.3, 0.9)),
+            ]
+        )
+        for _ in range(2)
+    ]
+    loss = random.choice([0.0, 0.03])
+    limits = Limits(one_answer=0.45 if loss else None, unanswered=4.0, causeless=not loss)
+    return replace(schedule, eips=24, per_hello=3, loss=loss, faults=_sorted(faults), end=9.0, limits=limits)
+
+
+def clock_back(seed: int) -> Schedule:
+    """Restarts that find an earlier clock."""
+    random, schedule = _base("clock_back", seed)
+    faults = [
+        Fault(_at(random, 1.5, 3.0), Kind.CRASH, (random.randrange(schedule.nodes),), _at(random, 0.02, 1.0))
+        for _ in range(2)
+    ]
+    return replace(schedule, clock_back=True, faults=_sorted(faults), end=8.0)
+
+
+def ineligible_many(seed: int) -> Schedule:
+    """Most nodes may not hold the EIP: ranks count only those who may be heard, and the failover stays in time."""
+    random, schedule = _base("ineligible_many", seed)
+    able = random.sample(range(16), 3)
+    vetoes = [Fault(0.0, Kind.INELIGIBLE, (n,)) for n in range(16) if n not in able]
+    death = Fault(_at(random, 1.0, 1.3), Kind.CRASH_HOLDER)
+    limits = Limits(crash=0.5, causeless=False)
+    return replace(schedule, nodes=16, eips=1, faults=(*vetoes, death), end=2.0, limits=limits)
+
+
+def two_deaths(seed: int) -> Schedule:
+    random, schedule = _base("two_deaths", seed)
+    at = _at(random)
+    deaths = [Fault(at, Kind.CRASH_HOLDER), Fault(at + _at(random, 0.0, 0.6), Kind.CRASH_HOLDER)]
+    limits = Limits(unanswered=1.1, causeless=False)
+    return replace(schedule, nodes=max(schedule.nodes, 3), faults=tuple(deaths), end=5.0, limits=limits)
+
+
+def replay(seed: int) -> Schedule:
+    """A fresh speaker is fed what a dead peer once said."""
+    random, schedule = _base("replay", seed)
+    dead, fresh = random.sample(range(schedule.nodes), 2)
+    at = _at(random)
+    faults = [
+        Fault(at, Kind.CRASH, (dead,)),
+        Fault(at + 0.6, Kind.CRASH, (fresh,), 0.1),
+        Fault(at + 0.75, Kind.REPLAY, (dead, fresh), 1.5),
+    ]
+    limits = Limits(unanswered=1.2, quiet_after=at + 2.4)
+    return replace(schedule, api=False, faults=tuple(faults), end=at + 4.0, limits=limits)
+
+
+def steady(seed: int) -> Schedule:
+    """A tenth of all frames lost: no false move."""
+    _, schedule = _base("steady", seed)
+    limits = Limits(one_answer=0.6, quiet_after=1.5, causeless=False)
+    return replace(schedule, eips=2, loss=0.1, end=12.0, limits=limits)
+
+
+FAMILIES: dict[str, tuple[Callable[[int], Schedule], int]] = {
+    "crash": (crash, 4),
+    "crash_loss": (crash_loss, 2),
+    "drain": (drain, 2),
+    "freeze": (freeze, 2),
+    "mixed": (mixed, 6),
+    "flap": (flap, 1),
+    "split": (split, 1),
+    "split_faults": (split_faults, 1),
+    "release": (release, 1),
+    "lease_blind": (lease_blind, 1),
+    "equal": (equal, 3),
+    "windows": (windows, 1),
+    "clock_back": (clock_back, 1),
+    "ineligible_many": (ineligible_many, 1),
+    "two_deaths": (two_deaths, 1),
+    "replay": (replay, 1),
+    "steady": (steady, 1),
+}
+"""Name → maker, and how many of a round's schedules are of its kind."""
+
+
+def schedules(number: int, seed: int) -> Iterator[Schedule]:
+    """``number`` schedules, the families taking turns by weight; ``seed`` chooses which."""
+    turns = [make for make, weight in FAMILIES.values() for _ in range(weight)]
+    random = Random(seed)  # noqa: S311
+    for _ in range(number):
+        yield random.choice(turns)(random.randrange(2**32))

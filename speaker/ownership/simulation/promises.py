@@ -1,0 +1,296 @@
+"""What is promised (ownership.md, "Promises, worded so that they are true"), checked after every step of a world."""
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from speaker.model import IPAddress
+from speaker.ownership.simulation.schedule import Schedule
+
+if TYPE_CHECKING:
+    from speaker.ownership.simulation.world import Host, World
+
+_BLINK = 0.003
+"""Seconds; a gap this short is the simulation's, not the cluster's."""
+_RECONNECTED = 3.3
+"""Seconds after an API reconnection until the record decides again."""
+
+
+class Promise(Enum):
+    ONE_ANSWER = "one answer"
+    RECORD = "one answer with the API"
+    TERM = "one holder per term"
+    CRASH = "crash"
+    PLANNED = "planned move"
+    FREEZE = "freeze"
+    ANSWERED = "answered"
+    HEAL = "heal"
+    NEIGHBOURS = "neighbours"
+    RECORD_RIGHT = "record right"
+    QUIET = "quiet"
+    KEPT = "kept"
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    promise: Promise
+    at: float
+    story: str
+
+    def __str__(self) -> str:
+        return f"{self.at:.4f} broke “{self.promise.value}”: {self.story}"
+
+
+class Promises:
+    """``broken`` stays None as long as all is kept."""
+
+    def __init__(self, world: "World", schedule: Schedule) -> None:
+        self._world, self._limits, self._schedule = world, schedule.limits, schedule
+        self.broken: Broken | None = None
+        self.moves: list[tuple[float, IPAddress, str, int]] = []
+        """(when, EIP, node, term) of every claim."""
+        self.failovers: list[float] = []
+        """Seconds from a crash to the next answer."""
+        self.gaps: list[tuple[IPAddress, float, float]] = []
+        self.points_at: dict[tuple[int, IPAddress], str] = {}
+        """(host whose neighbours, EIP) → the node in their cache."""
+        self._gap_since: dict[IPAddress, float | None] = dict.fromkeys(world.eips, 0.0)
+        self._eligible_since: dict[IPAddress, float] = {}
+        self._double: dict[tuple[IPAddress, int, int], float] = {}
+        self._crashes: dict[IPAddress, tuple[float, str]] = {}
+        self._causes: list[float] = []
+        self._granted: dict[tuple[IPAddress, int], str] = {}
+        self._holds_since: dict[tuple[str, IPAddress], float] = {}
+        self._steps = 0
+        limit = self._limits.one_answer
+        times = schedule.times
+        self._one_answer = times.hello + times.pace + 4 * schedule.delay if limit is None else limit
+
+    def _break(self, promise: Promise, story: str) -> None:
+        if self.broken is None:
+            self.broken = Broken(promise, self._world.now, story)
+            self._world.say(f"!! {self.broken}")
+
+    # ── What happens ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def claimed(self, host: "Host", eip: IPAddress, term: int) -> None:
+        self.moves.append((self._world.now, eip, host.name, term))
+        self._holds_since[host.name, eip] = self._world.now
+        if not host.api_cuts and not host.api_since and self._schedule.api:
+            first = self._granted.setdefault((eip, term), host.name)
+            other = next(h for h in self._world.hosts if h.name == first)
+            if first != host.name and not other.api_cuts and not other.api_since and not self._api_slow(host, other):
+                self._break(Promise.TERM, f"term {term} of {eip} was claimed by {first} and {host.name}, with the API")
+        self.changed(eip)
+
+    def _api_slow(self, *hosts: "Host") -> bool:
+        """A write that timed out makes its holder claim without the record (rule 16)."""
+        return any(h.thawed[1] > 0 or not h.machine.api.up for h in hosts)
+
+    def crashed(self, host: "Host", held: list[IPAddress]) -> None:
+        self._causes.append(self._world.now)
+        for eip in held:
+            if not self._answering(eip):
+                self._crashes[eip] = (self._world.now, host.name)
+        self._look_at_all()
+
+    def disturbed(self) -> None:
+        """Something that may leave an EIP unanswered for a while."""
+        self._causes.append(self._world.now)
+        self._look_at_all()
+
+    def _look_at_all(self) -> None:
+        for eip in self._world.eips:
+            self.changed(eip)
+
+    def announced(self, host: "Host", eip: IPAddress, link: int) -> None:
+        for other in self._world.hosts:
+            if not host.cables_out[link] and not self._world.cuts[link, host.index, other.index]:
+                self.points_at[other.index, eip] = host.name
+
+    def answered(self, host: "Host", eip: IPAddress, asked_at: float) -> None:
+        """A request was answered: not if it waited through a freeze, nor by one whom somebody replaced meanwhile."""
+        froze, thawed = host.thawed
+        now = self._world.now
+        times = self._schedule.times
+        if froze < asked_at < thawed and (thawed - asked_at > times.request_age or thawed - froze > times.dead):
+            age = (now - asked_at) * 1000
+            self._break(Promise.FREEZE, f"{host.name} answered for {eip} what had waited {age:.0f} ms while frozen")
+        elif thawed > 0 and now - thawed < 0.15 and (thawed - froze > times.self_lease or self._nothing_lost()):
+            for other in self._world.hosts:
+                since = self._holds_since.get((other.name, eip), -1)
+                if (
+                    other is not host
+                    and other.answers(eip)
+                    and froze < since < thawed
+                    and self._beaten(host, other, eip)
+                ):
+                    self._break(
+                        Promise.FREEZE,
+                        f"{host.name}, frozen for {(thawed - froze) * 1000:.0f} ms, answered for {eip} though "
+                        f"{other.name} had claimed it",
+                    )
+
+    def _nothing_lost(self) -> bool:
+        """A freeze shorter than the self-lease is safe as long as hellos arrive; a successor's claim that was lost adds
+        what every lost hello adds (see test_frozen_holder.py)."""
+        world = self._world
+        return not self._schedule.loss and not any(world.cuts.values()) and world.now - world.last_cut > 0.5
+
+    def _beaten(self, host: "Host", other: "Host", eip: IPAddress) -> bool:
+        return other.machine.eips[eip].term > host.machine.eips[eip].term
+
+    # ── What is ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _answering(self, eip: IPAddress) -> list["Host"]:
+        return [host for host in self._world.hosts if host.answers(eip)]
+
+    def changed(self, eip: IPAddress) -> None:
+        now = self._world.now
+        answering = self._answering(eip)
+        since = self._gap_since[eip]
+        if answering and since is not None:
+            self.gaps.append((eip, since, now))
+            self._gap_since[eip] = None
+        elif not answering and since is None:
+            self._gap_since[eip] = now
+            self._note_absent_holder(eip)
+        if answering and eip in self._crashes:
+            self._failed_over(eip, *self._crashes.pop(eip))
+        pairs = {(eip, a.index, b.index) for a in answering for b in answering if a.index < b.index}
+        for pair in pairs:
+            self._double.setdefault(pair, now)
+        for pair in [p for p in self._double if p[0] == eip and p not in pairs]:
+            del self._double[pair]
+        if any(host.may_hold(eip) for host in self._world.hosts):
+            self._eligible_since.setdefault(eip, now)
+        else:
+            self._eligible_since.pop(eip, None)
+
+    def _note_absent_holder(self, eip: IPAddress) -> None:
+        """Who yields to a record cannot know that its holder died or froze since: up to a Lease is lost."""
+        record = self._world.api.records.get(eip)
+        for host in self._world.hosts:
+            if record is not None and host.name == record.holder and (not host.alive or host.frozen_at is not None):
+                self._causes.append(self._world.now)
+
+    def _failed_over(self, eip: IPAddress, at: float, node: str) -> None:
+        took = self._world.now - at
+        self.failovers.append(took)
+        if self._limits.crash is not None and took > self._limits.crash:
+            self._break(Promise.CRASH, f"{eip} was answered only {took * 1000:.0f} ms after {node} crashed")
+
+    def check(self) -> None:
+        self._steps += 1
+        if self._double:
+            self._check_doubles()
+        if self._steps % 16 == 0:
+            for eip in self._world.eips:
+                self.changed(eip)
+                self._check_answered(eip)
+
+    def _check_doubles(self) -> None:
+        world = self._world
+        for (eip, a, b), began in self._double.items():
+            one, two = world.hosts[a], world.hosts[b]
+            link = world.link_of(eip)
+            if world.hears(link, a, b) and world.hears(link, b, a):
+                since = max(
+                    began,
+                    *(world.heard_since.get((link, *p), 0.0) for p in ((a, b), (b, a))),
+                    one.thawed[1],
+                    two.thawed[1],
+                )
+                if world.now - since > self._one_answer:
+                    return self._break(
+                        Promise.ONE_ANSWER,
+                        f"{one.name} and {two.name} both answer for {eip} for {(world.now - since) * 1000:.0f} ms, "
+                        "hearing each other",
+                    )
+            if self._schedule.api and not (one.api_cuts or two.api_cuts or one.api_stale or two.api_stale):
+                since = max(began, *(h.stale_since for h in (one, two)), *(self._reconnected(h) for h in (one, two)))
+                if world.now - since > self._limits.record_answer:
+                    return self._break(
+                        Promise.RECORD,
+                        f"{one.name} and {two.name} both answer for {eip} for {(world.now - since) * 1000:.0f} ms, "
+                        "both with the API",
+                    )
+        return None
+
+    def _reconnected(self, host: "Host") -> float:
+        """When the API's word began to count for it again."""
+        since = max(host.api_since, host.thawed[1])
+        return since + _RECONNECTED if since > 0 else 0.0
+
+    def _check_answered(self, eip: IPAddress) -> None:
+        since, eligible = self._gap_since[eip], self._eligible_since.get(eip)
+        if since is not None and eligible is not None:
+            gap = self._world.now - max(since, eligible)
+            never_held = all(move[1] != eip for move in self.moves)
+            if gap > self._limits.unanswered + (2 * self._schedule.times.listen if never_held else 0):
+                self._break(Promise.ANSWERED, f"nobody answers for {eip} for {gap:.2f} s though somebody may")
+
+    # ── At the end ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def check_end(self) -> None:
+        if self.broken is not None:
+            return
+        for eip in self._world.eips:
+            self.changed(eip)
+            if self._limits.settled:
+                self._check_settled(eip)
+        self._check_moves()
+        self._check_gaps()
+
+    def _check_settled(self, eip: IPAddress) -> None:
+        world = self._world
+        holders = self._answering(eip)
+        if not any(host.may_hold(eip) for host in world.hosts):
+            return None
+        if len(holders) != 1:
+            return self._break(Promise.HEAL, f"{eip} is answered by {[h.name for h in holders]} at the end")
+        holder, link = holders[0], world.link_of(eip)
+        for host in world.hosts:
+            points_at = self.points_at.get((host.index, eip))
+            if world.hears(link, holder.index, host.index) and points_at != holder.name:
+                return self._break(
+                    Promise.NEIGHBOURS,
+                    f"{eip} is held by {holder.name}, {host.name}'s neighbours have {points_at} in their caches",
+                )
+        record = world.api.records.get(eip)
+        if self._schedule.api and not holder.api_cuts and (record is None or record.holder != holder.name):
+            return self._break(Promise.RECORD_RIGHT, f"{eip} is held by {holder.name}, its record says {record}")
+        return None
+
+    def _check_moves(self) -> None:
+        quiet, moves = self._limits.quiet_after, Counter(move[1] for move in self.moves)
+        for at, eip, node, term in self.moves:
+            if quiet is not None and at > quiet:
+                self._break(
+                    Promise.QUIET, f"{eip} went to {node} (term {term}) at {at:.3f}, after the dust had settled"
+                )
+        for eip, times in moves.items():
+            allowed, last = (
+                self._limits.claims_per_crash,
+                self._schedule.faults[-1].at if self._schedule.faults else 0.0,
+            )
+            claims = [move for move in self.moves if move[1] == eip and last <= move[0] < last + 1.5]
+            if allowed is not None and len(claims) > allowed:
+                self._break(Promise.QUIET, f"one crash, and {eip} was claimed {len(claims)} times: {claims}")
+            if self._limits.moves is not None and times > self._limits.moves:
+                self._break(Promise.QUIET, f"{eip} moved {times} times")
+
+    def _check_gaps(self) -> None:
+        open_gaps = [(eip, since, self._world.now) for eip, since in self._gap_since.items() if since is not None]
+        for eip, begin, end in self.gaps + open_gaps:
+            planned = self._limits.planned
+            if planned is not None and planned[0] <= begin < planned[1] and end > begin:
+                self._break(Promise.PLANNED, f"{eip} was unanswered for {(end - begin) * 1000:.1f} ms at {begin:.3f}")
+            if not self._limits.causeless or end - begin <= _BLINK or not self._schedule.faults:
+                continue
+            if begin > self._schedule.faults[0].at and not any(c - 0.001 <= begin <= c + 0.45 for c in self._causes):
+                self._break(
+                    Promise.KEPT,
+                    f"{eip} was unanswered for {(end - begin) * 1000:.0f} ms at {begin:.3f}, without cause",
+                )

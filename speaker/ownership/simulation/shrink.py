@@ -1,0 +1,54 @@
+"""A failing schedule made small: fewer faults, less noise, the same promise broken."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from speaker.ownership.machine import Ownership
+from speaker.ownership.simulation.promises import Broken
+from speaker.ownership.simulation.schedule import Schedule
+from speaker.ownership.simulation.world import World
+
+
+def broken(schedule: Schedule, make: type[Ownership] = Ownership) -> Broken | None:
+    return World(schedule, make).run().promises.broken
+
+
+def shrink(schedule: Schedule, make: type[Ownership] = Ownership) -> Schedule:
+    """One change at a time as long as the same promise stays broken; the schedule itself if it breaks none."""
+    first = broken(schedule, make)
+    if first is None:
+        return schedule
+    while True:
+        for smaller in _smaller(schedule):
+            found = broken(smaller, make)
+            if found is not None and found.promise is first.promise:
+                schedule = smaller
+                break
+        else:
+            return schedule
+
+
+def _smaller(schedule: Schedule) -> Iterator[Schedule]:
+    for index in range(len(schedule.faults)):
+        yield schedule.without(index)
+    if schedule.eips > 1 and not any(fault.eip for fault in schedule.faults):
+        yield replace(schedule, eips=1)
+    if schedule.links > 1:
+        yield replace(schedule, links=1)
+    if schedule.loss:
+        yield replace(schedule, loss=0.0)
+    if schedule.duplication:
+        yield replace(schedule, duplication=0.0)
+    if schedule.api:
+        yield replace(schedule, api=False)
+    used = max((node for fault in schedule.faults for node in fault.nodes), default=1)
+    if schedule.nodes > max(used + 1, 2):
+        yield replace(schedule, nodes=schedule.nodes - 1)
+
+
+def story(schedule: Schedule, make: type[Ownership] = Ownership, lines: int = 60) -> str:
+    """The schedule, its last ``lines`` trace lines and the broken promise."""
+    world = World(schedule, make, trace=True).run()
+    trace = world.trace or []
+    shown = trace if len(trace) <= lines else ["          …", *trace[-lines:]]
+    return "\n".join([str(schedule), *shown])

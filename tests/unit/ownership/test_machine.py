@@ -1,0 +1,228 @@
+"""The ownership machine, one step at a time. Times are seconds of one clock."""
+
+from collections.abc import Callable
+from ipaddress import IPv4Address
+
+import pytest
+
+from speaker.ownership.events import (
+    Announce,
+    ApiUp,
+    Claim,
+    Drain,
+    EligibilityChanged,
+    HelloHeard,
+    LinkChanged,
+    Listen,
+    Order,
+    Record,
+    RecordRead,
+    RecordWritten,
+    SendHello,
+    Tick,
+    Withdraw,
+    WriteRecord,
+    Yielded,
+)
+from speaker.ownership.hello import EVERYTHING, Digest, Heard, Hello, Incarnation
+from speaker.ownership.machine import Ownership
+from speaker.ownership.score import claim_hash, score
+
+LINK = 2
+Claims = dict[IPv4Address, int]
+EIP = IPv4Address("10.0.0.1")
+LIFE = Incarnation(7 << 31)
+
+
+def alone(api: bool = False) -> Ownership:
+    machine = Ownership("me", lambda above: Incarnation(((above >> 31) + 5) << 31), 0.0, api=api)
+    machine.step(0.0, LinkChanged(LINK, up=True))
+    machine.step(0.0, EligibilityChanged(EIP, LINK))
+    return machine
+
+
+def advance(machine: Ownership, start: float, end: float) -> list[tuple[float, Order]]:
+    """Ticks whenever one is due."""
+    now, orders = start, []
+    while (now := max(machine.next_wake(now), now + 1e-6)) <= end:
+        orders += [(now, order) for order in machine.step(now, Tick())]
+    return orders
+
+
+def of_kind(orders: list[tuple[float, Order]], kind: type) -> list[tuple[float, Order]]:
+    return [(at, order) for at, order in orders if isinstance(order, kind)]
+
+
+def hello(machine: Ownership, sequence: int, claims: Claims | None = None, **more: object) -> HelloHeard:
+    claims = claims or {}
+    total = sum(claim_hash(eip, term) for eip, term in claims.items()) % 2**64
+    named: dict[str, object] = {
+        "heard": {"me": Heard(machine.incarnation, 10, LINK)},
+        "claims": claims,
+        "covers": EVERYTHING,
+        "digest": Digest(len(claims), total),
+    }
+    return HelloHeard(LINK, Hello("peer", LIFE, sequence, 0, **{**named, **more}))
+
+
+def test_a_speaker_listens_before_it_claims() -> None:
+    orders = advance(alone(), 0.0, 1.0)
+    at, claim = of_kind(orders, Claim)[0]
+    assert claim == Claim(EIP, LINK, 1, first=True)
+    assert at == pytest.approx(0.4)
+
+
+def test_a_claim_is_announced_and_said_at_once_in_that_order() -> None:
+    machine = alone()
+    orders = advance(machine, 0.0, 0.41)
+    kinds = [type(order) for at, order in orders if at >= 0.399]
+    assert [kind for kind in kinds if kind is not SendHello] == [Claim, Announce]
+    said = [order.hello for _, order in of_kind(orders, SendHello) if isinstance(order, SendHello)]
+    assert said[-1].claims == {EIP: 1}
+
+
+def test_answers_end_with_the_self_lease_and_old_requests_get_none() -> None:
+    machine = alone()
+    advance(machine, 0.0, 1.0)
+    now = machine.answer_until - 0.001
+    assert machine.answers(EIP, now, now)
+    assert not machine.answers(EIP, now - 0.051, now)
+    assert not machine.answers(EIP, now + 0.001, now + 0.001)
+
+
+def test_whoever_was_away_too_long_yields_first_and_listens() -> None:
+    machine = alone()
+    advance(machine, 0.0, 1.0)
+    late = machine.answer_until + 0.1
+    orders = machine.step(late, hello(machine, 0))
+    assert isinstance(orders[0], Withdraw)
+    assert orders[0].reason is Yielded.FROZEN
+    assert any(isinstance(order, Listen) for order in orders)
+    assert machine.segments[LINK].peers.by_node == {}, "a hello that waited with us proves nothing"
+
+
+def test_a_frame_that_does_not_name_our_life_changes_nothing_but_is_echoed() -> None:
+    machine = alone()
+    advance(machine, 0.0, 1.0)
+    machine.step(1.0, hello(machine, 0, {EIP: 9}, heard={}))
+    assert machine.holding(EIP)
+    assert machine.eips[EIP].maxterm == 1
+    orders = of_kind(advance(machine, 1.0, 1.02), SendHello)
+    sent = [order.hello for _, order in orders if isinstance(order, SendHello)]
+    assert sent[0].heard["peer"].incarnation == LIFE
+
+
+@pytest.mark.parametrize(("incarnation", "link"), [(1, LINK), (None, LINK + 1)], ids=["another life", "another link"])
+def test_an_echo_of_something_else_proves_nothing(incarnation: int | None, link: int) -> None:
+    machine = alone()
+    advance(machine, 0.0, 1.0)
+    echo = Heard(Incarnation(incarnation or machine.incarnation), 10, link)
+    machine.step(1.0, hello(machine, 0, {EIP: 9}, heard={"me": echo}))
+    assert machine.holding(EIP)
+
+
+def test_a_better_claim_silences_and_a_worse_one_is_answered_with_an_announcement_once() -> None:
+    machine = alone()
+    advance(machine, 0.0, 1.0)
+    machine.step(1.0, hello(machine, 0))
+    machine.eips[EIP].term = 1
+    worse = {EIP: 1} if score(EIP, "me") > score(EIP, "peer") else None
+    if worse is not None:
+        assert any(isinstance(order, Announce) for order in machine.step(1.01, hello(machine, 1, worse)))
+        assert not any(isinstance(order, Announce) for order in machine.step(1.02, hello(machine, 2, worse)))
+    orders = machine.step(1.03, hello(machine, 3, {EIP: 2}))
+    assert orders[0] == Withdraw(EIP, LINK, Yielded.BETTER_CLAIM, 1.03 + machine.times.linger)
+
+
+def test_a_replayed_frame_is_refused() -> None:
+    machine = alone()
+    advance(machine, 0.0, 1.0)
+    machine.step(1.0, hello(machine, 5))
+    machine.step(1.01, hello(machine, 5, {EIP: 9}))
+    machine.step(1.02, hello(machine, 4, {EIP: 9}))
+    assert machine.holding(EIP)
+
+
+def test_a_silent_peer_is_probed_and_then_dead() -> None:
+    machine = alone()
+    machine.step(0.01, hello(machine, 0, {EIP: 3}))
+    heard_at = 0.2
+    advance(machine, 0.01, heard_at - 0.001)
+    machine.step(heard_at, hello(machine, 1, {EIP: 3}))
+    orders = advance(machine, heard_at, 1.0)
+    probes = [at for at, o in of_kind(orders, SendHello) if isinstance(o, SendHello) and "peer" in o.hello.probes]
+    assert probes[0] == pytest.approx(heard_at + machine.times.suspect, abs=machine.times.pace)
+    at, claim = of_kind(orders, Claim)[0]
+    assert isinstance(claim, Claim)
+    assert (at, claim.term) == (pytest.approx(heard_at + machine.times.dead), 4)
+
+
+def test_with_the_api_the_record_comes_first_and_the_answer_on_success() -> None:
+    machine = alone(api=True)
+    machine.step(0.1, ApiUp())
+    orders = advance(machine, 0.1, 0.45)
+    write = of_kind(orders, WriteRecord)[0][1]
+    assert isinstance(write, WriteRecord)
+    assert (write.holder, write.term, write.expected) == ("me", 1, 0)
+    assert of_kind(orders, Claim) == []
+    record = Record("me", machine.incarnation, 1, 1)
+    assert any(isinstance(o, Claim) for o in machine.step(0.46, RecordWritten(EIP, write.attempt, True, record)))
+
+
+def test_a_silent_api_costs_one_timeout_and_its_late_reply_changes_nothing() -> None:
+    machine = alone(api=True)
+    machine.step(0.1, ApiUp())
+    orders = advance(machine, 0.1, 0.6)
+    write = of_kind(orders, WriteRecord)[0][1]
+    assert isinstance(write, WriteRecord)
+    at, _ = of_kind(orders, Claim)[0]
+    assert at == pytest.approx(0.5)
+    late = RecordWritten(EIP, write.attempt, True, Record("me", machine.incarnation, 1, 1))
+    assert not any(isinstance(o, Claim | Withdraw) for o in machine.step(0.61, late))
+
+
+def test_a_lost_link_yields_at_once_and_frees_the_record() -> None:
+    machine = alone(api=True)
+    machine.step(0.1, ApiUp())
+    write = of_kind(advance(machine, 0.1, 0.45), WriteRecord)[0][1]
+    assert isinstance(write, WriteRecord)
+    machine.step(0.46, RecordWritten(EIP, write.attempt, True, Record("me", machine.incarnation, 1, 1)))
+    orders = machine.step(0.5, LinkChanged(LINK, up=False))
+    assert isinstance(orders[0], Withdraw)
+    assert [(o.holder, o.term) for o in orders if isinstance(o, WriteRecord)] == [(None, 1)]
+
+
+def test_a_drained_node_answers_until_somebody_else_does() -> None:
+    machine = alone()
+    advance(machine, 0.0, 1.0)
+    machine.step(1.0, hello(machine, 0))
+    machine.step(1.01, Drain())
+    assert machine.holding(EIP)
+    orders = machine.step(1.05, hello(machine, 1, {EIP: 2}))
+    assert [o.reason for o in orders if isinstance(o, Withdraw)] == [Yielded.BETTER_CLAIM]
+
+
+def test_a_node_that_reads_of_a_later_life_of_its_own_goes_above_it() -> None:
+    machine = alone()
+    later = Incarnation(machine.incarnation + (3 << 31))
+    machine.step(0.1, hello(machine, 0, heard={"me": Heard(later, 65535, LINK)}))
+    assert machine.incarnation > later
+
+
+def test_a_record_of_an_old_version_is_not_read() -> None:
+    machine = alone(api=True)
+    machine.step(0.1, RecordRead(EIP, Record("b", LIFE, 5, 8)))
+    machine.step(0.2, RecordRead(EIP, Record("c", LIFE, 4, 7)))
+    assert machine.eips[EIP].record == Record("b", LIFE, 5, 8)
+
+
+def test_nothing_is_judged_again_when_nothing_changed() -> None:
+    """A steady hello touches no EIP, however many its sender holds."""
+    machine = alone()
+    claims = {EIP + n: 1 for n in range(2000)}
+    machine.step(0.1, hello(machine, 0, claims))
+    judged: list[object] = []
+    original: Callable[..., None] = machine._judge
+    machine._judge = lambda x, now: (judged.append(x), original(x, now))[1]  # type: ignore[method-assign]
+    machine.step(0.15, hello(machine, 1, claims))
+    assert judged == []

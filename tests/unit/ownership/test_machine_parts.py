@@ -1,0 +1,102 @@
+"""The parts of the ownership machine: its times, scores, and what a hello tells of many claims."""
+
+from collections import Counter
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv6Address
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speaker.errors import SettingError
+from speaker.ownership.claims import OwnClaims
+from speaker.ownership.hello import EVERYTHING, Hello, Incarnation
+from speaker.ownership.parameters import Parameters
+from speaker.ownership.peers import Peer
+from speaker.ownership.score import claim_hash, fair_share, score
+
+FIRST = IPv4Address("10.0.0.1")
+
+
+@pytest.mark.parametrize("hello_ms", [10, 25, 50, 100, 200, 500, 1000])
+def test_parameters_scale_with_the_hello_interval(hello_ms: int) -> None:
+    assert Parameters.for_hello(hello_ms / 1000).hello == hello_ms / 1000
+
+
+def test_the_defaults_are_those_of_the_default_hello() -> None:
+    assert Parameters.for_hello(0.1) == Parameters()
+    assert Parameters().worst_failover <= 0.5
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ({"suspect": 0.2}, "suspect must be above 2 x hello"),
+        ({"dead": 0.28}, "dead must be at least suspect"),
+        ({"dead": 0.3, "suspect": 0.201}, "dead must be above 3 x hello"),
+        ({"self_lease": 0.25}, "self_lease must be between"),
+        ({"self_lease": 0.14}, "self_lease must be between"),
+        ({"listen": 0.3}, "listen must be above dead"),
+        ({"record_grace": 0.2}, "record_grace"),
+        ({"pace": 0.03}, "pace must be below slot"),
+        ({"lease": 4.0}, "lease must be above"),
+        ({"hello": 0.0}, "above 0"),
+    ],
+)
+def test_parameters_that_cannot_work_are_refused(changes: dict[str, float], rule: str) -> None:
+    with pytest.raises(SettingError, match=rule):
+        replace(Parameters(), **changes)
+
+
+def test_scores_are_part_of_the_protocol() -> None:
+    assert score(FIRST, "node-a") == 0xAC11D5E16350362C
+    assert score(IPv6Address("2001:db8::1"), "node-a") == 0x41459B3689C70BDB
+    assert claim_hash(FIRST, 1) == 0x8D51CE6E5C36E3B6
+
+
+def test_scores_spread_eips_evenly() -> None:
+    nodes = [f"node-{n}" for n in range(5)]
+    counts = Counter(max(nodes, key=lambda node: score(FIRST + n, node)) for n in range(5000))
+    assert max(counts.values()) < 1.08 * 1000
+
+
+def test_a_fair_share_has_a_little_slack() -> None:
+    assert fair_share(100, 5) == 22
+    assert fair_share(1, 5) == 1
+
+
+@given(
+    st.sets(st.integers(0, 300), max_size=80),
+    st.integers(1, 20),
+    st.sets(st.integers(0, 300), max_size=80),
+)
+def test_windows_bring_any_picture_in_step_within_one_round(held: set[int], per_hello: int, believed: set[int]) -> None:
+    own = OwnClaims(Parameters(), per_hello)
+    for n in held:
+        own.add(FIRST + n, n + 1, now=0.0)
+    peer = Peer(Hello("a", Incarnation(1), 0, 0), 0.0)
+    peer.learn(Hello("a", Incarnation(1), 0, 0, claims={FIRST + n: 500 for n in believed}))
+    for sequence in range(1, 2 + -(-len(held) // per_hello)):
+        claims, covers = own.said(5.0, everything=False)
+        assert len(claims) <= per_hello
+        peer.learn(Hello("a", Incarnation(1), sequence, 0, own.digest, claims=claims, covers=covers))
+    assert peer.synced()
+    assert peer.claims == own.terms
+
+
+def test_a_change_is_told_for_a_second_besides_the_window() -> None:
+    own = OwnClaims(Parameters(), 2)
+    for n in range(9):
+        own.add(FIRST + n, 1, now=0.0)
+    own.said(2.0, everything=False)
+    own.add(FIRST + 8, 2, now=2.0)
+    assert all(FIRST + 8 in own.said(2.0 + n / 10, everything=False)[0] for n in range(9))
+    assert own.said(2.5, everything=True) == (own.terms, EVERYTHING)
+
+
+def test_what_was_yielded_is_repeated_for_a_second() -> None:
+    own = OwnClaims(Parameters(), 10)
+    own.add(FIRST, 3, now=0.0)
+    own.remove(FIRST, now=1.0)
+    assert own.recently_yielded(1.9) == {FIRST: 3}
+    assert own.recently_yielded(2.1) == {}
