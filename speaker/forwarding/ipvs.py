@@ -34,11 +34,10 @@ from speaker.forwarding.plan import (
 )
 from speaker.forwarding.remembered import Remembered
 from speaker.forwarding.strict_arp import StrictArp, conf_all, lax_everywhere
-from speaker.model import IPAddress
+from speaker.forwarding.sysctl import forwarding_off
+from speaker.model import Family, IPAddress
 
 T = TypeVar("T")
-
-FORWARDING = {4: "net.ipv4.ip_forward", 6: "net.ipv6.conf.all.forwarding"}
 
 
 class Guard(Protocol):
@@ -156,11 +155,7 @@ class IpvsForwarder:
         return refused
 
     def _problems(self) -> tuple[str, ...]:
-        off = tuple(
-            f"{name} is 0, so nothing addressed to an IPv{version} EIP is passed on: set it to 1"
-            for version, name in FORWARDING.items()
-            if any(eip.version == version for eip in self._plan.eips) and _sysctl(name) == "0"
-        )
+        off = forwarding_off({Family.of(eip) for eip in self._plan.eips})
         return (*off, *self._settings.problems(), *lax_everywhere(conf_all()))
 
     def _remove(self, have: Plan) -> tuple[str, ...]:
@@ -197,13 +192,6 @@ async def _open_guard() -> Guard:
             return await open_iptables_guard()
         except Unsupported as no_iptables:
             raise Unsupported(f"nothing here can guard IPVS: {no_nft}; {no_iptables}") from no_iptables
-
-
-def _sysctl(name: str) -> str:
-    try:
-        return Path("/proc/sys", *name.split(".")).read_text().strip()
-    except FileNotFoundError:  # a kernel without IPv6
-        return ""
 
 
 # ── Decisions ─────────────────────────────────────────────────────────────────────────────────────────────────

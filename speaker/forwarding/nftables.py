@@ -9,7 +9,6 @@ the client's address and so has no timeout. Source ranges hold for this node's o
 import asyncio
 from collections.abc import Callable
 from ipaddress import IPv4Address, IPv4Network
-from pathlib import Path
 
 from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding import conntrack, nft
@@ -27,6 +26,7 @@ from speaker.forwarding.ruleset import (
     guard_ruleset,
     rebuild_script,
 )
+from speaker.forwarding.sysctl import forwarding_off
 from speaker.model import Family, Protocol
 
 _REAL = RealServer(IPv4Address("192.0.2.2"), 80)
@@ -42,8 +42,6 @@ _EVERYTHING = Plan(
         )
     },
 )
-
-_FORWARDING = {Family.IPV4: "net.ipv4.ip_forward", Family.IPV6: "net.ipv6.conf.all.forwarding"}
 
 
 class NftablesForwarder:
@@ -75,12 +73,7 @@ class NftablesForwarder:
         return approximations(plan)
 
     async def problems(self) -> tuple[str, ...]:
-        off = tuple(
-            f"{name} is 0, so nothing addressed to an {family} EIP is passed on: set it to 1"
-            for family, name in _FORWARDING.items()
-            if family in self._families and _sysctl(name) == "0"
-        )
-        return off + await _dropping_chains()
+        return forwarding_off(self._families) + await _dropping_chains()
 
     async def cleanup(self) -> tuple[str, ...]:
         return await _remove(TABLE)
@@ -168,11 +161,3 @@ async def _dropping_chains() -> tuple[str, ...]:
         for chain in chains
         if chain.get("hook") == "forward" and chain.get("policy") == "drop"
     )
-
-
-def _sysctl(name: str) -> str:
-    path = Path("/proc/sys", *name.split("."))
-    try:
-        return path.read_text().strip()
-    except FileNotFoundError:  # a kernel without IPv6
-        return ""
