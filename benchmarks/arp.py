@@ -28,11 +28,13 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
 from speaker.lab.namespaces import Namespace
-from speaker.layer2 import arp, ndp, wire
+from speaker.layer2 import arp, ndp, sieve, wire
 from speaker.layer2.answer import Ignored
 from speaker.layer2.ethernet import BROADCAST, UNKNOWN
 from speaker.layer2.filter import ACCEPT, REJECT, Instruction
+from speaker.layer2.fleet import OLDEST, Fleet, Spot
 from speaker.layer2.link import LinkSpeaker
+from speaker.layer2.responder import Manner
 from speaker.model import Family, Gratuitous, IPAddress, Link, Mac
 
 WINDOW = 32
@@ -127,6 +129,7 @@ class Tally:
     def ignored(self, family: Family, reason: Ignored, count: int) -> None: ...
     def send_failed(self, family: Family, count: int) -> None: ...
     def join_failed(self, error: Exception) -> None: ...
+    def conflict(self, link: Link, address: IPAddress, mac: Mac, held: bool) -> None: ...
 
 
 def boottime() -> float:
@@ -137,8 +140,8 @@ async def serve(family: Family, count: int) -> None:
     """The speaker's process: answers until its standard input ends."""
     observer = Tally()
     observer.expect(count)
-    with LinkSpeaker(link_here("eth0"), boottime, observer) as speaker:
-        speaker.hold(dict.fromkeys(eips(family, count), Gratuitous(burst=1)))
+    with LinkSpeaker(link_here("eth0"), boottime, observer, Manner(oldest=OLDEST)) as speaker:
+        speaker.take({address.packed: Gratuitous(burst=1) for address in eips(family, count)})
         speaker.extend(boottime() + 3600)
         running = asyncio.create_task(speaker.run())
         await observer.enough()
@@ -173,9 +176,9 @@ class Client:
         self._packets = wire.PacketSocket(link, ETHERTYPE[family], replies_only, room=64, frame_length=length)
         frames = [request(family, link.mac, address) for address in eips(family, count)]
         frames *= -(-RING // count)
-        self._ring = wire.Batch(len(frames), length, with_names=False)
+        self._ring = wire.Batch(len(frames), length, with_details=False)
         self._ring.data[:] = b"".join(frames)
-        self._inbox = wire.Batch(WINDOW, 64, with_names=False)
+        self._inbox = wire.Batch(WINDOW, 64, with_details=False)
         self._next = 0
         self._fd = self._packets.fileno()
 
@@ -315,12 +318,13 @@ async def announce(count: int) -> dict[str, float]:
     for family in Family:
         observer, turns, wanted = Tally(), Turns(), eips(family, count)
         link = link_here("eth0")
-        with LinkSpeaker(link, boottime, observer) as speaker:
-            speaker.extend(boottime() + 3600)
-            tasks = [asyncio.create_task(speaker.run()), asyncio.create_task(turns.watch())]
+        async with Fleet(boottime, observer, lambda _, error: print(error, file=sys.stderr)) as fleet:
+            fleet.extend(boottime() + 3600)
+            fleet.keep([link])
+            watching = asyncio.create_task(turns.watch())
             for what, call in (
-                ("hold", partial(speaker.hold, dict.fromkeys(wanted, Gratuitous(burst=1)))),
-                ("announce", partial(speaker.announce, wanted)),
+                ("hold", partial(fleet.hold, dict.fromkeys(wanted, Spot(link, Gratuitous(burst=1))))),
+                ("announce", partial(fleet.announce, wanted)),
             ):
                 observer.expect(count)
                 await asyncio.sleep(0.5)
@@ -336,8 +340,14 @@ async def announce(count: int) -> dict[str, float]:
                     await observer.enough()
                     found[f"{family} {what}: and by reply"] = (time.perf_counter() - started) * 1e3
                 found[f"{family} {what}: longest turn"] = turns.longest * 1e3
-            for task in tasks:
-                task.cancel()
+            started = time.perf_counter()
+            fleet.drop(wanted)
+            found[f"{family} drop: the call"] = (time.perf_counter() - started) * 1e3
+            await asyncio.sleep(0)
+            turns.longest = 0.0
+            await asyncio.sleep(2 * sieve.LATER)
+            found[f"{family} drop: longest turn"] = turns.longest * 1e3
+            watching.cancel()
         with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as plain:
             plain.bind(("eth0", 0))
             if family is Family.IPV4:

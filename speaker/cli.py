@@ -14,7 +14,18 @@ from pathlib import Path
 from speaker import __version__
 from speaker.errors import EdgeError, SettingError
 from speaker.model import Forwarding
-from speaker.settings import DEFAULT_METRICS, DEFAULT_RUNTIME_DIR, DEFAULT_STATE, Bind, Node, RunSettings
+from speaker.settings import (
+    DEFAULT_ETHERTYPE,
+    DEFAULT_HELLO_MS,
+    DEFAULT_KEY,
+    DEFAULT_METRICS,
+    DEFAULT_RUNTIME_DIR,
+    DEFAULT_STATE,
+    Bind,
+    Node,
+    PeerSettings,
+    RunSettings,
+)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -61,18 +72,40 @@ def _parser() -> argparse.ArgumentParser:
         help="/metrics and /healthz, or 'off' (default %(default)s)",
     )
     run.add_argument("--dry-run", action="store_true", help="print what would be done here, and change nothing")
+    _peer_flags(run)
     _kernel_flags(run)
     _log_flag(run)
     run.set_defaults(command=_run)
 
     validate = commands.add_parser("validate", help="check the YAML files in DIR; exit 1 when something is wrong")
     validate.add_argument("directory", metavar="DIR", type=Path)
+    validate.add_argument(
+        "--with-peers",
+        action="store_true",
+        help="as `speaker run --with-peers` wants them: every Service names its addresses",
+    )
     validate.add_argument("--json", action="store_true", help="one JSON object on stdout")
     validate.set_defaults(command=_validate)
+
+    keygen = commands.add_parser(
+        "keygen",
+        help="make the key that hosts which serve the same EIPs must share",
+        description="Writes a new key file, mode 0600; an existing one is never overwritten. To replace the key on "
+        "running hosts: --add, copy the file to every host, --promote, copy, --retire, copy. A running "
+        "speaker reads its key file again when it changes, and at every moment each host accepts what any other signs.",
+    )
+    keygen.add_argument("file", metavar="FILE", type=Path, nargs="?", default=DEFAULT_KEY, help="(default %(default)s)")
+    steps = keygen.add_mutually_exclusive_group()
+    steps.add_argument("--add", action="store_true", help="a second key: accepted, not yet signing")
+    steps.add_argument("--promote", action="store_true", help="swap them: the second key signs, the first is accepted")
+    steps.add_argument("--retire", action="store_true", help="remove the second key")
+    keygen.set_defaults(command=_keygen)
 
     cleanup = commands.add_parser("cleanup", help="remove everything the speaker made in this kernel, and nothing else")
     _kernel_flags(cleanup)
     cleanup.set_defaults(command=_cleanup)
+
+    _control_commands(commands)
 
     from speaker.lab import command as lab
 
@@ -82,14 +115,58 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _kernel_flags(parser: argparse.ArgumentParser) -> None:
+def _control_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Those that ask the speaker that runs on this host."""
+    status = commands.add_parser("status", help="who answers for which EIP, as the speaker on this host sees it")
+    status.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    drain = commands.add_parser("drain", help="hand every EIP of this host to its peers, and take none until `undrain`")
+    drain.add_argument(
+        "--timeout", metavar="S", type=float, default=30.0, help="seconds to wait for it (default %(default)g)"
+    )
+    undrain = commands.add_parser("undrain", help="end a drain: this host takes EIPs again")
+    rebalance = commands.add_parser("rebalance", help="spread the EIPs evenly over the hosts, with the fewest moves")
+    for parser, command in ((status, _status), (drain, _drain), (undrain, _undrain), (rebalance, _rebalance)):
+        _runtime_flag(parser)
+        parser.set_defaults(command=command)
+
+
+def _peer_flags(run: argparse.ArgumentParser) -> None:
+    run.add_argument(
+        "--with-peers",
+        action="store_true",
+        help="several hosts serve these manifests, one of them each EIP; every Service names its addresses",
+    )
+    run.add_argument(
+        "--key",
+        metavar="FILE",
+        type=Path,
+        help=f"signs what the hosts tell each other; made by `speaker keygen`, the same on all (default {DEFAULT_KEY})",
+    )
+    run.add_argument(
+        "--hello",
+        metavar="MS",
+        help="milliseconds between two hellos, the same on all hosts: shorter makes failover faster "
+        f"(default {DEFAULT_HELLO_MS})",
+    )
+    run.add_argument(
+        "--ethertype",
+        metavar="NUMBER",
+        help=f"of the hellos, the same on all hosts (default 0x{DEFAULT_ETHERTYPE:04X})",
+    )
+
+
+def _runtime_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--runtime-dir",
         metavar="DIR",
         type=Path,
         default=DEFAULT_RUNTIME_DIR,
-        help="facts a reboot makes void; on a tmpfs (default %(default)s)",
+        help="facts a reboot makes void, and the control socket; on a tmpfs (default %(default)s)",
     )
+
+
+def _kernel_flags(parser: argparse.ArgumentParser) -> None:
+    _runtime_flag(parser)
     parser.add_argument(
         "--forwarder",
         choices=[kind.value for kind in Forwarding],
@@ -115,6 +192,7 @@ def _run(args: argparse.Namespace) -> int:
         forwarder=Forwarding(args.forwarder),
         metrics=Bind.parse(args.metrics),
         log_format=args.log_format,
+        peers=PeerSettings.parse(args.with_peers, args.key, args.hello, args.ethertype),
     )
     if args.dry_run:
         from speaker.tools.preview import preview
@@ -129,7 +207,42 @@ def _run(args: argparse.Namespace) -> int:
 def _validate(args: argparse.Namespace) -> int:
     from speaker.tools.validate import validate
 
-    return validate(args.directory, sys.stdout, args.json)
+    return validate(args.directory, sys.stdout, args.json, args.with_peers)
+
+
+def _keygen(args: argparse.Namespace) -> int:
+    from speaker.tools.keygen import Step, keygen
+
+    step = next((step for step in Step if getattr(args, step.value, False)), Step.MAKE)
+    for line in keygen(args.file, step):
+        print(line)  # noqa: T201
+    return 0
+
+
+def _status(args: argparse.Namespace) -> int:
+    from speaker.tools.ask import status
+
+    return status(args.runtime_dir, sys.stdout, args.json)
+
+
+def _drain(args: argparse.Namespace) -> int:
+    from speaker.tools.ask import drain
+
+    if not 0 < args.timeout < 86400:
+        raise SettingError(f"--timeout {args.timeout:g}: must be seconds above 0 and below a day")
+    return drain(args.runtime_dir, sys.stdout, args.timeout)
+
+
+def _undrain(args: argparse.Namespace) -> int:
+    from speaker.tools.ask import undrain
+
+    return undrain(args.runtime_dir, sys.stdout)
+
+
+def _rebalance(args: argparse.Namespace) -> int:
+    from speaker.tools.ask import rebalance
+
+    return rebalance(args.runtime_dir, sys.stdout)
 
 
 def _cleanup(args: argparse.Namespace) -> int:

@@ -8,7 +8,9 @@
     ├── InvalidField          a field of an API object that breaks a rule
     ├── MalformedPacket       bytes from the LAN that are no packet of the kind asked for
     └── EdgeError             the kernel, a file or a program refused
-        └── Unsupported       the kernel lacks what the setting needs: retrying will not help
+        ├── Unsupported       the kernel lacks what the setting needs: retrying will not help
+        ├── ApiUnreachable    the Kubernetes API did not answer: whether it did what it was asked is unknown
+        └── ApiRefused        the Kubernetes API said no, and why
 """
 
 from dataclasses import dataclass
@@ -68,3 +70,30 @@ class EdgeError(SpeakerError):
 
 class Unsupported(EdgeError):
     """Raised when this kernel or machine lacks what a setting needs; retrying will not help."""
+
+
+class ApiUnreachable(EdgeError):
+    """Raised when the Kubernetes API did not answer, or not in time. A write may have been done all the same."""
+
+
+class ApiRefused(EdgeError):
+    """Raised when the Kubernetes API answered with a failure.
+
+    ``code`` is HTTP's, ``reason`` the Status's (``Conflict``, ``Expired``), ``causes`` the reasons of its details,
+    ``retry_after`` the seconds it wants to be left alone for, 0 where it did not say.
+    """
+
+    def __init__(
+        self, code: int, reason: str, message: str, causes: frozenset[str] = frozenset(), retry_after: float = 0.0
+    ) -> None:
+        self.code, self.reason, self.message = code, reason, message
+        self.causes, self.retry_after = causes, retry_after
+        super().__init__(code, reason, message)
+
+    def __str__(self) -> str:
+        return f"the API answered {self.code} {self.reason}: {self.message}"
+
+    @property
+    def too_old(self) -> bool:
+        """What was asked about is forgotten, or lies in the future of a server that was restored: list anew."""
+        return self.code == 410 or "ResourceVersionTooLarge" in self.causes

@@ -1,10 +1,12 @@
 """What people are told: a log line for every transition, gauges, the status file, health. Never for a non-event."""
 
+import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import structlog
@@ -16,8 +18,10 @@ from speaker.decide import Decision, Held, NotHeld
 from speaker.errors import InvalidManifests, SpeakerError
 from speaker.files import write_atomically
 from speaker.forwarding.plan import Change
-from speaker.model import Family, Link, format_mac
+from speaker.layer2.fleet import Spot
+from speaker.model import Family, IPAddress, Link, Mac, format_mac
 from speaker.telemetry.metrics import Metrics
+from speaker.wire.told import Standing
 
 log = structlog.get_logger()
 
@@ -25,11 +29,22 @@ log = structlog.get_logger()
 SHOWN = 50
 
 
+class InForce(NamedTuple):
+    """What the last reconciliation came to."""
+
+    settlement: Settlement
+    decision: Decision
+    problems: tuple[str, ...]
+    usage: Mapping[str, Mapping[Family, Usage]]
+
+
 class Report:
     """Remembers what it said last, to say only what is new. Everything here is safe to lose: nothing reads it back."""
 
     def __init__(self, metrics: Metrics, runtime_dir: Path) -> None:
         self._metrics = metrics
+        self.answered, self.ignored, self.announced = metrics.answered, metrics.ignored, metrics.announced
+        self.send_failed, self.join_failed = metrics.send_failed, metrics.join_failed
         self._status_file = runtime_dir / "status.json"
         self._assigned: dict[str, tuple[str, ...]] = {}
         self._flagged: set[str] = set()
@@ -40,15 +55,20 @@ class Report:
         self._manifest_problems: tuple[str, ...] = ()
         self._notices: frozenset[str] = frozenset()
         self._failing: dict[str, str] = {}
+        self._conflicts: dict[str, str] = {}
         self._martians: int | None = None
         self._ready = False
+        self._longest_delay = 0.0
+        self.in_force: InForce | None = None
+        self.stale = asyncio.Event()
+        """What ``publish`` would say is not what it said last."""
 
     def health(self) -> tuple[bool, dict[str, object]]:
         """Well once everything asked for was in force for the first time. Later trouble is told, not acted on: a
         restart would take away the EIPs that still work."""
         details: dict[str, object] = {
             "ready": self._ready,
-            "problems": [*self._manifest_problems, *self._problems, *self._failing.values()],
+            "problems": self.problems(),
         }
         return self._ready, details
 
@@ -86,9 +106,9 @@ class Report:
         if self._failing.pop(edge, None) is not None:
             log.info("edge recovered", edge=edge)
 
-    def lost_link(self, link: Link, error: Exception) -> None:
+    def lost_link(self, link: Link, error: str) -> None:
         self._metrics.edge_errors.labels("link").inc()
-        log.warning("link lost", link=link.name, error=str(error))
+        log.warning("link lost", link=link.name, error=error)
 
     def martians(self, total: int) -> None:
         self._metrics.martians.set(total)
@@ -117,22 +137,98 @@ class Report:
             log.warning("approximation", message=sentence)
         self._approximations = approximations
 
-    def in_force(
-        self,
-        settlement: Settlement,
-        decision: Decision,
-        problems: tuple[str, ...],
-        usage: Mapping[str, Mapping[Family, Usage]],
-    ) -> None:
-        """Everything asked for is in force, but for ``problems``."""
-        for problem in _new(problems, self._problems):
+    def brought_about(self, in_force: InForce) -> None:
+        """Everything asked for is in force, but for its problems."""
+        for problem in _new(in_force.problems, self._problems):
             log.warning("problem", message=problem)
-        self._problems = problems
-        self._count(settlement, decision, usage)
-        write_atomically(self._status_file, msgspec.json.encode(_status(settlement, decision, problems)))
-        if not self._ready:
+        self._problems = in_force.problems
+        self.in_force = in_force
+        self._count(in_force)
+        self.stale.set()
+
+    async def publish(
+        self, standings: Callable[[Iterable[IPAddress]], Awaitable[Mapping[IPAddress, Standing]]], ready: bool
+    ) -> None:
+        """Who holds what, to the status file and the gauges. ``ready``: this node has nothing to wait for any more."""
+        self.stale.clear()
+        if (in_force := self.in_force) is None:
+            return
+        found = await standings(in_force.decision.eips)
+        mine = sum(one.mine for one in found.values())
+        self._metrics.eips.labels("claimed").set(mine)
+        self._metrics.eips.labels("not_claimed").set(len(found) - mine)
+        await asyncio.to_thread(self._write, in_force, found)
+        if ready and not self._ready:
             self._ready = True
-            log.info("ready", eips=len(decision.held()))
+            log.info("ready", eips=mine)
+
+    def _write(self, in_force: InForce, standings: Mapping[IPAddress, Standing]) -> None:
+        write_atomically(self._status_file, msgspec.json.encode(self.status(in_force, standings)))
+
+    def status(self, in_force: InForce, standings: Mapping[IPAddress, Standing]) -> dict[str, Any]:
+        """``status.json``: for scripts and people on the node; the same facts as the log, all at once."""
+        return {
+            "eips": [_status_of(eip, standings[address]) for address, eip in in_force.decision.eips.items()],
+            "refused": [
+                {"service": str(key), "reason": refusal.reason.value, "message": refusal.message}
+                for key, refusal in in_force.settlement.refusals.items()
+            ],
+            "problems": self.problems(),
+        }
+
+    def problems(self) -> list[str]:
+        return [*self._manifest_problems, *self._problems, *self._failing.values(), *self._conflicts.values()]
+
+    # ── claims and peers ──
+
+    def claimed(self, address: IPAddress, spot: Spot, term: int) -> None:
+        log.info("claimed", eip=str(address), link=spot.link.name, mac=format_mac(spot.link.mac), term=term)
+        self._metrics.claim_changes.labels("claimed").inc()
+        self.stale.set()
+
+    def yielded(self, address: IPAddress, reason: str, holder: str | None) -> None:
+        log.info("withdrawn", eip=str(address), reason=reason, holder=holder)
+        self._metrics.claim_changes.labels(reason).inc()
+        self._conflicts.pop(str(address), None)
+        self.stale.set()
+
+    def frozen(self) -> None:
+        self._metrics.frozen.inc()
+        log.warning(
+            "frozen",
+            message="this process did not run for so long that others may have taken over: everything was given up",
+        )
+
+    def peer(self, node: str, link: Link, alive: bool) -> None:
+        if alive:
+            log.info("peer heard", peer=node, link=link.name)
+        else:
+            log.warning("peer silent", peer=node, link=link.name)
+        self.stale.set()
+
+    def peers(self, link: str, number: int) -> None:
+        self._metrics.peers.labels(link).set(number)
+
+    def hellos_sent(self, link: str, left: bool, count: int) -> None:
+        self._metrics.hellos_sent.labels(link, "left" if left else "no_room").inc(count)
+
+    def hellos_received(self, link: str, rejected: Enum | None, count: int) -> None:
+        self._metrics.hellos_received.labels(link, rejected.value if rejected else "read").inc(count)
+
+    def loop_delay(self, seconds: float) -> None:
+        self._metrics.loop_delay.observe(seconds)
+        if seconds > self._longest_delay:
+            self._longest_delay = seconds
+            self._metrics.loop_delay_max.set(seconds)
+
+    def conflict(self, link: Link, address: IPAddress, mac: Mac, held: bool) -> None:
+        """A stranger says that one of our EIPs is his."""
+        self._metrics.conflict(link, address, mac, held)
+        fate = "we go on answering, and defend it" if held else "it is not answered until he is gone"
+        sentence = f"{address}: {format_mac(mac)} on {link.name} uses it, which is no speaker: {fate}"
+        log.error("conflict", eip=str(address), link=link.name, mac=format_mac(mac), held=held, message=sentence)
+        self._conflicts[str(address)] = sentence
+        self.stale.set()
 
     def _tell_assigned(self, settlement: Settlement) -> None:
         assigned = {str(key): tuple(map(str, a.addresses)) for key, a in settlement.assignments.items()}
@@ -154,35 +250,24 @@ class Report:
         self._refused = refused
 
     def decided(self, decision: Decision) -> None:
-        """Which EIPs this node answers for from now on, and why not for the others."""
+        """Which EIPs this node must not answer for from now on, and why."""
         now = {str(address): eip for address, eip in decision.eips.items()}
         for address, eip in now.items():
             before = self._eips.get(address)
-            match eip:
-                case Held() if not isinstance(before, Held) or before.link.index != eip.link.index:
-                    log.info("claimed", eip=address, link=eip.link.name, mac=format_mac(eip.link.mac), pool=eip.pool)
-                case NotHeld() if not isinstance(before, NotHeld) or before.reason != eip.reason:
-                    log.warning("not claimed", eip=address, reason=eip.reason, message=eip.message)
-                case _:
-                    pass
-        for address in sorted(self._eips.keys() - now.keys()):
-            if isinstance(self._eips[address], Held):
-                log.info("withdrawn", eip=address)
+            if isinstance(eip, NotHeld) and (not isinstance(before, NotHeld) or before.reason != eip.reason):
+                log.warning("not claimed", eip=address, reason=eip.reason, message=eip.message)
         self._eips = now
 
-    def _count(self, settlement: Settlement, decision: Decision, usage: Mapping[str, Mapping[Family, Usage]]) -> None:
-        metrics = self._metrics
+    def _count(self, in_force: InForce) -> None:
+        metrics, settlement = self._metrics, in_force.settlement
         metrics.services.labels("assigned").set(len(settlement.assignments))
         metrics.services.labels("refused").set(len(settlement.refusals))
         metrics.refused.clear()
         for reason, count in Counter(r.reason.value for r in settlement.refusals.values()).items():
             metrics.refused.labels(reason).set(count)
-        held = len(decision.held())
-        metrics.eips.labels("claimed").set(held)
-        metrics.eips.labels("not_claimed").set(len(decision.eips) - held)
         metrics.pool_size.clear()
         metrics.pool_used.clear()
-        for pool, families in usage.items():
+        for pool, families in in_force.usage.items():
             for family, numbers in families.items():
                 metrics.pool_size.labels(pool, family).set(numbers.size)
                 metrics.pool_used.labels(pool, family).set(numbers.used)
@@ -193,22 +278,19 @@ def _new(sentences: Iterable[str], known: tuple[str, ...]) -> list[str]:
     return [sentence for sentence in sentences if sentence not in known]
 
 
-def _status(settlement: Settlement, decision: Decision, problems: tuple[str, ...]) -> dict[str, Any]:
-    """``status.json``: for scripts and people on the node; the same facts as the log, all at once."""
-    return {
-        "eips": [_status_of(eip) for eip in decision.eips.values()],
-        "refused": [
-            {"service": str(key), "reason": refusal.reason.value, "message": refusal.message}
-            for key, refusal in settlement.refusals.items()
-        ],
-        "problems": list(problems),
+def _status_of(eip: Held | NotHeld, standing: Standing) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "address": str(eip.address),
+        "services": [str(key) for key in eip.services],
+        "pool": eip.pool,
+        "claimed": standing.mine,
+        "holder": standing.holder,
+        "term": standing.term,
     }
-
-
-def _status_of(eip: Held | NotHeld) -> dict[str, Any]:
-    common = {"address": str(eip.address), "services": [str(key) for key in eip.services], "pool": eip.pool}
+    if standing.since is not None:
+        told["since"] = standing.since
     match eip:
         case Held(link=link):
-            return common | {"claimed": True, "link": link.name, "mac": format_mac(link.mac)}
+            return told | {"link": link.name, "mac": format_mac(link.mac)}
         case NotHeld(reason=reason, message=message):
-            return common | {"claimed": False, "reason": reason, "message": message}
+            return told | {"reason": reason, "message": message}

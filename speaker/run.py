@@ -3,43 +3,49 @@
 ::
 
     manifests ─┐                                     ┌─► forwarder (kernel)
-               ├─► reconcile: settle → decide ───────┼─► layer 2, one LinkSpeaker a link
+               ├─► reconcile: settle → decide ───────┼─► wire process: claims, hellos, ARP and NDP (speaker/wire)
     links     ─┘        (allocator)  (decide.py)     └─► state file, status file, log, metrics
-    beat ─────────────► every LinkSpeaker's deadline: what stops moving it stops the answers
 
-The first three wait for changes; ``reconcile`` brings everything to what was last asked for. An edge that fails
-is tried again, and what already works goes on working meanwhile.
+The first three wait for changes; ``reconcile`` brings everything to what was last asked for. The wire process is
+offered what this node may hold, and works by itself. An edge that fails is tried again, and what already works goes on
+working meanwhile.
 """
 
 import asyncio
 import signal
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
+from pathlib import Path
 
 import structlog
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from speaker.allocator.assign import Allocator
 from speaker.allocator.settle import settle
+from speaker.control import serving_control
 from speaker.decide import decide
-from speaker.errors import EdgeError, InvalidManifests
+from speaker.errors import EdgeError, InvalidManifests, SettingError
 from speaker.files import only_one
 from speaker.forwarding.forwarder import Forwarder, cleanup, open_forwarder
+from speaker.handlers import handlers
+from speaker.interfaces.gateway import watch_gateways
 from speaker.interfaces.martians import martian_sources
 from speaker.interfaces.netlink import Watcher
 from speaker.interfaces.snapshot import Snapshot
-from speaker.layer2.fleet import Fleet, Spot
+from speaker.layer2.fleet import Spot
 from speaker.memory import recall, remember
-from speaker.model import Forwarding, World
-from speaker.ownership import sole
-from speaker.report import Report
+from speaker.model import Forwarding, Link, World
+from speaker.ownership.keyfile import read_keys
+from speaker.ownership.keys import Keys
+from speaker.report import InForce, Report
 from speaker.settings import RunSettings
 from speaker.standalone.manifests import load
 from speaker.standalone.watch import changes
 from speaker.telemetry import logs
 from speaker.telemetry.http import serving
 from speaker.telemetry.metrics import Metrics
+from speaker.wire.process import PeerSpec, Spec, boottime
+from speaker.wire.remote import Wire
 
 log = structlog.get_logger()
 
@@ -48,11 +54,12 @@ RETRY_MAX = 30.0
 
 MARTIAN_SECONDS = 10.0
 """How often the kernel's martian counter is read: it is a symptom to be seen, not a signal to react to."""
-
-
-def boottime() -> float:
-    """Seconds of CLOCK_BOOTTIME: it runs on through suspend and most VM pauses, where CLOCK_MONOTONIC stands."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+KEY_SECONDS = 1.0
+"""How often the key file is looked at."""
+PUBLISH_SECONDS = 0.1
+"""At least between two writings of the status file."""
+READY_SECONDS = 0.1
+"""How often a speaker that is not ready looks whether it is."""
 
 
 async def run(settings: RunSettings) -> None:
@@ -65,6 +72,7 @@ async def run(settings: RunSettings) -> None:
     metrics = Metrics()
     report = Report(metrics, settings.runtime_dir)
     async with AsyncExitStack() as stack:
+        keys = KeyFile(settings.peers.key_file) if settings.peers else None
         stack.enter_context(only_one(settings.runtime_dir / "lock"))
         allocator = recall(settings.state, settings.rest_seconds, boottime())
         forwarder = await open_forwarder(settings.forwarder, settings.runtime_dir)
@@ -74,22 +82,75 @@ async def run(settings: RunSettings) -> None:
         # Two forwarders at once would translate an address twice.
         if removed := await cleanup(Forwarding.AUTO, settings.runtime_dir, keep=forwarder.name):
             log.info("removed what another forwarder left", removed=list(removed))
-        fleet = Fleet(boottime, metrics, report.lost_link)
-        with _stopped_by_signals():
-            await Speaker(settings, allocator, forwarder, fleet, report).run()
+        wire = Wire(_spec(settings, keys), report)
+        speaker = Speaker(settings, keys, allocator, forwarder, wire, report)
+        control = serving_control(settings.runtime_dir / "control", handlers(settings, wire, report))
+        await stack.enter_async_context(control)
+        with _stopped_by_signals(speaker.hand_over):
+            await speaker.run()
     log.info("stopped")
 
 
+def _spec(settings: RunSettings, keys: "KeyFile | None") -> Spec:
+    peers = settings.peers
+    if peers is None or keys is None:
+        return Spec(settings.node.name, None)
+    return Spec(settings.node.name, PeerSpec(peers.hello, peers.ethertype, keys.current.secrets))
+
+
+class KeyFile:
+    """The cluster keys as last read; raises SettingError when they cannot be read at the start."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen = self._stamp()
+        self.current: Keys = read_keys(path)
+
+    async def follow(self, wire: Wire, report: Report) -> None:
+        """Read again when the file changes; what cannot be read leaves the keys as they are."""
+        while True:
+            await asyncio.sleep(KEY_SECONDS)
+            if (stamp := self._stamp()) == self._seen:
+                continue
+            self._seen = stamp
+            try:
+                self.current = read_keys(self._path)
+            except SettingError as error:
+                report.failed("key file", error)
+            else:
+                report.recovered("key file")
+                await wire.keys(self.current.secrets)
+                log.info("keys read", signing=repr(self.current.signing), accepted=len(self.current.accepted))
+
+    def _stamp(self) -> tuple[int, ...]:
+        try:
+            found = self._path.stat()
+        except OSError:
+            return ()
+        return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_mode
+
+
 @contextmanager
-def _stopped_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGINT end the block quietly: leaving every ``with`` inside it is the shutdown."""
+def _stopped_by_signals(hand_over: Callable[[], Awaitable[None]]) -> Iterator[None]:
+    """The first SIGTERM or SIGINT ends the block quietly once ``hand_over`` is done, the second one at once: leaving
+    every ``with`` inside it is the shutdown."""
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None
     asked = asyncio.Event()
+    leaving: list[asyncio.Task[None]] = []
+
+    async def leave() -> None:
+        try:
+            await hand_over()
+        finally:
+            task.cancel()
 
     def stop() -> None:
-        asked.set()
-        task.cancel()
+        if asked.is_set():
+            task.cancel()
+        else:
+            asked.set()
+            leaving.append(loop.create_task(leave(), name="hand over"))
 
     numbers = (signal.SIGTERM, signal.SIGINT)
     for number in numbers:
@@ -109,26 +170,52 @@ class Speaker:
     """The loops of one node and the little they share: what was asked for, and what the links look like."""
 
     def __init__(
-        self, settings: RunSettings, allocator: Allocator, forwarder: Forwarder, fleet: Fleet, report: Report
+        self,
+        settings: RunSettings,
+        keys: KeyFile | None,
+        allocator: Allocator,
+        forwarder: Forwarder,
+        wire: Wire,
+        report: Report,
     ) -> None:
         self._settings = settings
+        self._keys = keys
         self._allocator = allocator
         self._forwarder = forwarder
-        self._fleet = fleet
+        self._wire = wire
         self._report = report
         self._world: World | None = None
         self._snapshot: Snapshot | None = None
+        self._links: frozenset[Link] = frozenset()
+        """Those that EIPs are announced on."""
         self._changed = asyncio.Event()
         self._saved: int | None = None
 
     async def run(self) -> None:
         """Every task, by name. One that ends, ends the speaker: none of them is ever done."""
-        async with self._fleet, asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._follow_manifests(), name="manifests")
-            tasks.create_task(self._follow_links(), name="links")
-            tasks.create_task(self._reconcile(), name="reconcile")
-            tasks.create_task(self._beat(), name="beat")
-            tasks.create_task(self._watch_martians(), name="martians")
+        try:
+            async with self._wire, asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._wire.watch(), name="wire")
+                tasks.create_task(self._follow_manifests(), name="manifests")
+                tasks.create_task(self._follow_links(), name="links")
+                tasks.create_task(self._reconcile(), name="reconcile")
+                tasks.create_task(self._publish(), name="publish")
+                tasks.create_task(self._watch_martians(), name="martians")
+                if self._keys is not None:
+                    tasks.create_task(self._keys.follow(self._wire, self._report), name="key file")
+                    tasks.create_task(self._watch_gateways(), name="gateways")
+        except* EdgeError as errors:
+            lost = errors.exceptions[0]
+        else:
+            return
+        raise lost
+
+    async def hand_over(self) -> None:
+        """Before leaving: make before break, where somebody is there to take over. The kernel goes on forwarding."""
+        if await self._wire.has_peers():
+            log.info("handing over")
+            async for _ in self._wire.drain():
+                pass
 
     # ── sources ──
 
@@ -138,7 +225,8 @@ class Speaker:
 
     async def _read_manifests(self) -> None:
         try:
-            reading = await asyncio.to_thread(load, self._settings.directory)
+            named = self._settings.peers is not None
+            reading = await asyncio.to_thread(load, self._settings.directory, named=named)
         except (InvalidManifests, EdgeError) as error:
             self._report.bad_manifests(error, still_serving=self._world is not None)
             return
@@ -154,6 +242,21 @@ class Speaker:
                         self._report.recovered("netlink")
                         self._snapshot = snapshot
                         self._changed.set()
+
+    async def _watch_gateways(self) -> None:
+        silent: asyncio.Queue[tuple[int, bool]] = asyncio.Queue()
+
+        async def hand_on() -> None:
+            while True:
+                await self._wire.gateway(*await silent.get())
+
+        async def watch() -> None:
+            async for attempt in _retrying("gateway", self._report):
+                with attempt:
+                    tell = lambda link, answers: silent.put_nowait((link, answers))  # noqa: E731
+                    await watch_gateways(lambda: self._snapshot, lambda: self._links, tell)
+
+        await asyncio.gather(hand_on(), watch())
 
     # ── decisions and effects ──
 
@@ -180,13 +283,14 @@ class Speaker:
         self._report.settled(settlement)
         decision = await asyncio.to_thread(decide, world, settlement.assignments, snapshot, self._settings.node)
         spots = {address: Spot(eip.link, eip.gratuitous) for address, eip in decision.held().items()}
-        self._fleet.withdraw_except(spots)
+        await self._wire.withdraw_except(spots)
         applied = await self._forwarder.apply(decision.forwarding)
         self._report.forwarding(applied, self._forwarder.approximations(decision.forwarding))
-        self._fleet.hold(spots)
+        self._links = frozenset(spot.link for spot in spots.values())
         self._report.decided(decision)
+        await self._wire.offer(spots, self._links, frozenset(link.mac for link in snapshot.links.values()))
         usage = {pool: self._allocator.usage(pool) for pool in world.pools}
-        self._report.in_force(settlement, decision, await self._forwarder.problems(), usage)
+        self._report.brought_about(InForce(settlement, decision, await self._forwarder.problems(), usage))
 
     async def _remember(self) -> None:
         if self._allocator.revision != self._saved:
@@ -194,10 +298,17 @@ class Speaker:
             await asyncio.to_thread(remember, self._settings.state, self._allocator, boottime())
             self._saved = revision
 
-    async def _beat(self) -> None:
+    async def _publish(self) -> None:
         while True:
-            self._fleet.extend(sole.deadline(boottime()))
-            await asyncio.sleep(sole.BEAT)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._report.stale.wait(), None if self._report.health()[0] else READY_SECONDS)
+            try:
+                await self._report.publish(self._wire.standings, await self._wire.ready())
+            except EdgeError as error:
+                self._report.failed("status file", error)
+            else:
+                self._report.recovered("status file")
+            await asyncio.sleep(PUBLISH_SECONDS)
 
     async def _watch_martians(self) -> None:
         while True:

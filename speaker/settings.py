@@ -66,6 +66,66 @@ class Node:
         return Node(name, pairs)
 
 
+DEFAULT_KEY = Path("/etc/speaker/key")
+DEFAULT_HELLO_MS = 100
+DEFAULT_ETHERTYPE = 0x88B5  # IEEE 802 local experimental EtherType 1
+
+_HELLO_MS = range(20, 1001)
+"""Below, a busy host's own jitter looks like death (and the frames add up); above, failover takes seconds."""
+
+_TAKEN = {0x0800: "IPv4", 0x0806: "ARP", 0x86DD: "IPv6", 0x8100: "a VLAN tag", 0x88A8: "a VLAN tag"}
+
+
+@dataclass(frozen=True, slots=True)
+class PeerSettings:
+    """Several hosts serve the same manifests: how they hear each other. The same on all of them."""
+
+    key_file: Path = DEFAULT_KEY
+    hello: float = DEFAULT_HELLO_MS / 1000
+    """Seconds between two hellos; ``Parameters.for_hello`` accepts every value that comes from ``parse``."""
+    ethertype: int = DEFAULT_ETHERTYPE
+
+    @staticmethod
+    def parse(
+        with_peers: bool, key_file: Path | None = None, hello: str | None = None, ethertype: str | None = None
+    ) -> "PeerSettings | None":
+        """From the flags as written, None for one that was not; ``hello`` in milliseconds.
+
+        None without ``--with-peers``. The others are refused then: a host that was meant to have peers must not
+        believe that it is alone.
+        """
+        if not with_peers:
+            for flag, value in (("--key", key_file), ("--hello", hello), ("--ethertype", ethertype)):
+                if value is not None:
+                    raise SettingError(f"{flag} {value}: needs --with-peers: without it this host believes it is alone")
+            return None
+        return PeerSettings(
+            key_file=DEFAULT_KEY if key_file is None else key_file,
+            hello=PeerSettings().hello if hello is None else _hello(hello),
+            ethertype=DEFAULT_ETHERTYPE if ethertype is None else _ethertype(ethertype),
+        )
+
+
+def _hello(text: str) -> float:
+    # isdecimal: int() would also take ' 1_00 '.
+    if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) in _HELLO_MS):
+        low, high = _HELLO_MS[0], _HELLO_MS[-1]
+        raise SettingError(f"--hello {text!r}: must be whole milliseconds from {low} to {high}")
+    return int(text) / 1000
+
+
+def _ethertype(text: str) -> int:
+    try:
+        number = int(text, 0)
+    except ValueError:
+        number = -1
+    if not 0x0600 <= number <= 0xFFFF:  # below are lengths (IEEE 802.3 §3.2.6)
+        raise SettingError(f"--ethertype {text!r}: must be from 0x0600 to 0xFFFF, as 0x88B5 or decimal")
+    if number in _TAKEN:
+        raise SettingError(f"--ethertype {text!r}: is {_TAKEN[number]}: must be one that nothing else on the LAN uses")
+    return number
+
+
 DEFAULT_STATE = Path("/var/lib/eip-speaker/state.json")
 DEFAULT_RUNTIME_DIR = Path("/run/eip-speaker")
 DEFAULT_METRICS = "127.0.0.1:9900"
@@ -86,3 +146,5 @@ class RunSettings:
     log_format: LogFormat = "text"
     rest_seconds: float = 60.0
     """How long a released address is left alone before somebody else may have it."""
+    peers: PeerSettings | None = None
+    """None: this host is the only one that serves these EIPs."""

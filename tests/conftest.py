@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from real_api import RealApi, missing
 
 from speaker.lab.namespaces import Namespace
 
@@ -149,3 +150,12 @@ def write(tmp_path: Path) -> Callable[..., None]:
         draft.replace(directory / name)
 
     return put
+
+
+@pytest.fixture(scope="session")
+def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApi]:
+    """A real kube-apiserver with its etcd, one for the whole session; skips where the binaries are not."""
+    if reason := missing():
+        pytest.skip(reason)
+    with RealApi(tmp_path_factory.mktemp("apiserver")) as api:
+        yield api

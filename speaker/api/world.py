@@ -9,9 +9,9 @@ from speaker.api.addresses import Span, overlaps, span, without
 from speaker.api.eip import pool
 from speaker.api.endpoints import NamespaceLabels, Slice, endpoint_slice, merged, namespace
 from speaker.api.fields import ApiObject, Field, Path, did_you_mean, read, show_path
-from speaker.api.service import LOAD_BALANCER_CLASS, NotOurs, service
+from speaker.api.service import ADDRESSES, LOAD_BALANCER_CLASS, NotOurs, service
 from speaker.errors import InvalidField, InvalidManifests, Place
-from speaker.model import Pool, Service, ServiceKey, World
+from speaker.model import Family, Pool, Service, ServiceKey, World
 
 EIP = ("eip-speaker.io/v1alpha1", "Eip")
 SERVICE = ("v1", "Service")
@@ -92,15 +92,16 @@ def _problem(source: ApiObject, path: Path, rule: str) -> InvalidField:
     return InvalidField(show_path(path), source.at(*path), rule, source.subject, source.locate(path))
 
 
-def read_world(objects: Iterable[ApiObject], *, default_class: bool) -> Reading:
+def read_world(objects: Iterable[ApiObject], *, default_class: bool, named: bool = False) -> Reading:
     """Everything the objects ask for; raises InvalidManifests with every problem of every object.
 
-    ``default_class``: Services without a ``loadBalancerClass`` are ours as well.
+    ``default_class``: Services without a ``loadBalancerClass`` are ours as well. ``named``: each of ours must name an
+    address of every family it has.
     """
     draft = _Draft()
     for source in chain.from_iterable(map(_flattened, objects)):
         try:
-            _add(draft, source, default_class)
+            _add(draft, source, default_class, named)
         except InvalidManifests as error:
             draft.problems.extend(error.problems)
     draft.problems.extend(_overlapping_pools(draft.pools))
@@ -133,7 +134,7 @@ def _inner(source: ApiObject, data: object, path: Path) -> ApiObject:
     return ApiObject(data, lambda rest: source.locate((*path, *rest)))
 
 
-def _add(draft: _Draft, source: ApiObject, default_class: bool) -> None:
+def _add(draft: _Draft, source: ApiObject, default_class: bool, named: bool) -> None:
     kind = read(source, _kind)
     if kind not in READ:
         draft.notice(source, f"passed over: the speaker does not read this kind of apiVersion {kind[0]!r}")
@@ -146,16 +147,27 @@ def _add(draft: _Draft, source: ApiObject, default_class: bool) -> None:
     elif kind == NAMESPACE:
         draft.namespaces.append(read(source, namespace))
     else:
-        _add_service(draft, source, default_class)
+        _add_service(draft, source, default_class, named)
 
 
-def _add_service(draft: _Draft, source: ApiObject, default_class: bool) -> None:
+def _add_service(draft: _Draft, source: ApiObject, default_class: bool, named: bool) -> None:
     match read(source, lambda root: service(root, default_class=default_class)):
         case NotOurs() as reason:
             draft.passed_over.add(ServiceKey(_namespace(source), source.name))
             draft.notice(source, _NOT_OURS[reason])
         case found:
             draft.services.append(found)
+            if named:
+                draft.problems.extend(_unnamed(source, found))
+
+
+def _unnamed(source: ApiObject, found: Service) -> Iterator[InvalidField]:
+    """Families whose address the Service leaves to be chosen: each host would choose its own."""
+    by_family = set(map(Family.of, found.addresses))
+    if missing := [family for family in found.families if family not in by_family]:
+        addresses = " and ".join(f"an {family} address" for family in missing)
+        rule = f"must name {addresses}: several hosts serve this Service, and each would choose its own"
+        yield _problem(source, ("metadata", "annotations", ADDRESSES), rule)
 
 
 # ── Kinds ─────────────────────────────────────────────────────────────────────────────────────────────────────

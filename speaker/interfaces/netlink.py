@@ -18,7 +18,7 @@ from typing import Self, TypeVar
 
 from speaker.errors import EdgeError, Unsupported
 from speaker.interfaces import rtnetlink
-from speaker.interfaces.snapshot import LinkAddress, NextHop, RouteTables, Snapshot, leads_nowhere
+from speaker.interfaces.snapshot import LinkAddress, RouteTables, Snapshot, leads_nowhere
 from speaker.model import Link
 
 REST = 0.02
@@ -202,15 +202,15 @@ class Watcher:
                     if (route := reader.read(datagram, message.start, message.end)) is not None:
                         tables.add(route)
                 yield
-        self._seen = replace(self._seen, routes=tables)
+        self._seen = replace(self._seen, routes=tables, gateways=frozenset(reader.gateways))
 
-    async def _nexthops(self) -> dict[int, tuple[NextHop, ...]]:
+    async def _nexthops(self) -> rtnetlink.NexthopReader:
         reader = rtnetlink.NexthopReader()
         with suppress(Unsupported):  # before Linux 5.3
             async for datagram, messages in self._slow.dump(rtnetlink.RTM_GETNEXTHOP):
                 for message in messages:
                     reader.read(datagram, message.start, message.end)
-        return reader.nexthops()
+        return reader
 
     @contextmanager
     def _listing(self, part: Part, lister: "_Lister") -> Iterator[None]:

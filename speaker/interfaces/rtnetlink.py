@@ -10,7 +10,17 @@ from ipaddress import ip_address, ip_network
 from struct import Struct
 from typing import NamedTuple
 
-from speaker.interfaces.snapshot import LOCAL_TABLE, LinkAddress, NextHop, Route, RouteKind, Rule, RuleAction, Version
+from speaker.interfaces.snapshot import (
+    LOCAL_TABLE,
+    Gateway,
+    LinkAddress,
+    NextHop,
+    Route,
+    RouteKind,
+    Rule,
+    RuleAction,
+    Version,
+)
 from speaker.model import IPAddress, IPNetwork, Link, Mac
 
 NLMSG_ERROR, NLMSG_DONE = 2, 3
@@ -42,19 +52,22 @@ _GROUP_MEMBER = Struct("=IBBH")  # nexthop_grp
 
 _ARPHRD_ETHER = 1
 _IFF_UP, _IFF_LOOPBACK, _IFF_NOARP = 0x1, 0x8, 0x80
-_IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_MASTER, _IFLA_LINKINFO = 1, 3, 4, 10, 18
-_IFLA_GROUP, _IFLA_EXT_MASK, _IFLA_CARRIER = 27, 29, 33
+_IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_LINK, _IFLA_MASTER, _IFLA_LINKINFO = 1, 3, 4, 5, 10, 18
+_IFLA_GROUP, _IFLA_EXT_MASK, _IFLA_CARRIER, _IFLA_LINK_NETNSID = 27, 29, 33, 37
 _IFLA_INFO_KIND, _IFLA_INFO_SLAVE_KIND = 1, 4
 _RTEXT_FILTER_SKIP_STATS = 8
+_STACKED = frozenset({"vlan", "macvlan", "macvtap", "ipvlan"})
 
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
+_IFA_F_DADFAILED, _IFA_F_TENTATIVE = 0x08, 0x40
 
-_RTA_DST, _RTA_OIF, _RTA_PRIORITY, _RTA_MULTIPATH, _RTA_TABLE, _RTA_PREF, _RTA_NH_ID = 1, 4, 6, 9, 15, 20, 30
+_RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_MULTIPATH, _RTA_TABLE = 1, 4, 5, 6, 9, 15
+_RTA_VIA, _RTA_PREF, _RTA_NH_ID = 18, 20, 30
 _RTNH_F_DEAD, _RTM_F_CLONED = 0x1, 0x200
 _PREFERENCES = {1: 1, 3: -1}  # RFC 4191, 2.1: two bits, signed
 _KINDS = {kind.value: kind for kind in RouteKind}
 
-_NHA_ID, _NHA_GROUP, _NHA_BLACKHOLE, _NHA_OIF = 1, 2, 4, 5
+_NHA_ID, _NHA_GROUP, _NHA_BLACKHOLE, _NHA_OIF, _NHA_GATEWAY = 1, 2, 4, 5, 6
 
 _FRA_DST, _FRA_SRC, _FRA_IIFNAME, _FRA_GOTO, _FRA_PRIORITY, _FRA_FWMARK = 1, 2, 3, 4, 6, 10
 _FRA_SUPPRESS_IFGROUP, _FRA_SUPPRESS_PREFIXLEN, _FRA_TABLE, _FRA_FWMASK = 13, 14, 15, 16
@@ -98,8 +111,14 @@ def request(kind: int, sequence: int, body: bytes, flags: int = 0) -> bytes:
     return _HEADER.pack(_HEADER.size + len(body), kind, NLM_F_REQUEST | flags, sequence, 0) + body
 
 
+def link_request(index: int, sequence: int) -> bytes:
+    """Ask for one link."""
+    return request(RTM_GETLINK, sequence, _IFINFO.pack(0, 0, index, 0, 0) + _WITHOUT_STATISTICS)
+
+
+_WITHOUT_STATISTICS = _ATTRIBUTE.pack(8, _IFLA_EXT_MASK) + _U32.pack(_RTEXT_FILTER_SKIP_STATS)
 _DUMP_BODIES = {
-    RTM_GETLINK: bytes(_IFINFO.size) + _ATTRIBUTE.pack(8, _IFLA_EXT_MASK) + _U32.pack(_RTEXT_FILTER_SKIP_STATS),
+    RTM_GETLINK: bytes(_IFINFO.size) + _WITHOUT_STATISTICS,
     RTM_GETADDR: bytes(_IFADDR.size),
     RTM_GETROUTE: bytes(_RTMSG.size),
     RTM_GETRULE: bytes(_RTMSG.size),
@@ -150,14 +169,33 @@ def read_link(data: bytes, start: int, end: int) -> tuple[Link, int]:
     return link, _u32(found.get(_IFLA_GROUP, bytes(4)))
 
 
+class Signal(NamedTuple):
+    """``carrier``: the link is up and has one; ``below`` is the link it is stacked on (a VLAN's parent), if any."""
+
+    carrier: bool
+    below: int | None
+
+
+def read_signal(data: bytes, start: int, end: int) -> Signal:
+    """A link that says nothing about a carrier has one. What is stacked on a link of another namespace stands alone."""
+    _, _, _, flags, _ = _IFINFO.unpack_from(data, start)
+    found = attributes(data, start + _IFINFO.size, end)
+    info = found.get(_IFLA_LINKINFO, b"")
+    kind = _text(attributes(info, 0, len(info)).get(_IFLA_INFO_KIND, b""))
+    stacked = kind in _STACKED and _IFLA_LINK in found and _IFLA_LINK_NETNSID not in found
+    carrier = bool(flags & _IFF_UP) and found.get(_IFLA_CARRIER) != b"\0"
+    return Signal(carrier, _u32(found[_IFLA_LINK]) if stacked else None)
+
+
 def read_address(data: bytes, start: int, end: int) -> LinkAddress | None:
     """None for an address of another family than IPv4 and IPv6."""
-    family, length, _, _, index = _IFADDR.unpack_from(data, start)
+    family, length, flags, _, index = _IFADDR.unpack_from(data, start)
     if family not in _VERSIONS:
         return None
     found = attributes(data, start + _IFADDR.size, end)
     subnet = found.get(_IFA_ADDRESS) or found[_IFA_LOCAL]
-    return LinkAddress(index, ip_address(found.get(_IFA_LOCAL, subnet)), _network(subnet, length))
+    tentative = bool(flags & (_IFA_F_TENTATIVE | _IFA_F_DADFAILED))
+    return LinkAddress(index, ip_address(found.get(_IFA_LOCAL, subnet)), _network(subnet, length), tentative)
 
 
 # ── Rules ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -209,10 +247,13 @@ class RouteReader:
     """Routes of one dump. Most of them share a few next hops, which are made once.
 
     ``nexthops`` are the kernel's nexthop objects: where ``net.ipv4.nexthop_compat_mode`` is 0, routes only name them.
+    ``gateways`` gathers those of the default routes read so far.
     """
 
-    def __init__(self, nexthops: Mapping[int, tuple[NextHop, ...]]) -> None:
-        self._nexthops = nexthops
+    def __init__(self, nexthops: "NexthopReader") -> None:
+        self.gateways: set[Gateway] = set()
+        self._objects = nexthops
+        self._nexthops = nexthops.nexthops()
         self._single: dict[tuple[int, int], tuple[NextHop, ...]] = {}
 
     def read(self, data: bytes, start: int, end: int) -> Route | None:
@@ -227,6 +268,8 @@ class RouteReader:
         metric = _u32(found[_RTA_PRIORITY]) if _RTA_PRIORITY in found else 0
         preference = _PREFERENCES.get(found[_RTA_PREF][0], 0) if _RTA_PREF in found else 0
         hops = self._hops(found, flags)
+        if length == 0 and kind == RouteKind.UNICAST:
+            self.gateways.update(self._named_gateways(found))
         return Route(_VERSIONS[family], table, prefix, length, hops, _KINDS[kind], metric, tos, preference)
 
     def _hops(self, found: Mapping[int, bytes], flags: int) -> tuple[NextHop, ...]:
@@ -239,12 +282,34 @@ class RouteReader:
             return tuple(_multipath(found[_RTA_MULTIPATH]))
         return self._nexthops.get(_u32(found[_RTA_NH_ID]), ()) if _RTA_NH_ID in found else ()
 
+    def _named_gateways(self, found: Mapping[int, bytes]) -> Iterator[Gateway]:
+        if _RTA_OIF in found:
+            yield from _gateway(_u32(found[_RTA_OIF]), found)
+        elif _RTA_MULTIPATH in found:
+            for _, link, start, end in _multipath_parts(found[_RTA_MULTIPATH]):
+                yield from _gateway(link, attributes(found[_RTA_MULTIPATH], start, end))
+        elif _RTA_NH_ID in found:
+            yield from self._objects.gateways(_u32(found[_RTA_NH_ID]))
+
+
+def _gateway(link: int, found: Mapping[int, bytes]) -> Iterator[Gateway]:
+    if _RTA_GATEWAY in found:
+        yield Gateway(link, ip_address(found[_RTA_GATEWAY]))
+    elif _RTA_VIA in found:  # IPv4 through an IPv6 router (RFC 8950): the family, then the address
+        yield Gateway(link, ip_address(found[_RTA_VIA][2:]))
+
 
 def _multipath(data: bytes) -> Iterator[NextHop]:
+    for flags, link, _, _ in _multipath_parts(data):
+        yield NextHop(link, bool(flags & _RTNH_F_DEAD))
+
+
+def _multipath_parts(data: bytes) -> Iterator[tuple[int, int, int, int]]:
+    """Flags and link of each next hop, and where in ``data`` its attributes start and end."""
     at = 0
     while at < len(data):
         length, flags, _, link = _NEXTHOP.unpack_from(data, at)
-        yield NextHop(link, bool(flags & _RTNH_F_DEAD))
+        yield flags, link, at + _NEXTHOP.size, at + length
         at += max((length + 3) & ~3, _NEXTHOP.size)
 
 
@@ -254,6 +319,7 @@ class NexthopReader:
     def __init__(self) -> None:
         self._single: dict[int, NextHop] = {}
         self._groups: dict[int, list[int]] = {}
+        self._gateways: dict[int, Gateway] = {}
 
     def read(self, data: bytes, start: int, end: int) -> None:
         *_, flags = _NHMSG.unpack_from(data, start)
@@ -263,6 +329,14 @@ class NexthopReader:
             self._groups[number] = [member for member, *_ in _GROUP_MEMBER.iter_unpack(found[_NHA_GROUP])]
         elif _NHA_OIF in found:
             self._single[number] = NextHop(_u32(found[_NHA_OIF]), bool(flags & _RTNH_F_DEAD))
+            if _NHA_GATEWAY in found:
+                self._gateways[number] = Gateway(_u32(found[_NHA_OIF]), ip_address(found[_NHA_GATEWAY]))
+
+    def gateways(self, number: int) -> Iterator[Gateway]:
+        """Of one nexthop object, or of a group's members."""
+        for member in self._groups.get(number, [number]):
+            if member in self._gateways:
+                yield self._gateways[member]
 
     def nexthops(self) -> dict[int, tuple[NextHop, ...]]:
         """By id. A blackhole has no next hop: the kernel lists its routes as blackholes already."""

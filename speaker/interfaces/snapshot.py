@@ -147,6 +147,15 @@ class LinkAddress:
     link: int
     address: IPAddress
     subnet: IPNetwork
+    tentative: bool = False
+    """IPv6: not, or not yet, known to be nobody else's (RFC 4862 §5.4), so nothing may be sent from it."""
+
+
+class Gateway(NamedTuple):
+    """A router that a default route names, and the link it is on."""
+
+    link: int
+    address: IPAddress
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +169,9 @@ class Snapshot:
     rules: tuple[Rule, ...] = ()
     """Both families, in the order of the kernel: by priority, then as added."""
     routes: RouteTables = field(default_factory=RouteTables)
+    gateways: frozenset[Gateway] = frozenset()
+    """Of all default routes, whatever their table and metric. Those of other routes are not kept: where a BGP table
+    changes them all day, that is no news to us."""
     groups: Mapping[int, int] = field(default_factory=dict)
     """The group of each link that is not in group 0."""
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 from pyroute2 import IPRoute
 
 from speaker.lab.namespaces import Namespace
-from speaker.lab.topology import Host, Port, Segment, Topology
+from speaker.lab.topology import Host, Port, Segment, Topology, switch_port
 from speaker.model import IPAddress, Mac, format_mac
 
 #: Set in every namespace, because a new one copies the host's IPv4 settings (net.core.devconf_inherit_init_net) and a
@@ -103,7 +103,7 @@ def _make_bridge(netlink: IPRoute, segment: Segment) -> None:
 
 def _plug_in(netlink: Mapping[str, IPRoute], host: Host, port: Port, namespace_fd: int) -> None:
     switch, mine = netlink[port.segment.owner], netlink[host.name]
-    socket_name = f"{host.name}-{port.link}"
+    socket_name = switch_port(host.name, port.link)
     switch.link(
         "add",
         ifname=socket_name,

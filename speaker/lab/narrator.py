@@ -22,10 +22,21 @@ def sentence(event: Mapping[str, Any]) -> tuple[str, Tone] | None:
             return f"{service} {gets_or_loses} {' and '.join(map(str, addresses))}", Tone.PLAIN
         case {"event": "forwarding", "count": count}:
             return f"the kernel forwards: {count} changes to its tables", Tone.PLAIN
-        case {"event": "claimed", "eip": eip, "link": link, "pool": pool}:
-            return f"claims {eip} of pool {pool} on {link}", Tone.EIP
-        case {"event": "withdrawn", "eip": eip}:
-            return f"withdraws {eip}", Tone.EIP
+        case {"event": "claimed", "eip": eip, "link": link}:
+            return f"claims {eip} on {link}", Tone.EIP
+        case {"event": "withdrawn", "eip": eip, **more}:
+            holder = more.get("holder")
+            return f"stops answering for {eip}" + (f", which {holder} claims now" if holder else ""), Tone.EIP
+        case {"event": "peer heard", "peer": peer}:
+            return f"hears {peer}", Tone.DIM
+        case {"event": "peer silent", "peer": peer}:
+            return f"hears {peer} no more", Tone.DIM
+        case {"event": "handing over"}:
+            return "hands over what it holds", Tone.PLAIN
+        case {"event": "frozen"}:
+            return "was away for too long: it gives everything up and listens first", Tone.PLAIN
+        case {"event": "link lost", "link": link}:
+            return f"cannot use {link}", Tone.PLAIN
         case {"level": level} if level in _ALARMING:
             details = " ".join(f"{name}={value}" for name, value in event.items() if name not in _COMMON)
             return f"{level}: {event.get('event')} {details}".rstrip(), Tone.BAD

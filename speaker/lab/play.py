@@ -13,6 +13,8 @@ from typing import Any
 from speaker.errors import EdgeError
 from speaker.lab.lan import Lan
 from speaker.lab.privileges import leave_host_network
+from speaker.lab.request import Request
+from speaker.lab.scenario_failover import SCENARIOS, fail_over
 from speaker.lab.scenario_reach import reach
 from speaker.lab.stage import Outcome, Stage
 from speaker.lab.timeline import Timeline, Tone
@@ -21,47 +23,56 @@ from speaker.lab.topology import lab_topology
 MANIFESTS = Path(__file__).parent / "manifests"
 
 
-def play(timeline: Timeline, keep: bool) -> Outcome:
-    """Play ``reach``; with ``keep`` stay until SIGINT or SIGTERM. Call it before any thread or socket exists.
+def play(request: Request, timeline: Timeline, keep: bool) -> Outcome:
+    """Play what is asked for; with ``keep`` stay until SIGINT or SIGTERM. Call it before any thread or socket exists.
 
     Raises EdgeError when it cannot be played, CancelledError or KeyboardInterrupt when a signal ends it early.
     """
     in_user_namespace = leave_host_network()
-    with Lan(lab_topology()) as lan:
+    with Lan(lab_topology(request.nodes, request.clients)) as lan:
         who = "in a user namespace, without root" if in_user_namespace else "in namespaces of its own"
         timeline.say("lab", f"a LAN is up, {who}: {', '.join(host.name for host in lan.topology.hosts)}")
-        return asyncio.run(_act(lan, timeline, keep, in_user_namespace))
+        return asyncio.run(_act(request, lan, timeline, keep, in_user_namespace))
 
 
-async def _act(lan: Lan, timeline: Timeline, keep: bool, in_user_namespace: bool) -> Outcome:
+async def _act(request: Request, lan: Lan, timeline: Timeline, keep: bool, in_user_namespace: bool) -> Outcome:
     with _interrupts() as until_interrupted, tempfile.TemporaryDirectory(prefix="speaker-lab-") as name:
         stage = Stage(lan, timeline, Path(name), manifests=Path(name, "manifests"))
-        shutil.copytree(MANIFESTS, stage.manifests)
 
         async def linger() -> None:
-            for line in hints(lan, stage.manifests, keep, in_user_namespace):
+            for line in hints(request, lan, stage.manifests, keep, in_user_namespace):
                 timeline.write(timeline.paint(line, Tone.DIM))
             if keep:
                 await until_interrupted()
 
         try:
-            return await reach(stage, linger)
+            return await _play(request, stage, linger)
         except ExceptionGroup as group:  # a task group's; what it expects is one EdgeError
             raise _edge_error(group) or group from None
 
 
-def hints(lan: Lan, manifests: Path, keep: bool, in_user_namespace: bool) -> Iterator[str]:
+async def _play(request: Request, stage: Stage, linger: Callable[[], Awaitable[None]]) -> Outcome:
+    if request.scenario in SCENARIOS:
+        return await fail_over(request, stage, linger)
+    shutil.copytree(MANIFESTS, stage.manifests)
+    return await reach(stage, linger)
+
+
+def hints(request: Request, lan: Lan, manifests: Path, keep: bool, in_user_namespace: bool) -> Iterator[str]:
     """What to try next."""
     if not keep:
-        yield f"Its YAML is in {MANIFESTS}."
-        yield "Next: `speaker lab --keep` leaves the LAN up to play in."
+        if request.scenario not in SCENARIOS:
+            yield f"Its YAML is in {MANIFESTS}."
+        yield f"Next: `speaker lab --scenario {request.scenario} --keep` leaves the LAN up to play in."
         return
     enter = f"nsenter -t {os.getpid()} -U --preserve-credentials" if in_user_namespace else "nsenter"
-    yield "Play in it from another terminal. Put one of these in front of a command, like `curl http://192.0.2.217/`,"
-    yield "`ip neighbour`, `ip monitor neigh`, or in the node `nft list ruleset`, `curl http://127.0.0.1:9900/metrics`:"
+    question = "arping -I eth0 192.0.2.200" if request.scenario in SCENARIOS else "curl http://192.0.2.217/"
+    yield f"Play in it from another terminal. Put one of these in front of a command, like `{question}`,"
+    yield "`ip neighbour`, `ip monitor neigh`, or in a node `nft list ruleset`, `curl http://127.0.0.1:9900/metrics`:"
     for host in lan.topology.hosts:
         yield f"  {host.name}: {enter} --net={lan.namespace(host.name).path}"
-    yield f"Change the YAML in {manifests} and see it applied here."
+    if request.scenario not in SCENARIOS:
+        yield f"Change the YAML in {manifests} and see it applied here."
     yield "Ctrl-C takes it all down."
 
 

@@ -41,6 +41,14 @@ class SpeakerProcess:
     def exit_code(self) -> int | None:
         return self.process.returncode
 
+    def signal(self, number: signal.Signals) -> None:
+        """As somebody sends it: what asks a service to stop goes to its first process (kubelet, systemd's
+        ``KillMode=mixed``), what happens to a machine (SIGKILL, SIGSTOP, SIGCONT) happens to all of them."""
+        if number is signal.SIGTERM:
+            self.process.send_signal(number)
+        else:
+            os.killpg(self.process.pid, number)  # a group of its own: see _settle_in
+
     async def events(self) -> AsyncIterator[Mapping[str, Any]]:
         """Log lines as they are written, until the speaker ends; other text comes as ``{"event": line}``."""
         assert self.process.stderr is not None
@@ -71,17 +79,19 @@ class SpeakerProcess:
 
 
 @asynccontextmanager
-async def started(node: str, namespace: Namespace, manifests: Path, directory: Path) -> AsyncIterator[SpeakerProcess]:
-    """``speaker run manifests`` inside ``namespace``, its files under ``directory``.
+async def started(
+    node: str, namespace: Namespace, manifests: Path, directory: Path, *flags: str, grace: float = GRACE
+) -> AsyncIterator[SpeakerProcess]:
+    """``speaker run manifests`` with ``flags`` inside ``namespace``, its files under ``directory``.
 
-    At the end it is asked to stop, then killed.
+    At the end it is asked to stop, and after ``grace`` seconds killed.
     """
     runtime_dir = directory / "run"
-    runtime_dir.mkdir(parents=True)
+    runtime_dir.mkdir(parents=True, exist_ok=True)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "speaker", "run", str(manifests), "--node", node),
         *("--state", str(directory / "state.json"), "--runtime-dir", str(runtime_dir)),
-        *("--forwarder", "auto", "--metrics", f"{HEALTH[0]}:{HEALTH[1]}", "--log-format", "json"),
+        *("--forwarder", "auto", "--metrics", f"{HEALTH[0]}:{HEALTH[1]}", "--log-format", "json", *flags),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
@@ -91,7 +101,7 @@ async def started(node: str, namespace: Namespace, manifests: Path, directory: P
     try:
         yield SpeakerProcess(node, namespace, runtime_dir, process)
     finally:
-        await _stop(process)
+        await _stop(process, grace)
 
 
 def _settle_in(namespace: Namespace) -> Any:
@@ -108,12 +118,13 @@ def _settle_in(namespace: Namespace) -> Any:
     return settle_in
 
 
-async def _stop(process: asyncio.subprocess.Process) -> None:
+async def _stop(process: asyncio.subprocess.Process, grace: float) -> None:
     if process.returncode is not None:
         return
-    process.terminate()
     try:
-        async with asyncio.timeout(GRACE):
+        if grace > 0:
+            process.terminate()
+        async with asyncio.timeout(grace):
             await process.wait()
     except TimeoutError:
         process.kill()

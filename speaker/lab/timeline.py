@@ -32,9 +32,9 @@ class Timeline:
     colour: bool = False
     began: float = field(default_factory=time.monotonic)
 
-    def say(self, who: str, what: str, tone: Tone = Tone.PLAIN) -> None:
-        """One line: milliseconds since the start, who did it, what happened."""
-        elapsed = (time.monotonic() - self.began) * 1000
+    def say(self, who: str, what: str, tone: Tone = Tone.PLAIN, at: float | None = None) -> None:
+        """One line: milliseconds since the start, who did it, what happened; ``at``: when, by CLOCK_MONOTONIC."""
+        elapsed = ((time.monotonic() if at is None else at) - self.began) * 1000
         when = self.paint(f"{elapsed:6.0f} ms", Tone.DIM)
         self.write(f"{when}  {self.paint(f'{who:<8}', Tone.BOLD)} {self.paint(what, tone)}")
 

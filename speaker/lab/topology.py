@@ -29,7 +29,7 @@ from speaker.model import IPAddress, IPNetwork, Mac
 IPInterface = IPv4Interface | IPv6Interface
 
 #: Nodes hold .11 and more, hosts .50 and more, EIPs .200 and more.
-MAX_NODES = 30
+MAX_NODES, MAX_EIPS = 30, 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,14 @@ class Topology:
     def observer(self, link: str) -> str | None:
         return dict(self.observers).get(link)
 
+    def pods_of(self, node: str) -> tuple[str, ...]:
+        """The hosts on the segments that ``node`` owns."""
+        return tuple(host.name for host in self.hosts if any(port.segment.owner == node for port in host.ports))
+
+    def node_at(self, mac: Mac) -> str | None:
+        """Which node has a link with this MAC."""
+        return next((name for name in self.nodes if any(port.mac == mac for port in self.host(name).ports)), None)
+
     def backend_at(self, address: IPAddress) -> str | None:
         return next((name for name in self.backends if address in self.host(name).addresses), None)
 
@@ -100,8 +108,16 @@ GATEWAY = "gateway"
 FOREIGN_SUBNET = ip_network("203.0.113.0/24")
 
 
-def lab_topology(nodes: int = 1) -> Topology:
-    """The lab's LAN with ``nodes`` nodes (1 to 30), two pods behind each; ValueError outside that."""
+def switch_port(host: str, link: str) -> str:
+    """What the other end of a host's cable is called in its switch."""
+    return f"{host}-{link}"
+
+
+def lab_topology(nodes: int = 1, clients: int = 1) -> Topology:
+    """The lab's LAN with ``nodes`` nodes (1 to 30), two pods behind each; ValueError outside that.
+
+    More than one of ``clients`` on the LAN are called client2, client3, …
+    """
     if not 1 <= nodes <= MAX_NODES:
         raise ValueError(f"a lab has 1 to {MAX_NODES} nodes, not {nodes}")
     numbers = range(1, nodes + 1)
@@ -110,7 +126,10 @@ def lab_topology(nodes: int = 1) -> Topology:
     hosts = (
         Host("switch"),
         Host(GATEWAY, (_port("eth0", LAN, 1),), (looks_for_foreign,), forwards=True),
-        Host("client", (_port("eth0", LAN, 100),), (*_default_routes(), looks_for_foreign)),
+        *(
+            Host(name, (_port("eth0", LAN, 99 + number),), (*_default_routes(), looks_for_foreign))
+            for number, name in enumerate(("client", *(f"client{more}" for more in range(2, clients + 1))), 1)
+        ),
         Host("admin", (_port("eth0", MGMT, 100),)),
         Host("host1", (_port("eth0", LAN, 50),), _default_routes()),
         *(_node(number, nodes) for number in numbers),

@@ -4,15 +4,20 @@ One call per packet on the hot path: bytes are sliced, not parsed into objects. 
 the same at leisure, and the tests hold the two to each other.
 """
 
+from collections.abc import Iterable
 from enum import Enum
+from typing import NamedTuple
 
 from speaker.errors import MalformedPacket
 from speaker.layer2 import arp, ndp
 from speaker.layer2.claims import Claims
 from speaker.layer2.ethernet import PACKET_MULTICAST, PACKET_OTHERHOST, is_station
+from speaker.model import Mac
 
 _ARP_REQUEST = arp.FIXED + arp.REQUEST
 """Bytes 12 to 22 of the frame: EtherType, hardware and protocol type and length, operation."""
+_NOBODY = bytes(4)
+"""The sender address of an ARP probe (RFC 5227 §2.1.1)."""
 
 
 class Ignored(Enum):
@@ -39,9 +44,13 @@ class Ignored(Enum):
     """Ours, but the owner did not move the deadline in time: another node may answer by now."""
     FROM_US = "from_us"
     """Its sender has our MAC: our own packet came back, over a loop or a mirror port."""
+    TOO_OLD = "too_old"
+    """A request that waited so long that the asker may have its answer from another node by now."""
     CONFLICT = "conflict"
     """Somebody else says that one of our EIPs is his: another MAC with our address as the sender (RFC 5227 §2.4), or
-    another's advertisement of it."""
+    another's advertisement of it; or he probes for one that we probe for ourselves (§2.1.1)."""
+    PEER = "peer"
+    """As ``CONFLICT``, by the MAC of another speaker: two of them are about to agree on one holder."""
     NOT_A_REQUEST = "not_a_request"
     """ARP about our EIP that asks nothing: a reply to somebody, or an operation other than RFC 826's two."""
     BAD_SENDER = "bad_sender"
@@ -71,18 +80,30 @@ def _why_no_reply(frame: bytes, pkttype: int, claims: Claims, now: float) -> Ign
         return _not_for_us(pkttype)
     if len(frame) < arp.LENGTH or frame[12:20] != arp.FIXED:
         return Ignored.MALFORMED
-    ours = frame[28:32] in claims.arp
-    if not ours and frame[38:42] not in claims.arp:
+    claimed = _claimed_by_arp(frame, claims)
+    if claimed is None and frame[38:42] not in claims.arp:
         return Ignored.NOT_OURS
     if now >= claims.deadline:
         return Ignored.CLAIM_EXPIRED
-    if frame[22:28] == claims.mac:
+    sender_mac = frame[22:28]
+    if sender_mac == claims.mac:
         return Ignored.FROM_US
-    if ours:
-        return Ignored.CONFLICT
+    if claimed is not None:
+        return Ignored.PEER if sender_mac in claims.peers else Ignored.CONFLICT
+    if claims.arp[frame[38:42]] is None:
+        return Ignored.NOT_OURS
     if frame[20:22] != arp.REQUEST:
         return Ignored.NOT_A_REQUEST
     return Ignored.BAD_SENDER
+
+
+def _claimed_by_arp(frame: bytes, claims: Claims) -> bytes | None:
+    """Which of our EIPs the sender of this ARP packet says is his, or is about to be."""
+    sender, target = frame[28:32], frame[38:42]
+    if sender in claims.arp:
+        return sender
+    probes = sender == _NOBODY and frame[20:22] == arp.REQUEST
+    return target if probes and target in claims.arp and claims.arp[target] is None else None
 
 
 def answer_ndp(frame: bytes, pkttype: int, claims: Claims, now: float) -> bytes | Ignored:
@@ -98,26 +119,67 @@ def answer_ndp(frame: bytes, pkttype: int, claims: Claims, now: float) -> bytes 
 
 def _answer_ndp(frame: bytes, claims: Claims, now: float) -> bytes | Ignored:
     end = ndp.extent(frame)
-    source = ndp.source(frame)
-    part = claims.ndp.get(ndp.target(frame))
-    if part is None and source not in claims.ndp:
+    source, target = ndp.source(frame), ndp.target(frame)
+    if target not in claims.ndp and source not in claims.ndp:
         return Ignored.NOT_OURS
     if not ndp.from_this_link(frame):
         return Ignored.HOP_LIMIT
     if not ndp.intact(frame, end):
         return Ignored.CHECKSUM
-    sender_mac = ndp.link_layer(frame, end) or frame[6:12]
+    sender_mac = ndp.link_layer(frame, end) or Mac(frame[6:12])
     if now >= claims.deadline:
         return Ignored.CLAIM_EXPIRED
     if sender_mac == claims.mac:
         return Ignored.FROM_US
-    if part is None or source in claims.ndp or not ndp.is_solicitation(frame):
-        return Ignored.CONFLICT
+    if _claimed_by_ndp(frame, claims) is not None:
+        return Ignored.PEER if sender_mac in claims.peers else Ignored.CONFLICT
+    part = claims.ndp[target]
+    if part is None:
+        return Ignored.NOT_OURS
     if not is_station(sender_mac):
         return Ignored.BAD_SENDER
     if source == ndp.UNSPECIFIED:
         return ndp.unsolicited_advertisement(part)
     return ndp.solicited_advertisement(part, sender_mac, source)
+
+
+def _claimed_by_ndp(frame: bytes, claims: Claims) -> bytes | None:
+    """As ``_claimed_by_arp``."""
+    source, target = ndp.source(frame), ndp.target(frame)
+    if source in claims.ndp:
+        return source
+    if target not in claims.ndp:
+        return None
+    probes = source == ndp.UNSPECIFIED and claims.ndp[target] is None
+    return target if probes or not ndp.is_solicitation(frame) else None
+
+
+class Rival(NamedTuple):
+    """A MAC, not a peer's, that says an EIP of ours is its own."""
+
+    address: bytes
+    mac: Mac
+
+
+def arp_rival(frame: bytes, claims: Claims) -> Rival | None:
+    """Of a frame that ``answer_arp`` just ignored as a ``CONFLICT``."""
+    address = _claimed_by_arp(frame, claims)
+    return None if address is None else Rival(address, Mac(frame[22:28]))
+
+
+def ndp_rival(frame: bytes, claims: Claims) -> Rival | None:
+    """Of a frame that ``answer_ndp`` just ignored as a ``CONFLICT``."""
+    address = _claimed_by_ndp(frame, claims)
+    mac = ndp.link_layer(frame, ndp.extent(frame)) or Mac(frame[6:12])
+    return None if address is None else Rival(address, mac)
+
+
+def in_time(outcomes: Iterable[bytes | Ignored], ages: Iterable[float], oldest: float) -> list[bytes | Ignored]:
+    """Without the replies to requests that waited longer than ``oldest`` seconds (ownership rule 28)."""
+    return [
+        Ignored.TOO_OLD if age > oldest and isinstance(outcome, bytes) else outcome
+        for outcome, age in zip(outcomes, ages, strict=True)
+    ]
 
 
 def _not_for_us(pkttype: int) -> Ignored:

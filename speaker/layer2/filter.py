@@ -11,8 +11,8 @@ intervals, the smallest gaps closed: what is in a gap goes through and counts as
 compared by their last 32 bits, which lets a few more through.
 """
 
-import itertools
-from collections.abc import Iterable
+import heapq
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from speaker.layer2 import ndp
@@ -39,9 +39,8 @@ REJECT = Instruction(0x06, 0, 0, 0)
 NOTHING: Program = (REJECT,)
 
 
-def arp_filter(addresses: Iterable[bytes]) -> Program:
-    """Ethernet/IPv4 ARP requests and replies whose target or sender is one of ``addresses`` (4 bytes each)."""
-    ours = intervals((int.from_bytes(address, "big") for address in addresses), INTERVALS)
+def arp_program(ours: tuple[Interval, ...]) -> Program:
+    """Ethernet/IPv4 ARP requests and replies whose target or sender lies in one of ``ours``, at most ``INTERVALS``."""
     if not ours:
         return NOTHING
     return (
@@ -54,10 +53,9 @@ def arp_filter(addresses: Iterable[bytes]) -> Program:
     )
 
 
-def ndp_filter(addresses: Iterable[bytes]) -> Program:
-    """Solicitations and advertisements from this link whose target or source may be one of ``addresses`` (16 bytes
-    each); a frame too short for its target is rejected by the kernel's bounds check."""
-    ours = intervals((int.from_bytes(address[12:], "big") for address in addresses), INTERVALS)
+def ndp_program(ours: tuple[Interval, ...]) -> Program:
+    """Solicitations and advertisements from this link whose target or source may lie in one of ``ours``; a frame too
+    short for its target is rejected by the kernel's bounds check."""
     if not ours:
         return NOTHING
     return (
@@ -70,17 +68,49 @@ def ndp_filter(addresses: Iterable[bytes]) -> Program:
     )
 
 
+def number(address: bytes) -> int:
+    """The last 32 bits, by which these programs compare."""
+    return int.from_bytes(address[-4:], "big")
+
+
+def around(addresses: Iterable[bytes]) -> tuple[Interval, ...]:
+    """The fewest intervals that cover ``addresses``, at most ``INTERVALS``."""
+    return intervals(map(number, addresses), INTERVALS)
+
+
 def intervals(numbers: Iterable[int], most: int) -> tuple[Interval, ...]:
     """The fewest intervals that cover ``numbers``, in order; at most ``most``, by closing the smallest gaps."""
     ordered = sorted(set(numbers))
-    if not ordered:
+    return _with_gaps_closed(ordered, ordered, most)
+
+
+def widened(ours: tuple[Interval, ...], others: tuple[Interval, ...], most: int) -> tuple[Interval, ...]:
+    """The fewest intervals that cover both, as ``intervals`` does: its work does not grow with what they stand for."""
+    firsts: list[int] = []
+    lasts: list[int] = []
+    for first, last in sorted((*ours, *others)):
+        if lasts and first <= lasts[-1]:
+            lasts[-1] = max(lasts[-1], last)
+        else:
+            firsts.append(first)
+            lasts.append(last)
+    return _with_gaps_closed(firsts, lasts, most)
+
+
+def _with_gaps_closed(firsts: Sequence[int], lasts: Sequence[int], most: int) -> tuple[Interval, ...]:
+    """Of runs in order: neighbours joined, and the smallest gaps closed until ``most`` are left."""
+    if not firsts:
         return ()
-    gaps = [(after - before, at) for at, (before, after) in enumerate(itertools.pairwise(ordered))]
-    widest = sorted((gap for gap in gaps if gap[0] > 1), reverse=True)[: most - 1]
+    gaps = ((first - last, at) for at, (last, first) in enumerate(zip(lasts, firsts[1:], strict=False)))
+    widest = heapq.nlargest(most - 1, (gap for gap in gaps if gap[0] > 1))
     cuts = sorted(at for _, at in widest)
-    firsts = [ordered[0], *(ordered[at + 1] for at in cuts)]
-    lasts = [*(ordered[at] for at in cuts), ordered[-1]]
-    return tuple(zip(firsts, lasts, strict=True))
+    return tuple(
+        zip(
+            (firsts[0], *(firsts[at + 1] for at in cuts)),
+            (*(lasts[at] for at in cuts), lasts[-1]),
+            strict=True,
+        )
+    )
 
 
 def _load_byte(at: int) -> Instruction:

@@ -1,21 +1,24 @@
-"""All links at once: one LinkSpeaker for each link that holds EIPs, kept alive while it does."""
+"""All links at once: one LinkSpeaker for each link that holds EIPs or is to be kept ready, kept alive while it does."""
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeAlias
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from speaker.errors import EdgeError
 from speaker.layer2.link import LinkSpeaker
 from speaker.layer2.observer import Observer
+from speaker.layer2.responder import Manner
 from speaker.model import Gratuitous, IPAddress, Link, Mac
 
 RETRY_MAX = 30.0
 """Seconds at most between two tries to open a link's sockets. A link that returns is a new one, and tried at once."""
+OLDEST = 0.05
+"""Seconds for which a request may have waited; an asker whose request is dropped asks again after one."""
 
 
 class Spot(NamedTuple):
@@ -25,27 +28,54 @@ class Spot(NamedTuple):
     gratuitous: Gratuitous
 
 
-@dataclass(frozen=True, slots=True)
-class _Port:
-    """What makes a link another one: recreated, it has a new index; with another MAC, it needs other answers."""
+_Port: TypeAlias = tuple[int, Mac]
+"""What makes a link another one: recreated, it has a new index; with another MAC, it needs other answers."""
 
-    index: int
-    mac: Mac
+
+@dataclass(slots=True, eq=False)
+class _Berth:
+    """A link in use. ``speaker`` is there while its sockets are open; what is held, and which of that must be probed
+    for, outlives them."""
+
+    link: Link
+    eips: dict[bytes, Gratuitous] = field(default_factory=dict)
+    to_probe: set[bytes] = field(default_factory=set)
+    speaker: LinkSpeaker | None = None
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def unproven(self) -> Collection[bytes]:
+        return self.to_probe if self.speaker is None else self.speaker.unproven
 
 
 class Fleet:
-    """``hold`` says which EIPs are answered on which links; the rest follows, also when a link fails and returns.
+    """Which EIPs are answered on which links; the rest follows, also when a link fails and returns.
 
-    ``clock`` gives seconds of CLOCK_BOOTTIME. ``lost`` hears of every failure of a link's sockets. Entering starts
-    nothing; leaving withdraws everything.
+    An owner that has its links to itself calls ``hold``, one that shares them ``keep``, ``take`` and ``drop``. Nothing
+    is answered or announced before ``extend``, or past the deadline it sets.
+
+    ``clock`` gives seconds of CLOCK_BOOTTIME. ``lost`` hears of every failure of a link's sockets. ``before_answer`` is
+    called after requests were received and before any of them is answered, so that news that came earlier by another
+    way is heeded; it must be quick, must not raise, and may call every method here. Requests that the kernel received
+    more than ``oldest`` seconds ago are not answered. Entering starts nothing; leaving withdraws everything.
     """
 
-    def __init__(self, clock: Callable[[], float], observer: Observer, lost: Callable[[Link, Exception], None]) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        observer: Observer,
+        lost: Callable[[Link, Exception], None],
+        before_answer: Callable[[], None] = lambda: None,
+        oldest: float = OLDEST,
+    ) -> None:
         self._clock, self._observer, self._lost = clock, observer, lost
-        self._spots: dict[IPAddress, Spot] = {}
+        self._manner = Manner(before_answer, oldest)
+        self._berths: dict[_Port, _Berth] = {}
+        self._where: dict[bytes, _Berth] = {}
+        self._kept: frozenset[_Port] = frozenset()
         self._deadline = float("-inf")
-        self._speakers: dict[_Port, LinkSpeaker] = {}
-        self._tasks: dict[_Port, asyncio.Task[None]] = {}
+        self._deadlines: dict[int, float] = {}
+        self._peers: dict[int, frozenset[Mac]] = {}
         self._group = asyncio.TaskGroup()
 
     async def __aenter__(self) -> Self:
@@ -55,43 +85,149 @@ class Fleet:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
-        for task in self._tasks.values():
-            task.cancel()
+        for berth in self._berths.values():
+            _cancel(berth)
         await self._group.__aexit__(kind, error, tb)
+
+    # ── all at once ──
 
     def withdraw_except(self, spots: Mapping[IPAddress, Spot]) -> None:
         """Stop answering for every EIP that is not in ``spots``, or is there on another link; claim nothing new."""
-        self.hold(
-            {
-                address: spot
-                for address, spot in self._spots.items()
-                if address in spots and _port(spots[address].link) == _port(spot.link)
-            }
-        )
+        self._withdraw_except(_packed(spots))
+        self._let_go()
 
     def hold(self, spots: Mapping[IPAddress, Spot]) -> None:
-        """Answer for these EIPs from now on and for no others."""
-        self._spots = dict(spots)
-        links = {_port(spot.link): spot.link for spot in spots.values()}
-        by_port = self._by_port()
-        for port in self._tasks.keys() - links.keys():
-            self._tasks.pop(port).cancel()
-        for port, speaker in self._speakers.items():
-            speaker.hold(by_port[port])
-        for port in links.keys() - self._tasks.keys():
-            self._tasks[port] = self._group.create_task(self._serve(links[port]), name=f"layer 2 on {links[port].name}")
+        """Answer for these EIPs from now on and for no others. New ones, and those whose ``Gratuitous`` changed, are
+        announced; the others are not disturbed."""
+        wanted = _packed(spots)
+        self._withdraw_except(wanted)
+        self._take({address: spot for address, spot in wanted.items() if not self._holds(address, spot)}, frozenset())
+        self._let_go()
 
-    def extend(self, deadline: float) -> None:
-        """Answer until this instant, on every link, also on those that come up later."""
-        self._deadline = deadline
-        for speaker in self._speakers.values():
-            speaker.extend(deadline)
+    def _withdraw_except(self, wanted: Mapping[bytes, Spot]) -> None:
+        self._drop(
+            [
+                address
+                for address, berth in self._where.items()
+                if (spot := wanted.get(address)) is None or not _same(spot.link, berth.link)
+            ]
+        )
 
-    async def _serve(self, link: Link) -> None:
+    def _holds(self, address: bytes, spot: Spot) -> bool:
+        berth = self._where.get(address)
+        return berth is not None and _same(berth.link, spot.link) and berth.eips[address] == spot.gratuitous
+
+    # ── as things change ──
+
+    def keep(self, links: Iterable[Link]) -> None:
+        """Links that are up and whose sockets stay open although they hold nothing, so that a claim answers at once;
+        others are closed when they hold nothing."""
+        links = list(links)
+        self._kept = frozenset(map(_port, links))
+        for link in links:
+            self._berth(link)
+        self._let_go()
+
+    def take(self, spots: Mapping[IPAddress, Spot], probe: Collection[IPAddress] = ()) -> None:
+        """Answer for these too from now on, and announce them; one held on another link moves.
+
+        Those in ``probe``, unless answered already, only once a probe (60 ms) found that nobody else uses them; if
+        somebody does, the observer hears of it, and they are probed again every ten seconds until nobody does. Of
+        thousands a part is answered at once and the rest within milliseconds, so that nothing else is late for them.
+        """
+        self._take(_packed(spots), frozenset(address.packed for address in probe))
+        self._let_go()
+
+    def drop(self, addresses: Iterable[IPAddress]) -> None:
+        """Stop answering for these, from this call on; those not held are passed over."""
+        self._drop([address.packed for address in addresses])
+        self._let_go()
+
+    def announce(self, addresses: Iterable[IPAddress]) -> None:
+        """Announce these anew, burst and all; those not answered are passed over."""
+        for berth, eips in self._by_berth(address.packed for address in addresses).items():
+            if berth.speaker is not None:
+                berth.speaker.announce(eips)
+
+    def extend(self, deadline: float, link: int | None = None) -> None:
+        """Answer until this instant on the link of this index, or on every link; also when its sockets open later."""
+        if link is None:
+            self._deadline = deadline
+            self._deadlines.clear()
+        else:
+            self._deadlines[link] = deadline
+        for berth in self._berths.values():
+            if berth.speaker is not None and link in (None, berth.link.index):
+                berth.speaker.extend(deadline)
+
+    def peers(self, link: int, macs: frozenset[Mac]) -> None:
+        """The MACs of the other speakers on the link of this index: what they say of our EIPs is no conflict."""
+        self._peers[link] = macs
+        for berth in self._berths.values():
+            if berth.speaker is not None and berth.link.index == link:
+                berth.speaker.peers(macs)
+
+    def drop_queued(self) -> None:
+        """Drop unread every request that waits to be answered, on every link (ownership rule 27)."""
+        for berth in self._berths.values():
+            if berth.speaker is not None:
+                berth.speaker.drop_queued()
+
+    # ── one way to do each ──
+
+    def _take(self, spots: Mapping[bytes, Spot], probe: Collection[bytes]) -> None:
+        berths: dict[int, _Berth] = {}  # by identity of the link: thousands of EIPs share a handful of them
+        coming: defaultdict[_Berth, dict[bytes, Gratuitous]] = defaultdict(dict)
+        moving, unproven = [], set(probe)
+        for address, (link, gratuitous) in spots.items():
+            berth = berths.get(id(link)) or berths.setdefault(id(link), self._berth(link))
+            coming[berth][address] = gratuitous
+            before = self._where.get(address, berth)
+            if before is not berth:
+                moving.append(address)
+                unproven.update({address}.intersection(before.unproven))
+        self._drop(moving)
+        for berth, eips in coming.items():
+            if berth.speaker is not None:
+                berth.speaker.take(eips, unproven)
+            else:
+                berth.to_probe |= eips.keys() & unproven - berth.eips.keys()
+            berth.eips.update(eips)
+            self._where.update(dict.fromkeys(eips, berth))
+
+    def _drop(self, addresses: Iterable[bytes]) -> None:
+        for berth, eips in self._by_berth(addresses).items():
+            if berth.speaker is not None:
+                berth.speaker.drop(eips)
+            berth.to_probe.difference_update(eips)
+            for address in eips:
+                del berth.eips[address], self._where[address]
+
+    def _by_berth(self, addresses: Iterable[bytes]) -> Mapping[_Berth, list[bytes]]:
+        found: defaultdict[_Berth, list[bytes]] = defaultdict(list)
+        for address in addresses:
+            if (berth := self._where.get(address)) is not None:
+                found[berth].append(address)
+        return found
+
+    def _berth(self, link: Link) -> _Berth:
+        port = _port(link)
+        if (berth := self._berths.get(port)) is None:
+            berth = self._berths[port] = _Berth(link)
+            berth.task = self._group.create_task(self._serve(berth), name=f"layer 2 on {link.name}")
+        return berth
+
+    def _let_go(self) -> None:
+        """Closes the links that hold nothing and are not kept."""
+        for port, berth in list(self._berths.items()):
+            if not berth.eips and port not in self._kept:
+                _cancel(self._berths.pop(port))
+
+    async def _serve(self, berth: _Berth) -> None:
         def tell(state: RetryCallState) -> None:
             error = state.outcome.exception() if state.outcome else None
             if isinstance(error, EdgeError):
-                self._lost(link, error)
+                self._lost(berth.link, error)
 
         retrying = AsyncRetrying(
             retry=retry_if_exception_type(EdgeError),
@@ -100,27 +236,34 @@ class Fleet:
         )
         async for attempt in retrying:
             with attempt:
-                await self._serve_once(link)
+                await self._serve_once(berth)
 
-    async def _serve_once(self, link: Link) -> None:
-        port = _port(link)
-        with LinkSpeaker(link, self._clock, self._observer) as speaker:
-            self._speakers[port] = speaker
+    async def _serve_once(self, berth: _Berth) -> None:
+        link = berth.link
+        with LinkSpeaker(link, self._clock, self._observer, self._manner) as speaker:
+            berth.speaker = speaker
             try:
-                speaker.extend(self._deadline)
-                speaker.hold(self._by_port()[port])
+                speaker.extend(self._deadlines.get(link.index, self._deadline))
+                speaker.peers(self._peers.get(link.index, frozenset()))
+                speaker.take(berth.eips, berth.to_probe)
                 await speaker.run()
             finally:
-                # Unless the same link was let go and taken again before this task noticed.
-                if self._speakers.get(port) is speaker:
-                    del self._speakers[port]
+                berth.speaker, berth.to_probe = None, set(speaker.unproven)
 
-    def _by_port(self) -> Mapping[_Port, dict[IPAddress, Gratuitous]]:
-        found: defaultdict[_Port, dict[IPAddress, Gratuitous]] = defaultdict(dict)
-        for address, spot in self._spots.items():
-            found[_port(spot.link)][address] = spot.gratuitous
-        return found
+
+def _packed(spots: Mapping[IPAddress, Spot]) -> dict[bytes, Spot]:
+    """By the bytes that stand in packets: looking up an ``ipaddress`` object takes ten times as long."""
+    return {address.packed: spot for address, spot in spots.items()}
 
 
 def _port(link: Link) -> _Port:
-    return _Port(link.index, link.mac)
+    return link.index, link.mac
+
+
+def _same(one: Link, other: Link) -> bool:
+    return one is other or (one.index == other.index and one.mac == other.mac)
+
+
+def _cancel(berth: _Berth) -> None:
+    if berth.task is not None:
+        berth.task.cancel()

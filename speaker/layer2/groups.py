@@ -7,7 +7,7 @@ from us, and programs the link's own multicast filter. ``PACKET_ADD_MEMBERSHIP``
 import errno
 import socket
 import struct
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from ipaddress import IPv6Address
 from types import TracebackType
@@ -36,32 +36,61 @@ class Groups:
 
     def __init__(self, link: Link) -> None:
         self._link = link
-        self._wanted: set[bytes] = set()
+        self._addresses: set[bytes] = set()
+        self._wanted: Counter[bytes] = Counter()
+        """How many of the addresses are solicited on each group."""
         self._joined: set[bytes] = set()
-        self._todo: deque[bytes] = deque()
+        self._to_leave: deque[bytes] = deque()
+        self._to_join: deque[bytes] = deque()
+        self._refused: list[bytes] = []
         self._socket: socket.socket | None = None
         self._reporter: Reporter | None = None
 
-    def want(self, addresses: Iterable[bytes]) -> None:
-        """The IPv6 addresses (16 bytes each) whose groups we should be in from now on; ``work`` sees to it."""
-        self._wanted = {ndp.solicited_node(address) for address in addresses}
-        listening = self._joined | self._reported()
-        # Leaving comes first, so that the kernel's share is free for those that come.
-        self._todo = deque((*(listening - self._wanted), *(self._wanted - listening)))
+    def add(self, addresses: Iterable[bytes]) -> None:
+        """IPv6 addresses (16 bytes each) whose groups we should be in from now on; ``work`` sees to it.
+
+        What was refused earlier is tried again, too.
+        """
+        for address in addresses:
+            if address not in self._addresses:
+                self._addresses.add(address)
+                group = ndp.solicited_node(address)
+                self._wanted[group] += 1
+                if self._wanted[group] == 1:
+                    self._to_join.append(group)
+        self._to_join += self._refused
+        self._refused.clear()
+
+    def discard(self, addresses: Iterable[bytes]) -> None:
+        """Addresses that are not solicited for us any more; unknown ones are passed over."""
+        for address in addresses:
+            if address in self._addresses:
+                self._addresses.discard(address)
+                group = ndp.solicited_node(address)
+                self._wanted[group] -= 1
+                if self._wanted[group] == 0:
+                    del self._wanted[group]
+                    self._to_leave.append(group)
 
     def work(self, now: float, most: int) -> bool:
         """Joins and leaves at most ``most`` groups, and reports some; returns whether more are waiting.
 
-        Raises EdgeError; then the group at fault is not tried again before the next ``want``.
+        Raises EdgeError; then the group at fault is not tried again before the next ``add``.
         """
-        for _ in range(min(most, len(self._todo))):
-            group = self._todo.popleft()
-            if group in self._wanted:
-                self._enter(group, now)
-            else:
+        for _ in range(min(most, len(self._to_leave) + len(self._to_join))):
+            # Leaving comes first, so that the kernel's share is free for those that come.
+            group = self._to_leave.popleft() if self._to_leave else self._to_join.popleft()
+            wanted, listening = group in self._wanted, group in self._joined or group in self._reported()
+            if wanted and not listening:
+                try:
+                    self._enter(group, now)
+                except EdgeError:
+                    self._refused.append(group)
+                    raise
+            elif listening and not wanted:
                 self._quit(group)
         reporting = self._reporter is not None and self._reporter.work(now)
-        return bool(self._todo) or reporting
+        return bool(self._to_leave or self._to_join) or reporting
 
     def wake(self) -> float | None:
         """When ``work`` has something to do if nobody calls ``want``; None if never."""

@@ -1,27 +1,38 @@
-"""Everything layer 2 does on one link: answers, announces, and is solicited."""
+"""Everything layer 2 does on one link: answers, announces, probes, and is solicited."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
+from ipaddress import ip_address
 from types import TracebackType
 from typing import Self
 
 from speaker.errors import EdgeError
 from speaker.layer2 import arp, ndp
 from speaker.layer2.announcer import Announcer
-from speaker.layer2.answer import answer_arp, answer_ndp
-from speaker.layer2.burst import Burst
+from speaker.layer2.answer import Rival, answer_arp, answer_ndp, arp_rival, ndp_rival
 from speaker.layer2.claims import Claims
-from speaker.layer2.filter import NOTHING, arp_filter, ndp_filter
+from speaker.layer2.filter import NOTHING, arp_program, ndp_program
 from speaker.layer2.groups import Groups
+from speaker.layer2.holdings import Holdings
+from speaker.layer2.nap import Nap
 from speaker.layer2.observer import Observer
-from speaker.layer2.responder import Responder
+from speaker.layer2.outlet import Outlet
+from speaker.layer2.prober import Prober
+from speaker.layer2.responder import Manner, Protocol, Responder
+from speaker.layer2.sieve import Sieve
 from speaker.layer2.wire import PacketSocket
-from speaker.model import Family, Gratuitous, IPAddress, Link
+from speaker.model import Family, Gratuitous, Link, Mac
 
+_ARP = Protocol(Family.IPV4, answer_arp, arp_rival)
+_NDP = Protocol(Family.IPV6, answer_ndp, ndp_rival)
 _ARP_ROOM = 64
 _NDP_ROOM = 512
 """Bytes of a received frame that are looked at: solicitations have 86; a longer one counts as malformed."""
+EIPS_A_SLICE = 256
+"""Taken or let go before other tasks get their turn: a millisecond or two."""
+JOINS_A_SLICE = 20
+"""A millisecond at most."""
 
 
 class LinkSpeaker:
@@ -29,16 +40,23 @@ class LinkSpeaker:
 
     ``clock`` gives seconds of CLOCK_BOOTTIME. Entering opens the sockets (in the caller's network namespace) and
     raises EdgeError where the link is gone, Unsupported without CAP_NET_RAW; leaving stops answering and leaves the
-    multicast groups. ``run`` does the work; ``hold``, ``extend`` and ``announce`` may be called before and while it
-    runs, from its loop. A link that was recreated has a new index and takes a new LinkSpeaker.
+    multicast groups. ``run`` does the work; the other methods may be called before and while it runs, from its loop.
+    A link that was recreated has a new index and takes a new LinkSpeaker. EIPs are the bytes that stand in packets.
     """
 
-    def __init__(self, link: Link, clock: Callable[[], float], observer: Observer) -> None:
+    def __init__(
+        self,
+        link: Link,
+        clock: Callable[[], float],
+        observer: Observer,
+        manner: Manner,
+    ) -> None:
         self.link = link
-        self._clock, self._observer = clock, observer
+        self._clock, self._observer, self._manner = clock, observer, manner
         self._claims = Claims(link.mac)
-        self._burst = Burst()
-        self._held: dict[bytes, Gratuitous] = {}  # by packed address
+        self._holdings = Holdings(self._claims)
+        self._arp_sieve, self._ndp_sieve = Sieve(arp_program), Sieve(ndp_program)
+        self._nap = Nap(clock)
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -52,65 +70,141 @@ class LinkSpeaker:
             self._groups = stack.enter_context(Groups(self.link))
             stack.callback(self._claims.clear)
             self._stack = stack.pop_all()
-        sockets = {Family.IPV4: self._arp, Family.IPV6: self._ndp}
-        self._announcer = Announcer(sockets, self._burst, self._groups, self._claims, self._clock, self._observer)
+        claims, clock, observer = self._claims, self._clock, self._observer
+        outlet = Outlet({Family.IPV4: self._arp, Family.IPV6: self._ndp}, claims, clock)
+        self._arps = Responder(_ARP, self._arp, claims, self._manner, self._dispute, clock, observer)
+        self._ndps = Responder(_NDP, self._ndp, claims, self._manner, self._dispute, clock, observer)
+        self._announcer = Announcer(outlet, self._holdings.burst, claims, clock, observer)
+        self._prober = Prober(outlet, self._holdings.probes, claims, self._proven, clock, observer)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._stack.close()
 
-    def hold(self, eips: Mapping[IPAddress, Gratuitous]) -> None:
-        """The EIPs claimed on this link from now on, each with how it is announced.
+    # ── what the owner says ──
 
-        Missing ones are withdrawn first, new ones answered and announced at once; one whose ``Gratuitous`` changed
-        is announced anew. Kept ones are not disturbed.
-        """
-        now = self._clock()
-        wanted = {address.packed: gratuitous for address, gratuitous in eips.items()}
-        gone = self._held.keys() - wanted.keys()
-        for address in gone:
-            self._claims.discard(address)
-            self._burst.withdraw(address)
-        new = wanted.keys() - self._held.keys()
-        for address in new:
-            self._claims.add(address)
-        if gone or new:
-            self._arp.attach(arp_filter(self._claims.arp))
-            self._ndp.attach(ndp_filter(self._claims.ndp))
-            self._groups.want(self._claims.ndp)
-        for address, gratuitous in wanted.items():
-            if self._held.get(address) != gratuitous:
-                self._burst.announce(address, gratuitous, now)
-        self._held = wanted
-        self._announcer.changed()
+    def take(self, eips: Mapping[bytes, Gratuitous], probe: Collection[bytes] = ()) -> None:
+        """Answer for these as well, and announce them, each as its ``Gratuitous`` says; those in ``probe`` only once a
+        probe found nobody else. A slice of them at once, the others soon."""
+        idle = not self._holdings.settling
+        self._holdings.take(eips, probe)
+        if idle:
+            self._settle_slice()
+        self._nap.cut()
+
+    def drop(self, addresses: Iterable[bytes]) -> None:
+        """Answer for these no longer, from this call on."""
+        self._holdings.drop(addresses)
+        self._nap.cut()
+
+    def announce(self, addresses: Iterable[bytes]) -> None:
+        """Announce these anew, burst and all; those not answered are passed over."""
+        self._holdings.announce(addresses)
+        self._nap.cut()
 
     def extend(self, deadline: float) -> None:
         """Answer and announce until this instant of ``clock``; one in the past silences at once."""
-        silent = self._claims.expired(self._clock())
+        now = self._clock()
+        silent = self._claims.expired(now)
         self._claims.deadline = deadline
         if silent:
+            self._holdings.probes.interrupt(now)
             self._announcer.changed()
+            self._prober.changed()
 
-    def announce(self, addresses: Iterable[IPAddress]) -> None:
-        """Announce these anew, burst and all; those not held are passed over."""
-        now = self._clock()
-        for address in (one.packed for one in addresses):
-            if (gratuitous := self._held.get(address)) is not None:
-                self._burst.announce(address, gratuitous, now)
-        self._announcer.changed()
+    def peers(self, macs: frozenset[Mac]) -> None:
+        """Other speakers' MACs on this link: what they say of our EIPs is no conflict."""
+        self._claims.peers = macs
+
+    def drop_queued(self) -> None:
+        """Drop unread what is waiting to be answered."""
+        self._arps.drop_queued()
+        self._ndps.drop_queued()
+        self._holdings.probes.interrupt(self._clock())
+        self._prober.changed()
+
+    @property
+    def unproven(self) -> Collection[bytes]:
+        """EIPs taken but not answered: no probe has found them free yet."""
+        return self._holdings.unproven
+
+    # ── what follows ──
 
     async def run(self) -> None:
         """Until cancelled; raises EdgeError when the link goes down or away."""
         name = self.link.name
-        arps = Responder(Family.IPV4, self._arp, answer_arp, self._claims, self._clock, self._observer)
-        ndps = Responder(Family.IPV6, self._ndp, answer_ndp, self._claims, self._clock, self._observer)
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(arps.serve(), name=f"arp {name}")
-                tasks.create_task(ndps.serve(), name=f"ndp {name}")
+                tasks.create_task(self._arps.serve(), name=f"arp {name}")
+                tasks.create_task(self._ndps.serve(), name=f"ndp {name}")
+                tasks.create_task(self._settle(), name=f"settle {name}")
                 tasks.create_task(self._announcer.serve(), name=f"announce {name}")
+                tasks.create_task(self._prober.serve(), name=f"probe {name}")
         except* EdgeError as errors:
             lost = errors.exceptions[0]
         else:
             return
         raise lost
+
+    async def _settle(self) -> None:
+        """Works off what was taken and dropped, and the groups and filters that follow from it, in slices."""
+        while True:
+            settling = self._settle_slice()
+            if settling:
+                await asyncio.sleep(0)
+            if self._join_slice() or settling:
+                await asyncio.sleep(0)
+                continue
+            self._tighten()
+            wakes = (self._groups.wake(), self._arp_sieve.wake(), self._ndp_sieve.wake())
+            await self._nap.until(min((when for when in wakes if when is not None), default=None))
+
+    def _settle_slice(self) -> bool:
+        """Whether there was something to settle."""
+        if not self._holdings.settling:
+            return False
+        now = self._clock()
+        came, gone = self._holdings.settle(now, EIPS_A_SLICE)
+        self._let_through(came, gone, now)
+        self._groups.discard(address for address in gone if len(address) == 16)
+        self._groups.add(address for address in came if len(address) == 16)
+        self._announcer.changed()
+        self._prober.changed()
+        return True
+
+    def _let_through(self, came: list[bytes], gone: list[bytes], now: float) -> None:
+        for socket, sieve, length in ((self._arp, self._arp_sieve, 4), (self._ndp, self._ndp_sieve, 16)):
+            if any(len(address) == length for address in gone):
+                sieve.loosen(now)
+            ours = [address for address in came if len(address) == length]
+            if ours and (program := sieve.widen(ours, now)) is not None:
+                socket.attach(program)
+
+    def _tighten(self) -> None:
+        now = self._clock()
+        for socket, sieve, ours in (
+            (self._arp, self._arp_sieve, self._claims.arp),
+            (self._ndp, self._ndp_sieve, self._claims.ndp),
+        ):
+            when = sieve.wake()
+            if when is not None and when <= now and (program := sieve.tighten(ours)) is not None:
+                socket.attach(program)
+
+    def _join_slice(self) -> bool:
+        try:
+            return self._groups.work(self._clock(), JOINS_A_SLICE)
+        except EdgeError as error:  # IPv4, and neighbours that know us already, are served all the same
+            self._observer.join_failed(error)
+            return True
+
+    def _proven(self, addresses: list[bytes]) -> None:
+        self._holdings.proven(addresses, self._clock())
+        self._announcer.changed()
+
+    def _dispute(self, rival: Rival) -> None:
+        now, held = self._clock(), self._claims.answered(rival.address)
+        self._holdings.probes.taken(rival.address, now)
+        if self._holdings.disputes.act(rival.address, now):
+            self._observer.conflict(self.link, ip_address(rival.address), rival.mac, held)
+            if held:
+                self._announcer.defend(rival.address)

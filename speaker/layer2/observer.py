@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from speaker.layer2.answer import Ignored
-from speaker.model import Family
+from speaker.model import Family, IPAddress, Link, Mac
 
 
 class Observer(Protocol):
@@ -23,3 +23,8 @@ class Observer(Protocol):
 
     def join_failed(self, error: Exception) -> None:
         """The link refused a solicited-node group: EIPs in it are solicited in vain."""
+
+    def conflict(self, link: Link, address: IPAddress, mac: Mac, held: bool) -> None:
+        """A stranger says that an EIP of ours is his: one that we answer for and go on to (``held``), or one that we
+        probe for and do not answer as long as he does. At most once in ten seconds for each EIP, whatever he sends;
+        ``ignored`` counts every packet."""

@@ -1,33 +1,61 @@
 """The loop that answers: one per link and family."""
 
 import asyncio
+import math
+import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from speaker.layer2.answer import Ignored
+from speaker.layer2.answer import Ignored, Rival, in_time
 from speaker.layer2.claims import Claims
 from speaker.layer2.observer import Observer
-from speaker.layer2.wire import PacketSocket
+from speaker.layer2.wire import PacketSocket, Received
 from speaker.model import Family
 
 BATCHES_A_TURN = 4
 """Of up to 64 packets: a millisecond at most. Going through the event loop once costs as much as ten answers."""
 
 
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """What differs between ARP and NDP: the decision, and who a packet it called a conflict speaks for."""
+
+    family: Family
+    answer: Callable[[bytes, int, Claims, float], bytes | Ignored]
+    rival: Callable[[bytes, Claims], Rival | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How the owner wants requests answered.
+
+    ``before`` is called when some were received, before any of them is answered: news that reached this host earlier by
+    another way can still change the claims. Those that waited longer than ``oldest`` seconds are not answered.
+    """
+
+    before: Callable[[], None] = lambda: None
+    oldest: float = math.inf
+
+
 class Responder:
-    """Answers what arrives on ``socket`` by ``answer``; ``clock`` is the one ``claims.deadline`` is measured by."""
+    """Answers what arrives on ``socket``; ``clock`` is the one ``claims.deadline`` is measured by. ``dispute`` hears of
+    every rival."""
 
     def __init__(
         self,
-        family: Family,
+        protocol: Protocol,
         socket: PacketSocket,
-        answer: Callable[[bytes, int, Claims, float], bytes | Ignored],
         claims: Claims,
+        manner: Manner,
+        dispute: Callable[[Rival], None],
         clock: Callable[[], float],
         observer: Observer,
     ) -> None:
-        self._family, self._socket, self._answer, self._claims = family, socket, answer, claims
-        self._clock, self._observer = clock, observer
+        self._protocol, self._socket, self._claims, self._manner = protocol, socket, claims, manner
+        self._dispute, self._clock, self._observer = dispute, clock, observer
+        self._over = asyncio.Event()
+        self._error: BaseException | None = None
 
     async def serve(self) -> None:
         """Until cancelled; raises EdgeError when the link goes away.
@@ -36,44 +64,66 @@ class Responder:
         however fast requests come, and no task switch is paid per batch.
         """
         loop = asyncio.get_running_loop()
-        failed: asyncio.Future[None] = loop.create_future()
-
-        def on_readable() -> None:
-            try:
-                self._answer_turn()
-            except BaseException as error:  # whatever it is belongs to the task, not to the loop's exception handler
-                loop.remove_reader(self._socket)
-                failed.set_exception(error)
-
-        loop.add_reader(self._socket, on_readable)
+        loop.add_reader(self._socket, self._do, self._answer_turn)
         try:
-            await failed
+            await self._over.wait()
         finally:
             loop.remove_reader(self._socket)
+        assert self._error is not None
+        raise self._error
+
+    def drop_queued(self) -> None:
+        """Drops unread whatever is waiting to be answered."""
+        self._do(self._socket.discard)
+
+    def _do(self, work: Callable[[], None]) -> None:
+        if self._over.is_set():
+            return
+        try:
+            work()
+        except BaseException as error:  # whatever it is belongs to the task, not to the loop's exception handler
+            self._error = error
+            self._over.set()
 
     def _answer_turn(self) -> None:
         for _ in range(BATCHES_A_TURN):
-            packets = self._socket.receive()
-            if not packets:
+            received = self._socket.receive()
+            if not received.frames:
                 return
-            self._answer_batch(packets)
+            self._manner.before()
+            self._answer_batch(received)
 
-    def _answer_batch(self, packets: list[tuple[bytes, int]]) -> None:
+    def _answer_batch(self, received: Received) -> None:
         now = self._clock()
-        answer, claims = self._answer, self._claims
-        outcomes = [answer(frame, pkttype, claims, now) for frame, pkttype in packets]
+        answer, claims = self._protocol.answer, self._claims
+        outcomes = [
+            answer(frame, pkttype, claims, now)
+            for frame, pkttype in zip(received.frames, received.pkttypes, strict=True)
+        ]
+        wall = time.time()
+        if received.oldest(wall) > self._manner.oldest:
+            outcomes = in_time(outcomes, received.ages(wall), self._manner.oldest)
         replies = [outcome for outcome in outcomes if isinstance(outcome, bytes)]
         if replies:
             self._send(replies)
         if len(replies) < len(outcomes):
-            for reason, count in Counter(outcome for outcome in outcomes if isinstance(outcome, Ignored)).items():
-                self._observer.ignored(self._family, reason, count)
+            self._tell(received.frames, outcomes)
 
     def _send(self, replies: list[bytes]) -> None:
+        family = self._protocol.family
         if self._claims.expired(self._clock()):  # frozen since the batch was read: another may answer by now
-            self._observer.ignored(self._family, Ignored.CLAIM_EXPIRED, len(replies))
+            self._observer.ignored(family, Ignored.CLAIM_EXPIRED, len(replies))
             return
         taken = self._socket.send(replies)
-        self._observer.answered(self._family, taken)
+        self._observer.answered(family, taken)
         if taken < len(replies):  # not worth waiting for: the askers ask again
-            self._observer.send_failed(self._family, len(replies) - taken)
+            self._observer.send_failed(family, len(replies) - taken)
+
+    def _tell(self, frames: list[bytes], outcomes: list[bytes | Ignored]) -> None:
+        reasons = Counter(outcome for outcome in outcomes if isinstance(outcome, Ignored))
+        for reason, count in reasons.items():
+            self._observer.ignored(self._protocol.family, reason, count)
+        if Ignored.CONFLICT in reasons:
+            for frame, outcome in zip(frames, outcomes, strict=True):
+                if outcome is Ignored.CONFLICT and (rival := self._protocol.rival(frame, self._claims)) is not None:
+                    self._dispute(rival)

@@ -11,13 +11,13 @@ import socket
 import struct
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from speaker.errors import EdgeError, Unsupported
 from speaker.layer2.filter import Program
 from speaker.model import Link
 
-_SO_ATTACH_FILTER = 26  # <asm-generic/socket.h>; missing from Python's socket module
+_SO_ATTACH_FILTER, _SO_TIMESTAMPNS_NEW = 26, 64  # <asm-generic/socket.h>; missing from Python's socket module
 _GONE = {errno.ENETDOWN, errno.ENXIO, errno.ENODEV}
 """What a packet socket says when its link went down (packet_notifier, net/packet/af_packet.c) or was removed."""
 _FULL = {errno.EAGAIN, errno.ENOBUFS, errno.EINTR}
@@ -44,6 +44,18 @@ class _MMsgHdr(ctypes.Structure):
     _fields_ = (("header", _MsgHdr), ("length", ctypes.c_uint))
 
 
+class _Stamp(ctypes.Structure):
+    """SO_TIMESTAMPNS_NEW's control message: ``struct cmsghdr``, then ``struct __kernel_timespec``."""
+
+    _fields_ = (
+        ("length", ctypes.c_size_t),
+        ("level", ctypes.c_int),
+        ("type", ctypes.c_int),
+        ("seconds", ctypes.c_int64),
+        ("nanoseconds", ctypes.c_int64),
+    )
+
+
 _libc = ctypes.CDLL(None, use_errno=True)
 recvmmsg = _libc.recvmmsg
 recvmmsg.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int, ctypes.c_void_p)
@@ -56,28 +68,77 @@ _SOCKADDR_LL = struct.Struct("@HHiHBB8s")  # family, protocol, ifindex, hatype, 
 _PKTTYPE_AT = 10
 _WORDS = ctypes.sizeof(_MMsgHdr) // 4
 _LENGTH_WORD = _MMsgHdr.length.offset // 4
+_STAMP = ctypes.sizeof(_Stamp)
+_QUADS = _STAMP // 8
+_SECONDS_QUAD, _NANOSECONDS_QUAD = _Stamp.seconds.offset // 8, _Stamp.nanoseconds.offset // 8
+_SMALLEST_TRUESIZE = 512
+"""Bytes of receive buffer that any queued frame takes at least (SKB_TRUESIZE, <linux/skbuff.h>: above 600 here)."""
+
+
+class Received(NamedTuple):
+    """What one call took from a socket, in the order of its arrival."""
+
+    frames: list[bytes]
+    pkttypes: bytearray
+    """``sll_pkttype`` of each."""
+    seconds: list[int]
+    nanoseconds: list[int]
+    """When the kernel received each, by CLOCK_REALTIME: it stamps packets by no other clock.
+
+    A clock that is set while packets are queued makes their ages wrong by the step, and those of no others. After a
+    step ahead they look older and are dropped, for the asker to ask again. After a step back they look younger, and a
+    stall between the oldest age answered and the self-lease would go unnoticed just then; longer ones do not, because
+    the deadline is of CLOCK_BOOTTIME. A packet that arrived before the kernel had begun to stamp (in the millisecond
+    after a host's first such socket opened) is stamped when it is read."""
+
+    def ages(self, now: float) -> list[float]:
+        """For how many seconds each has been waiting at ``now`` (of CLOCK_REALTIME), at least 0."""
+        stamps = zip(self.seconds, self.nanoseconds, strict=True)
+        return [max(0.0, now - whole - part * 1e-9) for whole, part in stamps]
+
+    def oldest(self, now: float) -> float:
+        """The greatest of ``ages``; there must be one. Quicker: this is asked of every batch."""
+        first = min(self.seconds)
+        if first == max(self.seconds):
+            return max(0.0, now - first - min(self.nanoseconds) * 1e-9)
+        return max(self.ages(now))
+
+
+_NOTHING = Received([], bytearray(), [], [])
 
 
 class Batch:
-    """``count`` message headers over as many buffers of ``room`` bytes, and over as many ``sockaddr_ll``."""
+    """``count`` message headers over as many buffers of ``room`` bytes; ``with_details`` also over as many
+    ``sockaddr_ll`` and timestamps."""
 
-    def __init__(self, count: int, room: int, *, with_names: bool) -> None:
+    def __init__(self, count: int, room: int, *, with_details: bool) -> None:
         self.count, self.room = count, room
         self.data = bytearray(count * room)
         self.names = bytearray(count * _SOCKADDR_LL.size)
+        self._stamps = bytearray(count * _STAMP)
         self._vectors = (_IoVec * count)()
         self._headers = (_MMsgHdr * count)()
         data = ctypes.addressof((ctypes.c_char * len(self.data)).from_buffer(self.data))
         names = ctypes.addressof((ctypes.c_char * len(self.names)).from_buffer(self.names))
+        stamps = ctypes.addressof((ctypes.c_char * len(self._stamps)).from_buffer(self._stamps))
         vectors = ctypes.addressof(self._vectors)
         for at in range(count):
             self._vectors[at] = _IoVec(data + at * room, room)
             header = self._headers[at].header
             header.iov, header.iov_length = vectors + at * ctypes.sizeof(_IoVec), 1
-            if with_names:
+            if with_details:
                 header.name, header.name_length = names + at * _SOCKADDR_LL.size, _SOCKADDR_LL.size
+                header.control, header.control_length = stamps + at * _STAMP, _STAMP
         self.address = ctypes.addressof(self._headers)
-        self._words = memoryview(self._headers).cast("B").cast("I")
+        self._bytes = memoryview(self._headers).cast("B")
+        self._fresh = memoryview(bytes(self._bytes))
+        self._words = self._bytes.cast("I")
+        self._quads = memoryview(self._stamps).cast("q")
+
+    def reset(self, count: int) -> None:
+        """The kernel has written into the first ``count`` headers how much of each name and control area it used."""
+        used = count * ctypes.sizeof(_MMsgHdr)
+        self._bytes[:used] = self._fresh[:used]
 
     def lengths(self, count: int) -> list[int]:
         """How many bytes each of the first ``count`` messages received."""
@@ -85,6 +146,12 @@ class Batch:
 
     def pkttypes(self, count: int) -> bytearray:
         return self.names[_PKTTYPE_AT : count * _SOCKADDR_LL.size : _SOCKADDR_LL.size]
+
+    def seconds(self, count: int) -> list[int]:
+        return self._quads[_SECONDS_QUAD : count * _QUADS : _QUADS].tolist()
+
+    def nanoseconds(self, count: int) -> list[int]:
+        return self._quads[_NANOSECONDS_QUAD : count * _QUADS : _QUADS].tolist()
 
     def skip(self, count: int) -> int:
         """Address of the header after the first ``count``."""
@@ -102,8 +169,9 @@ class PacketSocket:
 
     def __init__(self, link: Link, ethertype: int, program: Program, *, room: int, frame_length: int) -> None:
         self._link = link
-        self._inbox = Batch(self.RECEIVE, room, with_names=True)
-        self._outbox = Batch(self.SEND, frame_length, with_names=False)
+        self._inbox = Batch(self.RECEIVE, room, with_details=True)
+        self._taken = 0
+        self._outbox = Batch(self.SEND, frame_length, with_details=False)
         self._offsets = range(0, self.RECEIVE * room, room)
         try:
             # Protocol 0 receives nothing; only bind() opens the door, and the filter is in it by then (packet(7)).
@@ -112,6 +180,7 @@ class PacketSocket:
             raise Unsupported(f"{link.name}: packet sockets need CAP_NET_RAW: {error}") from error
         try:
             self.attach(program)
+            self._set(_SO_TIMESTAMPNS_NEW, struct.pack("@i", 1))
             self._bind(ethertype)
         except BaseException:
             self._socket.close()
@@ -127,29 +196,42 @@ class PacketSocket:
         """Replaces the filter, atomically."""
         code = b"".join(struct.pack("@HBBI", *instruction) for instruction in program)
         buffer = ctypes.create_string_buffer(code, len(code))
+        self._set(_SO_ATTACH_FILTER, struct.pack("@HP", len(program), ctypes.addressof(buffer)))
+
+    def _set(self, option: int, value: bytes) -> None:
         try:
-            self._socket.setsockopt(
-                socket.SOL_SOCKET,
-                _SO_ATTACH_FILTER,
-                struct.pack("@HP", len(program), ctypes.addressof(buffer)),
-            )
+            self._socket.setsockopt(socket.SOL_SOCKET, option, value)
         except OSError as error:
-            raise EdgeError(f"{self._link.name}: SO_ATTACH_FILTER: {error}") from error
+            raise EdgeError(f"{self._link.name}: socket option {option}: {error}") from error
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def receive(self) -> list[tuple[bytes, int]]:
-        """What is queued, at most ``RECEIVE`` frames, each with its ``sll_pkttype``; empty when there is none.
-        A frame longer than ``room`` is cut off."""
-        inbox = self._inbox
-        count = recvmmsg(self.fileno(), inbox.address, inbox.count, socket.MSG_DONTWAIT, None)
-        if count < 0:
-            self._check("receive", ctypes.get_errno())
-            return []
+    def receive(self) -> Received:
+        """What is queued, at most ``RECEIVE`` frames. A frame longer than ``room`` is cut off."""
+        inbox, count = self._inbox, self._take()
+        if count == 0:
+            return _NOTHING
         data = bytes(memoryview(inbox.data)[: count * inbox.room])
         frames = [data[at : at + length] for at, length in zip(self._offsets, inbox.lengths(count), strict=False)]
-        return list(zip(frames, inbox.pkttypes(count), strict=True))
+        return Received(frames, inbox.pkttypes(count), inbox.seconds(count), inbox.nanoseconds(count))
+
+    def discard(self) -> None:
+        """Drops unread what is queued; under a flood no more than the queue can have held."""
+        buffer = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        for _ in range(buffer // _SMALLEST_TRUESIZE // self.RECEIVE + 1):
+            if self._take() < self.RECEIVE:
+                return
+
+    def _take(self) -> int:
+        """Fills the inbox; returns how many frames it got."""
+        inbox = self._inbox
+        inbox.reset(self._taken)
+        count: int = recvmmsg(self.fileno(), inbox.address, inbox.count, socket.MSG_DONTWAIT, None)
+        self._taken = max(0, count)
+        if count < 0:
+            self._check("receive", ctypes.get_errno())
+        return self._taken
 
     def send(self, frames: Sequence[bytes]) -> int:
         """Hands at most ``SEND`` frames to the link, each of ``frame_length``; returns how many it took.

@@ -39,12 +39,16 @@ class Claiming(Desk):
         return _FOREVER
 
     def _held_until(self, x: Eip, now: float) -> float:
-        """Rules 11 and 12: until when, events apart, it is somebody else's."""
+        """Rules 11, 12 and 19: until when, events apart, it is somebody else's."""
         if any(not self._making_way(peer) for peer in self._rivals(x, now)):
             return _FOREVER
         if x.record is not None and x.record.term >= x.maxterm:
-            return self.api.bound_until(x, self._peer(x, x.record.holder), now)
-        return now
+            return max(self.api.bound_until(x, self._peer(x, x.record.holder), now), self._successor_until(x))
+        return self._successor_until(x)
+
+    def _successor_until(self, x: Eip) -> float:
+        """Who yielded to a better claim was heard before the one who made it, or that one's hello was lost."""
+        return x.successor_until
 
     def _making_way(self, peer: Peer) -> bool:
         return peer.draining
@@ -107,7 +111,8 @@ class Claiming(Desk):
         if record.holder is not None:
             self._recorded[record.holder].add(x.address)
         x.record, x.record_read_at = record, now
-        x.raise_maxterm(record.term)
+        # Our own record comes before our answer (rule 15): it does not say that anybody held the EIP.
+        x.raise_maxterm(record.term, held=(record.holder, record.incarnation) != (self.node, self.incarnation))
         self._look_at([x.address])
 
     def _written(self, x: Eip, reply: RecordWritten, now: float) -> None:

@@ -31,13 +31,16 @@ class Eip:
     __slots__ = (
         "address",
         "demoted",
+        "ever_held",
         "holding",
         "intents",
+        "let_go_at",
         "link",
         "maxterm",
         "record",
         "record_read_at",
         "rivals",
+        "successor_until",
         "term",
         "told",
         "told_yielded",
@@ -53,12 +56,17 @@ class Eip:
         self.holding = False
         self.term = 0
         self.maxterm = 0
+        self.ever_held = False
+        """By anybody, as far as hellos, records and we ourselves know."""
+        self.let_go_at = NEVER
         self.record: Record | None = None
         self.record_read_at = NEVER
         self.rivals: dict[int, set[str]] = {}
         """Link → nodes whose hellos there list a claim, alive or not; terms stand in ``Peer.claims``."""
         self.intents: dict[str, tuple[float, int]] = {}
         """Node → when it last said that it is about to claim, and the term."""
+        self.successor_until = NEVER
+        """Until when to expect the claim of one for whom, as we heard, the last holder made way."""
         self.told: dict[str, tuple[int, int]] = {}
         """Node → (its term, our term) for which we announced again: once is enough."""
         self.told_yielded: dict[str, int] = {}
@@ -66,8 +74,10 @@ class Eip:
         self.writing: Attempt | None = None
         self.wake = float("inf")
 
-    def raise_maxterm(self, term: int) -> None:
+    def raise_maxterm(self, term: int, held: bool = True) -> None:
+        """``held``: somebody held it at that term, or at a lower one above 0."""
         self.maxterm = max(self.maxterm, term)
+        self.ever_held |= held and term > 0
 
 
 class OwnClaims:
@@ -80,6 +90,7 @@ class OwnClaims:
         self._sorted: list[tuple[tuple[int, int], IPAddress]] = []
         self._sum = 0
         self._changed: dict[IPAddress, float] = {}
+        self._untold: dict[IPAddress, None] = {}
         self._from: IPAddress = EVERYTHING.first
         """Where the rotating window begins."""
 
@@ -99,22 +110,32 @@ class OwnClaims:
         self.terms[eip] = term
         self._sum = (self._sum + claim_hash(eip, term)) & _SUM
         self._changed[eip] = now
+        self._untold[eip] = None
         self.yielded.pop(eip, None)
 
-    def remove(self, eip: IPAddress, now: float) -> None:
+    def remove(self, eip: IPAddress, now: float, better: int = 0) -> None:
+        """``better``: the term of the claim it was let go for."""
         term = self.terms.pop(eip)
         del self._sorted[bisect_left(self._sorted, rank(eip), key=lambda entry: entry[0])]
         self._sum = (self._sum - claim_hash(eip, term)) & _SUM
         self._changed.pop(eip, None)
-        self.yielded[eip] = (term, now)
+        self._untold.pop(eip, None)
+        self.yielded[eip] = (max(term, better), now)
 
-    def said(self, now: float, everything: bool) -> tuple[dict[IPAddress, int], Span]:
-        """Claims for a hello, and the span in which they are complete (rule 3)."""
+    def said(self, now: float, everything: bool, beat: bool) -> tuple[dict[IPAddress, int], Span]:
+        """Claims for a hello, and the span in which they are complete (rule 3).
+
+        A change is told at once and repeated at every beat of its first second, not by each hello between them: those
+        come by the dozen when thousands are claimed.
+        """
+        self._changed = (
+            {e: at for e, at in self._changed.items() if now - at < self._times.yielded} if beat else self._changed
+        )
+        changed, self._untold = self._changed if beat else self._untold, {}
         if everything or len(self.terms) <= self._per_hello:
             return dict(self.terms), EVERYTHING
-        self._changed = {e: at for e, at in self._changed.items() if now - at < self._times.yielded}
         window, span = self._window()
-        return {e: self.terms[e] for e in (*window, *self._changed)}, span
+        return {e: self.terms[e] for e in (*window, *changed)}, span
 
     def _window(self) -> tuple[list[IPAddress], Span]:
         """The next claims in order, and the span from the last window's end to theirs: between claims, too, absence

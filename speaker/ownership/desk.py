@@ -1,8 +1,8 @@
 """The desk the ownership machine works at: what it knows, and the few things it can do. Pure.
 
-``Desk`` ← ``Claiming`` ← ``Holding`` ← ``Hearing`` ← ``Ownership``: one machine, a file per idea. What each rule of
-``ownership.md`` decides is a small method named for it, so that tests can put a wrong one in its place and see the
-simulation notice.
+``Desk`` ← ``Claiming`` ← ``Holding`` ← ``Moving`` ← ``Hearing`` ← ``Ownership``: one machine, a file per idea. What
+each rule of ``ownership.md`` decides is a small method named for it, so that tests can put a wrong one in its place and
+see the simulation notice.
 """
 
 from collections import defaultdict
@@ -11,6 +11,7 @@ from itertools import count
 
 from speaker.model import IPAddress
 from speaker.ownership.arbiter import Arbiter
+from speaker.ownership.balance import Course
 from speaker.ownership.claims import Attempt, Eip
 from speaker.ownership.events import Claim, Order, Withdraw, WriteRecord, Yielded
 from speaker.ownership.hello import Incarnation
@@ -61,6 +62,8 @@ class Desk:
         self._alarm_order = count()
         self._waiting: set[IPAddress] = set()
         """Neither held nor known to be somebody's: what a change among the peers may touch."""
+        self._courses: dict[int, Course] | None = None
+        """Link → the rebalance followed there last; None before the first."""
         self._recorded: defaultdict[str, set[IPAddress]] = defaultdict(set)
 
     # ── What is known ─────────────────────────────────────────────────────────────────────────────────────────
@@ -109,7 +112,7 @@ class Desk:
     def _claim(self, x: Eip, term: int, now: float) -> None:
         """Rule 18."""
         assert x.link is not None
-        first = x.maxterm == 0 and x.record is None
+        first = not x.ever_held
         self._settle(x)
         x.holding, x.term = True, term
         x.raise_maxterm(term)
@@ -127,10 +130,10 @@ class Desk:
         self.segments[x.link].own.add(x.address, term, now)
         self._hurry()
 
-    def _yield(self, x: Eip, reason: Yielded, now: float) -> None:
+    def _yield(self, x: Eip, reason: Yielded, now: float, better: int = 0) -> None:
         assert x.link is not None
-        x.holding = False
-        self.segments[x.link].own.remove(x.address, now)
+        x.holding, x.let_go_at = False, now
+        self.segments[x.link].own.remove(x.address, now, better)
         self._orders.append(Withdraw(x.address, x.link, reason, now + self.times.linger))
         self._hurry()
         self._look_at([x.address])

@@ -99,7 +99,15 @@ class LeaseSeen:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Hand everything over, make before break (rule 26)."""
+    """Hand everything over, make before break (rule 26); ``on=False`` ends that: what is still held is kept, what was
+    handed over is not taken back (rule 31)."""
+
+    on: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Rebalance:
+    """Plan the fewest moves that level what the nodes hold, and ask for them; nothing while one is under way."""
 
 
 Event: TypeAlias = (
@@ -113,6 +121,7 @@ Event: TypeAlias = (
     | ApiDown
     | LeaseSeen
     | Drain
+    | Rebalance
 )
 
 # ── Ordered ───────────────────────────────────────────────────────────────────────────────────────────────────

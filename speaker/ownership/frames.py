@@ -1,4 +1,4 @@
-"""Hello in bytes: ``split`` to an MTU, ``encode`` and ``decode``. Pure.
+"""Hello in bytes: ``encode``, ``peek`` and ``decode``. Pure.
 
 A frame, numbers in network order::
 
@@ -6,8 +6,23 @@ A frame, numbers in network order::
     header     4 "EIPh" · 1 major version · 1 minor version · 2 length from "EIPh" to the end of the tag · 4 key id
     fixed      8 incarnation · 8 sequence · 2 part · 4 link · 8 clock · 1 flags · 4 claims · 8 sum of their hashes
                · 1 length and node name
-    sections   1 kind · 2 length · value, each kind at most once, empty ones left out
+    sections   1 kind · 2 length · value; those of one kind add up
     tag        16: HMAC-SHA256 from the source address to the last section, its first half (RFC 2104 §5)
+
+Values, by kind (``_Kind``)::
+
+    COVERS     first and last EIP, each 1 IP version · 16 address, an IPv4 one behind twelve zeros; one such section
+    CLAIMS, INTENTS, YIELDED
+               1 IP version · entries, by EIP, of 4 bits: a - 1 · 4 bits: b - 1
+               · a step from the EIP before it in its section, the first from 0 · b term (1 to 4)
+    HEARD      2 entries (n) · 1 bytes of an age (1 or 2: a) · 1 bytes of a link (1 to 4: b) · n times a age
+               · n entries of name · 8 incarnation · b link
+    PROBES, WANTS
+               names
+    MOVES      entries of 1 IP version · 4 or 16 EIP · name
+
+    name       1 bytes it begins with like the name before it in its section · 1 bytes it ends with like that one
+               · 1 length and the bytes between; the two likenesses do not overlap, the first name has neither
 
 Within a major version nothing above changes: a newer minor version adds kinds and flags, which an older reader
 authenticates and passes over. What must not be passed over takes a new major version.
@@ -15,47 +30,68 @@ authenticates and passes over. What must not be passed over takes a new major ve
 The source address is under the tag, so a stranger who repeats a frame cannot pass off a MAC as a peer's: whoever has
 decoded a frame may believe bytes 6 to 11. The destination is not: access points turn broadcasts into unicasts. The
 shortest frame is longer than Ethernet's 60 bytes, so nobody pads it and every byte up to the last is accounted for.
-A frame repeated on the same link is refused by its ``stamp``, on another one by the ``link`` its echo lacks.
+A frame repeated on the same link is refused by its stamp (``peek``), on another one by the ``link`` its echo lacks.
 """
 
 import hmac
 import struct
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, IntEnum
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
+from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from speaker.errors import MalformedPacket
 from speaker.model import IPAddress, Mac
 from speaker.ownership.hello import MAX_AGE, MAX_INCARNATION, Digest, Heard, Hello, Incarnation, Span, Terms, rank
-from speaker.ownership.keys import Key, Keys
+from speaker.ownership.keys import ID_SIZE, Key, Keys
 
 ETHERTYPE = 0x88B5
 MAGIC = b"EIPh"
 MAJOR, MINOR = 1, 0
-MIN_MTU = 600
-"""Bytes: the head of a frame and one entry of ``heard``, both with names of MAX_NAME."""
 MAX_NAME = 253
 """Bytes of a node name: a Kubernetes object name is a DNS subdomain (RFC 1123)."""
 
+ETHERTYPE_AT = 12
+"""Bytes from the start of the frame: where a kernel filter finds the EtherType (2 bytes)."""
+MAGIC_AT = 14
+"""MAGIC."""
+MAJOR_AT = 18
+"""MAJOR (1 byte)."""
+KEY_ID_AT = 22
+"""``Key.id`` (``keys.ID_SIZE`` bytes)."""
+
 _BROADCAST = b"\xff" * 6
-_ETHERNET = 14
-_HEADER = struct.Struct("!4sBBH4s")
+_SOURCE_AT = 6
+_HEADER = struct.Struct(f"!4sBBH{ID_SIZE}s")
+_FIXED_AT = MAGIC_AT + _HEADER.size
 _FIXED = struct.Struct("!QQHIQBIQB")
+_STAMP = struct.Struct("!QQH")
+_NAME_AT = _FIXED_AT + _FIXED.size
 _TAG = 16
 _SECTION = struct.Struct("!BH")
 _SPAN = struct.Struct("!B16sB16s")
-_HEARD = struct.Struct("!QIH")
-_TERM4, _TERM6 = struct.Struct("!II"), struct.Struct("!16sI")
+_HEARD = struct.Struct("!HBB")
+_ALIKE = struct.Struct("!BBB")
+_OURS = MAGIC + bytes((MAJOR,))
 _DRAINING = 0x01
+_AGES = {1: "B", 2: "H"}
+"""struct's letter for the bytes of an age."""
+_ADDRESS: Mapping[int, tuple[type[IPv4Address] | type[IPv6Address], int]] = {4: (IPv4Address, 4), 6: (IPv6Address, 16)}
+"""By IP version: its addresses and their bytes."""
 
-_Ordered: TypeAlias = list[tuple[IPAddress, int]]
-"""EIPs and terms in the order of ``rank``."""
+MIN_MTU = _NAME_AT - MAGIC_AT + MAX_NAME + _SECTION.size + _HEARD.size + 2 + _ALIKE.size + MAX_NAME + 8 + 4 + _TAG
+"""Bytes: the head of a frame and the longest entry there is, one of ``heard``, both with names of MAX_NAME."""
+
+Stamp: TypeAlias = tuple[int, int, int]
+"""Incarnation, sequence and part, as in ``Hello.stamp``."""
+
+_Claim: TypeAlias = tuple[int, int, int]
+"""IP version, EIP and term: sorts like ``rank``."""
 
 
 class Rejected(Enum):
@@ -80,18 +116,13 @@ class _Kind(IntEnum):
     """Sections. Numbers are never used again for anything else."""
 
     COVERS = 1
-    CLAIMS4 = 2
-    CLAIMS6 = 3
-    INTENTS4 = 4
-    INTENTS6 = 5
-    YIELDED4 = 6
-    YIELDED6 = 7
-    HEARD = 8
-    PROBES = 9
-    WANTS = 10
-
-
-_KNOWN = frozenset(_Kind)
+    CLAIMS = 2
+    INTENTS = 3
+    YIELDED = 4
+    HEARD = 5
+    PROBES = 6
+    WANTS = 7
+    MOVES = 8
 
 
 # ── Values to bytes ───────────────────────────────────────────────────────────────────────────────────────────
@@ -100,165 +131,234 @@ _KNOWN = frozenset(_Kind)
 def encode(hello: Hello, keys: Keys, source: Mac, mtu: int = 1500, ethertype: int = ETHERTYPE) -> Iterator[bytes]:
     """The frames that carry ``hello`` from ``source``, the MAC of the link they leave by: the same for equal values.
 
-    ``mtu`` is the link's: bytes without the Ethernet header. Each frame is made when it is asked for (0.2 ms), so that
-    10,000 claims can be sent with other work in between. Raises ValueError as ``split`` does; a number beyond its field
-    (a term of 2³²) is a bug and raises struct.error.
-    """
-    return (_pack(part, keys.signing, source, ethertype) for part in split(hello, mtu))
+    ``mtu`` is the link's: bytes without the Ethernet header. Each frame is a hello of its own with its number as
+    ``part``, and made when it is asked for (0.2 ms), so that 10,000 claims can be sent with other work in between.
+    Claims inside ``covers`` come last and in order, and every frame covers the stretch it lists, so that a lost one
+    leaves a gap and never a wrong absence.
 
-
-def split(hello: Hello, mtu: int = 1500) -> Iterator[Hello]:
-    """The parts of ``hello``, numbered from 0, each of which fits one frame; one part where everything fits.
-
-    Claims inside ``covers`` come last and in order, and every part covers the stretch it lists, so that a lost part
-    leaves a gap and never a wrong absence. Raises ValueError for an MTU below MIN_MTU or a name that is empty or
-    longer than MAX_NAME.
+    Raises ValueError for an MTU below MIN_MTU or a name that is empty or longer than MAX_NAME. A number beyond its
+    field (a term of 2³²) is a bug and raises ValueError or struct.error.
     """
     if mtu < MIN_MTU:
         raise ValueError(f"an MTU of {mtu}: must be at least {MIN_MTU}")
-    room = mtu - _HEADER.size - _FIXED.size - len(_name(hello.node)) - _TAG
-    draft, number = _Draft(room), 0
-    inside, outside = _parted(_ordered(hello.claims), hello.covers)
-    for kind, into, key, value, size in _said_outright(hello, outside):
-        if not draft.takes(kind, into, key, value, size):
-            yield draft.part(hello, number, None)
-            draft, number = _Draft(room), number + 1
-            draft.takes(kind, into, key, value, size)
-    if hello.covers is None:
-        yield draft.part(hello, number, None)
-        return
-    spared = _SECTION.size + _SPAN.size
-    if not draft.spares(spared):
-        yield draft.part(hello, number, None)
-        draft, number = _Draft(room), number + 1
-        draft.spares(spared)
-    first = hello.covers.first
-    for address, term in inside:
-        kind, size = _kind(_Kind.CLAIMS4, address)
-        if not draft.takes(kind, "claims", address, term, size):
-            yield draft.part(hello, number, Span(first, _before(address)) if first != address else None)
-            draft, number, first = _Draft(room), number + 1, address
-            draft.spares(spared)
-            draft.takes(kind, "claims", address, term, size)
-    yield draft.part(hello, number, Span(first, hello.covers.last))
+    room = mtu - (_NAME_AT - MAGIC_AT) - len(_name(hello.node)) - _TAG
+    return (
+        _frame(hello, number, sections, keys.signing, source, ethertype)
+        for number, sections in enumerate(_split(hello, room))
+    )
 
 
-class _Draft:
-    """A part being filled; ``room`` is how many bytes of sections still fit."""
-
-    def __init__(self, room: int) -> None:
-        self._room = room
-        self._kinds: set[_Kind] = set()
-        self._fields: defaultdict[str, dict[Any, Any]] = defaultdict(dict)
-
-    def spares(self, size: int) -> bool:
-        """Sets ``size`` bytes aside; False, and nothing changed, where there is no room for them."""
-        if size > self._room:
-            return False
-        self._room -= size
-        return True
-
-    def takes(self, kind: _Kind, into: str, key: object, value: object, size: int) -> bool:
-        cost = size if kind in self._kinds else size + _SECTION.size
-        if not self.spares(cost):
-            return False
-        self._kinds.add(kind)
-        self._fields[into][key] = value
-        return True
-
-    def part(self, hello: Hello, number: int, covers: Span | None) -> Hello:
-        fields = self._fields
-        return replace(
-            hello,
-            part=number,
-            covers=covers,
-            claims=fields["claims"],
-            intents=fields["intents"],
-            yielded=fields["yielded"],
-            heard=fields["heard"],
-            probes=frozenset(fields["probes"]),
-            wants=frozenset(fields["wants"]),
-        )
-
-
-def _said_outright(hello: Hello, claims: _Ordered) -> Iterator[tuple[_Kind, str, object, object, int]]:
-    """Kind, field, key, value and size of every entry that does not lean on ``covers``, the urgent ones first."""
-    for kind, into, names in ((_Kind.PROBES, "probes", hello.probes), (_Kind.WANTS, "wants", hello.wants)):
-        for name in sorted(names):
-            yield kind, into, name, None, 1 + len(_name(name))
-    for kind4, into, terms in (
-        (_Kind.INTENTS4, "intents", _ordered(hello.intents)),
-        (_Kind.YIELDED4, "yielded", _ordered(hello.yielded)),
-        (_Kind.CLAIMS4, "claims", claims),
-    ):
-        for address, term in terms:
-            kind, size = _kind(kind4, address)
-            yield kind, into, address, term, size
-    for name, heard in sorted(hello.heard.items()):
-        yield _Kind.HEARD, "heard", name, heard, 1 + len(_name(name)) + _HEARD.size
-
-
-def _ordered(terms: Terms) -> _Ordered:
-    ranked = sorted((*rank(address), address, term) for address, term in terms.items())
-    return [(address, term) for _, _, address, term in ranked]
-
-
-def _parted(claims: _Ordered, span: Span | None) -> tuple[_Ordered, _Ordered]:
-    """The claims inside ``span`` and those outside, still in order."""
-    if span is None:
-        return [], claims
-    start = bisect_left(claims, rank(span.first), key=_rank_of)
-    end = bisect_right(claims, rank(span.last), key=_rank_of)
-    return claims[start:end], claims[:start] + claims[end:]
-
-
-def _rank_of(claim: tuple[IPAddress, int]) -> tuple[int, int]:
-    return rank(claim[0])
-
-
-def _pack(part: Hello, key: Key, source: Mac, ethertype: int) -> bytes:
-    node = _name(part.node)
+def _frame(hello: Hello, part: int, sections: bytes, key: Key, source: Mac, ethertype: int) -> bytes:
+    node = _name(hello.node)
     fixed = _FIXED.pack(
-        part.incarnation,
-        part.sequence,
-        part.part,
-        part.link,
-        part.clock,
-        _DRAINING if part.draining else 0,
-        part.digest.count,
-        part.digest.sum,
+        hello.incarnation,
+        hello.sequence,
+        part,
+        hello.link,
+        hello.clock,
+        _DRAINING if hello.draining else 0,
+        hello.digest.count,
+        hello.digest.sum,
         len(node),
     )
-    sections = b"".join(_SECTION.pack(kind, len(value)) + value for kind, value in _sections(part) if value)
     header = _HEADER.pack(MAGIC, MAJOR, MINOR, _HEADER.size + len(fixed) + len(node) + len(sections) + _TAG, key.id)
     signed = b"".join((source, ethertype.to_bytes(2, "big"), header, fixed, node, sections))
     return _BROADCAST + signed + _tag(key, signed)
 
 
-def _sections(part: Hello) -> Iterator[tuple[_Kind, bytes]]:
-    if part.covers is not None:
-        yield _Kind.COVERS, _SPAN.pack(*_end(part.covers.first), *_end(part.covers.last))
-    for kind4, terms in (
-        (_Kind.CLAIMS4, part.claims),
-        (_Kind.INTENTS4, part.intents),
-        (_Kind.YIELDED4, part.yielded),
-    ):
-        yield kind4, b"".join([_TERM4.pack(int(a), term) for a, term in terms.items() if a.version == 4])
-        yield _Kind(kind4 + 1), b"".join([_TERM6.pack(a.packed, term) for a, term in terms.items() if a.version == 6])
-    yield (
-        _Kind.HEARD,
-        b"".join(
-            _counted(name) + _HEARD.pack(heard.incarnation, heard.link, min(heard.age, MAX_AGE))
-            for name, heard in part.heard.items()
+def _tag(key: Key, signed: bytes) -> bytes:
+    return hmac.digest(key.secret, signed, "sha256")[:_TAG]
+
+
+def _split(hello: Hello, room: int) -> Iterator[bytes]:
+    """The sections of each frame, at most ``room`` bytes; those of one frame where everything fits."""
+    part = _Part(room)
+    inside, outside = _parted(_ordered(hello.claims), hello.covers)
+    for queue in _said_outright(hello, outside):
+        while (queue := part.takes(queue)).entries:
+            yield part.sections()
+            part = _Part(room)
+    if hello.covers is None:
+        yield part.sections()
+        return
+    first = hello.covers.first
+    if not part.begins(first):
+        yield part.sections()
+        part = _Part(room)
+        part.begins(first)
+    for queue in _runs(_Kind.CLAIMS, inside):
+        while (queue := part.takes(queue)).entries:
+            version, number, _ = queue.entries[0]
+            following = _ADDRESS[version][0](number)
+            yield part.sections(_before(following) if following != first else None)
+            part, first = _Part(room), following
+            part.begins(first)
+    yield part.sections(hello.covers.last)
+
+
+class _Queue(NamedTuple):
+    """Entries in order that wait for a frame. ``pack`` makes a value of at most so many bytes from the first of them,
+    and says how many it holds."""
+
+    kind: _Kind
+    pack: Callable[[Sequence[Any], int], tuple[bytes, int]]
+    entries: Sequence[Any]
+
+
+class _Part:
+    """A frame being filled; ``room`` is how many bytes of sections still fit."""
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+        self._first: IPAddress | None = None
+        self._sections: list[bytes] = []
+
+    def begins(self, first: IPAddress) -> bool:
+        """Sets room aside for the span that begins there; False, and nothing changed, where there is none."""
+        if self._room < _SECTION.size + _SPAN.size:
+            return False
+        self._room -= _SECTION.size + _SPAN.size
+        self._first = first
+        return True
+
+    def takes(self, queue: _Queue) -> _Queue:
+        """As many entries as fit; what is left of them."""
+        room = self._room - _SECTION.size
+        value, count = queue.pack(queue.entries, room)
+        if count:
+            self._room = room - len(value)
+            self._sections += _SECTION.pack(queue.kind, len(value)), value
+        return queue._replace(entries=queue.entries[count:])
+
+    def sections(self, last: IPAddress | None = None) -> bytes:
+        """``last``: where the span that began ends; None where it came to nothing."""
+        if self._first is not None and last is not None:
+            span = _SPAN.pack(*_end(self._first), *_end(last))
+            self._sections += _SECTION.pack(_Kind.COVERS, len(span)), span
+        return b"".join(self._sections)
+
+
+def _said_outright(hello: Hello, claims: list[_Claim]) -> Iterator[_Queue]:
+    """All that does not lean on ``covers``, the urgent things first."""
+    if hello.probes:
+        yield _Queue(_Kind.PROBES, _pack_names, sorted(hello.probes))
+    if hello.wants:
+        yield _Queue(_Kind.WANTS, _pack_names, sorted(hello.wants))
+    if hello.moves:
+        yield _Queue(_Kind.MOVES, _pack_moves, sorted(hello.moves.items(), key=lambda move: rank(move[0])))
+    yield from _runs(_Kind.INTENTS, _ordered(hello.intents))
+    yield from _runs(_Kind.YIELDED, _ordered(hello.yielded))
+    yield from _runs(_Kind.CLAIMS, claims)
+    if hello.heard:
+        yield _Queue(_Kind.HEARD, _pack_heard, sorted(hello.heard.items()))
+
+
+def _ordered(terms: Terms) -> list[_Claim]:
+    return sorted([(address.version, int(address), term) for address, term in terms.items()])
+
+
+def _parted(claims: list[_Claim], span: Span | None) -> tuple[list[_Claim], list[_Claim]]:
+    """The claims inside ``span`` and those outside, still in order."""
+    if span is None:
+        return [], claims
+    start = bisect_left(claims, rank(span.first))
+    end = bisect_right(claims, rank(span.last), key=lambda claim: claim[:2])
+    return claims[start:end], claims[:start] + claims[end:]
+
+
+def _runs(kind: _Kind, terms: list[_Claim]) -> Iterator[_Queue]:
+    """One of IPv4 and one of IPv6."""
+    middle = bisect_left(terms, (6,))
+    for run in (terms[:middle], terms[middle:]):
+        if run:
+            yield _Queue(kind, _pack_terms, run)
+
+
+def _pack_terms(terms: Sequence[_Claim], room: int) -> tuple[bytes, int]:
+    """Of one IP version."""
+    steps = pairwise([0, *(address for _, address, _ in terms[:room])])
+    entries = _filled((_step(to - at, term) for (at, to), (_, _, term) in zip(steps, terms, strict=False)), room - 1)
+    return bytes((terms[0][0],)) + b"".join(entries), len(entries)
+
+
+@lru_cache(maxsize=1 << 14)
+def _step(distance: int, term: int) -> bytes:
+    """Cached: the same claims in every hello, or every few."""
+    a, b = _size(distance, 16), _size(term, 4)
+    return bytes((a - 1 << 4 | b - 1,)) + distance.to_bytes(a, "big") + term.to_bytes(b, "big")
+
+
+def _pack_heard(heard: Sequence[tuple[str, Heard]], room: int) -> tuple[bytes, int]:
+    ages = [min(peer.age, MAX_AGE) for _, peer in heard]
+    age_size = _size(max(ages), len(_AGES))
+    link_size = _size(max([peer.link for _, peer in heard]), 4)
+    shift, step = 8 * link_size, 8 + link_size
+    entries = _filled(
+        (
+            name + (peer.incarnation << shift | peer.link).to_bytes(step, "big")
+            for name, (_, peer) in zip(_coded(name for name, _ in heard), heard, strict=True)
         ),
+        room - _HEARD.size,
+        age_size,
     )
-    yield _Kind.PROBES, b"".join(map(_counted, sorted(part.probes)))
-    yield _Kind.WANTS, b"".join(map(_counted, sorted(part.wants)))
+    count = len(entries)
+    packed_ages = struct.pack(f"!{count}{_AGES[age_size]}", *ages[:count])
+    return _HEARD.pack(count, age_size, link_size) + packed_ages + b"".join(entries), count
 
 
-def _kind(kind4: _Kind, address: IPAddress) -> tuple[_Kind, int]:
-    """The section for this address, and what one entry takes: the kind for IPv6 follows the one for IPv4."""
-    return (kind4, _TERM4.size) if address.version == 4 else (_Kind(kind4 + 1), _TERM6.size)
+def _pack_names(names: Sequence[str], room: int) -> tuple[bytes, int]:
+    entries = _filled(_coded(names), room)
+    return b"".join(entries), len(entries)
+
+
+def _pack_moves(moves: Sequence[tuple[IPAddress, str]], room: int) -> tuple[bytes, int]:
+    names = _coded(name for _, name in moves)
+    packed = (bytes((a.version,)) + a.packed + name for (a, _), name in zip(moves, names, strict=True))
+    entries = _filled(packed, room)
+    return b"".join(entries), len(entries)
+
+
+def _filled(entries: Iterable[bytes], room: int, extra: int = 0) -> list[bytes]:
+    """The first entries that fit ``room`` if each takes ``extra`` bytes besides its own."""
+    taken = []
+    for entry in entries:
+        room -= len(entry) + extra
+        if room < 0:
+            break
+        taken.append(entry)
+    return taken
+
+
+def _coded(names: Iterable[str]) -> Iterator[bytes]:
+    """Each as it is written behind the one before."""
+    previous = ""
+    for name in names:
+        yield _name_after(previous, name)
+        previous = name
+
+
+@lru_cache(maxsize=4096)
+def _name_after(previous: str, name: str) -> bytes:
+    """Cached: the same neighbours in every hello."""
+    one, other = previous.encode(), _name(name)
+    prefix = _alike(one, other)
+    suffix = _alike(one[prefix:][::-1], other[prefix:][::-1])
+    between = other[prefix : len(other) - suffix]
+    return _ALIKE.pack(prefix, suffix, len(between)) + between
+
+
+def _alike(one: bytes, other: bytes) -> int:
+    """How many bytes both begin with."""
+    shorter = min(len(one), len(other))
+    return next((at for at in range(shorter) if one[at] != other[at]), shorter)
+
+
+def _size(number: int, most: int) -> int:
+    """Bytes that ``number`` takes, at least one. Raises ValueError where these are more than ``most``."""
+    size = number.bit_length() + 7 >> 3 or 1
+    if size > most:
+        raise ValueError(f"{number}: must take at most {most} bytes")
+    return size
 
 
 def _before(address: IPAddress) -> IPAddress:
@@ -272,67 +372,76 @@ def _name(name: str) -> bytes:
     return encoded
 
 
-def _counted(name: str) -> bytes:
-    encoded = _name(name)
-    return bytes((len(encoded),)) + encoded
-
-
 def _end(address: IPAddress) -> tuple[int, bytes]:
     return address.version, address.packed.rjust(16, b"\0")
-
-
-def _tag(key: Key, signed: bytes) -> bytes:
-    return hmac.digest(key.secret, signed, "sha256")[:_TAG]
 
 
 # ── Bytes to values ───────────────────────────────────────────────────────────────────────────────────────────
 
 
+def peek(frame: bytes) -> tuple[str, Stamp] | None:
+    """Node name and stamp that a frame claims to have, nothing of it authenticated. None: it cannot be a hello.
+
+    A frame whose stamp is not above that of an authenticated one of the same node and incarnation is worthless,
+    whether replayed, doubled, overtaken or forged: it can be dropped for a fraction of what its tag costs. One that is
+    above, or of another incarnation, has to be decoded before its stamp may be believed and remembered.
+    """
+    if frame[MAGIC_AT : MAJOR_AT + 1] != _OURS or len(frame) <= _NAME_AT:
+        return None
+    try:
+        node = str(frame[_NAME_AT : _NAME_AT + frame[_NAME_AT - 1]], "utf-8")
+    except UnicodeDecodeError:
+        return None
+    return node, _STAMP.unpack_from(frame, _FIXED_AT)
+
+
 def decode(frame: bytes, keys: Keys) -> Hello | Rejected:
-    """One frame from its Ethernet header on. Raises nothing, whatever the bytes; the cheap checks come first."""
-    if frame[_ETHERNET : _ETHERNET + len(MAGIC)] != MAGIC:
-        return Rejected.TRUNCATED if len(frame) < _ETHERNET + len(MAGIC) else Rejected.FOREIGN
-    if len(frame) < _ETHERNET + _HEADER.size:
+    """One frame from its Ethernet header on. Raises nothing, whatever the bytes.
+
+    Nothing behind the header is read before the tag is found right, and no tag is computed for a frame that is not of
+    our version, key and length.
+    """
+    if frame[MAGIC_AT:MAJOR_AT] != MAGIC:
+        return Rejected.TRUNCATED if len(frame) < MAJOR_AT else Rejected.FOREIGN
+    if len(frame) < _FIXED_AT:
         return Rejected.TRUNCATED
-    _, major, _, length, key_id = _HEADER.unpack_from(frame, _ETHERNET)
+    _, major, _, length, key_id = _HEADER.unpack_from(frame, MAGIC_AT)
     if major != MAJOR:
         return Rejected.VERSION
     key = keys.accepted.get(key_id)
     if key is None:
         return Rejected.WRONG_KEY
-    if len(frame) != _ETHERNET + length:
-        return Rejected.TRUNCATED if len(frame) < _ETHERNET + length else Rejected.OVERSIZED
-    if not hmac.compare_digest(_tag(key, frame[6:-_TAG]), frame[-_TAG:]):
+    if len(frame) != MAGIC_AT + length:
+        return Rejected.TRUNCATED if len(frame) < MAGIC_AT + length else Rejected.OVERSIZED
+    if not hmac.compare_digest(_tag(key, frame[_SOURCE_AT:-_TAG]), frame[-_TAG:]):
         return Rejected.FORGED
     try:
-        return _read(frame[_ETHERNET + _HEADER.size : -_TAG])
+        return _read(frame[_FIXED_AT:-_TAG])
     except (MalformedPacket, struct.error, UnicodeDecodeError):
         return Rejected.MALFORMED
 
 
 def _read(body: bytes) -> Hello:
-    incarnation, sequence, part, link, clock, flags, count, total, _ = _FIXED.unpack_from(body)
+    incarnation, sequence, part, link, clock, flags, count, total, name_size = _FIXED.unpack_from(body)
     _demand(incarnation <= MAX_INCARNATION, "an incarnation of 64 bits")
-    node, at = _read_name(body, _FIXED.size - 1)
-    sections = _read_sections(body[at:])
-
-    def terms(kind4: _Kind) -> Terms:
-        return _read_terms(sections.get(kind4, b""), sections.get(kind4 + 1, b""))
-
+    end = _FIXED.size + name_size
+    _demand(1 <= name_size <= MAX_NAME and end <= len(body), "a name that is empty, too long or cut off")
+    sections = _read_sections(body, end)
     return Hello(
-        node=node,
+        node=body[_FIXED.size : end].decode(),
         incarnation=Incarnation(incarnation),
         sequence=sequence,
         clock=clock,
         digest=Digest(count, total),
         draining=bool(flags & _DRAINING),
-        claims=terms(_Kind.CLAIMS4),
-        covers=_read_span(sections[_Kind.COVERS]) if _Kind.COVERS in sections else None,
-        intents=terms(_Kind.INTENTS4),
-        yielded=terms(_Kind.YIELDED4),
-        heard=_read_heard(sections.get(_Kind.HEARD, b"")),
-        probes=_read_names(sections.get(_Kind.PROBES, b"")),
-        wants=_read_names(sections.get(_Kind.WANTS, b"")),
+        claims=_read_terms(sections[_Kind.CLAIMS]),
+        covers=_read_span(sections[_Kind.COVERS]),
+        intents=_read_terms(sections[_Kind.INTENTS]),
+        yielded=_read_terms(sections[_Kind.YIELDED]),
+        heard=_read_heard(sections[_Kind.HEARD]),
+        probes=_read_names(sections[_Kind.PROBES]),
+        wants=_read_names(sections[_Kind.WANTS]),
+        moves=_read_moves(sections[_Kind.MOVES]),
         link=link,
         part=part,
     )
@@ -343,31 +452,22 @@ def _demand(right: bool, otherwise: str) -> None:
         raise MalformedPacket(otherwise)
 
 
-def _read_sections(body: bytes) -> dict[int, bytes]:
-    """Value by kind; kinds that this release does not know are left out."""
-    found: dict[int, bytes] = {}
-    at = 0
+def _read_sections(body: bytes, at: int) -> defaultdict[int, list[bytes]]:
+    """Values by kind."""
+    found: defaultdict[int, list[bytes]] = defaultdict(list)
     while at < len(body):
         kind, size = _SECTION.unpack_from(body, at)
         at += _SECTION.size + size
         _demand(at <= len(body), "a section that ends beyond the frame")
-        if kind in _KNOWN:
-            _demand(kind not in found, "a section twice")
-            found[kind] = body[at - size : at]
+        found[kind].append(body[at - size : at])
     return found
 
 
-@lru_cache(maxsize=256)
-def _read_terms(four: bytes, six: bytes) -> Terms:
-    """Cached: a peer repeats the same claims ten times a second, and authenticated frames alone come this far."""
-    terms: dict[IPAddress, int] = {IPv4Address(address): term for address, term in _TERM4.iter_unpack(four)}
-    terms.update({IPv6Address(address): term for address, term in _TERM6.iter_unpack(six)})
-    _demand(len(terms) == len(four) // _TERM4.size + len(six) // _TERM6.size, "an EIP twice")
-    return MappingProxyType(terms)
-
-
-def _read_span(value: bytes) -> Span:
-    first_version, first, last_version, last = _SPAN.unpack(value)
+def _read_span(values: list[bytes]) -> Span | None:
+    if not values:
+        return None
+    _demand(len(values) == 1, "two spans")
+    first_version, first, last_version, last = _SPAN.unpack(values[0])
     span = Span(_read_end(first_version, first), _read_end(last_version, last))
     _demand(span.first in span, "a span that ends before it begins")
     return span
@@ -380,29 +480,100 @@ def _read_end(version: int, address: bytes) -> IPAddress:
     return IPv4Address(address[12:])
 
 
-def _read_heard(value: bytes) -> dict[str, Heard]:
-    found: dict[str, Heard] = {}
-    at = 0
+def _read_terms(values: list[bytes]) -> Terms:
+    if len(values) == 1:
+        return _read_run(values[0])
+    runs = [_read_run(value) for value in values]
+    together = {address: term for run in runs for address, term in run.items()}
+    _demand(len(together) == sum(map(len, runs)), "an EIP twice")
+    return together
+
+
+@lru_cache(maxsize=256)
+def _read_run(value: bytes) -> Terms:
+    """Cached: a peer repeats the same claims ten times a second, and authenticated frames alone come this far."""
+    _demand(value[:1] in (b"\4", b"\6"), "an IP version that is neither 4 nor 6")
+    address, size = _ADDRESS[value[0]]
+    terms: dict[IPAddress, int] = {}
+    at, eip = 1, 0
     while at < len(value):
-        name, at = _read_name(value, at)
-        incarnation, link, age = _HEARD.unpack_from(value, at)
-        at += _HEARD.size
-        _demand(incarnation <= MAX_INCARNATION and name not in found, "an incarnation of 64 bits, or a peer twice")
-        found[name] = Heard(Incarnation(incarnation), age, link)
+        middle = at + 2 + (value[at] >> 4)
+        end = middle + 1 + (value[at] & 0xF)
+        step = int.from_bytes(value[at + 1 : middle], "big")
+        eip += step
+        _demand(end <= len(value) and end - middle <= 4, "an entry cut off, or a term that is none")
+        _demand(eip < 1 << 8 * size and (step > 0 or at == 1), "an EIP beyond the last address, or twice")
+        terms[address(eip)] = int.from_bytes(value[middle:end], "big")
+        at = end
+    return MappingProxyType(terms)
+
+
+def _read_heard(values: list[bytes]) -> dict[str, Heard]:
+    found: dict[str, Heard] = {}
+    total = 0
+    for value in values:
+        count, age_size, link_size = _HEARD.unpack_from(value)
+        _demand(age_size in _AGES and 1 <= link_size <= 4, "an entry of a size that cannot be")
+        names, incarnations, links = _read_peers(value[_HEARD.size + count * age_size :], link_size)
+        _demand(len(names) == count, "more or fewer peers than ages")
+        ages = struct.unpack_from(f"!{count}{_AGES[age_size]}", value, _HEARD.size)
+        found.update(zip(names, map(Heard, incarnations, ages, links), strict=True))
+        total += count
+    _demand(len(found) == total, "a peer twice")
     return found
 
 
-def _read_names(value: bytes) -> frozenset[str]:
+@lru_cache(maxsize=512)
+def _read_peers(entries: bytes, link_size: int) -> tuple[Sequence[str], Sequence[Incarnation], Sequence[int]]:
+    """Names, incarnations and links. Cached: from hello to hello only the ages change."""
+    names: list[str] = []
+    incarnations: list[Incarnation] = []
+    links: list[int] = []
+    name, at = b"", 0
+    while at < len(entries):
+        name, at = _read_name(name, entries, at)
+        end = at + 8 + link_size
+        _demand(end <= len(entries), "an entry cut off")
+        incarnation = int.from_bytes(entries[at : at + 8], "big")
+        _demand(incarnation <= MAX_INCARNATION, "an incarnation of 64 bits")
+        names.append(name.decode())
+        incarnations.append(Incarnation(incarnation))
+        links.append(int.from_bytes(entries[at + 8 : end], "big"))
+        at = end
+    return names, incarnations, links
+
+
+def _read_names(values: list[bytes]) -> frozenset[str]:
     found: set[str] = set()
-    at = 0
-    while at < len(value):
-        name, at = _read_name(value, at)
-        found.add(name)
+    for value in values:
+        name, at = b"", 0
+        while at < len(value):
+            name, at = _read_name(name, value, at)
+            found.add(name.decode())
     return frozenset(found)
 
 
-def _read_name(value: bytes, at: int) -> tuple[str, int]:
-    """The name whose length stands at ``at``, and where it ends."""
-    end = at + 1 + value[at]
-    _demand(at + 1 < end <= len(value) and value[at] <= MAX_NAME, "a name that is empty, too long or cut off")
-    return value[at + 1 : end].decode(), end
+def _read_moves(values: list[bytes]) -> dict[IPAddress, str]:
+    found: dict[IPAddress, str] = {}
+    for value in values:
+        name, at = b"", 0
+        while at < len(value):
+            _demand(value[at] in _ADDRESS, "an IP version that is neither 4 nor 6")
+            address, size = _ADDRESS[value[at]]
+            begin, at = at + 1, at + 1 + size
+            name, at = _read_name(name, value, at)
+            eip = address(value[begin : begin + size])
+            _demand(eip not in found, "an EIP twice")
+            found[eip] = name.decode()
+    return found
+
+
+def _read_name(previous: bytes, value: bytes, at: int) -> tuple[bytes, int]:
+    """The name written at ``at`` behind ``previous``, and where it ends."""
+    prefix, suffix, size = _ALIKE.unpack_from(value, at)
+    begin = at + _ALIKE.size
+    end = begin + size
+    _demand(prefix + suffix <= len(previous) and end <= len(value), "a name cut off, or like more than there was")
+    name = previous[:prefix] + value[begin:end] + previous[len(previous) - suffix :]
+    _demand(1 <= len(name) <= MAX_NAME, "a name that is empty or too long")
+    return name, end

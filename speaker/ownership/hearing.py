@@ -2,7 +2,7 @@
 
 from speaker.ownership.claims import Eip
 from speaker.ownership.hello import Hello
-from speaker.ownership.holding import Holding
+from speaker.ownership.moving import Moving
 from speaker.ownership.peers import Hearing as Worth
 from speaker.ownership.peers import Peer
 from speaker.ownership.segment import Segment
@@ -10,7 +10,7 @@ from speaker.ownership.segment import Segment
 _FOREVER = float("inf")
 
 
-class Hearing(Holding):
+class Hearing(Moving):
     """Peers appear, speak, fall silent and die."""
 
     def _hear(self, segment: Segment, hello: Hello, now: float) -> None:
@@ -34,6 +34,7 @@ class Hearing(Holding):
         if peer is not old or not was_alive or peer.draining is not was_draining:
             self._peer_changed(peer)
         self._answer_requests(segment, peer, hello, now)
+        self._hear_moves(segment, peer, hello, now)
         if peer.hears_us(now, self.times) and not (was_mutual and peer is old):
             self._become_mutual(segment)
         peer.alive = True
@@ -67,6 +68,7 @@ class Hearing(Holding):
         self._look_at(old.claims)
 
     def _learn(self, segment: Segment, peer: Peer, hello: Hello, now: float) -> None:
+        self._expect_successors(peer, hello, now)
         for address in peer.learn(hello):
             x = self._eip(address)
             nodes = x.rivals.setdefault(segment.link, set())
@@ -76,6 +78,9 @@ class Hearing(Holding):
             else:
                 nodes.discard(peer.node)
             self._look_at([address])
+        for other in self.segments.values():
+            if other is not segment:
+                self._hear_left(other, hello)
         for address, term in hello.intents.items():
             x = self._eip(address)
             x.intents[peer.node] = (now, term)
@@ -85,6 +90,23 @@ class Hearing(Holding):
             x.raise_maxterm(term)
             if x.holding and x.link == segment.link:
                 self._hear_yielded(x, peer, term)
+
+    def _hear_left(self, other: Segment, hello: Hello) -> None:
+        """What a node let go on a link that carries none of its hellos any more, it says on the others."""
+        twin = other.peers.by_node.get(hello.node)
+        if twin is None or twin.incarnation != hello.incarnation:
+            return
+        for address in twin.leave(hello.yielded):
+            x = self._eip(address)
+            x.rivals.get(other.link, set()).discard(twin.node)
+            x.raise_maxterm(hello.yielded[address])
+            self._look_at([address])
+
+    def _expect_successors(self, peer: Peer, hello: Hello, now: float) -> None:
+        """Somebody claims what this peer held, at the term it yielded to: whoever does will be heard, or is gone."""
+        for address, term in hello.yielded.items():
+            if peer.claims.get(address, term) < term and address not in hello.claims:
+                self._eip(address).successor_until = now + self.times.suspect
 
     def _answer_requests(self, segment: Segment, peer: Peer, hello: Hello, now: float) -> None:
         if self.node in hello.wants:

@@ -73,14 +73,14 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """One message; ``split`` makes as many of it as a link's MTU asks for, each readable without the others.
+    """One message; ``frames.encode`` makes as many of it as a link's MTU asks for, each readable without the others.
 
     Only claims inside ``covers`` speak by their absence. An EIP or peer that is absent from ``intents``, ``yielded``
     or ``heard`` may be in another part, so those are added to what was heard before, never put in its place.
     """
 
     node: str
-    """Node name, 1 to 255 bytes of UTF-8."""
+    """Node name, 1 to 253 bytes of UTF-8."""
     incarnation: Incarnation
     sequence: int
     """Of this incarnation, from 0, one more for every message sent on any link."""
@@ -97,18 +97,21 @@ class Hello:
     intents: Terms = field(default_factory=dict)
     """About to be claimed at this term (rule 15)."""
     yielded: Terms = field(default_factory=dict)
-    """Let go at this term (rule 19): a claim of the sender at this term or a lower one is over, whatever ``covers``."""
+    """Let go at this term, or for a better claim of this term (rule 19): a claim of the sender at this term or a lower
+    one is over, whatever ``covers``."""
     heard: Mapping[str, Heard] = field(default_factory=dict)
     """By node name."""
     probes: frozenset[str] = frozenset()
     """Nodes asked to speak at once (rule 6)."""
     wants: frozenset[str] = frozenset()
     """Nodes asked for all their claims: the sender's picture of them does not match their digest."""
+    moves: Mapping[IPAddress, str] = field(default_factory=dict)
+    """Asked of the named node: claim this EIP, make before break (rebalance)."""
     link: int = 0
     """The sender's own number (ifindex) for the link this left by. Peers echo it in ``heard``, so that what was sent
     on one link and replayed on another proves no hearing there."""
     part: int = 0
-    """Which part of message ``sequence`` this is; set by ``split``."""
+    """Which part of message ``sequence`` this is; set by ``frames.encode``."""
 
     @property
     def stamp(self) -> tuple[Incarnation, int, int]:

@@ -16,10 +16,11 @@ class Holding(Claiming):
             self._yield(x, Yielded.INELIGIBLE if x.link is None else Yielded.LINK_DOWN, now)
             return _FOREVER
         for peer in self._rivals(x, now):
-            if self._beats(x.address, peer.claims[x.address], peer.node, x.term):
-                self._yield(x, Yielded.BETTER_CLAIM, now)
+            term = peer.claims[x.address]
+            if self._beats(x.address, term, peer.node, x.term):
+                self._yield(x, Yielded.BETTER_CLAIM, now, better=term)
                 return _FOREVER
-            self._hear_worse(x, peer, peer.claims[x.address])
+            self._hear_worse(x, peer, term)
         if self.draining_since is not None:
             return self._judge_draining(x, self.draining_since, now)
         return self._judge_record(x, now)

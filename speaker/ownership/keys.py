@@ -47,6 +47,11 @@ class Keys:
         both = {key.id: key for key in (self.signing, self.other) if key is not None}
         object.__setattr__(self, "accepted", MappingProxyType(both))
 
+    @property
+    def secrets(self) -> tuple[bytes, ...]:
+        """Of ``signing`` and, if there is one, ``other``: for handing them to a process of our own."""
+        return tuple(key.secret for key in (self.signing, self.other) if key is not None)
+
 
 def parse(content: bytes, file: str) -> Keys:
     """Keys from the content of ``file``: one or two lines of base64, the first signs, both are accepted.
@@ -69,7 +74,7 @@ def _key(line: bytes, place: str) -> Key:
     try:
         secret = b64decode(line, validate=True)
     except binascii.Error:
-        raise SettingError(f"{place}: is not base64: must be a line that `speaker keygen` printed") from None
+        raise SettingError(f"{place}: is not base64: must be a line that `speaker keygen` wrote") from None
     if len(secret) < MIN_SECRET:
         raise SettingError(f"{place}: is a key of {len(secret)} bytes: must be at least {MIN_SECRET}")
     return Key(secret)

@@ -19,6 +19,7 @@ from speaker.ownership.events import (
     LinkChanged,
     Listen,
     Order,
+    Rebalance,
     RecordRead,
     RecordWritten,
     Tick,
@@ -26,10 +27,12 @@ from speaker.ownership.events import (
     Yielded,
 )
 from speaker.ownership.hearing import Hearing
+from speaker.ownership.hello import Hello
+from speaker.ownership.peers import PeerState
 from speaker.ownership.segment import Segment
 
 _FOREVER = float("inf")
-_BATCH = 2000
+_BATCH = 200
 """EIPs looked at in one step; more wait for the next, so that hellos and answers are never late for them."""
 
 
@@ -46,6 +49,8 @@ class Ownership(Hearing):
         self._take_in(event, now)
         self._watch_peers(now)
         self._end_listening(now)
+        if now >= self._beat_at:
+            self._follow_courses(now)
         self._judge_due(now)
         self._speak(now)
         orders, self._orders = self._orders, []
@@ -54,7 +59,7 @@ class Ownership(Hearing):
 
     def next_wake(self, now: float) -> float:
         """When a ``Tick`` is due; in the past if there is more to do at once."""
-        if self._pending:
+        if self._urgent or self._pending:
             return now
         wake = min(self._beat_at, self._watch_at)
         if self._hurried:
@@ -77,6 +82,15 @@ class Ownership(Hearing):
     def held(self) -> dict[IPAddress, int]:
         """EIP → term."""
         return {eip: term for segment in self.segments.values() for eip, term in segment.own.terms.items()}
+
+    @property
+    def ready(self) -> bool:
+        """No link that is up still listens: what this node may claim, it would."""
+        return not any(segment.up and segment.listening for segment in self.segments.values())
+
+    def peers(self, now: float) -> dict[int, tuple[PeerState, ...]]:
+        """Link → everybody ever heard there, by name."""
+        return {link: segment.peers.states(now) for link, segment in self.segments.items()}
 
     def answers(self, eip: IPAddress, asked_at: float, now: float) -> bool:
         """Rules 27 and 28 for one request that the kernel received at ``asked_at``."""
@@ -106,8 +120,10 @@ class Ownership(Hearing):
             case LeaseSeen():
                 if self.api.see_lease(event.node, event.incarnation, event.renewed, now):
                     self._look_at(self._recorded[event.node])
+            case Rebalance():
+                self._rebalance(now)
             case Drain():
-                self.draining_since = self.draining_since or now
+                self.draining_since = (self.draining_since or now) if event.on else None
                 self._pending.update(dict.fromkeys(self.eips))
                 self._hurry()
 
@@ -143,6 +159,7 @@ class Ownership(Hearing):
             self._set_vacant(x, None)
         for segment in self.segments.values():
             segment.listen(self._listen_until(now))
+        self._abandon_courses()
         self._orders.append(Listen(self._listen_until(now)))
         self._sent_at = now
 
@@ -169,27 +186,25 @@ class Ownership(Hearing):
     # ── One EIP ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _judge_due(self, now: float) -> None:
-        self._judge_urgent(now)
-        for x in self._due(now):
+        """What just changed before what became due, and that before what may be looked at at leisure."""
+        for _ in range(_BATCH):
+            if self._urgent:
+                x = self._eip(_pop(self._urgent))
+            elif (due := self._due(now)) is not None:
+                x = due
+            elif self._pending:
+                x = self.eips[_pop(self._pending)]
+            else:
+                return
             self._judge(x, now)
-        for address in list(self._pending)[:_BATCH]:
-            del self._pending[address]
-            self._judge(self.eips[address], now)
-        self._judge_urgent(now)
 
-    def _due(self, now: float) -> list[Eip]:
-        due = []
+    def _due(self, now: float) -> Eip | None:
         while self._alarms and self._alarms[0][0] <= now:
             when, _, x = heapq.heappop(self._alarms)
             if x.wake == when:
                 x.wake = _FOREVER
-                due.append(x)
-        return due
-
-    def _judge_urgent(self, now: float) -> None:
-        while self._urgent:
-            address, _ = self._urgent.popitem()
-            self._judge(self._eip(address), now)
+                return x
+        return None
 
     def _judge(self, x: Eip, now: float) -> None:
         if x.writing is not None and now >= x.writing.sent_at + self.times.record_timeout:
@@ -219,8 +234,28 @@ class Ownership(Hearing):
         self._sent_at = now
         for segment in self.segments.values():
             if segment.up:
-                self._orders.append(self._hello(segment, now))
+                self._orders.append(self._hello(segment, beat, now))
 
-    def _hello(self, segment: Segment, now: float) -> Order:
+    def _hello(self, segment: Segment, beat: bool, now: float) -> Order:
         self._sequence += 1
-        return segment.hello(self.node, self.incarnation, self._sequence, self.draining_since is not None, now)
+        lost = [other for other in self.segments.values() if not other.up]
+        return segment.hello(
+            Hello(
+                node=self.node,
+                incarnation=self.incarnation,
+                sequence=self._sequence,
+                clock=round(now * 1000),
+                draining=self.draining_since is not None,
+                # No hello of its own leaves by a link without a carrier: the other links tell what was let go there.
+                yielded={eip: term for other in lost for eip, term in other.own.recently_yielded(now).items()},
+            ),
+            beat,
+            now,
+        )
+
+
+def _pop(addresses: dict[IPAddress, None]) -> IPAddress:
+    """The one that waited longest."""
+    address = next(iter(addresses))
+    del addresses[address]
+    return address

@@ -49,6 +49,10 @@ class Parameters:
     """How long a yielded (EIP, term) is repeated in hellos, and a changed claim too."""
     drain: float = 3.0
     """The longest a draining node answers for an EIP that nobody takes."""
+    moves_a_hello: int = 4
+    """Moves that a rebalancing node asks for in one hello interval: neighbours learn new MACs, connections move."""
+    move_patience: float = 1.0
+    """How long a move is asked for before it counts as refused."""
     linger: float = 3.0
     """Forwarding goes on this long after an EIP was given away: neighbours are still moving."""
     lease: float = 6.0
@@ -84,6 +88,8 @@ class Parameters:
             (self.yielded >= 5 * self.hello, "yielded must be at least 5 x hello: it has to survive loss"),
             (self.pace < self.slot, "pace must be below slot: a claim must be heard before the next rank claims"),
             (self.slot < self.hello, "slot must be below hello"),
+            (self.moves_a_hello > 0, "moves_a_hello must be above 0"),
+            (self.move_patience >= 5 * self.hello, "move_patience must be at least 5 x hello: requests are lost"),
             (self.drain > self.listen, "drain must be above listen"),
             (self.lease > 2 * self.renew, "lease must be above 2 x renew: one lost renewal is no death"),
         )
@@ -107,6 +113,7 @@ class Parameters:
             sync=max(1.5, 15 * hello),
             yielded=max(1.0, 10 * hello),
             drain=max(3.0, 10 * hello),
+            move_patience=max(1.0, 10 * hello),
         )
 
     @property

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from speaker.model import IPAddress
-from speaker.ownership.hello import MAX_AGE, Digest, Heard, Hello, Incarnation
+from speaker.ownership.hello import MAX_AGE, Digest, Heard, Hello, Incarnation, Terms
 from speaker.ownership.parameters import Parameters
 from speaker.ownership.score import claim_hash
 
@@ -22,6 +22,8 @@ class Hearing(Enum):
     """Does not name our incarnation yet: it may be a recording (rule 5)."""
     REPLAYED = "replayed"
     OLD_LIFE = "old_life"
+    OTHER_LINK = "other_link"
+    """Left by another of the peer's links than those before, and does not say that it hears ours: replayed here."""
     OWN = "own"
 
 
@@ -45,6 +47,7 @@ class Peer:
         "heard_at",
         "hears_us_at",
         "held",
+        "left",
         "link",
         "node",
         "probed_at",
@@ -75,6 +78,8 @@ class Peer:
         self.held: dict[IPAddress, int] = {}
         """The highest term at which it was heard holding or intending each EIP."""
         self.quit: dict[IPAddress, int] = {}
+        self.left: dict[IPAddress, int] = {}
+        """As ``quit``, by the word of another link."""
         self.probed_at = NEVER
         self.refused_at = NEVER
 
@@ -102,7 +107,7 @@ class Peer:
 
     def learn(self, hello: Hello) -> set[IPAddress]:
         """Take over what a hello says of its sender's claims; returns the EIPs for which anything changed."""
-        changed = {eip for eip, term in hello.claims.items() if self._claim(eip, term)}
+        changed = {eip for eip, term in hello.claims.items() if term > self.left.get(eip, 0) and self._claim(eip, term)}
         for eip, term in hello.intents.items():
             self.held[eip] = max(term, self.held.get(eip, 0))
         for eip, term in hello.yielded.items():
@@ -119,6 +124,15 @@ class Peer:
                 changed.add(eip)
         return changed
 
+    def leave(self, yielded: Terms) -> set[IPAddress]:
+        """By another of its links it says that it let these go: what it said here before may arrive after that."""
+        gone = {eip for eip, term in yielded.items() if self.claims.get(eip, term + 1) <= term}
+        for eip, term in yielded.items():
+            self.left[eip] = max(term, self.left.get(eip, 0))
+        for eip in gone:
+            self._forget(eip)
+        return gone
+
     def _claim(self, eip: IPAddress, term: int) -> bool:
         old = self.claims.get(eip)
         if old == term:
@@ -133,6 +147,22 @@ class Peer:
 
     def _forget(self, eip: IPAddress) -> None:
         self.sum = (self.sum - claim_hash(eip, self.claims.pop(eip))) & _SUM
+
+
+@dataclass(frozen=True, slots=True)
+class PeerState:
+    """A node on one of our links, for a person to read."""
+
+    node: str
+    incarnation: Incarnation
+    alive: bool
+    """Heard by us or by somebody we hear, within ``dead``."""
+    heard: bool
+    """By ourselves."""
+    hears_us: bool
+    draining: bool
+    claims: int
+    """How many EIPs it says it holds."""
 
 
 class Peers:
@@ -153,6 +183,8 @@ class Peers:
             return Hearing.OLD_LIFE, None
         if peer is None or hello.incarnation > peer.incarnation:
             return self._meet(hello, incarnation, now)
+        if not self._same_link(peer, hello, incarnation):
+            return Hearing.OTHER_LINK, None
         if hello.stamp <= peer.stamp:
             return Hearing.REPLAYED, None
         self._note(peer, hello, incarnation, now)
@@ -172,6 +204,10 @@ class Peers:
         peer = self.by_node[hello.node] = Peer(hello, now)
         self._note(peer, hello, incarnation, now)
         return Hearing.PROVEN, peer
+
+    def _same_link(self, peer: Peer, hello: Hello, incarnation: Incarnation) -> bool:
+        """What a node says on one link of its claims there is wrong on every other."""
+        return hello.link == peer.link or self._names_us(hello.heard.get(self._me), incarnation)
 
     def _names_us(self, heard: Heard | None, incarnation: Incarnation) -> bool:
         """The link number keeps what was recorded on one of our links from proving anything on another."""
@@ -202,6 +238,21 @@ class Peers:
             if now - stranger.heard_at < times.dead:
                 names[node] = Heard(stranger.stamp[0], age(now - stranger.heard_at), stranger.link)
         return names
+
+    def states(self, now: float) -> tuple[PeerState, ...]:
+        times = self._times
+        return tuple(
+            PeerState(
+                node=node,
+                incarnation=peer.incarnation,
+                alive=peer.is_alive(now, times),
+                heard=peer.is_heard(now, times),
+                hears_us=peer.hears_us(now, times),
+                draining=peer.draining,
+                claims=peer.digest.count,
+            )
+            for node, peer in sorted(self.by_node.items())
+        )
 
     def living(self, now: float) -> list[Peer]:
         return [peer for peer in self.by_node.values() if peer.is_alive(now, self._times)]

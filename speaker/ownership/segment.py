@@ -1,11 +1,12 @@
 """One link of this node: its peers, its claims, and the hello that tells of them. Pure."""
 
 from collections import Counter
+from dataclasses import replace
 
 from speaker.model import IPAddress
 from speaker.ownership.claims import OwnClaims
 from speaker.ownership.events import SendHello
-from speaker.ownership.hello import Hello, Incarnation
+from speaker.ownership.hello import Hello
 from speaker.ownership.parameters import Parameters
 from speaker.ownership.peers import NEVER, Hearing, Peers
 
@@ -28,6 +29,7 @@ class Segment:
         """Infinity once it is over."""
         self.greeted_at = NEVER
         self.probes: set[str] = set()
+        self.moves: dict[IPAddress, str] = {}
         self.tell_all = False
         self.announce_all = False
         self.announce: dict[IPAddress, None] = {}
@@ -49,22 +51,20 @@ class Segment:
         self.announce_all = False
         return eips
 
-    def hello(self, node: str, incarnation: Incarnation, sequence: int, draining: bool, now: float) -> SendHello:
-        claims, covers = self.own.said(now, self.tell_all)
-        hello = Hello(
-            node=node,
-            incarnation=incarnation,
-            sequence=sequence,
-            clock=round(now * 1000),
+    def hello(self, frame: Hello, beat: bool, now: float) -> SendHello:
+        """``frame`` completed by what concerns this link. ``beat``: in its turn; otherwise in a hurry."""
+        claims, covers = self.own.said(now, self.tell_all, beat)
+        hello = replace(
+            frame,
             digest=self.own.digest,
-            draining=draining,
             claims=claims,
             covers=covers,
             intents=dict(self.intents),
-            yielded=self.own.recently_yielded(now),
+            yielded={**frame.yielded, **self.own.recently_yielded(now)},
             heard=self.peers.heard(now),
             probes=frozenset(self.probes),
             wants=self._wants(now),
+            moves=dict(self.moves),
             link=self.link,
         )
         self.tell_all = False

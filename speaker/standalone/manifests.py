@@ -29,11 +29,11 @@ def manifest_files(directory: Path) -> list[Path]:
     return sorted(path for path in directory.iterdir() if is_manifest(path.name) and path.is_file())
 
 
-def load(directory: Path, *, default_class: bool = True) -> Reading:
+def load(directory: Path, *, default_class: bool = True, named: bool = False) -> Reading:
     """Everything the directory asks for; raises InvalidManifests with all problems of all files.
 
-    ``default_class``: Services without a ``loadBalancerClass`` are ours as well. Nothing that stands in the files
-    raises anything else.
+    ``default_class``: Services without a ``loadBalancerClass`` are ours as well. ``named``: every Service must name its
+    addresses, because several hosts serve this directory. Nothing that stands in the files raises anything else.
     """
     try:
         files = manifest_files(directory)
@@ -47,7 +47,7 @@ def load(directory: Path, *, default_class: bool = True) -> Reading:
         problems += wrong
     reading = Reading(World())
     try:
-        reading = read_world(objects, default_class=default_class)
+        reading = read_world(objects, default_class=default_class, named=named)
     except InvalidManifests as error:
         problems += error.problems
     if problems:

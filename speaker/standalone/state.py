@@ -38,7 +38,7 @@ def read_state(path: Path, ledger: type[L]) -> L | None:
         envelope = msgspec.json.decode(content, type=_Envelope)
         if envelope.version == VERSION:
             return msgspec.json.decode(envelope.ledger, type=ledger)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise EdgeError(
             f"state file {path} is damaged ({error}): restore it from a backup, or move it away to start anew, "
             "where Services may get other addresses than before"

@@ -1,11 +1,24 @@
-"""One line an event, as JSON for machines or text for people; always on stderr, stdout belongs to the command."""
+"""One line an event, as JSON for machines or text for people; always on stderr, stdout belongs to the command.
 
+A thread writes them. Whoever reads our stderr may stall (a full pipe, a journal that waits for its disk), and a hello
+that waits for him would cost this node its EIPs.
+"""
+
+import atexit
 import logging
 import sys
+import threading
+from queue import Empty, SimpleQueue
+from typing import TextIO
 
 import structlog
 
 from speaker.settings import LogFormat
+
+MAX_WAITING = 100_000
+"""Lines; those that come while so many wait are counted, not kept."""
+_LAST_WORDS = 1.0
+"""Seconds that the end of the process waits for a reader."""
 
 
 def configure(format: LogFormat) -> None:  # noqa: A002 -- the flag's own name
@@ -15,6 +28,8 @@ def configure(format: LogFormat) -> None:  # noqa: A002 -- the flag's own name
         if format == "json"
         else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
     )
+    writer = Writer(sys.stderr)
+    atexit.register(writer.finish)
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -23,6 +38,53 @@ def configure(format: LogFormat) -> None:  # noqa: A002 -- the flag's own name
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=lambda *_: writer,
         cache_logger_on_first_use=True,
     )
+
+
+class Writer:
+    """A structlog logger: takes lines from any thread without ever waiting, and writes them to ``out`` in order."""
+
+    def __init__(self, out: TextIO, most: int = MAX_WAITING) -> None:
+        self._out, self._most = out, most
+        self._lines: SimpleQueue[str | None] = SimpleQueue()
+        self._lost = 0
+        self._thread = threading.Thread(target=self._write, name="log", daemon=True)
+        self._thread.start()
+
+    def msg(self, line: str) -> None:
+        if self._lines.qsize() < self._most:
+            self._lines.put(line)
+        else:
+            self._lost += 1
+
+    debug = info = warning = error = critical = msg
+
+    def finish(self, seconds: float = _LAST_WORDS) -> None:
+        """Write what waits, for at most so long."""
+        self._lines.put(None)
+        self._thread.join(seconds)
+
+    def _write(self) -> None:
+        while (line := self._lines.get()) is not None:
+            lines = [line, *self._more()]
+            if self._lost:
+                lines.append(f"{self._lost} lines were lost: nobody read them in time")
+                self._lost = 0
+            self._out.write("\n".join(lines) + "\n")
+            self._out.flush()
+
+    def _more(self) -> list[str]:
+        """What else waits by now: one write for all of it."""
+        lines: list[str] = []
+        while len(lines) < 1000:
+            try:
+                line = self._lines.get_nowait()
+            except Empty:
+                break
+            if line is None:
+                self._lines.put(None)
+                break
+            lines.append(line)
+        return lines

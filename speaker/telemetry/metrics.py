@@ -2,10 +2,10 @@
 
 from enum import Enum
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Info
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
 from speaker import __version__
-from speaker.model import Family
+from speaker.model import Family, IPAddress, Link, Mac
 
 #: What answers and announces for each family, as a label.
 PROTOCOLS = {Family.IPV4: "arp", Family.IPV6: "ndp"}
@@ -78,6 +78,40 @@ class Metrics:
             "eip_speaker_group_join_failures", "Solicited-node groups the kernel refused to join", registry=registry
         )
 
+        self.conflicts = Counter(
+            "eip_speaker_conflicts",
+            "Conflicts over an EIP with a stranger, at most one in ten seconds each, by what we do",
+            ["eip"],
+            registry=registry,
+        )
+        self.claim_changes = Counter(
+            "eip_speaker_claim_changes", "EIPs claimed, and let go by reason", ["change"], registry=registry
+        )
+        self.peers = Gauge("eip_speaker_peers", "Other speakers heard on a link", ["link"], registry=registry)
+        self.hellos_sent = Counter(
+            "eip_speaker_hellos_sent", "Hellos, by whether the link took them", ["link", "result"], registry=registry
+        )
+        self.hellos_received = Counter(
+            "eip_speaker_hellos_received",
+            "Hello frames, read or rejected and why",
+            ["link", "result"],
+            registry=registry,
+        )
+        self.frozen = Counter(
+            "eip_speaker_frozen",
+            "Times this process did not run for so long that it gave everything up",
+            registry=registry,
+        )
+        self.loop_delay = Histogram(
+            "eip_speaker_loop_delay_seconds",
+            "How late the event loop was: answers and hellos are at least as late",
+            buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0),
+            registry=registry,
+        )
+        self.loop_delay_max = Gauge(
+            "eip_speaker_loop_delay_max_seconds", "The longest of these delays since the start", registry=registry
+        )
+
     # What layer 2 tells (its Observer protocol):
 
     def answered(self, family: Family, count: int) -> None:
@@ -94,3 +128,6 @@ class Metrics:
 
     def join_failed(self, error: Exception) -> None:
         self.join_failures.inc()
+
+    def conflict(self, link: Link, address: IPAddress, mac: Mac, held: bool) -> None:
+        self.conflicts.labels("defended" if held else "not_answered").inc()

@@ -19,7 +19,7 @@ from speaker.standalone.manifests import load
 async def preview(settings: RunSettings, out: TextIO) -> int:
     """Print it; 0, or 1 when the manifests are wrong or a Service is refused. Raises EdgeError, Unsupported."""
     try:
-        world = load(settings.directory).world
+        world = load(settings.directory, named=settings.peers is not None).world
     except InvalidManifests as error:
         print(error, file=out)
         return 1

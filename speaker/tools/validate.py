@@ -14,14 +14,15 @@ from speaker.model import Pool, ServiceKey
 from speaker.standalone.manifests import load
 
 
-def validate(directory: Path, out: TextIO, as_json: bool) -> int:
+def validate(directory: Path, out: TextIO, as_json: bool, with_peers: bool = False) -> int:
     """Writes a line for each problem, or a summary; returns 0 where there is no problem and 1 otherwise.
 
     ``as_json``: one object ``{"ok", "problems", "notices", "pools", "services"}`` instead. What the Services get is
-    what a speaker without a memory would give them; one that runs keeps what it gave.
+    what a speaker without a memory would give them; one that runs keeps what it gave. ``with_peers``: every Service
+    must name its addresses.
     """
     try:
-        reading = load(directory)
+        reading = load(directory, named=with_peers)
     except InvalidManifests as error:
         _write(out, _json_problems(error.problems) if as_json else map(str, error.problems))
         return 1

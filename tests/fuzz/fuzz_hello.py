@@ -14,8 +14,8 @@ with atheris.instrument_imports():
     from speaker.errors import SettingError
     from speaker.model import Mac
     from speaker.ownership import keys
-    from speaker.ownership.frames import Rejected, decode, encode, split
-    from speaker.ownership.hello import Hello
+    from speaker.ownership.frames import MIN_MTU, Rejected, decode, encode, peek
+    from speaker.ownership.hello import Hello, Span
 
 KEYS = keys.Keys(keys.Key(bytes(32)), keys.Key(bytes(range(32))))
 MAC = Mac(b"\x02\x00\x00\x00\x00\x01")
@@ -30,14 +30,27 @@ def signed(body: bytes) -> bytes:
     return head + hmac.digest(KEYS.signing.secret, head[6:], "sha256")[:16]
 
 
+def again(found: Hello) -> None:
+    """What was read can be said, in narrow frames too, and is then heard the same."""
+    parts = [decode(frame, KEYS) for frame in encode(found, KEYS, MAC, MIN_MTU)]
+    for field in ("claims", "intents", "yielded", "heard", "moves"):
+        assert {key: value for part in parts for key, value in getattr(part, field).items()} == getattr(found, field)
+    for field in ("probes", "wants"):
+        assert frozenset().union(*(getattr(part, field) for part in parts)) == getattr(found, field)
+    covered = [part.covers for part in parts if part.covers is not None]
+    assert (Span(covered[0].first, covered[-1].last) if covered else None) == found.covers
+
+
 def one(data: bytes) -> None:
     for body in (data, FIXED + data):
         frame = signed(body)
         for unsigned in (body, HEADER + body, frame[:-1] + bytes((frame[-1] ^ 1,))):
+            peek(unsigned)
             assert isinstance(decode(unsigned, KEYS), Rejected)
         found = decode(frame, KEYS)
         if isinstance(found, Hello):
-            assert [decode(again, KEYS) for again in encode(found, KEYS, MAC, 9000)] == list(split(found, 9000))
+            assert peek(frame) == (found.node, found.stamp)
+            again(found)
         else:
             assert found in (Rejected.MALFORMED, Rejected.OVERSIZED)
     with suppress(SettingError):

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from speaker.ownership.simulation.families import mixed
 from speaker.ownership.simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
 from speaker.ownership.simulation.shrink import broken
 
@@ -35,10 +34,38 @@ def test_the_last_of_two_drained_together_answers_until_its_limit(play) -> None:
 def test_a_drained_node_cut_off_from_its_successor_yields_to_the_record() -> None:
     """Shrunk from mixed seed 843030230: 12c ("heard intending that term, then silent") kept the drained node answering
     beside its successor until the drain limit. 12c is for those who could take over."""
-    assert broken(mixed(843030230)) is None
+    schedule = Schedule(
+        seed=843030230,
+        nodes=2,
+        eips=4,
+        loss=0.02,
+        duplication=0.1,
+        delay=0.005,
+        api=True,
+        asks=True,
+        end=13.0,
+        limits=Limits(one_answer=0.37, unanswered=5.0, causeless=False),
+        faults=(
+            Fault(1.6537, Kind.DRAIN, (1,), 3.5),
+            Fault(1.6819, Kind.PAIR, (1, 0), 1.3414),
+            Fault(2.6193, Kind.PARTITION, (0,), 2.1402),
+        ),
+    )
+    assert broken(schedule) is None
 
 
 def test_an_api_outage_stops_no_handover(play, holder_of) -> None:
     schedule = replace(TRIO, api=True)
     outage = Fault(1.5, Kind.API_OUTAGE, (0, 1, 2), FOR_GOOD)
     play(replace(schedule, faults=(outage, Fault(2.0, Kind.DRAIN, (holder_of(schedule),)))))
+
+
+@pytest.mark.parametrize("lasts", [0.01, 0.1, 1.0])
+@pytest.mark.parametrize("api", [False, True])
+def test_a_drain_that_is_taken_back_leaves_no_instant_unanswered(play, holder_of, api, lasts) -> None:
+    """What was handed over stays where it is (rule 31); what was not is kept."""
+    schedule = replace(TRIO, api=api)
+    drained = holder_of(schedule)
+    world = play(replace(schedule, faults=(Fault(2.0, Kind.BRIEF_DRAIN, (drained,), lasts),)))
+    taken_back = [move for move in world.promises.moves if move[0] > 2.2 and move[2] == f"n{drained}"]
+    assert taken_back == []

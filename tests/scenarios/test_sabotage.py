@@ -148,6 +148,22 @@ class BelievesRecordings(Ownership):
         return segment
 
 
+class BelievesOtherLinks(Ownership):
+    """What a node said on one of its links counts on all of them."""
+
+    def _segment(self, link: int, now: float) -> Segment:
+        segment = super()._segment(link, now)
+        segment.peers._same_link = lambda peer, hello, incarnation: True  # type: ignore[method-assign]
+        return segment
+
+
+class ClaimsWhatMadeWay(Ownership):
+    """A yield to a better claim, heard before that claim, leaves the EIP to whoever is first."""
+
+    def _successor_until(self, x: Eip) -> float:
+        return float("-inf")
+
+
 SLOW_WRITES: Mapping[str, object] = {"times": replace(TIMES, record_timeout=1.0, record_grace=1.25)}
 
 SABOTAGES: list[tuple[str, type[Ownership], Mapping[str, object], tuple[str, ...]]] = [
@@ -168,9 +184,11 @@ SABOTAGES: list[tuple[str, type[Ownership], Mapping[str, object], tuple[str, ...
     ("ranks over all nodes", RanksOverAll, {}, ("ineligible_many",)),
     ("slow record write", Ownership, SLOW_WRITES, ("crash",)),
     ("claim only at the beat", ClaimsAtTheBeat, {}, ("crash", "drain")),
-    ("no boot listen", NoListening, {}, ("mixed", "clock_back")),
+    ("no boot listen", NoListening, {}, ("split_faults", "rebalance")),
     ("no release in the record", NoRelease, {}, ("release",)),
     ("replayed frames count", BelievesRecordings, {}, ("replay",)),
+    ("frames of other links count", BelievesOtherLinks, {}, ("stranger",)),
+    ("a yield is a vacancy", ClaimsWhatMadeWay, {}, ("rebalance",)),
 ]
 
 

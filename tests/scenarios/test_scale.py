@@ -5,36 +5,43 @@ from dataclasses import replace
 
 import pytest
 
-from speaker.ownership.events import SendHello, Tick
 from speaker.ownership.simulation.schedule import Fault, Kind, Limits, Schedule
 from speaker.ownership.simulation.world import World
 
 FIVE = Schedule(seed=1, nodes=5, eips=100, end=2.0, limits=Limits(unanswered=2.0, settled=False))
+FRAMES = pytest.mark.parametrize("mtu", [None, 1500], ids=["values", "frames"])
+"""As frames nodes have long random names too: other scores."""
 
 
+@FRAMES
 @pytest.mark.parametrize("api", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_a_cluster_that_starts_spreads_its_eips_evenly(seed, api) -> None:
-    world = World(replace(FIVE, seed=seed, api=api)).run()
+def test_a_cluster_that_starts_spreads_its_eips_evenly(seed, api, mtu) -> None:
+    world = World(replace(FIVE, seed=seed, api=api, mtu=mtu)).run()
     counts = Counter(world.holders(eip)[0] for eip in world.eips)
     assert max(counts.values()) < 1.25 * 20
 
 
-def test_a_thousand_eips_move_within_a_second_and_only_the_dead_nodes(play, holder_of) -> None:
-    schedule = replace(FIVE, eips=1000, limits=Limits(crash=0.5, unanswered=2.0), end=3.0)
-    dead = holder_of(schedule)
-    world = play(replace(schedule, faults=(Fault(2.0, Kind.CRASH, (dead,)),)))
+@FRAMES
+def test_a_thousand_eips_move_within_half_a_second_and_only_the_dead_nodes(play, mtu) -> None:
+    schedule = replace(FIVE, eips=1000, mtu=mtu, limits=Limits(crash=0.5, unanswered=2.0), end=3.0)
+    world = play(replace(schedule, faults=(Fault(2.0, Kind.CRASH, (2,)),)))
     before = {eip: node for at, eip, node, _ in world.promises.moves if at < 2.0}
     moved = {eip for at, eip, _, _ in world.promises.moves if at >= 2.0}
-    assert moved == {eip for eip, node in before.items() if node == f"n{dead}"}
+    dead = world.hosts[2].name
+    assert moved == {eip for eip, node in before.items() if node == dead}
+    assert len(moved) > 150
 
 
-@pytest.mark.parametrize("eips", [10, 1000])
-def test_steady_hellos_are_one_an_interval_and_do_not_grow(eips) -> None:
-    world = World(replace(FIVE, eips=eips, limits=Limits(unanswered=2.0, settled=False)))
-    world.run(until=2.5)
-    sent, machine = world.hellos_sent, world.hosts[0].machine
-    world.run(until=3.5)
-    assert world.hellos_sent - sent == pytest.approx(50, abs=5)
-    orders = machine.step(world.now + 0.1, Tick())
-    assert all(len(order.hello.claims) <= 64 for order in orders if isinstance(order, SendHello))
+@FRAMES
+def test_steady_hellos_are_at_most_two_frames_an_interval_and_do_not_grow(mtu) -> None:
+    """One hello leaves by every link in every interval; with names of 120 characters it takes two frames."""
+    sent = {}
+    for eips in (10, 1000):
+        world = World(replace(FIVE, eips=eips, mtu=mtu, limits=Limits(unanswered=2.0, settled=False)))
+        world.run(until=2.5)
+        began = world.hellos_sent
+        world.run(until=3.5)
+        sent[eips] = (world.hellos_sent - began) / 50
+    assert sent[10] == pytest.approx(1, abs=0.1)
+    assert sent[1000] <= (1.1 if mtu is None else 2.1)

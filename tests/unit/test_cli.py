@@ -19,6 +19,10 @@ def test_the_version_is_the_packages_own(capsys):
         (["--metrics", "localhost:9900"], "localhost:9900"),
         (["--node", "Not_A_Name"], "Not_A_Name"),
         (["--node-labels", "=x"], "--node-labels"),
+        (["--with-peers", "--hello", "10"], "--hello '10'"),
+        (["--with-peers", "--ethertype", "ARP"], "--ethertype 'ARP'"),
+        (["--key", "/k"], "--key /k: needs --with-peers"),
+        (["--with-peers", "--key", "/nowhere/key"], "speaker keygen /nowhere/key"),
     ],
 )
 def test_a_setting_that_cannot_work_is_named_and_ends_with_2(flags, names, tmp_path, capsys):
@@ -39,3 +43,21 @@ def test_validate_ends_with_1_where_something_is_wrong_and_0_where_nothing_is(tm
     assert "a.yaml:4: Eip/a: spec.addresses" in capsys.readouterr().out
     (tmp_path / "a.yaml").unlink()
     assert main(["validate", str(tmp_path)]) == 0
+
+
+def test_validate_insists_on_names_only_where_there_are_peers(tmp_path, capsys):
+    (tmp_path / "a.yaml").write_text(
+        "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {type: LoadBalancer, ports: [{port: 80}]}\n"
+    )
+    assert main(["validate", str(tmp_path)]) == 0
+    assert main(["validate", str(tmp_path), "--with-peers"]) == 1
+    assert "a.yaml:3: Service/web: metadata.annotations[eip-speaker.io/addresses]" in capsys.readouterr().out
+
+
+def test_a_key_is_made_once_and_rotated_step_by_step(tmp_path, capsys):
+    file = str(tmp_path / "key")
+    assert main(["keygen", file]) == 0
+    assert main(["keygen", file]) == 2
+    assert "exists" in capsys.readouterr().err
+    assert [main(["keygen", step, file]) for step in ("--add", "--promote", "--retire")] == [0, 0, 0]
+    assert "copy it to every host" in capsys.readouterr().out

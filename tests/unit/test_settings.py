@@ -1,9 +1,12 @@
 """A wrong setting cannot exist: it is refused when built, with its value and its rule."""
 
+from pathlib import Path
+
 import pytest
 
 from speaker.errors import SettingError
-from speaker.settings import Bind, Node
+from speaker.ownership.parameters import Parameters
+from speaker.settings import Bind, Node, PeerSettings
 
 
 @pytest.mark.parametrize(
@@ -44,3 +47,65 @@ def test_a_node_name_that_kubernetes_would_refuse_is_refused(name):
 def test_a_label_that_kubernetes_would_refuse_is_refused(labels):
     with pytest.raises(SettingError, match="--node-labels"):
         Node.parse("n1", labels)
+
+
+def test_without_peers_there_are_no_peer_settings():
+    assert PeerSettings.parse(False) is None
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [{"key_file": Path("/k")}, {"hello": "100"}, {"ethertype": "0x88B5"}],
+)
+def test_a_flag_about_peers_without_peers_is_refused_for_the_host_would_believe_it_is_alone(flags):
+    with pytest.raises(SettingError, match=r"^--(key|hello|ethertype) .*: needs --with-peers"):
+        PeerSettings.parse(False, **flags)
+
+
+def test_what_is_not_said_about_peers_has_a_default():
+    assert PeerSettings.parse(True) == PeerSettings(Path("/etc/speaker/key"), 0.1, 0x88B5)
+
+
+def test_everything_that_is_said_about_peers_is_taken():
+    assert PeerSettings.parse(True, Path("k"), "25", "0x88b6") == PeerSettings(Path("k"), 0.025, 0x88B6)
+
+
+def test_every_hello_interval_makes_parameters_that_work():
+    for milliseconds in range(20, 1001):
+        peers = PeerSettings.parse(True, hello=str(milliseconds))
+        assert peers is not None
+        assert Parameters.for_hello(peers.hello).hello == milliseconds / 1000
+
+
+@pytest.mark.parametrize(
+    "text", ["19", "1001", "0", "-100", "", "0.1", "1e2", "100ms", " 100", "1_00", "٣٠", "9" * 5000]
+)
+def test_a_hello_interval_that_cannot_work_is_refused_with_its_value_and_the_rule(text):
+    with pytest.raises(SettingError) as refused:
+        PeerSettings.parse(True, hello=text)
+    assert str(refused.value) == f"--hello {text!r}: must be whole milliseconds from 20 to 1000"
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("0x88B5", 0x88B5), ("34998", 34998), ("0x0600", 0x600), ("0XFFFF", 0xFFFF)]
+)
+def test_an_ethertype_is_hexadecimal_or_decimal(text, number):
+    peers = PeerSettings.parse(True, ethertype=text)
+    assert peers is not None
+    assert peers.ethertype == number
+
+
+@pytest.mark.parametrize("text", ["", "88B5", "0x05FF", "0x10000", "-1", "0", "eth", "9" * 5000])
+def test_what_is_no_ethertype_is_refused_with_its_value_and_the_rule(text):
+    with pytest.raises(SettingError) as refused:
+        PeerSettings.parse(True, ethertype=text)
+    assert str(refused.value) == f"--ethertype {text!r}: must be from 0x0600 to 0xFFFF, as 0x88B5 or decimal"
+
+
+@pytest.mark.parametrize(
+    ("text", "whose"),
+    [("0x0800", "IPv4"), ("2054", "ARP"), ("0x86DD", "IPv6"), ("0x8100", "a VLAN tag"), ("0x88a8", "a VLAN tag")],
+)
+def test_an_ethertype_that_means_something_else_is_refused(text, whose):
+    with pytest.raises(SettingError, match=f"^--ethertype '{text}': is {whose}: must be one that nothing else"):
+        PeerSettings.parse(True, ethertype=text)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from random import Random
 
+from speaker.ownership.frames import MIN_MTU
 from speaker.ownership.simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
 
 _ANY = (
@@ -22,7 +23,11 @@ _ANY = (
     Kind.CABLE,
     Kind.WRONG_KEY,
     Kind.REPLAY,
+    Kind.SEND_FAILS,
+    Kind.REBALANCE,
+    Kind.BRIEF_DRAIN,
 )
+_MTUS = (MIN_MTU, 1500)
 
 
 def _base(family: str, seed: int) -> tuple[Random, Schedule]:
@@ -61,12 +66,39 @@ def crash_loss(seed: int) -> Schedule:
 def drain(seed: int) -> Schedule:
     random, schedule = _base("drain", seed)
     at = _at(random)
-    faults = [Fault(at, Kind.DRAIN, (random.randrange(schedule.nodes),), 3.5)]
+    drained = (random.randrange(schedule.nodes),)
+    brief = Fault(at, Kind.BRIEF_DRAIN, drained, random.choice([0.01, 0.1, 1.0]))
+    faults = [random.choice([Fault(at, Kind.DRAIN, drained, 3.5), brief])]
     if schedule.api and random.random() < 0.3:
         faults.insert(0, Fault(1.2, Kind.API_OUTAGE, tuple(range(schedule.nodes))))
     loss = random.choice([0.0, 0.0, 0.1])
     limits = Limits(one_answer=0.6 if loss else None, planned=(at, at + 3.0), causeless=not loss)
     return replace(schedule, loss=loss, faults=tuple(faults), end=at + 5.5, limits=limits)
+
+
+def rebalance(seed: int) -> Schedule:
+    """A node comes back to nothing; one node is told to level what they hold, or two are."""
+    random, schedule = _base("rebalance", seed)
+    nodes, eips, at = max(schedule.nodes, 3), random.randint(4, 24), _at(random, 3.5, 4.0)
+    first, second = random.sample(range(nodes), 2)
+    faults = [Fault(_at(random), Kind.CRASH, (random.randrange(nodes),), 0.5), Fault(at, Kind.REBALANCE, (first,))]
+    alone = random.random() < 0.6
+    if not alone:
+        faults.append(Fault(at + random.choice([0.0, 0.001, 0.05, 0.3]), Kind.REBALANCE, (second,)))
+    if schedule.api and random.random() < 0.3:
+        faults.append(Fault(random.choice([3.0, at + 0.1]), Kind.API_OUTAGE, _some(random, nodes)))
+    loss, delay = random.choice([0.0, 0.0, 0.1]), random.choice([0.002, 0.02])
+    limits = Limits(
+        one_answer=0.6 + 4 * delay if loss else None,
+        planned=(at, at + 3.0),
+        quiet_after=at + 2.5,
+        fewest=not loss,
+        level=alone and not loss,
+        causeless=not loss,
+    )
+    return replace(
+        schedule, nodes=nodes, eips=eips, loss=loss, delay=delay, faults=_sorted(faults), end=at + 3.5, limits=limits
+    )
 
 
 def freeze(seed: int) -> Schedule:
@@ -84,13 +116,15 @@ def mixed(seed: int) -> Schedule:
     """Anything, up to five times, with loss, duplicates and slow links."""
     random, schedule = _base("mixed", seed)
     loss, delay = random.choice([0.0, 0.0, 0.0, 0.02]), random.choice([0.001, 0.005, 0.02])
-    faults = [_random_fault(random, schedule) for _ in range(random.randint(1, 5))]
+    faults = [_random_fault(random, schedule, random.choice(_ANY)) for _ in range(random.randint(1, 5))]
     return replace(
         schedule,
         links=random.choice([1, 1, 2]),
         loss=loss,
         duplication=0.1,
         delay=delay,
+        mtu=random.choice(_MTUS) if random.random() < 0.08 else None,
+        drift=random.random() < 0.4,
         asks=True,
         faults=_sorted(faults),
         end=13.0 if schedule.api else 10.0,
@@ -103,10 +137,9 @@ def mixed(seed: int) -> Schedule:
     )
 
 
-def _random_fault(random: Random, schedule: Schedule) -> Fault:
+def _random_fault(random: Random, schedule: Schedule, kind: Kind) -> Fault:
     at, node, lasts = _at(random, 1.5, 4.0), random.randrange(schedule.nodes), round(random.uniform(0.05, 2.5), 4)
     other = (node + random.randint(1, schedule.nodes - 1)) % schedule.nodes
-    kind = random.choice(_ANY)
     match kind:
         case Kind.PARTITION | Kind.API_OUTAGE:
             return Fault(at, kind, _some(random, schedule.nodes), lasts)
@@ -115,7 +148,10 @@ def _random_fault(random: Random, schedule: Schedule) -> Fault:
         case Kind.REPLAY:
             return Fault(at, kind, (node, other), 0.3)
         case Kind.FREEZE:
-            return Fault(at, kind, (node,), random.choice([round(random.uniform(0.1, 0.4), 4), lasts]))
+            paused = (node, other) if random.random() < 0.3 else (node,)
+            return Fault(at, kind, paused, random.choice([round(random.uniform(0.1, 0.4), 4), lasts]))
+        case Kind.SEND_FAILS | Kind.CABLE:
+            return Fault(at, kind, (node,), lasts, link=random.choice([None, 1]))
         case Kind.DRAIN:
             return Fault(at, kind, (node,), 3.5)
         case Kind.INELIGIBLE:
@@ -255,6 +291,57 @@ def replay(seed: int) -> Schedule:
     return replace(schedule, api=False, faults=tuple(faults), end=at + 4.0, limits=limits)
 
 
+def as_frames(seed: int) -> Schedule:
+    """Hellos as bytes, with names and EIPs so long that one takes several frames."""
+    random, schedule = _base("as_frames", seed)
+    kinds = [
+        Kind.CRASH,
+        Kind.PARTITION,
+        Kind.WRONG_KEY,
+        Kind.FREEZE,
+        Kind.DRAIN,
+        Kind.REBALANCE,
+        Kind.REPLAY,
+        Kind.SEND_FAILS,
+    ]
+    faults = [_random_fault(random, schedule, random.choice(kinds)) for _ in range(random.randint(1, 3))]
+    loss = random.choice([0.0, 0.0, 0.03])
+    limits = Limits(
+        one_answer=0.45 if loss else None,
+        unanswered=5.0 if schedule.api else 2.0,
+        quiet_after=None if loss else 12.0 if schedule.api else 9.0,
+        causeless=not loss,
+    )
+    return replace(
+        schedule,
+        eips=random.randint(1, 30),
+        per_hello=random.choice([5, 64]),
+        mtu=random.choice(_MTUS),
+        loss=loss,
+        faults=_sorted(faults),
+        end=13.0 if schedule.api else 10.0,
+        limits=limits,
+    )
+
+
+def rotation(seed: int) -> Schedule:
+    """The key is replaced in three steps: nobody notices."""
+    random, schedule = _base("rotation", seed)
+    fault = Fault(2.0, Kind.KEY_ROTATION, (), _at(random, 0.05, 0.5))
+    return replace(schedule, mtu=random.choice(_MTUS), faults=(fault,), end=4.5, limits=Limits(quiet_after=1.9))
+
+
+def stranger(seed: int) -> Schedule:
+    """A flood of recorded, damaged and forged frames changes nothing, not even while a holder dies."""
+    random, schedule = _base("stranger", seed)
+    faults = [Fault(1.5, Kind.STRANGER, (), 2.0)]
+    if random.random() < 0.6:
+        faults.append(Fault(_at(random, 1.8, 2.8), Kind.CRASH, (random.randrange(schedule.nodes),)))
+    limits = Limits(crash=0.5, claims_per_crash=1, unswayed=True)
+    links = random.choice([1, 2])
+    return replace(schedule, links=links, mtu=1500, faults=_sorted(faults), end=4.0, limits=limits)
+
+
 def steady(seed: int) -> Schedule:
     """A tenth of all frames lost: no false move."""
     _, schedule = _base("steady", seed)
@@ -266,6 +353,7 @@ FAMILIES: dict[str, tuple[Callable[[int], Schedule], int]] = {
     "crash": (crash, 4),
     "crash_loss": (crash_loss, 2),
     "drain": (drain, 2),
+    "rebalance": (rebalance, 2),
     "freeze": (freeze, 2),
     "mixed": (mixed, 6),
     "flap": (flap, 1),
@@ -280,6 +368,9 @@ FAMILIES: dict[str, tuple[Callable[[int], Schedule], int]] = {
     "two_deaths": (two_deaths, 1),
     "replay": (replay, 1),
     "steady": (steady, 1),
+    "as_frames": (as_frames, 1),
+    "rotation": (rotation, 1),
+    "stranger": (stranger, 1),
 }
 """Name → maker, and how many of a round's schedules are of its kind."""
 

@@ -6,6 +6,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from speaker.model import IPAddress
+from speaker.ownership.balance import Rebalancing
 from speaker.ownership.simulation.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ class Promise(Enum):
     NEIGHBOURS = "neighbours"
     RECORD_RIGHT = "record right"
     QUIET = "quiet"
+    FEWEST_MOVES = "fewest moves"
+    LEVEL = "level"
+    UNSWAYED = "unswayed"
     KEPT = "kept"
 
 
@@ -60,6 +64,8 @@ class Promises:
         self._double: dict[tuple[IPAddress, int, int], float] = {}
         self._crashes: dict[IPAddress, tuple[float, str]] = {}
         self._causes: list[float] = []
+        self._planned: tuple[float, int] | None = None
+        """When the first rebalance began, and the moves planned since."""
         self._granted: dict[tuple[IPAddress, int], str] = {}
         self._holds_since: dict[tuple[str, IPAddress], float] = {}
         self._steps = 0
@@ -69,7 +75,7 @@ class Promises:
 
     def _break(self, promise: Promise, story: str) -> None:
         if self.broken is None:
-            self.broken = Broken(promise, self._world.now, story)
+            self.broken = Broken(promise, self._world.now, self._world.readable(story))
             self._world.say(f"!! {self.broken}")
 
     # ── What happens ──────────────────────────────────────────────────────────────────────────────────────────
@@ -99,6 +105,10 @@ class Promises:
         """Something that may leave an EIP unanswered for a while."""
         self._causes.append(self._world.now)
         self._look_at_all()
+
+    def rebalanced(self, begun: Rebalancing | None) -> None:
+        since, planned = self._planned or (self._world.now, 0)
+        self._planned = since, planned + (begun.planned if begun is not None and not begun.finished else 0)
 
     def _look_at_all(self) -> None:
         for eip in self._world.eips:
@@ -242,6 +252,7 @@ class Promises:
                 self._check_settled(eip)
         self._check_moves()
         self._check_gaps()
+        self._check_balance()
 
     def _check_settled(self, eip: IPAddress) -> None:
         world = self._world
@@ -280,6 +291,18 @@ class Promises:
                 self._break(Promise.QUIET, f"one crash, and {eip} was claimed {len(claims)} times: {claims}")
             if self._limits.moves is not None and times > self._limits.moves:
                 self._break(Promise.QUIET, f"{eip} moved {times} times")
+
+    def _check_balance(self) -> None:
+        if self._planned is not None:
+            since, planned = self._planned
+            moves = [move for move in self.moves if move[0] > since]
+            if len(moves) > planned and self._limits.fewest:
+                self._break(Promise.FEWEST_MOVES, f"{planned} moves were planned, {len(moves)} made: {moves}")
+        if self._limits.level:
+            counts = Counter({host.name: 0 for host in self._world.hosts if host.alive})
+            counts.update(host.name for eip in self._world.eips for host in self._answering(eip))
+            if max(counts.values()) > min(counts.values()) + 1:
+                self._break(Promise.LEVEL, f"EIPs by node at the end: {dict(counts)}")
 
     def _check_gaps(self) -> None:
         open_gaps = [(eip, since, self._world.now) for eip, since in self._gap_since.items() if since is not None]

@@ -32,6 +32,10 @@ class Kind(Enum):
     """Writes work, watches deliver late."""
     DRAIN = "drain"
     """Drained; restarted after ``lasts``."""
+    BRIEF_DRAIN = "brief_drain"
+    """Drained; no longer after ``lasts``."""
+    REBALANCE = "rebalance"
+    """``nodes`` are told to."""
     INELIGIBLE = "ineligible"
     """``nodes`` may not hold EIP number ``eip``."""
     CABLE = "cable"
@@ -40,6 +44,12 @@ class Kind(Enum):
     """Frames of ``nodes`` fail authentication everywhere, and theirs refuse all others."""
     REPLAY = "replay"
     """Frames that ``nodes[0]`` sent earlier are played to ``nodes[1]``, over ``lasts``."""
+    SEND_FAILS = "send_fails"
+    """Hellos of ``nodes`` do not leave on ``link`` (on any, if None); everything else works."""
+    KEY_ROTATION = "key_rotation"
+    """Every node gets a second key, then signs with it, then drops the first, each step spread over ``lasts``."""
+    STRANGER = "stranger"
+    """Somebody without the key floods every link with recorded, damaged and forged frames."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +88,13 @@ class Limits:
     """No move after this."""
     moves: int | None = None
     """At most so many moves per EIP in all."""
+    unswayed: bool = False
+    """A stranger changes nothing: without it the same claims at the same times."""
+    fewest: bool = False
+    """No more moves than a rebalance planned. Not under loss: who hears the old holder yield and misses the new one's
+    claim takes an EIP that looks vacant, as after any yield."""
+    level: bool = False
+    """At the end no node holds two more than another."""
     settled: bool = True
     """At the end exactly one holder, the neighbours and the record right."""
     causeless: bool = True
@@ -100,6 +117,10 @@ class Schedule:
     asks: bool = False
     """Neighbours send requests all the time."""
     per_hello: int = 64
+    mtu: int | None = None
+    """Hellos travel as frames of at most so many bytes; None: as values."""
+    drift: bool = False
+    """Every host's clock has an offset of its own and runs up to 200 ppm too fast or too slow."""
     clock_back: bool = False
     """Every boot finds an earlier wall clock than the one before."""
     faults: tuple[Fault, ...] = ()
@@ -115,5 +136,12 @@ class Schedule:
         head = (
             f"{self.family or 'schedule'} seed {self.seed}: {self.nodes} nodes, {self.eips} EIPs, {self.links} links, "
             f"loss {self.loss:.0%}, delay up to {self.delay * 1000:.0f} ms, {'API' if self.api else 'no API'}"
+        )
+        head += "".join(
+            [
+                f", MTU {self.mtu}" if self.mtu else "",
+                ", drift" if self.drift else "",
+                ", clock back" if self.clock_back else "",
+            ]
         )
         return "\n".join([head, *(f"  {fault}" for fault in self.faults)])

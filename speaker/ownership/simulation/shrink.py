@@ -2,15 +2,30 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import zip_longest
 
 from speaker.ownership.machine import Ownership
-from speaker.ownership.simulation.promises import Broken
-from speaker.ownership.simulation.schedule import Schedule
+from speaker.ownership.simulation.promises import Broken, Promise
+from speaker.ownership.simulation.schedule import Kind, Schedule
 from speaker.ownership.simulation.world import World
+
+_SAME = 1e-4
+"""Seconds; further apart are two different moves."""
 
 
 def broken(schedule: Schedule, make: type[Ownership] = Ownership) -> Broken | None:
-    return World(schedule, make).run().promises.broken
+    world = World(schedule, make).run()
+    return world.promises.broken or (_swayed(world, make) if schedule.limits.unswayed else None)
+
+
+def _swayed(world: World, make: type[Ownership]) -> Broken | None:
+    faults = tuple(fault for fault in world.schedule.faults if fault.kind is not Kind.STRANGER)
+    twin = World(replace(world.schedule, faults=faults), make).run()
+    for ours, theirs in zip_longest(world.promises.moves, twin.promises.moves):
+        if ours is None or theirs is None or ours[1:] != theirs[1:] or abs(ours[0] - theirs[0]) > _SAME:
+            at = (ours or theirs or (0.0,))[0]
+            return Broken(Promise.UNSWAYED, at, world.readable(f"with a stranger {ours}, without {theirs}"))
+    return None
 
 
 def shrink(schedule: Schedule, make: type[Ownership] = Ownership) -> Schedule:
@@ -41,6 +56,10 @@ def _smaller(schedule: Schedule) -> Iterator[Schedule]:
         yield replace(schedule, duplication=0.0)
     if schedule.api:
         yield replace(schedule, api=False)
+    if schedule.drift:
+        yield replace(schedule, drift=False)
+    if schedule.mtu is not None and not any(f.kind in (Kind.STRANGER, Kind.KEY_ROTATION) for f in schedule.faults):
+        yield replace(schedule, mtu=None)
     used = max((node for fault in schedule.faults for node in fault.nodes), default=1)
     if schedule.nodes > max(used + 1, 2):
         yield replace(schedule, nodes=schedule.nodes - 1)

@@ -3,9 +3,10 @@
 import heapq
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 from itertools import count
 from random import Random
+from typing import TypeAlias
 
 from speaker.model import IPAddress
 from speaker.ownership.events import (
@@ -17,6 +18,7 @@ from speaker.ownership.events import (
     HelloHeard,
     LinkChanged,
     Listen,
+    Rebalance,
     SendHello,
     Tick,
     Withdraw,
@@ -24,10 +26,12 @@ from speaker.ownership.events import (
     Yielded,
 )
 from speaker.ownership.hello import Hello, Incarnation
+from speaker.ownership.keys import Keys
 from speaker.ownership.machine import Ownership
 from speaker.ownership.simulation.apiserver import ApiServer
 from speaker.ownership.simulation.promises import Promises
 from speaker.ownership.simulation.schedule import FOR_GOOD, Fault, Kind, Schedule
+from speaker.ownership.simulation.wire import Port, Stranger, key
 
 _HELLO, _REQUEST, _OTHER = range(3)
 """The order in which what waited is looked at after a freeze (rule 28)."""
@@ -35,13 +39,30 @@ _REPEAT = 1.1
 """Seconds after which an announcement is repeated: once here, the shortest burst that can lose a packet."""
 _RECORDED = 400
 """Frames of each node that a replayer has at hand."""
+_PPM = 200e-6
+"""How wrong a clock may run."""
+_BACK_TO_BACK = 10e-6
+"""Seconds between two frames of 1,500 bytes at 1 Gbit/s, rounded down."""
+_FLOOD = 0.004
+"""Seconds between a stranger's frames, on average."""
+
+
+Payload: TypeAlias = Hello | bytes
 
 
 class Host:
     """A node: its machine, and what stands between it and the world."""
 
     def __init__(self, world: "World", index: int) -> None:
-        self.world, self.index, self.name = world, index, f"n{index}"
+        self.world, self.index = world, index
+        clock = Random(f"clock {world.schedule.seed} {index}")  # noqa: S311
+        drifts = world.schedule.drift
+        self._offset, self._rate = (clock.uniform(0, 1e6), clock.uniform(1 - _PPM, 1 + _PPM)) if drifts else (0.0, 1.0)
+        self.name = f"n{index}" if world.schedule.mtu is None else f"n{index}-{clock.randbytes(60).hex()}"
+        self.own_keys = Keys(key("first"))
+        self.wrong_keys = 0
+        """How many faults have it use a key of nobody else's."""
+        self.ports: dict[int, Port] = {}
         self.life = 0
         self.alive = False
         self.machine: Ownership
@@ -55,9 +76,37 @@ class Host:
         self.stale_since = 0.0
         self.ineligible: set[IPAddress] = set()
         self.cables_out: Counter[int] = Counter()
+        self.mute: Counter[int] = Counter()
+        """Link → how many faults keep hellos from leaving there."""
+        self.failed: set[int] = set()
+        """Links whose hello socket is being opened again."""
+        self.left_at: dict[int, float] = {}
+        """Link → when a hello last left, by the host's clock: answers there hang on it."""
+        self.opened_at: dict[int, float] = {}
+        """Link → when its hello socket was opened again, by the host's clock."""
         self.draining = False
-        self.sent: deque[tuple[int, Hello, set[int]]] = deque(maxlen=_RECORDED)
-        """(link, hello, the nodes on whose side of the LAN it could be recorded)."""
+        self.sent: deque[tuple[float, int, Payload, set[int]]] = deque(maxlen=_RECORDED)
+        """(when, link, what, the nodes on whose side of the LAN it could be recorded)."""
+
+    def clock(self, when: float | None = None) -> float:
+        """What its clock shows, now or at ``when`` of the world's time."""
+        return self._offset + self._rate * (self.world.now if when is None else when)
+
+    @property
+    def keys(self) -> Keys:
+        return Keys(key(f"of n{self.index} only")) if self.wrong_keys else self.own_keys
+
+    def hear(self, link: int, payload: "Payload") -> None:
+        """A frame is in the socket's queue."""
+        if isinstance(payload, Hello):
+            self.tell(HelloHeard(link, payload))
+        else:
+            self.do(lambda: self._read(link, payload), _HELLO)
+
+    def _read(self, link: int, frame: bytes) -> None:
+        hello = self.ports[link].read(frame)
+        if hello is not None:
+            self.step(HelloHeard(link, hello))
 
     def tell(self, event: Event) -> None:
         self.do(lambda: self.step(event), _HELLO if isinstance(event, HelloHeard) else _OTHER)
@@ -72,10 +121,10 @@ class Host:
             work()
 
     def step(self, event: Event) -> None:
-        now = self.world.now
+        now = self.clock()
         for order in self.machine.step(now, event):
             self.world.carry_out(self, order)
-        wake = max(self.machine.next_wake(now), now + 1e-6)
+        wake = (max(self.machine.next_wake(now), now + 1e-6) - self._offset) / self._rate
         if wake != self.wake_at:
             self.wake_at = wake
             life = self.life
@@ -91,15 +140,24 @@ class Host:
             self.alive
             and self.frozen_at is None
             and self.machine.holding(eip)
-            and self.world.now < self.machine.answer_until
+            and self.clock() < self.answer_until(self.world.link_of(eip))
         )
+
+    def answer_until(self, link: int) -> float:
+        """By its clock: what the machine allows, and what left on this very link."""
+        left_at = self.left_at.get(link, float("-inf"))
+        return min(self.machine.answer_until, left_at + self.world.schedule.times.self_lease)
+
+    def link_up(self, link: int) -> bool:
+        return not self.cables_out[link] and link not in self.failed
 
     def may_hold(self, eip: IPAddress) -> bool:
         return (
             self.alive
             and self.frozen_at is None
             and eip not in self.ineligible
-            and not self.cables_out[self.world.link_of(eip)]
+            and self.link_up(self.world.link_of(eip))
+            and not self.mute[self.world.link_of(eip)]
             and not self.draining
         )
 
@@ -113,13 +171,16 @@ class World:
         self.trace: list[str] | None = [] if trace else None
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
-        self.eips: list[IPAddress] = [IPv4Address("10.0.0.1") + i for i in range(schedule.eips)]
+        self.eips = [_eip(i, schedule) for i in range(schedule.eips)]
         self._link_of = {eip: 1 + i % schedule.links for i, eip in enumerate(self.eips)}
         self.links = range(1, schedule.links + 1)
         self.hosts = [Host(self, i) for i in range(schedule.nodes)]
         self.cuts: Counter[tuple[int, int, int]] = Counter()
         """(link, from, to) → how many faults cut it."""
+        self.strangers: Counter[tuple[int, int]] = Counter()
+        """(from, to) → how many faults keep the one's key from the other."""
         self.heard_since: dict[tuple[int, int, int], float] = {}
+        self._last_arrival: dict[tuple[int, int, int], float] = {}
         self.last_cut = -1.0
         self.hellos_sent = 0
         self.api = ApiServer(self, schedule, self.random)
@@ -141,7 +202,13 @@ class World:
 
     def say(self, line: str) -> None:
         if self.trace is not None:
-            self.trace.append(f"{self.now:9.4f} {line}")
+            self.trace.append(f"{self.now:9.4f} {self.readable(line)}")
+
+    def readable(self, line: str) -> str:
+        """With the short names of hosts."""
+        for host in self.hosts:
+            line = line.replace(host.name, f"n{host.index}")
+        return line
 
     def run(self, until: float | None = None) -> "World":
         """On to ``until``, or to the end of the schedule, where the final promises are checked."""
@@ -164,22 +231,30 @@ class World:
     def holders(self, eip: IPAddress) -> list[str]:
         return [host.name for host in self.hosts if host.answers(eip)]
 
-    def hears(self, link: int, sender: int, receiver: int) -> bool:
+    def carries(self, link: int, sender: int, receiver: int) -> bool:
+        """Whether a frame that leaves arrives."""
         return not (
-            self.cuts[link, sender, receiver]
-            or self.hosts[sender].cables_out[link]
-            or self.hosts[receiver].cables_out[link]
+            self.cuts.get((link, sender, receiver))  # get(): a Counter's [] is slow for what it does not have
+            or self.hosts[sender].cables_out.get(link)
+            or self.hosts[receiver].cables_out.get(link)
         )
+
+    def believes(self, link: int, sender: int, receiver: int) -> bool:
+        """Whether it counts, too."""
+        return self.carries(link, sender, receiver) and not self.strangers.get((sender, receiver))
+
+    def hears(self, link: int, sender: int, receiver: int) -> bool:
+        return self.believes(link, sender, receiver) and not self.hosts[sender].mute.get(link)
 
     def carry_out(self, host: Host, order: object) -> None:
         match order:
             case SendHello():
-                within = {o.index for o in self.hosts if self.hears(order.link, host.index, o.index)}
-                host.sent.append((order.link, order.hello, within))
-                self.hellos_sent += 1
-                for other in self.hosts:
-                    if other is not host and other.alive:
-                        self._send(order.link, host, other, order.hello, within)
+                if host.mute[order.link]:
+                    self._fail_to_send(host, order.link)
+                else:
+                    host.left_at[order.link] = host.clock()
+                    for payload in self._payloads(host, order):
+                        self._broadcast(host, order.link, payload)
             case Claim():
                 self.say(f"{host.name} claims {order.eip} term {order.term}")
                 self.promises.claimed(host, order.eip, order.term)
@@ -203,21 +278,65 @@ class World:
         if repeat is not None:
             self.after(repeat, lambda: self._announce(host, order, None))
 
-    def _send(self, link: int, host: Host, other: Host, hello: Hello, within: set[int]) -> None:
-        if not self.hears(link, host.index, other.index) or self.random.random() < self.schedule.loss:
+    def _payloads(self, host: Host, order: SendHello) -> Iterable[Payload]:
+        mtu = self.schedule.mtu
+        return (order.hello,) if mtu is None else host.ports[order.link].encode(order.hello, mtu)
+
+    def _broadcast(self, host: Host, link: int, payload: Payload) -> None:
+        arrives = self.believes if self.schedule.mtu is None else self.carries
+        within = {o.index for o in self.hosts if arrives(link, host.index, o.index)}
+        host.sent.append((self.now, link, payload, within))
+        self.hellos_sent += 1
+        for other in self.hosts:
+            if other is not host and other.alive:
+                self._send(link, host, other, payload, within)
+
+    def _send(self, link: int, host: Host, other: Host, payload: Payload, within: set[int]) -> None:
+        arrives = self.believes if self.schedule.mtu is None else self.carries
+        if other.index not in within or self.random.random() < self.schedule.loss:
             within.discard(other.index)
             return
-        event = HelloHeard(link, hello)
 
         def arrive() -> None:
-            if self.hears(link, host.index, other.index):
-                other.tell(event)
+            if arrives(link, host.index, other.index):
+                other.hear(link, payload)
             else:
                 within.discard(other.index)
 
-        self.after(self.random.uniform(0.0001, self.schedule.delay), arrive)
+        self.at(self._arrival(link, host, other), arrive)
         if self.schedule.duplication and self.random.random() < self.schedule.duplication:
             self.after(self.random.uniform(0.0001, 3 * self.schedule.delay), arrive)
+
+    def _arrival(self, link: int, host: Host, other: Host) -> float:
+        """Messages overtake each other. Frames do not: bridges keep the order between two stations (IEEE 802.1Q,
+        6.5.3), and the parts of a message leave in one go."""
+        when = self.now + self.random.uniform(0.0001, self.schedule.delay)
+        if self.schedule.mtu is not None:
+            path = link, host.index, other.index
+            when = self._last_arrival[path] = max(when, self._last_arrival.get(path, 0.0) + _BACK_TO_BACK)
+        return when
+
+    def _fail_to_send(self, host: Host, link: int) -> None:
+        """What the owner does: a link on which nothing left for the self-lease is down, and tried again later."""
+        since = max(host.left_at.get(link, 0.0), host.opened_at.get(link, 0.0))
+        if link in host.failed or host.clock() - since < self.schedule.times.self_lease:
+            return
+        host.failed.add(link)
+        life = host.life
+
+        def told() -> None:
+            if host.life == life:
+                self.promises.disturbed()
+                host.tell(LinkChanged(link, up=host.link_up(link)))
+
+        def again() -> None:
+            if host.life == life and host.alive:
+                host.failed.discard(link)
+                host.opened_at[link] = host.clock()
+                told()
+
+        self.after(0.0005, told)
+        self.after(self.random.uniform(0.05, 0.4), again)
 
     def _ask(self) -> None:
         eip, asked_at = self.random.choice(self.eips), self.now
@@ -227,7 +346,9 @@ class World:
         self.after(self.random.uniform(0.01, 0.06), self._ask)
 
     def _asked(self, host: Host, eip: IPAddress, asked_at: float) -> None:
-        if host.machine.answers(eip, asked_at, self.now):
+        if host.clock() < host.answer_until(self.link_of(eip)) and host.machine.answers(
+            eip, host.clock(asked_at), host.clock()
+        ):
             self.promises.answered(host, eip, asked_at)
 
     # ── Faults: each works, and is undone after ``lasts`` ─────────────────────────────────────────────────────
@@ -239,7 +360,15 @@ class World:
             case Kind.PARTITION:
                 self.cut(self._across(fault.nodes), fault.link, fault.lasts)
             case Kind.WRONG_KEY:
-                self.cut([p for n in fault.nodes for p in self._across((n,))], None, fault.lasts)
+                for host in hosts:
+                    self.give_wrong_key(host, fault.lasts)
+            case Kind.KEY_ROTATION:
+                self.rotate_keys(fault.lasts)
+            case Kind.STRANGER:
+                Stranger(self, self.schedule.seed).play(fault.lasts, _FLOOD)
+            case Kind.SEND_FAILS:
+                for host in hosts:
+                    self.silence(host, fault.link, fault.lasts)
             case Kind.ONE_WAY:
                 self.cut([(fault.nodes[0], fault.nodes[1])], fault.link, fault.lasts)
             case Kind.PAIR:
@@ -266,6 +395,12 @@ class World:
             case Kind.DRAIN:
                 for host in hosts:
                     self.drain(host, fault.lasts)
+            case Kind.BRIEF_DRAIN:
+                for host in hosts:
+                    self.drain_briefly(host, fault.lasts)
+            case Kind.REBALANCE:
+                for host in hosts:
+                    self.rebalance(host)
             case Kind.INELIGIBLE:
                 for host in hosts:
                     self.veto(host, self.eips[fault.eip], fault.lasts)
@@ -289,11 +424,13 @@ class World:
 
         schedule = self.schedule
         host.machine = self.make(
-            host.name, incarnate, self.now, times=schedule.times, api=schedule.api, per_hello=schedule.per_hello
+            host.name, incarnate, host.clock(), times=schedule.times, api=schedule.api, per_hello=schedule.per_hello
         )
         self.say(f"{host.name} boots")
+        host.failed, host.left_at, host.opened_at = set(), {}, {}
+        host.ports = {link: Port(host, link) for link in self.links}
         for link in self.links:
-            host.tell(LinkChanged(link, up=not host.cables_out[link]))
+            host.tell(LinkChanged(link, up=host.link_up(link)))
         for eip in self.eips:
             self._tell_eligibility(host, eip)
         if schedule.api:
@@ -332,15 +469,12 @@ class World:
 
     def cut(self, pairs: Iterable[tuple[int, ...]], link: int | None = None, lasts: float = FOR_GOOD) -> None:
         keys = [(n, a, b) for a, b in pairs for n in ([link] if link is not None else self.links)]
-        for key in keys:
-            self.cuts[key] += 1
+        self.cuts.update(keys)
 
         def heal() -> None:
             self.last_cut = self.now
-            for key in keys:
-                self.cuts[key] -= 1
-                if not self.cuts[key]:
-                    self.heard_since[key] = self.now
+            self.cuts.subtract(keys)
+            self.heard_since.update({cut: self.now for cut in keys if not self.cuts[cut]})
 
         self._later(lasts, heal)
 
@@ -380,6 +514,28 @@ class World:
 
         self._later(lasts, restart)
 
+    def drain_briefly(self, host: Host, lasts: float) -> None:
+        if not host.alive or host.draining:
+            return
+        host.draining, life = True, host.life
+        self.promises.disturbed()
+        host.tell(Drain())
+
+        def end() -> None:
+            if host.alive and host.life == life:
+                host.draining = False
+                self.promises.disturbed()
+                host.tell(Drain(on=False))
+
+        self._later(lasts, end)
+
+    def rebalance(self, host: Host) -> None:
+        def plan() -> None:
+            host.step(Rebalance())
+            self.promises.rebalanced(host.machine.rebalancing)
+
+        host.do(plan)
+
     def veto(self, host: Host, eip: IPAddress, lasts: float = FOR_GOOD) -> None:
         def change(eligible: bool) -> None:
             (host.ineligible.discard if eligible else host.ineligible.add)(eip)
@@ -399,15 +555,64 @@ class World:
                 for other in self.hosts:
                     self.heard_since[n, host.index, other.index] = self.now
                     self.heard_since[n, other.index, host.index] = self.now
-                host.tell(LinkChanged(n, up=not host.cables_out[n]))
+                host.tell(LinkChanged(n, up=host.link_up(n)))
 
         change(1)
         self._later(lasts, lambda: change(-1))
 
     def replay(self, sender: Host, receiver: Host, lasts: float) -> None:
         """Only what reached the receiver, or would have: bringing what was lost would be a slow network, no replay."""
-        for link, hello, within in list(sender.sent):
-            if receiver.index not in within:
-                continue
-            event = HelloHeard(link, hello)
-            self.after(self.random.uniform(0, lasts), lambda event=event: receiver.tell(event))  # type: ignore[misc]
+        for _, link, payload, within in list(sender.sent):
+            if receiver.index in within:
+                self.after(
+                    self.random.uniform(0, lasts),
+                    lambda link=link, payload=payload: receiver.hear(link, payload),  # type: ignore[misc]
+                )
+
+    # ── Keys, and sockets that take nothing ───────────────────────────────────────────────────────────────────
+
+    def give_wrong_key(self, host: Host, lasts: float = FOR_GOOD) -> None:
+        pairs = [pair for o in self.hosts if o is not host for pair in ((host.index, o.index), (o.index, host.index))]
+        host.wrong_keys += 1
+        self.strangers.update(pairs)
+
+        def mend() -> None:
+            host.wrong_keys -= 1
+            self.strangers.subtract(pairs)
+            self._heard_again(pairs, self.links)
+
+        self._later(lasts, mend)
+
+    def _heard_again(self, pairs: Iterable[tuple[int, int]], links: Iterable[int]) -> None:
+        self.last_cut = self.now
+        self.heard_since.update({(n, *pair): self.now for pair in pairs for n in links})
+
+    def rotate_keys(self, over: float) -> None:
+        old, new = key("first"), key("second")
+        for step, keys in enumerate((Keys(old, new), Keys(new, old), Keys(new))):
+            for host in self.hosts:
+                begin = step * over
+
+                def set_keys(host: Host = host, keys: Keys = keys) -> None:
+                    host.own_keys = keys
+
+                self.after(self.random.uniform(begin, begin + over), set_keys)
+
+    def silence(self, host: Host, link: int | None = None, lasts: float = FOR_GOOD) -> None:
+        links = [link] if link is not None else list(self.links)
+        host.mute.update(links)
+        self.promises.disturbed()
+
+        def mend() -> None:
+            host.mute.subtract(links)
+            self.promises.disturbed()
+            self._heard_again([(host.index, o.index) for o in self.hosts if o is not host], links)
+
+        self._later(lasts, mend)
+
+
+def _eip(number: int, schedule: Schedule) -> IPAddress:
+    """As frames they take all the room they can: both families, far apart."""
+    if schedule.mtu is None or number % 2 == 0:
+        return IPv4Address("10.0.0.1") + number
+    return IPv6Address("2001:db8::1") + (number << 70)

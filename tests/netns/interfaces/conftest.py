@@ -5,7 +5,7 @@ import errno
 import socket
 import struct
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 
@@ -189,3 +189,43 @@ def batch() -> Callable[[Namespace, list[str]], None]:
             subprocess.run(["ip", "-batch", "-"], input="\n".join(commands), text=True, check=True)
 
     return run
+
+
+class Told:
+    """What a watch told, in order, and the wait for what it shall tell."""
+
+    def __init__(self) -> None:
+        self.waiting: asyncio.Queue[tuple[int, bool]] = asyncio.Queue()
+
+    def __call__(self, link: int, state: bool) -> None:
+        self.waiting.put_nowait((link, state))
+
+    async def next(self) -> tuple[int, bool]:
+        async with asyncio.timeout(GUARD):
+            return await self.waiting.get()
+
+
+@pytest.fixture
+def during() -> Callable[..., None]:
+    """``during(namespace, watch, story)``: inside, runs ``story(told)`` while ``watch(told)`` runs beside it.
+
+    A watch that raises ends the story. Both are over on return, and so are their threads.
+    """
+
+    async def run(watch: Callable[[Told], Awaitable[None]], story: Callable[[Told], Awaitable[None]]) -> None:
+        told = Told()
+        watched, told_story = asyncio.ensure_future(watch(told)), asyncio.ensure_future(story(told))
+        try:
+            done, _ = await asyncio.wait((watched, told_story), return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            watched.cancel()
+            told_story.cancel()
+            await asyncio.gather(watched, told_story, return_exceptions=True)
+
+    def begin(namespace: Namespace, watch: Callable[[Told], Awaitable[None]], story: Callable[[Told], Awaitable[None]]):
+        with namespace.entered():
+            asyncio.run(run(watch, story))
+
+    return begin

@@ -59,6 +59,15 @@ def test_without_root_every_eip_is_reached_in_a_user_namespace(as_nobody):
     assert json.loads(done.stdout)["ok"] is True
 
 
+def test_without_root_a_speaker_hands_over_in_a_user_namespace(as_nobody):
+    need_user_namespaces(as_nobody)
+    done = as_nobody("-W", "error", "-m", "speaker", "lab", "--scenario", "drain", "--nodes", "2", "--json")
+    assert not done.stderr, done.stderr
+    found = json.loads(done.stdout)
+    assert found["moves"] > 0
+    assert not any(eip["lost"] for eip in found["eips"])
+
+
 def test_where_nothing_is_allowed_the_lab_names_the_setting_to_change(as_nobody):
     if shutil.which("unshare") is None or shutil.which("setpriv") is None:
         pytest.skip("needs util-linux's unshare and setpriv")

@@ -2,22 +2,28 @@
 
 import asyncio
 import json
+import math
 import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import ip_address
+from typing import TypeVar
 
 import pytest
 
 from speaker.errors import EdgeError
 from speaker.lab.namespaces import Namespace
 from speaker.layer2.answer import Ignored
+from speaker.layer2.fleet import Fleet
 from speaker.layer2.link import LinkSpeaker
-from speaker.model import Family, Gratuitous, Link, Mac
+from speaker.layer2.responder import Manner
+from speaker.model import Family, Gratuitous, IPAddress, Link, Mac
+
+T = TypeVar("T")
 
 PATIENCE = 10.0  # seconds until a test gives up; nothing ever waits that long when all is well
 
@@ -32,6 +38,7 @@ class Counts:
     def __init__(self):
         self.answers, self.reasons, self.announcements = Counter(), Counter(), Counter()
         self.refused: list[Exception] = []
+        self.conflicts: list[tuple[IPAddress, Mac, bool]] = []
         self._news = threading.Condition()
 
     def _count(self, counter: Counter, key: object, count: int) -> None:
@@ -56,38 +63,41 @@ class Counts:
             self.refused.append(error)
             self._news.notify_all()
 
+    def conflict(self, link: Link, address: IPAddress, mac: Mac, held: bool) -> None:
+        with self._news:
+            self.conflicts.append((address, mac, held))
+            self._news.notify_all()
+
     def wait_for(self, wanted: Callable[["Counts"], object]) -> None:
         with self._news:
             assert self._news.wait_for(lambda: wanted(self), PATIENCE), (self.answers, self.reasons, self.refused)
 
 
-class Station:
-    """A LinkSpeaker with a thread and an event loop of its own, all inside the namespace."""
+class Inside:
+    """An event loop in a thread of its own, inside a namespace. ``work`` is what it does."""
 
-    def __init__(self, namespace: Namespace, name: str, gratuitous: Gratuitous) -> None:
+    def __init__(self, namespace: Namespace) -> None:
         self.counts = Counts()
-        self.gratuitous = gratuitous
-        self._namespace, self._name = namespace, name
+        self._namespace = namespace
         self._ready = threading.Event()
         self._over: list[BaseException] = []
-        self._thread = threading.Thread(target=self._work, name=f"speaker on {namespace.label}")
+        self._thread = threading.Thread(target=self._run, name=f"speaker on {namespace.label}")
 
-    def _work(self) -> None:
+    async def work(self) -> None:
+        raise NotImplementedError
+
+    def _run(self) -> None:
         try:
             with self._namespace.entered():
-                asyncio.run(self._serve())
+                asyncio.run(self._begin())
         except BaseException as error:
             self._over.append(error)
         finally:
             self._ready.set()
 
-    async def _serve(self) -> None:
+    async def _begin(self) -> None:
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
-        with LinkSpeaker(link_here(self._name), boottime, self.counts) as self.speaker:
-            self.link = self.speaker.link
-            self.speaker.extend(boottime() + 3600)
-            self._ready.set()
-            await self.speaker.run()
+        await self.work()
 
     def __enter__(self):
         self._thread.start()
@@ -114,31 +124,105 @@ class Station:
         assert not self._thread.is_alive(), "it is still at work"
         return self._over[0]
 
-    def _do(self, call: Callable[..., None], *arguments: object) -> None:
-        async def inside() -> None:
-            call(*arguments)
+    def do(self, call: Callable[..., T], *arguments: object) -> T:
+        """``call`` in the loop's thread, between two of its turns."""
 
-        asyncio.run_coroutine_threadsafe(inside(), self._loop).result(PATIENCE)
+        async def inside() -> T:
+            return call(*arguments)
+
+        return asyncio.run_coroutine_threadsafe(inside(), self._loop).result(PATIENCE)
+
+
+class Station(Inside):
+    """A LinkSpeaker at work on ``eth0``, with every EIP announced as ``gratuitous`` says.
+
+    ``holding`` it holds from the start; with ``held_back`` its loop then stands still until ``go``.
+    """
+
+    def __init__(self, namespace: Namespace, holding: tuple[str, ...], gratuitous: Gratuitous, manner: Manner) -> None:
+        super().__init__(namespace)
+        self._held, self._gratuitous, self._manner = set(holding), gratuitous, manner
+        self._may_go = threading.Event()
+        self._may_go.set()
+        self._ahead = 0.0
+
+    def hold_back(self) -> None:
+        self._may_go.clear()
+
+    def go(self) -> None:
+        self._may_go.set()
+
+    async def work(self) -> None:
+        with LinkSpeaker(link_here("eth0"), self._clock, self.counts, self._manner) as self.speaker:
+            self.link = self.speaker.link
+            self.speaker.extend(boottime() + 3600)
+            self.speaker.take(self._eips(self._held))
+            self._ready.set()
+            assert self._may_go.wait(PATIENCE)  # the whole loop with it: it is to miss what arrives meanwhile
+            await self.speaker.run()
+
+    def _eips(self, addresses: Iterable[str]) -> dict[bytes, Gratuitous]:
+        return dict.fromkeys(map(packed, addresses), self._gratuitous)
 
     def hold(self, *addresses: str) -> None:
-        eips = [IPv6Address(one) if ":" in one else IPv4Address(one) for one in addresses]
-        self._do(self.speaker.hold, dict.fromkeys(eips, self.gratuitous))
+        """These and no others."""
+        gone, new = self._held - set(addresses), set(addresses) - self._held
+        self._held = set(addresses)
+        self.do(self.speaker.drop, [packed(one) for one in gone])
+        self.do(self.speaker.take, self._eips(one for one in addresses if one in new))
+
+    def claim(self, *addresses: str) -> None:
+        """Take these for the first time ever."""
+        self._held |= set(addresses)
+        self.do(self.speaker.take, self._eips(addresses), [packed(one) for one in addresses])
+
+    def _clock(self) -> float:
+        return boottime() + self._ahead
 
     def extend(self, seconds: float) -> None:
-        self._do(self.speaker.extend, boottime() + seconds)
+        self.do(self.speaker.extend, self._clock() + seconds)
+
+    def later(self, seconds: float) -> None:
+        """Moves its clock on, and has it look at it."""
+        self._ahead += seconds
+        self.extend(-1)
+        self.extend(3600)
 
     def announce(self, *addresses: str) -> None:
-        self._do(self.speaker.announce, [IPv6Address(one) if ":" in one else IPv4Address(one) for one in addresses])
+        self.do(self.speaker.announce, [packed(one) for one in addresses])
+
+
+class Fleets(Inside):
+    """A Fleet at work; ``do`` calls its methods."""
+
+    def __init__(self, namespace: Namespace, before_answer: Callable[[], None]) -> None:
+        super().__init__(namespace)
+        self._before_answer = before_answer
+        self.lost: list[Exception] = []
+        self._lost = threading.Event()
+
+    def wait_for_loss(self) -> None:
+        """Until a link's sockets failed."""
+        assert self._lost.wait(PATIENCE)
+
+    async def work(self) -> None:
+        def lost(_: Link, error: Exception) -> None:
+            self.lost.append(error)
+            self._lost.set()
+
+        async with Fleet(boottime, self.counts, lost, self._before_answer) as self.fleet:
+            self._ready.set()
+            await asyncio.Event().wait()
 
 
 class Ear:
-    """Every frame of one EtherType that reaches a namespace's eth0, and a way to send there."""
+    """Every frame of one EtherType that reaches a link of a namespace, and a way to send there."""
 
-    def __init__(self, namespace: Namespace, ethertype: int) -> None:
+    def __init__(self, namespace: Namespace, ethertype: int, name: str) -> None:
         with namespace.entered():
             self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ethertype))
-            self._socket.bind(("eth0", ethertype))
-            self.mac = link_here("eth0").mac
+            self._socket.bind((name, ethertype))
+            self.mac = link_here(name).mac
         self._socket.settimeout(PATIENCE)
 
     def send(self, frame: bytes) -> None:
@@ -153,8 +237,30 @@ class Ear:
                 return frame
         raise AssertionError("not heard")
 
+    def never(self, unwanted: Callable[[bytes], object], seconds: float) -> bool:
+        """Whether nothing ``unwanted`` comes for that long."""
+        until = time.monotonic() + seconds
+        try:
+            while (left := until - time.monotonic()) > 0:
+                self._socket.settimeout(left)
+                if unwanted(self._socket.recv(2048)):
+                    return False
+        except TimeoutError:
+            pass
+        finally:
+            self._socket.settimeout(PATIENCE)
+        return True
+
+    def to_us(self, frame: bytes) -> bool:
+        """Addressed to this station alone: an answer."""
+        return frame[:6] == self.mac
+
     def close(self) -> None:
         self._socket.close()
+
+
+def packed(address: str) -> bytes:
+    return ip_address(address).packed
 
 
 def link_here(name: str) -> Link:
@@ -186,25 +292,53 @@ def speaking(lan) -> Iterator[Callable[..., Station]]:
     """``speaking("192.0.2.10")`` puts a LinkSpeaker on the node's eth0 that holds these EIPs."""
     with ExitStack() as stack:
 
-        def start(*addresses: str, gratuitous: Gratuitous = Gratuitous(burst=1)) -> Station:  # noqa: B008 - frozen
-            station = stack.enter_context(Station(lan.node, "eth0", gratuitous))
-            if addresses:
-                station.hold(*addresses)
-            return station
+        def start(
+            *addresses: str,
+            gratuitous: Gratuitous = Gratuitous(burst=1),  # noqa: B008 - frozen
+            before: Callable[[], None] = lambda: None,
+            oldest: float = math.inf,
+            held_back: bool = False,
+        ) -> Station:
+            station = Station(lan.node, addresses, gratuitous, Manner(before, oldest))
+            if held_back:
+                station.hold_back()
+            return stack.enter_context(station)
 
         yield start
 
 
 @pytest.fixture
-def ear() -> Iterator[Callable[[Namespace, int], Ear]]:
+def fleet(lan) -> Iterator[Callable[..., Fleets]]:
+    """``fleet()`` starts a Fleet in the node's namespace that holds nothing yet."""
     with ExitStack() as stack:
 
-        def listen(namespace: Namespace, ethertype: int) -> Ear:
-            found = Ear(namespace, ethertype)
+        def start(before_answer: Callable[[], None] = lambda: None) -> Fleets:
+            return stack.enter_context(Fleets(lan.node, before_answer))
+
+        yield start
+
+
+@pytest.fixture
+def ear() -> Iterator[Callable[..., Ear]]:
+    with ExitStack() as stack:
+
+        def listen(namespace: Namespace, ethertype: int, name: str = "eth0") -> Ear:
+            found = Ear(namespace, ethertype, name)
             stack.callback(found.close)
             return found
 
         yield listen
+
+
+@pytest.fixture
+def link() -> Callable[[Namespace, str], Link]:
+    """``link(node, "eth0")`` as netlink would tell of it."""
+
+    def look(namespace: Namespace, name: str) -> Link:
+        with namespace.entered():
+            return link_here(name)
+
+    return look
 
 
 @pytest.fixture

@@ -92,3 +92,12 @@ def test_a_link_without_ipv6_is_told_and_arp_goes_on(lan, speaking, sh):
     station.counts.wait_for(lambda counts: counts.refused)
     assert isinstance(station.counts.refused[0], Unsupported)
     assert "timeout" not in sh(lan.client, "timeout 10 arping -r -C 1 -c 5 -i eth0 192.0.2.10")
+
+
+def test_a_group_that_was_refused_is_joined_with_the_next_one(lan, speaking, sh, groups, eventually):
+    sh(lan.node, "ip link set eth0 mtu 1000")
+    station = speaking(EIP6)
+    station.counts.wait_for(lambda counts: counts.refused)
+    sh(lan.node, "ip link set eth0 mtu 1500")
+    station.hold(EIP6, "2001:db8::11")
+    eventually(lambda: {GROUP, "ff02::1:ff00:11"} <= groups())

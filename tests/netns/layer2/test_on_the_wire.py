@@ -150,6 +150,23 @@ def test_a_withdrawn_eip_is_silent_while_the_others_answer(lan, speaking, ear):
     assert station.counts.answers == {Family.IPV4: 1}
 
 
+def test_chatter_about_an_eip_that_went_is_dropped_by_the_kernel_again_before_long(lan, speaking, ear, eventually):
+    station, client = speaking(EIP4, "192.0.2.12", "192.0.2.14"), ear(lan.client, ARP)
+
+    def dropped(address):
+        before = station.counts.reasons[Ignored.NOT_OURS]
+        client.send(ask4(client.mac, address).pack())
+        client.send(ask4(client.mac, "192.0.2.12").pack())
+        client.until(client.to_us)
+        station.do(lambda: None)  # its turn is over: everything was counted
+        return station.counts.reasons[Ignored.NOT_OURS] == before
+
+    station.hold("192.0.2.12", "192.0.2.14")
+    eventually(lambda: dropped(EIP4))
+    station.hold("192.0.2.12")
+    eventually(lambda: dropped("192.0.2.14"))
+
+
 @pytest.mark.parametrize("end", ["ip link set eth0 down", "ip link delete eth0"])
 def test_a_link_that_goes_away_ends_the_speaker_with_an_edge_error(lan, speaking, sh, end):
     station = speaking(EIP4, EIP6)

@@ -5,8 +5,16 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from speaker.interfaces.rtnetlink import NexthopReader, RouteReader, messages, read_address, read_rule
-from speaker.interfaces.snapshot import NextHop, RuleAction
+from speaker.interfaces.rtnetlink import (
+    NexthopReader,
+    RouteReader,
+    Signal,
+    messages,
+    read_address,
+    read_rule,
+    read_signal,
+)
+from speaker.interfaces.snapshot import Gateway, NextHop, RuleAction
 
 
 def attribute(kind: int, value: bytes) -> bytes:
@@ -65,9 +73,56 @@ def test_an_address_on_a_point_to_point_link_is_in_the_subnet_of_its_peer():
     assert read_address(b"\x1c" + data[1:], 0, len(data)) is None
 
 
-def route_of(*attributes: bytes, family=2, length=24, source=0, table=254, kind=1, flags=0, nexthops=None):
+@pytest.mark.parametrize(
+    ("what", "flags", "tentative"),
+    [
+        ("permanent", 0x80, False),
+        ("duplicate address detection runs", 0x40 | 0x80, True),
+        ("and failed", 0x08 | 0x40 | 0x80, True),
+        ("temporary (RFC 8981), as IPv4's secondary", 0x01, False),
+    ],
+)
+def test_nothing_is_sent_from_an_address_that_may_be_anothers(what, flags, tentative):
+    data = struct.pack("=BBBBI", 10, 64, flags, 253, 7) + attribute(1, ip_address("fe80::1").packed)
+    assert read_address(data, 0, len(data)).tentative is tentative, what
+
+
+def signal_of(*attributes: bytes, flags: int = 0x1) -> Signal:
+    data = struct.pack("=BxHiII", 0, 1, 7, flags, 0) + b"".join(attributes)
+    return read_signal(data, 0, len(data))
+
+
+def kind(name: bytes) -> bytes:
+    return attribute(18, attribute(1, name))
+
+
+UP, NO_CARRIER, CARRIER = 0x1, attribute(33, b"\0"), attribute(33, b"\1")
+
+
+@pytest.mark.parametrize(
+    ("what", "signal", "expected"),
+    [
+        ("a cable", signal_of(CARRIER), Signal(True, None)),
+        ("no cable", signal_of(NO_CARRIER), Signal(False, None)),
+        ("no word about a carrier", signal_of(), Signal(True, None)),
+        ("taken down with the cable in", signal_of(CARRIER, flags=0), Signal(False, None)),
+        ("a VLAN", signal_of(CARRIER, attribute(5, u32(3)), kind(b"vlan\0")), Signal(True, 3)),
+        ("a macvlan", signal_of(CARRIER, attribute(5, u32(3)), kind(b"macvlan\0")), Signal(True, 3)),
+        (
+            "a macvlan whose parent is in another namespace",
+            signal_of(CARRIER, attribute(5, u32(3)), attribute(37, u32(0)), kind(b"macvlan\0")),
+            Signal(True, None),
+        ),
+        ("a veth names its peer", signal_of(CARRIER, attribute(5, u32(3)), kind(b"veth\0")), Signal(True, None)),
+    ],
+)
+def test_a_link_says_whether_it_has_a_carrier_and_what_it_is_stacked_on(what, signal, expected):
+    assert signal == expected, what
+
+
+def route_of(*attributes: bytes, family=2, length=24, source=0, table=254, kind=1, flags=0, reader=None):
     data = struct.pack("=BBBBBBBBI", family, length, source, 0, table, 0, 0, kind, flags) + b"".join(attributes)
-    return RouteReader(nexthops or {}).read(data, 0, len(data))
+    return (reader or RouteReader(NexthopReader())).read(data, 0, len(data))
 
 
 PLAIN = (attribute(1, ip_address("10.0.0.0").packed), attribute(4, u32(3)))
@@ -100,8 +155,55 @@ def test_a_route_that_only_names_a_nexthop_object_has_its_hops():
         reader.read(data, 0, len(data))
     nexthops = reader.nexthops()
     assert nexthops == {1: (NextHop(3),), 2: (NextHop(4),), 9: (NextHop(3), NextHop(4))}
-    assert route_of(PLAIN[0], attribute(30, u32(9)), nexthops=nexthops).hops == (NextHop(3), NextHop(4))
-    assert route_of(PLAIN[0], attribute(30, u32(8)), nexthops=nexthops).hops == ()
+    routes = RouteReader(reader)
+    assert route_of(PLAIN[0], attribute(30, u32(9)), reader=routes).hops == (NextHop(3), NextHop(4))
+    assert route_of(PLAIN[0], attribute(30, u32(8)), reader=routes).hops == ()
+
+
+VIA_1, VIA_2 = attribute(5, ip_address("192.0.2.1").packed), attribute(5, ip_address("192.0.2.2").packed)
+LINK_3 = attribute(4, u32(3))
+
+
+def hop(link: int, *attributes: bytes) -> bytes:
+    data = b"".join(attributes)
+    return struct.pack("=HBBi", 8 + len(data), 0, 0, link) + data
+
+
+@pytest.mark.parametrize(
+    ("what", "route", "gateways"),
+    [
+        ("one gateway", {"attributes": (LINK_3, VIA_1)}, {(3, "192.0.2.1")}),
+        (
+            "several next hops",
+            {"attributes": (attribute(9, hop(3, VIA_1) + hop(5) + hop(4, VIA_2)),)},
+            {(3, "192.0.2.1"), (4, "192.0.2.2")},
+        ),
+        (
+            "IPv4 through an IPv6 router",
+            {"attributes": (LINK_3, attribute(18, b"\x0a\0" + ip_address("fe80::1").packed))},
+            {(3, "fe80::1")},
+        ),
+        ("IPv6", {"attributes": (LINK_3, attribute(5, ip_address("fe80::1").packed)), "family": 10}, {(3, "fe80::1")}),
+        ("only a nexthop object", {"attributes": (attribute(30, u32(1)),)}, {(3, "192.0.2.1")}),
+        ("only a group of them", {"attributes": (attribute(30, u32(9)),)}, {(3, "192.0.2.1"), (4, "fe80::1")}),
+        ("straight onto the link", {"attributes": (LINK_3,)}, set()),
+        ("half of everything", {"attributes": (LINK_3, VIA_1), "length": 1}, set()),
+        ("an unreachable", {"attributes": (LINK_3, VIA_1), "kind": 7}, set()),
+    ],
+)
+def test_default_routes_name_the_gateways(what, route, gateways):
+    objects = NexthopReader()
+    for body in (
+        attribute(1, u32(1)) + attribute(5, u32(3)) + attribute(6, ip_address("192.0.2.1").packed),
+        attribute(1, u32(2)) + attribute(5, u32(4)) + attribute(6, ip_address("fe80::1").packed),
+        attribute(1, u32(7)) + attribute(5, u32(5)),
+        attribute(1, u32(9)) + attribute(2, struct.pack("=IBBHIBBHIBBH", 1, 0, 0, 0, 2, 0, 0, 0, 7, 0, 0, 0)),
+    ):
+        data = struct.pack("=BBBxI", 2, 0, 0, 0) + body
+        objects.read(data, 0, len(data))
+    reader = RouteReader(objects)
+    route_of(*route.pop("attributes"), **{"length": 0} | route, reader=reader)
+    assert reader.gateways == {Gateway(link, ip_address(address)) for link, address in gateways}, what
 
 
 def test_a_dead_next_hop_is_known_by_its_flag():

@@ -34,6 +34,12 @@ def test_a_line_says_when_who_and_what():
     assert (when.isdigit(), unit, who, what) == (True, "ms", "node1", ["claims", "192.0.2.7", "on", "eth0"])
 
 
+def test_a_line_may_be_told_later_than_it_happened():
+    stream = io.StringIO()
+    Timeline(stream, began=100.0).say("node1", "dies", at=101.25)
+    assert stream.getvalue().split()[:2] == ["1250", "ms"]
+
+
 def test_columns_line_up_and_the_last_runs_free():
     assert columns([("A", "LONG", "Z"), ("four", "b", "x")]) == ["A     LONG  Z", "four  b     x"]
 
@@ -56,13 +62,19 @@ def test_bars_show_shares_and_who_never_answered():
             "shop/api gets 192.0.2.1 and ::1",
         ),
         (
-            {"event": "claimed", "eip": "192.0.2.1", "link": "eth0", "pool": "lan"},
-            "claims 192.0.2.1 of pool lan on eth0",
+            {"event": "claimed", "eip": "192.0.2.1", "link": "eth0", "mac": "02:00:00:01:00:11", "term": 3},
+            "claims 192.0.2.1 on eth0",
         ),
         ({"event": "manifests read", "pools": 3, "services": 8}, "reads 3 pools and 8 Services"),
         ({"event": "forwarding", "count": 7, "changes": []}, "the kernel forwards: 7 changes to its tables"),
         ({"event": "released", "service": "a/b", "addresses": ["192.0.2.1"]}, "a/b gives back 192.0.2.1"),
-        ({"event": "withdrawn", "eip": "192.0.2.1"}, "withdraws 192.0.2.1"),
+        ({"event": "withdrawn", "eip": "192.0.2.1", "reason": "x"}, "stops answering for 192.0.2.1"),
+        (
+            {"event": "withdrawn", "eip": "192.0.2.1", "holder": "node2"},
+            "stops answering for 192.0.2.1, which node2 claims now",
+        ),
+        ({"event": "peer silent", "level": "warning", "peer": "node2", "link": "eth0"}, "hears node2 no more"),
+        ({"event": "frozen", "level": "warning"}, "was away for too long: it gives everything up and listens first"),
         ({"event": "manifests_refused", "level": "error", "problem": "x"}, "error: manifests_refused problem=x"),
         ({"event": "announced", "level": "info"}, None),
         ({"event": "claimed"}, None),

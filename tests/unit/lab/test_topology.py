@@ -4,7 +4,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from speaker.lab.topology import MAX_NODES, lab_topology
+from speaker.lab.topology import MAX_NODES, lab_topology, switch_port
 from speaker.model import format_mac
 
 
@@ -22,7 +22,7 @@ def test_no_two_links_share_an_address_or_a_mac(nodes):
 def test_every_name_a_bridge_port_gets_fits_the_kernels_fifteen_characters(nodes):
     for host in lab_topology(nodes).hosts:
         for port in host.ports:
-            assert len(f"{host.name}-{port.link}") <= 15
+            assert len(switch_port(host.name, port.link)) <= 15
 
 
 def test_every_gateway_is_a_neighbour_of_who_uses_it():

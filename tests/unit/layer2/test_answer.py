@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from speaker.errors import MalformedPacket
 from speaker.layer2 import arp, ndp
-from speaker.layer2.answer import Ignored, answer_arp, answer_ndp
+from speaker.layer2.answer import Ignored, Rival, answer_arp, answer_ndp, arp_rival, in_time, ndp_rival
 from speaker.layer2.claims import Claims
 from speaker.layer2.ethernet import (
     BROADCAST,
@@ -196,17 +196,113 @@ def test_truncated_ndp_is_malformed(claims, ask6, length):
     assert answer_ndp(ask6.pack()[:length], PACKET_MULTICAST, claims, NOW) is Ignored.MALFORMED
 
 
+# ── rivals, peers, and EIPs that are only watched ────────────────────────────────────────────────────────────
+
+
+def test_a_rival_is_named_by_the_eip_he_claims_and_his_mac(claims, lan, ask4, ask6):
+    for frame in (
+        arp.announce_by_request(lan.stranger, lan.eip4.packed),
+        arp.announce_by_reply(lan.stranger, lan.eip4.packed),
+        replace(ask4, sender_ip=lan.eip4, target_ip=lan.other4).pack(),
+    ):
+        assert arp_rival(frame, claims) == Rival(lan.eip4.packed, lan.stranger)
+    claim = ndp.unsolicited(lan.stranger, lan.eip6)
+    for message in (
+        claim,
+        replace(claim, target_link_layer=None),
+        replace(claim, source=IPv6Address("fe80::1")),
+        ndp.advertisement(ask6, lan.stranger),
+        replace(ask6, source=lan.eip6, target=lan.other6),
+    ):
+        assert ndp_rival(message.pack(), claims) == Rival(lan.eip6.packed, lan.stranger)
+
+
+def test_what_a_peer_says_of_our_eips_is_no_conflict_and_what_it_asks_is_answered(claims, lan, ask4, ask6):
+    claims.peers = frozenset({lan.stranger})
+    assert answer_arp(arp.announce_by_request(lan.stranger, lan.eip4.packed), 1, claims, NOW) is Ignored.PEER
+    assert answer_ndp(ndp.unsolicited(lan.stranger, lan.eip6).pack(), 2, claims, NOW) is Ignored.PEER
+    assert isinstance(answer_arp(ask4.pack(), 1, claims, NOW), bytes)
+    assert isinstance(answer_ndp(ask6.pack(), 2, claims, NOW), bytes)
+
+
+@pytest.mark.parametrize(
+    ("reason", "changes"),
+    [
+        (Ignored.NOT_OURS, {}),
+        (Ignored.CONFLICT, {"sender_ip": NOBODY4}),
+        (Ignored.CONFLICT, {"operation": 2, "sender_ip": IPv4Address("192.0.2.10"), "target_ip": NOBODY4}),
+        (Ignored.CONFLICT, {"sender_ip": IPv4Address("192.0.2.10"), "target_ip": IPv4Address("192.0.2.11")}),
+        (Ignored.FROM_US, {"sender_mac": Mac(bytes.fromhex("02000000aa01")), "sender_ip": NOBODY4}),
+        (Ignored.NOT_OURS, {"operation": 2, "sender_ip": NOBODY4}),
+    ],
+)
+def test_a_watched_eip_is_not_answered_but_who_uses_or_probes_for_it_is_a_rival(claims, lan, ask4, reason, changes):
+    claims.watch(lan.eip4.packed)
+    frame = replace(ask4, **changes).pack()
+    assert answer_arp(frame, PACKET_BROADCAST, claims, NOW) is reason
+    if reason is Ignored.CONFLICT:
+        assert arp_rival(frame, claims) == Rival(lan.eip4.packed, lan.stranger)
+        claims.peers = frozenset({lan.stranger})
+        assert answer_arp(frame, PACKET_BROADCAST, claims, NOW) is Ignored.PEER
+
+
+def test_a_watched_ipv6_eip_is_not_answered_but_who_uses_or_probes_for_it_is_a_rival(claims, lan, ask6):
+    claims.watch(lan.eip6.packed)
+    rivals = (
+        ndp.unsolicited(lan.stranger, lan.eip6),
+        ndp.solicitation(lan.stranger, NOBODY6, lan.eip6),
+        replace(ask6, source=lan.eip6, target=lan.other6),
+    )
+    for message in rivals:
+        assert answer_ndp(message.pack(), PACKET_MULTICAST, claims, NOW) is Ignored.CONFLICT
+        assert ndp_rival(message.pack(), claims) == Rival(lan.eip6.packed, lan.stranger)
+    assert answer_ndp(ask6.pack(), PACKET_MULTICAST, claims, NOW) is Ignored.NOT_OURS
+    ours = ndp.solicitation(lan.mac, NOBODY6, lan.eip6)
+    assert answer_ndp(ours.pack(), PACKET_MULTICAST, claims, NOW) is Ignored.FROM_US
+    claims.peers = frozenset({lan.stranger})
+    assert {answer_ndp(message.pack(), PACKET_MULTICAST, claims, NOW) for message in rivals} == {Ignored.PEER}
+
+
+# ── age ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("age", "outcome", "left"),
+    [
+        (0.0, b"reply", b"reply"),
+        (0.05, b"reply", b"reply"),
+        (0.0501, b"reply", Ignored.TOO_OLD),
+        (5.0, b"reply", Ignored.TOO_OLD),
+        (5.0, Ignored.CONFLICT, Ignored.CONFLICT),
+        (5.0, Ignored.CLAIM_EXPIRED, Ignored.CLAIM_EXPIRED),
+    ],
+)
+def test_requests_that_waited_too_long_are_not_answered(age, outcome, left):
+    assert in_time([outcome], [age], 0.05) == [left]
+
+
+@given(st.lists(st.tuples(st.sampled_from([b"one", b"two", *Ignored]), st.floats(0, 10))), st.floats(0, 10))
+def test_age_takes_replies_away_and_nothing_else(batch, oldest):
+    left = in_time([outcome for outcome, _ in batch], [age for _, age in batch], oldest)
+    for (outcome, age), after in zip(batch, left, strict=True):
+        assert after is (Ignored.TOO_OLD if isinstance(outcome, bytes) and age > oldest else outcome)
+
+
 # ── any bytes at all ──────────────────────────────────────────────────────────────────────────────────────────
 
 OURS = Claims(Mac(bytes.fromhex("02000000aa01")))
 OURS.add(IPv4Address("192.0.2.10").packed)
 OURS.add(IPv6Address("2001:db8::10").packed)
+OURS.watch(IPv4Address("192.0.2.11").packed)
+OURS.watch(IPv6Address("2001:db8::11").packed)
 OURS.deadline = 100.0
 macs = st.sampled_from([OURS.mac, BROADCAST, UNKNOWN, Mac(b"\x02\x00\x00\x00\xbb\x02")]) | st.binary(
     min_size=6, max_size=6
 ).map(Mac)
-fours = st.sampled_from([IPv4Address("192.0.2.10"), NOBODY4]) | st.ip_addresses(v=4)
-sixes = st.sampled_from([IPv6Address("2001:db8::10"), NOBODY6, IPv6Address("ff02::1")]) | st.ip_addresses(v=6)
+fours = st.sampled_from([IPv4Address("192.0.2.10"), IPv4Address("192.0.2.11"), NOBODY4]) | st.ip_addresses(v=4)
+sixes = st.sampled_from([*map(IPv6Address, ("2001:db8::10", "2001:db8::11", "ff02::1")), NOBODY6]) | st.ip_addresses(
+    v=6
+)
 arps = st.builds(arp.ArpPacket, macs, macs, st.integers(0, 3), macs, fours, macs, fours).map(lambda p: p.pack())
 asks = st.builds(ndp.NeighborSolicitation, macs, macs, sixes, sixes, sixes, st.none() | macs)
 tells = st.builds(ndp.NeighborAdvertisement, macs, macs, sixes, sixes, sixes, *[st.booleans()] * 3, st.none() | macs)
@@ -224,8 +320,12 @@ def damaged(draw, whole=frames):
 
 @given(damaged(), st.integers(0, 7), st.floats(allow_nan=False))
 def test_no_bytes_make_an_answer_raise(frame, pkttype, now):
-    for answer in (answer_arp, answer_ndp):
-        assert isinstance(answer(frame, pkttype, OURS, now), bytes | Ignored)
+    for answer, rival, ours in ((answer_arp, arp_rival, OURS.arp), (answer_ndp, ndp_rival, OURS.ndp)):
+        outcome = answer(frame, pkttype, OURS, now)
+        assert isinstance(outcome, bytes | Ignored)
+        if outcome is Ignored.CONFLICT:
+            assert rival(frame, OURS).address in ours
+            assert rival(frame, OURS).mac != OURS.mac
 
 
 @given(damaged())

@@ -111,7 +111,7 @@ def test_flapping_leaves_a_bounded_heap(pauses):
         now += pause
         burst.announce(EIP, Gratuitous(burst=1, refresh=86_400.0), now)
         burst.due(now, 10)
-    assert len(burst._heap) <= 100
+    assert len(burst._timers._heap) <= 100
 
 
 class Announcing(RuleBasedStateMachine):

@@ -39,6 +39,14 @@ def accepts(program, frame):
                 raise AssertionError(f"unknown instruction {code:#x}")
 
 
+def arp_filter(addresses):
+    return bpf.arp_program(bpf.around(addresses))
+
+
+def ndp_filter(addresses):
+    return bpf.ndp_program(bpf.around(addresses))
+
+
 numbers = st.integers(0, 2**32 - 1)
 near = st.integers(0, 300)
 
@@ -66,9 +74,20 @@ def test_the_smallest_gaps_are_closed_first(numbers, most, found):
     assert bpf.intervals(numbers, most) == found
 
 
+@given(st.sets(numbers | near, max_size=150), st.sets(numbers | near, max_size=150), st.integers(1, 70))
+def test_widened_intervals_cover_both_in_order_within_their_number(some, others, most):
+    found = bpf.widened(bpf.intervals(some, most), bpf.intervals(others, most), most)
+    assert len(found) <= most
+    assert all(any(first <= number <= last for first, last in found) for number in some | others)
+    assert all(before[1] + 1 < after[0] for before, after in itertools.pairwise(found))
+    assert {end for interval in found for end in interval} <= some | others
+    if most >= len(some | others):
+        assert found == bpf.intervals(some | others, most)
+
+
 @given(st.sets(numbers | near, min_size=1, max_size=200), numbers | near)
 def test_arp_goes_through_exactly_within_the_intervals(ours, asked):
-    program = bpf.arp_filter(number.to_bytes(4, "big") for number in ours)
+    program = arp_filter(number.to_bytes(4, "big") for number in ours)
     assert len(program) < 4096  # BPF_MAXINSNS
     inside = any(first <= asked <= last for first, last in bpf.intervals(ours, bpf.INTERVALS))
     for sender, target in ((0xDEADBEEF, asked), (asked, 0xDEADBEEF)):
@@ -80,13 +99,13 @@ def test_arp_goes_through_exactly_within_the_intervals(ours, asked):
 
 def test_every_jump_of_the_largest_program_fits(lan):
     scattered = [(number * 1000).to_bytes(4, "big") for number in range(5000)]
-    for program in (bpf.arp_filter(scattered), bpf.ndp_filter(bytes(12) + one for one in scattered)):
+    for program in (arp_filter(scattered), ndp_filter(bytes(12) + one for one in scattered)):
         assert all(0 <= one.jt < 256 and 0 <= one.jf < 256 for one in program)
         assert len(program) < 4096
 
 
 def test_other_arp_is_dropped(lan):
-    program = bpf.arp_filter([lan.eip4.packed])
+    program = arp_filter([lan.eip4.packed])
     ask = arp.ArpPacket(BROADCAST, lan.stranger, 1, lan.stranger, lan.asker4, UNKNOWN, lan.eip4)
     assert accepts(program, ask.pack())
     assert accepts(program, replace(ask, operation=2).pack())
@@ -100,7 +119,7 @@ def test_other_arp_is_dropped(lan):
 
 
 def test_other_ipv6_is_dropped(lan):
-    program = bpf.ndp_filter([lan.eip6.packed])
+    program = ndp_filter([lan.eip6.packed])
     ask = ndp.solicitation(lan.stranger, lan.asker6, lan.eip6)
     assert accepts(program, ask.pack())
     assert accepts(program, ndp.unsolicited(lan.stranger, lan.eip6).pack())
@@ -114,11 +133,11 @@ def test_other_ipv6_is_dropped(lan):
 
 @given(st.sets(st.ip_addresses(v=6), min_size=1, max_size=100))
 def test_whatever_is_ours_goes_through(ours):
-    program = bpf.ndp_filter(address.packed for address in ours)
+    program = ndp_filter(address.packed for address in ours)
     for address in ours:
         assert accepts(program, ndp.solicitation(UNKNOWN, IPv6Address(0), address).pack())
 
 
 def test_without_eips_nothing_goes_through():
-    assert bpf.arp_filter([]) == bpf.ndp_filter([]) == bpf.NOTHING
+    assert arp_filter([]) == ndp_filter([]) == bpf.NOTHING
     assert not accepts(bpf.NOTHING, bytes(100))

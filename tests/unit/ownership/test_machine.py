@@ -121,6 +121,16 @@ def test_an_echo_of_something_else_proves_nothing(incarnation: int | None, link:
     assert machine.holding(EIP)
 
 
+def test_a_frame_that_left_by_another_link_counts_only_if_it_names_ours() -> None:
+    """A stranger on two LANs repeats on one what a node said on the other: nothing is claimed there, it says."""
+    machine = alone()
+    machine.step(0.1, hello(machine, 0, {EIP: 3}, link=7))
+    machine.step(0.2, hello(machine, 1, {}, link=8, heard={"me": Heard(machine.incarnation, 10, LINK + 1)}))
+    assert machine.holder(EIP, 0.2) == ("peer", 3)
+    machine.step(0.3, hello(machine, 2, {}, link=8))
+    assert machine.holder(EIP, 0.3) is None, "its link became another one, on which it hears us"
+
+
 def test_a_better_claim_silences_and_a_worse_one_is_answered_with_an_announcement_once() -> None:
     machine = alone()
     advance(machine, 0.0, 1.0)
@@ -221,6 +231,8 @@ def test_nothing_is_judged_again_when_nothing_changed() -> None:
     machine = alone()
     claims = {EIP + n: 1 for n in range(2000)}
     machine.step(0.1, hello(machine, 0, claims))
+    while machine.next_wake(0.1) <= 0.1:
+        machine.step(0.1, Tick())
     judged: list[object] = []
     original: Callable[..., None] = machine._judge
     machine._judge = lambda x, now: (judged.append(x), original(x, now))[1]  # type: ignore[method-assign]

@@ -77,7 +77,7 @@ def test_windows_bring_any_picture_in_step_within_one_round(held: set[int], per_
     peer = Peer(Hello("a", Incarnation(1), 0, 0), 0.0)
     peer.learn(Hello("a", Incarnation(1), 0, 0, claims={FIRST + n: 500 for n in believed}))
     for sequence in range(1, 2 + -(-len(held) // per_hello)):
-        claims, covers = own.said(5.0, everything=False)
+        claims, covers = own.said(5.0, everything=False, beat=True)
         assert len(claims) <= per_hello
         peer.learn(Hello("a", Incarnation(1), sequence, 0, own.digest, claims=claims, covers=covers))
     assert peer.synced()
@@ -88,10 +88,10 @@ def test_a_change_is_told_for_a_second_besides_the_window() -> None:
     own = OwnClaims(Parameters(), 2)
     for n in range(9):
         own.add(FIRST + n, 1, now=0.0)
-    own.said(2.0, everything=False)
+    own.said(2.0, everything=False, beat=True)
     own.add(FIRST + 8, 2, now=2.0)
-    assert all(FIRST + 8 in own.said(2.0 + n / 10, everything=False)[0] for n in range(9))
-    assert own.said(2.5, everything=True) == (own.terms, EVERYTHING)
+    assert all(FIRST + 8 in own.said(2.0 + n / 10, everything=False, beat=True)[0] for n in range(9))
+    assert own.said(2.5, everything=True, beat=True) == (own.terms, EVERYTHING)
 
 
 def test_what_was_yielded_is_repeated_for_a_second() -> None:

@@ -55,6 +55,7 @@ DAMAGED = [
     b'{"version": 1, "ledger": {"held": [{"service": {"namespace": "a"}, "addresses": [], "pools": []}]}}',
     b'{"version": 1, "ledger": {"hel',
     b'{"version": "1", "ledger": {}}',
+    b'{"version": 1, "ledger": {"held": [{"service": {"namespace": "\xff"}}]}}',
     b'{"version": 1, "ledger": {}, "x": ' + b"[" * 100_000,
 ]
 

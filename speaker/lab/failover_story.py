@@ -1,0 +1,105 @@
+"""The story of a failover scenario: who did what when, in one order, and a table of what it cost.
+
+It is told when it is over. What the lab did, what the speakers logged, what was heard on the LAN and what the clients
+measured is known at different times, and would come out of order.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from speaker.lab.capture import Reply, moves
+from speaker.lab.failover import FailedOver, View
+from speaker.lab.narrator import sentence
+from speaker.lab.outage import Outage
+from speaker.lab.scene import Played, Scene
+from speaker.lab.timeline import Timeline, Tone, columns
+from speaker.model import IPAddress
+
+#: What of the nodes' logs is part of the story.
+TOLD = frozenset(
+    {"started", "claimed", "withdrawn", "peer heard", "peer silent", "handing over", "frozen", "link lost"}
+)
+
+
+class _Line(NamedTuple):
+    at: float
+    who: str
+    what: str
+    tone: Tone
+
+
+def tell_holders(timeline: Timeline, holders: Mapping[IPAddress, str]) -> None:
+    """Who holds what, a line for each node."""
+    by_node: dict[str, list[str]] = defaultdict(list)
+    for eip, node in holders.items():
+        by_node[node].append(str(eip))
+    for node, eips in sorted(by_node.items(), key=lambda one: (len(one[0]), one[0])):
+        timeline.say(node, f"holds {', '.join(eips)}", Tone.EIP)
+
+
+def show(scene: Scene, played: Played, result: FailedOver) -> None:
+    """The story, the table, and what is wrong, if anything is."""
+    timeline = scene.stage.timeline
+    for line in sorted(_lines(scene, played, result), key=lambda line: line.at):
+        timeline.say(line.who, line.what, line.tone, line.at)
+    timeline.write()
+    heading, *rows = columns([_HEADING, *map(_row, result.views)])
+    timeline.write(timeline.paint(heading, Tone.BOLD))
+    for row in rows:
+        timeline.write(row)
+    timeline.write()
+    for problem in result.problems:
+        timeline.write(timeline.paint(f"✗ {problem}", Tone.BAD))
+    if result.ok:
+        timeline.write(timeline.paint(f"✓ {_summary(result)}", Tone.GOOD))
+
+
+def _lines(scene: Scene, played: Played, result: FailedOver) -> Iterator[_Line]:
+    begun = scene.deeds[0].at
+    for deed in scene.deeds:
+        yield _Line(deed.at, "lab", deed.what, Tone.BOLD)
+    for told in scene.speakers.told:
+        if told.at >= begun and told.event.get("event") in TOLD and (said := sentence(told.event)) is not None:
+            yield _Line(told.at, told.node, *said)
+    for watch in played.watches:
+        known = [Reply(begun, address, mac, unasked=True) for address, mac in watch.before.items()]
+        announced = [reply for reply in watch.capture.replies() if reply.unasked and reply.at > begun]
+        for move in moves([*known, *announced]):
+            how = "gratuitous ARP" if move.address.version == 4 else "unsolicited NA"
+            who = scene.names.get(move.mac, "a stranger")
+            yield _Line(move.at, watch.client, f"hears {how}: {move.address} is at {who}", Tone.DIM)
+    for view in result.views:
+        if view.outage.began is not None and view.outage.over:
+            served = view.outage.began + (view.outage.ms + view.outage.unsure_ms) / 1000
+            yield _Line(
+                served, view.neighbour, f"is answered by {view.address} again, after {_ms(view.outage)}", Tone.GOOD
+            )
+
+
+_HEADING = ("EIP", "SEEN BY", "BEFORE", "AFTER", "OUT FOR", "LOST", "NO ARP FOR", "TWICE ANSWERED")
+
+
+def _row(view: View) -> tuple[str, ...]:
+    return (
+        str(view.address),
+        view.neighbour,
+        view.before,
+        view.after,
+        _ms(view.outage),
+        f"{view.outage.lost} of {view.outage.sent}",
+        "-" if view.silence is None else _ms(view.silence),
+        str(view.duplicates),
+    )
+
+
+def _ms(outage: Outage) -> str:
+    return f"{outage.ms:.0f} ms" if outage.over else "ever since"
+
+
+def _summary(result: FailedOver) -> str:
+    lossless = not any(view.outage.lost for view in result.views)
+    served = "no probe lost" if lossless else f"{max(result.outage_ms.values()):.0f} ms out at worst"
+    if result.moves and not result.promise.lossless:
+        served += f", a new holder after {result.longest_ms:.0f} ms (promised: {result.promise.outage_ms:.0f})"
+    return f"{result.scenario}: {served}; {result.moves} moves, nobody answered twice"

@@ -1,0 +1,175 @@
+"""The programs that send probes and echo them: processes of their own, which nothing else in the lab can delay.
+
+Started by ``outage.py``, which makes their sockets inside the namespaces, and shares the memory in which the sender
+notes when it sent what. Both end when their standard input does, so they never outlive the lab.
+"""
+
+import json
+import os
+import select
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from mmap import mmap
+from typing import Any
+
+BEAT = 0.002
+"""Seconds: at most this often the sender wakes up, to send what is due by then."""
+LAST_ANSWERS = 0.3
+"""Seconds after the last probe in which its answer has to come."""
+PROBE = struct.Struct("!Qd")
+"""Its number; and, filled in by the echo, for how many seconds it lay there unread."""
+TIMES = struct.Struct("@dd")
+"""A probe's slot in the shared memory: when it was sent, when its answer was there; 0.0: never. Before the first slot
+stand, in as many bytes, the time of probe 0 and the number of the next one."""
+TIMESPEC = struct.Struct("@ll")
+SO_TIMESTAMPNS = 35  # <asm-generic/socket.h>; not in Python's socket module
+TIMESTAMP_ROOM, PKTINFO_ROOM = socket.CMSG_SPACE(TIMESPEC.size), socket.CMSG_SPACE(20)
+
+
+def main() -> None:
+    with suppress(PermissionError):  # root may; a prober that waits for its turn sees nothing in that time
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    order = json.loads(sys.stdin.readline())
+    if order["do"] == "echo":
+        _echo([socket.socket(fileno=fd) for fd in order["sockets"]])
+    else:
+        _send(order)
+
+
+def _echo(sockets: list[socket.socket]) -> None:
+    """Send every datagram back, from the address it was sent to, until standard input ends."""
+    while True:
+        readable = _readable(sockets)
+        if readable is None:
+            return
+        for sock in readable:
+            with suppress(BlockingIOError):
+                while True:
+                    _echo_one(sock)
+
+
+def _readable(sockets: list[socket.socket], seconds: float | None = None) -> list[socket.socket] | None:
+    """Those that have something to read, waited for at most that long; None when standard input has ended."""
+    inputs: list[Any] = [sys.stdin, *sockets]
+    readable, _, _ = select.select(inputs, [], [], seconds)
+    return None if sys.stdin in readable else readable
+
+
+def _echo_one(sock: socket.socket) -> None:
+    data, ancillary, _, asker = sock.recvmsg(64, PKTINFO_ROOM + TIMESTAMP_ROOM)
+    if len(data) != PROBE.size:
+        return
+    number, _ = PROBE.unpack(data)
+    answer = PROBE.pack(number, lain(ancillary))
+    own_address = [item for item in ancillary if item[0] == socket.IPPROTO_IPV6]
+    with suppress(OSError):  # the address is not ours any more, or the asker out of reach
+        sock.sendmsg([answer], own_address, 0, asker)
+
+
+def lain(ancillary: list[tuple[int, int, bytes]]) -> float:
+    """For how many seconds a datagram waited to be read, by the kernel's timestamp; 0 where it has none."""
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, SO_TIMESTAMPNS):
+            seconds, nanoseconds = TIMESPEC.unpack(data)
+            arrived: float = seconds + nanoseconds / 1e9
+            return max(0.0, time.time() - arrived)
+    return 0.0
+
+
+def _send(order: dict[str, Any]) -> None:
+    targets = order["targets"]
+    sockets = [socket.socket(fileno=fd) for fd in order["sockets"]]
+    memory = mmap(order["memory"], 0)
+    if order["do"] == "ask":
+        frames = [bytes.fromhex(target) for target in targets]
+        asker = sockets[0]
+
+        def ask(number: int) -> None:
+            asker.send(frames[number % len(frames)])
+
+        Sender(len(frames), order["interval"], memory, ask, []).run()
+        return
+
+    ways = list(zip(sockets, map(tuple, targets), strict=True))
+
+    def probe(number: int) -> None:
+        way, address = ways[number % len(ways)]
+        way.sendto(PROBE.pack(number, 0.0), address)
+
+    Sender(len(ways), order["interval"], memory, probe, sockets).run()
+
+
+class Sender:
+    """Sends probe number 0, 1, 2, …: every ``interval`` seconds one to each of ``count`` targets.
+
+    Numbers follow the clock. When this process was late, those that were due long ago are left out, because many at
+    once would say no more than one: their slots stay empty, and show how long it sent nothing.
+    """
+
+    def __init__(
+        self, count: int, interval: float, memory: mmap, send: Callable[[int], None], answers: list[socket.socket]
+    ) -> None:
+        self._rate = count / interval
+        self._at_once = max(1, round(self._rate * BEAT))
+        self._memory, self._send, self._answers = memory, send, answers
+        self._end = len(memory) // TIMES.size - 1
+
+    def run(self) -> None:
+        """Until standard input ends, or the memory."""
+        begun = time.monotonic()
+        number = 0
+        while number < self._end:
+            due = min(int((time.monotonic() - begun) * self._rate), self._end)
+            for this in range(max(number, due - self._at_once), due):
+                self._send_one(this)
+            number = due
+            TIMES.pack_into(self._memory, 0, begun, number)
+            if not self._note_until(begun + (due + self._at_once) / self._rate):
+                break
+        time.sleep(LAST_ANSWERS)
+        for sock in self._answers:
+            self._note(sock)
+
+    def _send_one(self, number: int) -> None:
+        TIMES.pack_into(self._memory, slot(number), time.monotonic(), 0.0)
+        with suppress(OSError):  # no way there now: sent in vain, as the empty answer will show
+            self._send(number)
+
+    def _note_until(self, until: float) -> bool:
+        """Note answers until that time, and at least once; False when standard input ended before."""
+        while True:
+            left = until - time.monotonic()
+            readable = _readable(self._answers, max(0.0, left))
+            if readable is None:
+                return False
+            for sock in readable:
+                self._note(sock)
+            if left <= 0:
+                return True
+
+    def _note(self, sock: socket.socket) -> None:
+        while True:
+            try:
+                answer, ancillary, _, _ = sock.recvmsg(64, TIMESTAMP_ROOM)
+            except OSError:  # nothing more; or an ICMP error, which is no answer
+                return
+            if len(answer) != PROBE.size:
+                continue
+            number, unread = PROBE.unpack(answer)
+            if number < self._end:
+                # As if echo and prober had read at once: what is measured is the way, not how busy the machine is.
+                there = time.monotonic() - lain(ancillary) - unread
+                struct.pack_into("@d", self._memory, slot(number) + 8, there)
+
+
+def slot(number: int) -> int:
+    """Where in the shared memory."""
+    return (number + 1) * TIMES.size
+
+
+if __name__ == "__main__":
+    main()

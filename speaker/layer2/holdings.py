@@ -1,0 +1,97 @@
+"""What a link is to hold, and how far it has come with that: thousands of EIPs are settled a slice at a time. Pure.
+
+Taking one costs some microseconds (its replies, its announcements), and 10,000 at once would keep every answer and
+every hello waiting. Letting go may not wait: it takes effect in the call, and only the tidying is left for later.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from itertools import islice
+from typing import NamedTuple
+
+from speaker.layer2.burst import Burst
+from speaker.layer2.claims import Claims
+from speaker.layer2.disputes import Disputes
+from speaker.layer2.probe import Probes
+from speaker.model import Gratuitous
+
+
+class Settled(NamedTuple):
+    """What one slice brought: ``came`` are to be heard of from now on, ``gone`` no longer."""
+
+    came: list[bytes]
+    gone: list[bytes]
+
+
+class Holdings:
+    """Keeps ``claims``, ``burst``, ``probes`` and ``disputes`` in step with what the owner says it holds.
+
+    Addresses are the bytes that stand in packets; ``now`` is of the clock that the deadline is measured by.
+    """
+
+    def __init__(self, claims: Claims) -> None:
+        self.claims = claims
+        self.burst, self.probes, self.disputes = Burst(), Probes(), Disputes()
+        self._wanted: dict[bytes, Gratuitous] = {}
+        self._unproven: set[bytes] = set()
+        self._unsettled: dict[bytes, None] = {}  # in the order in which they came
+
+    @property
+    def unproven(self) -> Collection[bytes]:
+        """Those that are not answered until a probe has found nobody else."""
+        return self._unproven
+
+    def take(self, eips: Mapping[bytes, Gratuitous], probe: Collection[bytes]) -> None:
+        """``settle`` makes them answered and announced; those in ``probe`` that were not held, only once they are
+        ``proven``."""
+        self._unproven.update(address for address in probe if address in eips and address not in self._wanted)
+        self._wanted.update(eips)
+        self._unsettled.update(dict.fromkeys(eips))
+
+    def drop(self, addresses: Iterable[bytes]) -> None:
+        """None of these is answered, announced or probed for any more; unknown ones are passed over."""
+        for address in addresses:
+            if self._wanted.pop(address, None) is not None:
+                self.claims.discard(address)
+                self._unsettled[address] = None
+                if address in self._unproven:
+                    self._unproven.discard(address)
+                    self.probes.end(address)
+
+    def announce(self, addresses: Iterable[bytes]) -> None:
+        """``settle`` has these announced anew, burst and all; those not answered are passed over."""
+        answered = self.claims.answered
+        self._unsettled.update((address, None) for address in addresses if answered(address))
+
+    def settle(self, now: float, most: int) -> Settled:
+        """Works off at most ``most`` of what was taken, dropped and announced, in that order."""
+        settled = Settled([], [])
+        for address in list(islice(self._unsettled, most)):
+            del self._unsettled[address]
+            gratuitous = self._wanted.get(address)
+            if gratuitous is None:
+                self.burst.withdraw(address)
+                self.disputes.forget(address)
+                settled.gone.append(address)
+                continue
+            settled.came.append(address)
+            if address in self._unproven:
+                self.claims.watch(address)
+                self.probes.begin(address, now)
+            else:
+                if not self.claims.answered(address):
+                    self.claims.add(address)
+                self.burst.announce(address, gratuitous, now)
+        return settled
+
+    @property
+    def settling(self) -> bool:
+        """Whether ``settle`` has more to do."""
+        return bool(self._unsettled)
+
+    def proven(self, addresses: Iterable[bytes], now: float) -> None:
+        """Probes found nobody else using these: they are answered and announced."""
+        for address in addresses:
+            if address in self._unproven:
+                self._unproven.discard(address)
+                self.claims.add(address)
+                self.burst.announce(address, self._wanted[address], now)

@@ -1,0 +1,73 @@
+"""The loop that looks for somebody else before an EIP's first answer."""
+
+import asyncio
+from collections.abc import Callable
+from ipaddress import IPv4Address, IPv6Address
+
+from speaker.layer2 import arp, ndp
+from speaker.layer2.claims import Claims
+from speaker.layer2.nap import Nap
+from speaker.layer2.observer import Observer
+from speaker.layer2.outlet import Frame, Outlet
+from speaker.layer2.probe import Probes
+from speaker.model import Family
+
+EIPS_A_SLICE = 128
+"""A millisecond of building and sending."""
+_NOBODY = IPv6Address(0)
+
+
+class Prober:
+    """Sends what ``probes`` says is due, as long as the claims' deadline lies ahead; ``proven`` hears of the EIPs for
+    which nobody answered."""
+
+    def __init__(
+        self,
+        outlet: Outlet,
+        probes: Probes,
+        claims: Claims,
+        proven: Callable[[list[bytes]], None],
+        clock: Callable[[], float],
+        observer: Observer,
+    ) -> None:
+        self._outlet, self._probes, self._claims, self._proven = outlet, probes, claims, proven
+        self._clock, self._observer = clock, observer
+        self._nap = Nap(clock)
+
+    def changed(self) -> None:
+        """The probes or the deadline are not what they were: look again."""
+        self._nap.cut()
+
+    async def serve(self) -> None:
+        """Until cancelled; raises EdgeError when the link goes away."""
+        while True:
+            now = self._clock()
+            if self._claims.expired(now):
+                await self._nap.until(None)
+                continue
+            step = self._probes.due(now, EIPS_A_SLICE)
+            if step.free:
+                self._proven(step.free)
+            if step.ask:
+                await self._ask(step.ask)
+            if step.ask or step.free:
+                await asyncio.sleep(0)
+            else:
+                await self._nap.until(self._probes.wake())
+
+    async def _ask(self, addresses: list[bytes]) -> None:
+        mac = self._claims.mac
+        fours = [(one, arp.probe(mac, IPv4Address(one)).pack()) for one in addresses if len(one) == 4]
+        sixes = [(one, ndp.solicitation(mac, _NOBODY, IPv6Address(one)).pack()) for one in addresses if len(one) == 16]
+        await self._hand_over(Family.IPV4, fours)
+        # Without a link-layer option (duplicate address detection has none) a frame is 78 bytes, but we send only 86.
+        await self._hand_over(
+            Family.IPV6, [(one, frame.ljust(ndp.ADVERTISEMENT_LENGTH, b"\0")) for one, frame in sixes]
+        )
+
+    async def _hand_over(self, family: Family, frames: list[Frame]) -> None:
+        _, left = await self._outlet.send(family, frames, self._probes.__contains__)
+        if left:  # silence proves nothing where nobody was asked
+            self._observer.send_failed(family, len(left))
+            for address, _ in left:
+                self._probes.begin(address, self._clock())

@@ -1,0 +1,136 @@
+"""Levelling what the nodes of one link hold: the fewest moves, planned and followed. Pure."""
+
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from speaker.model import IPAddress
+from speaker.ownership.hello import rank
+from speaker.ownership.score import score
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    eip: IPAddress
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rebalancing:
+    """How far it is: ``planned`` moves, of which ``moved`` are done and ``refused`` were given up.
+
+    ``finished``: nothing more is asked for; the rest, if any, was left to another node that rebalances too.
+    """
+
+    planned: int
+    moved: int = 0
+    refused: int = 0
+    finished: bool = False
+
+
+# ── The plan ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def plan(holdings: Mapping[str, Collection[IPAddress]], me: str, may_hold: Collection[IPAddress]) -> list[Move]:
+    """The fewest moves after which the nodes of ``holdings`` (node → what it holds; none left out for holding nothing)
+    differ by at most one, or as little as ``me`` allows, which may hold ``may_hold`` only. Of the others nothing is
+    known: what they may not take they will not take. The same for equal arguments.
+    """
+    cap = len(may_hold)
+    while True:
+        quotas = _quotas({node: len(eips) for node, eips in holdings.items()}, me, cap)
+        moves = _moves(holdings, quotas, me, may_hold)
+        reached = len(holdings.get(me, ())) + sum(move.target == me for move in moves)
+        if reached >= quotas.get(me, 0):
+            return moves
+        cap = reached  # the others have too little that we may hold: they share the rest
+
+
+def _quotas(counts: Mapping[str, int], me: str, cap: int) -> dict[str, int]:
+    """How many each should hold; whoever has most is left the odd ones, so that they need not move."""
+    quotas = _level(counts, sum(counts.values()))
+    if quotas.get(me, 0) <= cap:
+        return quotas
+    others = {node: held for node, held in counts.items() if node != me}
+    return {me: cap, **_level(others, sum(counts.values()) - cap)}
+
+
+def _level(counts: Mapping[str, int], total: int) -> dict[str, int]:
+    if not counts:
+        return {}
+    share, odd = divmod(total, len(counts))
+    by_size = sorted(counts, key=lambda node: (-counts[node], node))
+    return {node: share + (place < odd) for place, node in enumerate(by_size)}
+
+
+def _moves(
+    holdings: Mapping[str, Collection[IPAddress]], quotas: Mapping[str, int], me: str, may_hold: Collection[IPAddress]
+) -> list[Move]:
+    room = {node: quotas[node] - len(eips) for node, eips in holdings.items()}
+    moves: list[Move] = []
+
+    def move(eip: IPAddress, source: str, target: str) -> None:
+        room[source] += 1
+        room[target] -= 1
+        moves.append(Move(eip, source, target))
+
+    loose = {node: _by_attachment(node, holdings[node]) for node in sorted(holdings) if room[node] < 0}
+    choosy = any(eip not in may_hold for eips in loose.values() for eip in eips)
+    if choosy and room.get(me, 0) > 0:  # the others take whatever is left
+        for source, eips in loose.items():
+            for eip in [e for e in eips if e in may_hold]:
+                if room[source] < 0 < room[me]:
+                    move(eip, source, me)
+                    eips.remove(eip)
+    for source, eips in loose.items():
+        for eip in eips:
+            open_to = [node for node, left in room.items() if left > 0 and not (choosy and node == me)]
+            if room[source] < 0 and open_to:
+                move(eip, source, max(open_to, key=lambda node: (score(eip, node), node)))
+    return moves
+
+
+def _by_attachment(node: str, eips: Iterable[IPAddress]) -> list[IPAddress]:
+    """Those first that would sooner be elsewhere."""
+    return sorted(eips, key=lambda eip: (score(eip, node), rank(eip)))
+
+
+# ── On the way ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Course:
+    """A plan being followed on one link: ``asked`` is what this node's hellos ask for now, and since when."""
+
+    def __init__(self, moves: Iterable[Move]) -> None:
+        self.to_ask = deque(moves)
+        self.asked: dict[IPAddress, tuple[Move, float]] = {}
+        self.planned = len(self.to_ask)
+        self.moved = 0
+        self.refused = 0
+
+    @property
+    def finished(self) -> bool:
+        return not self.to_ask and not self.asked
+
+    def abandon(self) -> None:
+        self.to_ask.clear()
+        self.asked.clear()
+
+    def follow(self, holders: Mapping[IPAddress, str], fit: Collection[str], now: float, patience: float) -> None:
+        """Settle what was asked: ``holders`` are the nodes that hold each EIP now, ``fit`` those that may be given
+        more. What is not taken after ``patience`` seconds is given up."""
+        for eip, (move, since) in list(self.asked.items()):
+            if holders.get(eip) == move.target:
+                self.moved += 1
+            elif holders.get(eip) != move.source or move.target not in fit or now >= since + patience:
+                self.refused += 1
+            else:
+                continue
+            del self.asked[eip]
+
+    def ask(self, number: int, now: float) -> list[Move]:
+        """The next ``number`` of moves."""
+        asked = [self.to_ask.popleft() for _ in range(min(number, len(self.to_ask)))]
+        self.asked.update({move.eip: (move, now) for move in asked})
+        return asked

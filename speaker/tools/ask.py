@@ -1,0 +1,109 @@
+"""``speaker status|drain|undrain|rebalance``: asks the speaker that runs on this host, and puts its answers into words.
+
+Each returns the exit code; EdgeError, where no speaker answers or it refuses, is for ``cli.py``.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+from speaker.control import ask
+
+QUICK = 10.0
+"""Seconds within which a speaker that is well has answered what takes no time."""
+
+
+def status(runtime_dir: Path, out: TextIO, as_json: bool) -> int:
+    for answer in ask(runtime_dir, "status", QUICK):
+        told = {name: value for name, value in answer.items() if name != "done"}
+        _write(out, [json.dumps(told)] if as_json else describe(told))
+    return 0
+
+
+def drain(runtime_dir: Path, out: TextIO, timeout: float) -> int:
+    """1 where an EIP found no taker before the speaker gave it up."""
+    left: list[str] = []
+    for answer in ask(runtime_dir, "drain", timeout):
+        if answer.get("done"):
+            left = answer["left"]
+        else:
+            _write(out, [f"{answer['eip']} → {_printable(answer['to'] or 'nobody')}"])
+    if left:
+        _write(out, [f"no other host took {', '.join(left)}: nobody answers for them now"])
+        return 1
+    _write(out, ["drained: this host answers for nothing"])
+    return 0
+
+
+def undrain(runtime_dir: Path, out: TextIO) -> int:
+    for _ in ask(runtime_dir, "undrain", QUICK):
+        _write(out, ["takes EIPs again"])
+    return 0
+
+
+def rebalance(runtime_dir: Path, out: TextIO) -> int:
+    """Every change of the numbers; 1 where a move was refused."""
+    told: dict[str, Any] = {}
+    for answer in ask(runtime_dir, "rebalance"):
+        if "planned" in answer and answer != told:
+            told = answer
+            _write(out, ["planned {planned}, moved {moved}, refused {refused}".format(**told)])
+    return 1 if told.get("refused") else 0
+
+
+def _write(out: TextIO, lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line, file=out, flush=True)
+
+
+# ── In words ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def describe(told: Mapping[str, Any]) -> Iterator[str]:
+    """A status as tables: its EIPs, its peers, and a line for everything that is not as it was asked for."""
+    eips, peers = told.get("eips", ()), told.get("peers", ())
+    yield f"node {told['node']}{': draining' if told['draining'] else ''}"
+    yield ""
+    yield from _table(("EIP", "HOLDER", "TERM", "LINK", "MAC", "SINCE (UTC)", "SERVICES"), map(_eip, eips))
+    if peers:
+        yield ""
+        yield from _table(("PEER", "LINK", "STATE"), map(_peer, peers))
+    if troubles := [*_troubles(told)]:
+        yield ""
+        yield from troubles
+
+
+def _eip(eip: Mapping[str, Any]) -> Sequence[str]:
+    since = f"{datetime.fromtimestamp(eip['since'], UTC):%Y-%m-%d %H:%M:%S}" if "since" in eip else ""
+    services = ", ".join(eip["services"])
+    term = str(eip["term"] or "")  # 0: no other node could have claimed it
+    mac = eip["mac"] if eip["claimed"] else ""  # ours: not that of another holder
+    return eip["address"], eip["holder"] or "nobody", term, eip.get("link", ""), mac, since, services
+
+
+def _peer(peer: Mapping[str, Any]) -> Sequence[str]:
+    state = "alive" if peer["alive"] else "silent"
+    return peer["node"], peer["link"], f"{state}, draining" if peer["draining"] else state
+
+
+def _troubles(told: Mapping[str, Any]) -> Iterator[str]:
+    for eip in told.get("eips", ()):
+        if message := eip.get("message"):
+            yield f"{eip['address']}: not claimed here: {message}"
+    for refused in told.get("refused", ()):
+        yield f"{refused['service']}: refused: {refused['message']}"
+    yield from map(str, told.get("problems", ()))
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    cells = [head, *([_printable(cell) or "-" for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _printable(text: str) -> str:
+    """Names of peers come from the LAN: whoever has the key must not be able to speak to the operator's terminal."""
+    return text if text.isprintable() else repr(text)

@@ -1,0 +1,79 @@
+"""``speaker keygen``: makes the cluster key, and rotates it in three steps that never leave a host unheard.
+
+Each step changes one file on one host, which is then copied to all the others before the next step is taken:
+
+1. ``--add``      a second key: every host accepts it, none signs with it yet.
+2. ``--promote``  the second key signs, the first is still accepted.
+3. ``--retire``   the first key is gone.
+
+At every moment, half copied or not, each host accepts what any other signs.
+"""
+
+import secrets
+from enum import Enum
+from pathlib import Path
+
+from speaker.errors import SettingError
+from speaker.files import write_atomically
+from speaker.ownership.keyfile import read_private
+from speaker.ownership.keys import MIN_SECRET, Keys, generate, parse
+
+
+class Step(Enum):
+    """Of a key's life; the value is the flag's name."""
+
+    MAKE = "make"
+    ADD = "add"
+    PROMOTE = "promote"
+    RETIRE = "retire"
+
+
+def keygen(file: Path, step: Step) -> tuple[str, str]:
+    """Does the step and returns what to say about it, two lines with ids only, never a key.
+
+    Raises SettingError where the file is not as the step needs it, and EdgeError where it cannot be written.
+    """
+    content = _new(file) if step is Step.MAKE else _changed(file, step)
+    keys = parse(content, str(file))
+    write_atomically(file.resolve(), content, mode=0o600)
+    return f"{file}: {_told(keys)}", f"copy it to every host, readable by root alone{_NEXT[step]}"
+
+
+_NEXT = {
+    Step.MAKE: "",
+    Step.ADD: ", and when all have it: speaker keygen --promote",
+    Step.PROMOTE: ", and when all have it: speaker keygen --retire",
+    Step.RETIRE: "",
+}
+
+
+def _told(keys: Keys) -> str:
+    too = f", key {keys.other.id.hex()} is accepted too" if keys.other else ""
+    return f"key {keys.signing.id.hex()} signs{too}"
+
+
+def _new(file: Path) -> bytes:
+    if file.exists():
+        raise SettingError(
+            f"{file}: exists: a new key there would part this host from its peers. To replace the key, "
+            f"first `speaker keygen --add {file}`: a second key, accepted and not yet signing"
+        )
+    return generate(secrets.token_bytes(MIN_SECRET)).encode()
+
+
+def _changed(file: Path, step: Step) -> bytes:
+    content = read_private(file)
+    keys = parse(content, str(file))
+    if (keys.other is None) is not (step is Step.ADD):
+        held = "one key: first --add a second" if keys.other is None else "two keys: first --retire the second"
+        raise SettingError(f"--{step.value} {file}: holds {held}")
+    lines = [line.strip() for line in content.splitlines()]
+    at = [i for i, line in enumerate(lines) if line and not line.startswith(b"#")]
+    match step:
+        case Step.ADD:
+            lines.append(generate(secrets.token_bytes(MIN_SECRET)).strip().encode())
+        case Step.PROMOTE:
+            lines[at[0]], lines[at[1]] = lines[at[1]], lines[at[0]]
+        case _:
+            del lines[at[1]]
+    return b"\n".join(lines) + b"\n"

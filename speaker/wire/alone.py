@@ -1,0 +1,70 @@
+"""The owner of a node that is the only speaker on its LAN: what it is offered, it holds."""
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from types import TracebackType
+from typing import Self
+
+from speaker.layer2.fleet import Fleet, Spot
+from speaker.model import IPAddress, Link, Mac
+from speaker.ownership import sole
+from speaker.wire.told import PeerSeen, Standing, Told
+
+
+class Alone:
+    """``clock`` gives seconds of CLOCK_BOOTTIME."""
+
+    ready = True
+    has_peers = False
+
+    def __init__(self, node: str, clock: Callable[[], float], told: Told) -> None:
+        self._node, self._clock, self._told = node, clock, told
+        self._fleet = Fleet(clock, told, lambda link, error: told.lost_link(link, str(error)))
+        self._since: dict[IPAddress, float] = {}
+        self._known: set[IPAddress] = set()
+        """Held before: nobody else was found to use them then."""
+        self._macs: frozenset[Mac] = frozenset()
+        self._beating: asyncio.Task[None]
+
+    async def __aenter__(self) -> Self:
+        await self._fleet.__aenter__()
+        self._beating = asyncio.create_task(self._beat(), name="beat")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self._beating.cancel()
+        await self._fleet.__aexit__(kind, error, tb)
+
+    def links(self, links: Collection[Link], macs: frozenset[Mac]) -> None:
+        self._macs = macs
+        for link in links:
+            self._fleet.peers(link.index, macs)
+
+    def withdraw(self, addresses: Iterable[IPAddress]) -> None:
+        gone = list(addresses)
+        self._fleet.drop(gone)
+        for address in gone:
+            del self._since[address]
+            self._told.yielded(address, "not_offered", None)
+
+    def offer(self, spots: Mapping[IPAddress, Spot]) -> None:
+        self._fleet.take(spots, probe=spots.keys() - self._known)
+        self._known.update(spots)
+        for address in spots.keys() - self._since.keys():
+            self._since[address] = time.time()
+            self._told.claimed(address, spots[address], 0)
+
+    def standing(self, address: IPAddress) -> Standing:
+        mine = address in self._since
+        return Standing(mine, self._node if mine else None, 0, self._since.get(address))
+
+    def peers(self) -> list[PeerSeen]:
+        return []
+
+    async def _beat(self) -> None:
+        while True:
+            self._fleet.extend(sole.deadline(self._clock()))
+            await asyncio.sleep(sole.BEAT)

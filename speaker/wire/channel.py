@@ -1,0 +1,43 @@
+"""Edge: messages between ``speaker run`` and its wire process, over a socket pair that nobody else holds.
+
+A message is a pickled tuple behind its length. Pickle, because both ends are the same program and no byte comes from
+anywhere else.
+"""
+
+import asyncio
+import pickle
+import socket
+import struct
+from collections.abc import AsyncIterator
+from typing import Any, Self
+
+_LENGTH = struct.Struct("!I")
+
+
+class Channel:
+    """One end. ``send`` never waits: what the other end does not read is kept."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    @classmethod
+    async def over(cls, end: socket.socket) -> Self:
+        end.setblocking(False)
+        return cls(*await asyncio.open_unix_connection(sock=end))
+
+    def send(self, *message: Any) -> None:
+        body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        self._writer.write(_LENGTH.pack(len(body)) + body)
+
+    async def messages(self) -> AsyncIterator[tuple[Any, ...]]:
+        """Until the other end is closed, however that came."""
+        while True:
+            try:
+                (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
+                body = await self._reader.readexactly(length)
+            except (asyncio.IncompleteReadError, ConnectionError):
+                return
+            yield pickle.loads(body)  # noqa: S301 -- from our own other half
+
+    def close(self) -> None:
+        self._writer.close()

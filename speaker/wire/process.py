@@ -1,0 +1,237 @@
+"""The child: ``python -m speaker.wire.process FD``. Does what it is told over the socket FD, and ends with it."""
+
+import asyncio
+import ctypes
+import gc
+import os
+import signal
+import socket
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from enum import Enum
+from typing import Any, NamedTuple, TypeAlias
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
+
+from speaker.errors import EdgeError
+from speaker.interfaces.carrier import watch_carrier
+from speaker.layer2.fleet import Spot
+from speaker.model import Family, IPAddress, Link, Mac
+from speaker.ownership.keys import Key, Keys
+from speaker.ownership.parameters import Parameters
+from speaker.wire.alone import Alone
+from speaker.wire.channel import Channel
+from speaker.wire.shared import Shared
+
+TALLY_SECONDS = 0.25
+"""How often counts are handed on."""
+LOOP_SECONDS = 0.02
+"""How often the event loop's lateness is measured."""
+NICE = -10
+"""Ahead of what else the host runs, where we may (CAP_SYS_NICE): a starved node gives its EIPs away."""
+
+_PR_SET_PDEATHSIG = 1
+
+
+class PeerSpec(NamedTuple):
+    """``secrets``: of the key that signs, and of another that is accepted if there is one."""
+
+    hello: float
+    ethertype: int
+    secrets: tuple[bytes, ...]
+
+
+class Spec(NamedTuple):
+    """The first message. ``peers`` None: this node is alone."""
+
+    node: str
+    peers: PeerSpec | None
+
+
+_Owner: TypeAlias = Alone | Shared
+
+
+class Tally:
+    """Tells of transitions at once and of counts a few times a second. A ``Told``."""
+
+    def __init__(self, send: Callable[..., None]) -> None:
+        self._send = send
+        self._counts: Counter[tuple[Any, ...]] = Counter()
+        self._delays: list[float] = []
+
+    def flush(self) -> None:
+        if self._counts or self._delays:
+            self._send("tally", dict(self._counts), self._delays)
+            self._counts.clear()
+            self._delays = []
+
+    # counts
+
+    def answered(self, family: Family, count: int) -> None:
+        self._counts["answered", family] += count
+
+    def ignored(self, family: Family, reason: Enum, count: int) -> None:
+        self._counts["ignored", family, reason] += count
+
+    def announced(self, family: Family, count: int) -> None:
+        self._counts["announced", family] += count
+
+    def send_failed(self, family: Family, count: int) -> None:
+        self._counts["send_failed", family] += count
+
+    def hellos_sent(self, link: str, left: bool, count: int) -> None:
+        self._counts["hellos_sent", link, left] += count
+
+    def hellos_received(self, link: str, rejected: Enum | None, count: int) -> None:
+        self._counts["hellos_received", link, rejected] += count
+
+    def loop_delay(self, seconds: float) -> None:
+        self._delays.append(seconds)
+
+    # transitions
+
+    def claimed(self, address: IPAddress, spot: Spot, term: int) -> None:
+        self._send("claimed", address, spot, term)
+
+    def yielded(self, address: IPAddress, reason: str, holder: str | None) -> None:
+        self._send("yielded", address, reason, holder)
+
+    def frozen(self) -> None:
+        self._send("frozen")
+
+    def peer(self, node: str, link: Link, alive: bool) -> None:
+        self._send("peer", node, link, alive)
+
+    def peers(self, link: str, number: int) -> None:
+        self._send("peers", link, number)
+
+    def lost_link(self, link: Link, error: str) -> None:
+        self._send("lost_link", link, error)
+
+    def join_failed(self, error: Exception) -> None:
+        self._send("join_failed", EdgeError(str(error)))
+
+    def conflict(self, link: Link, address: IPAddress, mac: Mac, held: bool) -> None:
+        self._send("conflict", link, address, mac, held)
+
+    def failed(self, edge: str, error: str) -> None:
+        self._send("edge_failed", edge, error)
+
+
+def boottime() -> float:
+    """Seconds of CLOCK_BOOTTIME: it runs on through suspend and most VM pauses, where CLOCK_MONOTONIC stands."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Keyring:
+    """The keys of the moment."""
+
+    def __init__(self, secrets: tuple[bytes, ...]) -> None:
+        self.current: Keys
+        self.replace(secrets)
+
+    def replace(self, secrets: tuple[bytes, ...]) -> None:
+        signing, *others = (Key(secret) for secret in secrets)
+        self.current = Keys(signing, *others)
+
+
+async def serve(end: socket.socket) -> None:
+    """Until the other end is closed."""
+    channel = await Channel.over(end)
+    messages = channel.messages()
+    spec: Spec
+    (spec,) = await anext(messages)
+    tally = Tally(channel.send)
+    keyring = Keyring(spec.peers.secrets) if spec.peers else None
+    owner = _owner(spec, keyring, tally)
+    async with owner, asyncio.TaskGroup() as tasks:
+        others = [
+            tasks.create_task(_flush(tally), name="tally"),
+            tasks.create_task(_watch_loop(tally), name="loop"),
+        ]
+        if isinstance(owner, Shared):
+            others.append(tasks.create_task(_watch_carrier(owner, tally), name="carrier"))
+        does = _commands(owner, keyring)
+        async for number, name, arguments in messages:
+            channel.send("reply", number, does[name](*arguments))
+        for task in others:
+            task.cancel()
+
+
+def _owner(spec: Spec, keyring: Keyring | None, tally: Tally) -> _Owner:
+    if spec.peers is None or keyring is None:
+        return Alone(spec.node, boottime, tally)
+    times = Parameters.for_hello(spec.peers.hello)
+    return Shared(spec.node, times, lambda: keyring.current, spec.peers.ethertype, boottime, tally)
+
+
+def _commands(owner: _Owner, keyring: Keyring | None) -> Mapping[str, Callable[..., Any]]:
+    """What ``remote.py`` may ask for, by name."""
+
+    def settled() -> None:
+        # What was just built lives long: the garbage collector need not walk over it again and again.
+        gc.freeze()
+
+    commands: dict[str, Callable[..., Any]] = {
+        "links": owner.links,
+        "withdraw": owner.withdraw,
+        "offer": owner.offer,
+        "settled": settled,
+        "standings": lambda addresses: [owner.standing(address) for address in addresses],
+        "ready": lambda: owner.ready,
+        "has_peers": lambda: owner.has_peers,
+        "peers": owner.peers,
+    }
+    if isinstance(owner, Shared) and keyring is not None:
+        commands |= {
+            "keys": keyring.replace,
+            "gateway": owner.gateway,
+            "drain": owner.drain,
+            "rebalance": owner.rebalance,
+            "rebalancing": owner.rebalancing,
+        }
+    return commands
+
+
+async def _flush(tally: Tally) -> None:
+    while True:
+        await asyncio.sleep(TALLY_SECONDS)
+        tally.flush()
+
+
+async def _watch_loop(tally: Tally) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        due = loop.time() + LOOP_SECONDS
+        await asyncio.sleep(LOOP_SECONDS)
+        tally.loop_delay(max(0.0, loop.time() - due))
+
+
+async def _watch_carrier(owner: Shared, tally: Tally) -> None:
+    def tell(state: RetryCallState) -> None:
+        if state.outcome is not None and (error := state.outcome.exception()) is not None:
+            tally.failed("carrier", str(error))
+
+    retrying = AsyncRetrying(
+        retry=retry_if_exception_type(EdgeError), wait=wait_random_exponential(multiplier=0.1, max=5), before_sleep=tell
+    )
+    async for attempt in retrying:
+        with attempt:
+            await watch_carrier(lambda: owner.indexes, owner.carrier)
+
+
+def main() -> None:
+    # A service manager signals every process of the unit: this one ends with its parent's word, or its parent.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    with suppress(OSError):
+        os.nice(NICE)
+    asyncio.run(serve(socket.socket(fileno=int(sys.argv[1]))))
+
+
+if __name__ == "__main__":
+    main()

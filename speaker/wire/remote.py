@@ -1,0 +1,196 @@
+"""The wire process as ``run.py`` sees it."""
+
+import asyncio
+import socket
+import sys
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar, cast
+
+from speaker.errors import EdgeError
+from speaker.layer2.fleet import Spot
+from speaker.model import IPAddress, Link, Mac
+from speaker.ownership.balance import Rebalancing
+from speaker.wire.channel import Channel
+from speaker.wire.process import Spec
+from speaker.wire.told import PeerSeen, Standing, Told
+
+A_SLICE = 100
+"""EIPs in one message: the wire process takes some milliseconds for it, and answers in between."""
+_END = 1.0
+"""Seconds the wire process gets to end by itself."""
+
+_K = TypeVar("_K")
+
+
+class Listener(Told, Protocol):
+    def failed(self, edge: str, error: BaseException) -> None: ...
+
+
+class Wire:
+    """Entered, it runs and reports to ``told``; left, nothing is answered any more. ``watch`` raises when it dies."""
+
+    def __init__(self, spec: Spec, told: Listener) -> None:
+        self._spec, self._told = spec, told
+        self._offered: dict[IPAddress, Spot] = {}
+        self._held: set[IPAddress] = set()
+        self._handing_over: list[asyncio.Queue[tuple[IPAddress, str | None]]] = []
+        self._replies: dict[int, asyncio.Future[Any]] = {}
+        self._number = 0
+        self._channel: Channel
+        self._process: asyncio.subprocess.Process
+
+    async def __aenter__(self) -> Self:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        with theirs:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "speaker.wire.process", str(theirs.fileno())),
+                pass_fds=[theirs.fileno()],
+                stdin=asyncio.subprocess.DEVNULL,
+            )
+        self._channel = await Channel.over(ours)
+        self._channel.send(self._spec)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self._channel.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_END):
+                await self._process.wait()
+                return
+        self._process.kill()
+        await self._process.wait()
+
+    async def watch(self) -> None:
+        """Hear what it tells. Never returns; raises EdgeError when it is gone."""
+        async for name, *arguments in self._channel.messages():
+            match name:
+                case "reply":
+                    number, result = arguments
+                    self._replies.pop(number).set_result(result)
+                case "tally":
+                    self._count(*arguments)
+                case "edge_failed":
+                    edge, error = arguments
+                    self._told.failed(edge, EdgeError(error))
+                case _:
+                    self._note(name, arguments)
+                    getattr(self._told, name)(*arguments)
+        for reply in self._replies.values():
+            reply.cancel()
+        raise EdgeError("the wire process ended unasked: what it wrote to stderr says why")
+
+    def _count(self, counts: Mapping[tuple[Any, ...], int], delays: Iterable[float]) -> None:
+        for (name, *arguments), count in counts.items():
+            getattr(self._told, name)(*arguments, count)
+        for seconds in delays:
+            self._told.loop_delay(seconds)
+
+    def _note(self, name: str, arguments: list[Any]) -> None:
+        if name == "claimed":
+            self._held.add(arguments[0])
+        elif name == "yielded":
+            address, _, holder = arguments
+            self._held.discard(address)
+            for queue in self._handing_over:
+                queue.put_nowait((address, holder))
+
+    async def _ask(self, name: str, *arguments: Any) -> Any:
+        self._number += 1
+        reply = self._replies[self._number] = asyncio.get_running_loop().create_future()
+        self._channel.send(self._number, name, arguments)
+        return await reply
+
+    # ── what this node may hold ──
+
+    async def withdraw_except(self, spots: Mapping[IPAddress, Spot]) -> None:
+        """Give up what is not in ``spots``, or is there on another link. Nothing is answered for it on return."""
+        gone = [address for address, spot in self._offered.items() if not _same_port(spot, spots.get(address))]
+        for some in _slices(gone):
+            await self._ask("withdraw", some)
+            for address in some:
+                del self._offered[address]
+
+    async def offer(self, spots: Mapping[IPAddress, Spot], links: Collection[Link], macs: frozenset[Mac]) -> None:
+        """This node may hold these and no others, on ``links``: forwarding for them stands. ``macs``: every MAC of this
+        host; who speaks with one of them is no stranger."""
+        await self.withdraw_except(spots)
+        await self._ask("links", tuple(links), macs)
+        changed = {address: spot for address, spot in spots.items() if self._offered.get(address) != spot}
+        for some in _slices(changed):
+            these = {address: changed[address] for address in some}
+            self._offered.update(these)
+            await self._ask("offer", these)
+        await self._ask("settled")
+
+    async def gateway(self, link: int, answers: bool) -> None:
+        await self._ask("gateway", link, answers)
+
+    async def keys(self, secrets: tuple[bytes, ...]) -> None:
+        await self._ask("keys", secrets)
+
+    # ── how things are ──
+
+    async def standings(self, addresses: Iterable[IPAddress]) -> dict[IPAddress, Standing]:
+        found: dict[IPAddress, Standing] = {}
+        for some in _slices(addresses):
+            found.update(zip(some, await self._ask("standings", some), strict=True))
+        return found
+
+    async def ready(self) -> bool:
+        """What it may hold of what it was offered, it holds or knows who does."""
+        return cast(bool, await self._ask("ready"))
+
+    async def peers(self) -> list[PeerSeen]:
+        return cast(list[PeerSeen], await self._ask("peers"))
+
+    # ── what an operator asks; only with peers ──
+
+    async def drain(self) -> AsyncIterator[tuple[IPAddress, str | None]]:
+        """Hand everything over; each EIP as it goes, with the node that took it (None: it was given up)."""
+        queue: asyncio.Queue[tuple[IPAddress, str | None]] = asyncio.Queue()
+        self._handing_over.append(queue)
+        try:
+            left = set(self._held)
+            await self._ask("drain", True)
+            while left:
+                address, holder = await queue.get()
+                if address in left:
+                    left.discard(address)
+                    yield address, holder
+        finally:
+            self._handing_over.remove(queue)
+
+    async def undrain(self) -> None:
+        await self._ask("drain", False)
+
+    async def has_peers(self) -> bool:
+        """Somebody could take over."""
+        return cast(bool, await self._ask("has_peers"))
+
+    async def rebalance(self) -> AsyncIterator[Rebalancing]:
+        """Move EIPs until the load is level; how far it is, over and over until it is done."""
+        state: Rebalancing | None = await self._ask("rebalance")
+        while state is not None:
+            yield state
+            if state.finished:
+                return
+            await asyncio.sleep(_FOLLOW)
+            state = await self._ask("rebalancing")
+
+
+_FOLLOW = 0.05
+"""Seconds between two looks at a rebalancing."""
+
+
+def _same_port(spot: Spot, other: Spot | None) -> bool:
+    """Answered on the same link with the same MAC: one can become the other without a gap."""
+    return other is not None and (spot.link.index, spot.link.mac) == (other.link.index, other.link.mac)
+
+
+def _slices(addresses: Iterable[_K]) -> Iterable[list[_K]]:
+    listed = list(addresses)
+    return (listed[at : at + A_SLICE] for at in range(0, len(listed), A_SLICE))

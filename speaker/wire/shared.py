@@ -1,0 +1,380 @@
+"""The owner of a node that shares its EIPs with others: carries out what the ownership machine orders.
+
+::
+
+    hellos · offers · carrier · gateways · time ──► Ownership.step ──► hellos · fleet (answer, announce, fall silent)
+
+Everything runs in the event loop's thread, one ``_tell`` at a time: the orders of one event are carried out before the
+next is looked at.
+"""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
+
+from speaker.errors import EdgeError
+from speaker.layer2.fleet import Fleet, Spot
+from speaker.model import IPAddress, Link, Mac
+from speaker.ownership.balance import Rebalancing
+from speaker.ownership.events import (
+    Announce,
+    Claim,
+    Drain,
+    EligibilityChanged,
+    Event,
+    HelloHeard,
+    LinkChanged,
+    Listen,
+    Order,
+    Rebalance,
+    SendHello,
+    Tick,
+    Withdraw,
+)
+from speaker.ownership.hello import Hello, Incarnation, above, incarnation
+from speaker.ownership.hellos import Hellos
+from speaker.ownership.keys import Keys
+from speaker.ownership.machine import Ownership
+from speaker.ownership.parameters import Parameters
+from speaker.wire.told import PeerSeen, Standing, Told
+
+RETRY_MAX = 5.0
+"""Seconds at most between two tries to open a link's hello socket: without one, nothing is held there."""
+PEERS_SECONDS = 0.1
+"""How often the list of peers is compared with what was told of it."""
+
+
+class _Claim(NamedTuple):
+    term: int
+    since: float
+
+
+class _Port:
+    """A link that carries our hellos now."""
+
+    def __init__(self, hellos: Hellos, now: float, failed: asyncio.Future[None]) -> None:
+        self.hellos, self.left_at, self.failed = hellos, now, failed
+        self.known_macs: frozenset[Mac] = frozenset()
+
+    def fail(self, error: EdgeError) -> None:
+        if not self.failed.done():
+            self.failed.set_exception(error)
+
+
+class Shared:
+    """One of several speakers on its links.
+
+    ``keys`` is asked for every frame, so that it can be rotated; ``clock`` gives seconds of CLOCK_BOOTTIME. A link that
+    fails is lost, told and tried again; anything else that is raised ends the ``with``.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        times: Parameters,
+        keys: Callable[[], Keys],
+        ethertype: int,
+        clock: Callable[[], float],
+        told: Told,
+    ) -> None:
+        self.node, self._times, self._keys, self._ethertype = node, times, keys, ethertype
+        self._clock, self._told = clock, told
+        self._fleet = Fleet(clock, told, self._lost, self.hear, times.request_age)
+        self.machine = Ownership(node, _incarnate, clock(), times=times)
+        self._spots: dict[IPAddress, Spot] = {}
+        self._claims: dict[IPAddress, _Claim] = {}
+        self._macs: frozenset[Mac] = frozenset()
+        self._ports: dict[int, _Port] = {}
+        self._serving: dict[Link, asyncio.Task[None]] = {}
+        self._no_carrier: set[int] = set()
+        self._silent_gateways: set[int] = set()
+        self._stack = AsyncExitStack()
+        self._group = asyncio.TaskGroup()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._broken: asyncio.Future[None]
+        self.indexes: frozenset[int] = frozenset()
+        """Of the links that EIPs are announced on."""
+
+    async def __aenter__(self) -> Self:
+        self._broken = asyncio.get_running_loop().create_future()
+        await self._stack.enter_async_context(self._fleet)
+        await self._stack.enter_async_context(self._group)
+        self._group.create_task(self._until_broken(), name="ownership")
+        self._group.create_task(self._watch_peers(), name="peers")
+        self._tick()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        for task in self._serving.values():
+            task.cancel()
+        self._broken.cancel()
+        await self._stack.__aexit__(kind, error, tb)
+
+    # ── What the node may hold ────────────────────────────────────────────────────────────────────────────────
+
+    def links(self, links: Collection[Link], macs: frozenset[Mac]) -> None:
+        """Hellos on these links and no others. A link whose MAC or MTU changed is another one."""
+        self._macs = macs
+        for link in self._serving.keys() - set(links):
+            self._serving.pop(link).cancel()
+        for link in set(links) - self._serving.keys():
+            self._serving[link] = self._group.create_task(self._serve_link(link), name=f"hellos on {link.name}")
+        self.indexes = frozenset(link.index for link in links)
+        self._fleet.keep(links)
+        for port in self._ports.values():
+            self._acquaint(port)
+
+    def withdraw(self, addresses: Iterable[IPAddress]) -> None:
+        for address in addresses:
+            del self._spots[address]
+            self._tell(EligibilityChanged(address, None))
+
+    def offer(self, spots: Mapping[IPAddress, Spot]) -> None:
+        self._spots.update(spots)
+        for address in spots:
+            self._offer(address)
+        self._fleet.take({address: spot for address, spot in spots.items() if address in self._claims})
+
+    def _offer(self, address: IPAddress) -> None:
+        link = self._spots[address].link.index
+        self._tell(EligibilityChanged(address, link, demoted=link in self._silent_gateways))
+
+    def carrier(self, link: int, up: bool) -> None:
+        """Asked of the kernel more often than it tells by itself."""
+        (self._no_carrier.discard if up else self._no_carrier.add)(link)
+        if not up and (port := self._ports.get(link)) is not None:
+            self._tell(LinkChanged(link, up=False))
+            port.fail(EdgeError(f"{port.hellos.link.name}: no carrier"))
+
+    def gateway(self, link: int, answers: bool) -> None:
+        """A node whose gateway is silent claims behind the others (rule 10)."""
+        (self._silent_gateways.discard if answers else self._silent_gateways.add)(link)
+        self._group.create_task(self._offer_again(link), name="gateway")
+
+    async def _offer_again(self, link: int) -> None:
+        for address in [address for address, spot in self._spots.items() if spot.link.index == link]:
+            if address in self._spots:
+                self._offer(address)
+            await asyncio.sleep(0)
+
+    # ── What an operator asks ─────────────────────────────────────────────────────────────────────────────────
+
+    def standing(self, address: IPAddress) -> Standing:
+        if (claim := self._claims.get(address)) is not None:
+            return Standing(True, self.node, claim.term, claim.since)
+        known = self.machine.holder(address, self._clock())
+        return Standing(False, known[0], known[1], None) if known is not None else Standing(False, None, 0, None)
+
+    @property
+    def has_peers(self) -> bool:
+        """Somebody could take over."""
+        return any(peer.alive and not peer.draining for peer in self.peers())
+
+    @property
+    def ready(self) -> bool:
+        return not self.indexes or (bool(self._ports) and self.machine.ready)
+
+    def drain(self, on: bool) -> None:
+        self._tell(Drain(on))
+
+    def rebalance(self) -> Rebalancing | None:
+        """Begins one where none is under way; how far it is. Ask ``rebalancing`` to follow it."""
+        if (state := self.machine.rebalancing) is None or state.finished:
+            self._tell(Rebalance())
+        return self.machine.rebalancing
+
+    def rebalancing(self) -> Rebalancing | None:
+        return self.machine.rebalancing
+
+    def peers(self) -> list[PeerSeen]:
+        return [
+            PeerSeen(peer.node, port.hellos.link.name, peer.alive, peer.draining)
+            for index, peers in self.machine.peers(self._clock()).items()
+            if (port := self._ports.get(index)) is not None
+            for peer in peers
+        ]
+
+    # ── The machine ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def hear(self) -> None:
+        """Read every hello that waits. Called before anything is answered (rule 28)."""
+        for port in list(self._ports.values()):
+            self._hear(port)
+
+    def _hear(self, port: _Port) -> None:
+        try:
+            hellos = port.hellos.receive()
+        except EdgeError as error:
+            port.fail(error)
+            return
+        for hello in hellos:
+            self._tell(HelloHeard(port.hellos.link.index, hello))
+            if port.hellos.macs.get(hello.node) not in port.known_macs:
+                self._acquaint(port)
+
+    def _acquaint(self, port: _Port) -> None:
+        """The MACs of peers and of ourselves are no strangers'."""
+        port.known_macs = self._macs | frozenset(port.hellos.macs.values())
+        self._fleet.peers(port.hellos.link.index, port.known_macs)
+
+    def _tick(self) -> None:
+        self._alarm = None
+        with self._unbroken():
+            self._tell(Tick())
+
+    def _tell(self, event: Event) -> None:
+        now = self._clock()
+        self._carry_out(self.machine.step(now, event), now)
+        wake = self.machine.next_wake(now)
+        loop = asyncio.get_running_loop()
+        when = loop.time() + max(0.0, wake - now)
+        if self._alarm is None or when < self._alarm.when() - 1e-4:
+            if self._alarm is not None:
+                self._alarm.cancel()
+            self._alarm = loop.call_at(when, self._tick)
+
+    def _carry_out(self, orders: list[Order], now: float) -> None:
+        """``Withdraw`` comes first in ``orders``: silence before everything else."""
+        given_up = [order for order in orders if isinstance(order, Withdraw)]
+        if given_up:
+            self._fleet.drop([order.eip for order in given_up])
+            for gone in given_up:
+                self._let_go(gone)
+        taken = [order for order in orders if isinstance(order, Claim)]
+        if taken:
+            self._take(taken)
+        for order in orders:
+            match order:
+                case Announce(eips=eips):
+                    self._fleet.announce(eips)
+                case SendHello(link, hello):
+                    self._send(link, hello, now)
+                case Listen():
+                    self._listen(now)
+                case _:
+                    pass
+
+    def _take(self, orders: Iterable[Claim]) -> None:
+        spots = {order.eip: self._spots[order.eip] for order in orders}
+        self._fleet.take(spots, probe=frozenset(order.eip for order in orders if order.first))
+        for order in orders:
+            self._claims[order.eip] = _Claim(order.term, time.time())
+            self._told.claimed(order.eip, spots[order.eip], order.term)
+
+    def _let_go(self, order: Withdraw) -> None:
+        del self._claims[order.eip]
+        self._told.yielded(order.eip, order.reason.value, self.standing(order.eip).holder)
+
+    def _send(self, link: int, hello: Hello, now: float) -> None:
+        port = self._ports.get(link)
+        # Frozen between deciding and sending: what it says of the others' ages is no longer true.
+        if port is None or self._clock() - now > self._times.request_age:
+            return
+        try:
+            left = port.hellos.send(hello)
+        except EdgeError as error:
+            port.fail(error)
+            return
+        self._told.hellos_sent(port.hellos.link.name, left, 1)
+        if left:
+            port.left_at = now
+            self._fleet.extend(now + self._times.self_lease, link)
+        elif now - port.left_at >= self._times.self_lease:
+            port.fail(EdgeError(f"{port.hellos.link.name}: no hello left for {self._times.self_lease} s"))
+
+    def _listen(self, now: float) -> None:
+        """We were away: what waits is from another time."""
+        self._fleet.extend(float("-inf"))
+        self._fleet.drop_queued()
+        for port in self._ports.values():
+            port.hellos.drop_queued()
+        self._told.frozen()
+
+    @contextmanager
+    def _unbroken(self) -> Iterator[None]:
+        """Whatever is raised in a callback belongs to the owner's task, not to the loop's exception handler."""
+        try:
+            yield
+        except BaseException as error:
+            if not self._broken.done():
+                self._broken.set_exception(error)
+
+    async def _until_broken(self) -> None:
+        await self._broken
+
+    # ── Links ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _serve_link(self, link: Link) -> None:
+        def tell(state: RetryCallState) -> None:
+            if state.outcome is not None and isinstance(error := state.outcome.exception(), EdgeError):
+                self._lost(link, error)
+
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type(EdgeError),
+            wait=wait_random_exponential(multiplier=0.05, max=RETRY_MAX),
+            before_sleep=tell,
+        )
+        async for attempt in retrying:
+            with attempt:
+                await self._serve_once(link)
+
+    def _lost(self, link: Link, error: Exception) -> None:
+        self._told.lost_link(link, str(error))
+
+    async def _serve_once(self, link: Link) -> None:
+        if link.index in self._no_carrier:
+            raise EdgeError(f"{link.name}: no carrier")
+        loop = asyncio.get_running_loop()
+        with Hellos(
+            link, self._keys, self._ethertype, lambda why: self._told.hellos_received(link.name, why, 1)
+        ) as hellos:
+            port = self._ports[link.index] = _Port(hellos, self._clock(), loop.create_future())
+
+            def on_readable() -> None:
+                with self._unbroken():
+                    self._hear(port)
+
+            loop.add_reader(hellos, on_readable)
+            try:
+                self._acquaint(port)
+                self._tell(LinkChanged(link.index, up=True))
+                await port.failed
+            finally:
+                loop.remove_reader(hellos)
+                if self._ports.get(link.index) is port:
+                    del self._ports[link.index]
+                    self._tell(LinkChanged(link.index, up=False))
+
+    async def _watch_peers(self) -> None:
+        """Tells who came and who fell silent."""
+        known: dict[tuple[int, str], bool] = {}
+        counted: dict[int, int] = {}
+        while True:
+            peers = self.machine.peers(self._clock())
+            now = {(index, peer.node): peer.alive for index, some in peers.items() for peer in some}
+            for (index, node), alive in now.items():
+                if known.get((index, node), False) is not alive and (port := self._ports.get(index)) is not None:
+                    self._told.peer(node, port.hellos.link, alive)
+            known = now
+            for index, port in self._ports.items():
+                number = sum(alive for (at, _), alive in now.items() if at == index)
+                if counted.get(index) != number:
+                    counted[index] = number
+                    self._told.peers(port.hellos.link.name, number)
+            await asyncio.sleep(PEERS_SECONDS)
+
+
+def _incarnate(known: Incarnation) -> Incarnation:
+    """A life above ``known``."""
+    fresh = incarnation(int(time.time()), secrets.randbits(31))
+    return fresh if fresh > known else above(known, secrets.randbits(31))

@@ -1,0 +1,55 @@
+"""What the wire process tells of itself."""
+
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from speaker.layer2.fleet import Spot
+from speaker.layer2.observer import Observer
+from speaker.model import IPAddress, Link
+
+
+class Standing(NamedTuple):
+    """What is known of the claim to an EIP."""
+
+    mine: bool
+    holder: str | None
+    """Node; None: nobody's, as far as this node knows."""
+    term: int
+    """0 where no other node could have claimed it."""
+    since: float | None
+    """Seconds since 1970 when this node claimed it; None unless ``mine``."""
+
+
+class PeerSeen(NamedTuple):
+    """Another speaker, as heard on one of our links."""
+
+    node: str
+    link: str
+    alive: bool
+    draining: bool
+
+
+class Told(Observer, Protocol):
+    """Each transition once; counts when there are some."""
+
+    def claimed(self, address: IPAddress, spot: Spot, term: int) -> None: ...
+
+    def yielded(self, address: IPAddress, reason: str, holder: str | None) -> None: ...
+
+    def frozen(self) -> None:
+        """This process was away for so long that others may have taken over."""
+
+    def peer(self, node: str, link: Link, alive: bool) -> None: ...
+
+    def peers(self, link: str, number: int) -> None:
+        """How many are alive there, whenever that changed."""
+
+    def lost_link(self, link: Link, error: str) -> None: ...
+
+    def hellos_sent(self, link: str, left: bool, count: int) -> None: ...
+
+    def hellos_received(self, link: str, rejected: Enum | None, count: int) -> None:
+        """``rejected`` None: authentic and new."""
+
+    def loop_delay(self, seconds: float) -> None:
+        """How late the event loop was: answers and hellos were at least as late."""

@@ -1,0 +1,221 @@
+"""A real etcd and a real kube-apiserver on loopback, found where envtest looks for them."""
+
+import base64
+import json
+import os
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+from urllib.error import URLError
+
+ENVTEST = Path("/usr/local/kubebuilder/bin")
+PATIENCE = 120.0
+"""Seconds; a guard against a hang, not an expectation."""
+
+USERS = {
+    "admin": ("admin-token", "system:masters"),
+    "nobody": ("nobody-token", "strangers"),
+}
+"""Name → token, group. ServiceAccounts get real tokens from the API (``kubectl create token``)."""
+
+_FLAGS = (
+    "--bind-address=127.0.0.1",
+    "--authorization-mode=RBAC",
+    "--service-account-issuer=https://kubernetes.default.svc",
+    "--service-cluster-ip-range=10.96.0.0/12,fd00:10:96::/112",
+    "--endpoint-reconciler-type=none",
+    "--disable-admission-plugins=ServiceAccount",
+    "--profiling=false",
+)
+
+
+def missing() -> str:
+    """Why there can be no real API server here; '' when there can."""
+    directory = _binaries()
+    absent = [name for name in ("etcd", "kube-apiserver") if not (directory / name).is_file()]
+    if absent:
+        return f"needs {' and '.join(absent)} in {directory} (envtest's place; $KUBEBUILDER_ASSETS names another)"
+    return "" if shutil.which("openssl") else "needs openssl, to make the key that signs tokens"
+
+
+def _binaries() -> Path:
+    return Path(os.environ.get("KUBEBUILDER_ASSETS") or ENVTEST)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+class RealApi:
+    """``with RealApi(directory) as api``: serves on ``api.url`` until the block ends. Ends only what it started."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.port, self._etcd_port, self._peer_port = _free_port(), _free_port(), _free_port()
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.port}"
+
+    @property
+    def ca(self) -> Path:
+        """The certificate that the server made for itself."""
+        return self.directory / "certs" / "apiserver.crt"
+
+    def __enter__(self) -> "RealApi":
+        self._write_credentials()
+        etcd, peer = f"http://127.0.0.1:{self._etcd_port}", f"http://127.0.0.1:{self._peer_port}"
+        try:
+            self._start(
+                "etcd",
+                f"--data-dir={self.directory / 'etcd'}",
+                f"--listen-client-urls={etcd}",
+                f"--advertise-client-urls={etcd}",
+                f"--listen-peer-urls={peer}",
+                f"--initial-advertise-peer-urls={peer}",
+                f"--initial-cluster=default={peer}",
+                "--unsafe-no-fsync",
+            )
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # SIGKILL: with a watch open, kube-apiserver takes a minute over SIGTERM.
+        for process in self._processes.values():
+            process.kill()
+        for process in self._processes.values():
+            process.wait()
+
+    def version(self) -> str:
+        found: str = json.loads(self._ask("/version"))["gitVersion"]
+        return found
+
+    # ── Faults ──
+
+    def start(self, *flags: str) -> None:
+        """After ``stop``: on the same port, with everything still there."""
+        keys = self.directory / "sa.key"
+        self._start(
+            "kube-apiserver",
+            *_FLAGS,
+            f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
+            f"--secure-port={self.port}",
+            f"--cert-dir={self.directory / 'certs'}",
+            f"--token-auth-file={self.directory / 'tokens.csv'}",
+            f"--service-account-key-file={keys}",
+            f"--service-account-signing-key-file={keys}",
+            *flags,
+        )
+        self._until_ready()
+
+    def stop(self) -> None:
+        """SIGKILL: no goodbye."""
+        process = self._processes.pop("kube-apiserver")
+        process.kill()
+        process.wait()
+
+    def freeze(self) -> None:
+        self._processes["kube-apiserver"].send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        if "kube-apiserver" in self._processes:
+            self._processes["kube-apiserver"].send_signal(signal.SIGCONT)
+
+    def compact(self) -> None:
+        """Makes etcd forget everything but the present. The API server's own memory of it goes with a restart."""
+        key = base64.b64encode(b"compaction").decode()
+        revision = self._etcd("kv/range", {"key": key})["header"]["revision"]
+        self._etcd("kv/compaction", {"revision": revision, "physical": True})
+
+    # ── Using it ──
+
+    def kubeconfig(self, user: str = "admin") -> Path:
+        """A file for kubectl and for the speaker."""
+        return self.kubeconfig_with(user, USERS[user][0])
+
+    def kubeconfig_with(self, user: str, token: str, url: str = "") -> Path:
+        path = self.directory / f"{user}.kubeconfig"
+        cluster = {"server": url or self.url, "certificate-authority": str(self.ca)}
+        path.write_text(
+            json.dumps(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Config",
+                    "clusters": [{"name": "test", "cluster": cluster}],
+                    "users": [{"name": user, "user": {"token": token}}],
+                    "contexts": [{"name": "test", "context": {"cluster": "test", "user": user}}],
+                    "current-context": "test",
+                }
+            )
+        )
+        return path
+
+    def kubectl(self, *arguments: str, user: str = "admin", stdin: str | None = None) -> str:
+        """Its output; raises AssertionError with what it said when it fails."""
+        beside = _binaries() / "kubectl"
+        done = subprocess.run(
+            [str(beside) if beside.exists() else "kubectl", f"--kubeconfig={self.kubeconfig(user)}", *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "HOME": str(self.directory)},
+        )
+        if done.returncode != 0:
+            raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr}{done.stdout}")
+        return done.stdout
+
+    # ── How ──
+
+    def _write_credentials(self) -> None:
+        (self.directory / "certs").mkdir()
+        lines = [f'{token},{name},{name},"{group}"' for name, (token, group) in USERS.items()]
+        (self.directory / "tokens.csv").write_text("\n".join(lines))
+        subprocess.run(
+            ["openssl", "genrsa", "-out", str(self.directory / "sa.key"), "2048"], check=True, capture_output=True
+        )
+
+    def _start(self, program: str, *flags: str) -> None:
+        with (self.directory / f"{program}.log").open("ab") as log:
+            self._processes[program] = subprocess.Popen([str(_binaries() / program), *flags], stdout=log, stderr=log)
+
+    def _until_ready(self) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            for name, process in self._processes.items():
+                if process.poll() is not None:
+                    log = (self.directory / f"{name}.log").read_text()
+                    raise AssertionError(f"{name} ended with {process.returncode}: {log[-2000:]}")
+            try:
+                if self._ask("/readyz") == b"ok":
+                    return
+            except (URLError, OSError):
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(0.05)
+
+    def _ask(self, path: str) -> bytes:
+        context = ssl.create_default_context(cafile=self.ca if self.ca.exists() else None)
+        request = urllib.request.Request(f"{self.url}{path}", headers={"Authorization": f"Bearer {USERS['admin'][0]}"})
+        with urllib.request.urlopen(request, timeout=5, context=context) as answer:
+            body: bytes = answer.read()
+            return body
+
+    def _etcd(self, method: str, body: dict[str, object]) -> dict[str, dict[str, str]]:
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self._etcd_port}/v3/{method}", data=json.dumps(body).encode()
+        )
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            found: dict[str, dict[str, str]] = json.loads(answer.read())
+            return found

@@ -1,0 +1,184 @@
+"""Lists and watches, line by line: what the store holds, what was told, and where to go on from."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speaker.cluster.feed import Feed, Lines
+from speaker.cluster.objects import Key, Object, read_page, read_refusal
+from speaker.errors import ApiRefused, EdgeError
+
+
+class Spec(msgspec.Struct, frozen=True):
+    port: int = 0
+
+
+class Thing(Object, frozen=True):
+    spec: Spec = Spec()
+
+
+def body(name: str, version: int, uid: str = "u1", **spec: object) -> dict[str, Any]:
+    meta = {"name": name, "uid": uid, "resourceVersion": str(version), "managedFields": [{"manager": "kubectl"}]}
+    return {"kind": "Thing", "metadata": meta, "spec": spec}
+
+
+def line(kind: str, found: dict[str, Any]) -> bytes:
+    return json.dumps({"type": kind, "object": found}).encode()
+
+
+def bookmark(version: int, *, ends: bool = False) -> bytes:
+    notes = {"annotations": {"k8s.io/initial-events-end": "true"}} if ends else {}
+    return line("BOOKMARK", {"metadata": {"resourceVersion": str(version), **notes}})
+
+
+def listed(feed: Feed[Thing], version: int, *bodies: dict[str, Any]) -> None:
+    feed.begin_list()
+    for found in bodies:
+        feed.add(msgspec.Raw(json.dumps(found).encode()))
+    list(feed.end_list(str(version)))
+
+
+def names(feed: Feed[Thing]) -> dict[str, int]:
+    return {found.key.name: found.spec.port for found in feed.store}
+
+
+def told(feed: Feed[Thing]) -> list[tuple[str, int | None, int | None]]:
+    return [
+        (change.key.name, change.before and change.before.spec.port, change.after and change.after.spec.port)
+        for change in feed.collect()
+    ]
+
+
+def test_a_watch_goes_on_from_its_last_event():
+    feed = Feed(Thing)
+    listed(feed, 10, body("a", 5, port=1))
+    assert (feed.resume, told(feed)) == ("10", [("a", None, 1)])
+    feed.take(line("ADDED", body("b", 11, port=2)))
+    feed.take(line("MODIFIED", body("a", 12, port=3)))
+    feed.take(line("DELETED", body("b", 13, port=2)))
+    assert (feed.resume, told(feed)) == ("13", [("b", None, 2), ("a", 1, 3), ("b", 2, None)])
+    feed.take(bookmark(20))
+    assert (feed.resume, told(feed)) == ("20", [])
+
+
+def test_a_streamed_list_has_no_version_before_its_end():
+    feed = Feed(Thing)
+    feed.begin_list()
+    assert feed.take(line("ADDED", body("a", 5))) == ""
+    assert feed.take(bookmark(7)) == ""
+    assert (feed.resume, names(feed), feed.collect()) == ("", {}, ())
+    assert feed.take(bookmark(9, ends=True)) == "9"
+
+
+def test_what_changes_during_a_streamed_list_is_in_it():
+    feed = Feed(Thing)
+    feed.begin_list()
+    feed.take(line("ADDED", body("a", 5, port=1)))
+    feed.take(line("ADDED", body("b", 6, port=2)))
+    feed.take(line("MODIFIED", body("a", 8, port=3)))
+    feed.take(line("DELETED", body("b", 9, port=2)))
+    list(feed.end_list(feed.take(bookmark(9, ends=True))))
+    assert (names(feed), told(feed), feed.resume) == ({"a": 3}, [("a", None, 3)], "9")
+
+
+def test_a_new_list_drops_what_it_does_not_name_and_keeps_what_it_does():
+    feed = Feed(Thing)
+    listed(feed, 10, body("stays", 1, port=1), body("goes", 2, port=2), body("changes", 3, port=3))
+    feed.collect()
+    stays = feed.store.get(Key("", "stays"))
+    listed(feed, 20, body("stays", 1, port=1), body("changes", 15, port=4), body("comes", 16, port=5))
+    assert told(feed) == [("goes", 2, None), ("changes", 3, 4), ("comes", None, 5)]
+    assert feed.store.get(Key("", "stays")) is stays
+
+
+def test_a_list_that_is_broken_off_changes_nothing():
+    feed = Feed(Thing)
+    listed(feed, 10, body("a", 1, port=1))
+    feed.collect()
+    feed.begin_list()
+    feed.add(msgspec.Raw(json.dumps(body("b", 12)).encode()))
+    feed.forget()
+    assert (names(feed), feed.collect(), feed.resume) == ({"a": 1}, (), "")
+
+
+@pytest.mark.parametrize("relist", [False, True])
+def test_an_object_that_cannot_be_read_stays_as_it_was(relist: bool):
+    feed = Feed(Thing)
+    listed(feed, 10, body("a", 1, port=1))
+    feed.collect()
+    strange = body("a", 11, port="eighty")
+    if relist:
+        listed(feed, 20, strange)
+    else:
+        feed.take(line("MODIFIED", strange))
+    assert (names(feed), feed.collect(), feed.unreadable) == ({"a": 1}, (), 1)
+    assert feed.resume == ("20" if relist else "11")
+
+
+def test_an_error_event_is_a_refusal():
+    feed = Feed(Thing)
+    listed(feed, 10)
+    with pytest.raises(ApiRefused) as raised:
+        feed.take(b'{"type":"ERROR","object":{"code":410,"reason":"Expired","message":"too old"}}')
+    assert raised.value.too_old
+    assert feed.resume == "10"  # what follows from it is not the feed's to say
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (b'{"code":409,"reason":"Conflict","message":"m"}', ApiRefused(409, "Conflict", "m")),
+        (b'{"code":429,"details":{"retryAfterSeconds":3}}', ApiRefused(429, "", "", retry_after=3)),
+        (b'{"code":504,"details":{"causes":[{"reason":"x"}]}}', ApiRefused(504, "", "", frozenset("x"))),
+        (b'{"code":504,"details":{"causes":null}}', ApiRefused(504, "", "")),
+        (b"<html>", ApiRefused(502, "", "")),
+        (b"", ApiRefused(502, "", "")),
+        (b'{"code":"x"}', ApiRefused(502, "", "")),
+    ],
+)
+def test_a_refusal_is_read_from_whatever_came_with_it(answer: bytes, expected: ApiRefused):
+    assert vars(read_refusal(answer, 502)) == vars(expected)
+
+
+@given(st.binary())
+def test_bytes_are_an_event_or_an_edge_error(data: bytes):
+    feed = Feed(Thing)
+    listed(feed, 10)
+    with pytest.raises(EdgeError):
+        feed.take(data)
+    with pytest.raises(EdgeError):
+        read_page(data)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["metadata", "name", "items", "object"]), inner),
+)
+
+
+@given(st.sampled_from(["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]), JSON)
+def test_json_of_another_shape_is_an_edge_error_or_understood(kind: str, found: Any):
+    feed = Feed(Thing)
+    listed(feed, 10)
+    try:
+        feed.take(line(kind, found))
+    except EdgeError:
+        assert feed.resume == "10"
+
+
+@given(st.lists(st.binary(max_size=8).map(lambda text: text.replace(b"\n", b"")), max_size=6), st.data())
+def test_lines_are_whole_wherever_the_network_cuts(wanted: list[bytes], data: st.DataObject):
+    stream = b"".join(text + b"\n" for text in wanted)
+    lines, found = Lines(), []
+    while stream:
+        size = data.draw(st.integers(1, len(stream)))
+        found += lines.feed(stream[:size])
+        stream = stream[size:]
+    assert found == wanted
+    assert not lines.cut
+    lines.feed(b"half")
+    assert lines.cut

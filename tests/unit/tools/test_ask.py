@@ -1,0 +1,164 @@
+"""What ``speaker status|drain|undrain|rebalance`` print, and how they end, against a real control socket."""
+
+import asyncio
+import json
+
+import pytest
+
+from speaker.cli import main
+from speaker.control import serving_control
+from speaker.tools.ask import describe
+
+STATUS = {
+    "node": "n1",
+    "draining": False,
+    "eips": [
+        {
+            "address": "192.0.2.201",
+            "services": ["shop/web", "shop/api"],
+            "pool": "lan",
+            "claimed": True,
+            "holder": "n1",
+            "term": 7,
+            "since": 1767323045.9,
+            "link": "eth0",
+            "mac": "02:00:00:00:00:01",
+        },
+        {
+            "address": "2001:db8::201",
+            "services": ["shop/web"],
+            "pool": "lan",
+            "claimed": False,
+            "holder": "n2",
+            "term": 12,
+            "link": "eth0",
+            "mac": "02:00:00:00:00:01",
+        },
+        {
+            "address": "198.51.100.9",
+            "services": ["shop/far"],
+            "pool": "far",
+            "claimed": False,
+            "holder": None,
+            "term": 0,
+            "reason": "no_such_link",
+            "message": "this node has no link eth7",
+        },
+    ],
+    "peers": [
+        {"node": "n2", "link": "eth0", "alive": True, "draining": False},
+        {"node": "n3", "link": "eth0", "alive": False, "draining": True},
+    ],
+    "refused": [{"service": "shop/late", "reason": "pool_full", "message": "pool has no free IPv4 address: lan"}],
+    "problems": ["net.ipv4.ip_forward is off"],
+}
+
+
+def test_a_status_is_tables_and_then_what_is_not_as_asked_for():
+    assert "\n".join(describe(STATUS)) == (
+        "node n1\n"
+        "\n"
+        "EIP            HOLDER  TERM  LINK  MAC                SINCE (UTC)          SERVICES\n"
+        "192.0.2.201    n1      7     eth0  02:00:00:00:00:01  2026-01-02 03:04:05  shop/web, shop/api\n"
+        "2001:db8::201  n2      12    eth0  -                  -                    shop/web\n"
+        "198.51.100.9   nobody  -     -     -                  -                    shop/far\n"
+        "\n"
+        "PEER  LINK  STATE\n"
+        "n2    eth0  alive\n"
+        "n3    eth0  silent, draining\n"
+        "\n"
+        "198.51.100.9: not claimed here: this node has no link eth7\n"
+        "shop/late: refused: pool has no free IPv4 address: lan\n"
+        "net.ipv4.ip_forward is off"
+    )
+
+
+def test_a_speaker_alone_that_has_just_begun_has_a_short_status():
+    told = {"node": "n1", "draining": True, "eips": [], "peers": []}
+    assert [*describe(told)] == ["node n1: draining", "", "EIP  HOLDER  TERM  LINK  MAC  SINCE (UTC)  SERVICES"]
+
+
+def test_a_peers_name_cannot_speak_to_the_terminal():
+    told = STATUS | {"peers": [{"node": "\x1b[2Jn2", "link": "eth0", "alive": True, "draining": False}]}
+    assert "\x1b" not in "".join(describe(told))
+
+
+@pytest.fixture
+def said(tmp_path, capsys):
+    """``await said([command, flags], answers)``: exit code and output of the command, where the speaker answers so."""
+
+    async def run(command, answers):
+        async def handler(_):
+            for answer in answers:
+                yield answer
+
+        async with serving_control(tmp_path / "control", {command[0]: handler}):
+            code = await asyncio.to_thread(main, [*command, "--runtime-dir", str(tmp_path)])
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return run
+
+
+async def test_status_comes_as_tables_or_as_one_object(said):
+    answer = [STATUS | {"done": True}]
+    code, out, _ = await said(["status"], answer)
+    assert (code, out.splitlines()) == (0, [*describe(STATUS)])
+    code, out, _ = await said(["status", "--json"], answer)
+    assert (code, json.loads(out)) == (0, STATUS)
+
+
+async def test_a_drain_names_every_new_holder_and_ends_with_0_when_nothing_is_held(said):
+    answers = [{"eip": "192.0.2.201", "to": "n2"}, {"eip": "2001:db8::1", "to": "n3"}, {"done": True, "left": []}]
+    assert await said(["drain"], answers) == (
+        0,
+        "192.0.2.201 → n2\n2001:db8::1 → n3\ndrained: this host answers for nothing\n",
+        "",
+    )
+
+
+async def test_a_drain_that_leaves_an_eip_without_a_taker_ends_with_1_and_names_it(said):
+    answers = [
+        {"eip": "192.0.2.201", "to": "n2"},
+        {"eip": "192.0.2.202", "to": None},
+        {"eip": "192.0.2.203", "to": None},
+        {"done": True, "left": ["192.0.2.202", "192.0.2.203"]},
+    ]
+    code, out, _ = await said(["drain"], answers)
+    assert code == 1
+    assert out.splitlines()[1] == "192.0.2.202 → nobody"
+    assert out.splitlines()[-1] == "no other host took 192.0.2.202, 192.0.2.203: nobody answers for them now"
+
+
+async def test_a_speaker_that_cannot_do_it_says_why_and_the_command_ends_with_1(said):
+    assert await said(["drain"], [{"error": "there is nobody to hand over to"}]) == (
+        1,
+        "",
+        "speaker: there is nobody to hand over to\n",
+    )
+
+
+async def test_undrain_says_that_it_is_done(said):
+    assert await said(["undrain"], [{"done": True}]) == (0, "takes EIPs again\n", "")
+
+
+@pytest.mark.parametrize(("refused", "code"), [(0, 0), (1, 1)])
+async def test_a_rebalancing_is_followed_by_its_numbers_each_told_once(said, refused, code):
+    begun, ended = ({"planned": 3, "moved": moved, "refused": refused} for moved in (0, 3 - refused))
+    assert await said(["rebalance"], [begun, begun, ended, {"done": True}]) == (
+        code,
+        f"planned 3, moved 0, refused {refused}\nplanned 3, moved {3 - refused}, refused {refused}\n",
+        "",
+    )
+
+
+@pytest.mark.parametrize("command", ["status", "drain", "undrain", "rebalance"])
+def test_without_a_speaker_every_command_ends_with_1_and_says_where_it_looked(command, tmp_path, capsys):
+    assert main([command, "--runtime-dir", str(tmp_path)]) == 1
+    assert f"no speaker runs here: cannot connect to {tmp_path}/control" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf"])
+def test_a_drain_that_would_not_wait_is_refused(seconds, tmp_path, capsys):
+    assert main(["drain", "--runtime-dir", str(tmp_path), "--timeout", seconds]) == 2
+    assert f"--timeout {seconds}: must be" in capsys.readouterr().err

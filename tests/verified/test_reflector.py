@@ -1,0 +1,198 @@
+"""A reflector ends with what the API holds, whatever happens to the API, the connection or the history in between."""
+
+import pytest
+
+from speaker.cluster.objects import Object
+from speaker.cluster.reflector import Patience
+from speaker.cluster.store import by_label
+from speaker.errors import ApiRefused, ApiUnreachable
+
+SERVICE = "kubernetes.io/service-name"
+
+
+async def test_the_first_batch_is_everything_there_is(api, mirror, maps, key):
+    await maps.create("a", "1")
+    await maps.create("b", "2")
+    seen = await mirror(await api.client())
+    assert {(change.key, change.before, change.after.data["value"]) for change in seen.batches[0]} == {
+        (key("a"), None, "1"),
+        (key("b"), None, "2"),
+    }
+    assert seen.reflector.store.get(key("a")).data == {"value": "1"}
+
+
+async def test_of_nothing_there_is_an_empty_first_batch(api, mirror):
+    seen = await mirror(await api.client())
+    assert seen.batches == [()]
+    assert seen.reflector.stale() < float("inf")
+
+
+async def test_creations_changes_and_deletions_are_told_in_order(api, mirror, maps, key):
+    seen = await mirror(await api.client())
+    await maps.create("a", "1")
+    await maps.change("a", "2")
+    await maps.delete("a")
+    await seen.until(lambda: len(seen.changes) == 3)
+    told = [tuple(found and found.data["value"] for found in (change.before, change.after)) for change in seen.changes]
+    assert told == [(None, "1"), ("1", "2"), ("2", None)]
+    assert len(seen.reflector.store) == 0
+
+
+async def test_an_index_follows_its_label(api, mirror, maps, key):
+    seen = await mirror(await api.client(), indexes={"service": by_label(SERVICE)})
+    await maps.create("slice-1", labels={SERVICE: "web"})
+    await maps.create("slice-2", labels={SERVICE: "web"})
+    await maps.change("slice-1", labels={SERVICE: "dns"})
+    await maps.change("slice-2", labels={SERVICE: None})
+    await seen.until(lambda: len(seen.changes) == 4)
+    assert [found.key for found in seen.reflector.store.by("service", key("dns"))] == [key("slice-1")]
+    assert not seen.reflector.store.by("service", key("web"))
+
+
+async def test_what_leaves_a_selector_is_gone_and_what_enters_is_new(api, mirror, maps, key):
+    await maps.create("a", labels={"mine": "yes"})
+    await maps.create("b")
+    seen = await mirror(await api.client(), labels="mine=yes")
+    assert seen.names() == {"a"}
+    await maps.change("a", labels={"mine": None})
+    await maps.change("b", labels={"mine": "yes"})
+    await seen.until_names({"b"})
+    assert [(change.key, change.after is None) for change in seen.changes[1:]] == [(key("a"), True), (key("b"), False)]
+
+
+async def test_a_cut_connection_loses_nothing(api, mirror, maps):
+    relay = await api.relay()
+    seen = await mirror(await api.client(relay))
+    for number in range(10):
+        await maps.create(f"a{number}")
+        if number % 3 == 0:
+            relay.cut()
+        if number % 2:
+            await maps.delete(f"a{number}")
+    await seen.until_names(f"a{number}" for number in range(0, 10, 2))
+    assert seen.reflector.lists == 1  # it went on where it was
+
+
+@pytest.mark.parametrize("count", [1, 90, 180, 270, 360, 700, 1500])
+async def test_a_watch_cut_anywhere_in_an_object_is_taken_up_again(api, mirror, maps, count):
+    relay = await api.relay()
+    seen = await mirror(await api.client(relay))
+    relay.cut_after(count)
+    for name in ("a", "b", "c", "d"):
+        await maps.create(name, "x" * 200)
+    await seen.until_names({"a", "b", "c", "d"})
+    assert [change.key.name for change in seen.changes] == ["a", "b", "c", "d"]
+
+
+async def test_a_list_cut_in_the_middle_is_begun_again(api, mirror, maps):
+    for number in range(20):
+        await maps.create(f"a{number}", "x" * 500)
+    relay = await api.relay()
+    client = await api.client(relay)
+    await client.get("/version") if api.fake is None else None  # handshake and all are behind us
+    relay.cut_after(6000)
+    seen = await mirror(client)
+    assert len(seen.batches[0]) == len(seen.reflector.store) == 20
+    assert seen.errors
+
+
+async def test_what_happened_while_the_api_was_out_of_reach_is_made_up_for(api, mirror, maps, key):
+    await maps.create("stays")
+    await maps.create("goes")
+    await maps.create("namesake", "old")
+    relay = await api.relay()
+    seen = await mirror(await api.client(relay))
+    await relay.refuse()
+    await seen.until(lambda: seen.errors)
+    await maps.delete("goes")
+    await maps.delete("namesake")
+    await maps.create("namesake", "new")
+    await maps.create("comes")
+    await relay.accept()
+    await seen.until_names({"stays", "namesake", "comes"})
+    assert not any(change.key == key("stays") for change in seen.changes[3:])
+
+
+async def test_after_the_history_is_forgotten_everything_is_listed_anew(api, mirror, maps, key):
+    await maps.create("stays")
+    await maps.create("goes")
+    await maps.create("namesake", "old")
+    relay = await api.relay()
+    seen = await mirror(await api.client(relay))
+    stays = seen.reflector.store.get(key("stays"))
+    await relay.refuse()
+    await maps.delete("goes")
+    await maps.delete("namesake")
+    await maps.create("namesake", "new")
+    await api.forget_history()
+    await relay.accept()
+    await seen.until_names({"stays", "namesake"})
+    assert seen.reflector.lists == 2
+    assert any(isinstance(error, ApiRefused) and error.too_old for error in seen.errors)
+    assert seen.reflector.store.get(key("stays")) is stays  # the same version is not even copied
+    assert len(seen.batches) == 2  # in one piece: nobody ever saw half of the new list
+    told = [(change.key.name, change.before is None, change.after is None) for change in seen.batches[1]]
+    assert sorted(told) == [("goes", False, True), ("namesake", False, True), ("namesake", True, False)]
+
+
+async def test_a_frozen_api_is_noticed_and_taken_up_again(api, mirror, maps):
+    seen = await mirror(await api.client(), patience=Patience(answer=1.0, silence=1.0, backoff=0.02, backoff_limit=0.2))
+    await api.freeze()
+    await seen.until(lambda: sum(isinstance(error, ApiUnreachable) for error in seen.errors) >= 2)
+    await api.thaw()
+    await maps.create("a")
+    await seen.until_names({"a"})
+
+
+async def test_a_half_open_connection_is_noticed(api, mirror, maps):
+    relay = await api.relay()
+    client = await api.client(relay)
+    seen = await mirror(client, patience=Patience(answer=1.0, silence=1.0, backoff=0.02, backoff_limit=0.2))
+    relay.hold()
+    await maps.create("a")
+    await seen.until(lambda: seen.errors)
+    relay.resume()
+    await seen.until_names({"a"})
+
+
+async def test_an_api_that_is_killed_and_comes_back_is_taken_up_again(api, mirror, maps):
+    await maps.create("a")
+    seen = await mirror(await api.client())
+    await api.stop()
+    await seen.until(lambda: len(seen.errors) >= 3)
+    await api.start()
+    await maps.create("b")
+    await seen.until_names({"a", "b"})
+
+
+async def test_a_server_that_cannot_stream_lists_is_asked_for_pages(api, mirror, maps, key):
+    await api.stop()
+    await api.start(streams_lists=False)
+    try:
+        for number in range(25):
+            await maps.create(f"a{number}")
+        seen = await mirror(await api.client())
+        assert len(seen.reflector.store) == 25
+        await maps.delete("a0")
+        await seen.until(lambda: seen.reflector.store.get(key("a0")) is None)
+        assert len(seen.errors) == 1
+    finally:
+        await api.stop()
+        await api.start()
+
+
+async def test_an_object_that_does_not_fit_stays_as_it_was(api, mirror, maps, key):
+    class Number(Object, frozen=True):
+        data: dict[str, int] | None = None  # a ConfigMap's values are text: none fits
+
+    await maps.create("a", "text")
+    seen = await mirror(await api.client(), kind=Number)
+    assert (seen.batches, seen.reflector.unreadable) == ([()], 1)
+    client = await api.client()
+    await client.patch(api.path("configmaps", "a"), {"data": None})
+    await seen.until(lambda: seen.reflector.store.get(key("a")))
+    await maps.change("a", "text")
+    await client.create(api.path("configmaps"), {"metadata": {"name": "after-it"}})
+    await seen.until(lambda: seen.reflector.store.get(key("after-it")))
+    assert seen.reflector.unreadable == 2
+    assert seen.reflector.store.get(key("a")).data is None
