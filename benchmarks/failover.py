@@ -31,6 +31,7 @@ keepalived's settings are its defaults but for: `advert_int`, VRRP version 3 for
 import argparse
 import asyncio
 import contextlib
+import ctypes
 import dataclasses
 import json
 import os
@@ -75,6 +76,10 @@ TRIES = 5
 GIVE_UP = 15.0
 """Seconds after which an EIP that did not come back counts as lost."""
 FAULTS = ("crash", "cut", "pull", "pull2", "drain")
+
+PR_SET_PDEATHSIG = 1  # prctl(2)
+
+_libc = ctypes.CDLL(None)
 
 Holders = Mapping[IPAddress, str]
 
@@ -151,6 +156,8 @@ class Keepalived:
     async def start(self, node: str) -> None:
         self._directory.mkdir(exist_ok=True)
         files = {name: self._directory / f"{node}.{name}" for name in ("conf", "pid", "vrrp", "log")}
+        for name in ("pid", "vrrp"):  # left by a crash: their numbers may be somebody else's by now
+            files[name].unlink(missing_ok=True)
         files["conf"].write_text(keepalived_conf(self._lan.topology.nodes.index(node), self._advert))
         with self._lan.namespace(node).entered(), files["log"].open("ab") as log:
             self._running[node] = subprocess.Popen(  # noqa: ASYNC220 -- some milliseconds, between two rounds
@@ -161,6 +168,7 @@ class Keepalived:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # so that crash() reaches parent and child at once
+                preexec_fn=die_with_parent,
             )
 
     def crash(self, node: str) -> None:
@@ -185,6 +193,11 @@ class Keepalived:
             shown = subprocess.run(["ip", "-j", "-4", "addr", "show", "dev", "eth0"], capture_output=True, check=True)
         found = {IPv4Address(address["local"]) for link in json.loads(shown.stdout) for address in link["addr_info"]}
         return found & set(EIPS)
+
+
+def die_with_parent() -> None:
+    """Between fork and exec: however this benchmark ends, the kernel ends keepalived, and that its own child."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def keepalived_conf(number: int, advert: float) -> str:

@@ -22,7 +22,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 
 from speaker.allocator.assign import Allocator
 from speaker.allocator.settle import settle
-from speaker.control import serving_control
+from speaker.control import NAME, serving_control
 from speaker.decide import decide
 from speaker.errors import EdgeError, InvalidManifests, SettingError
 from speaker.files import only_one
@@ -69,6 +69,19 @@ async def run(settings: RunSettings) -> None:
     on this host, a state file that cannot be read) before anything is touched.
     """
     logs.configure(settings.log_format)
+    try:
+        await _run(settings)
+    except* EdgeError as errors:
+        failure: BaseException = errors
+        while isinstance(failure, BaseExceptionGroup):
+            failure = failure.exceptions[0]
+    else:
+        log.info("stopped")
+        return
+    raise failure
+
+
+async def _run(settings: RunSettings) -> None:
     metrics = Metrics()
     report = Report(metrics, settings.runtime_dir)
     async with AsyncExitStack() as stack:
@@ -84,11 +97,10 @@ async def run(settings: RunSettings) -> None:
             log.info("removed what another forwarder left", removed=list(removed))
         wire = Wire(_spec(settings, keys), report)
         speaker = Speaker(settings, keys, allocator, forwarder, wire, report)
-        control = serving_control(settings.runtime_dir / "control", handlers(settings, wire, report))
+        control = serving_control(settings.runtime_dir / NAME, handlers(settings, wire, report))
         await stack.enter_async_context(control)
         with _stopped_by_signals(speaker.hand_over):
             await speaker.run()
-    log.info("stopped")
 
 
 def _spec(settings: RunSettings, keys: "KeyFile | None") -> Spec:
@@ -193,22 +205,16 @@ class Speaker:
 
     async def run(self) -> None:
         """Every task, by name. One that ends, ends the speaker: none of them is ever done."""
-        try:
-            async with self._wire, asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._wire.watch(), name="wire")
-                tasks.create_task(self._follow_manifests(), name="manifests")
-                tasks.create_task(self._follow_links(), name="links")
-                tasks.create_task(self._reconcile(), name="reconcile")
-                tasks.create_task(self._publish(), name="publish")
-                tasks.create_task(self._watch_martians(), name="martians")
-                if self._keys is not None:
-                    tasks.create_task(self._keys.follow(self._wire, self._report), name="key file")
-                    tasks.create_task(self._watch_gateways(), name="gateways")
-        except* EdgeError as errors:
-            lost = errors.exceptions[0]
-        else:
-            return
-        raise lost
+        async with self._wire, asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._wire.watch(), name="wire")
+            tasks.create_task(self._follow_manifests(), name="manifests")
+            tasks.create_task(self._follow_links(), name="links")
+            tasks.create_task(self._reconcile(), name="reconcile")
+            tasks.create_task(self._publish(), name="publish")
+            tasks.create_task(self._watch_martians(), name="martians")
+            if self._keys is not None:
+                tasks.create_task(self._keys.follow(self._wire, self._report), name="key file")
+                tasks.create_task(self._watch_gateways(), name="gateways")
 
     async def hand_over(self) -> None:
         """Before leaving: make before break, where somebody is there to take over. The kernel goes on forwarding."""

@@ -21,6 +21,7 @@ import aiohttp
 from kubernetes.aio.client.api_client import ApiClient
 from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.config import ConfigException, load_kube_config
+from yaml import YAMLError
 
 from speaker import __version__
 from speaker.cluster.objects import read_refusal
@@ -74,7 +75,7 @@ async def configure(access: Access) -> Configuration:
                 persist_config=False,
             )
         # The library reads fields before it knows that they are there.
-        except (ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ConfigException, YAMLError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise SettingError(f"kubeconfig {access.kubeconfig}: {error}") from error
     else:
         configuration.host = access.server or _service_address()

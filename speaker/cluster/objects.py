@@ -4,8 +4,6 @@ Decoded are only the fields named here and in the structs that a consumer derive
 what makes 10,000 Services cost 0.3 s instead of 2.5 s, and a third of the memory.
 """
 
-from typing import NamedTuple
-
 import msgspec
 
 from speaker.errors import ApiRefused, EdgeError
@@ -14,14 +12,14 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 """The annotation of the bookmark that ends a streamed list (KEP-3157)."""
 
 
-class Key(NamedTuple):
+class Key(msgspec.Struct, frozen=True, order=True, gc=False):
     """An object's place; ``namespace`` is '' for what is cluster scoped."""
 
     namespace: str
     name: str
 
 
-class Metadata(msgspec.Struct, frozen=True, rename="camel"):
+class Metadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -29,11 +27,12 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
     labels: dict[str, str] = {}
 
 
-class Object(msgspec.Struct, frozen=True):
+class Object(msgspec.Struct, frozen=True, gc=False):
     """Base of what a reflector keeps; derive from it and name the fields that are used.
 
     A field that the API may send as ``null`` must allow None (an EndpointSlice without endpoints says
-    ``endpoints: null``).
+    ``endpoints: null``). Structs inside should be ``gc=False`` as well, and hold tuples instead of lists: the garbage
+    collector then passes over what is kept, where 10,000 Services would else stop everything for 0.1 s.
     """
 
     metadata: Metadata

@@ -83,7 +83,7 @@ class Reflector(Generic[T]):
         self._page = page
         self._streams_lists = True
         self._moved = False
-        """The watch said something since the last failure: a new attempt is worth making at once."""
+        """The watch has got further since this attempt began: another is worth making at once."""
         self._fresh_at: float | None = None
         self._turn_ends = 0.0
 
@@ -126,6 +126,7 @@ class Reflector(Generic[T]):
             await self._follow()
         except EdgeError as error:
             self._learn(error)
+            self._hand_over()  # what the broken answer said before it broke
             if not self._moved:
                 raise
             self._told(error)
@@ -190,12 +191,15 @@ class Reflector(Generic[T]):
         while chunk := await self._chunk(stream):
             listing, heard_at = self._feed.listing, self._now()
             for line in lines.feed(chunk):
+                known = self._feed.resume
                 if version := self._feed.take(line):
                     await self._end_list(version, begun)
+                elif self._feed.resume != known:
+                    self._moved = True
                 await self._turn()
             self._hand_over()
             if not listing:
-                self._moved, self._fresh_at = True, heard_at
+                self._fresh_at = heard_at
         if lines.cut:
             raise EdgeError(f"{self.resource.path}: the watch was cut in the middle of an event")
 

@@ -1,8 +1,9 @@
 """A mirror of one resource, with indexes. Pure: objects in, changes out."""
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
+
+import msgspec
 
 from speaker.cluster.objects import Key, Object
 
@@ -12,8 +13,7 @@ Index: TypeAlias = Callable[[T], Iterable[Hashable]]
 """An object → the terms it is found under."""
 
 
-@dataclass(frozen=True, slots=True)
-class Change(Generic[T]):
+class Change(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """``before`` is None for what is new, ``after`` for what is gone; never both."""
 
     key: Key
@@ -103,7 +103,7 @@ def differences(key: Key, before: T | None, after: T | None) -> tuple[Change[T],
         return ()
     if before is None or after is None:
         return (Change(key, before, after),)
-    if False:
+    if before.metadata.uid != after.metadata.uid:
         return (Change(key, before, None), Change(key, None, after))
     if before.metadata.resource_version == after.metadata.resource_version:
         return ()

@@ -16,6 +16,9 @@ from speaker.model import Family, IPAddress
 #: RFC 862's, on which the Services listen, and the one that their pods do.
 ECHO_PORT, POD_PORT = 7, 7007
 
+ELSEWHERE = ip_address("198.51.100.200")
+"""An EIP on the nodes' other link: hellos go there too, and tell at once what a pulled cable made a node give up."""
+
 _FIRST = {Family.IPV4: ip_address("192.0.2.200"), Family.IPV6: ip_address("2001:db8:0:1::200")}
 
 

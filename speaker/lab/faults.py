@@ -36,6 +36,14 @@ def plug(lan: Lan, host: str, link: str = "eth0") -> None:
     _set_state(lan, host, link, "up")
 
 
+def distrust(lan: Lan, host: str, link: str = "eth0") -> None:
+    """The switch learns no address from ``host``'s port any more (port security): whatever sender it makes up, nobody's
+    packets go there instead."""
+    segment = _port(lan, host, link).segment
+    with netlink_in(lan.namespace(segment.owner)) as switch:
+        switch.brport("set", index=_index(switch, switch_port(host, link)), learning=0)
+
+
 def split(lan: Lan, groups: Sequence[Collection[str]], link: str = "eth0") -> None:
     """The switch behind ``link`` falls apart: each group of hosts still hears its own, and nobody else.
 

@@ -6,7 +6,7 @@ from speaker.errors import SettingError
 from speaker.lab.topology import MAX_EIPS, MAX_NODES
 from speaker.settings import PeerSettings
 
-SCENARIOS = ("reach", "crash", "cable", "freeze", "drain", "partition", "rejoin")
+SCENARIOS = ("reach", "crash", "cable", "freeze", "drain", "partition", "rejoin", "stranger")
 NODES, EIPS = 3, 8
 
 

@@ -10,14 +10,15 @@ import signal
 from collections.abc import Awaitable, Callable, Mapping
 
 from speaker.lab.failover import FailedOver, Instants, broken, broken_by_split, healed, promise_of, views
-from speaker.lab.failover_manifests import POD_PORT, failover_manifests, lab_eips
+from speaker.lab.failover_manifests import ELSEWHERE, POD_PORT, failover_manifests, lab_eips
 from speaker.lab.failover_story import show, tell_holders
-from speaker.lab.faults import cut, heal, mend, pull, split
+from speaker.lab.faults import cut, distrust, heal, mend, pull, split
 from speaker.lab.outage import echoing
 from speaker.lab.request import Request
-from speaker.lab.scene import EVERYBODY, OTHER_SIDE, Played, Scene
+from speaker.lab.scene import EVERYBODY, LINK, OTHER_SIDE, Played, Scene
 from speaker.lab.speakers import holds_most, speakers
 from speaker.lab.stage import Stage
+from speaker.lab.stranger import flooding
 from speaker.model import IPAddress
 
 #: Seconds that everything is watched after everybody agreed again, most of it because answers are waited for.
@@ -25,6 +26,8 @@ AFTERMATH = 1.0
 FROZEN = 5.0
 #: How long a speaker that starts may wait for the others' claims (``Parameters.sync``) after it wrote its first status.
 BOOT = 1.5
+#: Hellos a second of a stranger, and for how many seconds.
+FLOOD, FLOODED, STRANGER = 10_000, 10.0, "gateway"
 #: How long a switch stays in two after both sides agreed.
 APART = 1.0
 
@@ -37,7 +40,7 @@ async def fail_over(request: Request, stage: Stage, linger: Callable[[], Awaitab
     topology = stage.lan.topology
     addresses = lab_eips(request.eips)
     stage.manifests.mkdir()
-    (stage.manifests / "shared.yaml").write_text(failover_manifests(topology, addresses))
+    (stage.manifests / "shared.yaml").write_text(failover_manifests(topology, (*addresses, ELSEWHERE)))
     pods = [stage.lan.namespace(pod) for node in topology.nodes for pod in topology.pods_of(node)]
     if request.scenario == "partition":
         # Two switches that are cabled together fall apart, and are one again, from one moment to the next.
@@ -146,6 +149,26 @@ async def rejoin(scene: Scene, holders: Mapping[IPAddress, str]) -> Played:
     return Played(victim, Instants(at), (watch,))
 
 
+async def stranger(scene: Scene, holders: Mapping[IPAddress, str]) -> Played:
+    """A node dies while somebody without the key replays, forges and invents hellos, ten thousand a second."""
+    victim = holds_most(holders)
+    # A replayed frame names a node as its sender. Without this the switch would send that node's traffic here, which no
+    # speaker can help.
+    await scene.do(distrust, STRANGER)
+    async with scene.watching(*EVERYBODY, holders) as watch:
+        async with flooding(scene.stage.lan.namespace(STRANGER), LINK, FLOOD) as sent:
+            scene.did(f"a stranger floods the LAN with {FLOOD} hellos a second")
+            await asyncio.sleep(FLOODED / 2)
+            at = await _kill(scene, victim)
+            await scene.settled()
+            await asyncio.sleep(FLOODED / 2)
+        scene.did(f"the stranger has sent {sent()} hellos")
+        await asyncio.sleep(AFTERMATH)
+    few = FLOOD * FLOODED / 2
+    problems = () if sent() >= few else (f"the stranger came to {sent()} hellos only, not {few:.0f} and more",)
+    return Played(victim, Instants(at), (watch,), problems)
+
+
 async def partition(scene: Scene, holders: Mapping[IPAddress, str]) -> Played:
     """The switch falls in two, each half with a client and some of the nodes, and is put together again."""
     halves = _halves(scene.stage)
@@ -177,4 +200,5 @@ SCENARIOS: Mapping[str, Callable[[Scene, Mapping[IPAddress, str]], Awaitable[Pla
     "drain": drain,
     "partition": partition,
     "rejoin": rejoin,
+    "stranger": stranger,
 }

@@ -23,6 +23,9 @@ from speaker.ownership.keys import Keys
 FRAMES_A_TURN = 200
 """Read before others get their turn: 2 ms if all of them are forgeries."""
 
+OLD_SECONDS = 0.1
+"""Of frames that name an earlier life of a node, one is read in so many seconds: proving them costs the most."""
+
 _RECEIVE_BUFFER = 4 << 20
 """Bytes; the kernel's own books count double. A quarter of a second of a stranger's 10,000 frames a second."""
 _SO_RCVBUFFORCE = 33  # <asm-generic/socket.h>; missing from Python's socket module
@@ -52,21 +55,28 @@ class Replayed(Enum):
 class Hellos:
     """Sends and receives hellos on ``link``; non-blocking.
 
-    ``count`` hears of every frame: its reason, or None for one that was read. Entering opens the socket (in the
-    caller's network namespace) and raises EdgeError where the link is gone or too narrow, Unsupported without
-    CAP_NET_RAW.
+    ``count`` hears of every frame: its reason, or None for one that was read. ``clock`` gives seconds. Entering opens
+    the socket (in the caller's network namespace) and raises EdgeError where the link is gone or too narrow,
+    Unsupported without CAP_NET_RAW.
     """
 
     def __init__(
-        self, link: Link, keys: Callable[[], Keys], ethertype: int, count: Callable[[Enum | None], None]
+        self,
+        link: Link,
+        keys: Callable[[], Keys],
+        ethertype: int,
+        clock: Callable[[], float],
+        count: Callable[[Enum | None], None],
     ) -> None:
         if link.mtu < frames.MIN_MTU:
             raise EdgeError(f"{link.name}: an MTU of {link.mtu}: hellos need at least {frames.MIN_MTU}")
         self.link = link
         self.macs: dict[str, Mac] = {}
         """Node → the MAC that its last authentic frame came from."""
-        self._keys, self._ethertype, self._count = keys, ethertype, count
+        self._keys, self._ethertype, self._clock, self._count = keys, ethertype, clock, count
         self._last: dict[str, tuple[int, int, int]] = {}
+        """Node → the stamp of its newest authentic frame."""
+        self._old_read_at: dict[str, float] = {}
 
     def __enter__(self) -> Self:
         name = self.link.name
@@ -136,11 +146,8 @@ class Hellos:
     def _read(self, frame: bytes) -> Hello | Enum:
         # Read before it is proven: what is not newer than what was proven is worthless either way, and cheap to tell.
         claimed = frames.peek(frame)
-        if claimed is not None:
-            node, stamp = claimed
-            last = self._last.get(node)
-            if last is not None and stamp[0] == last[0] and stamp <= last:
-                return Replayed.REPLAYED
+        if claimed is not None and self._is_stale(*claimed):
+            return Replayed.REPLAYED
         hello = frames.decode(frame, self._keys())
         if isinstance(hello, Hello):
             last = self._last.get(hello.node)
@@ -148,6 +155,19 @@ class Hellos:
                 self._last[hello.node] = hello.stamp
                 self.macs[hello.node] = Mac(frame[6:12])
         return hello
+
+    def _is_stale(self, node: str, stamp: tuple[int, int, int]) -> bool:
+        last = self._last.get(node)
+        if last is None or stamp > last:
+            return False
+        if stamp[0] == last[0]:
+            return True
+        # Of an earlier life: a recording, or a node whose clock went back and who has to be told so (rule 5).
+        now = self._clock()
+        if now - self._old_read_at.get(node, float("-inf")) < OLD_SECONDS:
+            return True
+        self._old_read_at[node] = now
+        return False
 
 
 def _attach(sock: socket.socket, program: tuple[tuple[int, int, int, int], ...]) -> None:

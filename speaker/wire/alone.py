@@ -1,6 +1,7 @@
 """The owner of a node that is the only speaker on its LAN: what it is offered, it holds."""
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import TracebackType
@@ -20,7 +21,8 @@ class Alone:
 
     def __init__(self, node: str, clock: Callable[[], float], told: Told) -> None:
         self._node, self._clock, self._told = node, clock, told
-        self._fleet = Fleet(clock, told, lambda link, error: told.lost_link(link, str(error)))
+        # Nobody else could have answered meanwhile: a request is never too old.
+        self._fleet = Fleet(clock, told, lambda link, error: told.lost_link(link, str(error)), oldest=math.inf)
         self._since: dict[IPAddress, float] = {}
         self._known: set[IPAddress] = set()
         """Held before: nobody else was found to use them then."""

@@ -30,8 +30,9 @@ TALLY_SECONDS = 0.25
 """How often counts are handed on."""
 LOOP_SECONDS = 0.02
 """How often the event loop's lateness is measured."""
-NICE = -10
-"""Ahead of what else the host runs, where we may (CAP_SYS_NICE): a starved node gives its EIPs away."""
+PRIORITY = 1
+"""The least of the real-time ones, where we may (CAP_SYS_NICE). A busy host would otherwise keep us from the CPU for
+longer than the self-lease, and nice(2) counts only among the processes of one session or container (sched(7))."""
 
 _PR_SET_PDEATHSIG = 1
 
@@ -229,7 +230,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     with suppress(OSError):
-        os.nice(NICE)
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(PRIORITY))
     asyncio.run(serve(socket.socket(fileno=int(sys.argv[1]))))
 
 

@@ -13,6 +13,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
+from enum import Enum
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -335,9 +336,11 @@ class Shared:
         if link.index in self._no_carrier:
             raise EdgeError(f"{link.name}: no carrier")
         loop = asyncio.get_running_loop()
-        with Hellos(
-            link, self._keys, self._ethertype, lambda why: self._told.hellos_received(link.name, why, 1)
-        ) as hellos:
+
+        def count(rejected: Enum | None) -> None:
+            self._told.hellos_received(link.name, rejected, 1)
+
+        with Hellos(link, self._keys, self._ethertype, self._clock, count) as hellos:
             port = self._ports[link.index] = _Port(hellos, self._clock(), loop.create_future())
 
             def on_readable() -> None:

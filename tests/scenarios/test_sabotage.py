@@ -12,6 +12,7 @@ from speaker.model import IPAddress
 from speaker.ownership.arbiter import Arbiter
 from speaker.ownership.claims import Eip
 from speaker.ownership.events import Record
+from speaker.ownership.hello import Hello
 from speaker.ownership.machine import Ownership
 from speaker.ownership.parameters import Parameters
 from speaker.ownership.peers import Peer
@@ -166,6 +167,13 @@ class ClaimsWhatMadeWay(Ownership):
 
 SLOW_WRITES: Mapping[str, object] = {"times": replace(TIMES, record_timeout=1.0, record_grace=1.25)}
 
+class SilentAboutOtherLinks(Ownership):
+    """What was let go on a link without a carrier is not told on the others."""
+
+    def _hear_left(self, other: Segment, hello: Hello) -> None:
+        pass
+
+
 SABOTAGES: list[tuple[str, type[Ownership], Mapping[str, object], tuple[str, ...]]] = [
     ("no stagger", NoStagger, {}, ("crash", "equal")),
     (">= on terms", EqualTermsBeat, {}, ("equal",)),
@@ -189,6 +197,7 @@ SABOTAGES: list[tuple[str, type[Ownership], Mapping[str, object], tuple[str, ...
     ("replayed frames count", BelievesRecordings, {}, ("replay",)),
     ("frames of other links count", BelievesOtherLinks, {}, ("stranger",)),
     ("a yield is a vacancy", ClaimsWhatMadeWay, {}, ("rebalance",)),
+    ("a lost link is not told on the others", SilentAboutOtherLinks, {}, ("one_cable",)),
 ]
 
 

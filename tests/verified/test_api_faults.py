@@ -5,7 +5,6 @@ from fake_api import FakeApi, Refused
 
 from speaker.errors import ApiRefused
 
-
 # A healthy API server cannot be told to fail like this.
 pytestmark = pytest.mark.parametrize("api", ["fake"], indirect=True)
 
@@ -71,6 +70,15 @@ async def test_whatever_a_watch_says_the_mirror_is_right_afterwards(api, fake, m
     await seen.until_names({"b", "c"})
     assert seen.reflector.lists == lists
     assert seen.errors
+
+
+async def test_what_a_watch_says_before_it_fails_is_told_at_once(api, fake, mirror, maps):
+    fake.bookmark_every = 1000.0
+    seen = await mirror(await api.client())
+    event = b'{"type":"ADDED","object":{"metadata":{"name":"a","uid":"1","resourceVersion":"2000"}}}'
+    fake.say(event + b"\nno event")
+    await seen.until(lambda: seen.changes)
+    assert seen.changes[0].key.name == "a"
 
 
 async def test_an_event_of_a_kind_to_come_is_passed_over(api, fake, mirror, maps):

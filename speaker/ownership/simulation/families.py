@@ -269,6 +269,16 @@ def ineligible_many(seed: int) -> Schedule:
     return replace(schedule, nodes=16, eips=1, faults=(*vetoes, death), end=2.0, limits=limits)
 
 
+def one_cable(seed: int) -> Schedule:
+    """One of a node's two links loses its carrier: it says so on the other, and nobody waits for it to die."""
+    random, schedule = _base("one_cable", seed)
+    node, lasts = random.randrange(schedule.nodes), random.choice([FOR_GOOD, round(random.uniform(0.02, 2.0), 4)])
+    fault = Fault(_at(random), Kind.CABLE, (node,), lasts, link=1)
+    limits = Limits(unanswered=0.12 if not schedule.api else 0.3, causeless=False)
+    delay = random.choice([0.001, 0.005])
+    return replace(schedule, eips=4, links=2, delay=delay, faults=(fault,), end=6.0, limits=limits)
+
+
 def two_deaths(seed: int) -> Schedule:
     random, schedule = _base("two_deaths", seed)
     at = _at(random)
@@ -365,6 +375,7 @@ FAMILIES: dict[str, tuple[Callable[[int], Schedule], int]] = {
     "windows": (windows, 1),
     "clock_back": (clock_back, 1),
     "ineligible_many": (ineligible_many, 1),
+    "one_cable": (one_cable, 1),
     "two_deaths": (two_deaths, 1),
     "replay": (replay, 1),
     "steady": (steady, 1),
