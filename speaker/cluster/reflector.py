@@ -8,6 +8,7 @@ before, and terms would go back.
 import asyncio
 import random
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic
 
@@ -23,6 +24,9 @@ SLICE = 0.005
 """Seconds of work before other tasks get a turn: an ARP answer waits for no list."""
 PAGE = 500
 """Objects, where a list comes in pages."""
+SILENT_WATCHES = 3
+"""After so many in a row that brought nothing everything is listed anew: a server whose etcd was restored from an older
+backup says nothing at all until it has caught up with the version that is asked for."""
 _NO_SUCH_OPTION = (400, 422)
 """How servers answer that do not stream lists."""
 
@@ -47,8 +51,9 @@ class Patience:
 
     answer: float = 15.0
     """For a page, for the beginning of a watch, and between two pieces of a streamed list."""
-    silence: float = 90.0
-    """On a watch. The server sends a bookmark at least once a minute (cacher.go, bookmarkFrequency)."""
+    silence: float = 150.0
+    """On a watch, before another is opened in its place. A bookmark comes every minute (cacher.go), but on a quiet
+    resource only once etcd has told the server of its progress: within 5 s where kubeadm set it up, else 10 min."""
     watch: float = 300.0
     """The server ends a watch after one to two times this, as client-go asks: so they spread over all servers."""
     backoff: float = 0.25
@@ -84,6 +89,7 @@ class Reflector(Generic[T]):
         self._streams_lists = True
         self._moved = False
         """The watch has got further since this attempt began: another is worth making at once."""
+        self._silent_watches = 0
         self._fresh_at: float | None = None
         self._turn_ends = 0.0
 
@@ -102,8 +108,8 @@ class Reflector(Generic[T]):
         return self._feed.unreadable
 
     def stale(self) -> float:
-        """Seconds since the server last proved that nothing is missing here; inf before the first list. Up to a minute
-        is normal on a quiet resource."""
+        """Seconds since the server last proved that nothing is missing here; inf before the first list. Two minutes are
+        normal on a quiet resource, up to eight where etcd reports its progress as rarely as it does by default."""
         if self._fresh_at is None:
             return float("inf")
         return self._now() - self._fresh_at
@@ -151,10 +157,13 @@ class Reflector(Generic[T]):
     # ── Lists and watches ─────────────────────────────────────────────────────────────────────────────────────
 
     async def _follow(self) -> None:
+        if self._silent_watches >= SILENT_WATCHES:
+            self._feed.forget()
         if not self._feed.resume and not self._streams_lists:
             await self._list_pages()
         begun = self._now()
         async with self._client.stream(self.resource.path, self._watch_query(), within=self.patience.answer) as stream:
+            self._silent_watches += 1
             await self._read(stream, begun)
         if not self._moved and self._now() - begun < 1.0:
             raise EdgeError(f"{self.resource.path}: the watch ended as soon as it had begun")
@@ -189,6 +198,7 @@ class Reflector(Generic[T]):
     async def _read(self, stream: Stream, begun: float) -> None:
         lines = Lines()
         while chunk := await self._chunk(stream):
+            self._silent_watches = 0
             listing, heard_at = self._feed.listing, self._now()
             for line in lines.feed(chunk):
                 known = self._feed.resume
@@ -204,16 +214,16 @@ class Reflector(Generic[T]):
             raise EdgeError(f"{self.resource.path}: the watch was cut in the middle of an event")
 
     async def _chunk(self, stream: Stream) -> bytes:
-        within = self.patience.answer if self._feed.listing else self.patience.silence
+        """b"" at the end, and for a watch that has been silent for too long."""
+        if not self._feed.listing:
+            with suppress(TimeoutError):
+                return await stream.read(self.patience.silence)
+            return b""
         try:
-            return await stream.read(within)
+            return await stream.read(self.patience.answer)
         except TimeoutError as error:
-            if self._feed.listing:
-                self._streams_lists = False  # etcd before 3.5 cannot say when such a list is whole
-            # A server whose etcd was restored from an older backup keeps silent until it has caught up with the version
-            # that we ask for; a new list knows no such version.
-            self._feed.forget()
-            raise ApiUnreachable(f"{self.resource.path}: nothing heard for {within} s") from error
+            self._streams_lists = False  # etcd before 3.5 cannot say when such a list is whole
+            raise ApiUnreachable(f"{self.resource.path}: the list has no end") from error
 
     async def _end_list(self, version: str, begun: float) -> None:
         for _ in self._feed.end_list(version):

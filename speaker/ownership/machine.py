@@ -70,6 +70,10 @@ class Ownership(Hearing):
             heapq.heappop(self._alarms)
         return min(wake, self._alarms[0][0]) if self._alarms else wake
 
+    def speak_again(self) -> None:
+        """The hello that was ordered last did not leave: it was no longer true by then."""
+        self._hurry()
+
     @property
     def answer_until(self) -> float:
         """Nothing may be answered or announced at this instant or later (rule 27)."""
@@ -130,6 +134,8 @@ class Ownership(Hearing):
     def _change_link(self, segment: Segment, up: bool, now: float) -> None:
         if up and not segment.up:
             segment.listen(self._listen_until(now))
+        if segment.up and not up:
+            self._hurry()  # what is let go here can only be told on the other links
         segment.up = up
         self._pending.update(dict.fromkeys(e.address for e in self.eips.values() if e.link == segment.link))
 

@@ -231,6 +231,7 @@ class Shared:
     def _tick(self) -> None:
         self._alarm = None
         with self._unbroken():
+            self.hear()  # nobody is silent whose hello lies here unread
             self._tell(Tick())
 
     def _tell(self, event: Event) -> None:
@@ -245,12 +246,15 @@ class Shared:
             self._alarm = loop.call_at(when, self._tick)
 
     def _carry_out(self, orders: list[Order], now: float) -> None:
-        """``Withdraw`` comes first in ``orders``: silence before everything else."""
+        """Silence before everything else, then the hellos: what follows may take longer than they may be late."""
         given_up = [order for order in orders if isinstance(order, Withdraw)]
         if given_up:
             self._fleet.drop([order.eip for order in given_up])
             for gone in given_up:
                 self._let_go(gone)
+        for order in orders:
+            if isinstance(order, SendHello):
+                self._send(order.link, order.hello, now)
         taken = [order for order in orders if isinstance(order, Claim)]
         if taken:
             self._take(taken)
@@ -258,8 +262,6 @@ class Shared:
             match order:
                 case Announce(eips=eips):
                     self._fleet.announce(eips)
-                case SendHello(link, hello):
-                    self._send(link, hello, now)
                 case Listen():
                     self._listen(now)
                 case _:
@@ -278,8 +280,11 @@ class Shared:
 
     def _send(self, link: int, hello: Hello, now: float) -> None:
         port = self._ports.get(link)
-        # Frozen between deciding and sending: what it says of the others' ages is no longer true.
-        if port is None or self._clock() - now > self._times.request_age:
+        if port is None:
+            return
+        if self._clock() - now > self._times.request_age:
+            # Frozen between deciding and sending: what it says of the others' ages is no longer true.
+            self.machine.speak_again()
             return
         try:
             left = port.hellos.send(hello)

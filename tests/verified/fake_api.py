@@ -135,6 +135,8 @@ class Written:
 class Watch:
     selector: Selector
     resource: str
+    since: int
+    """Nothing of this version or before is told, bookmarks included."""
     told: asyncio.Queue[Written | bytes | None] = field(default_factory=asyncio.Queue)
     """None: cut it here, with half an event on the line."""
 
@@ -148,7 +150,7 @@ class FakeApi:
         self.bookmark_every = 0.2
         self.streams_lists = True
         self._objects: dict[tuple[str, str, str], Object] = {}
-        self._revision = 1000
+        self.revision = 1000
         self._history: list[Written] = []
         self._oldest = 1000
         self._watches: set[Watch] = set()
@@ -193,9 +195,17 @@ class FakeApi:
 
     def compact(self) -> None:
         """Forgets the history: a watch from before gets 410."""
-        self._oldest = self._revision
+        self._oldest = self.revision
         self._history.clear()
         self._pages.clear()
+
+    def restore(self, revision: int) -> None:
+        """Its etcd was put back to an older backup, and everything since is lost. Connections break."""
+        kept = [entry for entry in self._objects.items() if int(entry[1]["metadata"]["resourceVersion"]) <= revision]
+        self._objects = dict(kept)
+        self.revision = revision
+        self.compact()
+        self.cut_watches()
 
     def refuse(self, *refusals: Refused | None) -> None:
         """The next requests, one each; None lets one pass."""
@@ -313,17 +323,17 @@ class FakeApi:
         return former
 
     def _store(self, key: tuple[str, str, str], made: Object) -> Object:
-        self._revision += 1
-        made["metadata"]["resourceVersion"] = str(self._revision)
+        self.revision += 1
+        made["metadata"]["resourceVersion"] = str(self.revision)
         before = self._objects.get(key)
         self._objects[key] = made
-        self._tell(Written(self._revision, key[0], before, made))
+        self._tell(Written(self.revision, key[0], before, made))
         return made
 
     def _remove(self, key: tuple[str, str, str]) -> None:
-        self._revision += 1
+        self.revision += 1
         before = self._objects.pop(key)
-        self._tell(Written(self._revision, key[0], before, None))
+        self._tell(Written(self.revision, key[0], before, None))
 
     def _tell(self, written: Written) -> None:
         self._history.append(written)
@@ -339,7 +349,7 @@ class FakeApi:
                 raise expired()
             revision, found = self._pages.pop(token)
         else:
-            revision, found = self._revision, list(self._matching(target, _selector(target, query)))
+            revision, found = self.revision, list(self._matching(target, _selector(target, query)))
         size = int(query.get("limit", 0)) or len(found)
         meta: Object = {"resourceVersion": str(revision)}
         if found[size:]:
@@ -358,7 +368,7 @@ class FakeApi:
 
     async def _watch(self, request: web.Request, target: Target) -> web.StreamResponse:
         query = request.query
-        watch = Watch(_selector(target, query), target.resource)
+        watch = Watch(_selector(target, query), target.resource, int(query.get("resourceVersion") or 0))
         begin = list(self._beginning(watch, target, query))
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         self._watches.add(watch)
@@ -381,6 +391,7 @@ class FakeApi:
         if streamed or version in ("", "0"):
             for found in self._matching(target, watch.selector):
                 yield _line("ADDED", found)
+            watch.since = self.revision
             if streamed:
                 yield self._bookmark(target.kind, {"k8s.io/initial-events-end": "true"})
         elif int(version) < self._oldest:
@@ -392,7 +403,7 @@ class FakeApi:
                     yield from _event(watch.selector, written)
 
     def _bookmark(self, kind: Kind, annotations: dict[str, str]) -> bytes:
-        meta = {"resourceVersion": str(self._revision), **({"annotations": annotations} if annotations else {})}
+        meta = {"resourceVersion": str(self.revision), **({"annotations": annotations} if annotations else {})}
         return _line("BOOKMARK", {"kind": kind.name, "apiVersion": kind.api, "metadata": meta})
 
     async def _tell_on(self, watch: Watch, request: web.Request, response: web.StreamResponse, bookmarks: bool) -> None:
@@ -402,8 +413,9 @@ class FakeApi:
                 async with asyncio.timeout(self.bookmark_every):
                     told = await watch.told.get()
             except TimeoutError:
-                if not bookmarks or not watch.told.empty():
-                    continue  # a bookmark vouches for everything before it
+                # A bookmark vouches for everything before it.
+                if not bookmarks or not watch.told.empty() or self.revision <= watch.since:
+                    continue
                 told = self._bookmark(KINDS[watch.resource], {})
             await self._running.wait()
             if told == b"":
@@ -413,8 +425,11 @@ class FakeApi:
                 assert request.transport is not None
                 request.transport.abort()
                 return
-            for line in [told] if isinstance(told, bytes) else _event(watch.selector, told):
-                await response.write(line)
+            if isinstance(told, bytes):
+                await response.write(told)
+            elif told.revision > watch.since:
+                for line in _event(watch.selector, told):
+                    await response.write(line)
 
 
 def merged(target: Any, patch: Any) -> Any:

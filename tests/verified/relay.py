@@ -15,6 +15,7 @@ class Relay:
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._left: int | None = None
+        self._forgotten: list[asyncio.Event] = []
         self._flowing = asyncio.Event()
         self._flowing.set()
 
@@ -23,7 +24,8 @@ class Relay:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self.resume()
+        for flowing in (self._flowing, *self._forgotten):
+            flowing.set()
         await self.refuse()
         await asyncio.gather(*self._tasks)
 
@@ -50,6 +52,14 @@ class Relay:
         self._flowing.clear()
 
     def resume(self) -> None:
+        """After ``hold``."""
+        self._flowing.set()
+
+    def forget(self) -> None:
+        """The connections there are carry nothing any more, and nobody is told; new ones do."""
+        self._flowing.clear()
+        self._forgotten.append(self._flowing)
+        self._flowing = asyncio.Event()
         self._flowing.set()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -62,18 +72,25 @@ class Relay:
             self._writers |= ends
             try:
                 async with asyncio.TaskGroup() as group:
-                    group.create_task(self._pump(reader, far_writer))
-                    group.create_task(self._pump(far_reader, writer, counted=True))
+                    group.create_task(self._pump(reader, far_writer, self._flowing))
+                    group.create_task(self._pump(far_reader, writer, self._flowing, counted=True))
             finally:
                 self._writers -= ends
                 for end in ends:
                     end.transport.abort()
         writer.transport.abort()
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, counted: bool = False) -> None:
+    async def _pump(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        flowing: asyncio.Event,
+        *,
+        counted: bool = False,
+    ) -> None:
         with suppress(ConnectionError):
             while data := await reader.read(65536):
-                await self._flowing.wait()
+                await flowing.wait()
                 if counted and self._left is not None:
                     data, self._left = data[: self._left], self._left - len(data)
                 writer.write(data)

@@ -3,6 +3,7 @@
 import pytest
 from fake_api import FakeApi, Refused
 
+from speaker.cluster.reflector import Patience
 from speaker.errors import ApiRefused
 
 # A healthy API server cannot be told to fail like this.
@@ -111,3 +112,14 @@ async def test_a_history_that_is_always_too_short_is_outlasted(api, fake, mirror
     await seen.until_names("ab")
     assert [error.code for error in seen.errors] == [422, *[410] * 4]
     assert seen.reflector.lists == 5
+
+
+async def test_an_api_restored_from_an_older_backup_is_believed(api, fake, mirror, maps):
+    await maps.create("old")
+    backup = fake.revision
+    for name in "abcdefgh":
+        await maps.create(name)
+    seen = await mirror(await api.client(), patience=Patience(silence=1.0, backoff=0.02, backoff_limit=0.2))
+    fake.restore(backup)
+    await maps.create("new")  # at a version that was another's: a watch from before says nothing of it
+    await seen.until_names({"old", "new"})
