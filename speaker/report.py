@@ -20,6 +20,7 @@ from speaker.files import write_atomically
 from speaker.forwarding.plan import Change
 from speaker.layer2.fleet import Spot
 from speaker.model import Family, IPAddress, Link, Mac, format_mac
+from speaker.ownership.frames import Rejected
 from speaker.telemetry.metrics import Metrics
 from speaker.wire.told import Standing
 
@@ -27,6 +28,7 @@ log = structlog.get_logger()
 
 #: Changes shown in one log line; the count tells the rest.
 SHOWN = 50
+_STRANGE = frozenset({Rejected.WRONG_KEY, Rejected.VERSION})
 
 
 class InForce(NamedTuple):
@@ -56,6 +58,7 @@ class Report:
         self._notices: frozenset[str] = frozenset()
         self._failing: dict[str, str] = {}
         self._conflicts: dict[str, str] = {}
+        self._strange: set[tuple[str, Enum]] = set()
         self._martians: int | None = None
         self._ready = False
         self._longest_delay = 0.0
@@ -213,6 +216,15 @@ class Report:
         self._metrics.hellos_sent.labels(link, "left" if left else "no_room").inc(count)
 
     def hellos_received(self, link: str, rejected: Enum | None, count: int) -> None:
+        if rejected in _STRANGE and (link, rejected) not in self._strange:
+            self._strange.add((link, rejected))
+            log.warning(
+                "foreign hellos",
+                link=link,
+                reason=rejected.value,
+                message="somebody on this link says hello with another key: another cluster, or a host with the wrong "
+                "key file, which then claims the same EIPs",
+            )
         self._metrics.hellos_received.labels(link, rejected.value if rejected else "read").inc(count)
 
     def loop_delay(self, seconds: float) -> None:

@@ -76,13 +76,13 @@ class Running:
     """One real ``speaker run`` inside a namespace, watched through what an operator has: its log, its status file,
     /healthz and /metrics. ``until`` reads the log as it comes; nothing sleeps."""
 
-    def __init__(self, node: Namespace, directory: Path, *flags: str) -> None:
-        self.node, self.directory = node, directory
+    def __init__(self, node: Namespace, manifests: Path, directory: Path, name: str, *flags: str) -> None:
+        self.node, self.directory, self.name = node, directory, name
         self.log: list[dict[str, Any]] = []
         with node.entered():
             self.process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "speaker", "run", str(directory / "manifests"), "--node", "n1"),
+                    *(sys.executable, "-m", "speaker", "run", str(manifests), "--node", name),
                     *("--state", str(directory / "state.json"), "--runtime-dir", str(directory / "run")),
                     *("--log-format", "json", *flags),
                 ],
@@ -117,6 +117,11 @@ class Running:
         self.log.extend(json.loads(line) for line in self.process.stderr)
         return self.process.wait()
 
+    def last_words(self) -> str:
+        """What is left on stderr, whether it is the log or not."""
+        assert self.process.stderr is not None
+        return self.process.stderr.read()
+
     def close(self) -> None:
         self._guard.cancel()
         self.process.kill()
@@ -127,11 +132,13 @@ class Running:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
-    """``start(node, *flags)`` runs a speaker over ``tmp_path/manifests``; killed when the test ends."""
+    """``start(node, *flags, name="n1")`` runs a speaker over ``tmp_path/manifests``; killed when the test ends. Several
+    have different names."""
     with ExitStack() as stack:
 
-        def begin(node: Namespace, *flags: str) -> Running:
-            running = Running(node, tmp_path, *flags)
+        def begin(node: Namespace, *flags: str, name: str = "n1") -> Running:
+            home = tmp_path if name == "n1" else tmp_path / name
+            running = Running(node, tmp_path / "manifests", home, name, *flags)
             stack.callback(running.close)
             return running
 

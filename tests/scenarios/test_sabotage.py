@@ -167,6 +167,7 @@ class ClaimsWhatMadeWay(Ownership):
 
 SLOW_WRITES: Mapping[str, object] = {"times": replace(TIMES, record_timeout=1.0, record_grace=1.25)}
 
+
 class SilentAboutOtherLinks(Ownership):
     """What was let go on a link without a carrier is not told on the others."""
 

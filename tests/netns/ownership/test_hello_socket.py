@@ -1,0 +1,165 @@
+"""Hellos on a real link: what is heard, and what a stranger on the LAN sends in vain."""
+
+import select
+import socket
+import time
+from collections import Counter
+from contextlib import ExitStack
+
+import pytest
+
+from speaker.errors import EdgeError
+from speaker.model import Link, Mac
+from speaker.ownership import frames
+from speaker.ownership.frames import Rejected
+from speaker.ownership.hello import Hello, Incarnation
+from speaker.ownership.hellos import Hellos, Replayed
+from speaker.ownership.keys import Key, Keys
+
+pytestmark = pytest.mark.netns
+
+KEYS = Keys(Key(b"k" * 32))
+OTHER_KEYS = Keys(Key(b"o" * 32))
+LIFE, LATER_LIFE = Incarnation(1 << 40), Incarnation(2 << 40)
+
+
+def link_in(namespace, mtu=1500):
+    with namespace.entered():
+        index = socket.if_nametoindex("eth0")
+        sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        sock.bind(("eth0", 0))
+        mac = Mac(sock.getsockname()[4])
+        sock.close()
+    return Link(index, "eth0", mac, mtu=mtu)
+
+
+class Ears:
+    """Our end, with what it heard and counted; its clock stands until a test moves it."""
+
+    def __init__(self, hellos: Hellos, counted: Counter) -> None:
+        self.hellos, self.counted, self.now = hellos, counted, 100.0
+
+    def hear(self, frames_sent: int) -> list[Hello]:
+        """Everything there is, once so many frames were looked at."""
+        heard: list[Hello] = []
+        end = time.monotonic() + 10
+        before = self.counted.total()
+        while self.counted.total() < before + frames_sent:
+            assert time.monotonic() < end, self.counted
+            select.select([self.hellos], [], [], 1)
+            heard += self.hellos.receive()
+        return heard
+
+
+@pytest.fixture
+def lan(new_namespace, wire):
+    ours, theirs = new_namespace("ours"), new_namespace("theirs")
+    wire(ours, "eth0", theirs, "eth0")
+    return ours, theirs
+
+
+@pytest.fixture
+def ears(lan):
+    ours, _ = lan
+    counted: Counter = Counter()
+    with ExitStack() as stack:
+        ears = Ears(None, counted)
+        with ours.entered():
+            ears.hellos = stack.enter_context(
+                Hellos(
+                    link_in(ours),
+                    lambda: KEYS,
+                    frames.ETHERTYPE,
+                    lambda: ears.now,
+                    lambda why: counted.update([why]),
+                )
+            )
+        yield ears
+
+
+@pytest.fixture
+def stranger(lan):
+    """``stranger(frame)`` puts raw bytes on the wire at the other end."""
+    _, theirs = lan
+    with theirs.entered():
+        sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    sock.bind(("eth0", 0))
+    with sock:
+        yield sock.send
+
+
+def hello(sequence=1, incarnation=LIFE, node="b"):
+    return Hello(node, incarnation, sequence, 0)
+
+
+def frame(said, keys=KEYS):
+    (only,) = frames.encode(said, keys, Mac(b"\2\0\0\0\0\2"))
+    return only
+
+
+def test_what_one_says_the_other_hears_and_knows_whose_mac_it_came_from(lan, ears):
+    _, theirs = lan
+    with theirs.entered(), Hellos(link_in(theirs), lambda: KEYS, frames.ETHERTYPE, time.monotonic, print) as other:
+        assert other.send(hello())
+        assert ears.hear(1) == [hello()]
+        assert ears.hellos.macs == {"b": other.link.mac}
+
+
+CHEATS = [
+    ("another cluster's", frame(hello(2), keys=OTHER_KEYS), Rejected.WRONG_KEY),
+    ("a bit changed", frame(hello(2))[:40] + b"\xff" + frame(hello(2))[41:], Rejected.FORGED),
+    ("another sender", frame(hello(2))[:6] + b"\2\0\0\0\0\3" + frame(hello(2))[12:], Rejected.FORGED),
+    ("cut off", frame(hello(2))[:-9], Rejected.TRUNCATED),
+    ("followed by something", frame(hello(2)) + b"\0" * 9, Rejected.OVERSIZED),
+    ("another protocol", frame(hello(2))[:14] + b"LLDP" * 20, Rejected.FOREIGN),
+    ("repeated", frame(hello(1)), Replayed.REPLAYED),
+    ("from before", frame(hello(0)), Replayed.REPLAYED),
+]
+
+
+@pytest.mark.parametrize(("cheat", "reason"), [row[1:] for row in CHEATS], ids=[row[0] for row in CHEATS])
+def test_a_strangers_frame_is_counted_by_its_reason_and_nothing_else(ears, stranger, cheat, reason):
+    stranger(frame(hello(1)))
+    assert ears.hear(1) == [hello(1)]
+    macs = dict(ears.hellos.macs)
+    stranger(cheat)
+    assert ears.hear(1) == []
+    assert ears.counted == {None: 1, reason: 1}
+    assert ears.hellos.macs == macs
+    stranger(frame(hello(2)))
+    assert ears.hear(1) == [hello(2)], "and what is true is heard as before"
+
+
+def test_recordings_of_an_earlier_life_are_read_once_in_a_while_only(ears, stranger):
+    stranger(frame(hello(1, LATER_LIFE)))
+    assert ears.hear(1)
+    for sequence in range(50):
+        stranger(frame(hello(sequence)))
+    assert ears.hear(50) == [hello(0)], "one, because its node's clock may have gone back and it must be told"
+    ears.now += 1
+    stranger(frame(hello(7)))
+    assert ears.hear(1) == [hello(7)]
+    assert ears.counted[Replayed.REPLAYED] == 49
+
+
+def test_what_was_queued_while_we_were_away_is_gone_unread(ears, stranger):
+    for sequence in range(1, 300):
+        stranger(frame(hello(sequence)))
+    ears.hellos.drop_queued()
+    stranger(frame(hello(300)))
+    assert ears.hear(1) == [hello(300)]
+    assert ears.counted == {None: 1}
+
+
+def test_a_link_too_narrow_for_a_hello_is_refused(lan):
+    ours, _ = lan
+    narrow = link_in(ours, mtu=500)
+    with pytest.raises(EdgeError, match="an MTU of 500: hellos need at least"):
+        Hellos(narrow, lambda: KEYS, frames.ETHERTYPE, time.monotonic, print)
+
+
+def test_a_link_that_went_down_says_so(lan, ears, sh):
+    ours, _ = lan
+    sh(ours, "ip link set eth0 down")
+    with pytest.raises(EdgeError, match="eth0"):
+        ears.hellos.send(hello())

@@ -1,0 +1,166 @@
+"""``speaker run --with-peers`` on two hosts of one LAN."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from speaker.ownership.keys import generate
+
+pytestmark = pytest.mark.netns
+
+SITE = """
+apiVersion: eip-speaker.io/v1alpha1
+kind: Eip
+metadata: {name: lan}
+spec: {addresses: [198.51.100.10-198.51.100.19], interface: eth0}
+""" + "".join(
+    f"""
+---
+apiVersion: v1
+kind: Service
+metadata: {{name: s{number}, namespace: default, annotations: {{eip-speaker.io/addresses: 198.51.100.1{number}}}}}
+spec: {{type: LoadBalancer, ports: [{{port: 80}}]}}
+"""
+    for number in range(4)
+)
+EIPS = {f"198.51.100.1{number}" for number in range(4)}
+
+
+@pytest.fixture
+def lan(new_namespace, wire, sh):
+    """Two nodes, one cable."""
+    one, two = new_namespace("one"), new_namespace("two")
+    wire(one, "eth0", two, "eth0")
+    for number, node in enumerate((one, two), 1):
+        sh(node, f"ip addr add 198.51.100.{number}/24 dev eth0")
+        sh(node, "ip link set lo up")
+        node.sysctl("net.ipv4.ip_forward", 1)
+    return one, two
+
+
+@pytest.fixture
+def key(tmp_path):
+    def make(name="key"):
+        file = tmp_path / name
+        file.write_text(generate(os.urandom(32)))
+        file.chmod(0o600)
+        return str(file)
+
+    return make
+
+
+@pytest.fixture
+def pair(lan, write, start, key):
+    """Both speakers, once each EIP has one holder that both agree on."""
+    write("site.yaml", SITE)
+    flags = ("--with-peers", "--key", key())
+    speakers = [start(node, *flags, name=name) for node, name in zip(lan, ("n1", "n2"), strict=True)]
+    for speaker in speakers:
+        speaker.until("ready")
+    return speakers
+
+
+def ask(speaker, command, *, codes=(0,)):
+    """What ``speaker COMMAND`` prints, on that speaker's host."""
+    argv = [sys.executable, "-m", "speaker", command, "--runtime-dir", str(speaker.directory / "run")]
+    argv += ["--json"] if command == "status" else []
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode in codes, done
+    return done.stdout
+
+
+def holders(speaker):
+    return {eip["address"]: eip["holder"] for eip in json.loads(ask(speaker, "status"))["eips"]}
+
+
+def held(speaker):
+    return {eip for eip, holder in holders(speaker).items() if holder == speaker.name}
+
+
+def children(speaker) -> list[int]:
+    found = Path(f"/proc/{speaker.process.pid}/task/{speaker.process.pid}/children").read_text()
+    return [int(pid) for pid in found.split()]
+
+
+def test_each_eip_has_one_holder_and_both_say_the_same(pair):
+    one, two = pair
+    assert holders(one) == holders(two)
+    assert held(one) | held(two) == EIPS
+    assert held(one) & held(two) == set()
+
+
+def test_drained_it_hands_over_and_takes_nothing_back_until_it_is_levelled(pair):
+    one, two = pair
+    before = held(one)
+    assert before
+    printed = ask(one, "drain")
+    assert {line.split()[0] for line in printed.splitlines() if "→ n2" in line} == before
+    assert held(two) == EIPS
+    ask(one, "undrain")
+    assert held(two) == EIPS, "nothing comes back by itself"
+    while "moved 2" not in ask(one, "rebalance", codes=(0, 1)):
+        pass  # for two seconds a node refuses to take what it has just let go
+    one.until("claimed")
+    one.until("claimed")
+    assert len(held(one)) == len(held(two)) == 2
+
+
+def test_a_stopped_speaker_leaves_nothing_behind_that_answers(pair):
+    one, two = pair
+    gone = held(one)
+    assert one.stop(signal.SIGTERM) == 0
+    for _ in gone:
+        two.until("claimed")
+    assert held(two) == EIPS
+
+
+def test_it_ends_when_its_wire_process_dies_and_says_so(pair):
+    one, _ = pair
+    (wire,) = children(one)
+    os.kill(wire, signal.SIGKILL)
+    assert one.process.wait(10) == 1
+    assert "the wire process ended unasked" in one.last_words()
+
+
+def test_its_wire_process_dies_with_it(pair):
+    one, two = pair
+    (wire,) = children(one)
+    one.stop(signal.SIGKILL)
+    two.until("peer silent", peer="n1")
+    assert not Path(f"/proc/{wire}").exists() or "\nState:\tZ" in Path(f"/proc/{wire}/status").read_text()
+
+
+def test_a_key_is_rotated_step_by_step_without_anybody_losing_anybody(pair, tmp_path):
+    one, two = pair
+    file = tmp_path / "key"
+    for step in ("--add", "--promote", "--retire"):
+        done = subprocess.run([sys.executable, "-m", "speaker", "keygen", str(file), step], check=False)
+        assert done.returncode == 0
+        for speaker in pair:
+            speaker.until("keys read")
+    assert held(one) | held(two) == EIPS
+    assert held(one) & held(two) == set()
+    assert not [entry for speaker in pair for entry in speaker.log if entry["event"] == "peer silent"]
+
+
+def test_a_peer_with_another_key_is_no_peer_and_is_told_of(lan, write, start, key):
+    write("site.yaml", SITE)
+    one = start(lan[0], "--with-peers", "--key", key("a"), name="n1")
+    start(lan[1], "--with-peers", "--key", key("b"), name="n2")
+    foreign = one.until("foreign hellos")
+    assert foreign["link"] == "eth0"
+    assert foreign["reason"] == "wrong_key"
+
+
+def test_without_a_key_it_refuses_to_start_and_says_how_to_make_one(lan, write, tmp_path):
+    write("site.yaml", SITE)
+    missing = tmp_path / "no-such-key"
+    argv = [sys.executable, "-m", "speaker", "run", str(tmp_path / "manifests"), "--with-peers", "--key", str(missing)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 2
+    assert f"speaker keygen {missing}" in done.stderr
