@@ -33,7 +33,7 @@ check: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.dev
-	@.ci/need nft:nftables ip:iproute2 linux.uml:user-mode-linux ipvsadm:ipvsadm iptables-legacy:iptables modprobe:kmod
+	@.ci/need nft:nftables ip:iproute2 linux.uml:user-mode-linux ipvsadm:ipvsadm iptables-legacy:iptables modprobe:kmod keepalived:keepalived
 	for b in benchmarks/*.py; do echo "== $$b"; $(INSIDE) $(BIN)/python $$b || exit 1; done
 
 # Long searches for what the tests look for briefly: bytes that crash a parser, routes that the kernel reads otherwise,
