@@ -37,6 +37,7 @@ from speaker.memory import recall, remember
 from speaker.model import Forwarding, Link, World
 from speaker.ownership.keyfile import read_keys
 from speaker.ownership.keys import Keys
+from speaker.ownership.parameters import Parameters
 from speaker.report import InForce, Report
 from speaker.settings import RunSettings
 from speaker.standalone.manifests import load
@@ -58,6 +59,8 @@ KEY_SECONDS = 1.0
 """How often the key file is looked at."""
 PUBLISH_SECONDS = 0.1
 """At least between two writings of the status file."""
+DRAIN_SLACK = 2.0
+"""Seconds beyond a drain's own limit after which a wire process that does not get it done is left alone."""
 READY_SECONDS = 0.1
 """How often a speaker that is not ready looks whether it is."""
 
@@ -218,10 +221,15 @@ class Speaker:
 
     async def hand_over(self) -> None:
         """Before leaving: make before break, where somebody is there to take over. The kernel goes on forwarding."""
-        if await self._wire.has_peers():
-            log.info("handing over")
-            async for _ in self._wire.drain():
-                pass
+        if self._settings.peers is None:
+            return
+        limit = Parameters.for_hello(self._settings.peers.hello).drain + DRAIN_SLACK
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit):
+                if await self._wire.has_peers():
+                    log.info("handing over")
+                    async for _ in self._wire.drain():
+                        pass
 
     # ── sources ──
 

@@ -1,10 +1,8 @@
 """The child: ``python -m speaker.wire.process FD``. Does what it is told over the socket FD, and ends with it."""
 
 import asyncio
-import ctypes
 import gc
 import os
-import signal
 import socket
 import sys
 import time
@@ -33,8 +31,6 @@ LOOP_SECONDS = 0.02
 PRIORITY = 1
 """The least of the real-time ones, where we may (CAP_SYS_NICE). A busy host would otherwise keep us from the CPU for
 longer than the self-lease, and nice(2) counts only among the processes of one session or container (sched(7))."""
-
-_PR_SET_PDEATHSIG = 1
 
 
 class PeerSpec(NamedTuple):
@@ -225,10 +221,6 @@ async def _watch_carrier(owner: Shared, tally: Tally) -> None:
 
 
 def main() -> None:
-    # A service manager signals every process of the unit: this one ends with its parent's word, or its parent.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     with suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(PRIORITY))
     asyncio.run(serve(socket.socket(fileno=int(sys.argv[1]))))

@@ -1,13 +1,18 @@
 """The wire process as ``run.py`` sees it."""
 
 import asyncio
+import ctypes
+import os
+import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, cast
 
+import speaker
 from speaker.errors import EdgeError
 from speaker.layer2.fleet import Spot
 from speaker.model import IPAddress, Link, Mac
@@ -20,6 +25,9 @@ A_SLICE = 100
 """EIPs in one message: the wire process takes some milliseconds for it, and answers in between."""
 _END = 1.0
 """Seconds the wire process gets to end by itself."""
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
 
 _K = TypeVar("_K")
 
@@ -45,9 +53,11 @@ class Wire:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "speaker.wire.process", str(theirs.fileno())),
+                *(sys.executable, "-P", "-m", "speaker.wire.process", str(theirs.fileno())),
                 pass_fds=[theirs.fileno()],
                 stdin=asyncio.subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": _path()},
+                preexec_fn=_bound_to(os.getpid()),
             )
         self._channel = await Channel.over(ours)
         self._channel.send(self._spec)
@@ -63,6 +73,14 @@ class Wire:
                 return
         self._process.kill()
         await self._process.wait()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._process.returncode
 
     async def watch(self) -> None:
         """Hear what it tells. Never returns; raises EdgeError when it is gone."""
@@ -180,6 +198,25 @@ class Wire:
                 return
             await asyncio.sleep(_FOLLOW)
             state = await self._ask("rebalancing")
+
+
+def _bound_to(parent: int) -> Callable[[], None]:
+    """What the child does between fork and exec: system calls only, so that other threads' locks do not matter."""
+
+    def bind() -> None:
+        # A service manager signals every process of the unit: this one ends by its parent's word, or with its parent.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # died before prctl took effect
+            os._exit(1)
+
+    return bind
+
+
+def _path() -> str:
+    """Where this very program was imported from, before all else: never the directory that it happens to run in."""
+    return os.pathsep.join([str(Path(speaker.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 _FOLLOW = 0.05

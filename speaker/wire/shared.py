@@ -92,7 +92,9 @@ class Shared:
         self._claims: dict[IPAddress, _Claim] = {}
         self._macs: frozenset[Mac] = frozenset()
         self._ports: dict[int, _Port] = {}
-        self._serving: dict[Link, asyncio.Task[None]] = {}
+        self._serving: dict[tuple[int, Mac, int], asyncio.Task[None]] = {}
+        """By index, MAC and MTU."""
+        self._tasks: list[asyncio.Task[None]] = []
         self._no_carrier: set[int] = set()
         self._silent_gateways: set[int] = set()
         self._stack = AsyncExitStack()
@@ -106,8 +108,10 @@ class Shared:
         self._broken = asyncio.get_running_loop().create_future()
         await self._stack.enter_async_context(self._fleet)
         await self._stack.enter_async_context(self._group)
-        self._group.create_task(self._until_broken(), name="ownership")
-        self._group.create_task(self._watch_peers(), name="peers")
+        self._tasks = [
+            self._group.create_task(self._until_broken(), name="ownership"),
+            self._group.create_task(self._watch_peers(), name="peers"),
+        ]
         self._tick()
         return self
 
@@ -116,9 +120,8 @@ class Shared:
     ) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
-        for task in self._serving.values():
+        for task in (*self._serving.values(), *self._tasks):
             task.cancel()
-        self._broken.cancel()
         await self._stack.__aexit__(kind, error, tb)
 
     # ── What the node may hold ────────────────────────────────────────────────────────────────────────────────
@@ -126,11 +129,14 @@ class Shared:
     def links(self, links: Collection[Link], macs: frozenset[Mac]) -> None:
         """Hellos on these links and no others. A link whose MAC or MTU changed is another one."""
         self._macs = macs
-        for link in self._serving.keys() - set(links):
-            self._serving.pop(link).cancel()
-        for link in set(links) - self._serving.keys():
-            self._serving[link] = self._group.create_task(self._serve_link(link), name=f"hellos on {link.name}")
+        wanted = {(link.index, link.mac, link.mtu): link for link in links}
+        for gone in self._serving.keys() - wanted.keys():
+            self._serving.pop(gone).cancel()
+        for new in wanted.keys() - self._serving.keys():
+            link = wanted[new]
+            self._serving[new] = self._group.create_task(self._serve_link(link), name=f"hellos on {link.name}")
         self.indexes = frozenset(link.index for link in links)
+        self._no_carrier &= self.indexes
         self._fleet.keep(links)
         for port in self._ports.values():
             self._acquaint(port)
