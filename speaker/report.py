@@ -28,6 +28,8 @@ log = structlog.get_logger()
 
 #: Changes shown in one log line; the count tells the rest.
 SHOWN = 50
+CONFLICT_SECONDS = 30.0
+"""A rival who was not heard for so long is no problem any more: one that stays is heard every ten."""
 _STRANGE = frozenset({Rejected.WRONG_KEY, Rejected.VERSION})
 
 
@@ -57,7 +59,8 @@ class Report:
         self._manifest_problems: tuple[str, ...] = ()
         self._notices: frozenset[str] = frozenset()
         self._failing: dict[str, str] = {}
-        self._conflicts: dict[str, str] = {}
+        self._conflicts: dict[str, tuple[str, float]] = {}
+        """EIP → what is told of its rival, and when he was last heard (CLOCK_MONOTONIC)."""
         self._strange: set[tuple[str, Enum]] = set()
         self._martians: int | None = None
         self._ready = False
@@ -180,7 +183,10 @@ class Report:
         }
 
     def problems(self) -> list[str]:
-        return [*self._manifest_problems, *self._problems, *self._failing.values(), *self._conflicts.values()]
+        oldest = time.monotonic() - CONFLICT_SECONDS
+        self._conflicts = {eip: told for eip, told in self._conflicts.items() if told[1] > oldest}
+        conflicts = [sentence for sentence, _ in self._conflicts.values()]
+        return [*self._manifest_problems, *self._problems, *self._failing.values(), *conflicts]
 
     # ── claims and peers ──
 
@@ -239,8 +245,9 @@ class Report:
         fate = "we go on answering, and defend it" if held else "it is not answered until he is gone"
         sentence = f"{address}: {format_mac(mac)} on {link.name} uses it, which is no speaker: {fate}"
         log.error("conflict", eip=str(address), link=link.name, mac=format_mac(mac), held=held, message=sentence)
-        self._conflicts[str(address)] = sentence
+        self._conflicts[str(address)] = sentence, time.monotonic()
         self.stale.set()
+        asyncio.get_running_loop().call_later(CONFLICT_SECONDS + 1, self.stale.set)
 
     def _tell_assigned(self, settlement: Settlement) -> None:
         assigned = {str(key): tuple(map(str, a.addresses)) for key, a in settlement.assignments.items()}

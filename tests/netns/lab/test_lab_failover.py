@@ -36,7 +36,7 @@ def assert_only_the_victims_eips_moved_once(found):
     assert found["duplicate_answers"] == 0
 
 
-@pytest.mark.parametrize("scenario", ["crash", "cable"])
+@pytest.mark.parametrize("scenario", ["crash", "cable", "stranger"])
 def test_what_a_lost_node_held_moves_once_and_nothing_else_does(play, scenario):
     found = play(scenario)
     assert_only_the_victims_eips_moved_once(found)
