@@ -83,7 +83,8 @@ def _why_no_reply(frame: bytes, pkttype: int, claims: Claims, now: float) -> Ign
     claimed = _claimed_by_arp(frame, claims)
     if claimed is None and frame[38:42] not in claims.arp:
         return Ignored.NOT_OURS
-    if now >= claims.deadline:
+    # While an EIP is probed for, who uses it must be heard of whether or not we may answer at the moment.
+    if now >= claims.deadline and (claimed is None or claims.arp[claimed] is not None):
         return Ignored.CLAIM_EXPIRED
     sender_mac = frame[22:28]
     if sender_mac == claims.mac:
@@ -127,11 +128,12 @@ def _answer_ndp(frame: bytes, claims: Claims, now: float) -> bytes | Ignored:
     if not ndp.intact(frame, end):
         return Ignored.CHECKSUM
     sender_mac = ndp.link_layer(frame, end) or Mac(frame[6:12])
-    if now >= claims.deadline:
+    claimed = _claimed_by_ndp(frame, claims)
+    if now >= claims.deadline and (claimed is None or claims.ndp[claimed] is not None):
         return Ignored.CLAIM_EXPIRED
     if sender_mac == claims.mac:
         return Ignored.FROM_US
-    if _claimed_by_ndp(frame, claims) is not None:
+    if claimed is not None:
         return Ignored.PEER if sender_mac in claims.peers else Ignored.CONFLICT
     part = claims.ndp[target]
     if part is None:

@@ -108,7 +108,6 @@ class LinkSpeaker:
         silent = self._claims.expired(now)
         self._claims.deadline = deadline
         if silent:
-            self._holdings.probes.interrupt(now)
             self._announcer.changed()
             self._prober.changed()
 

@@ -123,6 +123,15 @@ def test_after_the_deadline_another_holder_is_no_conflict(claims, lan):
     assert answer_ndp(ndp.unsolicited(lan.stranger, lan.eip6).pack(), 2, claims, 100.0) is Ignored.CLAIM_EXPIRED
 
 
+def test_who_uses_an_eip_that_is_probed_for_is_heard_of_past_the_deadline_too(claims, lan):
+    for address in (lan.eip4, lan.eip6):
+        claims.discard(address.packed)
+        claims.watch(address.packed)
+    news = arp.announce_by_request(lan.stranger, lan.eip4.packed)
+    assert answer_arp(news, PACKET_BROADCAST, claims, 100.0) is Ignored.CONFLICT
+    assert answer_ndp(ndp.unsolicited(lan.stranger, lan.eip6).pack(), 2, claims, 100.0) is Ignored.CONFLICT
+
+
 def test_a_withdrawn_eip_is_not_ours_and_the_others_still_are(claims, lan, ask4, ask6):
     claims.discard(lan.eip4.packed)
     claims.discard(lan.eip6.packed)
