@@ -6,10 +6,11 @@ that waits for him would cost this node its EIPs.
 
 import atexit
 import logging
+import os
 import sys
 import threading
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import TextIO
 
 import structlog
 
@@ -28,7 +29,7 @@ def configure(format: LogFormat) -> None:  # noqa: A002 -- the flag's own name
         if format == "json"
         else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
     )
-    writer = Writer(sys.stderr)
+    writer = Writer(_to_stderr)
     atexit.register(writer.finish)
     structlog.configure(
         processors=[
@@ -43,10 +44,17 @@ def configure(format: LogFormat) -> None:  # noqa: A002 -- the flag's own name
     )
 
 
-class Writer:
-    """A structlog logger: takes lines from any thread without ever waiting, and writes them to ``out`` in order."""
+def _to_stderr(text: str) -> None:
+    """All of it: with PYTHONUNBUFFERED, usual in containers, ``sys.stderr`` drops what a pipe did not take at once."""
+    rest = memoryview(text.encode(errors="backslashreplace"))
+    while rest:
+        rest = rest[os.write(sys.stderr.fileno(), rest) :]
 
-    def __init__(self, out: TextIO, most: int = MAX_WAITING) -> None:
+
+class Writer:
+    """A structlog logger: takes lines from any thread without ever waiting, and has ``out`` write them in order."""
+
+    def __init__(self, out: Callable[[str], object], most: int = MAX_WAITING) -> None:
         self._out, self._most = out, most
         self._lines: SimpleQueue[str | None] = SimpleQueue()
         self._lost = 0
@@ -72,8 +80,7 @@ class Writer:
             if self._lost:
                 lines.append(f"{self._lost} lines were lost: nobody read them in time")
                 self._lost = 0
-            self._out.write("\n".join(lines) + "\n")
-            self._out.flush()
+            self._out("\n".join(lines) + "\n")
 
     def _more(self) -> list[str]:
         """What else waits by now: one write for all of it."""

@@ -19,7 +19,7 @@ class Stalled(io.StringIO):
 
 def test_lines_come_out_in_order_and_the_last_ones_before_the_end():
     out = io.StringIO()
-    writer = Writer(out)
+    writer = Writer(out.write)
     for number in range(5000):
         writer.info(str(number))
     writer.finish()
@@ -28,7 +28,7 @@ def test_lines_come_out_in_order_and_the_last_ones_before_the_end():
 
 def test_a_reader_that_stalls_holds_up_nobody_and_what_was_lost_is_told():
     out = Stalled()
-    writer = Writer(out, most=10)
+    writer = Writer(out.write, most=10)
     writer.info("first")
     out.reached.wait()
     for number in range(25):
@@ -41,7 +41,7 @@ def test_a_reader_that_stalls_holds_up_nobody_and_what_was_lost_is_told():
 
 def test_the_end_does_not_wait_for_a_reader_that_never_comes_back():
     out = Stalled()
-    writer = Writer(out)
+    writer = Writer(out.write)
     writer.info("never read")
     writer.finish(seconds=0.01)
     out.go.set()
