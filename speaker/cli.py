@@ -77,6 +77,8 @@ def _parser() -> argparse.ArgumentParser:
     _log_flag(run)
     run.set_defaults(command=_run)
 
+    _controller_command(commands)
+
     validate = commands.add_parser("validate", help="check the YAML files in DIR; exit 1 when something is wrong")
     validate.add_argument("directory", metavar="DIR", type=Path)
     validate.add_argument(
@@ -113,6 +115,34 @@ def _parser() -> argparse.ArgumentParser:
     lab.add_arguments(lab_parser)
     lab_parser.set_defaults(command=lab.main)
     return parser
+
+
+def _controller_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    controller = commands.add_parser(
+        "controller", help="give EIPs to the Services of a Kubernetes cluster; of several, one works at a time"
+    )
+    controller.add_argument(
+        "--kubeconfig", metavar="FILE", type=Path, help="for a process outside the cluster (default: the pod's own)"
+    )
+    controller.add_argument("--server", metavar="URL", default="", help="of the API, instead of the one named there")
+    controller.add_argument("--namespace", default="", help="of the Lease (default: the pod's own, or eip-speaker)")
+    controller.add_argument(
+        "--default-class", action="store_true", help="serve Services that name no loadBalancerClass as well"
+    )
+    controller.add_argument(
+        "--forwarder",
+        choices=[kind.value for kind in Forwarding if kind is not Forwarding.AUTO],
+        default=Forwarding.NONE.value,
+        help="what the agents are told: with none kube-proxy carries the traffic (default %(default)s)",
+    )
+    controller.add_argument(
+        "--metrics",
+        metavar="ADDRESS:PORT",
+        default=DEFAULT_METRICS,
+        help="/metrics and /healthz, or 'off' (default %(default)s)",
+    )
+    _log_flag(controller)
+    controller.set_defaults(command=_controller)
 
 
 def _control_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -200,6 +230,24 @@ def _run(args: argparse.Namespace) -> int:
         return asyncio.run(preview(settings, sys.stdout))
     from speaker.run import run
 
+    asyncio.run(run(settings))
+    return 0
+
+
+def _controller(args: argparse.Namespace) -> int:
+    from speaker.cluster.client import Access
+    from speaker.controller.decider import ControllerSettings
+    from speaker.controller.run import CommandSettings, run
+    from speaker.controller.wanted import IpMode
+
+    ip_mode = IpMode.VIP if Forwarding(args.forwarder) is Forwarding.NONE else IpMode.PROXY
+    settings = CommandSettings(
+        access=Access(args.kubeconfig, server=args.server),
+        namespace=args.namespace,
+        controller=ControllerSettings(default_class=args.default_class, ip_mode=ip_mode),
+        metrics=Bind.parse(args.metrics),
+        log_format=args.log_format,
+    )
     asyncio.run(run(settings))
     return 0
 

@@ -9,7 +9,7 @@ from speaker.model import AddressRange, IPAddress, IPNetwork
 
 # An endpoint here would aim the node's forwarding at the node itself or its neighbours (CVE-2021-25737; Kubernetes:
 # ValidateNonSpecialIP in pkg/apis/core/validation).
-_NEVER_ANOTHER_HOST = tuple(
+NEVER_ANOTHER_HOST = tuple(
     (ip_network(network), f"{network} {what}")
     for network, what in (
         ("0.0.0.0/8", "means 'this network' (RFC 1122)"),
@@ -34,7 +34,7 @@ def parse_host(text: str) -> IPAddress:
         raise ValueError("must be an IP address, such as 192.0.2.10 or 2001:db8::10") from None
     if "%" in text:
         raise ValueError("must be an address without a scope id: drop the '%' and what follows")
-    for network, what in _NEVER_ANOTHER_HOST:
+    for network, what in NEVER_ANOTHER_HOST:
         if address in network:
             raise ValueError(f"must be the unicast address of a host: {what}")
     return address

@@ -8,7 +8,7 @@ from speaker.api.metadata import TOP, dns_label, metadata, selector
 from speaker.api.ranges import parse_range
 from speaker.model import AddressRange, CanReach, Gratuitous, LinkNames, OwnSubnet, Pool, Selector
 
-_SPEC = frozenset(
+SPEC = frozenset(
     {
         "addresses",
         "autoAssign",
@@ -25,11 +25,11 @@ _SPEC = frozenset(
     }
 )
 
-_INT32 = 2**31
+INT32 = 2**31
 
 # dev_valid_name() in net/core/dev.c, less the comma that separates names here.
 _LINK_NAME = re.compile(r"[^\s/:,]+")
-_IFNAMSIZ = 16  # include/uapi/linux/if.h, with the terminating NUL
+IFNAMSIZ = 16  # include/uapi/linux/if.h, with the terminating NUL
 
 MAX_BURST = 50
 MIN_INTERVAL, MAX_INTERVAL = 0.05, 60.0
@@ -40,7 +40,7 @@ def pool(root: Field) -> Pool:
     """``gratuitous.interval`` and ``refresh`` are seconds: a number, or a duration such as ``1.1s``, ``5m``."""
     root.object(TOP, "an Eip")
     meta = metadata(root, namespaced=False, short_name=False)
-    spec = root["spec"].object(_SPEC, "an Eip's spec")
+    spec = root["spec"].object(SPEC, "an Eip's spec")
     addresses = _ranges(spec["addresses"])
     exclude = _ranges(spec["exclude"])
     _addresses_rules(spec["addresses"], addresses)
@@ -54,7 +54,7 @@ def pool(root: Field) -> Pool:
         namespaces=_namespaces(spec["namespaces"]),
         namespace_selector=selector(spec["namespaceSelector"]) if spec["namespaceSelector"].given else None,
         service_selector=selector(spec["serviceSelector"]),
-        priority=spec["priority"].integer(0, -_INT32, _INT32 - 1),
+        priority=spec["priority"].integer(0, -INT32, INT32 - 1),
         auto_assign=spec["autoAssign"].boolean(True),
         avoid_network_and_broadcast=spec["avoidNetworkAndBroadcast"].boolean(True),
         disabled=spec["disabled"].boolean(False),
@@ -118,7 +118,7 @@ def parse_interface(text: str) -> Selector:
 def _link_names(text: str) -> tuple[str, ...]:
     names = tuple(text.split(","))
     for name in names:
-        if not _LINK_NAME.fullmatch(name) or name in (".", "..") or len(name.encode(errors="replace")) >= _IFNAMSIZ:
+        if not _LINK_NAME.fullmatch(name) or name in (".", "..") or len(name.encode(errors="replace")) >= IFNAMSIZ:
             raise ValueError(f"{name!r} is no link name: 1-15 bytes without space, '/', ':' or ','")
         if name == "lo":
             raise ValueError("must not be lo: nobody on the LAN would hear it")

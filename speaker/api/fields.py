@@ -241,7 +241,7 @@ def either(options: Iterable[str]) -> str:
 
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)")
+DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)")
 
 
 def seconds(value: Field, default: float, low: float, high: float) -> float:
@@ -266,7 +266,7 @@ def seconds(value: Field, default: float, low: float, high: float) -> float:
 
 
 def _duration(text: str) -> float:
-    parts = _DURATION.findall(text)
+    parts = DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         return math.nan
     return math.fsum(float(number) * _UNITS[unit] for number, unit in parts)

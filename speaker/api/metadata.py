@@ -8,9 +8,9 @@ from typing import cast
 from speaker.api.fields import Field
 from speaker.model import LabelRule, LabelSelector
 
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_QUALIFIED = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+QUALIFIED = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 # ObjectMeta of meta/v1; `clusterName` and `selfLink` are gone from it but not from old dumps.
 _METADATA = frozenset(
@@ -39,21 +39,21 @@ TOP = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
 
 def dns_label(text: str) -> str:
     """An RFC 1123 label, as Services, ports and namespaces are named; ValueError says the rule."""
-    if not _LABEL.fullmatch(text):
+    if not LABEL.fullmatch(text):
         raise ValueError("must be 1-63 of a-z, 0-9 and '-', beginning and ending with a letter or digit (RFC 1123)")
     return text
 
 
 def dns_subdomain(text: str) -> str:
     """An RFC 1123 subdomain, as most objects are named; ValueError says the rule."""
-    if len(text) > 253 or not _SUBDOMAIN.fullmatch(text):
+    if len(text) > 253 or not SUBDOMAIN.fullmatch(text):
         raise ValueError("must be labels of a-z, 0-9 and '-' joined by '.', at most 253 characters (RFC 1123)")
     return text
 
 
 def _label_key(text: str) -> str:
     prefix, slash, name = text.rpartition("/")
-    if not _QUALIFIED.fullmatch(name) or (slash and not (len(prefix) <= 253 and _SUBDOMAIN.fullmatch(prefix))):
+    if not QUALIFIED.fullmatch(name) or (slash and not (len(prefix) <= 253 and SUBDOMAIN.fullmatch(prefix))):
         raise ValueError(
             "is no label key: 1-63 letters, digits, '-', '_' and '.', optionally after a DNS prefix and '/'"
         )
@@ -61,7 +61,7 @@ def _label_key(text: str) -> str:
 
 
 def _label_value(text: str) -> str:
-    if text and not _QUALIFIED.fullmatch(text):
+    if text and not QUALIFIED.fullmatch(text):
         raise ValueError("is no label value: at most 63 letters, digits, '-', '_' and '.'")
     return text
 

@@ -18,7 +18,7 @@ from speaker.model import AddressRange, IPAddress, IPNetwork
 
 #: Blocks no EIP can come from, with what they are. Link-local IPv4 and 240.0.0.0/4 are missing on purpose: Linux
 #: resolves both by ARP like any other unicast address, and some sites use them.
-_NEVER_AN_EIP: tuple[tuple[IPNetwork, str], ...] = (
+NEVER_AN_EIP: tuple[tuple[IPNetwork, str], ...] = (
     (IPv4Network("0.0.0.0/8"), "'this network', never a destination (RFC 1122 section 3.2.1.3)"),
     (IPv4Network("127.0.0.0/8"), "loopback"),
     (IPv4Network("224.0.0.0/4"), "multicast"),
@@ -110,7 +110,7 @@ def _address(text: str) -> IPAddress:
 
 def _refuse_what_is_never_an_eip(parsed: AddressRange) -> None:
     first, last = int(parsed.first), int(parsed.last)
-    for block, what in _NEVER_AN_EIP:
+    for block, what in NEVER_AN_EIP:
         if block.version != parsed.first.version:
             continue
         if first <= int(block.broadcast_address) and int(block.network_address) <= last:

@@ -29,10 +29,10 @@ PREFIX = "eip-speaker.io/"
 LOAD_BALANCER_CLASS = "eip-speaker.io/speaker"
 SOURCE_RANGES_ANNOTATION = "service.beta.kubernetes.io/load-balancer-source-ranges"
 
-POOL, ADDRESSES, SHARE, SHARE_NAMESPACES, SCHEDULER = (
-    PREFIX + name for name in ("pool", "addresses", "share", "share-namespaces", "scheduler")
+POOL, ADDRESSES, SHARE, SHARE_NAMESPACES, SCHEDULER, RECORD = (
+    PREFIX + name for name in ("pool", "addresses", "share", "share-namespaces", "scheduler", "record")
 )
-_ANNOTATIONS = (POOL, ADDRESSES, SHARE, SHARE_NAMESPACES, SCHEDULER)
+_ANNOTATIONS = (POOL, ADDRESSES, SHARE, SHARE_NAMESPACES, SCHEDULER, RECORD)  # RECORD is the controller's: no wish
 
 # ServiceSpec and ServicePort of core/v1 (staging/src/k8s.io/api/core/v1/types.go).
 _SPEC = frozenset(

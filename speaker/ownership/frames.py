@@ -70,7 +70,7 @@ _SOURCE_AT = 6
 _HEADER = struct.Struct(f"!4sBBH{ID_SIZE}s")
 _FIXED_AT = MAGIC_AT + _HEADER.size
 _FIXED = struct.Struct("!QQHIQBIQB")
-_STAMP = struct.Struct("!QQH")
+_STAMP = struct.Struct("!QQHI")
 _NAME_AT = _FIXED_AT + _FIXED.size
 _TAG = 16
 _SECTION = struct.Struct("!BH")
@@ -87,6 +87,9 @@ _ADDRESS: Mapping[int, tuple[type[IPv4Address] | type[IPv6Address], int]] = {4: 
 MIN_MTU = _NAME_AT - MAGIC_AT + MAX_NAME + _SECTION.size + _HEARD.size + 2 + _ALIKE.size + MAX_NAME + 8 + 4 + _TAG
 """Bytes: the head of a frame and the longest entry there is, one of ``heard``, both with names of MAX_NAME."""
 
+Sender: TypeAlias = tuple[str, int]
+"""Node, and its own number of the link that the frame left by (``Hello.link``): each counts for itself, so that what a
+stranger brings from another of its links puts nothing here out of date."""
 Stamp: TypeAlias = tuple[int, int, int]
 """Incarnation, sequence and part, as in ``Hello.stamp``."""
 
@@ -379,10 +382,10 @@ def _end(address: IPAddress) -> tuple[int, bytes]:
 # ── Bytes to values ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def peek(frame: bytes) -> tuple[str, Stamp] | None:
-    """Node name and stamp that a frame claims to have, nothing of it authenticated. None: it cannot be a hello.
+def peek(frame: bytes) -> tuple[Sender, Stamp] | None:
+    """Sender and stamp that a frame claims to have, nothing of it authenticated. None: it cannot be a hello.
 
-    A frame whose stamp is not above that of an authenticated one of the same node and incarnation is worthless,
+    A frame whose stamp is not above that of an authenticated one of the same sender and incarnation is worthless,
     whether replayed, doubled, overtaken or forged: it can be dropped for a fraction of what its tag costs. One that is
     above, or of another incarnation, has to be decoded before its stamp may be believed and remembered.
     """
@@ -392,7 +395,8 @@ def peek(frame: bytes) -> tuple[str, Stamp] | None:
         node = str(frame[_NAME_AT : _NAME_AT + frame[_NAME_AT - 1]], "utf-8")
     except UnicodeDecodeError:
         return None
-    return node, _STAMP.unpack_from(frame, _FIXED_AT)
+    incarnation, sequence, part, link = _STAMP.unpack_from(frame, _FIXED_AT)
+    return (node, link), (incarnation, sequence, part)
 
 
 def decode(frame: bytes, keys: Keys) -> Hello | Rejected:

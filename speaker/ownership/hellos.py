@@ -17,6 +17,7 @@ from typing import Self
 from speaker.errors import EdgeError, Unsupported
 from speaker.model import Link, Mac
 from speaker.ownership import frames
+from speaker.ownership.frames import Sender, Stamp
 from speaker.ownership.hello import Hello
 from speaker.ownership.keys import Keys
 
@@ -74,9 +75,9 @@ class Hellos:
         self.macs: dict[str, Mac] = {}
         """Node → the MAC that its last authentic frame came from."""
         self._keys, self._ethertype, self._clock, self._count = keys, ethertype, clock, count
-        self._last: dict[str, tuple[int, int, int]] = {}
-        """Node → the stamp of its newest authentic frame."""
-        self._old_read_at: dict[str, float] = {}
+        self._last: dict[Sender, Stamp] = {}
+        """The stamp of its newest authentic frame."""
+        self._old_read_at: dict[Sender, float] = {}
 
     def __enter__(self) -> Self:
         name = self.link.name
@@ -150,23 +151,24 @@ class Hellos:
             return Replayed.REPLAYED
         hello = frames.decode(frame, self._keys())
         if isinstance(hello, Hello):
-            last = self._last.get(hello.node)
+            sender = hello.node, hello.link
+            last = self._last.get(sender)
             if last is None or hello.stamp > last:
-                self._last[hello.node] = hello.stamp
+                self._last[sender] = hello.stamp
                 self.macs[hello.node] = Mac(frame[6:12])
         return hello
 
-    def _is_stale(self, node: str, stamp: tuple[int, int, int]) -> bool:
-        last = self._last.get(node)
+    def _is_stale(self, sender: Sender, stamp: Stamp) -> bool:
+        last = self._last.get(sender)
         if last is None or stamp > last:
             return False
         if stamp[0] == last[0]:
             return True
         # Of an earlier life: a recording, or a node whose clock went back and who has to be told so (rule 5).
         now = self._clock()
-        if now - self._old_read_at.get(node, float("-inf")) < OLD_SECONDS:
+        if now - self._old_read_at.get(sender, float("-inf")) < OLD_SECONDS:
             return True
-        self._old_read_at[node] = now
+        self._old_read_at[sender] = now
         return False
 
 

@@ -80,13 +80,14 @@ class Holding(Claiming):
         )
 
     def _yield_to_record_at(self, x: Eip, record: Record, now: float) -> float:
-        """Rule 23: when does a better record make us yield, if ever? One whom we hear has to say so itself.
+        """Rule 23: when does a better record make us yield, if ever? One whom we hear has to say so itself: to be asked
+        again when we hear it no more, which others who do may keep from looking like a death.
 
         Not at once: our watch may be faster than the reply to the winner, who answers only then.
         """
         peer = self._peer(x, record.holder)
         if self._hear_first() and peer is not None and peer.is_heard(now, self.times):
-            return _FOREVER
+            return peer.heard_at + self.times.dead
         if self.draining_since is not None:
             # 12c lets others take over from a holder that fell silent; one who leaves has nothing to take.
             binds = (peer is None or peer.incarnation <= record.incarnation) and (

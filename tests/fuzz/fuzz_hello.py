@@ -49,7 +49,7 @@ def one(data: bytes) -> None:
             assert isinstance(decode(unsigned, KEYS), Rejected)
         found = decode(frame, KEYS)
         if isinstance(found, Hello):
-            assert peek(frame) == (found.node, found.stamp)
+            assert peek(frame) == ((found.node, found.link), found.stamp)
             again(found)
         else:
             assert found in (Rejected.MALFORMED, Rejected.OVERSIZED)

@@ -30,6 +30,20 @@ def test_a_setting_that_cannot_work_is_named_and_ends_with_2(flags, names, tmp_p
     assert names in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("flags", "names"),
+    [
+        (["--metrics", "localhost:9900"], "localhost:9900"),
+        (["--kubeconfig", "/nowhere/config"], "/nowhere/config"),
+        ([], "name a kubeconfig"),
+    ],
+)
+def test_a_controller_that_cannot_work_says_why_and_ends_with_2(flags, names, capsys, monkeypatch):
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    assert main(["controller", *flags]) == 2
+    assert names in capsys.readouterr().err
+
+
 def test_a_forwarder_that_does_not_exist_ends_with_2(tmp_path, capsys):
     with pytest.raises(SystemExit) as left:
         main(["run", str(tmp_path), "--forwarder", "iptables"])

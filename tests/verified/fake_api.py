@@ -156,6 +156,8 @@ class FakeApi:
         self._watches: set[Watch] = set()
         self._pages: dict[str, tuple[int, list[Object]]] = {}
         self._refusals: list[Refused | None] = []
+        self.broken: dict[str, Refused] = {}
+        """Path → what every request for it is answered with."""
         self._running = asyncio.Event()
         self._running.set()
 
@@ -229,6 +231,8 @@ class FakeApi:
         try:
             if self._refusals and (refusal := self._refusals.pop(0)) is not None:
                 raise refusal
+            if request.path in self.broken:
+                raise self.broken[request.path]
             return await self._answer(request, Target.parse(request.path))
         except Refused as refused:
             return web.json_response(refused.status(), status=refused.code)
@@ -301,7 +305,11 @@ class FakeApi:
     @staticmethod
     def _made(target: Target, former: Object, body: Object) -> Object:
         if target.status:
-            return {**former, "status": body.get("status", {}), "metadata": dict(former["metadata"])}
+            # Of core/v1 the annotations go along; of a custom resource nothing but the status does.
+            mine = dict(former["metadata"])
+            if target.kind.api == "v1" and "annotations" in (theirs := body["metadata"]):
+                mine["annotations"] = theirs["annotations"]
+            return {**former, "status": body.get("status", {}), "metadata": mine}
         if target.kind.has_status:
             body.pop("status", None)
             body |= {"status": former["status"]} if "status" in former else {}

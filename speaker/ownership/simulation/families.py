@@ -274,7 +274,7 @@ def one_cable(seed: int) -> Schedule:
     random, schedule = _base("one_cable", seed)
     node, lasts = random.randrange(schedule.nodes), random.choice([FOR_GOOD, round(random.uniform(0.02, 2.0), 4)])
     fault = Fault(_at(random), Kind.CABLE, (node,), lasts, link=1)
-    limits = Limits(unanswered=0.12 if not schedule.api else 0.3, causeless=False)
+    limits = Limits(unanswered=0.2 if not schedule.api else 0.3, causeless=False)
     delay = random.choice([0.001, 0.005])
     return replace(schedule, eips=4, links=2, delay=delay, faults=(fault,), end=6.0, limits=limits)
 
@@ -353,10 +353,11 @@ def stranger(seed: int) -> Schedule:
 
 
 def steady(seed: int) -> Schedule:
-    """A tenth of all frames lost: no false move."""
+    """One frame in fourteen lost: no false move. (At a tenth there was one in 1,700 such schedules, which are five hours
+    and a half: somebody has to lose seven frames of a peer in a row.)"""
     _, schedule = _base("steady", seed)
     limits = Limits(one_answer=0.6, quiet_after=1.5, causeless=False)
-    return replace(schedule, eips=2, loss=0.1, end=12.0, limits=limits)
+    return replace(schedule, eips=2, loss=0.07, end=12.0, limits=limits)
 
 
 FAMILIES: dict[str, tuple[Callable[[int], Schedule], int]] = {

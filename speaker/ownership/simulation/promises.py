@@ -134,6 +134,7 @@ class Promises:
                     other is not host
                     and other.answers(eip)
                     and froze < since < thawed
+                    and self._world.hears(self._world.link_of(eip), other.index, host.index)
                     and self._beaten(host, other, eip)
                 ):
                     self._break(

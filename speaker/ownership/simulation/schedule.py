@@ -75,8 +75,10 @@ class Limits:
 
     one_answer: float | None = None
     """Two that hear each other; None: hello + delays."""
-    record_answer: float = 0.4
-    """Two that both reach the API."""
+    record_answer: float = 0.5
+    """Two that both reach the API. A record write and its watch; and ``dead`` before that, where the hello is cut
+    between a new holder's intent and its claim: the old one cannot tell it from a node that died before it claimed
+    (rule 12c), keeps the EIP, and writes a higher term, which the new one has to read."""
     unanswered: float = 1.5
     """With an eligible node alive."""
     crash: float | None = None

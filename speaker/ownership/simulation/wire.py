@@ -29,7 +29,7 @@ class Port:
     def __init__(self, host: "Host", link: int) -> None:
         self._host, self._link = host, link
         self._mac = Mac(bytes((2, 0, 0, 0, link, host.index)))
-        self._last: dict[str, tuple[int, int, int]] = {}
+        self._last: dict[frames.Sender, frames.Stamp] = {}
         self.refused: Counter[Enum | str] = Counter()
 
     def encode(self, hello: Hello, mtu: int) -> Iterator[bytes]:
@@ -38,8 +38,8 @@ class Port:
     def read(self, frame: bytes) -> Hello | None:
         claimed = frames.peek(frame)
         if claimed is not None:
-            node, stamp = claimed
-            last = self._last.get(node)
+            sender, stamp = claimed
+            last = self._last.get(sender)
             if last is not None and stamp[0] == last[0] and stamp <= last:
                 self.refused[REPLAYED] += 1
                 return None
@@ -47,8 +47,8 @@ class Port:
         if not isinstance(hello, Hello):
             self.refused[hello] += 1
             return None
-        if hello.stamp > self._last.get(hello.node, (0, 0, -1)):
-            self._last[hello.node] = hello.stamp
+        if hello.stamp > self._last.get((hello.node, hello.link), (0, 0, -1)):
+            self._last[hello.node, hello.link] = hello.stamp
         return hello
 
 

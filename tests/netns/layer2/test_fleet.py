@@ -211,9 +211,18 @@ def test_an_old_request_is_not_answered(lan, at_work, ear, link):
         client.send(ask(client.mac, EIP))
         return client.never(client.to_us, 0.1)
 
+    # The kernel begins to stamp what it receives a little after the first socket asks for it (net_enable_timestamp puts
+    # it off to a workqueue); what came before looks as if it came when it was read.
+    while not running.counts.reasons[Ignored.TOO_OLD]:
+        seen = running.counts.answers.total()
+        assert running.do(hold_up)
+        running.counts.wait_for(
+            lambda counts, seen=seen: counts.reasons[Ignored.TOO_OLD] or counts.answers.total() > seen
+        )
+    answered = running.counts.answers.total()
     assert running.do(hold_up)
-    running.counts.wait_for(lambda counts: counts.reasons == {Ignored.TOO_OLD: 1})
-    assert not running.counts.answers
+    running.counts.wait_for(lambda counts: counts.reasons == {Ignored.TOO_OLD: 2})
+    assert running.counts.answers.total() == answered
 
 
 def test_ten_thousand_are_all_answered_and_all_silent_when_dropped(lan, at_work, ear, link):

@@ -491,7 +491,7 @@ def test_an_incarnation_that_no_api_object_can_hold_is_malformed():
 @given(hellos, mtus)
 def test_a_peek_shows_whose_frame_it_is_and_which(said, mtu):
     for frame in encode(said, KEYS, MAC, mtu):
-        assert peek(frame) == (said.node, decode(frame, KEYS).stamp)
+        assert peek(frame) == ((said.node, said.link), decode(frame, KEYS).stamp)
 
 
 @given(hellos, st.data())
@@ -504,7 +504,7 @@ def test_a_peek_needs_nothing_behind_the_name(said, data):
 def test_a_peek_at_a_frame_without_a_name_shows_nothing():
     frame = encode(hello(), KEYS, MAC)[0]
     assert [peek(frame[:size]) for size in range(71)] == [None] * 71
-    assert peek(frame[:72]) == peek(frame) == ("n1", hello().stamp)
+    assert peek(frame[:72]) == peek(frame) == (("n1", hello().link), hello().stamp)
 
 
 @pytest.mark.parametrize(

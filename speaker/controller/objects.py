@@ -1,0 +1,82 @@
+"""What the controller reads of Services and Eips: only these fields are decoded, whatever else a server sends.
+
+So a field that a newer Kubernetes adds to a Service is no mistake here, as it is in a file that a person wrote.
+"""
+
+from typing import Any
+
+import msgspec
+
+from speaker.cluster.objects import Metadata, Object
+from speaker.model import ServiceKey
+
+Condition = dict[str, Any]
+"""As the API writes it; others' are kept as they came."""
+
+
+class FullMetadata(Metadata, frozen=True, rename="camel", gc=False):
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+    creation_timestamp: str = ""
+    deletion_timestamp: str | None = None
+    finalizers: tuple[str, ...] = ()
+    generation: int = 0
+
+
+class Port(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    name: str = ""
+    protocol: str = "TCP"
+    port: int = 0
+
+
+class ServiceSpec(msgspec.Struct, frozen=True, rename="camel", gc=False, omit_defaults=True):
+    type: str = ""
+    load_balancer_class: str | None = None
+    load_balancer_ip: str = msgspec.field(default="", name="loadBalancerIP")
+    load_balancer_source_ranges: tuple[str, ...] = ()
+    ports: tuple[Port, ...] = ()
+    selector: dict[str, str] | None = None
+    ip_families: tuple[str, ...] = ()
+    ip_family_policy: str | None = None
+    external_traffic_policy: str | None = None
+
+
+class Ingress(msgspec.Struct, frozen=True, rename="camel", gc=False, omit_defaults=True):
+    ip: str = ""
+    hostname: str = ""
+    ip_mode: str = ""
+
+
+class LoadBalancer(msgspec.Struct, frozen=True, gc=False):
+    ingress: tuple[Ingress, ...] = ()
+
+
+class ServiceStatus(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    load_balancer: LoadBalancer = LoadBalancer()
+    conditions: tuple[Condition, ...] = ()
+
+
+class ServiceObject(Object, frozen=True, rename="camel", gc=False):
+    metadata: FullMetadata
+    spec: ServiceSpec = ServiceSpec()
+    status: ServiceStatus = ServiceStatus()
+
+    @property
+    def service_key(self) -> ServiceKey:
+        return ServiceKey(self.metadata.namespace, self.metadata.name)
+
+
+class EipStatus(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    observed_generation: int = 0
+    ipv4: dict[str, Any] | None = None
+    ipv6: dict[str, Any] | None = None
+    conditions: tuple[Condition, ...] = ()
+
+
+class EipObject(Object, frozen=True, gc=False):
+    metadata: FullMetadata
+    spec: dict[str, Any] = msgspec.field(default_factory=dict)
+    status: EipStatus = EipStatus()
+
+
+def condition_of(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
+    return next((each for each in conditions if each.get("type") == kind), None)

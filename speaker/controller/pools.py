@@ -1,0 +1,64 @@
+"""Which pools are in use as they are declared: what cannot be read is not, and of two that overlap only the older."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from speaker.api.addresses import Span, overlaps, span, without
+from speaker.controller.objects import EipObject
+from speaker.controller.reading import Unreadable, read_pool
+from speaker.model import Pool
+
+
+class Verdict(Enum):
+    """The value is the condition's reason."""
+
+    ACCEPTED = "Accepted"
+    DISABLED = "Disabled"
+    INVALID = "Invalid"
+    OVERLAP = "Overlap"
+    TERMINATING = "Terminating"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """``pool`` is None where it must not be used."""
+
+    pool: Pool | None
+    verdict: Verdict
+    message: str = ""
+
+
+def judge(eips: Iterable[EipObject]) -> Mapping[str, Judged]:
+    """By name. The older is the one that was created earlier; of two made in one second the first by name.
+
+    What one pool excludes another may offer: that is how an address is moved between pools.
+    """
+    judged: dict[str, Judged] = {}
+    offered: list[Span] = []
+    owners: list[str] = []
+    for found in sorted(eips, key=lambda each: (each.metadata.creation_timestamp, each.metadata.name)):
+        name = found.metadata.name
+        pool = read_pool(found)
+        if isinstance(pool, Unreadable):
+            judged[name] = Judged(None, Verdict.INVALID, pool.message)
+            continue
+        spans = _offered(pool, len(owners))
+        if rivals := sorted({owners[former] for former, _ in overlaps([*offered, *spans])}):
+            rule = "an address belongs to one pool; nothing is given from this one, as it is the younger"
+            judged[name] = Judged(None, Verdict.OVERLAP, f"overlaps with Eip {', '.join(rivals)}: {rule}")
+            continue
+        offered += spans
+        owners.append(name)
+        judged[name] = _accepted(found, pool)
+    return judged
+
+
+def _accepted(found: EipObject, pool: Pool) -> Judged:
+    if found.metadata.deletion_timestamp is not None:
+        return Judged(replace(pool, disabled=True), Verdict.TERMINATING)
+    return Judged(pool, Verdict.DISABLED if pool.disabled else Verdict.ACCEPTED)
+
+
+def _offered(pool: Pool, index: int) -> list[Span]:
+    return without((span(range_, index) for range_ in pool.addresses), (span(range_, index) for range_ in pool.exclude))

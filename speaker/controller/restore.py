@@ -1,0 +1,145 @@
+"""Who held what when the last leader stopped, from the Services' statuses and, after them, their record annotations.
+
+An address in a status counts as held if our condition is beside it, or if one of our pools offers it: what another
+controller gave a Service that now is ours is not taken for an EIP.
+
+The annotation holds what a status cannot: the place of a Service that is suspended at a shared EIP, and everything
+where a restored backup brought Services back without their statuses. Whoever may edit a Service may edit it, so it is
+worth what a wish for that address is worth: it takes nothing from anybody, and nothing that could not be asked for.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from speaker.allocator.ledger import Held, Ledger
+from speaker.allocator.pools import Catalogue
+from speaker.allocator.sharing import objection
+from speaker.api.addresses import parse_eip
+from speaker.api.service import RECORD
+from speaker.controller.objects import ServiceObject, condition_of
+from speaker.controller.wanted import ASSIGNED
+from speaker.model import Family, IPAddress, Service, ServiceKey
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """``address`` stands in the status of Service ``loser``, and in that of an older one that keeps it."""
+
+    loser: ServiceKey
+    address: IPAddress
+    keeper: ServiceKey
+
+    def __str__(self) -> str:
+        return f"{self.address} is also held by the older Service {self.keeper}, which keeps it"
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    ledger: Ledger
+    duplicates: tuple[Duplicate, ...] = ()
+
+
+def restored(services: Iterable[tuple[ServiceObject, Service]], catalogue: Catalogue) -> Restored:
+    """``services``: ours, each as it stands in the API and as it was read. Age decides, then the name."""
+    draft = _Draft(catalogue)
+    by_age = sorted(services, key=lambda each: (each[1].created, each[1].key))
+    for found, service in by_age:
+        for address in _in_status(found, catalogue).values():
+            draft.take_status(service, address)
+    for found, service in by_age:
+        for address in _in_annotation(found).values():
+            draft.take_annotation(service, address)
+    return draft.restored()
+
+
+class _Draft:
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        self._served: dict[IPAddress, list[Service]] = {}
+        self._places: dict[ServiceKey, dict[Family, IPAddress]] = {}
+        self._suspended: set[tuple[ServiceKey, IPAddress]] = set()
+        self._duplicates: list[Duplicate] = []
+
+    def take_status(self, service: Service, address: IPAddress) -> None:
+        rival = self._rival(service, address)
+        if rival is not None and not _are_partners(service, rival):
+            self._duplicates.append(Duplicate(service.key, address, rival.key))
+        else:
+            self._serve(service, address)
+
+    def take_annotation(self, service: Service, address: IPAddress) -> None:
+        if Family.of(address) in self._places.get(service.key, {}):
+            return
+        rival = self._rival(service, address)
+        if rival is None and _may_have(service, address, self._catalogue):
+            self._serve(service, address)
+        elif rival is not None and _are_partners(service, rival):
+            self._place(service, address)
+            self._suspended.add((service.key, address))
+
+    def restored(self) -> Restored:
+        held = tuple(self._held(key, tuple(mine.values())) for key, mine in self._places.items())
+        return Restored(Ledger(held), tuple(self._duplicates))
+
+    def _serve(self, service: Service, address: IPAddress) -> None:
+        self._served.setdefault(address, []).append(service)
+        self._place(service, address)
+
+    def _place(self, service: Service, address: IPAddress) -> None:
+        self._places.setdefault(service.key, {})[Family.of(address)] = address
+
+    def _rival(self, service: Service, address: IPAddress) -> Service | None:
+        others = self._served.get(address, ())
+        return next((other for other in others if objection(service, other, address)), None)
+
+    def _held(self, key: ServiceKey, addresses: tuple[IPAddress, ...]) -> Held:
+        return Held(
+            key,
+            addresses=tuple(map(str, addresses)),
+            pools=tuple(_pool(address, self._catalogue) for address in addresses),
+            suspended=tuple(str(address) for address in addresses if (key, address) in self._suspended),
+        )
+
+
+def _are_partners(service: Service, other: Service) -> bool:
+    """They share an EIP, even if they clash there by now: the allocator knows what to do then."""
+    return service.share is not None and service.share == other.share
+
+
+def _may_have(service: Service, address: IPAddress, catalogue: Catalogue) -> bool:
+    return any(
+        not space.pool.disabled
+        and service.pool in (None, space.pool.name)
+        and catalogue.objection(space.pool, service) is None
+        for space in catalogue.offering(address)
+    )
+
+
+def _in_annotation(found: ServiceObject) -> Mapping[Family, IPAddress]:
+    recorded: dict[Family, IPAddress] = {}
+    for text in found.metadata.annotations.get(RECORD, "").split(","):
+        try:
+            address = parse_eip(text)
+        except ValueError:
+            continue
+        recorded.setdefault(Family.of(address), address)
+    return recorded
+
+
+def _in_status(found: ServiceObject, catalogue: Catalogue) -> Mapping[Family, IPAddress]:
+    """The first address of each family."""
+    ours = condition_of(found.status.conditions, ASSIGNED) is not None
+    recorded: dict[Family, IPAddress] = {}
+    for ingress in found.status.load_balancer.ingress:
+        try:
+            address = parse_eip(ingress.ip)
+        except ValueError:  # a hostname instead
+            continue
+        if ours or catalogue.offering(address):
+            recorded.setdefault(Family.of(address), address)
+    return recorded
+
+
+def _pool(address: IPAddress, catalogue: Catalogue) -> str:
+    """'' where the pool is gone: the EIP stays with its Service all the same."""
+    return next((space.pool.name for space in catalogue.offering(address)), "")

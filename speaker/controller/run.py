@@ -1,0 +1,140 @@
+"""``speaker controller``: what runs, what it says, how it stops."""
+
+import asyncio
+import signal
+import socket
+import uuid
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass, field
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from speaker.cluster.client import Access, Client, configure
+from speaker.cluster.elector import Leadership, Timing
+from speaker.cluster.lease import Election, LeaseName
+from speaker.cluster.reflector import Patience
+from speaker.controller.decider import ControllerSettings
+from speaker.controller.leader import Leader
+from speaker.errors import EdgeError
+from speaker.settings import Bind, LogFormat
+from speaker.telemetry import logs
+from speaker.telemetry.http import serving
+
+log = structlog.get_logger()
+
+LEASE = "eip-speaker-controller"
+_NAMESPACE = "eip-speaker"
+
+
+@dataclass(frozen=True, slots=True)
+class CommandSettings:
+    """Everything ``speaker controller`` can be told. ``namespace`` is the Lease's; '' for the pod's own."""
+
+    access: Access = field(default_factory=Access)
+    namespace: str = ""
+    controller: ControllerSettings = field(default_factory=ControllerSettings)
+    timing: Timing = field(default_factory=Timing)
+    metrics: Bind | None = None
+    log_format: LogFormat = "text"
+
+
+async def run(settings: CommandSettings) -> None:
+    """Until SIGTERM or SIGINT, when the Lease is given back. Raises SettingError for what cannot work from the start;
+    an API that does not answer is waited for."""
+    logs.configure(settings.log_format)
+    voice = Voice()
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(Client(await configure(settings.access)))
+        if settings.metrics is not None:
+            await stack.enter_async_context(serving(settings.metrics, voice.registry, voice.health))
+        # Unique to this process: after a restart the former one's Lease has to run out, or to be given back.
+        identity = f"{socket.gethostname()}_{uuid.uuid4()}"
+        lease = LeaseName(settings.namespace or _own_namespace(settings.access), LEASE)
+        election = Election(
+            client, lease, identity, settings.timing, told=lambda error: voice.failed(lease.path, error)
+        )
+        leader = Leader(client, election, settings.controller, voice.failed, Patience())
+
+        async def work(leadership: Leadership) -> None:
+            with voice.leading(leadership):
+                await leader.work(leadership)
+
+        log.info("started", identity=identity, lease=lease.path)
+        with _stopped_by_signals():
+            await election.lead(work)
+    log.info("stopped")
+
+
+class Voice:
+    """What people are told besides what stands in the API: a log line for every transition, metrics, health."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._leads = Gauge(
+            "eip_speaker_controller_leads", "1 while this replica is the active one", registry=self.registry
+        )
+        self._errors = Counter(
+            "eip_speaker_controller_api_errors", "requests to the API that failed", registry=self.registry
+        )
+        self._term: int | None = None
+        self._failing: dict[str, str] = {}
+
+    def health(self) -> tuple[bool, dict[str, object]]:
+        """Always well: who stands by is as ready as who leads, and a restart mends no API."""
+        return True, {"leads": self._term is not None, "term": self._term}
+
+    @contextmanager
+    def leading(self, leadership: Leadership) -> Iterator[None]:
+        self._term = leadership.term
+        self._leads.set(1)
+        self._failing.clear()
+        log.info("leads", term=leadership.term)
+        try:
+            yield
+        finally:
+            self._term = None
+            self._leads.set(0)
+            log.info("leads no more", term=leadership.term)
+
+    def failed(self, what: str, error: EdgeError) -> None:
+        """The same words are not repeated."""
+        self._errors.inc()
+        if self._failing.get(what) != str(error):
+            self._failing[what] = str(error)
+            log.warning("api failed", what=what, error=str(error))
+
+
+def _own_namespace(access: Access) -> str:
+    """The pod's; that of the manifests for a process outside the cluster."""
+    try:
+        return (access.service_account / "namespace").read_text().strip() if access.kubeconfig is None else _NAMESPACE
+    except OSError:
+        return _NAMESPACE
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    """Ends the block quietly at the first SIGTERM or SIGINT."""
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None
+    asked = False
+
+    def stop() -> None:
+        nonlocal asked
+        asked = True
+        task.cancel()
+
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    for number in numbers:
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not asked:
+            raise
+        task.uncancel()
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)

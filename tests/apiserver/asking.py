@@ -1,0 +1,41 @@
+"""Requests to the real API server as anybody, and what it says to them."""
+
+import json
+import ssl
+import urllib.request
+from typing import Any
+from urllib.error import HTTPError
+
+from real_api import USERS, RealApi
+
+MERGE = "application/merge-patch+json"
+
+
+class Asking:
+    """``ask("POST", path, body)`` → HTTP's code and the answer as plain data, whether it was refused or not."""
+
+    def __init__(self, api: RealApi, token: str = USERS["admin"][0]) -> None:
+        self._url, self._token = api.url, token
+        self._context = ssl.create_default_context(cafile=api.ca)
+
+    def __call__(self, method: str, path: str, body: object = None) -> tuple[int, dict[str, Any]]:
+        headers = {
+            "Authorization": f"Bearer {self._token}",
+            "Content-Type": MERGE if method == "PATCH" else "application/json",
+        }
+        content = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self._url + path, content, headers, method=method)  # noqa: S310 (our own server)
+        try:
+            with urllib.request.urlopen(request, timeout=30, context=self._context) as answer:  # noqa: S310
+                return answer.status, json.load(answer)
+        except HTTPError as refused:
+            with refused:
+                return refused.code, json.load(refused)
+
+
+def refusals(answer: dict[str, Any]) -> dict[str, list[str]]:
+    """Field → what is wrong with it, of a refused object."""
+    found: dict[str, list[str]] = {}
+    for cause in answer.get("details", {}).get("causes", []):
+        found.setdefault(cause.get("field", ""), []).append(cause["message"])
+    return found

@@ -1,0 +1,104 @@
+"""``speaker controller`` as it is deployed: two processes under the shipped ServiceAccount; one is killed."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from real_api import RealApi
+
+pytestmark = pytest.mark.apiserver
+
+MANIFESTS = Path(__file__).parents[2] / "manifests" / "base"
+GUARD = 90.0
+"""Seconds; against a hang."""
+POOL = "command-lan"
+
+
+class Replica:
+    def __init__(self, kubeconfig: Path, log: Path) -> None:
+        self._log = log
+        with log.open("wb") as out:
+            flags = (f"--kubeconfig={kubeconfig}", "--metrics=off", "--log-format=json")
+            self.process = subprocess.Popen([sys.executable, "-m", "speaker", "controller", *flags], stderr=out)
+
+    def said(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._log.read_text().splitlines()]
+
+    def leads(self) -> bool:
+        return any(line["event"] == "leads" for line in self.said())
+
+
+def until(holds: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + GUARD
+    while not (found := holds()):
+        assert time.monotonic() < deadline
+    return found
+
+
+def service(name: str) -> str:
+    spec = {"type": "LoadBalancer", "loadBalancerClass": "eip-speaker.io/speaker", "ports": [{"port": 80}]}
+    return json.dumps({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec})
+
+
+@pytest.fixture
+def kubectl(api_server: RealApi) -> Iterator[Callable[..., str]]:
+    """With the shipped objects in place; what the test makes is gone afterwards."""
+    for file in ("crds/eips.yaml", "namespaces.yaml", "controller-rbac.yaml"):
+        api_server.kubectl("apply", "-f", str(MANIFESTS / file))
+    api_server.kubectl("wait", "--for=condition=established", "crd/eips.eip-speaker.io")
+    yield api_server.kubectl
+    api_server.kubectl("delete", "service", "first", "second", "third", "--ignore-not-found")
+    api_server.kubectl("patch", "eip", POOL, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+    api_server.kubectl("delete", "eip", POOL, "--ignore-not-found")
+
+
+@pytest.fixture
+def replica(api_server: RealApi, kubectl: Callable[..., str], tmp_path: Path) -> Iterator[Callable[[str], Replica]]:
+    made: list[Replica] = []
+    token = kubectl("create", "token", "eip-speaker-controller", "--namespace=eip-speaker")
+    kubeconfig = api_server.kubeconfig_with("controller", token)
+
+    def start(name: str) -> Replica:
+        made.append(found := Replica(kubeconfig, tmp_path / f"{name}.log"))
+        return found
+
+    yield start
+    for found in made:
+        found.process.kill()
+        found.process.wait()
+
+
+def test_a_killed_leader_is_followed_and_nobodys_address_changes(kubectl, replica):
+    pool = {"apiVersion": "eip-speaker.io/v1alpha1", "kind": "Eip", "metadata": {"name": POOL}}
+    kubectl("apply", "-f", "-", stdin=json.dumps({**pool, "spec": {"addresses": ["192.0.2.10-192.0.2.20"]}}))
+
+    def address(name: str) -> str:
+        return kubectl("get", "service", name, "-o", "jsonpath={.status.loadBalancer.ingress[0].ip}")
+
+    first = replica("first")
+    until(first.leads)
+    for name in ("first", "second"):
+        kubectl("apply", "-f", "-", stdin=service(name))
+        until(lambda name=name: address(name))
+    second = replica("second")
+    until(lambda: any(line["event"] == "started" for line in second.said()))
+    first.process.kill()
+    kubectl("apply", "-f", "-", stdin=service("third"))
+    until(lambda: address("third"))
+    assert second.leads()
+    assert [address(name) for name in ("first", "second", "third")] == ["192.0.2.10", "192.0.2.11", "192.0.2.12"]
+    until(lambda: kubectl("get", "eip", POOL, "-o", "jsonpath={.status.ipv4.used}") == "3")
+    events = kubectl("get", "events", "-o", "jsonpath={range .items[*]}{.involvedObject.name}={.reason} {end}")
+    assert {"first=Assigned", "second=Assigned", "third=Assigned"} <= set(events.split())
+    assert [line for each in (first, second) for line in each.said() if line["event"] == "api failed"] == []
+
+    second.process.send_signal(signal.SIGTERM)
+    assert second.process.wait() == 0
+    lease = ("get", "lease", "eip-speaker-controller", "--namespace=eip-speaker", "-o")
+    assert kubectl(*lease, "jsonpath={.spec.holderIdentity}") == ""

@@ -1,0 +1,320 @@
+"""What ``speaker.api`` reads and what the CRD lets through are the same, as a real API server judges; where they cannot
+be, the table says so."""
+
+import itertools
+
+import pytest
+from asking import Asking, refusals
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from speaker.api.eip import pool
+from speaker.api.fields import ApiObject, read
+from speaker.api.ranges import parse_range
+from speaker.cluster.crds import DIRECTORY
+from speaker.errors import InvalidManifests
+
+pytestmark = pytest.mark.apiserver
+
+EIPS = "/apis/eip-speaker.io/v1alpha1/eips"
+ANNOUNCEMENTS = "/apis/eip-speaker.io/v1alpha1/announcements"
+ONLY_JUDGED = "?dryRun=All&fieldValidation=Strict"
+
+
+@pytest.fixture(scope="session")
+def ask(api_server, request):
+    """As the administrator, with the CRDs there."""
+    directory = request.config.rootpath / DIRECTORY
+    api_server.kubectl("apply", "-k", str(directory))
+    names = ("crd/eips.eip-speaker.io", "crd/announcements.eip-speaker.io")
+    api_server.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
+    return Asking(api_server)
+
+
+def eip(**spec):
+    spec = {"addresses": ["192.0.2.1"], **spec}
+    return {"apiVersion": "eip-speaker.io/v1alpha1", "kind": "Eip", "metadata": {"name": "judged"}, "spec": spec}
+
+
+def reads(body):
+    try:
+        read(ApiObject(body), pool)
+    except InvalidManifests:
+        return False
+    return True
+
+
+def entry(**more):
+    return {"matchExpressions": [more]}
+
+
+GOOD = [
+    *({"addresses": [text]} for text in (
+        "192.0.2.1", " 192.0.2.1 ", "192.0.2.1-192.0.2.9", "192.0.2.1 - 192.0.2.9", "192.0.2.1-192.0.2.1",
+        "192.0.2.0/24", "192.0.2.1/32", "192.0.2.0/255.255.255.0", "192.0.2.0 / 255.255.255.128",
+        "192.0.2.4/255.255.255.252", "192.0.2.1/255.255.255.255", "169.254.1.0/24", "240.0.0.0/5",
+        "255.255.255.0-255.255.255.254", "2001:db8::", "2001:DB8::1", "2001:db8::/64", "2001:db8::1-2001:db8::ff",
+        "64:ff9b::192.0.2.1", "fd00::/8", "::2", "126.255.255.255", "128.0.0.0/2",
+        "1.0.0.0", "223.255.255.255", "0:0:0:0:0:0:0:5",
+    )),
+    {"addresses": ["192.0.2.0/28", "2001:db8::/120"], "exclude": ["192.0.2.3", "2001:db8::5-2001:db8::7"]},
+    *({"interface": text} for text in (
+        "eth0", "eth1,eth0", "can_reach:192.0.2.1", "can_reach:2001:db8::1", "bond0.100", "a" * 15, "lo0", "...",
+        "vrf-blue", "enp0s3@x", "größe",
+    )),
+    {"nodeSelector": {"matchLabels": {"kubernetes.io/os": "linux", "rack": "", "a_b.C": "x_y.Z"}}},
+    {"nodeSelector": {}},
+    {"serviceSelector": entry(key="tier", operator="In", values=["a", "b"])},
+    {"namespaceSelector": entry(key="tier", operator="Exists")},
+    {"namespaceSelector": entry(key="tier", operator="DoesNotExist", values=[])},
+    {"namespaces": ["shop", "a"]},
+    *({"priority": number} for number in (-(2**31), 0, 2**31 - 1)),
+    {"autoAssign": False, "avoidNetworkAndBroadcast": False, "disabled": True},
+    {"autoAssign": None, "priority": None, "interface": None},
+    {"gratuitous": {}},
+    {"gratuitous": {"burst": 50, "interval": "50ms", "refresh": "24h"}},
+    {"gratuitous": {"burst": 1, "interval": 60, "refresh": 0}},
+    {"gratuitous": {"interval": "1.1s", "refresh": "0s"}},
+    {"gratuitous": {"interval": "0.5m30s", "refresh": "1h30m"}},
+]  # fmt: skip
+
+BAD = [
+    *({"addresses": [text]} for text in (
+        "", "eth0", "192.0.2", "192.0.2.256", "192.0.2.01", "192.0.2.1-", "-192.0.2.1", "192.0.2.1-9",
+        "192.0.2.9-192.0.2.1", "192.0.2.0/24-192.0.3.0/24", "192.0.2.1-2001:db8::1", "192.0.2.1/24", "192.0.2.0/33",
+        "192.0.2.0/", "192.0.2.0/-1", "192.0.2.0/+24", "192.0.2.0/24/24", "192.0.2.1/255.255.255.0",
+        "192.0.2.0/255.0.255.0", "192.0.2.0/0.0.0.255", "192.0.2.0/255.255.255.1", "2001:db8::/129",
+        "2001:db8::1/64", "2001:db8::/255.255.255.0", "2001:db8::/ffff::", "fe80::1%eth0", "2001:db8:::1", "1 92.0.2.1",
+        "0.0.0.0", "0.0.0.0/0", "0.0.0.0/0.0.0.0", "127.0.0.1", "126.0.0.0-128.0.0.0", "112.0.0.0/240.0.0.0",
+        "224.0.0.1", "255.255.255.255", "240.0.0.0/4", "255.255.255.254-255.255.255.255", "::", "::1", "::/0",
+        "fe80::1", "fe80::/9", "ff02::1", "fe80::1-fe80::2", "ff00::-ff00::1", "::ffff:192.0.2.1", "::ffff:c000:201",
+        "2001:db8::1-ff02::1", "192.0.2.0/24 x", "٣.0.2.1",
+    )),
+    {"addresses": []},
+    {"addresses": None},
+    {"addresses": "192.0.2.1"},
+    {"addresses": [1]},
+    {"exclude": ["nothing"]},
+    *({"interface": text} for text in (
+        "", "eth0,", ",", "eth0, eth1", "lo", "eth0,lo", "eth0,eth0", ".", "eth0,..", "a/b", "a" * 16, "can_reach:",
+        "can_reach:eth0", "can_reach:fe80::1", "can_reach:127.0.0.1", "can_reach:192.0.2.1%eth0", "can-reach:192.0.2.1",
+        "can_reach: 192.0.2.1", "can_reach:224.0.0.5", "can_reach:0.0.0.0", "eth\u00a00", "eth\u000b0",
+    )),
+    {"nodeSelector": {"matchLabels": {"-a": "b"}}},
+    {"nodeSelector": {"matchLabels": {"a": "-b"}}},
+    {"nodeSelector": {"matchLabels": {"a": "b" * 64}}},
+    {"nodeSelector": {"matchLabels": {"a" * 64: "b"}}},
+    {"nodeSelector": {"matchLabels": {"UPPER.example/a": "b"}}},
+    {"nodeSelector": {"matchLabels": {"a/b/c": "b"}}},
+    {"nodeSelector": {"matchLabels": {"a." * 127 + "a/b": "b"}}},
+    {"nodeSelector": {"rack": "b"}},
+    {"namespaceSelector": {"matchLabels": {"-a": "b"}}},
+    {"serviceSelector": {"matchLabels": {"-a": "b"}}},
+    {"serviceSelector": entry(key="tier", operator="In")},
+    {"serviceSelector": entry(key="tier", operator="NotIn", values=[])},
+    {"serviceSelector": entry(key="tier", operator="Exists", values=["a"])},
+    {"serviceSelector": entry(key="tier", operator="in", values=["a"])},
+    {"serviceSelector": entry(key="-tier", operator="Exists")},
+    {"serviceSelector": entry(operator="Exists")},
+    {"serviceSelector": entry(key="tier")},
+    {"namespaces": []},
+    {"namespaces": ["Shop"]},
+    {"namespaces": ["a.b"]},
+    {"namespaces": ["a" * 64]},
+    {"priority": 2**31},
+    {"priority": -(2**31) - 1},
+    {"priority": "1"},
+    {"autoAssign": "true"},
+    {"disabled": 1},
+    {"colour": "red"},
+    {"gratuitous": {"burst": 0}},
+    {"gratuitous": {"burst": 51}},
+    {"gratuitous": {"interval": "49ms"}},
+    {"gratuitous": {"interval": 0}},
+    {"gratuitous": {"interval": 61}},
+    {"gratuitous": {"interval": "1.1"}},
+    {"gratuitous": {"interval": "-1s"}},
+    {"gratuitous": {"interval": "1s "}},
+    {"gratuitous": {"interval": "1µs"}},
+    {"gratuitous": {"refresh": "999ms"}},
+    {"gratuitous": {"refresh": 86401}},
+    {"gratuitous": {"refresh": "25h"}},
+    {"gratuitous": {"refresh": "often"}},
+    {"gratuitous": {"refresh": "1d"}},
+    {"gratuitous": {"refresh": "2"}},
+    {"gratuitous": {"refresh": "5us"}},
+    {"gratuitous": {"refresh": "999999999h"}},
+    {"gratuitous": {"times": 3}},
+]  # fmt: skip
+
+ONLY_THE_SCHEMA_TAKES = [
+    pytest.param({"addresses": ["2001:db8::2-2001:db8::1"]}, id="CEL knows no order of IPv6 addresses"),
+    pytest.param({"addresses": ["2001:db8::1-fec0::1"]}, id="nor whether a range lies around a block"),
+    pytest.param({"addresses": ["::fffe:0:0/95"]}, id="nor IPv4-mapped addresses"),
+    pytest.param({"addresses": ["192.0.2.1", "192.0.2.0/24"]}, id="overlaps are a condition"),
+    pytest.param({"exclude": ["192.0.2.200"]}, id="an exclusion that excludes nothing is a condition"),
+    pytest.param({"interface": "ü" * 8}, id="a link's name is counted in characters, not bytes"),
+]
+
+ONLY_FILES_MAY = [
+    pytest.param({"addresses": ["192.0.2.0/024"]}, id="leading zeros in a prefix length"),
+    pytest.param({"gratuitous": {"interval": 1.5}}, id="decimal numbers are text: 1.5s"),
+    pytest.param({"addresses": [f"10.0.{i >> 8}.{i & 255}" for i in range(257)]}, id="more than 256 entries"),
+    pytest.param({"interface": ",".join(f"link{i:011}" for i in range(13))}, id="more than 12 long names"),
+]
+
+
+@pytest.mark.parametrize("spec", GOOD, ids=str)
+def test_both_take_what_is_right(ask, spec):
+    code, answer = ask("POST", EIPS + ONLY_JUDGED, eip(**spec))
+    assert (code, reads(eip(**spec))) == (201, True), refusals(answer) or answer
+
+
+@pytest.mark.parametrize("spec", BAD, ids=str)
+def test_both_refuse_what_is_wrong(ask, spec):
+    code, answer = ask("POST", EIPS + ONLY_JUDGED, eip(**spec))
+    assert code in (400, 422), "the schema takes it"
+    assert not reads(eip(**spec))
+    said = str(refusals(answer) or answer["message"])
+    assert "failed rule" not in said  # what stands for a rule's message where it has none
+
+
+@pytest.mark.parametrize("spec", ONLY_THE_SCHEMA_TAKES)
+def test_what_only_the_code_can_refuse(ask, spec):
+    code, answer = ask("POST", EIPS + ONLY_JUDGED, eip(**spec))
+    assert (code, reads(eip(**spec))) == (201, False), answer
+
+
+@pytest.mark.parametrize("spec", ONLY_FILES_MAY)
+def test_what_only_files_may_say(ask, spec):
+    code, answer = ask("POST", EIPS + ONLY_JUDGED, eip(**spec))
+    assert (code in (400, 422), reads(eip(**spec))) == (True, True), answer
+
+
+def test_a_mistake_is_told_once_and_with_the_rule(ask):
+    wrong = ["192.0.2.9-192.0.2.1", "192.0.2.1/24", "127.0.0.1", "192.0.2.1-2001:db8::1", "eth0", "fe80::1%eth0"]
+    _, answer = ask("POST", EIPS + ONLY_JUDGED, eip(addresses=wrong))
+    found = refusals(answer)
+    assert [len(found[f"spec.addresses[{i}]"]) for i in range(len(wrong))] == [1] * len(wrong), found
+    assert "must not come after the last" in found["spec.addresses[0]"][0]
+    assert "bits set behind its prefix length" in found["spec.addresses[1]"][0]
+    assert "cannot be an EIP" in found["spec.addresses[2]"][0]
+    assert "same IP family" in found["spec.addresses[3]"][0]
+    assert "must be a single address" in found["spec.addresses[4]"][0]
+    assert "no scope id" in found["spec.addresses[5]"][0]
+
+
+def test_the_largest_pool_is_within_the_cost_that_the_api_server_allows(ask):
+    long = [f"{'2001:0db8:0000:0000:0000:0000:0000:':s}{2 * i:04x} - 2001:0db8::{2 * i + 1:x}" for i in range(256)]
+    masked = [f"10.{i}.255.0 / 255.255.255.0" for i in range(256)]
+    code, answer = ask("POST", EIPS + ONLY_JUDGED, eip(addresses=long, exclude=masked))
+    assert code == 201, answer
+
+
+# ── Anything ──
+
+ipv4s = st.one_of(
+    st.ip_addresses(v=4).map(str),
+    st.sampled_from(["0.255.255.255", "1.0.0.0", "126.255.255.255", "128.0.0.0", "223.255.255.255", "240.0.0.0",
+                     "255.255.255.254", "192.0.2.0", "10.0.0.0"]),
+)  # fmt: skip
+ipv6s = st.one_of(st.ip_addresses(v=6).map(str), st.sampled_from(["2001:db8::", "fd00::", "fe7f::", "fec0::", "::2"]))
+masks = st.integers(0, 32).map(lambda n: ".".join(str((2**32 - 2 ** (32 - n)) >> s & 255) for s in (24, 16, 8, 0)))
+texts = st.one_of(
+    ipv4s,
+    ipv6s,
+    st.tuples(ipv4s, ipv4s).map("-".join),
+    st.tuples(ipv6s, ipv4s).map("-".join),
+    st.tuples(ipv4s, st.integers(0, 33).map(str) | masks | ipv4s).map("/".join),
+    st.tuples(ipv6s, st.integers(0, 129).map(str)).map("/".join),
+    st.text("0123456789abcf.:/-% ", max_size=30),
+).filter(lambda text: "/0" not in text or not text.rpartition("/0")[2])
+
+
+def parses(text):
+    try:
+        parse_range(text)
+    except ValueError:
+        return False
+    return True
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(found=st.lists(texts, min_size=50, max_size=200))
+def test_any_text_is_an_address_to_both_or_to_neither(ask, found):
+    _, answer = ask("POST", EIPS + ONLY_JUDGED, eip(addresses=found))
+    refused = refusals(answer)
+    judged = {text: f"spec.addresses[{i}]" not in refused for i, text in enumerate(found)}
+    assert judged == {text: parses(text) for text in found}
+
+
+# ── Announcement ──
+
+
+def announcement(name, **status):
+    body = {"apiVersion": "eip-speaker.io/v1alpha1", "kind": "Announcement", "metadata": {"name": name}}
+    return {**body, "status": status} if status else body
+
+
+@pytest.mark.parametrize("name", ["192.0.2.1", "2001-0db8-0000-0000-0000-0000-0000-0010"])
+def test_an_announcement_is_named_for_its_address(ask, name):
+    assert ask("POST", ANNOUNCEMENTS + ONLY_JUDGED, announcement(name))[0] == 201
+
+
+@pytest.mark.parametrize("name", ["web", "192.0.2.256", "2001-db8--10", "192.0.2.1-192.0.2.2", "192.0.2.01"])
+def test_another_name_is_refused(ask, name):
+    code, answer = ask("POST", ANNOUNCEMENTS + ONLY_JUDGED, announcement(name))
+    assert code == 422
+    assert "metadata.name must be the EIP" in answer["message"]
+
+
+numbers = itertools.count(1)
+
+
+@pytest.fixture
+def record(ask):
+    """``record(**status)`` patches the status of an Announcement that has term 5, and says whether that was taken."""
+    name = f"198.51.100.{next(numbers)}"
+    ask("POST", ANNOUNCEMENTS, announcement(name))
+    assert ask("PATCH", f"{ANNOUNCEMENTS}/{name}/status", {"status": {"holder": "n1", "term": 5}})[0] == 200
+    yield lambda status: ask("PATCH", f"{ANNOUNCEMENTS}/{name}/status", {"status": status})
+    ask("DELETE", f"{ANNOUNCEMENTS}/{name}")
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"term": 6, "holder": "n2", "incarnation": 2**63 - 1},
+        {"term": 5, "holder": ""},
+        {"link": "eth0", "mac": "02:00:5e:00:53:01", "since": "2026-11-21T16:00:00Z", "services": ["default/web"]},
+        {"conflict": "02:00:5e:00:53:02"},
+    ],
+    ids=str,
+)
+def test_a_record_may_change(record, status):
+    code, answer = record(status)
+    assert code == 200, answer
+
+
+@pytest.mark.parametrize(
+    ("status", "rule"),
+    [
+        ({"term": 4}, "must never go down"),
+        ({"term": None}, "term must never be taken away"),
+        (None, "status must never be taken away"),
+        ({"mac": "02-00-5E-00-53-01"}, "should match"),
+        ({"term": -1}, "greater than or equal to 0"),
+    ],
+    ids=str,
+)
+def test_a_record_may_not(record, status, rule):
+    code, answer = record(status)
+    assert code == 422
+    assert rule in answer["message"]
+
+
+def test_the_columns_answer_who_has_my_address(ask, api_server, record):
+    record({"link": "eth0", "mac": "02:00:5e:00:53:01", "services": ["default/web"]})
+    head, *lines = api_server.kubectl("get", "announcements").splitlines()
+    assert head.split() == ["NAME", "HOLDER", "LINK", "MAC", "SERVICES", "SINCE", "CONFLICT"]
+    assert any(line.split()[1:5] == ["n1", "eth0", "02:00:5e:00:53:01", '["default/web"]'] for line in lines)

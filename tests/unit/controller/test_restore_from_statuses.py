@@ -1,0 +1,125 @@
+"""What stands in the statuses is held; of what stands there twice the older Service keeps it."""
+
+from ipaddress import ip_address
+
+import pytest
+
+from speaker.allocator.pools import Catalogue
+from speaker.controller.reading import read_pool, read_service
+from speaker.controller.restore import restored
+from speaker.controller.wanted import ASSIGNED
+from speaker.model import ServiceKey
+
+MARK = {"type": ASSIGNED, "status": "True", "reason": "Assigned", "message": ""}
+
+
+@pytest.fixture
+def restore(eip_object):
+    lan = eip_object("lan", "192.0.2.10-192.0.2.20", "2001:db8::10-2001:db8::20")
+    closed = eip_object("closed", "198.51.100.1", disabled=True)
+    catalogue = Catalogue({"lan": read_pool(lan), "closed": read_pool(closed)})
+
+    def run(*services):
+        return restored([(each, read_service(each, default_class=False)) for each in services], catalogue)
+
+    return run
+
+
+def held(was):
+    return {entry.service.name: (entry.addresses, entry.pools) for entry in was.ledger.held}
+
+
+def test_both_families_of_a_service(restore, service_object):
+    was = restore(service_object("web", ingress=["2001:db8::10", "192.0.2.10"]))
+    assert held(was) == {"web": (("2001:db8::10", "192.0.2.10"), ("lan", "lan"))}
+
+
+@pytest.mark.parametrize("names", [("older", "younger"), ("younger", "older")])
+def test_the_older_of_two_keeps_a_duplicate(restore, service_object, names):
+    services = [service_object(name, age=int(name == "older"), ingress=["192.0.2.10"]) for name in names]
+    was = restore(*services)
+    assert held(was) == {"older": (("192.0.2.10",), ("lan",))}
+    (duplicate,) = was.duplicates
+    assert (duplicate.loser.name, duplicate.keeper, duplicate.address) == (
+        "younger",
+        ServiceKey("default", "older"),
+        ip_address("192.0.2.10"),
+    )
+
+
+def test_who_loses_one_family_keeps_the_other(restore, service_object):
+    was = restore(
+        service_object("older", age=1, ingress=["192.0.2.10"]),
+        service_object("younger", ingress=["192.0.2.10", "2001:db8::10"]),
+    )
+    assert held(was)["younger"] == (("2001:db8::10",), ("lan",))
+
+
+def test_who_shares_is_no_duplicate_even_where_two_clash_by_now(restore, service_object):
+    share = {"share": "dns"}
+    was = restore(
+        service_object("tcp", annotations=share, ingress=["192.0.2.10"]),
+        service_object("udp", annotations=share, ingress=["192.0.2.10"], ports=[{"port": 53, "protocol": "UDP"}]),
+        service_object("clash", annotations=share, ingress=["192.0.2.10"]),
+    )
+    assert set(held(was)) == {"tcp", "udp", "clash"}
+    assert was.duplicates == ()
+
+
+def test_an_address_of_nobodys_pool_is_ours_only_with_our_mark(restore, service_object):
+    was = restore(
+        service_object("stranded", ingress=["203.0.113.1"], conditions=[MARK]),
+        service_object("foreign", ingress=["203.0.113.2"]),
+    )
+    assert held(was) == {"stranded": (("203.0.113.1",), ("",))}
+
+
+def test_of_one_family_the_first_address_counts(restore, service_object):
+    assert held(restore(service_object("web", ingress=["192.0.2.11", "192.0.2.10"])))["web"][0] == ("192.0.2.11",)
+
+
+def test_without_a_status_the_record_is_what_is_held(restore, service_object):
+    was = restore(service_object("web", annotations={"record": "192.0.2.15,2001:db8::15"}))
+    assert held(was) == {"web": (("192.0.2.15", "2001:db8::15"), ("lan", "lan"))}
+
+
+@pytest.mark.parametrize(
+    ("record", "parts"),
+    [
+        ("192.0.2.10", {}),  # stands in a status
+        ("203.0.113.1", {}),  # nobody offers it
+        ("198.51.100.1", {}),  # its pool gives nothing new
+        ("nonsense,,", {}),
+        ("2001:db8::15%eth0", {}),  # equal to no address, and yet one that is offered
+        ("192.0.2.15", {"annotations": {"pool": "other"}}),
+        ("192.0.2.10", {"annotations": {"share": "dns"}}),
+    ],
+)
+def test_a_record_takes_nothing_that_could_not_be_asked_for(restore, service_object, record, parts):
+    annotations = {**parts.get("annotations", {}), "record": record}
+    was = restore(
+        service_object("forger", age=5, annotations=annotations), service_object("web", ingress=["192.0.2.10"])
+    )
+    assert held(was) == {"web": (("192.0.2.10",), ("lan",))}
+    assert was.duplicates == ()
+
+
+def test_who_was_suspended_keeps_the_place(restore, service_object):
+    share = {"share": "dns"}
+    was = restore(
+        service_object("served", annotations=share, ingress=["192.0.2.10"]),
+        service_object("suspended", age=1, annotations={**share, "record": "192.0.2.10"}),
+    )
+    assert [(entry.service.name, entry.suspended) for entry in was.ledger.held] == [
+        ("served", ()),
+        ("suspended", ("192.0.2.10",)),
+    ]
+
+
+def test_who_lost_a_duplicate_does_not_get_it_by_the_record(restore, service_object):
+    record = {"record": "192.0.2.10"}
+    was = restore(
+        service_object("older", age=1, annotations=record, ingress=["192.0.2.10"]),
+        service_object("younger", annotations=record, ingress=["192.0.2.10"]),
+    )
+    assert list(held(was)) == ["older"]

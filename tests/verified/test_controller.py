@@ -1,0 +1,656 @@
+"""The controller against an API: who gets which EIP, and that nobody loses one to a restart or to a new leader."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from fake_api import Refused
+
+from speaker.cluster.client import Client
+from speaker.cluster.elector import Leadership, Timing
+from speaker.cluster.lease import Election, LeaseName
+from speaker.cluster.reflector import Patience
+from speaker.controller.decider import ControllerSettings
+from speaker.controller.leader import Leader
+from speaker.controller.wanted import ASSIGNED, EIPS, FINALIZER, IpMode
+from speaker.errors import ApiRefused, EdgeError
+
+GUARD = 60.0
+"""Seconds; against a hang."""
+QUICK = Timing(duration=3, renew_within=2.0, retry=0.2, request=1.5)
+CLASS = "eip-speaker.io/speaker"
+CRD = Path(__file__).parents[2] / "manifests" / "base" / "crds" / "eips.yaml"
+
+Json = dict[str, Any]
+
+
+class Cluster:
+    """Services of the test's namespace and Eips, as their owners see them."""
+
+    def __init__(self, api: Any, client: Client) -> None:
+        self.api, self.client = api, client
+        self.pools: list[str] = []
+
+    async def pool(self, name: str, *addresses: str, **spec: Any) -> str:
+        full = f"{self.api.namespace}-{name}"
+        body = {"apiVersion": "eip-speaker.io/v1alpha1", "kind": "Eip", "metadata": {"name": full}}
+        await self.client.create(EIPS, {**body, "spec": {"addresses": list(addresses), **spec}})
+        self.pools.append(full)
+        return full
+
+    async def service(self, name: str, annotations: dict[str, str] | None = None, **spec: Any) -> None:
+        body = {
+            "metadata": {"name": name, "annotations": _ours(annotations or {})},
+            "spec": {
+                "type": "LoadBalancer",
+                "loadBalancerClass": CLASS,
+                "allocateLoadBalancerNodePorts": False,
+                "selector": {"app": name},
+                "ports": [{"port": 80, "protocol": "TCP"}],
+                **spec,
+            },
+        }
+        await self.client.create(self.api.path("services"), body)
+
+    async def change(self, name: str, annotations: dict[str, str | None] | None = None, **spec: Any) -> None:
+        patch = {"metadata": {"annotations": _ours(annotations or {})}, "spec": spec}
+        await self.client.patch(self.api.path("services", name), patch)
+
+    async def delete(self, name: str) -> None:
+        await self.client.delete(self.api.path("services", name))
+
+    async def read(self, path: str) -> Json:
+        found: Json = msgspec.json.decode(await self.client.get(path))
+        return found
+
+    async def services(self) -> dict[str, Json]:
+        return {each["metadata"]["name"]: each for each in (await self.read(self.api.path("services")))["items"]}
+
+    async def versions(self) -> dict[str, str]:
+        return {name: each["metadata"]["resourceVersion"] for name, each in (await self.services()).items()}
+
+    async def addresses(self) -> dict[str, tuple[str, ...]]:
+        return {name: addresses_of(each) for name, each in (await self.services()).items()}
+
+    async def eip(self, name: str) -> Json:
+        return await self.read(f"{EIPS}/{name}")
+
+    async def events(self, name: str) -> list[tuple[str, str]]:
+        found = (await self.read(self.api.path("events")))["items"]
+        return [(each["reason"], each["message"]) for each in found if each["involvedObject"]["name"] == name]
+
+    async def until(self, holds: Callable[[], Any]) -> None:
+        while not await holds():
+            pass
+
+    async def until_addresses(self, **wanted: tuple[str, ...]) -> None:
+        found: dict[str, tuple[str, ...]] = {}
+        try:
+            while (found := await self.addresses()) != wanted:
+                pass
+        except asyncio.CancelledError:
+            raise AssertionError(f"{found} and never {wanted}") from None
+
+    async def record(self, name: str, *addresses: str) -> None:
+        """As if a leader had written it."""
+        ingress = [{"ip": address, "ipMode": "VIP"} for address in addresses]
+        await self.client.patch(
+            self.api.path("services", f"{name}/status"), {"status": {"loadBalancer": {"ingress": ingress}}}
+        )
+
+    async def clear(self) -> None:
+        """A real API is the next test's too."""
+        for name in await self.services():
+            await self.delete(name)
+        for name in self.pools:
+            with contextlib.suppress(ApiRefused):
+                await self.client.patch(f"{EIPS}/{name}", {"metadata": {"finalizers": None}})
+                await self.client.delete(f"{EIPS}/{name}")
+
+
+def _ours(annotations: dict[str, Any]) -> dict[str, Any]:
+    return {f"eip-speaker.io/{name}": value for name, value in annotations.items()}
+
+
+def addresses_of(service: Json) -> tuple[str, ...]:
+    return tuple(each["ip"] for each in service.get("status", {}).get("loadBalancer", {}).get("ingress", ()))
+
+
+def condition(found: Json, kind: str) -> Json:
+    conditions = found.get("status", {}).get("conditions", ())
+    return next(({**each, "is": (each["status"], each["reason"])} for each in conditions if each["type"] == kind), {})
+
+
+def says(found: Json, kind: str) -> Any:
+    return condition(found, kind).get("is")
+
+
+class Running:
+    """One replica of the controller."""
+
+    def __init__(self, client: Client, namespace: str, identity: str, settings: ControllerSettings) -> None:
+        self.errors: list[EdgeError] = []
+        self.failed, self.stopped = asyncio.Event(), asyncio.Event()
+        self.election = Election(client, LeaseName(namespace, "controller"), identity, QUICK)
+        self._leader = Leader(client, self.election, settings, self._tell, Patience(backoff=0.02, backoff_limit=0.2))
+        self.task = asyncio.create_task(self.election.lead(self._work), name=identity)
+
+    async def _work(self, leadership: Leadership) -> None:
+        try:
+            await self._leader.work(leadership)
+        finally:
+            self.stopped.set()
+
+    def _tell(self, _: str, error: EdgeError) -> None:
+        self.errors.append(error)
+        self.failed.set()
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        await asyncio.wait((self.task,))
+        if not self.task.cancelled():
+            self.task.result()
+
+
+@pytest.fixture(autouse=True)
+async def guard() -> AsyncIterator[None]:
+    async with asyncio.timeout(GUARD):
+        yield
+
+
+@pytest.fixture
+async def cluster(api: Any) -> AsyncIterator[Cluster]:
+    if api.fake is None:
+        await asyncio.to_thread(api.real.kubectl, "apply", "-f", str(CRD))
+        await asyncio.to_thread(api.real.kubectl, "wait", "--for=condition=established", "-f", str(CRD))
+    found = Cluster(api, await api.client())
+    yield found
+    await found.clear()
+
+
+@pytest.fixture
+async def start(api: Any) -> AsyncIterator[Any]:
+    """``await start("a")`` is a controller that runs."""
+    made: list[Running] = []
+
+    async def controller(identity: str = "a", client: Client | None = None, **settings: Any) -> Running:
+        chosen = ControllerSettings(**settings)
+        made.append(running := Running(client or await api.client(), api.namespace, identity, chosen))
+        return running
+
+    yield controller
+    for running in made:
+        await running.stop()
+
+
+async def test_a_service_gets_an_eip_and_everybody_can_see_why(cluster, start):
+    pool = await cluster.pool("lan", "192.0.2.10-192.0.2.20")
+    await start()
+    await cluster.service("web")
+    await cluster.until_addresses(web=("192.0.2.10",))
+    web = (await cluster.services())["web"]
+    assert web["status"]["loadBalancer"]["ingress"] == [{"ip": "192.0.2.10", "ipMode": "VIP"}]
+    assert says(web, ASSIGNED) == ("True", "Assigned")
+
+    async def told() -> bool:
+        eip = await cluster.eip(pool)
+        return eip.get("status", {}).get("ipv4") == {"size": 11, "used": 1} and FINALIZER in eip["metadata"].get(
+            "finalizers", ()
+        )
+
+    await cluster.until(told)
+    assert says(await cluster.eip(pool), "Ready") == ("True", "Accepted")
+    await cluster.until(lambda: cluster.events("web"))
+    assert await cluster.events("web") == [("Assigned", f"192.0.2.10 from pool {pool}")]
+
+
+async def test_where_the_speaker_forwards_the_ip_mode_is_proxy(cluster, start):
+    await cluster.pool("lan", "192.0.2.10")
+    await cluster.service("web")
+    await start(ip_mode=IpMode.PROXY)
+    await cluster.until_addresses(web=("192.0.2.10",))
+    assert (await cluster.services())["web"]["status"]["loadBalancer"]["ingress"][0]["ipMode"] == "Proxy"
+
+
+async def test_services_with_one_share_key_share_an_eip(cluster, start):
+    await cluster.pool("lan", "192.0.2.10-192.0.2.20")
+    await start()
+    await cluster.service("tcp", {"share": "dns"})
+    await cluster.service("udp", {"share": "dns"}, ports=[{"port": 53, "protocol": "UDP"}])
+    await cluster.until_addresses(tcp=("192.0.2.10",), udp=("192.0.2.10",))
+    await cluster.delete("tcp")
+    await cluster.service("other")
+    await cluster.until_addresses(udp=("192.0.2.10",), other=("192.0.2.11",))
+
+
+async def test_both_families_of_a_dual_stack_service(cluster, start):
+    pool = await cluster.pool("lan", "192.0.2.10-192.0.2.20", "2001:db8::10-2001:db8::20")
+    await start()
+    await cluster.service("web", ipFamilyPolicy="RequireDualStack", ipFamilies=["IPv6", "IPv4"])
+    await cluster.until_addresses(web=("2001:db8::10", "192.0.2.10"))
+    await cluster.until(lambda: _used(cluster, pool, ipv4=1, ipv6=1))
+
+
+async def _used(cluster: Cluster, pool: str, **wanted: int) -> bool:
+    status = (await cluster.eip(pool)).get("status", {})
+    return {family: status.get(family, {}).get("used") for family in wanted} == wanted
+
+
+async def test_a_service_that_asks_for_another_eip_gets_it(cluster, start):
+    await cluster.pool("lan", "192.0.2.10-192.0.2.20")
+    other = await cluster.pool("other", "198.51.100.1")
+    await start()
+    await cluster.service("web")
+    await cluster.until_addresses(web=("192.0.2.10",))
+    await cluster.change("web", {"addresses": "192.0.2.15"})
+    await cluster.until_addresses(web=("192.0.2.15",))
+    await cluster.change("web", {"addresses": None, "pool": other})
+    await cluster.until_addresses(web=("198.51.100.1",))
+
+
+async def test_what_cannot_be_had_is_said_and_what_is_held_stays(cluster, start):
+    await cluster.pool("lan", "192.0.2.10-192.0.2.11")
+    await start()
+    await cluster.service("web")
+    await cluster.until_addresses(web=("192.0.2.10",))
+    await cluster.change("web", {"addresses": "203.0.113.1"})
+
+    async def refused() -> bool:
+        return says((await cluster.services())["web"], ASSIGNED) == ("True", "AddressNotInPool")
+
+    await cluster.until(refused)
+    assert await cluster.addresses() == {"web": ("192.0.2.10",)}
+
+    await cluster.change("web", {"addresses": "no address"})
+
+    async def invalid() -> bool:
+        return says((await cluster.services())["web"], ASSIGNED) == ("True", "Invalid")
+
+    await cluster.until(invalid)
+    assert await cluster.addresses() == {"web": ("192.0.2.10",)}
+
+
+async def test_a_service_with_a_mistake_gets_nothing_until_it_is_mended(cluster, start):
+    await cluster.pool("lan", "192.0.2.10-192.0.2.11")
+    await cluster.service("web", {"adresses": "192.0.2.11"})
+    await start()
+
+    async def invalid() -> bool:
+        return says((await cluster.services())["web"], ASSIGNED) == ("False", "Invalid")
+
+    await cluster.until(invalid)
+    web = (await cluster.services())["web"]
+    assert addresses_of(web) == ()
+    assert "did you mean 'eip-speaker.io/addresses'?" in condition(web, ASSIGNED)["message"]
+    await cluster.change("web", {"adresses": None, "addresses": "192.0.2.11"})
+    await cluster.until_addresses(web=("192.0.2.11",))
+
+
+async def test_a_full_pool_is_told_once_and_serves_whoever_waits(cluster, start):
+    await cluster.pool("lan", "192.0.2.10")
+    await cluster.service("web", {"addresses": "192.0.2.10"})
+    await cluster.service("late")
+    await start()
+    await cluster.until_addresses(web=("192.0.2.10",), late=())
+
+    async def refused() -> bool:
+        return says((await cluster.services())["late"], ASSIGNED) == ("False", "PoolFull")
+
+    await cluster.until(refused)
+    await cluster.delete("web")
+    await cluster.until_addresses(late=("192.0.2.10",))
+    await cluster.until(lambda: _told(cluster, "late", 2))
+    assert sorted(reason for reason, _ in await cluster.events("late")) == ["Assigned", "PoolFull"]
+
+
+async def _told(cluster: Cluster, name: str, count: int) -> bool:
+    return len(await cluster.events(name)) == count
+
+
+async def test_a_service_that_is_no_load_balancer_any_more_gives_its_eip_back(cluster, start):
+    await cluster.pool("lan", "192.0.2.10")
+    await start()
+    await cluster.service("web")
+    await cluster.until_addresses(web=("192.0.2.10",))
+    await cluster.change("web", type="ClusterIP", loadBalancerClass=None, allocateLoadBalancerNodePorts=None)
+    await cluster.service("next")
+    await cluster.until_addresses(web=(), next=("192.0.2.10",))
+
+    async def unmarked() -> bool:
+        return not condition((await cluster.services())["web"], ASSIGNED)
+
+    await cluster.until(unmarked)
+
+
+async def test_other_classes_and_other_conditions_are_left_alone(cluster, start):
+    await cluster.pool("lan", "192.0.2.10-192.0.2.20")
+    await cluster.service("theirs", loadBalancerClass="example.com/other")
+    await cluster.record("theirs", "192.0.2.10")
+    await cluster.service("classless", loadBalancerClass=None)
+    await cluster.service("ours")
+    noted = {"type": "example.com/Seen", "status": "True", "reason": "Yes", "message": ""}
+    noted["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+    await cluster.client.patch(cluster.api.path("services", "ours/status"), {"status": {"conditions": [noted]}})
+    before = await cluster.versions()
+    await start()
+    await cluster.until_addresses(theirs=("192.0.2.10",), classless=(), ours=("192.0.2.10",))
+    after = await cluster.versions()
+    assert {name for name in before if before[name] != after[name]} == {"ours"}
+    ours = (await cluster.services())["ours"]
+    assert condition(ours, "example.com/Seen")
+    assert condition(ours, ASSIGNED)
+
+
+async def test_with_the_default_class_services_without_one_are_served(cluster, start):
+    await cluster.pool("lan", "192.0.2.10-192.0.2.20")
+    await cluster.service("classless", loadBalancerClass=None)
+    await start(default_class=True)
+    await cluster.until_addresses(classless=("192.0.2.10",))
+
+
+async def test_a_restart_changes_nothing(cluster, start):
+    await cluster.pool("lan", "192.0.2.10-192.0.2.20")
+    first = await start("a")
+    for name in ("b", "a", "c"):
+        await cluster.service(name)
+        await cluster.until(lambda name=name: _has_address(cluster, name))
+    await cluster.delete("a")
+    await first.stop()
+    before = await cluster.versions()
+    await start("b")
+    await cluster.service("new")
+    await cluster.until(lambda: _has_address(cluster, "new"))
+    after = await cluster.versions()
+    del after["new"]
+    assert after == before
+
+
+async def test_services_restored_without_their_statuses_get_their_old_eips(cluster, start):
+    await cluster.pool("lan", "192.0.2.10-192.0.2.20")
+    first = await start("a")
+    for name in ("b", "a"):
+        await cluster.service(name)
+        await cluster.until(lambda name=name: _has_address(cluster, name))
+    await first.stop()
+    stored = await cluster.services()
+    for name in stored:
+        await cluster.delete(name)
+    for name, service in sorted(stored.items()):  # as a backup brings them: without status, in any order
+        annotations = service["metadata"]["annotations"]
+        await cluster.service(name, {key.removeprefix("eip-speaker.io/"): annotations[key] for key in annotations})
+    await start("b")
+    await cluster.until_addresses(b=("192.0.2.10",), a=("192.0.2.11",))
+
+
+async def test_who_is_suspended_at_a_shared_eip_stays_so_through_a_restart(cluster, start):
+    await cluster.pool("lan", "192.0.2.10-192.0.2.20")
+    first = await start("a")
+    await cluster.service("tcp", {"share": "dns"})
+    await cluster.until(lambda: _has_address(cluster, "tcp"))
+    await cluster.service("udp", {"share": "dns"}, ports=[{"port": 80, "protocol": "UDP"}])
+    await cluster.until_addresses(tcp=("192.0.2.10",), udp=("192.0.2.10",))
+    await cluster.change("udp", ports=[{"port": 80, "protocol": "TCP"}])
+    await cluster.until_addresses(tcp=("192.0.2.10",), udp=())
+    await first.stop()
+    before = await cluster.versions()
+    await start("b")
+    await cluster.service("new")
+    await cluster.until_addresses(tcp=("192.0.2.10",), udp=(), new=("192.0.2.11",))
+    after = await cluster.versions()
+    assert {name: after[name] for name in before} == before
+    await cluster.delete("tcp")
+    await cluster.until_addresses(udp=("192.0.2.10",), new=("192.0.2.11",))
+
+
+async def _has_address(cluster: Cluster, name: str) -> bool:
+    return bool((await cluster.addresses()).get(name))
+
+
+async def test_when_the_leader_dies_another_follows_and_no_address_changes(api, cluster, start):
+    await cluster.pool("lan", "192.0.2.10-192.0.2.20")
+    relay = await api.relay()
+    first = await start("a", await api.client(relay))
+    for name in ("x", "y"):
+        await cluster.service(name)
+        await cluster.until(lambda name=name: _has_address(cluster, name))
+    before = await cluster.versions()
+    second = await start("b")
+    await relay.refuse()  # from now on it is as good as dead, and cannot even give its Lease back
+    await first.stop()
+    await cluster.service("z")
+    await cluster.until(lambda: _has_address(cluster, "z"))
+    assert second.election.leadership is not None
+    assert second.election.leadership.term == 1
+    after = await cluster.versions()
+    assert len({after.pop("z"), *after.values()}) == 3
+    assert after == before
+    assert len(set((await cluster.addresses()).values())) == 3
+
+
+async def test_a_leader_that_is_cut_off_and_comes_back_changes_nothing(api, cluster, start):
+    await cluster.pool("lan", "192.0.2.10-192.0.2.20")
+    relay = await api.relay()
+    first = await start("a", await api.client(relay))
+    await cluster.service("x")
+    await cluster.until(lambda: _has_address(cluster, "x"))
+    second = await start("b")
+    relay.hold()
+    await cluster.service("y")
+    await cluster.until_addresses(x=("192.0.2.10",), y=("192.0.2.11",))
+    assert first.stopped.is_set()
+    before = await cluster.versions()
+    relay.resume()
+    await cluster.service("z")
+    await cluster.until_addresses(x=("192.0.2.10",), y=("192.0.2.11",), z=("192.0.2.12",))
+    after = await cluster.versions()
+    assert {name: after[name] for name in before} == before
+    assert second.election.leadership is not None
+
+
+async def test_two_that_share_and_clash_since_nobody_led_are_settled_by_age(cluster, start):
+    await cluster.pool("lan", "192.0.2.10-192.0.2.20")
+    first = await start("a")
+    await cluster.service("tcp", {"share": "dns"})
+    await cluster.until(lambda: _has_address(cluster, "tcp"))
+    await cluster.service("udp", {"share": "dns"}, ports=[{"port": 80, "protocol": "UDP"}])
+    await cluster.until_addresses(tcp=("192.0.2.10",), udp=("192.0.2.10",))
+    await first.stop()
+    await cluster.change("udp", ports=[{"port": 80, "protocol": "TCP"}])
+    await start("b")
+    await cluster.until_addresses(tcp=("192.0.2.10",), udp=())
+    assert says((await cluster.services())["udp"], ASSIGNED) == ("False", "SharedPortClash")
+
+
+async def test_a_duplicate_found_at_the_start_is_resolved_by_age(cluster, start):
+    await cluster.pool("lan", "192.0.2.10-192.0.2.20")
+    for name in ("a-first", "b-second"):  # in one second the name decides
+        await cluster.service(name)
+        await cluster.record(name, "192.0.2.10")
+    await start()
+    await cluster.until_addresses(**{"a-first": ("192.0.2.10",), "b-second": ("192.0.2.11",)})
+    await cluster.until(lambda: cluster.events("b-second"))
+    ((reason, message),) = await cluster.events("b-second")
+    assert reason == "DuplicateAddress"
+    assert "192.0.2.10" in message
+    assert "a-first" in message
+    await cluster.change("b-second", {"addresses": "192.0.2.15"})
+    await cluster.until(lambda: _told(cluster, "b-second", 2))
+    assert {reason for reason, _ in await cluster.events("b-second")} == {"DuplicateAddress", "Assigned"}
+
+
+async def test_a_status_that_somebody_changes_is_put_right(cluster, start):
+    await cluster.pool("lan", "192.0.2.10-192.0.2.20")
+    await start()
+    await cluster.service("web")
+    await cluster.until_addresses(web=("192.0.2.10",))
+    for others in (("192.0.2.19",), ()):
+        await cluster.record("web", *others)
+        await cluster.until_addresses(web=("192.0.2.10",))
+
+
+async def test_deleting_a_pool_in_use_waits_and_says_for_whom(api, cluster, start):
+    pool = await cluster.pool("lan", "192.0.2.10-192.0.2.20")
+    await start()
+    await cluster.service("web")
+
+    async def marked() -> bool:
+        return FINALIZER in (await cluster.eip(pool))["metadata"].get("finalizers", ())
+
+    await cluster.until(marked)
+    await cluster.client.delete(f"{EIPS}/{pool}")
+
+    async def waits() -> bool:
+        return says(await cluster.eip(pool), "Ready") == ("False", "Terminating")
+
+    await cluster.until(waits)
+    assert f"192.0.2.10 ({api.namespace}/web)" in condition(await cluster.eip(pool), "Ready")["message"]
+    await cluster.service("late")
+
+    async def refused() -> bool:
+        return says((await cluster.services())["late"], ASSIGNED) is not None
+
+    await cluster.until(refused)
+    assert await cluster.addresses() == {"web": ("192.0.2.10",), "late": ()}
+    await cluster.delete("web")
+
+    async def gone() -> bool:
+        return pool not in {each["metadata"]["name"] for each in (await cluster.read(EIPS))["items"]}
+
+    await cluster.until(gone)
+
+
+async def test_of_two_pools_that_overlap_the_younger_is_refused(cluster, start):
+    older = await cluster.pool("a-older", "192.0.2.10-192.0.2.20")
+    younger = await cluster.pool("b-younger", "192.0.2.20-192.0.2.30", "198.51.100.0/24")
+    await start()
+
+    async def refused() -> bool:
+        return says(await cluster.eip(younger), "Ready") == ("False", "Overlap")
+
+    await cluster.until(refused)
+    assert older in condition(await cluster.eip(younger), "Ready")["message"]
+    await cluster.service("web", {"pool": younger})
+
+    async def told() -> bool:
+        return says((await cluster.services())["web"], ASSIGNED) == ("False", "NoSuchPool")
+
+    await cluster.until(told)
+    await cluster.client.delete(f"{EIPS}/{older}")
+    await cluster.until(lambda: _has_address(cluster, "web"))
+
+    async def accepted() -> bool:
+        return says(await cluster.eip(younger), "Ready") == ("True", "Accepted")
+
+    await cluster.until(accepted)
+
+
+async def test_a_range_that_runs_backwards_is_a_condition(cluster, start):
+    pool = await cluster.pool("lan", "2001:db8::20-2001:db8::10")
+    await start()
+
+    async def refused() -> bool:
+        return says(await cluster.eip(pool), "Ready") == ("False", "Invalid")
+
+    await cluster.until(refused)
+    assert "spec.addresses[0]" in condition(await cluster.eip(pool), "Ready")["message"]
+
+
+async def test_an_api_that_is_killed_and_comes_back_finds_everything_as_it_was(api, cluster, start):
+    await cluster.pool("lan", "192.0.2.10-192.0.2.20")
+    running = await start()
+    await cluster.service("a")
+    await cluster.until(lambda: _has_address(cluster, "a"))
+    before = await cluster.versions()
+    await api.stop()
+    await running.stopped.wait()
+    await api.start()
+    await cluster.service("b")
+    await cluster.until_addresses(a=("192.0.2.10",), b=("192.0.2.11",))
+    assert (await cluster.versions())["a"] == before["a"]
+
+
+async def test_whoever_else_writes_into_a_service_delays_it_and_no_more(cluster, start):
+    await cluster.pool("lan", "192.0.2.10-192.0.2.20")
+    await cluster.service("web")
+    await start()
+
+    async def disturb() -> None:
+        for number in range(50):  # each makes the version stale that a write names
+            await cluster.client.patch(
+                cluster.api.path("services", "web"), {"metadata": {"annotations": {"note": str(number)}}}
+            )
+
+    await disturb()
+    await cluster.until_addresses(web=("192.0.2.10",))
+    assert (await cluster.services())["web"]["metadata"]["annotations"]["note"] == "49"
+
+
+# ── What a healthy API server cannot be told to do, and what only a fake can count ──
+
+ONLY_FAKE = pytest.mark.parametrize("api", ["fake"], indirect=True)
+
+
+@ONLY_FAKE
+@pytest.mark.parametrize("code", [403, 422, 500])
+async def test_an_object_that_cannot_be_written_holds_up_no_other(api, cluster, start, code):
+    await cluster.pool("lan", "192.0.2.10-192.0.2.50")
+    broken = api.path("services", "broken/status")
+    api.fake.broken[broken] = Refused(code, "Broken")
+    await cluster.service("broken")
+    for number in range(20):
+        await cluster.service(f"s{number}")
+    running = await start()
+    await cluster.until(lambda: _served(cluster, 20))
+    await running.failed.wait()
+    assert {error.code for error in running.errors if isinstance(error, ApiRefused)} == {code}
+    tries = sum(path == broken for _, path, _ in api.fake.requests)
+    assert tries <= 10
+    del api.fake.broken[broken]
+    await cluster.until(lambda: _served(cluster, 21))
+
+
+async def _served(cluster: Cluster, count: int) -> bool:
+    found = (await cluster.addresses()).values()
+    return sum(map(bool, found)) == count == len(set(filter(None, found)))
+
+
+@ONLY_FAKE
+async def test_a_service_costs_two_requests_and_a_restart_none(api, cluster, start):
+    pool = await cluster.pool("lan", "192.0.2.1-192.0.2.100")
+    names = [f"s{number}" for number in range(60)]
+    for name in names:
+        await cluster.service(name)
+    running = await start()
+    await cluster.until(lambda: _served(cluster, len(names)))
+    await cluster.until(lambda: _used(cluster, pool, ipv4=len(names)))
+    await cluster.until(lambda: _all_told(cluster, len(names)))
+    statuses = [path for method, path, _ in api.fake.requests if method == "PATCH" and "/services/" in path]
+    events = [path for method, path, _ in api.fake.requests if method == "POST" and path.endswith("/events")]
+    assert (len(statuses), len(events)) == (len(names), len(names))
+    pools = [path for method, path, _ in api.fake.requests if method == "PATCH" and path.startswith(EIPS)]
+    assert len(pools) <= 6
+    await running.stop()
+    seen = len(api.fake.requests)
+    again = await start("b")
+    await again.election.held()
+    await cluster.service("last")
+    await cluster.until(lambda: _has_address(cluster, "last"))
+    written = {path for method, path, _ in api.fake.requests[seen:] if method == "PATCH" and "/services/" in path}
+    assert written == {api.path("services", "last/status")}
+
+
+async def _all_told(cluster: Cluster, count: int) -> bool:
+    return len((await cluster.read(cluster.api.path("events")))["items"]) == count
+
+
+@ONLY_FAKE
+async def test_an_event_that_cannot_be_told_costs_nobody_an_address(api, cluster, start):
+    api.fake.broken[api.path("events")] = Refused(403, "Forbidden")
+    await cluster.pool("lan", "192.0.2.10-192.0.2.20")
+    await cluster.service("web")
+    await start()
+    await cluster.until_addresses(web=("192.0.2.10",))
