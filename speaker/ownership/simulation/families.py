@@ -353,8 +353,8 @@ def stranger(seed: int) -> Schedule:
 
 
 def steady(seed: int) -> Schedule:
-    """One frame in fourteen lost: no false move. (At a tenth there was one in 1,700 such schedules, which are five hours
-    and a half: somebody has to lose seven frames of a peer in a row.)"""
+    """One frame in fourteen lost: no false move. (At a tenth there was one in 1,700 such schedules, five hours
+    and a half of them: somebody has to lose seven frames of a peer in a row.)"""
     _, schedule = _base("steady", seed)
     limits = Limits(one_answer=0.6, quiet_after=1.5, causeless=False)
     return replace(schedule, eips=2, loss=0.07, end=12.0, limits=limits)
