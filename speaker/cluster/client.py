@@ -159,6 +159,7 @@ class Client:
     ) -> None:
         await self._api.close()
         await self._connector.close()
+        await asyncio.sleep(0)  # a transport is closed in the loop's next turn, which may have been its last
 
     async def get(self, path: str, query: Query | None = None, *, within: float = REQUEST) -> bytes:
         return await self._request("GET", path, query, within=within)
