@@ -51,7 +51,8 @@ class Holding(Claiming):
         """Rules 23 and 24."""
         record = x.record
         if record is None or record.holder is None:
-            self._write(x, x.term, now)
+            # Somebody may have held it at a higher term, unheard, and let it go: terms never go back.
+            self._write(x, x.term if record is None or record.term <= x.term else record.term + 1, now)
         elif record.holder == self.node:
             if record.term != x.term or record.incarnation != self.incarnation:
                 self._write(x, x.term if record.term <= x.term else record.term + 1, now)

@@ -67,3 +67,20 @@ def test_a_yield_that_is_heard_before_the_claim_it_makes_way_for_is_no_vacancy()
     """Shrunk from rebalance seed 165: n3 yielded to n4; n0 heard that half a millisecond before n4's claim, ranked
     first and claimed at once what had just found its place. A yield to a better claim now names that claim's term."""
     assert broken(rebalance(165)) is None
+
+
+def test_a_term_that_was_let_go_unheard_is_never_used_again(play) -> None:
+    """A node took an EIP over while nobody heard it, and gave it up. The holder wrote itself into the empty record at its
+    own lower term, and so brought the term back for its next life to claim at."""
+    faults = (
+        Fault(1.5182, Kind.SEND_FAILS, (1,), 1.0118),
+        Fault(1.5607, Kind.REBALANCE, (0,), 1.9521),
+        Fault(3.1113, Kind.CRASH, (0,), 1.1446),
+        Fault(3.3767, Kind.CABLE, (1,), 1.525, link=1),
+    )
+    limits = Limits(unanswered=5.0)
+    play(
+        Schedule(
+            28592973, 2, 4, duplication=0.1, delay=0.02, api=True, asks=True, faults=faults, end=8.0, limits=limits
+        )
+    )
