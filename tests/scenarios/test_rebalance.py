@@ -70,8 +70,8 @@ def test_a_yield_that_is_heard_before_the_claim_it_makes_way_for_is_no_vacancy()
 
 
 def test_a_term_that_was_let_go_unheard_is_never_used_again(play) -> None:
-    """A node took an EIP over while nobody heard it, and gave it up. The holder wrote itself into the empty record at its
-    own lower term, and so brought the term back for its next life to claim at."""
+    """A node took an EIP over while nobody heard it, and gave it up. The holder wrote itself into the empty record at
+    its own lower term, and so brought the term back for its next life to claim at."""
     faults = (
         Fault(1.5182, Kind.SEND_FAILS, (1,), 1.0118),
         Fault(1.5607, Kind.REBALANCE, (0,), 1.9521),
