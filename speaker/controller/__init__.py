@@ -4,6 +4,6 @@
 
     Services, Eips, Namespaces ──► reading ──► settle (allocator) ──► wanted ──► desk ──► status, finalizers, Events
 
-Pure are ``objects``, ``reading``, ``pools``, ``restore``, ``wanted`` and, over them all, ``decider``; ``desk`` writes,
-``leader`` is the loop, ``run`` the command.
+Pure are ``restore``, ``wanted`` and, over them all, ``decider``; ``desk`` writes, ``leader`` is the loop, ``run`` the
+command.
 """

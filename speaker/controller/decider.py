@@ -8,10 +8,10 @@ from speaker.allocator.pools import Catalogue
 from speaker.allocator.refusals import Refusal
 from speaker.allocator.settle import Settlement, settle
 from speaker.api.service import RECORD
+from speaker.cluster.kinds import EipObject, ServiceObject
 from speaker.cluster.objects import Key, Object
-from speaker.controller.objects import EipObject, ServiceObject
-from speaker.controller.pools import judge
-from speaker.controller.reading import Parsed, Unreadable, read_service
+from speaker.cluster.pools import judge
+from speaker.cluster.reading import Parsed, Unreadable, read_service
 from speaker.controller.restore import Duplicate, restored
 from speaker.controller.wanted import IpMode, Write, pool_writes, service_status, service_writes
 from speaker.model import Assignment, Service, ServiceKey, World

@@ -11,12 +11,12 @@ from typing import Any
 
 from speaker.cluster.client import Client
 from speaker.cluster.elector import Leadership
+from speaker.cluster.kinds import EipObject, ServiceObject
 from speaker.cluster.lease import Election, boottime
 from speaker.cluster.objects import Object
 from speaker.cluster.reflector import Patience, Reflector, Resource
 from speaker.controller.decider import ControllerSettings, Decider
 from speaker.controller.desk import Desk
-from speaker.controller.objects import EipObject, ServiceObject
 from speaker.controller.wanted import EIPS
 from speaker.errors import EdgeError
 

@@ -16,7 +16,7 @@ from speaker.allocator.pools import Catalogue
 from speaker.allocator.sharing import objection
 from speaker.api.addresses import parse_eip
 from speaker.api.service import RECORD
-from speaker.controller.objects import ServiceObject, condition_of
+from speaker.cluster.kinds import ServiceObject, condition_of
 from speaker.controller.wanted import ASSIGNED
 from speaker.model import Family, IPAddress, Service, ServiceKey
 

@@ -14,9 +14,9 @@ from speaker.allocator.assign import Usage
 from speaker.allocator.refusals import Refusal
 from speaker.allocator.settle import Settlement
 from speaker.api.service import RECORD, NotOurs
-from speaker.controller.objects import Condition, EipObject, Ingress, ServiceObject, condition_of
-from speaker.controller.pools import Judged, Verdict
-from speaker.controller.reading import Parsed, Unreadable
+from speaker.cluster.kinds import Condition, EipObject, Ingress, ServiceObject, condition_of
+from speaker.cluster.pools import Judged, Verdict
+from speaker.cluster.reading import Parsed, Unreadable
 from speaker.model import Assignment, Family, ServiceKey
 
 ASSIGNED = "eip-speaker.io/Assigned"

@@ -6,8 +6,8 @@ import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from speaker.cluster.kinds import ServiceObject
 from speaker.controller.decider import ControllerSettings, Decider
-from speaker.controller.objects import ServiceObject
 
 AT = "2026-01-02T00:00:00Z"
 

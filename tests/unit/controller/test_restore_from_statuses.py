@@ -5,7 +5,7 @@ from ipaddress import ip_address
 import pytest
 
 from speaker.allocator.pools import Catalogue
-from speaker.controller.reading import read_pool, read_service
+from speaker.cluster.reading import read_pool, read_service
 from speaker.controller.restore import restored
 from speaker.controller.wanted import ASSIGNED
 from speaker.model import ServiceKey

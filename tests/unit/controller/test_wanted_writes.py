@@ -8,9 +8,9 @@ from speaker.allocator.assign import Usage
 from speaker.allocator.refusals import Reason, Refusal
 from speaker.allocator.settle import Settlement
 from speaker.api.service import RECORD
-from speaker.controller.objects import EipObject, ServiceObject
-from speaker.controller.pools import judge
-from speaker.controller.reading import read_service
+from speaker.cluster.kinds import EipObject, ServiceObject
+from speaker.cluster.pools import judge
+from speaker.cluster.reading import read_service
 from speaker.controller.wanted import ASSIGNED, FINALIZER, IpMode, pool_writes, service_writes
 from speaker.model import Assignment, Family, ServiceKey
 

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from speaker.api.service import NotOurs
-from speaker.controller.objects import ServiceObject
-from speaker.controller.reading import Unreadable, read_pool, read_service
+from speaker.cluster.kinds import ServiceObject
+from speaker.cluster.reading import Unreadable, read_pool, read_service
 from speaker.model import Family, Service
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from speaker.api import eip, service
 from speaker.api.fields import ApiObject, read
-from speaker.controller.objects import EipObject, ServiceObject
+from speaker.cluster.kinds import EipObject, ServiceObject
 from speaker.errors import InvalidManifests
 from speaker.model import Pool, Service
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from speaker.api.addresses import Span, overlaps, span, without
-from speaker.controller.objects import EipObject
-from speaker.controller.reading import Unreadable, read_pool
+from speaker.cluster.kinds import EipObject
+from speaker.cluster.reading import Unreadable, read_pool
 from speaker.model import Pool
 
 
