@@ -70,7 +70,7 @@ def _uses(assignments: Mapping[ServiceKey, Assignment]) -> dict[IPAddress, _Use]
 def _one(address: IPAddress, use: _Use, world: World, links: "_LinkChoice", node: Node) -> Held | NotHeld:
     pool = world.pools.get(use.pool)
     services = [world.services[key] for key in use.services if key in world.services]
-    if (no := veto(address, pool, services, world.endpoints, node.name, node.labels)) is not None:
+    if (no := veto(address, pool, services, world.endpoints, node)) is not None:
         return NotHeld(address, use.pool, use.services, no.reason.value, no.message)
     match links.choose(pool, address):
         case Resolved(link):

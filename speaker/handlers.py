@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from speaker.report import Report
-from speaker.settings import RunSettings
 from speaker.wire.remote import Wire
 
 _Handler = Callable[[Mapping[str, Any]], AsyncIterator[Mapping[str, Any]]]
@@ -12,13 +11,12 @@ _Handler = Callable[[Mapping[str, Any]], AsyncIterator[Mapping[str, Any]]]
 _ALONE = {"error": "this speaker runs without --with-peers: there is nobody to share its EIPs with"}
 
 
-def handlers(settings: RunSettings, wire: Wire, report: Report) -> dict[str, _Handler]:
+def handlers(node: str, alone: bool, wire: Wire, report: Report) -> dict[str, _Handler]:
     """By command; each yields objects, the last one with ``done`` or ``error``."""
-    alone = settings.peers is None
     draining = False
 
     async def status(_: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
-        told: dict[str, Any] = {"done": True, "node": settings.node.name, "draining": draining, "eips": []}
+        told: dict[str, Any] = {"done": True, "node": node, "draining": draining, "eips": []}
         if (in_force := report.in_force) is not None:
             told |= report.status(in_force, await wire.standings(in_force.decision.eips))
         yield told | {"peers": [peer._asdict() for peer in await wire.peers()]}

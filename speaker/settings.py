@@ -49,6 +49,8 @@ class Node:
 
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
+    excluded: bool = False
+    """It must hold no EIP: label ``node.kubernetes.io/exclude-from-external-load-balancers``."""
 
     @staticmethod
     def parse(name: str, labels: str = "") -> "Node":
@@ -84,6 +86,8 @@ class PeerSettings:
     hello: float = DEFAULT_HELLO_MS / 1000
     """Seconds between two hellos; ``Parameters.for_hello`` accepts every value that comes from ``parse``."""
     ethertype: int = DEFAULT_ETHERTYPE
+    revision: int = 0
+    """Of what is installed here, 0 to 2³²-1: EIPs go to hosts with a higher one first. 0 is unknown."""
 
     @staticmethod
     def parse(

@@ -4,7 +4,7 @@ from speaker.ownership.claims import Attempt, Eip
 from speaker.ownership.desk import Desk
 from speaker.ownership.events import Record, RecordWritten
 from speaker.ownership.peers import Peer
-from speaker.ownership.score import fair_share, score
+from speaker.ownership.score import fair_share
 from speaker.ownership.segment import Segment
 
 _FOREVER = float("inf")
@@ -33,7 +33,6 @@ class Claiming(Desk):
             return claim_at
         if self._record_first():
             self._write(x, x.maxterm + 1, now, claims=True)
-            self._hurry()
         else:
             self._claim(x, x.maxterm + 1, now)
         return _FOREVER
@@ -66,17 +65,13 @@ class Claiming(Desk):
         hold_back = self.times.record_timeout + self.times.slot
         for node, (said_at, _) in x.intents.items():
             peer = self._peer(x, node)
-            if (
-                peer is not None
-                and peer.is_alive(now, self.times)
-                and score(x.address, node) > score(x.address, self.node)
-            ):
+            if peer is not None and peer.is_alive(now, self.times) and self._precedes(x, peer):
                 at = max(at, said_at + hold_back)
         return at
 
     def _wait(self, x: Eip, now: float) -> float:
         rank = self._rank(x, now)
-        if rank and x.maxterm == 0:
+        if rank and x.maxterm == 0 and self._assembling(x, now):
             # Nobody ever held it, so nothing fails over: let a better peer that still listens have it. Without this
             # the first node of a cluster that starts takes everything. The last in line waits for those behind too.
             return self.times.listen * (2 if rank == self.times.ranks else 1) + rank * self.times.slot
@@ -91,8 +86,13 @@ class Claiming(Desk):
         overloaded = x.maxterm == 0 and self._overloaded(segment, len(others))
         if others and (x.demoted or overloaded):
             return self.times.ranks
-        mine = score(x.address, self.node)
-        return min(sum(score(x.address, p.node) > mine for p in others), self.times.ranks)
+        return min(sum(self._precedes(x, p) for p in others), self.times.ranks)
+
+    def _assembling(self, x: Eip, now: float) -> bool:
+        """A node has only just come, we or another: it may still listen."""
+        assert x.link is not None
+        lately = now - self.times.sync - self.times.listen
+        return self._boot > lately or any(p.met_at > lately for p in self.segments[x.link].peers.living(now))
 
     def _overloaded(self, segment: Segment, others: int) -> bool:
         return len(segment.own) + len(segment.intents) >= fair_share(segment.eligible, others + 1)
@@ -104,7 +104,8 @@ class Claiming(Desk):
         return self.api.up
 
     def _read(self, x: Eip, record: Record, now: float) -> None:
-        if x.record is not None and record.version <= x.record.version:
+        # Version 0: it was deleted. What was at stake is in ``maxterm``: the next record goes on from there.
+        if x.record is not None and 0 < record.version <= x.record.version:
             return
         if x.record is not None and x.record.holder is not None:
             self._recorded[x.record.holder].discard(x.address)

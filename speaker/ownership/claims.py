@@ -17,12 +17,14 @@ _LAST_IPV4 = IPv4Address(2**32 - 1)
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A write of the record under way. ``claims``: to become holder; otherwise a holder or a leaver tidies up."""
+    """A write of the record under way. ``claims``: to become holder; otherwise a holder or a leaver tidies up.
+    ``hurried``: part of a failover, and not counted among ``Parameters.writes``."""
 
     number: int
     term: int
     sent_at: float
     claims: bool
+    hurried: bool
 
 
 class Eip:

@@ -25,7 +25,8 @@ class Desk:
     """One life of one node.
 
     ``incarnate`` makes an incarnation above the one given (its lower half random). ``per_hello``: claims in one hello
-    before a window rotates over them. With ``api`` an API server is configured, reachable or not.
+    before a window rotates over them. With ``api`` an API server is configured, reachable or not. ``revision``: of what
+    is installed here; where nodes differ, the higher one claims first.
     """
 
     def __init__(
@@ -37,8 +38,10 @@ class Desk:
         times: Parameters | None = None,
         api: bool = False,
         per_hello: int = 64,
+        revision: int = 0,
     ) -> None:
         self.node = node
+        self.revision = revision
         self.times = times or Parameters()
         self.incarnation = incarnate(Incarnation(0))
         self.draining_since: float | None = None
@@ -62,6 +65,10 @@ class Desk:
         self._alarm_order = count()
         self._waiting: set[IPAddress] = set()
         """Neither held nor known to be somebody's: what a change among the peers may touch."""
+        self._writing = 0
+        """Attempts under way that are not hurried."""
+        self._unwritten: dict[IPAddress, None] = {}
+        """Those whose record waits for one of these to end."""
         self._courses: dict[int, Course] | None = None
         """Link → the rebalance followed there last; None before the first."""
         self._recorded: defaultdict[str, set[IPAddress]] = defaultdict(set)
@@ -97,6 +104,10 @@ class Desk:
     def _beats(self, eip: IPAddress, term: int, node: str, own: int) -> bool:
         """Rule 8: is the claim of ``node`` better than ours at term ``own``?"""
         return (term, score(eip, node)) > (own, score(eip, self.node))
+
+    def _precedes(self, x: Eip, peer: Peer) -> bool:
+        """Is it the peer's turn before ours? Only order: which claim stands is for ``_beats``."""
+        return (peer.revision, score(x.address, peer.node)) > (self.revision, score(x.address, self.node))
 
     def _eligible(self, x: Eip) -> bool:
         return x.link is not None and self.segments[x.link].up and self.draining_since is None
@@ -156,15 +167,23 @@ class Desk:
     def _write(self, x: Eip, term: int, now: float, *, claims: bool = False, holder: bool = True) -> None:
         if not self.api.up or x.writing is not None:
             return
-        x.writing = Attempt(next(self._attempts), term, now, claims)
+        hurried = claims and x.ever_held
+        if not hurried and self._writing >= self.times.writes:
+            self._unwritten[x.address] = None
+            return
+        self._writing += not hurried
+        x.writing = Attempt(next(self._attempts), term, now, claims, hurried)
         if claims and x.link is not None:
             self.segments[x.link].intents[x.address] = term
+            self._hurry()
         expected = x.record.version if x.record is not None else 0
         node = self.node if holder else None
         self._orders.append(WriteRecord(x.address, x.writing.number, expected, node, self.incarnation, term))
 
     def _settle(self, x: Eip) -> None:
         """No write is under way any more."""
+        if x.writing is not None:
+            self._writing -= not x.writing.hurried
         x.writing = None
         if x.link is not None:
             self.segments[x.link].intents.pop(x.address, None)

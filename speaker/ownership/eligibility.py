@@ -5,12 +5,17 @@ from dataclasses import dataclass
 from enum import Enum
 
 from speaker.model import Endpoint, Family, IPAddress, Pool, Service, ServiceKey, TrafficPolicy
+from speaker.settings import Node
+
+EXCLUDE = "node.kubernetes.io/exclude-from-external-load-balancers"
+"""The label of core/v1 (LabelNodeExcludeBalancers): on a node that no load balancer may send traffic to."""
 
 
 class Ineligible(Enum):
     """Why this node must not answer for an EIP. The value is the metric label."""
 
     NODE_NOT_SELECTED = "node_not_selected"
+    NODE_EXCLUDED = "node_excluded"
     NO_LOCAL_ENDPOINT = "no_local_endpoint"
 
 
@@ -25,24 +30,26 @@ def veto(
     pool: Pool | None,
     services: Iterable[Service],
     endpoints: Mapping[ServiceKey, tuple[Endpoint, ...]],
-    node: str,
-    labels: Mapping[str, str],
+    node: Node,
 ) -> Veto | None:
     """None when this node may hold the EIP.
 
     ``externalTrafficPolicy: Local`` drops traffic on a node without an endpoint of its own, so such a node must not
     attract it. Services that share an EIP and ask for Local have the same backends (the allocator sees to that).
     """
-    if pool is not None and not pool.node_selector.matches(labels):
-        return Veto(Ineligible.NODE_NOT_SELECTED, f"the nodeSelector of pool {pool.name} does not match node {node}")
+    if node.excluded:
+        return Veto(Ineligible.NODE_EXCLUDED, f"node {node.name} has the label {EXCLUDE}")
+    if pool is not None and not pool.node_selector.matches(node.labels):
+        message = f"the nodeSelector of pool {pool.name} does not match node {node.name}"
+        return Veto(Ineligible.NODE_NOT_SELECTED, message)
     family = Family.of(address)
     for service in services:
         if service.traffic_policy is TrafficPolicy.LOCAL and not _served_here(
-            endpoints.get(service.key, ()), family, node
+            endpoints.get(service.key, ()), family, node.name
         ):
             return Veto(
                 Ineligible.NO_LOCAL_ENDPOINT,
-                f"{service.key} has externalTrafficPolicy: Local and no ready {family} endpoint on node {node}",
+                f"{service.key} has externalTrafficPolicy: Local and no ready {family} endpoint on node {node.name}",
             )
     return None
 

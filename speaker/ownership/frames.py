@@ -20,6 +20,7 @@ Values, by kind (``_Kind``)::
     PROBES, WANTS
                names
     MOVES      entries of 1 IP version · 4 or 16 EIP · name
+    REVISION   4; left out where it is 0
 
     name       1 bytes it begins with like the name before it in its section · 1 bytes it ends with like that one
                · 1 length and the bytes between; the two likenesses do not overlap, the first name has neither
@@ -78,13 +79,16 @@ _SPAN = struct.Struct("!B16sB16s")
 _HEARD = struct.Struct("!HBB")
 _ALIKE = struct.Struct("!BBB")
 _OURS = MAGIC + bytes((MAJOR,))
+_REVISION = struct.Struct("!BHI")
+"""A whole section: its kind, 4 bytes, the number."""
 _DRAINING = 0x01
 _AGES = {1: "B", 2: "H"}
 """struct's letter for the bytes of an age."""
 _ADDRESS: Mapping[int, tuple[type[IPv4Address] | type[IPv6Address], int]] = {4: (IPv4Address, 4), 6: (IPv6Address, 16)}
 """By IP version: its addresses and their bytes."""
 
-MIN_MTU = _NAME_AT - MAGIC_AT + MAX_NAME + _SECTION.size + _HEARD.size + 2 + _ALIKE.size + MAX_NAME + 8 + 4 + _TAG
+_HEAD = _NAME_AT - MAGIC_AT + MAX_NAME + _REVISION.size
+MIN_MTU = _HEAD + _SECTION.size + _HEARD.size + 2 + _ALIKE.size + MAX_NAME + 8 + 4 + _TAG
 """Bytes: the head of a frame and the longest entry there is, one of ``heard``, both with names of MAX_NAME."""
 
 Sender: TypeAlias = tuple[str, int]
@@ -126,6 +130,7 @@ class _Kind(IntEnum):
     PROBES = 6
     WANTS = 7
     MOVES = 8
+    REVISION = 9
 
 
 # ── Values to bytes ───────────────────────────────────────────────────────────────────────────────────────────
@@ -145,6 +150,8 @@ def encode(hello: Hello, keys: Keys, source: Mac, mtu: int = 1500, ethertype: in
     if mtu < MIN_MTU:
         raise ValueError(f"an MTU of {mtu}: must be at least {MIN_MTU}")
     room = mtu - (_NAME_AT - MAGIC_AT) - len(_name(hello.node)) - _TAG
+    if hello.revision:
+        room -= _REVISION.size
     return (
         _frame(hello, number, sections, keys.signing, source, ethertype)
         for number, sections in enumerate(_split(hello, room))
@@ -153,6 +160,8 @@ def encode(hello: Hello, keys: Keys, source: Mac, mtu: int = 1500, ethertype: in
 
 def _frame(hello: Hello, part: int, sections: bytes, key: Key, source: Mac, ethertype: int) -> bytes:
     node = _name(hello.node)
+    if hello.revision:
+        sections = _REVISION.pack(_Kind.REVISION, 4, hello.revision) + sections
     fixed = _FIXED.pack(
         hello.incarnation,
         hello.sequence,
@@ -446,6 +455,7 @@ def _read(body: bytes) -> Hello:
         probes=_read_names(sections[_Kind.PROBES]),
         wants=_read_names(sections[_Kind.WANTS]),
         moves=_read_moves(sections[_Kind.MOVES]),
+        revision=_read_revision(sections[_Kind.REVISION]),
         link=link,
         part=part,
     )
@@ -570,6 +580,11 @@ def _read_moves(values: list[bytes]) -> dict[IPAddress, str]:
             _demand(eip not in found, "an EIP twice")
             found[eip] = name.decode()
     return found
+
+
+def _read_revision(values: list[bytes]) -> int:
+    _demand(len(values) <= 1 and all(len(value) == 4 for value in values), "a revision that is none, or two")
+    return int.from_bytes(values[0], "big") if values else 0
 
 
 def _read_name(previous: bytes, value: bytes, at: int) -> tuple[bytes, int]:

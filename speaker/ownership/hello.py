@@ -89,6 +89,9 @@ class Hello:
     digest: Digest = field(default_factory=Digest)
     """Of everything the sender claims, whether listed here or not."""
     draining: bool = False
+    revision: int = 0
+    """Of the sender's installation, 0 to 2³²-1: in a rolling upgrade EIPs go to nodes with a higher one, so that each
+    moves once. 0 is unknown."""
     claims: Terms = field(default_factory=dict)
     """Held now: all of them inside ``covers``, and any changed ones outside it."""
     covers: Span | None = None

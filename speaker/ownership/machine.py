@@ -220,6 +220,8 @@ class Ownership(Hearing):
             wake = self._judge_free(x, now)
         if x.writing is not None:
             wake = min(wake, x.writing.sent_at + self.times.record_timeout)
+        if self._unwritten and self._writing < self.times.writes:
+            self._look_at([_pop(self._unwritten)])
         if wake < _FOREVER and wake != x.wake:
             heapq.heappush(self._alarms, (wake, next(self._alarm_order), x))
         x.wake = wake
@@ -252,6 +254,7 @@ class Ownership(Hearing):
                 sequence=self._sequence,
                 clock=round(now * 1000),
                 draining=self.draining_since is not None,
+                revision=self.revision,
                 # No hello of its own leaves by a link without a carrier: the other links tell what was let go there.
                 yielded={eip: term for other in lost for eip, term in other.own.recently_yielded(now).items()},
             ),

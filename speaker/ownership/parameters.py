@@ -37,6 +37,9 @@ class Parameters:
     """For one write of a record; the API server counts as down after it."""
     record_grace: float = 0.35
     """How long a record that names a live peer is believed before the peer's own hello says so."""
+    writes: int = 16
+    """Records written at a time, besides those of a failover, which waits for nobody: the API server has others to
+    serve, and a hundred writes at once would each miss ``record_timeout``."""
     self_lease: float = 0.2
     """Answers are given until this long after the last hello left."""
     request_age: float = 0.05
@@ -89,6 +92,7 @@ class Parameters:
             (self.pace < self.slot, "pace must be below slot: a claim must be heard before the next rank claims"),
             (self.slot < self.hello, "slot must be below hello"),
             (self.moves_a_hello > 0, "moves_a_hello must be above 0"),
+            (self.writes > 0, "writes must be above 0"),
             (self.move_patience >= 5 * self.hello, "move_patience must be at least 5 x hello: requests are lost"),
             (self.drain > self.listen, "drain must be above listen"),
             (self.lease > 2 * self.renew, "lease must be above 2 x renew: one lost renewal is no death"),

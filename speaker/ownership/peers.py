@@ -49,10 +49,12 @@ class Peer:
         "held",
         "left",
         "link",
+        "met_at",
         "node",
         "probed_at",
         "quit",
         "refused_at",
+        "revision",
         "stamp",
         "sum",
         "unsynced_since",
@@ -63,7 +65,7 @@ class Peer:
         self.node = hello.node
         self.stamp: tuple[Incarnation, int, int] = (hello.incarnation, -1, 0)
         self.link = hello.link
-        self.heard_at = now
+        self.met_at = self.heard_at = now
         self.vouched_at = NEVER
         """When somebody else last heard it, by their word."""
         self.hears_us_at = NEVER
@@ -71,6 +73,7 @@ class Peer:
         self.alive = True
         """As last judged by the machine."""
         self.draining = False
+        self.revision = hello.revision
         self.claims: dict[IPAddress, int] = {}
         self.sum = 0
         self.digest = Digest()

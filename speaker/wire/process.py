@@ -18,11 +18,14 @@ from speaker.errors import EdgeError
 from speaker.interfaces.carrier import watch_carrier
 from speaker.layer2.fleet import Spot
 from speaker.model import Family, IPAddress, Link, Mac
+from speaker.ownership.events import WriteRecord
+from speaker.ownership.hello import Incarnation
 from speaker.ownership.keys import Key, Keys
+from speaker.ownership.machine import Ownership
 from speaker.ownership.parameters import Parameters
 from speaker.wire.alone import Alone
 from speaker.wire.channel import Channel
-from speaker.wire.shared import Shared
+from speaker.wire.shared import Shared, incarnate
 
 TALLY_SECONDS = 0.25
 """How often counts are handed on."""
@@ -34,11 +37,14 @@ longer than the self-lease, and nice(2) counts only among the processes of one s
 
 
 class PeerSpec(NamedTuple):
-    """``secrets``: of the key that signs, and of another that is accepted if there is one."""
+    """``secrets``: of the key that signs, and of another that is accepted if there is one. ``api``: there is an API
+    server that keeps records; ``revision`` as in ``Hello``."""
 
     hello: float
     ethertype: int
     secrets: tuple[bytes, ...]
+    api: bool = False
+    revision: int = 0
 
 
 class Spec(NamedTuple):
@@ -52,7 +58,7 @@ _Owner: TypeAlias = Alone | Shared
 
 
 class Tally:
-    """Tells of transitions at once and of counts a few times a second. A ``Told``."""
+    """Tells of transitions at once and of counts a few times a second. A ``Told`` and a ``Clerk``."""
 
     def __init__(self, send: Callable[..., None]) -> None:
         self._send = send
@@ -98,6 +104,12 @@ class Tally:
 
     def frozen(self) -> None:
         self._send("frozen")
+
+    def incarnation(self, number: Incarnation) -> None:
+        self._send("incarnation", number)
+
+    def write_record(self, order: WriteRecord) -> None:
+        self._send("write_record", order)
 
     def peer(self, node: str, link: Link, alive: bool) -> None:
         self._send("peer", node, link, alive)
@@ -161,8 +173,9 @@ async def serve(end: socket.socket) -> None:
 def _owner(spec: Spec, keyring: Keyring | None, tally: Tally) -> _Owner:
     if spec.peers is None or keyring is None:
         return Alone(spec.node, boottime, tally)
-    times = Parameters.for_hello(spec.peers.hello)
-    return Shared(spec.node, times, lambda: keyring.current, spec.peers.ethertype, boottime, tally)
+    times, peers = Parameters.for_hello(spec.peers.hello), spec.peers
+    machine = Ownership(spec.node, incarnate, boottime(), times=times, api=peers.api, revision=peers.revision)
+    return Shared(machine, lambda: keyring.current, peers.ethertype, boottime, tally, tally)
 
 
 def _commands(owner: _Owner, keyring: Keyring | None) -> Mapping[str, Callable[..., Any]]:
@@ -189,6 +202,11 @@ def _commands(owner: _Owner, keyring: Keyring | None) -> Mapping[str, Callable[.
             "drain": owner.drain,
             "rebalance": owner.rebalance,
             "rebalancing": owner.rebalancing,
+            "demote": owner.demote,
+            "records": owner.records,
+            "written": owner.written,
+            "leases": owner.leases,
+            "api": owner.api,
         }
     return commands
 

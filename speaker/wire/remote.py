@@ -17,9 +17,11 @@ from speaker.errors import EdgeError
 from speaker.layer2.fleet import Spot
 from speaker.model import IPAddress, Link, Mac
 from speaker.ownership.balance import Rebalancing
+from speaker.ownership.events import Record, WriteRecord
+from speaker.ownership.hello import Incarnation
 from speaker.wire.channel import Channel
 from speaker.wire.process import Spec
-from speaker.wire.told import PeerSeen, Standing, Told
+from speaker.wire.told import Clerk, PeerSeen, Standing, Told
 
 A_SLICE = 100
 """EIPs in one message: the wire process takes some milliseconds for it, and answers in between."""
@@ -37,10 +39,11 @@ class Listener(Told, Protocol):
 
 
 class Wire:
-    """Entered, it runs and reports to ``told``; left, nothing is answered any more. ``watch`` raises when it dies."""
+    """Entered, it runs and reports to ``told`` and ``clerk``; left, nothing is answered any more. ``watch`` raises when
+    it dies."""
 
-    def __init__(self, spec: Spec, told: Listener) -> None:
-        self._spec, self._told = spec, told
+    def __init__(self, spec: Spec, told: Listener, clerk: Clerk | None = None) -> None:
+        self._spec, self._told, self._clerk = spec, told, clerk
         self._offered: dict[IPAddress, Spot] = {}
         self._held: set[IPAddress] = set()
         self._handing_over: list[asyncio.Queue[tuple[IPAddress, str | None]]] = []
@@ -94,6 +97,9 @@ class Wire:
                 case "edge_failed":
                     edge, error = arguments
                     self._told.failed(edge, EdgeError(error))
+                case "incarnation" | "write_record":
+                    if self._clerk is not None:
+                        getattr(self._clerk, name)(*arguments)
                 case _:
                     self._note(name, arguments)
                     getattr(self._told, name)(*arguments)
@@ -146,6 +152,32 @@ class Wire:
 
     async def gateway(self, link: int, answers: bool) -> None:
         await self._ask("gateway", link, answers)
+
+    # ── what the API server says; only with one ──
+
+    async def records(self, records: Iterable[tuple[IPAddress, Record]]) -> None:
+        """As they stand there now."""
+        for some in _slices(records):
+            await self._ask("records", some)
+
+    async def written(self, order: WriteRecord, succeeded: bool, record: Record | None) -> None:
+        """The reply to ``order``; ``record``: what stands there now, where that is known."""
+        await self._ask("written", order.eip, order.attempt, succeeded, record)
+
+    async def leases(self, leases: Iterable[tuple[str, Incarnation, bool]]) -> None:
+        """Node, incarnation, and whether it was renewed while we looked (``LeaseSeen``)."""
+        for some in _slices(leases):
+            await self._ask("leases", some)
+
+    async def api(self, up: bool) -> None:
+        """Whether the API server answers: mirrors are whole and our own Lease was just renewed, or not."""
+        await self._ask("api", up)
+
+    async def demote(self, on: bool) -> None:
+        """For a reason that concerns the whole node, others go first."""
+        await self._ask("demote", on)
+
+    # ── the rest ──
 
     async def keys(self, secrets: tuple[bytes, ...]) -> None:
         await self._ask("keys", secrets)

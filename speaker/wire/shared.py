@@ -25,25 +25,31 @@ from speaker.model import IPAddress, Link, Mac
 from speaker.ownership.balance import Rebalancing
 from speaker.ownership.events import (
     Announce,
+    ApiDown,
+    ApiUp,
     Claim,
     Drain,
     EligibilityChanged,
     Event,
     HelloHeard,
+    LeaseSeen,
     LinkChanged,
     Listen,
     Order,
     Rebalance,
+    Record,
+    RecordRead,
+    RecordWritten,
     SendHello,
     Tick,
     Withdraw,
+    WriteRecord,
 )
 from speaker.ownership.hello import Hello, Incarnation, above, incarnation
 from speaker.ownership.hellos import Hellos
 from speaker.ownership.keys import Keys
 from speaker.ownership.machine import Ownership
-from speaker.ownership.parameters import Parameters
-from speaker.wire.told import PeerSeen, Standing, Told
+from speaker.wire.told import Clerk, PeerSeen, Standing, Told
 
 RETRY_MAX = 5.0
 """Seconds at most between two tries to open a link's hello socket: without one, nothing is held there."""
@@ -77,17 +83,19 @@ class Shared:
 
     def __init__(
         self,
-        node: str,
-        times: Parameters,
+        machine: Ownership,
         keys: Callable[[], Keys],
         ethertype: int,
         clock: Callable[[], float],
         told: Told,
+        clerk: Clerk,
     ) -> None:
-        self.node, self._times, self._keys, self._ethertype = node, times, keys, ethertype
-        self._clock, self._told = clock, told
-        self._fleet = Fleet(clock, told, self._lost, self.hear, times.request_age)
-        self.machine = Ownership(node, _incarnate, clock(), times=times)
+        self.machine, self.node, self._times = machine, machine.node, machine.times
+        self._keys, self._ethertype, self._clock, self._told = keys, ethertype, clock, told
+        self._clerk = clerk
+        self._fleet = Fleet(clock, told, self._lost, self.hear, machine.times.request_age)
+        self._incarnation: Incarnation | None = None
+        """As last told."""
         self._spots: dict[IPAddress, Spot] = {}
         self._claims: dict[IPAddress, _Claim] = {}
         self._macs: frozenset[Mac] = frozenset()
@@ -97,6 +105,8 @@ class Shared:
         self._tasks: list[asyncio.Task[None]] = []
         self._no_carrier: set[int] = set()
         self._silent_gateways: set[int] = set()
+        self._demoted = False
+        """For a reason that concerns the whole node."""
         self._stack = AsyncExitStack()
         self._group = asyncio.TaskGroup()
         self._alarm: asyncio.TimerHandle | None = None
@@ -154,7 +164,7 @@ class Shared:
 
     def _offer(self, address: IPAddress) -> None:
         link = self._spots[address].link.index
-        self._tell(EligibilityChanged(address, link, demoted=link in self._silent_gateways))
+        self._tell(EligibilityChanged(address, link, demoted=self._demoted or link in self._silent_gateways))
 
     def carrier(self, link: int, up: bool) -> None:
         """Asked of the kernel more often than it tells by itself."""
@@ -166,13 +176,34 @@ class Shared:
     def gateway(self, link: int, answers: bool) -> None:
         """A node whose gateway is silent claims behind the others (rule 10)."""
         (self._silent_gateways.discard if answers else self._silent_gateways.add)(link)
-        self._group.create_task(self._offer_again(link), name="gateway")
+        self._group.create_task(self._offer_again({link}), name="gateway")
 
-    async def _offer_again(self, link: int) -> None:
-        for address in [address for address, spot in self._spots.items() if spot.link.index == link]:
+    def demote(self, on: bool) -> None:
+        """So does one that is not Ready."""
+        self._demoted = on
+        self._group.create_task(self._offer_again(self.indexes), name="node")
+
+    async def _offer_again(self, links: Collection[int]) -> None:
+        for address in [address for address, spot in self._spots.items() if spot.link.index in links]:
             if address in self._spots:
                 self._offer(address)
             await asyncio.sleep(0)
+
+    # ── What the API server says ──────────────────────────────────────────────────────────────────────────────
+
+    def records(self, records: Iterable[tuple[IPAddress, Record]]) -> None:
+        for address, record in records:
+            self._tell(RecordRead(address, record))
+
+    def written(self, address: IPAddress, attempt: int, succeeded: bool, record: Record | None) -> None:
+        self._tell(RecordWritten(address, attempt, succeeded, record))
+
+    def leases(self, leases: Iterable[tuple[str, Incarnation, bool]]) -> None:
+        for node, number, renewed in leases:
+            self._tell(LeaseSeen(node, number, renewed))
+
+    def api(self, up: bool) -> None:
+        self._tell(ApiUp() if up else ApiDown())
 
     # ── What an operator asks ─────────────────────────────────────────────────────────────────────────────────
 
@@ -243,6 +274,9 @@ class Shared:
     def _tell(self, event: Event) -> None:
         now = self._clock()
         self._carry_out(self.machine.step(now, event), now)
+        if self.machine.incarnation != self._incarnation:
+            self._incarnation = self.machine.incarnation
+            self._clerk.incarnation(self._incarnation)
         wake = self.machine.next_wake(now)
         loop = asyncio.get_running_loop()
         when = loop.time() + max(0.0, wake - now)
@@ -270,6 +304,8 @@ class Shared:
                     self._fleet.announce(eips)
                 case Listen():
                     self._listen(now)
+                case WriteRecord():
+                    self._clerk.write_record(order)
                 case _:
                     pass
 
@@ -388,7 +424,7 @@ class Shared:
             await asyncio.sleep(PEERS_SECONDS)
 
 
-def _incarnate(known: Incarnation) -> Incarnation:
+def incarnate(known: Incarnation) -> Incarnation:
     """A life above ``known``."""
     fresh = incarnation(int(time.time()), secrets.randbits(31))
     return fresh if fresh > known else above(known, secrets.randbits(31))

@@ -6,6 +6,8 @@ from typing import NamedTuple, Protocol
 from speaker.layer2.fleet import Spot
 from speaker.layer2.observer import Observer
 from speaker.model import IPAddress, Link
+from speaker.ownership.events import WriteRecord
+from speaker.ownership.hello import Incarnation
 
 
 class Standing(NamedTuple):
@@ -53,3 +55,13 @@ class Told(Observer, Protocol):
 
     def loop_delay(self, seconds: float) -> None:
         """How late the event loop was: answers and hellos were at least as late."""
+
+
+class Clerk(Protocol):
+    """Who speaks with the API server for the wire process."""
+
+    def incarnation(self, number: Incarnation) -> None:
+        """Which life this is; told at the start, and when a peer knows a later one."""
+
+    def write_record(self, order: WriteRecord) -> None:
+        """What the API server is to be told. ``Wire.written`` is the answer."""

@@ -17,6 +17,7 @@ from speaker.model import (
 )
 from speaker.ownership import sole
 from speaker.ownership.eligibility import Ineligible, veto
+from speaker.settings import Node
 
 EIP = ip_address("192.0.2.10")
 WEB = ServiceKey("default", "web")
@@ -47,31 +48,37 @@ def endpoint(node="n1", address="10.0.0.1", **conditions):
     ],
 )
 def test_traffic_policy_local_needs_an_endpoint_on_this_node(story, endpoints, reason):
-    no = veto(EIP, POOL, [service()], {WEB: tuple(endpoints)}, "n1", {})
+    no = veto(EIP, POOL, [service()], {WEB: tuple(endpoints)}, Node("n1"))
     assert (no and no.reason) == reason
 
 
 def test_traffic_policy_cluster_needs_none():
-    assert veto(EIP, POOL, [service(TrafficPolicy.CLUSTER)], {}, "n1", {}) is None
+    assert veto(EIP, POOL, [service(TrafficPolicy.CLUSTER)], {}, Node("n1")) is None
 
 
 def test_of_services_that_share_an_eip_every_local_one_must_be_served_here():
     dns = ServiceKey("default", "dns")
-    no = veto(EIP, POOL, [service(), service(key=dns)], {WEB: (endpoint(),)}, "n1", {})
+    no = veto(EIP, POOL, [service(), service(key=dns)], {WEB: (endpoint(),)}, Node("n1"))
     assert no is not None
     assert "default/dns" in no.message
 
 
 @pytest.mark.parametrize(("labels", "reason"), [({"rack": "a"}, None), ({"rack": "b"}, Ineligible.NODE_NOT_SELECTED)])
 def test_a_node_selector_excludes_the_nodes_it_does_not_match(labels, reason):
-    no = veto(EIP, RACK_A, [service(TrafficPolicy.CLUSTER)], {}, "n1", labels)
+    no = veto(EIP, RACK_A, [service(TrafficPolicy.CLUSTER)], {}, Node("n1", labels))
     assert (no and no.reason) == reason
 
 
 def test_an_eip_whose_pool_is_gone_is_still_held():
-    assert veto(EIP, None, [service(TrafficPolicy.CLUSTER)], {}, "n1", {}) is None
+    assert veto(EIP, None, [service(TrafficPolicy.CLUSTER)], {}, Node("n1")) is None
 
 
 def test_the_sole_owner_survives_three_late_beats_and_no_more():
     assert sole.deadline(10.0) == 10.0 + sole.HOLD
     assert 3 * sole.BEAT < sole.HOLD < 5 * sole.BEAT
+
+
+def test_an_excluded_node_holds_nothing_whatever_its_labels_are():
+    no = veto(EIP, POOL, [service(TrafficPolicy.CLUSTER)], {}, Node("n1", excluded=True))
+    assert no is not None
+    assert no.reason is Ineligible.NODE_EXCLUDED

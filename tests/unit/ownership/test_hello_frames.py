@@ -34,6 +34,7 @@ hellos = st.builds(
     clock=st.integers(0, 2**64 - 1),
     digest=st.builds(Digest, st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)),
     draining=st.booleans(),
+    revision=st.integers(0, 2**32 - 1),
     claims=terms,
     covers=spans,
     intents=terms,
@@ -271,7 +272,7 @@ def test_a_frame_is_filled_to_the_last_byte_and_not_beyond(said):
 
 
 def test_the_longest_entry_fills_the_narrowest_mtu():
-    said = hello(node="n" * 253, heard={"m" * 253: Heard(Incarnation(1), MAX_AGE, 2**32 - 1)})
+    said = hello(node="n" * 253, revision=1, heard={"m" * 253: Heard(Incarnation(1), MAX_AGE, 2**32 - 1)})
     assert [len(frame) for frame in encode(said, KEYS, MAC, frames.MIN_MTU)] == [14 + frames.MIN_MTU]
 
 

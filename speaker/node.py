@@ -1,0 +1,367 @@
+"""One node at work, whoever says what is asked of it: which tasks run, what wakes them, how they stop.
+
+::
+
+    source ─┐                             ┌─► forwarder (kernel)
+            ├─► reconcile: view → decide ─┼─► wire process: claims, hellos, ARP and NDP (speaker/wire)
+    links  ─┘             (decide.py)     └─► status file, log, metrics
+
+The first two wait for changes; ``reconcile`` brings everything to what was last asked for. The wire process is offered
+what this node may hold, and works by itself. An edge that fails is tried again, and what already works goes on working
+meanwhile. Sources are ``run.Manifests`` (files) and ``agent.source.Cluster`` (the Kubernetes API).
+"""
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import structlog
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
+
+from speaker.allocator.assign import Usage
+from speaker.allocator.settle import Settlement
+from speaker.control import NAME, serving_control
+from speaker.decide import decide
+from speaker.errors import EdgeError, SettingError
+from speaker.files import only_one
+from speaker.forwarding.forwarder import Forwarder, cleanup, open_forwarder
+from speaker.handlers import handlers
+from speaker.interfaces.gateway import watch_gateways
+from speaker.interfaces.martians import martian_sources
+from speaker.interfaces.netlink import Watcher
+from speaker.interfaces.snapshot import Snapshot
+from speaker.layer2.fleet import Spot
+from speaker.model import Family, Forwarding, Link, World
+from speaker.ownership.keyfile import read_keys
+from speaker.ownership.keys import Keys
+from speaker.ownership.parameters import Parameters
+from speaker.report import InForce, Report
+from speaker.settings import Bind, LogFormat, Node, PeerSettings
+from speaker.telemetry import logs
+from speaker.telemetry.http import serving
+from speaker.telemetry.metrics import Metrics
+from speaker.wire.process import PeerSpec, Spec
+from speaker.wire.remote import Wire
+from speaker.wire.told import Clerk
+
+log = structlog.get_logger()
+
+RETRY_MAX = 30.0
+"""Seconds at most between two tries of a failing edge; the first come within a fraction of a second."""
+
+MARTIAN_SECONDS = 10.0
+"""How often the kernel's martian counter is read: it is a symptom to be seen, not a signal to react to."""
+KEY_SECONDS = 1.0
+"""How often the key file is looked at."""
+PUBLISH_SECONDS = 0.1
+"""At least between two writings of the status file."""
+DRAIN_SLACK = 2.0
+"""Seconds beyond a drain's own limit after which a wire process that does not get it done is left alone."""
+READY_SECONDS = 0.1
+"""How often a speaker that is not ready looks whether it is."""
+
+
+class View(NamedTuple):
+    """All that is asked of this node now. ``usage``: of the pools, where this node knows it."""
+
+    world: World
+    settlement: Settlement
+    node: Node
+    usage: Mapping[str, Mapping[Family, Usage]] = {}
+
+
+class Source(Protocol):
+    """Where it is asked."""
+
+    @property
+    def clerk(self) -> Clerk | None:
+        """Writes records for the wire process; None where none are kept."""
+
+    async def run(self, wire: Wire, changed: Callable[[], None]) -> None:
+        """Endless. ``changed`` says that ``view`` is another."""
+
+    async def view(self) -> View | None:
+        """None as long as nothing is known. Raises EdgeError where it is to be asked again."""
+
+
+class HostSettings(Protocol):
+    """What every command that works on a node is told."""
+
+    @property
+    def node(self) -> Node: ...
+    @property
+    def runtime_dir(self) -> Path:
+        """Facts about the running kernel that a reboot makes void: must be on a tmpfs."""
+
+    @property
+    def forwarder(self) -> Forwarding: ...
+    @property
+    def metrics(self) -> Bind | None: ...
+    @property
+    def log_format(self) -> LogFormat: ...
+    @property
+    def peers(self) -> PeerSettings | None:
+        """None: this host is the only one that serves these EIPs."""
+
+
+MakeSource = Callable[[Report, AsyncExitStack], Awaitable[Source]]
+"""Opens what a source needs on the stack."""
+
+
+async def serve(settings: HostSettings, make: MakeSource, **started: object) -> None:
+    """Serve what the source asks for until SIGTERM or SIGINT; ``started``: for the first line of the log.
+
+    Raises SettingError (an address to listen on), Unsupported (the forwarder asked for) and EdgeError (another speaker
+    on this host, a state file that cannot be read) before anything is touched.
+    """
+    logs.configure(settings.log_format)
+    try:
+        await _serve(settings, make, started)
+    except* EdgeError as errors:
+        failure: BaseException = errors
+        while isinstance(failure, BaseExceptionGroup):
+            failure = failure.exceptions[0]
+    else:
+        log.info("stopped")
+        return
+    raise failure
+
+
+async def _serve(settings: HostSettings, make: MakeSource, started: Mapping[str, object]) -> None:
+    metrics = Metrics()
+    report = Report(metrics, settings.runtime_dir)
+    async with AsyncExitStack() as stack:
+        keys = KeyFile(settings.peers.key_file) if settings.peers else None
+        stack.enter_context(only_one(settings.runtime_dir / "lock"))
+        source = await make(report, stack)
+        forwarder = await open_forwarder(settings.forwarder, settings.runtime_dir)
+        if settings.metrics is not None:
+            await stack.enter_async_context(serving(settings.metrics, metrics.registry, report.health))
+        log.info("started", node=settings.node.name, forwarder=forwarder.name, **started)
+        # Two forwarders at once would translate an address twice.
+        if removed := await cleanup(Forwarding.AUTO, settings.runtime_dir, keep=forwarder.name):
+            log.info("removed what another forwarder left", removed=list(removed))
+        wire = Wire(_spec(settings, keys, source.clerk is not None), report, source.clerk)
+        host = Host(settings, keys, source, forwarder, wire, report)
+        answers = handlers(settings.node.name, settings.peers is None, wire, report)
+        await stack.enter_async_context(serving_control(settings.runtime_dir / NAME, answers))
+        with stopped_by_signals(host.hand_over):
+            await host.run()
+
+
+def _spec(settings: HostSettings, keys: "KeyFile | None", api: bool) -> Spec:
+    peers = settings.peers
+    if peers is None or keys is None:
+        return Spec(settings.node.name, None)
+    told = PeerSpec(peers.hello, peers.ethertype, keys.current.secrets, api, peers.revision)
+    return Spec(settings.node.name, told)
+
+
+class KeyFile:
+    """The cluster keys as last read; raises SettingError when they cannot be read at the start."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen = self._stamp()
+        self.current: Keys = read_keys(path)
+
+    async def follow(self, wire: Wire, report: Report) -> None:
+        """Read again when the file changes; what cannot be read leaves the keys as they are."""
+        while True:
+            await asyncio.sleep(KEY_SECONDS)
+            if (stamp := self._stamp()) == self._seen:
+                continue
+            self._seen = stamp
+            try:
+                self.current = read_keys(self._path)
+            except SettingError as error:
+                report.failed("key file", error)
+            else:
+                report.recovered("key file")
+                await wire.keys(self.current.secrets)
+                log.info("keys read", signing=repr(self.current.signing), accepted=len(self.current.accepted))
+
+    def _stamp(self) -> tuple[int, ...]:
+        try:
+            found = self._path.stat()
+        except OSError:
+            return ()
+        return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_mode
+
+
+@contextmanager
+def stopped_by_signals(hand_over: Callable[[], Awaitable[None]]) -> Iterator[None]:
+    """The first SIGTERM or SIGINT ends the block quietly once ``hand_over`` is done, the second one at once: leaving
+    every ``with`` inside it is the shutdown."""
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None
+    asked = asyncio.Event()
+    leaving: list[asyncio.Task[None]] = []
+
+    async def leave() -> None:
+        try:
+            await hand_over()
+        finally:
+            task.cancel()
+
+    def stop() -> None:
+        if asked.is_set():
+            task.cancel()
+        else:
+            asked.set()
+            leaving.append(loop.create_task(leave(), name="hand over"))
+
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    for number in numbers:
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not asked.is_set():
+            raise
+        task.uncancel()
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+class Host:
+    """The loops of one node and the little they share: what was asked for, and what the links look like."""
+
+    def __init__(
+        self,
+        settings: HostSettings,
+        keys: KeyFile | None,
+        source: Source,
+        forwarder: Forwarder,
+        wire: Wire,
+        report: Report,
+    ) -> None:
+        self._settings = settings
+        self._keys = keys
+        self._source = source
+        self._forwarder = forwarder
+        self._wire = wire
+        self._report = report
+        self._snapshot: Snapshot | None = None
+        self._links: frozenset[Link] = frozenset()
+        """Those that EIPs are announced on."""
+        self._changed = asyncio.Event()
+
+    async def run(self) -> None:
+        """Every task, by name. One that ends, ends the speaker: none of them is ever done."""
+        async with self._wire, asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._wire.watch(), name="wire")
+            tasks.create_task(self._source.run(self._wire, self._changed.set), name="source")
+            tasks.create_task(self._follow_links(), name="links")
+            tasks.create_task(self._reconcile(), name="reconcile")
+            tasks.create_task(self._publish(), name="publish")
+            tasks.create_task(self._watch_martians(), name="martians")
+            if self._keys is not None:
+                tasks.create_task(self._keys.follow(self._wire, self._report), name="key file")
+                tasks.create_task(self._watch_gateways(), name="gateways")
+
+    async def hand_over(self) -> None:
+        """Before leaving: make before break, where somebody is there to take over. The kernel goes on forwarding."""
+        if self._settings.peers is None:
+            return
+        limit = Parameters.for_hello(self._settings.peers.hello).drain + DRAIN_SLACK
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit):
+                if await self._wire.has_peers():
+                    log.info("handing over")
+                    async for _ in self._wire.drain():
+                        pass
+
+    # ── sources ──
+
+    async def _follow_links(self) -> None:
+        async for attempt in retrying("netlink", self._report):
+            with attempt:
+                async with Watcher() as watcher:
+                    async for snapshot in watcher:
+                        self._report.recovered("netlink")
+                        self._snapshot = snapshot
+                        self._changed.set()
+
+    async def _watch_gateways(self) -> None:
+        silent: asyncio.Queue[tuple[int, bool]] = asyncio.Queue()
+
+        async def hand_on() -> None:
+            while True:
+                await self._wire.gateway(*await silent.get())
+
+        async def watch() -> None:
+            async for attempt in retrying("gateway", self._report):
+                with attempt:
+                    tell = lambda link, answers: silent.put_nowait((link, answers))  # noqa: E731
+                    await watch_gateways(lambda: self._snapshot, lambda: self._links, tell)
+
+        await asyncio.gather(hand_on(), watch())
+
+    # ── decisions and effects ──
+
+    async def _reconcile(self) -> None:
+        while True:
+            await self._changed.wait()
+            async for attempt in retrying("reconcile", self._report, self._changed_or):
+                with attempt:
+                    self._changed.clear()
+                    if self._snapshot is not None and (view := await self._source.view()) is not None:
+                        await self._bring_to(view, self._snapshot)
+            self._report.recovered("reconcile")
+
+    async def _changed_or(self, seconds: float) -> None:
+        """Between two tries: no longer than until there is something new to try."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), seconds)
+
+    async def _bring_to(self, view: View, snapshot: Snapshot) -> None:
+        """One pass, in a safe order: withdrawn before unforwarded, forwarded before claimed."""
+        self._report.settled(view.settlement)
+        # In a thread, because 10,000 Services take longer than the beat may be late.
+        decision = await asyncio.to_thread(decide, view.world, view.settlement.assignments, snapshot, view.node)
+        spots = {address: Spot(eip.link, eip.gratuitous) for address, eip in decision.held().items()}
+        await self._wire.withdraw_except(spots)
+        applied = await self._forwarder.apply(decision.forwarding)
+        self._report.forwarding(applied, self._forwarder.approximations(decision.forwarding))
+        self._links = frozenset(spot.link for spot in spots.values())
+        self._report.decided(decision)
+        await self._wire.offer(spots, self._links, frozenset(link.mac for link in snapshot.links.values()))
+        problems = await self._forwarder.problems()
+        self._report.brought_about(InForce(view.settlement, decision, problems, view.usage))
+
+    async def _publish(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._report.stale.wait(), None if self._report.health()[0] else READY_SECONDS)
+            try:
+                await self._report.publish(self._wire.standings, await self._wire.ready())
+            except EdgeError as error:
+                self._report.failed("status file", error)
+            else:
+                self._report.recovered("status file")
+            await asyncio.sleep(PUBLISH_SECONDS)
+
+    async def _watch_martians(self) -> None:
+        while True:
+            self._report.martians(martian_sources())
+            await asyncio.sleep(MARTIAN_SECONDS)
+
+
+def retrying(edge: str, report: Report, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> AsyncRetrying:
+    """Tries until it works, with jittered backoff, and tells of every failure."""
+
+    def tell(state: RetryCallState) -> None:
+        if state.outcome is not None and (error := state.outcome.exception()) is not None:
+            report.failed(edge, error)
+
+    return AsyncRetrying(
+        retry=retry_if_exception_type(EdgeError),
+        wait=wait_random_exponential(multiplier=0.1, max=RETRY_MAX),
+        before_sleep=tell,
+        sleep=sleep,
+    )
