@@ -3,15 +3,19 @@
 So a field that a newer Kubernetes adds to a Service is no mistake here, as it is in a file that a person wrote.
 """
 
+from ipaddress import IPv6Address, ip_address
 from typing import Any
 
 import msgspec
 
 from speaker.cluster.objects import Metadata, Object
-from speaker.model import ServiceKey
+from speaker.model import IPAddress, ServiceKey
 
 Condition = dict[str, Any]
 """As the API writes it; others' are kept as they came."""
+
+ASSIGNED = "eip-speaker.io/Assigned"
+"""The condition that the controller writes beside a Service's addresses: they are its doing."""
 
 
 class FullMetadata(Metadata, frozen=True, rename="camel", gc=False):
@@ -80,3 +84,20 @@ class EipObject(Object, frozen=True, gc=False):
 
 def condition_of(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
     return next((each for each in conditions if each.get("type") == kind), None)
+
+
+def announcement_name(eip: IPAddress) -> str:
+    """The name of its Announcement: the address, with '-' for ':', which no object's name may have.
+
+    IPv6 is written out in full, as a name must begin and end with a letter or digit (RFC 1123): ``2001:db8::`` could
+    not be one.
+    """
+    return eip.exploded.replace(":", "-")
+
+
+def announced_eip(name: str) -> IPAddress:
+    """The other way. Raises ValueError for what ``announcement_name`` never returns."""
+    eip = IPv6Address(name.replace("-", ":")) if "-" in name else ip_address(name)
+    if announcement_name(eip) != name:
+        raise ValueError(f"{name!r} is not how {eip} is written")
+    return eip
