@@ -77,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     _log_flag(run)
     run.set_defaults(command=_run)
 
+    _agent_command(commands)
     _controller_command(commands)
 
     validate = commands.add_parser("validate", help="check the YAML files in DIR; exit 1 when something is wrong")
@@ -117,18 +118,66 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _agent_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    agent = commands.add_parser("agent", help="serve this node's share of a Kubernetes cluster's EIPs")
+    agent.add_argument(
+        "--node", metavar="NAME", default=_own_name(), help="this host's Node in the API (default %(default)s)"
+    )
+    _api_flags(agent)
+    agent.add_argument(
+        "--namespace", default="", help="of the session Leases (default: the pod's own, or eip-speaker-agents)"
+    )
+    agent.add_argument(
+        "--ignore-exclude-label",
+        action="store_true",
+        help="hold EIPs on nodes labelled node.kubernetes.io/exclude-from-external-load-balancers too, as kubeadm "
+        "labels control planes",
+    )
+    agent.add_argument(
+        "--drain-cordoned", action="store_true", help="a cordoned node (kubectl cordon) hands its EIPs over"
+    )
+    agent.add_argument(
+        "--revision",
+        metavar="NUMBER",
+        default="0",
+        help="of what is installed: in a rolling upgrade EIPs go to nodes with a higher one (default %(default)s)",
+    )
+    agent.add_argument("--key", metavar="FILE", type=Path, help=f"as in `speaker run` (default {DEFAULT_KEY})")
+    agent.add_argument("--hello", metavar="MS", help=f"as in `speaker run` (default {DEFAULT_HELLO_MS})")
+    agent.add_argument("--ethertype", metavar="NUMBER", help=f"as in `speaker run` (default 0x{DEFAULT_ETHERTYPE:04X})")
+    agent.add_argument(
+        "--metrics",
+        metavar="ADDRESS:PORT",
+        default=DEFAULT_METRICS,
+        help="/metrics and /healthz, or 'off' (default %(default)s)",
+    )
+    _runtime_flag(agent)
+    agent.add_argument(
+        "--forwarder",
+        choices=[kind.value for kind in Forwarding if kind is not Forwarding.AUTO],
+        default=Forwarding.NONE.value,
+        help="who carries the traffic, the same on all nodes (default %(default)s: kube-proxy does)",
+    )
+    _log_flag(agent)
+    agent.set_defaults(command=_agent)
+
+
+def _api_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--kubeconfig", metavar="FILE", type=Path, help="for a process outside the cluster (default: the pod's own)"
+    )
+    parser.add_argument("--server", metavar="URL", default="", help="of the API, instead of the one named there")
+    parser.add_argument(
+        "--default-class", action="store_true", help="serve Services that name no loadBalancerClass as well"
+    )
+
+
 def _controller_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     controller = commands.add_parser(
         "controller", help="give EIPs to the Services of a Kubernetes cluster; of several, one works at a time"
     )
-    controller.add_argument(
-        "--kubeconfig", metavar="FILE", type=Path, help="for a process outside the cluster (default: the pod's own)"
-    )
-    controller.add_argument("--server", metavar="URL", default="", help="of the API, instead of the one named there")
+    _api_flags(controller)
     controller.add_argument("--namespace", default="", help="of the Lease (default: the pod's own, or eip-speaker)")
-    controller.add_argument(
-        "--default-class", action="store_true", help="serve Services that name no loadBalancerClass as well"
-    )
     controller.add_argument(
         "--forwarder",
         choices=[kind.value for kind in Forwarding if kind is not Forwarding.AUTO],
@@ -230,6 +279,32 @@ def _run(args: argparse.Namespace) -> int:
         return asyncio.run(preview(settings, sys.stdout))
     from speaker.run import run
 
+    asyncio.run(run(settings))
+    return 0
+
+
+def _agent(args: argparse.Namespace) -> int:
+    from speaker.agent.run import AgentSettings, run
+    from speaker.agent.view import ViewSettings
+    from speaker.cluster.client import Access
+
+    forwarder = Forwarding(args.forwarder)
+    settings = AgentSettings(
+        node=Node.parse(args.node),
+        access=Access(args.kubeconfig, server=args.server),
+        namespace=args.namespace,
+        view=ViewSettings(
+            default_class=args.default_class,
+            ignore_exclude=args.ignore_exclude_label,
+            drain_cordoned=args.drain_cordoned,
+            forwards=forwarder is not Forwarding.NONE,
+        ),
+        peers=PeerSettings.of_agent(args.key, args.hello, args.ethertype, args.revision),
+        runtime_dir=args.runtime_dir,
+        forwarder=forwarder,
+        metrics=Bind.parse(args.metrics),
+        log_format=args.log_format,
+    )
     asyncio.run(run(settings))
     return 0
 

@@ -13,20 +13,18 @@ _ALONE = {"error": "this speaker runs without --with-peers: there is nobody to s
 
 def handlers(node: str, alone: bool, wire: Wire, report: Report) -> dict[str, _Handler]:
     """By command; each yields objects, the last one with ``done`` or ``error``."""
-    draining = False
 
     async def status(_: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
-        told: dict[str, Any] = {"done": True, "node": node, "draining": draining, "eips": []}
+        told: dict[str, Any] = {"done": True, "node": node, "draining": wire.draining, "eips": []}
         if (in_force := report.in_force) is not None:
             told |= report.status(in_force, await wire.standings(in_force.decision.eips))
         yield told | {"peers": [peer._asdict() for peer in await wire.peers()]}
 
     async def drain(_: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
-        nonlocal draining
         if alone:
             yield _ALONE
             return
-        draining, left = True, []
+        left = []
         async for address, to in wire.drain():
             if to is None:
                 left.append(str(address))
@@ -34,12 +32,10 @@ def handlers(node: str, alone: bool, wire: Wire, report: Report) -> dict[str, _H
         yield {"done": True, "left": left}
 
     async def undrain(_: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
-        nonlocal draining
         if alone:
             yield _ALONE
             return
-        draining = False
-        await wire.undrain()
+        await wire.set_draining(False)
         yield {"done": True}
 
     async def rebalance(_: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:

@@ -183,10 +183,13 @@ class Report:
         }
 
     def problems(self) -> list[str]:
+        return [*self._manifest_problems, *self._problems, *self._failing.values(), *self.conflicts().values()]
+
+    def conflicts(self) -> dict[str, str]:
+        """EIP → what is told of a rival."""
         oldest = time.monotonic() - CONFLICT_SECONDS
         self._conflicts = {eip: told for eip, told in self._conflicts.items() if told[1] > oldest}
-        conflicts = [sentence for sentence, _ in self._conflicts.values()]
-        return [*self._manifest_problems, *self._problems, *self._failing.values(), *conflicts]
+        return {eip: sentence for eip, (sentence, _) in self._conflicts.items()}
 
     # ── claims and peers ──
 

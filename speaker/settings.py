@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -88,6 +88,15 @@ class PeerSettings:
     ethertype: int = DEFAULT_ETHERTYPE
     revision: int = 0
     """Of what is installed here, 0 to 2³²-1: EIPs go to hosts with a higher one first. 0 is unknown."""
+
+    @staticmethod
+    def of_agent(key_file: Path | None, hello: str | None, ethertype: str | None, revision: str) -> "PeerSettings":
+        """An agent always has peers."""
+        if not (revision.isascii() and revision.isdecimal() and len(revision) < 11 and int(revision) < 2**32):
+            raise SettingError(f"--revision {revision!r}: must be a whole number from 0 to {2**32 - 1}")
+        found = PeerSettings.parse(True, key_file, hello, ethertype)
+        assert found is not None
+        return replace(found, revision=int(revision))
 
     @staticmethod
     def parse(

@@ -62,6 +62,14 @@ class Access:
     server: str = ""
     service_account: Path = SERVICE_ACCOUNT
 
+    def namespace(self, otherwise: str) -> str:
+        """The pod's own; ``otherwise`` for a process outside the cluster."""
+        try:
+            text = (self.service_account / "namespace").read_text().strip() if self.kubeconfig is None else ""
+        except OSError:
+            return otherwise
+        return text or otherwise
+
 
 async def configure(access: Access) -> Configuration:
     """The library's configuration. Raises SettingError when there is nothing to make it from."""

@@ -42,6 +42,8 @@ class ServiceSpec(msgspec.Struct, frozen=True, rename="camel", gc=False, omit_de
     ip_families: tuple[str, ...] = ()
     ip_family_policy: str | None = None
     external_traffic_policy: str | None = None
+    session_affinity: str | None = None
+    session_affinity_config: dict[str, Any] | None = None
 
 
 class Ingress(msgspec.Struct, frozen=True, rename="camel", gc=False, omit_defaults=True):

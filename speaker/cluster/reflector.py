@@ -87,6 +87,8 @@ class Reflector(Generic[T]):
         self._feed = Feed(kind, indexes)
         self._page = page
         self._streams_lists = True
+        self._trying: asyncio.Task[None] | None = None
+        self._watching = False
         self._moved = False
         """The watch has got further since this attempt began: another is worth making at once."""
         self._silent_watches = 0
@@ -114,8 +116,31 @@ class Reflector(Generic[T]):
             return float("inf")
         return self._now() - self._fresh_at
 
+    @property
+    def following(self) -> bool:
+        """A watch has begun since the last ``reconnect``, and goes on."""
+        return self.synced and self._watching
+
+    def reconnect(self) -> None:
+        """At once, however long it would wait: what came by the connection of now, or did not, is no proof of
+        anything."""
+        self._watching = False
+        if self._trying is not None:
+            self._trying.cancel()
+
     async def run(self) -> None:
         """Endless."""
+        task = asyncio.current_task()
+        assert task is not None
+        while True:
+            self._trying = asyncio.create_task(self._try(), name=f"attempts {self.resource.path}")
+            try:
+                await self._trying
+            except asyncio.CancelledError:
+                if task.cancelling():
+                    raise
+
+    async def _try(self) -> None:
         while True:
             async for attempt in AsyncRetrying(
                 retry=retry_if_exception_type(EdgeError), wait=self._wait, before_sleep=self._tell
@@ -164,7 +189,11 @@ class Reflector(Generic[T]):
         begun = self._now()
         async with self._client.stream(self.resource.path, self._watch_query(), within=self.patience.answer) as stream:
             self._silent_watches += 1
-            await self._read(stream, begun)
+            self._watching = True
+            try:
+                await self._read(stream, begun)
+            finally:
+                self._watching = False
         if not self._moved and self._now() - begun < 1.0:
             raise EdgeError(f"{self.resource.path}: the watch ended as soon as it had begun")
 

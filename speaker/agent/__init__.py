@@ -1,0 +1,11 @@
+"""``speaker agent``: one node of a cluster. The Kubernetes API says what is asked for, and keeps the records.
+
+::
+
+    Services, EndpointSlices, Eips, our Node ──► view ──► node.py (decide, forward, offer)
+    Announcements, Leases ──► records ──► the wire process's ownership machine ──► clerk ──► Announcements
+                                          session ──► our Lease
+
+Pure are ``objects``, ``view`` and ``record``; ``clerk`` and ``session`` write, ``source`` is what runs, ``run`` the
+command.
+"""

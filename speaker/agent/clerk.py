@@ -1,0 +1,100 @@
+"""Edge: writes the records that the ownership machine orders, and keeps right what they say for people."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+
+import msgspec
+
+from speaker.agent.objects import AnnouncementObject
+from speaker.agent.record import ANNOUNCEMENTS, GONE, Facts, change, correction, creation, path_of, read_record
+from speaker.cluster.client import REQUEST, Client
+from speaker.errors import ApiRefused, EdgeError
+from speaker.model import IPAddress
+from speaker.ownership.events import Record, WriteRecord
+from speaker.wire.remote import Wire
+
+WORKERS = 32
+"""Records written at a time."""
+
+_decode = msgspec.json.Decoder(AnnouncementObject).decode
+
+
+class RecordClerk:
+    """``facts`` says of an EIP what people want to know; ``told`` hears of failures.
+
+    An order that is ``deadline`` seconds old has been given up by the machine: one that waited here for so long is not
+    sent. What was sent is waited for, as the record that it finds is news at any time.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        deadline: float,
+        facts: Callable[[IPAddress], Facts | None],
+        told: Callable[[EdgeError], None],
+    ) -> None:
+        self._client, self._deadline, self._facts, self._told = client, deadline, facts, told
+        self._orders: asyncio.Queue[tuple[WriteRecord, float]] = asyncio.Queue()
+
+    def take(self, order: WriteRecord) -> None:
+        self._orders.put_nowait((order, time.monotonic() + self._deadline))
+
+    async def run(self, wire: Wire) -> None:
+        """Endless."""
+        async with asyncio.TaskGroup() as workers:
+            for number in range(WORKERS):
+                workers.create_task(self._work(wire), name=f"clerk {number}")
+
+    async def _work(self, wire: Wire) -> None:
+        while True:
+            order, due = await self._orders.get()
+            if time.monotonic() >= due:
+                continue
+            try:
+                succeeded, record = await self._write(order)
+            except EdgeError as error:
+                self._told(error)
+            else:
+                await wire.written(order, succeeded, record)
+
+    async def _write(self, order: WriteRecord) -> tuple[bool, Record]:
+        path = path_of(order.eip)
+        try:
+            version = str(order.expected) if order.expected else await self._create(order.eip)
+            facts = self._facts(order.eip) if order.holder else None
+            at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            return True, _read(await self._client.patch(f"{path}/status", change(order, version, facts, at)))
+        except ApiRefused as error:
+            if error.code == 404:
+                return False, GONE
+            if error.code != 409:
+                raise
+        return False, _read(await self._client.get(path))
+
+    async def _create(self, eip: IPAddress) -> str:
+        return _object(await self._client.create(ANNOUNCEMENTS, creation(eip))).metadata.resource_version
+
+    async def correct(self, ours: Iterable[tuple[IPAddress, AnnouncementObject]]) -> None:
+        """One after the other: nobody waits for it, and what fails is found wrong again the next time."""
+        for eip, found in ours:
+            facts = self._facts(eip)
+            if facts is None or (patch := correction(found, facts)) is None:
+                continue
+            try:
+                await self._client.patch(f"{path_of(eip)}/status", patch, within=REQUEST)
+            except EdgeError as error:
+                if not (isinstance(error, ApiRefused) and error.code in (404, 409)):
+                    self._told(error)
+
+
+def _object(body: bytes) -> AnnouncementObject:
+    try:
+        return _decode(body)
+    except msgspec.DecodeError as error:
+        raise EdgeError(f"no Announcement: {error}") from error
+
+
+def _read(body: bytes) -> Record:
+    return read_record(_object(body))

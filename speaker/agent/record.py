@@ -1,0 +1,97 @@
+"""A record of the ownership machine ⇄ an ``Announcement``; a node's life ⇄ the holder of its session Lease. Pure."""
+
+from typing import Any, NamedTuple
+
+from speaker.agent.objects import AnnouncementObject, LeaseObject
+from speaker.cluster.kinds import announced_eip, announcement_name
+from speaker.model import IPAddress
+from speaker.ownership.events import Record, WriteRecord
+from speaker.ownership.hello import MAX_INCARNATION, Incarnation
+
+ANNOUNCEMENTS = "/apis/eip-speaker.io/v1alpha1/announcements"
+
+GONE = Record(None, Incarnation(0), 0, 0)
+"""There is no such object."""
+MAX_SERVICES = 1024
+"""In one status: as the CRD has it."""
+
+
+class Facts(NamedTuple):
+    """What a record says for people. ``services``: namespace/name of each."""
+
+    link: str
+    mac: str
+    services: tuple[str, ...]
+    conflict: str = ""
+
+
+def read_record(found: AnnouncementObject) -> Record:
+    status = found.status
+    # Versions are numbers that grow, of one resource at least (KEP-5504).
+    version = int(found.metadata.resource_version)
+    return Record(status.holder or None, Incarnation(min(status.incarnation, MAX_INCARNATION)), status.term, version)
+
+
+def eip_of(found: AnnouncementObject) -> IPAddress | None:
+    """None for a name that none of us has given."""
+    try:
+        return announced_eip(found.metadata.name)
+    except ValueError:
+        return None
+
+
+def path_of(eip: IPAddress) -> str:
+    return f"{ANNOUNCEMENTS}/{announcement_name(eip)}"
+
+
+def creation(eip: IPAddress) -> dict[str, Any]:
+    return {
+        "apiVersion": "eip-speaker.io/v1alpha1",
+        "kind": "Announcement",
+        "metadata": {"name": announcement_name(eip)},
+    }
+
+
+def change(order: WriteRecord, version: str, facts: Facts | None, at: str) -> dict[str, Any]:
+    """A merge patch of the status at ``version``. ``facts`` None: nobody holds it."""
+    status: dict[str, Any] = {
+        "holder": order.holder or "",
+        "incarnation": order.incarnation,
+        "term": order.term,
+        "since": at if order.holder else None,
+        **_told(facts),
+    }
+    return {"metadata": {"resourceVersion": version}, "status": status}
+
+
+def correction(found: AnnouncementObject, facts: Facts) -> dict[str, Any] | None:
+    """A merge patch of what a standing record says for people, None where that is right."""
+    status = found.status
+    if _shown(facts) == (status.link, status.mac, status.services, status.conflict):
+        return None
+    return {"metadata": {"resourceVersion": found.metadata.resource_version}, "status": _told(facts)}
+
+
+def _shown(facts: Facts) -> tuple[str, str, tuple[str, ...], str]:
+    return facts.link, facts.mac, facts.services[:MAX_SERVICES], facts.conflict[:1024]
+
+
+def _told(facts: Facts | None) -> dict[str, Any]:
+    link, mac, services, conflict = _shown(facts) if facts is not None else ("", "", (), "")
+    return {"link": link or None, "mac": mac or None, "services": services or None, "conflict": conflict or None}
+
+
+# ── Session Leases ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def identity(node: str, life: Incarnation) -> str:
+    return f"{node}_{life}"
+
+
+def life_of(found: LeaseObject) -> Incarnation | None:
+    """None for a Lease that no agent wrote."""
+    node, _, number = (found.spec.holder_identity or "").rpartition("_")
+    if node != found.metadata.name or not (number.isascii() and number.isdecimal() and len(number) < 20):
+        return None
+    life = int(number)
+    return Incarnation(life) if life <= MAX_INCARNATION else None

@@ -1,0 +1,45 @@
+"""``speaker agent``: settings, and what is opened before ``node.py`` takes over."""
+
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from speaker.agent.source import Cluster
+from speaker.agent.view import ViewSettings
+from speaker.cluster.client import Access, Client, configure
+from speaker.model import Forwarding
+from speaker.node import Source, serve
+from speaker.ownership.parameters import Parameters
+from speaker.report import Report
+from speaker.settings import DEFAULT_RUNTIME_DIR, Bind, LogFormat, Node, PeerSettings
+
+NAMESPACE = "eip-speaker-agents"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """Everything ``speaker agent`` can be told. ``namespace`` is the session Leases'; '' for the pod's own. ``node``
+    has the name only: the rest is in the API."""
+
+    node: Node
+    access: Access = field(default_factory=Access)
+    namespace: str = ""
+    view: ViewSettings = field(default_factory=ViewSettings)
+    peers: PeerSettings = field(default_factory=PeerSettings)
+    runtime_dir: Path = DEFAULT_RUNTIME_DIR
+    forwarder: Forwarding = Forwarding.NONE
+    metrics: Bind | None = None
+    log_format: LogFormat = "text"
+
+
+async def run(settings: AgentSettings) -> None:
+    """Until SIGTERM or SIGINT, when everything is handed over. Raises as ``node.serve`` does; an API that does not
+    answer is waited for."""
+    namespace = settings.namespace or settings.access.namespace(NAMESPACE)
+
+    async def open_source(report: Report, stack: AsyncExitStack) -> Source:
+        client = await stack.enter_async_context(Client(await configure(settings.access)))
+        times = Parameters.for_hello(settings.peers.hello)
+        return Cluster(client, settings.node.name, namespace, settings.view, times, report)
+
+    await serve(settings, open_source, leases=namespace)

@@ -1,0 +1,275 @@
+"""What the API says, mirrored and handed on: a ``node.Source`` and the wire process's ``Clerk``."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import structlog
+
+from speaker.agent.clerk import RecordClerk
+from speaker.agent.objects import AnnouncementObject, LeaseObject, NodeObject, SliceObject, by_service
+from speaker.agent.record import ANNOUNCEMENTS, GONE, Facts, eip_of, life_of, read_record
+from speaker.agent.session import Session
+from speaker.agent.view import NodeWishes, Reader, ViewSettings, node_wishes
+from speaker.cluster.client import Client
+from speaker.cluster.kinds import EipObject, ServiceObject
+from speaker.cluster.objects import Key
+from speaker.cluster.reflector import Reflector, Resource
+from speaker.cluster.store import Change, Index
+from speaker.errors import EdgeError
+from speaker.model import IPAddress, ServiceKey, format_mac
+from speaker.node import View
+from speaker.ownership.events import Record, WriteRecord
+from speaker.ownership.hello import Incarnation
+from speaker.ownership.parameters import Parameters
+from speaker.report import Report
+from speaker.wire.remote import Wire
+
+log = structlog.get_logger()
+
+LOOK_SECONDS = 0.02
+"""Between two looks at whether the mirrors are of now again."""
+CORRECT_SECONDS = 1.0
+"""At least between two looks at what the records say for people."""
+
+_T = TypeVar("_T", bound=Any)
+
+
+class Cluster:
+    """One life of this node's agent, as far as the API goes.
+
+    The API counts as up when a renewal of our Lease was answered in time and has come back by the watch: then what
+    mirrors say is of now. It counts as down as soon as a renewal is late, and stays so until that round is made again.
+    """
+
+    def __init__(
+        self, client: Client, node: str, namespace: str, settings: ViewSettings, times: Parameters, report: Report
+    ) -> None:
+        self._client, self._node, self._settings, self._report = client, node, settings, report
+        self._reader = Reader(settings)
+        self._changed = asyncio.Event()
+        self._tell_changed: Callable[[], None] = lambda: None
+        self._told: asyncio.Queue[Callable[[Wire], Any]] = asyncio.Queue()
+        """For the wire process, in order."""
+        self._services_on: dict[IPAddress, tuple[str, ...]] = {}
+        self._wishes: NodeWishes | None = None
+        self._wire: Wire | None = None
+        self._up = False
+        self._awaited: int | None = None
+        """The version of our Lease's last renewal, which the watch is to bring; None after one that failed."""
+        self._answered = asyncio.Event()
+        self._own_lease = Key(namespace, node)
+        self._first = True
+        self._services = self._mirror("/api/v1/services", ServiceObject, self._saw)
+        self._slices = self._mirror(
+            "/apis/discovery.k8s.io/v1/endpointslices", SliceObject, self._saw_slices, {"service": by_service}
+        )
+        self._eips = self._mirror("/apis/eip-speaker.io/v1alpha1/eips", EipObject, self._saw)
+        self._nodes = self._mirror("/api/v1/nodes", NodeObject, self._saw, fields=f"metadata.name={node}")
+        self._announcements = self._mirror(ANNOUNCEMENTS, AnnouncementObject, self._saw_announcements)
+        leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._leases = self._mirror(leases, LeaseObject, self._saw_leases)
+        self._mirrors: tuple[Reflector[Any], ...] = (
+            *(self._services, self._slices, self._eips, self._nodes),
+            *(self._announcements, self._leases),
+        )
+        self._records = RecordClerk(client, times.record_timeout, self._facts, lambda e: report.failed("records", e))
+        self._session = Session(
+            client,
+            namespace,
+            node,
+            duration=times.lease,
+            renew=times.renew,
+            deadline=times.record_timeout,
+            renewed=self._renewed,
+            failed=self._lost,
+            told=self._session_told,
+        )
+
+    def _mirror(
+        self,
+        path: str,
+        kind: type[_T],
+        deliver: Callable[[tuple[Change[_T], ...]], None],
+        indexes: dict[str, Index[_T]] | None = None,
+        fields: str = "",
+    ) -> Reflector[_T]:
+        return Reflector(
+            self._client,
+            Resource(path, field_selector=fields),
+            kind,
+            deliver,
+            indexes=indexes,
+            told=lambda error: self._report.failed(path, error),
+        )
+
+    # ── A source ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def clerk(self) -> "Cluster":
+        return self
+
+    async def run(self, wire: Wire, changed: Callable[[], None]) -> None:
+        self._wire = wire
+        self._tell_changed = changed
+        async with asyncio.TaskGroup() as tasks:
+            for mirror in self._mirrors:
+                tasks.create_task(mirror.run(), name=f"mirror {mirror.resource.path}")
+            tasks.create_task(self._session.run(), name="session")
+            tasks.create_task(self._records.run(wire), name="records")
+            tasks.create_task(self._come_up(), name="api")
+            tasks.create_task(self._hand_on(wire), name="hand on")
+            tasks.create_task(self._correct(), name="correct")
+
+    async def _hand_on(self, wire: Wire) -> None:
+        while True:
+            tell = await self._told.get()
+            await tell(wire)
+            self._told.task_done()
+
+    async def view(self) -> View | None:
+        if not all(mirror.synced for mirror in self._mirrors):
+            return None
+        if self._first:
+            self._first = False
+            await self._told.join()  # whose everything is, is known before this node may have any of it
+        # Copied here, as the mirrors go on; read in a thread, as 10,000 Services take their time.
+        services, eips = tuple(self._services.store), tuple(self._eips.store)
+        node = next(iter(self._nodes.store), None)
+        wishes = node_wishes(self._node, node, self._settings)
+        await self._follow_wishes(wishes)
+        world, settlement = await asyncio.to_thread(self._reader.read, services, eips, self._slices_of)
+        on: dict[IPAddress, tuple[str, ...]] = {}
+        for key, assignment in settlement.assignments.items():
+            for address in assignment.addresses:
+                on[address] = (*on.get(address, ()), str(key))
+        self._services_on = on
+        self._changed.set()
+        return View(world, settlement, wishes.node)
+
+    def _slices_of(self, service: ServiceKey) -> tuple[SliceObject, ...]:
+        return tuple(self._slices.store.by("service", service))
+
+    async def _follow_wishes(self, wishes: NodeWishes) -> None:
+        """What our Node object asks for besides what may be held here. ``speaker drain`` ends when its drain ends."""
+        assert self._wire is not None
+        before, self._wishes = self._wishes, wishes
+        if wishes.drained != (before.drained if before is not None else None):
+            log.info("node", draining=wishes.drained or False)
+            await self._wire.set_draining(wishes.drained is not None)
+        if wishes.ready is not (before.ready if before is not None else True):
+            log.info("node", ready=wishes.ready)
+            await self._wire.demote(not wishes.ready)
+
+    # ── A clerk ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def incarnation(self, number: Incarnation) -> None:
+        self._session.live(number)
+
+    def write_record(self, order: WriteRecord) -> None:
+        self._records.take(order)
+
+    def _facts(self, eip: IPAddress) -> Facts | None:
+        assert self._wire is not None
+        spot = self._wire.offered(eip)
+        if spot is None:
+            return None
+        conflict = self._report.conflicts().get(str(eip), "")
+        return Facts(spot.link.name, format_mac(spot.link.mac), self._services_on.get(eip, ()), conflict)
+
+    async def _correct(self) -> None:
+        """Services come to share an EIP or leave it, links get other MACs, strangers come and go."""
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), 10 * CORRECT_SECONDS)
+            self._changed.clear()
+            if self._up:
+                mine = [found for found in self._announcements.store if found.status.holder == self._node]
+                named = [(eip, found) for found in mine if (eip := eip_of(found)) is not None]
+                await self._records.correct(named)
+            await asyncio.sleep(CORRECT_SECONDS)
+
+    # ── Mirrors ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _saw(self, _: tuple[Change[Any], ...]) -> None:
+        self._tell_changed()
+
+    def _saw_slices(self, changes: tuple[Change[SliceObject], ...]) -> None:
+        for change in changes:
+            if change.after is None:
+                self._reader.forget_slice(change.key)
+        self._tell_changed()
+
+    def _saw_announcements(self, changes: tuple[Change[AnnouncementObject], ...]) -> None:
+        records = list(_records(changes))
+        self._told.put_nowait(lambda wire: wire.records(records))
+
+    def _saw_leases(self, changes: tuple[Change[LeaseObject], ...]) -> None:
+        """What comes before we are up again may have been written before its writer died."""
+        seen = [
+            (change.after.metadata.name, life, self._up and change.before is not None)
+            for change in changes
+            if change.after is not None and (life := life_of(change.after)) is not None
+        ]
+        if seen:
+            self._told.put_nowait(lambda wire: wire.leases(seen))
+
+    # ── Up or down ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _renewed(self, version: int) -> None:
+        """Answered in time."""
+        if self._up and not self._came_back():
+            self._lost()  # the last one has not come back since: what the watch says is not of now
+        self._awaited = version
+        if self._up:
+            self._told.put_nowait(lambda wire: wire.api(True))  # the machine may have found that writes take too long
+            return
+        for mirror in self._mirrors:
+            if not mirror.following:
+                mirror.reconnect()
+        self._answered.set()
+
+    def _came_back(self) -> bool:
+        found = self._leases.store.get(self._own_lease)
+        return (
+            self._awaited is not None
+            and found is not None
+            and int(found.metadata.resource_version) >= self._awaited
+            and all(mirror.following for mirror in self._mirrors)
+        )
+
+    async def _come_up(self) -> None:
+        """After a renewal that was answered: as soon as the mirrors say what is now."""
+        while True:
+            await self._answered.wait()
+            if self._awaited is None:
+                self._answered.clear()
+            elif self._came_back():
+                self._answered.clear()
+                self._up = True
+                log.info("api answers")
+                self._told.put_nowait(lambda wire: wire.api(True))
+            else:
+                await asyncio.sleep(LOOK_SECONDS)
+
+    def _lost(self) -> None:
+        if self._up:
+            log.warning("api does not answer", message="holders go on; claims are decided on the LAN alone")
+            for mirror in self._mirrors:
+                mirror.reconnect()
+        self._up, self._awaited = False, None
+        self._told.put_nowait(lambda wire: wire.api(False))
+
+    def _session_told(self, error: EdgeError | None) -> None:
+        if error is None:
+            self._report.recovered("session")
+        else:
+            self._report.failed("session", error)
+
+
+def _records(changes: Iterable[Change[AnnouncementObject]]) -> Iterable[tuple[IPAddress, Record]]:
+    for change in changes:
+        found = change.after or change.before
+        if found is not None and (eip := eip_of(found)) is not None:
+            yield eip, read_record(found) if change.after is not None else GONE
