@@ -27,8 +27,9 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 class Session:
-    """``renewed`` hears the Lease's version after each success, ``failed`` of each failure, after ``deadline`` seconds
-    at the latest; ``told`` why, or None when it is over."""
+    """``renewed`` hears the Lease's version after each success; ``failed`` of each failure, and whether there was no
+    answer at all: one that is later than ``deadline`` seconds is a failure at once, and not yet that. ``told`` hears
+    why, or None when it is over."""
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class Session:
         renew: float,
         deadline: float,
         renewed: Callable[[int], None],
-        failed: Callable[[], None],
+        failed: Callable[[bool], None],
         told: Callable[[EdgeError | None], None],
     ) -> None:
         self._client, self._node = client, node
@@ -75,15 +76,13 @@ class Session:
         try:
             done, _ = await asyncio.wait((writing,), timeout=self._deadline)
             if not done:
-                self._failed()
+                self._failed(False)
                 self._told(EdgeError(f"{self._node}: the session Lease took longer than {self._deadline:g} s"))
-                await asyncio.wait((writing,), timeout=LATE)
-                if writing.done():
-                    writing.exception()  # too late to be of interest
+                await writing
                 return False
             self._renewed(writing.result())
         except EdgeError as error:
-            self._failed()
+            self._failed(True)
             self._told(error)
             return False
         finally:

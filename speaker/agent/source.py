@@ -59,6 +59,8 @@ class Cluster:
         self._awaited: int | None = None
         """The version of our Lease's last renewal, which the watch is to bring; None after one that failed."""
         self._answered = asyncio.Event()
+        self._doubted = False
+        """The API was away since the mirrors connected: what came by these connections, or did not, proves nothing."""
         self._own_lease = Key(namespace, node)
         self._first = True
         self._services = self._mirror("/api/v1/services", ServiceObject, self._saw)
@@ -204,6 +206,8 @@ class Cluster:
     def _saw_announcements(self, changes: tuple[Change[AnnouncementObject], ...]) -> None:
         records = list(_records(changes))
         self._told.put_nowait(lambda wire: wire.records(records))
+        if self._first:
+            self._tell_changed()
 
     def _saw_leases(self, changes: tuple[Change[LeaseObject], ...]) -> None:
         """What comes before we are up again may have been written before its writer died."""
@@ -214,20 +218,23 @@ class Cluster:
         ]
         if seen:
             self._told.put_nowait(lambda wire: wire.leases(seen))
+        if self._first:
+            self._tell_changed()
 
     # ── Up or down ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _renewed(self, version: int) -> None:
         """Answered in time."""
         if self._up and not self._came_back():
-            self._lost()  # the last one has not come back since: what the watch says is not of now
+            self._lost(dead=True)  # the last one has not come back since: what the watch says is not of now
         self._awaited = version
         if self._up:
             self._told.put_nowait(lambda wire: wire.api(True))  # the machine may have found that writes take too long
             return
         for mirror in self._mirrors:
-            if not mirror.following:
+            if self._doubted or not mirror.following:
                 mirror.reconnect()
+        self._doubted = False
         self._answered.set()
 
     def _came_back(self) -> bool:
@@ -253,11 +260,11 @@ class Cluster:
             else:
                 await asyncio.sleep(LOOK_SECONDS)
 
-    def _lost(self) -> None:
+    def _lost(self, dead: bool) -> None:
         if self._up:
             log.warning("api does not answer", message="holders go on; claims are decided on the LAN alone")
-            for mirror in self._mirrors:
-                mirror.reconnect()
+        if dead:
+            self._doubted = True
         self._up, self._awaited = False, None
         self._told.put_nowait(lambda wire: wire.api(False))
 

@@ -31,7 +31,7 @@ class Claiming(Desk):
         claim_at = self._claim_at(x, x.vacant_since if x.vacant_since is not None else now, now)
         if now < claim_at:
             return claim_at
-        if self._record_first():
+        if self._record_first() and not (x.ever_held and now >= claim_at + self._persists()):
             self._write(x, x.maxterm + 1, now, claims=True)
         else:
             self._claim(x, x.maxterm + 1, now)
@@ -102,6 +102,10 @@ class Claiming(Desk):
     def _record_first(self) -> bool:
         """Rule 15, or 17."""
         return self.api.up
+
+    def _persists(self) -> float:
+        """How long a write is tried again that others' writes get ahead of: as long as one may take (rule 16)."""
+        return self.times.record_timeout
 
     def _read(self, x: Eip, record: Record, now: float) -> None:
         # Version 0: it was deleted. What was at stake is in ``maxterm``: the next record goes on from there.

@@ -175,6 +175,28 @@ class SilentAboutOtherLinks(Ownership):
         pass
 
 
+class TriesForEver(Ownership):
+    """A record that others keep writing to is tried again for as long as they do."""
+
+    def _persists(self) -> float:
+        return float("inf")
+
+
+class BlindToDeletion(Ownership):
+    """A record that was deleted is taken to stand."""
+
+    def _read(self, x: Eip, record: Record, now: float) -> None:
+        if record.version:
+            super()._read(x, record, now)
+
+
+class BlindToRevisions(Ownership):
+    """In an upgrade EIPs go wherever the score says."""
+
+    def _precedes(self, x: Eip, peer: Peer) -> bool:
+        return score(x.address, peer.node) > score(x.address, self.node)
+
+
 SABOTAGES: list[tuple[str, type[Ownership], Mapping[str, object], tuple[str, ...]]] = [
     ("no stagger", NoStagger, {}, ("crash", "equal")),
     (">= on terms", EqualTermsBeat, {}, ("equal",)),
@@ -199,6 +221,9 @@ SABOTAGES: list[tuple[str, type[Ownership], Mapping[str, object], tuple[str, ...
     ("frames of other links count", BelievesOtherLinks, {}, ("stranger",)),
     ("a yield is a vacancy", ClaimsWhatMadeWay, {}, ("rebalance",)),
     ("a lost link is not told on the others", SilentAboutOtherLinks, {}, ("one_cable",)),
+    ("no end to writes that are refused", TriesForEver, {}, ("meddled",)),
+    ("blind to deleted records", BlindToDeletion, {}, ("meddled",)),
+    ("blind to revisions", BlindToRevisions, {}, ("upgrade",)),
 ]
 
 

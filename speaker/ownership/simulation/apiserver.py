@@ -1,6 +1,7 @@
 """An API server that is slow, stale or gone, as far as records and Leases go."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,9 @@ from speaker.ownership.simulation.schedule import Schedule
 
 if TYPE_CHECKING:
     from speaker.ownership.simulation.world import Host, World
+
+
+_GONE = Record(None, Incarnation(0), 0, 0)
 
 
 class ApiServer:
@@ -53,8 +57,22 @@ class ApiServer:
             self._world.say(f"  record {order.eip} := {order.holder} term {order.term}")
             self._watched(lambda other: other.tell(RecordRead(order.eip, new)))
             self.before_reply(host, order)
-        reply = RecordWritten(order.eip, order.attempt, succeeded, self.records.get(order.eip))
+        reply = RecordWritten(order.eip, order.attempt, succeeded, self.records.get(order.eip, _GONE))
         self._reply(host, life, lambda: host.tell(reply))
+
+    # ── Meddling ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def touch(self, eip: IPAddress) -> None:
+        """A write that changes nothing but the version."""
+        if eip in self.records:
+            self._version += 1
+            touched = self.records[eip] = replace(self.records[eip], version=self._version)
+            self._watched(lambda other: other.tell(RecordRead(eip, touched)))
+
+    def delete(self, eip: IPAddress) -> None:
+        if self.records.pop(eip, None) is not None:
+            self._version += 1
+            self._watched(lambda other: other.tell(RecordRead(eip, _GONE)))
 
     def _reply(self, host: "Host", life: int, deliver: Callable[[], None]) -> None:
         def arrive() -> None:

@@ -352,6 +352,36 @@ def stranger(seed: int) -> Schedule:
     return replace(schedule, links=links, mtu=1500, faults=_sorted(faults), end=4.0, limits=limits)
 
 
+def meddled(seed: int) -> Schedule:
+    """Somebody deletes records, and writes to them all the time, while a holder dies."""
+    random, schedule = _base("meddled", seed)
+    at, eip = _at(random), random.randrange(schedule.eips)
+    faults = [
+        Fault(round(at + random.uniform(-0.5, 0.5), 4), Kind.RECORD_DELETED, eip=random.randrange(schedule.eips))
+        for _ in range(random.randint(1, 3))
+    ]
+    faults.append(Fault(at - 0.2, Kind.RECORD_TOUCHED, eip=eip, lasts=round(random.uniform(0.1, 2.0), 4)))
+    if random.random() < 0.7:
+        faults.append(Fault(at, Kind.CRASH_HOLDER, eip=eip))
+    if random.random() < 0.3:
+        faults.append(Fault(1.2, Kind.STALE_WATCH, _some(random, schedule.nodes), round(random.uniform(0.5, 2.0), 4)))
+    # Writes that are refused for as long as one may take, and then one that is not made.
+    limits = Limits(crash=0.6, causeless=False)
+    return replace(schedule, api=True, faults=_sorted(faults), end=at + 5.0, limits=limits)
+
+
+def upgrade(seed: int) -> Schedule:
+    """One node after the other is drained and comes back with a higher revision: what is not the first one's moves
+    once, and that twice."""
+    random, schedule = _base("upgrade", seed)
+    order = random.sample(range(schedule.nodes), schedule.nodes)
+    lasts = round(random.uniform(0.8, 1.5), 4)
+    faults = [Fault(round(2.0 + n * (lasts + 1.5), 4), Kind.UPGRADE, (node,), lasts) for n, node in enumerate(order)]
+    begin, end = faults[0].at, faults[-1].at + lasts + 1.5
+    limits = Limits(planned=(begin, end), moves=3)
+    return replace(schedule, faults=tuple(faults), end=end + 1.0, limits=limits)
+
+
 def steady(seed: int) -> Schedule:
     """One frame in fourteen lost: no false move. (At a tenth there was one in 1,700 such schedules, five hours
     and a half of them: somebody has to lose seven frames of a peer in a row.)"""
@@ -383,6 +413,8 @@ FAMILIES: dict[str, tuple[Callable[[int], Schedule], int]] = {
     "as_frames": (as_frames, 1),
     "rotation": (rotation, 1),
     "stranger": (stranger, 1),
+    "meddled": (meddled, 2),
+    "upgrade": (upgrade, 1),
 }
 """Name → maker, and how many of a round's schedules are of its kind."""
 

@@ -30,8 +30,14 @@ class Kind(Enum):
     """For all but whoever answers for EIP number ``eip`` then."""
     STALE_WATCH = "stale_watch"
     """Writes work, watches deliver late."""
+    RECORD_TOUCHED = "record_touched"
+    """Somebody writes to the record of EIP number ``eip`` all the time, and changes nothing that counts."""
+    RECORD_DELETED = "record_deleted"
+    """That of EIP number ``eip``."""
     DRAIN = "drain"
     """Drained; restarted after ``lasts``."""
+    UPGRADE = "upgrade"
+    """Drained; restarted after ``lasts``, with a higher revision."""
     BRIEF_DRAIN = "brief_drain"
     """Drained; no longer after ``lasts``."""
     REBALANCE = "rebalance"
@@ -52,6 +58,11 @@ class Kind(Enum):
     """Somebody without the key floods every link with recorded, damaged and forged frames."""
 
 
+_OF_ONE_EIP = frozenset(
+    {Kind.CRASH_HOLDER, Kind.API_OUTAGE_OTHERS, Kind.INELIGIBLE, Kind.RECORD_TOUCHED, Kind.RECORD_DELETED}
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     at: float
@@ -64,7 +75,7 @@ class Fault:
     def __str__(self) -> str:
         who = ",".join(f"n{n}" for n in self.nodes)
         until = "for good" if self.lasts >= FOR_GOOD else f"for {self.lasts:.3f} s"
-        what = f" e{self.eip}" if self.kind in (Kind.CRASH_HOLDER, Kind.API_OUTAGE_OTHERS, Kind.INELIGIBLE) else ""
+        what = f" e{self.eip}" if self.kind in _OF_ONE_EIP else ""
         where = f" on link {self.link}" if self.link is not None else ""
         return f"{self.at:.3f} {self.kind.value} {who}{what}{where} {until}"
 

@@ -85,6 +85,8 @@ class Host:
         self.opened_at: dict[int, float] = {}
         """Link → when its hello socket was opened again, by the host's clock."""
         self.draining = False
+        self.revision = 0
+        """Of what is installed there from its next start on."""
         self.sent: deque[tuple[float, int, Payload, set[int]]] = deque(maxlen=_RECORDED)
         """(when, link, what, the nodes on whose side of the LAN it could be recorded)."""
 
@@ -395,6 +397,14 @@ class World:
             case Kind.DRAIN:
                 for host in hosts:
                     self.drain(host, fault.lasts)
+            case Kind.UPGRADE:
+                for host in hosts:
+                    host.revision += 1
+                    self.drain(host, fault.lasts)
+            case Kind.RECORD_TOUCHED:
+                self.touch_record(self.eips[fault.eip], self.now + fault.lasts)
+            case Kind.RECORD_DELETED:
+                self.api.delete(self.eips[fault.eip])
             case Kind.BRIEF_DRAIN:
                 for host in hosts:
                     self.drain_briefly(host, fault.lasts)
@@ -424,7 +434,13 @@ class World:
 
         schedule = self.schedule
         host.machine = self.make(
-            host.name, incarnate, host.clock(), times=schedule.times, api=schedule.api, per_hello=schedule.per_hello
+            host.name,
+            incarnate,
+            host.clock(),
+            times=schedule.times,
+            api=schedule.api,
+            per_hello=schedule.per_hello,
+            revision=host.revision,
         )
         self.say(f"{host.name} boots")
         host.failed, host.left_at, host.opened_at = set(), {}, {}
@@ -499,6 +515,11 @@ class World:
             host.stale_since = self.now + 0.05
 
         self._later(lasts, mend)
+
+    def touch_record(self, eip: IPAddress, until: float) -> None:
+        self.api.touch(eip)
+        if self.now < until:
+            self.after(0.003, lambda: self.touch_record(eip, until))
 
     def drain(self, host: Host, lasts: float = FOR_GOOD) -> None:
         if not host.alive:
