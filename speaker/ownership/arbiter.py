@@ -64,9 +64,11 @@ class Arbiter:
             return now
         return lease.seen_at + self._times.lease
 
-    def seen_renewed(self, record: Record) -> bool:
+    def seen_renewed(self, record: Record, since: float = float("-inf")) -> bool:
         lease = self.leases.get(record.holder or "")
-        return lease is not None and lease.renewed and lease.incarnation >= record.incarnation
+        return (
+            lease is not None and lease.renewed and lease.seen_at >= since and lease.incarnation >= record.incarnation
+        )
 
     def bound_until(self, eip: Eip, peer: Peer | None, now: float) -> float:
         """Until when the record keeps others from claiming (rule 12): ``now`` or earlier if it does not.

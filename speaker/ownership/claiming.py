@@ -8,6 +8,7 @@ from speaker.ownership.score import fair_share
 from speaker.ownership.segment import Segment
 
 _FOREVER = float("inf")
+_NEVER = float("-inf")
 
 
 class Claiming(Desk):
@@ -42,8 +43,23 @@ class Claiming(Desk):
         if any(not self._making_way(peer) for peer in self._rivals(x, now)):
             return _FOREVER
         if x.record is not None and x.record.term >= x.maxterm:
-            return max(self.api.bound_until(x, self._peer(x, x.record.holder), now), self._successor_until(x))
+            bound = self.api.bound_until(x, self._peer(x, x.record.holder), now)
+            return max(bound, self._doubted_until(x, x.record, now), self._successor_until(x))
         return self._successor_until(x)
+
+    def _doubted_until(self, x: Eip, record: Record, now: float) -> float:
+        """12c takes the holder's silence for its death. Where two or more fell silent at once and nobody is left, it is
+        rather us who were cut off: then the holder keeps it for as long as its Lease is renewed. Whether it is shows
+        within one renewal."""
+        assert x.link is not None
+        peers = self.segments[x.link].peers
+        lost_at = peers.all_lost_at(now)
+        if lost_at is None or not self.api.up or record.holder in (None, self.node):
+            return _NEVER
+        if self.api.seen_renewed(record, lost_at + self.times.record_grace):
+            return self.api.lease_until(x, record, now)
+        # Soon again: somebody may be heard after all.
+        return min(lost_at + self.times.renew + self.times.record_grace, now + self.times.hello / 2)
 
     def _successor_until(self, x: Eip) -> float:
         """Who yielded to a better claim was heard before the one who made it, or that one's hello was lost."""

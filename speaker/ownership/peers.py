@@ -257,6 +257,15 @@ class Peers:
             for node, peer in sorted(self.by_node.items())
         )
 
+    def all_lost_at(self, now: float) -> float | None:
+        """When nobody was heard any more, if two or more fell silent together."""
+        peers = self.by_node.values()
+        # Whose hellos come last counts as alive for a moment longer.
+        if len(peers) < 2 or any(now - peer.heard_at < self._times.suspect for peer in peers):
+            return None
+        lost_at = max(peer.heard_at for peer in peers)
+        return lost_at if sum(peer.heard_at > lost_at - self._times.dead for peer in peers) > 1 else None
+
     def living(self, now: float) -> list[Peer]:
         return [peer for peer in self.by_node.values() if peer.is_alive(now, self._times)]
 

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from speaker.ownership.simulation.families import windows
 from speaker.ownership.simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
 from speaker.ownership.simulation.shrink import broken
@@ -121,3 +123,26 @@ def test_a_drained_node_that_hears_its_successor_no_more_yields_to_the_record_th
     )
     limits = Limits(unanswered=5.0, record_answer=0.4)
     play(Schedule(650525719, 3, 1, duplication=0.1, delay=0.001, api=True, asks=True, faults=faults, limits=limits))
+
+
+@pytest.mark.parametrize("nodes", [3, 4, 5])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_node_that_is_cut_off_with_the_api_in_reach_loses_its_eips_and_takes_nobody_elses(play, nodes, seed) -> None:
+    """Everybody fell silent at once: it is rather the one that was cut off, and the Leases of the others show it."""
+    schedule = Schedule(seed=seed, nodes=nodes, eips=9, api=True, end=8.0, limits=Limits(unanswered=4.0))
+    calm = World(schedule)
+    calm.run(until=1.9)
+    before = {eip: calm.holders(eip) for eip in calm.eips}
+    world = play(replace(schedule, faults=(Fault(2.0, Kind.PARTITION, (0,), FOR_GOOD),)))
+    for eip in world.eips:
+        assert len(world.holders(eip)) == 1
+        assert world.holders(eip) != ["n0"]
+        assert before[eip] in (["n0"], world.holders(eip))
+
+
+def test_where_all_others_crashed_at_once_their_eips_are_taken_as_soon_as_no_lease_is_renewed(play) -> None:
+    schedule = Schedule(seed=4, nodes=3, eips=6, api=True, end=8.0)
+    crashed = Fault(2.0, Kind.CRASH, (0, 1), FOR_GOOD)
+    times = schedule.times
+    patience = times.dead + times.renew + times.record_grace + 2 * schedule.watch_delay
+    play(replace(schedule, faults=(crashed,), limits=Limits(unanswered=patience, crash=patience)))
