@@ -7,8 +7,9 @@ INSIDE := $(shell [ "$$(id -u)" = 0 ] || echo unshare -Urnm)
 FUZZ_RUNS ?= 200000
 FUZZ_SETS ?= 20000
 FUZZ_SCHEDULES ?= 100000
+UV := --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock"
 
-.PHONY: demo test test-qemu check bench fuzz clean
+.PHONY: demo test test-qemu check bench fuzz lock clean
 
 demo: $(VENV)/.run
 	@.ci/need nft:nftables
@@ -43,6 +44,14 @@ fuzz: $(VENV)/.fuzz
 	SPEAKER_RESOLVER_SETS=$(FUZZ_SETS) $(INSIDE) $(BIN)/pytest -q tests/netns/interfaces/test_against_the_kernel.py
 	$(BIN)/python -m speaker.ownership.simulation --schedules $(FUZZ_SCHEDULES)
 
+# What the image is built from, for every platform: the newest versions that pyproject.toml allows, or with
+# LOCK=--upgrade-package=NAME the newest of one. Tests say when it no longer covers pyproject.toml.
+LOCK ?= --upgrade
+lock: $(VENV)/.lock
+	$(BIN)/uv pip compile $(UV) $(LOCK) --output-file requirements.txt pyproject.toml
+	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
+	  | $(BIN)/uv pip compile $(UV) $(LOCK) --output-file requirements-build.txt -
+
 $(VENV)/bin/python:
 	@.ci/need --venv
 	python3 -m venv $(VENV)
@@ -55,6 +64,10 @@ $(VENV)/.run: $(VENV)/bin/python pyproject.toml
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml
 	$(BIN)/pip install --quiet --editable '.[dev]'
 	@touch $@ $(VENV)/.run
+
+$(VENV)/.lock: $(VENV)/bin/python
+	$(BIN)/pip install --quiet 'uv>=0.9,<1'
+	@touch $@
 
 $(VENV)/.fuzz: $(VENV)/.dev
 	$(BIN)/pip install --quiet --editable '.[dev,fuzz]'

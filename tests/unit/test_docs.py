@@ -1,12 +1,18 @@
 """What the documentation lists is what the code says, no more and no less."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
+from speaker.agent.view import DRAIN
 from speaker.allocator.refusals import Reason as Refused
+from speaker.api.service import ADDRESSES, LOAD_BALANCER_CLASS, POOL, RECORD, SCHEDULER, SHARE, SHARE_NAMESPACES
+from speaker.api.world import EIP
 from speaker.cli import main
+from speaker.cluster.kinds import ASSIGNED
+from speaker.controller.run import Voice
 from speaker.interfaces.resolve import Reason as Unresolved
 from speaker.layer2.answer import Ignored
 from speaker.ownership.eligibility import Ineligible
@@ -15,7 +21,8 @@ from speaker.ownership.frames import Rejected
 from speaker.ownership.hellos import Replayed
 from speaker.telemetry.metrics import Metrics
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 
 
 def first_column(text: str) -> set[str]:
@@ -77,3 +84,86 @@ def test_every_flag_about_peers_is_a_flag(capsys):
     listed = first_column(section("operations.md", "Several hosts")) - {"run"}
     assert listed == {"--with-peers", "--key", "--hello", "--ethertype"}
     assert listed <= flags
+
+
+# ── On Kubernetes ──
+
+ON_KUBERNETES = [DOCS / "kubernetes.md", DOCS / "beside-kube-proxy.md", ROOT / "manifests" / "README.md"]
+
+
+def help_of(capsys, *command: str) -> str:
+    with pytest.raises(SystemExit):
+        main([*command, "--help"])
+    return capsys.readouterr().out
+
+
+def flags_in(text: str) -> set[str]:
+    return set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text))
+
+
+def code_in(text: str) -> Iterable[str]:
+    """Inline code, and each line of code blocks."""
+    fenced = re.findall(r"^ *```.*?\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL)
+    prose = re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL)
+    indented = re.findall(r"^ {4,}(.*)$", prose, re.MULTILINE)
+    return (*re.findall(r"`([^`]+)`", prose), *indented, *(line for block in fenced for line in block.splitlines()))
+
+
+@pytest.mark.parametrize("file", ON_KUBERNETES, ids=lambda file: file.name)
+def test_every_flag_of_the_speaker_that_is_named_is_one(capsys, file):
+    known = {flag for name in commands_in(help_of(capsys)) for flag in flags_in(help_of(capsys, name))}
+    ours = (code.partition("#")[0] for code in code_in(file.read_text()))
+    named = set().union(*(flags_in(code) for code in ours if re.match(r"(--|speaker |.* -- speaker )", code)))
+    assert named <= known | {"--version"}
+
+
+def test_every_flag_of_the_table_is_one_of_the_commands_it_names(capsys):
+    rows = [line.split("|") for line in section("kubernetes.md", "Install").splitlines() if line.startswith("| `--")]
+    assert rows
+    for _, flag, of, *_ in rows:
+        commands = ("agent", "controller") if of.strip().startswith("both") else (of.split(",")[0].strip(),)
+        for command in commands:
+            assert flag.strip(" `") in flags_in(help_of(capsys, command)), f"{command}: {flag}"
+
+
+@pytest.mark.parametrize("file", ON_KUBERNETES, ids=lambda file: file.name)
+def test_every_annotation_class_and_condition_that_is_named_is_ours(file):
+    known = {POOL, ADDRESSES, SHARE, SHARE_NAMESPACES, SCHEDULER, RECORD, DRAIN, ASSIGNED, LOAD_BALANCER_CLASS, EIP[0]}
+    named = set(re.findall(r"(?<![\w.])eip-speaker\.io/[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*", file.read_text()))
+    assert named <= known
+
+
+@pytest.mark.parametrize("file", ON_KUBERNETES, ids=lambda file: file.name)
+def test_every_metric_that_is_named_is_one(file):
+    metrics = [*Metrics().registry.collect(), *Voice().registry.collect()]
+    known = {name for each in metrics for name in (each.name, f"{each.name}_total")}
+    assert set(re.findall(r"\beip_speaker_[a-z_]+", file.read_text())) <= known
+
+
+@pytest.mark.parametrize("file", ON_KUBERNETES, ids=lambda file: file.name)
+def test_every_overlay_and_component_that_is_named_is_there(file):
+    named = set(re.findall(r"\b(?:manifests/)?((?:overlays|components)/[a-z]+)\b", file.read_text()))
+    assert {each for each in named if not (ROOT / "manifests" / each).exists()} == set()
+    named = set(re.findall(r"\b(overlay|component)s? `([a-z]+)`", file.read_text()))
+    assert {each for each in named if not (ROOT / "manifests" / f"{each[0]}s" / each[1]).exists()} == set()
+
+
+# ── Links ──
+
+
+def anchors_in(file: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize(
+    "file",
+    [ROOT / "README.md", ROOT / "manifests" / "README.md", *sorted(DOCS.glob("*.md"))],
+    ids=lambda file: file.name,
+)
+def test_every_link_leads_somewhere(file):
+    for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", file.read_text()):
+        path, _, anchor = target.partition("#")
+        to = (file.parent / path) if path else file
+        assert to.exists(), target
+        assert not anchor or anchor in anchors_in(to), target

@@ -1,15 +1,25 @@
-"""What the manifests promise that no API server checks."""
+"""What the manifests promise, without an API server."""
 
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
 
+from speaker.cli import main
 from speaker.ownership.parameters import Parameters
 from speaker.settings import DEFAULT_KEY, DEFAULT_RUNTIME_DIR, Bind
 
-BASE = Path(__file__).resolve().parents[2] / "manifests" / "base"
+MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
+BASE = MANIFESTS / "base"
+OLDEST = "1.32"
+"""The first Kubernetes that manifests/README.md promises anything for."""
 
 
 def workload(name: str) -> dict[str, Any]:
@@ -68,3 +78,140 @@ def test_the_probes_ask_where_it_listens(name):
         asked = container(name)[probe]["httpGet"]
         assert asked["port"] == "metrics"
         assert asked.get("host", "192.0.2.1") == bind.host
+
+
+# ── Arguments ──
+
+
+def arguments(name: str) -> dict[str, str]:
+    _, *flags = container(name)["args"]
+    return {flag: value for flag, _, value in (each.partition("=") for each in flags)}
+
+
+@pytest.mark.parametrize("name", ["agent", "controller"])
+def test_every_argument_is_one_of_the_command(capsys, name):
+    command, *_ = container(name)["args"]
+    assert command == name
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    if not re.search(rf"^    {name}\b", capsys.readouterr().out, re.MULTILINE):
+        pytest.skip(f"`speaker {name}` is still to be written")
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    assert arguments(name).keys() <= set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
+
+
+def test_an_agent_knows_its_node_and_its_revision():
+    where = {each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"] for each in container("agent")["env"]}
+    given = arguments("agent")
+    assert where[given["--node"].strip("$()")] == "spec.nodeName"
+    # pkg/controller/daemon/util/daemonset_util.go: CreatePodTemplate() puts the label on every pod it makes.
+    assert where[given["--revision"].strip("$()")] == "metadata.labels['pod-template-generation']"
+
+
+@pytest.mark.parametrize("name", ["agent", "controller"])
+def test_both_get_the_token_that_names_their_node(name):
+    assert pod(name).get("automountServiceAccountToken", True) is True
+    accounts = [each for each in documents(BASE / f"{name}-rbac.yaml") if each["kind"] == "ServiceAccount"]
+    assert [each.get("automountServiceAccountToken", True) for each in accounts] == [True]
+
+
+# ── Schemas ──
+
+
+def documents(file: Path) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(file.read_text()))
+
+
+def find_fault(each: dict[str, Any], version: str) -> None:
+    kubernetes_validate.validate(each, version, strict=True)
+
+
+FILES = [
+    file
+    for file in sorted([*BASE.rglob("*.yaml"), *(MANIFESTS / "examples").glob("*.yaml")])
+    if file.name != "kustomization.yaml"
+]
+VERSIONS = [OLDEST, kubernetes_validate.latest_version()]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_a_validator_finds_no_fault(file, version):
+    for each in documents(file):
+        if not each["apiVersion"].startswith("eip-speaker.io/"):
+            find_fault(each, version)
+
+
+def test_the_validator_would_find_one():
+    (daemon_set,) = documents(BASE / "agent.yaml")
+    daemon_set["spec"]["template"]["spec"]["hostNetwrok"] = True
+    with pytest.raises(kubernetes_validate.ValidationError, match="hostNetwrok"):
+        find_fault(daemon_set, OLDEST)
+
+
+# ── Overlays and components ──
+
+
+@pytest.fixture
+def rendered(tmp_path) -> Callable[..., list[dict[str, Any]]]:
+    """``rendered("ipvs", "metrics")`` is what a kustomization of that overlay and those components comes to."""
+    places = (os.environ.get("KUBEBUILDER_ASSETS"), "/usr/local/kubebuilder/bin", os.environ["PATH"])
+    kubectl = shutil.which("kubectl", path=os.pathsep.join(filter(None, places)))
+    if kubectl is None:
+        pytest.skip("needs kubectl")
+
+    def render(overlay: str, *components: str) -> list[dict[str, Any]]:
+        def at(*parts: str) -> str:
+            return os.path.relpath(MANIFESTS.joinpath(*parts), tmp_path)
+
+        (tmp_path / "kustomization.yaml").write_text(
+            yaml.safe_dump(
+                {
+                    "resources": [at("overlays", overlay)],
+                    "components": [at("components", each) for each in components],
+                }
+            )
+        )
+        done = subprocess.run([kubectl, "kustomize", tmp_path], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return list(yaml.safe_load_all(done.stdout))
+
+    return render
+
+
+def only_container(found: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+    (container,) = next(each for each in found if each["kind"] == kind)["spec"]["template"]["spec"]["containers"]
+    return container
+
+
+OVERLAYS = sorted(each.name for each in (MANIFESTS / "overlays").iterdir())
+COMPONENTS = sorted(each.name for each in (MANIFESTS / "components").iterdir())
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_a_validator_finds_no_fault_with_an_overlay_and_every_component(rendered, overlay, version):
+    patched = [each for each in rendered(overlay, *COMPONENTS) if each["kind"] in ("DaemonSet", "Deployment")]
+    assert len(patched) == 2
+    for each in patched:
+        find_fault(each, version)
+
+
+def test_metrics_are_told_where_the_kubelet_asks(rendered):
+    agent = only_container(rendered("default", "metrics"), "DaemonSet")
+    (metrics,) = (each.partition("=")[2] for each in agent["args"] if each.startswith("--metrics="))
+    assert metrics == "$(HOST_IP):9900"
+    (host,) = (each for each in agent["env"] if each["name"] == "HOST_IP")
+    assert host["valueFrom"]["fieldRef"]["fieldPath"] == "status.hostIP"
+    assert all("host" not in agent[probe]["httpGet"] for probe in ("readinessProbe", "livenessProbe"))
+    assert Bind.parse(metrics.replace("$(HOST_IP)", "2001:db8::1")) == Bind("2001:db8::1", 9900)
+
+
+def test_components_add_what_they_say_and_nothing_else(rendered):
+    def capabilities(*components: str) -> list[str]:
+        return only_container(rendered("default", *components), "DaemonSet")["securityContext"]["capabilities"]["add"]
+
+    assert capabilities() == ["NET_RAW"]
+    assert capabilities("metrics") == ["NET_RAW"]
+    assert capabilities("realtime") == ["NET_RAW", "SYS_NICE"]

@@ -1,0 +1,117 @@
+"""Announcements and Leases, as the ownership machine and as people see them."""
+
+from ipaddress import ip_address
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speaker.agent.objects import AnnouncementObject, LeaseObject
+from speaker.agent.record import (
+    MAX_SERVICES,
+    Facts,
+    change,
+    correction,
+    creation,
+    eip_of,
+    identity,
+    life_of,
+    path_of,
+    read_record,
+)
+from speaker.ownership.events import Record, WriteRecord
+from speaker.ownership.hello import MAX_INCARNATION, Incarnation
+
+EIP = ip_address("2001:db8::10")
+FACTS = Facts("eth0", "02:00:00:00:00:01", ("default/web",))
+LIFE = Incarnation(7 << 31)
+
+
+def announcement(name: str = "192.0.2.10", version: str = "41", **status: Any) -> AnnouncementObject:
+    return msgspec.convert(
+        {"metadata": {"name": name, "resourceVersion": version}, "status": status}, AnnouncementObject
+    )
+
+
+def lease(holder: str | None, name: str = "n1") -> LeaseObject:
+    return msgspec.convert({"metadata": {"name": name}, "spec": {"holderIdentity": holder}}, LeaseObject)
+
+
+def order(holder: str | None = "n1") -> WriteRecord:
+    return WriteRecord(EIP, 1, 41, holder, LIFE, 5)
+
+
+@pytest.mark.parametrize(
+    ("status", "record"),
+    [
+        ({"holder": "n1", "incarnation": LIFE, "term": 5}, Record("n1", LIFE, 5, 41)),
+        ({"holder": "", "incarnation": LIFE, "term": 5}, Record(None, LIFE, 5, 41)),
+        ({}, Record(None, Incarnation(0), 0, 41)),
+    ],
+    ids=["held", "let go", "just created"],
+)
+def test_a_record_is_read_from_its_announcement(status, record):
+    assert read_record(announcement(**status)) == record
+
+
+def test_an_ipv6_address_names_its_announcement_and_is_read_back():
+    name = creation(EIP)["metadata"]["name"]
+    assert name == "2001-0db8-0000-0000-0000-0000-0000-0010"
+    assert path_of(EIP).endswith(name)
+    assert eip_of(announcement(name)) == EIP
+    assert eip_of(announcement("somebody-elses")) is None
+
+
+def test_a_write_names_the_version_it_was_decided_from_and_says_what_people_ask():
+    patch = change(order(), "41", FACTS, "2026-11-21T18:00:00Z")
+    assert patch["metadata"] == {"resourceVersion": "41"}
+    assert patch["status"] == {
+        "holder": "n1",
+        "incarnation": LIFE,
+        "term": 5,
+        "since": "2026-11-21T18:00:00Z",
+        "link": "eth0",
+        "mac": "02:00:00:00:00:01",
+        "services": ("default/web",),
+        "conflict": None,
+    }
+
+
+def test_who_lets_go_takes_away_what_was_said_of_him_and_keeps_the_term():
+    status = change(order(None), "41", None, "2026-11-21T18:00:00Z")["status"]
+    assert (status["holder"], status["term"]) == ("", 5)
+    assert [status[field] for field in ("since", "link", "mac", "services", "conflict")] == [None] * 5
+
+
+def test_a_record_is_corrected_only_where_it_is_wrong():
+    right = {"link": "eth0", "mac": "02:00:00:00:00:01", "services": ["default/web"]}
+    assert correction(announcement(**right), FACTS) is None
+    shared = FACTS._replace(services=("default/dns", "default/web"))
+    patch = correction(announcement(**right), shared)
+    assert patch is not None
+    assert patch["metadata"] == {"resourceVersion": "41"}
+    assert patch["status"]["services"] == ("default/dns", "default/web")
+    assert not {"holder", "term", "incarnation"} & patch["status"].keys()
+
+
+def test_more_services_than_a_status_takes_are_left_out_and_that_is_no_mistake():
+    many = FACTS._replace(services=tuple(f"default/s{n}" for n in range(MAX_SERVICES + 1)))
+    patch = correction(announcement(), many)
+    assert patch is not None
+    told = announcement(**patch["status"] | {"conflict": ""})
+    assert len(told.status.services) == MAX_SERVICES
+    assert correction(told, many) is None
+
+
+@given(st.integers(0, MAX_INCARNATION))
+def test_a_life_is_read_back_from_the_lease_it_was_written_into(number: int):
+    assert life_of(lease(identity("n1", Incarnation(number)))) == number
+
+
+@pytest.mark.parametrize(
+    "holder", [None, "", "n1", "n2_5", "n1_", "n1_-5", "n1_5_6", f"n1_{MAX_INCARNATION + 1}", "n1_\u0665"]
+)
+def test_a_lease_that_no_agent_wrote_says_nothing(holder):
+    assert life_of(lease(holder)) is None

@@ -1,0 +1,209 @@
+"""What is asked of a node, from the objects of the API."""
+
+from collections.abc import Callable
+from ipaddress import ip_address
+from typing import Any
+
+import msgspec
+import pytest
+
+from speaker.agent.objects import NodeObject, SliceObject
+from speaker.agent.view import DRAIN, OUT_OF_SERVICE, Reader, ViewSettings, node_wishes
+from speaker.cluster.kinds import ASSIGNED, EipObject, ServiceObject
+from speaker.model import Assignment, Endpoint, Protocol, ServiceKey
+from speaker.ownership.eligibility import EXCLUDE
+
+WEB = ServiceKey("default", "web")
+EIP = "192.0.2.10"
+OURS = ({"type": ASSIGNED, "status": "True"},)
+AS_IT_COMES = ViewSettings()
+
+MakeService = Callable[..., ServiceObject]
+MakeEip = Callable[..., EipObject]
+
+
+def node(
+    *, labels: Any = None, annotations: Any = None, taints: Any = None, cordoned: Any = False, ready: Any = None
+) -> NodeObject:
+    conditions = None if ready is None else [{"type": "Ready", "status": ready}]
+    data = {
+        "metadata": {"name": "n1", "labels": labels or {}, "annotations": annotations or {}},
+        "spec": {"unschedulable": cordoned, "taints": taints},
+        "status": {"conditions": conditions},
+    }
+    return msgspec.convert(data, NodeObject)
+
+
+def slice_of(*endpoints: Any, name: str = "web-1", family: str = "IPv4", ports: Any = ({"port": 8080},)) -> SliceObject:
+    data = {
+        "metadata": {"name": name, "namespace": "default", "labels": {"kubernetes.io/service-name": "web"}},
+        "addressType": family,
+        "endpoints": endpoints or None,
+        "ports": ports,
+    }
+    return msgspec.convert(data, SliceObject)
+
+
+def at(address: str, node: str | None = None, **conditions: bool) -> dict[str, Any]:
+    return {"addresses": [address], "nodeName": node, "conditions": conditions}
+
+
+def read(reader: Reader, services: Any = (), eips: Any = (), slices: Any = ()) -> Any:
+    return reader.read(services, eips, lambda key: tuple(slices) if key == WEB else ())
+
+
+# ── Our Node ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("found", "settings", "drained"),
+    [
+        (node(), AS_IT_COMES, None),
+        (node(annotations={DRAIN: "true"}), AS_IT_COMES, f"annotation {DRAIN}"),
+        (node(annotations={DRAIN: "false"}), AS_IT_COMES, None),
+        (node(taints=[{"key": OUT_OF_SERVICE, "effect": "NoExecute"}]), AS_IT_COMES, f"taint {OUT_OF_SERVICE}"),
+        (node(taints=[{"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}]), AS_IT_COMES, None),
+        (node(cordoned=True), AS_IT_COMES, None),
+        (node(cordoned=True), ViewSettings(drain_cordoned=True), "cordoned"),
+    ],
+)
+def test_a_node_is_drained_by_annotation_and_taint_and_where_that_is_wanted_by_cordon(found, settings, drained):
+    assert node_wishes("n1", found, settings).drained == drained
+
+
+@pytest.mark.parametrize(("ready", "counts"), [("True", True), ("False", False), ("Unknown", False), (None, True)])
+def test_a_node_that_is_not_ready_still_holds_but_goes_last(ready, counts):
+    wishes = node_wishes("n1", node(ready=ready), AS_IT_COMES)
+    assert wishes.ready is counts
+    assert not wishes.node.excluded
+    assert wishes.drained is None
+
+
+def test_the_exclude_label_counts_unless_it_is_to_be_ignored():
+    found = node(labels={EXCLUDE: ""})
+    assert node_wishes("n1", found, AS_IT_COMES).node.excluded
+    assert not node_wishes("n1", found, ViewSettings(ignore_exclude=True)).node.excluded
+
+
+def test_a_node_that_the_api_does_not_know_serves_what_asks_for_no_label():
+    wishes = node_wishes("n1", None, AS_IT_COMES)
+    assert (wishes.drained, wishes.ready, wishes.node.excluded) == (None, True, False)
+
+
+# ── Services ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_service_has_what_our_controller_wrote_into_its_status(service_object: MakeService, eip_object: MakeEip):
+    found = service_object("web", ingress=[EIP, "2001:db8::10"], conditions=OURS)
+    world, settlement = read(Reader(AS_IT_COMES), [found], [eip_object("lan", "192.0.2.0/24")])
+    assert settlement.assignments == {WEB: Assignment(WEB, (ip_address(EIP), ip_address("2001:db8::10")), ("lan", ""))}
+    assert set(world.services) == {WEB}
+    assert set(world.pools) == {"lan"}
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"ingress": [EIP]},
+        {"conditions": OURS},
+        {"ingress": [EIP], "conditions": OURS, "type": "ClusterIP"},
+        {"ingress": [EIP], "conditions": OURS, "loadBalancerClass": "example.com/other"},
+        {"ingress": [EIP], "conditions": OURS, "loadBalancerClass": None},
+    ],
+    ids=["another controller's address", "no address", "another type", "another class", "no class"],
+)
+def test_nothing_is_announced_that_our_controller_has_not_assigned(service_object: MakeService, parts):
+    world, settlement = read(Reader(AS_IT_COMES), [service_object("web", **parts)])
+    assert (world.services, settlement.assignments) == ({}, {})
+
+
+def test_a_service_without_a_class_is_served_where_ours_is_the_default(service_object: MakeService):
+    found = service_object("web", ingress=[EIP], conditions=OURS, loadBalancerClass=None)
+    _, settlement = read(Reader(ViewSettings(default_class=True)), [found])
+    assert set(settlement.assignments) == {WEB}
+
+
+def test_a_service_with_a_mistake_keeps_its_address_on_the_lan(service_object: MakeService):
+    found = service_object("web", ingress=[EIP], conditions=OURS, annotations={"scheduler": "no such"})
+    _, settlement = read(Reader(AS_IT_COMES), [found])
+    assert set(settlement.assignments) == {WEB}
+
+
+def test_an_address_is_of_the_pool_that_offers_it_now(service_object: MakeService, eip_object: MakeEip):
+    reader, found = Reader(AS_IT_COMES), service_object("web", ingress=[EIP], conditions=OURS)
+    pools = []
+    for eips in ([eip_object("a", "192.0.2.0/24")], [eip_object("b", "192.0.2.0/24")], []):
+        _, settlement = read(reader, [found], eips)
+        pools += settlement.assignments[WEB].pools
+    assert pools == ["a", "b", ""]
+
+
+def test_what_has_not_changed_is_not_read_again(service_object: MakeService, eip_object: MakeEip):
+    reader, eips = Reader(AS_IT_COMES), [eip_object("lan", "192.0.2.0/24")]
+    found = service_object("web", ingress=[EIP], conditions=OURS, externalTrafficPolicy="Local")
+    slices = [slice_of(at("198.51.100.1", "n1"))]
+    first, then = read(reader, [found], eips, slices), read(reader, [found], eips, slices)
+    for before, after in ((first[0].services, then[0].services), (first[0].endpoints, then[0].endpoints)):
+        assert before[WEB] is after[WEB]
+    assert first[1].assignments[WEB] is then[1].assignments[WEB]
+
+
+# ── Endpoints ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("policy", "forwards", "read_them"),
+    [("Cluster", False, False), ("Local", False, True), ("Cluster", True, True)],
+)
+def test_endpoints_are_read_where_the_policy_or_the_forwarder_asks(
+    service_object: MakeService, policy, forwards, read_them
+):
+    found = service_object("web", ingress=[EIP], conditions=OURS, externalTrafficPolicy=policy)
+    world, _ = read(Reader(ViewSettings(forwards=forwards)), [found], [], [slice_of(at("198.51.100.1", "n1"))])
+    assert (WEB in world.endpoints) is read_them
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [
+        ({}, (True, True, False)),
+        ({"ready": False}, (False, False, False)),
+        ({"ready": False, "serving": True, "terminating": True}, (False, True, True)),
+        ({"ready": True, "serving": True}, (True, True, False)),
+    ],
+)
+def test_conditions_that_are_not_told_are_taken_as_the_api_says(service_object: MakeService, conditions, expected):
+    found = service_object("web", ingress=[EIP], conditions=OURS)
+    world, _ = read(
+        Reader(ViewSettings(forwards=True)), [found], [], [slice_of(at("198.51.100.1", "n1", **conditions))]
+    )
+    expected_endpoint = Endpoint(ip_address("198.51.100.1"), 8080, Protocol.TCP, "", *expected, "n1")
+    assert world.endpoints[WEB] == (expected_endpoint,)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        slice_of(),
+        slice_of(at("example.com"), family="FQDN"),
+        slice_of(at("198.51.100.1"), ports=None),
+        slice_of(at("198.51.100.1"), ports=[{"port": None}]),
+        slice_of(at("198.51.100.1"), ports=[{"port": 80, "protocol": "QUIC"}]),
+        slice_of(at("no address")),
+    ],
+    ids=["no endpoints", "names", "no ports", "every port", "another protocol", "no address"],
+)
+def test_a_slice_that_says_nothing_of_use_gives_no_endpoint(service_object: MakeService, odd):
+    found = service_object("web", ingress=[EIP], conditions=OURS)
+    world, _ = read(Reader(ViewSettings(forwards=True)), [found], [], [odd])
+    assert world.endpoints[WEB] == ()
+
+
+def test_a_slice_that_changed_is_read_again_and_one_that_went_is_forgotten(service_object: MakeService):
+    reader, found = Reader(ViewSettings(forwards=True)), service_object("web", ingress=[EIP], conditions=OURS)
+    one, other = slice_of(at("198.51.100.1")), slice_of(at("198.51.100.2"), name="web-2")
+    seen = []
+    for slices in ([one], [one, other], [slice_of(at("198.51.100.3"))], []):
+        world, _ = read(reader, [found], [], slices)
+        seen.append([str(endpoint.address)[-1] for endpoint in world.endpoints[WEB]])
+    assert seen == [["1"], ["1", "2"], ["3"], []]

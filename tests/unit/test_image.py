@@ -1,0 +1,221 @@
+"""The image without a container engine: its lock covers the project, and the steps of its build do what they say."""
+
+import http.server
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from speaker import __version__
+from speaker.settings import DEFAULT_METRICS
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PATIENCE = 300.0
+"""Seconds; against a hang, not an expectation."""
+
+Instruction = tuple[str, str]
+
+
+# ── The lock ──
+
+
+def locked(name: str) -> dict[str, tuple[Requirement, list[str]]]:
+    """Package → its line without the hashes, and those."""
+    text = (ROOT / name).read_text().replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    parts = [re.split(r"\s--hash=", line.strip()) for line in lines]
+    found = {canonicalize_name((requirement := Requirement(first)).name): (requirement, rest)
+             for first, *rest in parts}  # fmt: skip
+    assert len(found) == len(lines), "a package has two lines"
+    return found
+
+
+LOCKS = {
+    "requirements.txt": PROJECT["project"]["dependencies"],
+    "requirements-build.txt": PROJECT["build-system"]["requires"],
+}
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_every_line_of_a_lock_is_one_version_and_its_hashes(name):
+    for requirement, hashes in locked(name).values():
+        assert re.fullmatch(r"==[^*,]+", str(requirement.specifier)), requirement
+        assert hashes, requirement
+        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", each.strip()) for each in hashes), requirement
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_a_lock_covers_what_the_project_asks_for(name):
+    found = locked(name)
+    for wish in map(Requirement, LOCKS[name]):
+        assert canonicalize_name(wish.name) in found, f"{wish}: run `make lock`"
+        (version,) = found[canonicalize_name(wish.name)][0].specifier
+        assert wish.specifier.contains(version.version), f"{wish}: run `make lock`"
+
+
+# ── The Dockerfile ──
+
+
+def stages() -> list[list[Instruction]]:
+    text = (ROOT / "Dockerfile").read_text()
+    lines = "\n".join(line for line in text.splitlines() if not line.startswith("#")).replace("\\\n", " ")
+    found: list[list[Instruction]] = []
+    for line in filter(str.strip, lines.splitlines()):
+        word, _, rest = line.partition(" ")
+        if word == "FROM":
+            found.append([])
+        if found:
+            found[-1].append((word, " ".join(rest.split())))
+    return found
+
+
+def of(stage: list[Instruction], word: str) -> list[str]:
+    return [rest for each, rest in stage if each == word]
+
+
+def test_the_build_sees_what_it_copies_and_nothing_else():
+    build, _ = stages()
+    copied = {source for rest in of(build, "COPY") for source in rest.split()[:-1]}
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    assert lines[1] == "*"
+    assert {line[1:] for line in lines if line.startswith("!")} == copied
+
+
+def test_the_image_has_the_programs_whose_lack_would_be_told():
+    _, final = stages()
+    (install,) = (rest for rest in of(final, "RUN") if "apt-get install" in rest)
+    named = {package for file in (ROOT / "speaker").rglob("*.py")
+             for package in re.findall(r"\(package ([a-z0-9.+-]+)\)", file.read_text())}  # fmt: skip
+    assert named
+    assert named <= set(install.split())
+
+
+@contextmanager
+def answering(code: int) -> Iterator[str]:
+    """ADDRESS:PORT of a server that answers everything with ``code``."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(code)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(("code", "well"), [(200, True), (503, False)])
+def test_the_health_check_asks_the_speaker(code, well):
+    _, final = stages()
+    (rest,) = of(final, "HEALTHCHECK")
+    program, *arguments = json.loads(rest.partition("CMD ")[2])
+    assert program == "python"
+    assert any(f"http://{DEFAULT_METRICS}/healthz" in each for each in arguments)
+    with answering(code) as place:
+        asked = [each.replace(DEFAULT_METRICS, place) for each in arguments]
+        done = subprocess.run([sys.executable, *asked], capture_output=True, check=False, timeout=PATIENCE)
+    assert (done.returncode == 0) is well
+
+
+# ── Its build, by hand ──
+
+
+@pytest.fixture(scope="module")
+def out_of_reach(tmp_path_factory):
+    """Skips where there is no package index: one small package of the lock is asked for."""
+    wanted = str(locked("requirements.txt")["tenacity"][0].specifier)
+    ask = ["install", "--quiet", "--no-deps", "--dry-run", "--target", str(tmp_path_factory.mktemp("pip"))]
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", *ask, "--retries=0", "--ignore-installed", f"tenacity{wanted}"],
+        capture_output=True, text=True, check=False, timeout=PATIENCE,
+    )  # fmt: skip
+    if done.returncode != 0:
+        pytest.skip(f"needs a package index: {done.stderr.strip().splitlines()[-1]}")
+
+
+def carry_out(stage: list[Instruction], root: Path) -> None:
+    """As a container engine would, with ``root`` for /; ``python`` is the one that runs this."""
+    here = root
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+
+    def inside(text: str) -> str:
+        return re.sub(r"(?<![\w.)/])/(?=opt/|src)", f"{root}/", text)
+
+    for word, rest in stage:
+        match word:
+            case "FROM":
+                pass
+            case "WORKDIR":
+                here = Path(inside(rest))
+                here.mkdir(parents=True, exist_ok=True)
+            case "ENV":
+                environment |= dict(pair.split("=", 1) for pair in rest.split())
+            case "COPY":
+                *sources, target = rest.split()
+                for source in sources:
+                    copy(ROOT / source, (here / target / source) if target == "./" else here / target)
+            case "RUN":
+                done = subprocess.run(
+                    ["sh", "-ec", inside(rest)], cwd=here, env=environment, capture_output=True, text=True,
+                    check=False, timeout=PATIENCE,
+                )  # fmt: skip
+                assert done.returncode == 0, f"{rest}: {done.stdout}{done.stderr}"
+            case _:
+                raise AssertionError(f"{word}: is new here")
+
+
+def copy(source: Path, target: Path) -> None:
+    if source.is_dir():
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+    else:
+        shutil.copy(source, target)
+
+
+@pytest.fixture(scope="module")
+def built(out_of_reach, tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("image")
+    build, _ = stages()
+    carry_out(build, root)
+    return root
+
+
+def speaker(built: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        [built / "opt/speaker/bin/speaker", *arguments], cwd=built, capture_output=True, text=True, check=False,
+        timeout=PATIENCE,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_what_was_built_runs_by_itself(built):
+    assert speaker(built, "--version") == f"speaker {__version__}\n"
+    speaker(built, "validate", str(ROOT / "manifests/examples"))
+    speaker(built, "keygen", str(built / "key"))
+
+
+def test_the_wheel_has_every_file_of_the_package(built):
+    (wheel,) = (built / "opt/wheel").glob("*.whl")
+    inside = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("speaker/")}
+    source = built / "src/speaker"
+    assert inside == {f"speaker/{file.relative_to(source)}" for file in source.rglob("*") if file.is_file()}
