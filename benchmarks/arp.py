@@ -28,14 +28,15 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
 from speaker.lab.namespaces import Namespace
-from speaker.layer2 import arp, ndp, sieve, wire
+from speaker.layer2 import sieve, wire
 from speaker.layer2.answer import Ignored
-from speaker.layer2.ethernet import BROADCAST, UNKNOWN
-from speaker.layer2.filter import ACCEPT, REJECT, Instruction
 from speaker.layer2.fleet import OLDEST, Fleet, Spot
 from speaker.layer2.link import LinkSpeaker
 from speaker.layer2.responder import Manner
 from speaker.model import Family, Gratuitous, IPAddress, Link, Mac
+from speaker.packets import arp, ndp
+from speaker.packets.bpf import ACCEPT, REJECT, Instruction, if_equal
+from speaker.packets.ethernet import BROADCAST, UNKNOWN
 
 WINDOW = 32
 PATIENCE = 0.1
@@ -114,8 +115,10 @@ class Tally:
         self._missing, self._enough = 0, asyncio.Event()
 
     def expect(self, count: int) -> None:
-        self._missing = count
-        self._enough.clear()
+        """So many more: those that came since ``enough`` count."""
+        self._missing += count
+        if self._missing > 0:
+            self._enough.clear()
 
     async def enough(self) -> None:
         await self._enough.wait()
@@ -171,7 +174,7 @@ class Client:
     def __init__(self, family: Family, count: int) -> None:
         link = link_here("eth0")
         load, at, value = IS_REPLY[family]
-        replies_only = (Instruction(load, 0, 0, at), Instruction(0x15, 0, 1, value), ACCEPT, REJECT)
+        replies_only = (Instruction(load, 0, 0, at), if_equal(value, 0, 1), ACCEPT, REJECT)
         length = FRAME_LENGTH[family]
         self._packets = wire.PacketSocket(link, ETHERTYPE[family], replies_only, room=64, frame_length=length)
         frames = [request(family, link.mac, address) for address in eips(family, count)]
@@ -323,7 +326,7 @@ async def announce(count: int) -> dict[str, float]:
             fleet.keep([link])
             watching = asyncio.create_task(turns.watch())
             for what, call in (
-                ("hold", partial(fleet.hold, dict.fromkeys(wanted, Spot(link, Gratuitous(burst=1))))),
+                ("take", partial(fleet.take, dict.fromkeys(wanted, Spot(link, Gratuitous(burst=1))))),
                 ("announce", partial(fleet.announce, wanted)),
             ):
                 observer.expect(count)

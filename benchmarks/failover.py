@@ -31,7 +31,6 @@ keepalived's settings are its defaults but for: `advert_int`, VRRP version 3 for
 import argparse
 import asyncio
 import contextlib
-import ctypes
 import dataclasses
 import json
 import os
@@ -44,10 +43,12 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, Protocol
 
+from speaker.child import end_with
 from speaker.errors import EdgeError
 from speaker.lab.capture import Reply, first_after, relapses
 from speaker.lab.failover_manifests import ECHO_PORT, POD_PORT, failover_manifests
@@ -76,10 +77,6 @@ TRIES = 5
 GIVE_UP = 15.0
 """Seconds after which an EIP that did not come back counts as lost."""
 FAULTS = ("crash", "cut", "pull", "pull2", "drain")
-
-PR_SET_PDEATHSIG = 1  # prctl(2)
-
-_libc = ctypes.CDLL(None)
 
 Holders = Mapping[IPAddress, str]
 
@@ -168,7 +165,7 @@ class Keepalived:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # so that crash() reaches parent and child at once
-                preexec_fn=die_with_parent,
+                preexec_fn=partial(end_with, os.getpid()),
             )
 
     def crash(self, node: str) -> None:
@@ -193,11 +190,6 @@ class Keepalived:
             shown = subprocess.run(["ip", "-j", "-4", "addr", "show", "dev", "eth0"], capture_output=True, check=True)
         found = {IPv4Address(address["local"]) for link in json.loads(shown.stdout) for address in link["addr_info"]}
         return found & set(EIPS)
-
-
-def die_with_parent() -> None:
-    """Between fork and exec: however this benchmark ends, the kernel ends keepalived, and that its own child."""
-    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def keepalived_conf(number: int, advert: float) -> str:

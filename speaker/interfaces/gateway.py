@@ -5,19 +5,16 @@ next question: whatever anybody sends, it costs a bounded number of frames a sec
 """
 
 import asyncio
-import ctypes
-import errno
-import os
 import socket
-import struct
 from collections.abc import Callable, Collection
 from contextlib import suppress
 
-from speaker.errors import EdgeError, Unsupported
+from speaker.errors import EdgeError
 from speaker.interfaces.answering import Answering, questions
-from speaker.interfaces.neighbor import Answer, Program, Question, ask, only_answers, read_answer
+from speaker.interfaces.neighbor import Answer, Question, ask, only_answers, read_answer
 from speaker.interfaces.snapshot import Snapshot
 from speaker.model import Link
+from speaker.packets import sockets
 
 EVERY = 1.0
 """Seconds between two questions to a gateway."""
@@ -26,11 +23,6 @@ FRAMES = 64
 _ROOM = 256
 """Bytes of a frame; an advertisement with all its options has less."""
 _RECEIVE_BUFFER = 8192
-_SO_ATTACH_FILTER = 26  # asm-generic/socket.h; missing from Python's socket module
-_GONE = {errno.ENODEV, errno.ENXIO, errno.ENETDOWN}
-_UNSENT = _GONE | {errno.EAGAIN, errno.ENOBUFS}
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 async def watch_gateways(
@@ -81,10 +73,9 @@ class _Watch:
         try:
             self._askers[question] = _Asker(question, self._heard)
         except OSError as error:
-            if error.errno in _GONE:
+            if error.errno in sockets.GONE:
                 return None
-            kind = Unsupported if isinstance(error, PermissionError) else EdgeError
-            raise kind(f"link {question.link}: asking {question.gateway}: {error.strerror}") from error
+            raise _refused(question, error) from error
         return self._askers[question]
 
     def _heard(self, question: Question, answer: Answer) -> None:
@@ -106,15 +97,7 @@ class _Asker:
     def __init__(self, question: Question, heard: Callable[[Question, Answer], None]) -> None:
         self._question, self._heard = question, heard
         self._left = 0
-        # Protocol 0 receives nothing; only bind() opens the door, and the filter is in it by then (packet(7)).
-        self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
-        try:
-            _attach(self._socket, only_answers(question))
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
-            _bind(self._socket, question.ethertype, question.link)
-        except BaseException:
-            self._socket.close()
-            raise
+        self._socket = sockets.open_socket(question.link, question.ethertype, only_answers(question), _prepare)
 
     def ask(self, frame: bytes) -> None:
         """Raises EdgeError; a link that is down, gone or full lets the question go unanswered."""
@@ -124,8 +107,8 @@ class _Asker:
         try:
             self._socket.send(frame)
         except OSError as error:
-            if error.errno not in _UNSENT:
-                raise EdgeError(f"link {self._question.link}: asking {self._question.gateway}: {error}") from error
+            if error.errno not in sockets.GONE | sockets.FULL:
+                raise _refused(self._question, error) from error
 
     def _drop_queued(self) -> None:
         """Answers to the last question, said again: the first one was enough."""
@@ -157,16 +140,9 @@ class _Asker:
         self._socket.close()
 
 
-def _attach(opened: socket.socket, program: Program) -> None:
-    code = b"".join(struct.pack("@HBBI", *instruction) for instruction in program)
-    buffer = ctypes.create_string_buffer(code, len(code))
-    filter_ = struct.pack("@HP", len(program), ctypes.addressof(buffer))
-    opened.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filter_)
+def _prepare(opened: socket.socket) -> None:
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
 
 
-def _bind(opened: socket.socket, ethertype: int, link: int) -> None:
-    """By index, which Python's own ``bind`` does not do: a name may by now belong to another link."""
-    address = struct.pack("@HHiHBB8s", socket.AF_PACKET, socket.htons(ethertype), link, 0, 0, 0, b"")  # sockaddr_ll
-    if _libc.bind(opened.fileno(), address, len(address)) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+def _refused(question: Question, error: OSError) -> EdgeError:
+    return sockets.refused(f"link {question.link}: asking {question.gateway}", error)

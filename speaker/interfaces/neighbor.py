@@ -1,25 +1,16 @@
 """Asking one neighbour whether it is there: the frames, and the filter that lets only its answers through. Pure.
 
-ARP for IPv4 (RFC 826), neighbour solicitation for IPv6 (RFC 4861 §4.3). ``layer2`` has whole codecs for both; a feature
-does not import another, and this is all that is needed here.
+ARP for IPv4 (RFC 826), neighbour solicitation for IPv6 (RFC 4861 §4.3).
 """
 
-from ipaddress import IPv6Address
-from typing import NamedTuple, TypeAlias
+from ipaddress import IPv4Address, IPv6Address
+from typing import NamedTuple
 
+from speaker.errors import MalformedPacket
 from speaker.model import IPAddress, Mac
-
-ARP, IPV6 = 0x0806, 0x86DD
-"""EtherTypes."""
-
-_BROADCAST = b"\xff" * 6
-_ARP_FIXED = bytes.fromhex("0806 0001 0800 06 04")
-_REQUEST = b"\x00\x01"
-_SENDER_MAC, _ARP_END = 22, 42
-
-_SOLICITED_NODE = IPv6Address("ff02::1:ff00:0").packed[:13]
-_SOLICITATION, _ICMPV6, _HOP_LIMIT = b"\x87\x00", 58, 255
-_PAYLOAD_LENGTH, _IPV6_SOURCE, _ICMP, _ICMP_LENGTH = 18, 22, 54, 24
+from speaker.packets import arp, ndp
+from speaker.packets.bpf import ACCEPT, LOAD_PKTTYPE, Instruction, Program, load_byte, load_half, load_word, only_if
+from speaker.packets.ethernet import BROADCAST, PACKET_HOST, UNKNOWN, is_station
 
 
 class Question(NamedTuple):
@@ -32,22 +23,18 @@ class Question(NamedTuple):
 
     @property
     def ethertype(self) -> int:
-        return ARP if self.gateway.version == 4 else IPV6
+        return arp.ETHERTYPE if self.gateway.version == 4 else ndp.ETHERTYPE
 
 
 def ask(question: Question, known: Mac | None) -> bytes:
     """The whole frame. ARP goes to ``known`` alone, the MAC of the last answer (RFC 1122 §2.3.2.1, "unicast poll"), and
     to all where that is None. A solicitation goes to the solicited-node group, where few but the gateway listen."""
-    mac, source, gateway = question.mac, question.source.packed, question.gateway.packed
-    if question.ethertype == ARP:
-        return b"".join((known or _BROADCAST, mac, _ARP_FIXED, _REQUEST, mac, source, bytes(6), gateway))
-    group = _SOLICITED_NODE + gateway[13:]
-    tail = bytes(4) + gateway + b"\x01\x01" + mac  # reserved, target, source link-layer address
-    length = len(_SOLICITATION) + 2 + len(tail)
-    checksum = -_total(source + group, _SOLICITATION + tail, length) % 0xFFFF
-    header = b"\x86\xdd\x60\x00\x00\x00" + length.to_bytes(2, "big") + bytes((_ICMPV6, _HOP_LIMIT))
-    addresses = source + group
-    return b"".join((b"\x33\x33", group[12:], mac, header, addresses, _SOLICITATION, checksum.to_bytes(2, "big"), tail))
+    mac, source, gateway = question.mac, question.source, question.gateway
+    if isinstance(source, IPv4Address) and isinstance(gateway, IPv4Address):
+        return arp.ArpPacket(known or BROADCAST, mac, arp.Operation.REQUEST, mac, source, UNKNOWN, gateway).pack()
+    assert isinstance(source, IPv6Address)
+    assert isinstance(gateway, IPv6Address)
+    return ndp.solicitation(mac, source, gateway).pack()
 
 
 class Answer(NamedTuple):
@@ -61,71 +48,43 @@ def read_answer(question: Question, frame: bytes) -> Answer | None:
 
     Takes any bytes.
     """
-    if question.ethertype == ARP:
-        mac = frame[_SENDER_MAC : _SENDER_MAC + 6]
-        # A group address is nobody's; asking there would be asking many.
-        return Answer(Mac(mac)) if len(frame) >= _ARP_END and not mac[0] & 1 else None
-    length = int.from_bytes(frame[_PAYLOAD_LENGTH : _PAYLOAD_LENGTH + 2], "big")
-    message = frame[_ICMP : _ICMP + length]
-    if len(message) != length or length < _ICMP_LENGTH or length % 8:  # options come in units of 8 bytes
+    try:
+        if question.ethertype == arp.ETHERTYPE:
+            mac = arp.parse(frame).sender_mac
+            # A group address is nobody's; asking there would be asking many. Neither is zero.
+            return Answer(mac) if is_station(mac) else None
+        return Answer(None) if ndp.intact(frame, ndp.extent(frame)) else None
+    except MalformedPacket:
         return None
-    return Answer(None) if _total(frame[_IPV6_SOURCE:_ICMP], message, length) % 0xFFFF == 0 else None
-
-
-def _total(addresses: bytes, message: bytes, length: int) -> int:
-    """Congruent modulo 65535 to the sum of 16-bit words that the ICMPv6 checksum completes (RFC 1071 §2, RFC 8200
-    §8.1); both have an even number of bytes."""
-    return int.from_bytes(addresses, "big") + int.from_bytes(message, "big") + _ICMPV6 + length
 
 
 # ── The filter ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Instruction(NamedTuple):
-    """``struct sock_filter`` (linux/filter.h)."""
-
-    code: int
-    jt: int
-    jf: int
-    k: int
-
-
-Program: TypeAlias = tuple[Instruction, ...]
-
-_LOAD = {4: 0x20, 2: 0x28, 1: 0x30}
-_EQUAL, _RETURN = 0x15, 0x06
-_PKTTYPE = 0xFFFFF004
-"""SKF_AD_OFF + SKF_AD_PKTTYPE: 0 is PACKET_HOST, a frame for us and of no foreign VLAN."""
-
-
 def only_answers(question: Question) -> Program:
-    """Classic BPF that accepts what this gateway answers to us, and rejects everything else and all that is cut off."""
-    if question.ethertype == ARP:
-        return _all(
-            (1, _PKTTYPE, 0),
-            (4, 14, 0x00010800),
-            (4, 18, 0x06040002),  # address lengths; a reply
-            *_words(28, question.gateway),
-            *_words(38, question.source),
+    """Accepts what this gateway answers to us, and rejects everything else and all that is cut off."""
+    for_us = only_if(LOAD_PKTTYPE, PACKET_HOST)
+    if question.ethertype == arp.ETHERTYPE:
+        return (
+            *for_us,
+            *only_if(load_word(14), 0x00010800),
+            *only_if(load_word(18), 0x06040002),  # address lengths; a reply
+            *_only_address(28, question.gateway),
+            *_only_address(38, question.source),
+            ACCEPT,
         )
-    return _all(
-        (1, _PKTTYPE, 0),
-        (1, 20, _ICMPV6),
-        (1, 21, _HOP_LIMIT),  # or it has passed a router (RFC 4861 §7.1.2)
-        (2, 54, 136 << 8),  # an advertisement, code 0
-        *_words(62, question.gateway),
-        *_words(38, question.source),
+    return (
+        *for_us,
+        *only_if(load_byte(20), 58),
+        *only_if(load_byte(21), ndp.HOP_LIMIT),
+        *only_if(load_half(54), ndp.ADVERTISEMENT << 8),  # its code: 0
+        *_only_address(62, question.gateway),
+        *_only_address(38, question.source),
+        ACCEPT,
     )
 
 
-def _words(at: int, address: IPAddress) -> list[tuple[int, int, int]]:
+def _only_address(at: int, address: IPAddress) -> list[Instruction]:
     packed = address.packed
-    return [(4, at + i, int.from_bytes(packed[i : i + 4], "big")) for i in range(0, len(packed), 4)]
-
-
-def _all(*conditions: tuple[int, int, int]) -> Program:
-    """Accepts where each of (bytes, offset, value) holds. A load beyond the frame rejects it (bpf(2))."""
-    program: list[Instruction] = []
-    for left, (size, at, value) in zip(range(len(conditions) - 1, -1, -1), conditions, strict=True):
-        program += (Instruction(_LOAD[size], 0, 0, at), Instruction(_EQUAL, 0, 2 * left + 1, value))
-    return (*program, Instruction(_RETURN, 0, 0, 0xFFFF), Instruction(_RETURN, 0, 0, 0))
+    words = ((at + i, int.from_bytes(packed[i : i + 4], "big")) for i in range(0, len(packed), 4))
+    return [instruction for where, word in words for instruction in only_if(load_word(where), word)]

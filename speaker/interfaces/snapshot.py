@@ -16,7 +16,6 @@ Version: TypeAlias = Literal[4, 6]
 LOCAL_TABLE = 255
 """RT_TABLE_LOCAL: the addresses bound on this host. Left out: a bound address says nothing about the LAN."""
 MAIN_TABLE = 254
-DEFAULT_TABLE = 253
 
 
 class RouteKind(IntEnum):

@@ -4,7 +4,6 @@ The kernel stamps every frame when it arrives, so a busy lab reads late but not 
 CLOCK_MONOTONIC, as ``time.monotonic`` and the event loop give them.
 """
 
-import ctypes
 import socket
 import struct
 import threading
@@ -25,26 +24,28 @@ from speaker.lab.ear import (
 )
 from speaker.lab.namespaces import Namespace
 from speaker.model import IPAddress, Mac
+from speaker.packets import sockets
+from speaker.packets.bpf import ACCEPT, LOAD_PKTTYPE, REJECT, if_equal, load_byte, load_half
 
-SO_ATTACH_FILTER, SO_RCVBUFFORCE, SO_TIMESTAMPNS = 26, 33, 35  # <asm-generic/socket.h>; not in Python's socket module
+SO_TIMESTAMPNS = 35  # <asm-generic/socket.h>; not in Python's socket module
 BUFFER = 8 << 20
 """Bytes: 10,000 frames, some seconds of everybody moving at once."""
 NOTICE = 0.05
 """Seconds until the reader sees that the capture is over."""
 
 _TIMESPEC = struct.Struct("@ll")
-_FILTER = (  # classic BPF: code, jump if true, jump if false, operand; by jumps to the two returns at the end
-    (0x30, 0, 0, 0xFFFFF004),  # ldb [pkttype] (linux/filter.h, SKF_AD_PKTTYPE)
-    (0x15, 8, 0, PACKET_OUTGOING),
-    (0x28, 0, 0, 12),  # ldh [EtherType]
-    (0x15, 5, 0, ETH_P_ARP),
-    (0x15, 0, 5, ETH_P_IPV6),
-    (0x30, 0, 0, 20),  # ldb [next header]
-    (0x15, 0, 3, ICMPV6),
-    (0x30, 0, 0, 54),  # ldb [ICMPv6 type]
-    (0x15, 0, 1, NEIGHBOUR_ADVERTISEMENT),
-    (0x06, 0, 0, 0xFFFF),
-    (0x06, 0, 0, 0),
+_FILTER = (  # probes go by on the same link, thousands a second: they must not wake the reader
+    LOAD_PKTTYPE,
+    if_equal(PACKET_OUTGOING, 8, 0),
+    load_half(12),  # EtherType
+    if_equal(ETH_P_ARP, 5, 0),
+    if_equal(ETH_P_IPV6, 0, 5),
+    load_byte(20),  # next header
+    if_equal(ICMPV6, 0, 3),
+    load_byte(54),  # ICMPv6 type
+    if_equal(NEIGHBOUR_ADVERTISEMENT, 0, 1),
+    ACCEPT,
+    REJECT,
 )
 
 
@@ -87,13 +88,8 @@ class Capture:
 def capturing(namespace: Namespace, link: str) -> Iterator[Capture]:
     """What ``link`` inside ``namespace`` hears of others, read by a thread until the end of the block."""
     with namespace.entered():
-        sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        sock = sockets.open_socket(socket.if_nametoindex(link), ETH_P_ALL, _FILTER, _prepare)
     with sock:
-        _attach_filter(sock)
-        _enlarge(sock)
-        sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-        sock.settimeout(NOTICE)
-        sock.bind((link, ETH_P_ALL))
         capture, over = Capture(), threading.Event()
         reader = threading.Thread(target=_read, args=(sock, capture, over), name=f"capture {namespace.label} {link}")
         reader.start()
@@ -123,19 +119,9 @@ def _arrival(ancillary: list[tuple[int, int, bytes]]) -> float:
     return arrived + (time.monotonic() - time.time())
 
 
-def _attach_filter(sock: socket.socket) -> None:
-    """Probes go by on the same link, thousands a second: they must not wake the reader."""
-    code = b"".join(struct.pack("@HBBI", *instruction) for instruction in _FILTER)
-    buffer = ctypes.create_string_buffer(code, len(code))
-    program = struct.pack("@HP", len(_FILTER), ctypes.addressof(buffer))
-    sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
-
-
-def _enlarge(sock: socket.socket) -> None:
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER)
-    except PermissionError:  # in a user namespace; net.core.rmem_max caps the other way
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
+def _prepare(sock: socket.socket) -> None:
+    sockets.enlarge(sock, BUFFER)
+    sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
 
 
 # ── what a capture tells: pure ────────────────────────────────────────────────────────────────────────────────

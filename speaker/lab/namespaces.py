@@ -14,7 +14,6 @@ from types import TracebackType
 from typing import Self
 
 CLONE_NEWNET = 0x40000000
-CLONE_NEWNS = 0x00020000
 
 _libc = ctypes.CDLL(None, use_errno=True)
 

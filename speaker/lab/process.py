@@ -1,10 +1,9 @@
 """The real speaker as a child process inside a node's namespace.
 
-It dies with the lab, whatever ends the lab: PR_SET_PDEATHSIG (prctl(2)) has the kernel kill it.
+It dies with the lab, whatever ends the lab.
 """
 
 import asyncio
-import ctypes
 import json
 import os
 import signal
@@ -17,14 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from speaker.child import end_with
 from speaker.lab.namespaces import Namespace
 
-PR_SET_PDEATHSIG = 1
 HEALTH = ("127.0.0.1", 9900)
 #: Seconds a speaker gets to withdraw its EIPs after SIGTERM.
 GRACE = 5.0
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +106,7 @@ def _settle_in(namespace: Namespace) -> Any:
     lab = os.getpid()
 
     def settle_in() -> None:
-        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != lab:  # the lab died before prctl took effect
-            os._exit(1)
+        end_with(lab)
         namespace.join()
         os.setsid()  # a Ctrl-C at the terminal is for the lab, which then stops us in good order
 

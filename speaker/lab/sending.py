@@ -14,12 +14,13 @@ from typing import Any
 
 from speaker.lab.namespaces import Namespace
 from speaker.lab.prober import SO_TIMESTAMPNS, slot
+from speaker.packets.sockets import enlarge
 
 LONGEST = 180.0
 """Seconds after which no more probes are sent; the memory they would need is made only when it is used."""
 BUFFER = 4 << 20
 """Bytes; the kernel's default holds 50 ms of 5,000 probes a second."""
-IPV6_RECVPKTINFO, SO_RCVBUFFORCE = 49, 33  # <linux/in6.h>, <asm-generic/socket.h>
+IPV6_RECVPKTINFO = 49  # <linux/in6.h>
 
 Order = Mapping[str, Any]
 """What ``prober.main`` reads."""
@@ -75,7 +76,7 @@ def _udp_socket(namespace: Namespace, version: int) -> socket.socket:
         sock = socket.socket(socket.AF_INET6 if version == 6 else socket.AF_INET, socket.SOCK_DGRAM)
     sock.setblocking(False)
     sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-    _enlarge(sock)
+    enlarge(sock, BUFFER)
     return sock
 
 
@@ -96,10 +97,3 @@ def echo_socket(namespace: Namespace, port: int) -> socket.socket:
     sock.setsockopt(socket.IPPROTO_IPV6, IPV6_RECVPKTINFO, 1)
     sock.bind(("::", port))
     return sock
-
-
-def _enlarge(sock: socket.socket) -> None:
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER)
-    except PermissionError:  # in a user namespace; net.core.rmem_max caps the other way
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)

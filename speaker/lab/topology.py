@@ -94,10 +94,6 @@ class Topology:
         """The hosts on the segments that ``node`` owns."""
         return tuple(host.name for host in self.hosts if any(port.segment.owner == node for port in host.ports))
 
-    def node_at(self, mac: Mac) -> str | None:
-        """Which node has a link with this MAC."""
-        return next((name for name in self.nodes if any(port.mac == mac for port in self.host(name).ports)), None)
-
     def backend_at(self, address: IPAddress) -> str | None:
         return next((name for name in self.backends if address in self.host(name).addresses), None)
 

@@ -4,13 +4,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from speaker.layer2 import arp, ndp
 from speaker.layer2.burst import Burst
 from speaker.layer2.claims import Claims
 from speaker.layer2.nap import Nap
 from speaker.layer2.observer import Observer
 from speaker.layer2.outlet import Frame, Outlet
 from speaker.model import Family
+from speaker.packets import arp, ndp
 
 EIPS_A_SLICE = 256
 """About a millisecond of building and sending before other tasks get their turn."""

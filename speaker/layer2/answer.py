@@ -9,10 +9,10 @@ from enum import Enum
 from typing import NamedTuple
 
 from speaker.errors import MalformedPacket
-from speaker.layer2 import arp, ndp
 from speaker.layer2.claims import Claims
-from speaker.layer2.ethernet import PACKET_MULTICAST, PACKET_OTHERHOST, is_station
 from speaker.model import Mac
+from speaker.packets import arp, ndp
+from speaker.packets.ethernet import PACKET_MULTICAST, PACKET_OTHERHOST, is_station
 
 _ARP_REQUEST = arp.FIXED + arp.REQUEST
 """Bytes 12 to 22 of the frame: EtherType, hardware and protocol type and length, operation."""

@@ -4,9 +4,9 @@ Plain mutable state, read once per packet. The owner (``LinkSpeaker``) adds, rem
 ``answer`` only reads.
 """
 
-from speaker.layer2 import arp, ndp
-from speaker.layer2.ndp import AdvertisementPart
 from speaker.model import Mac
+from speaker.packets import arp, ndp
+from speaker.packets.ndp import AdvertisementPart
 
 
 class Claims:

@@ -13,29 +13,30 @@ compared by their last 32 bits, which lets a few more through.
 
 import heapq
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
-from speaker.layer2 import ndp
+from speaker.packets import ndp
+from speaker.packets.bpf import (
+    ACCEPT,
+    REJECT,
+    Instruction,
+    Program,
+    if_above,
+    if_from,
+    jump,
+    load_byte,
+    load_half,
+    load_word,
+    only_if,
+)
 
 INTERVALS = 64
 """A search tree over 64 is 7 comparisons deep, and keeps every jump within BPF's 255 instructions."""
 
 
-class Instruction(NamedTuple):
-    """``struct sock_filter`` (<linux/filter.h>): ``jt`` and ``jf`` skip that many instructions."""
-
-    code: int
-    jt: int
-    jf: int
-    k: int
-
-
-Program: TypeAlias = tuple[Instruction, ...]
 Interval: TypeAlias = tuple[int, int]
 """First and last of a run of 32-bit numbers."""
 
-ACCEPT = Instruction(0x06, 0, 0, 0xFFFF)  # ret: this many bytes of the frame
-REJECT = Instruction(0x06, 0, 0, 0)
 NOTHING: Program = (REJECT,)
 
 
@@ -44,11 +45,11 @@ def arp_program(ours: tuple[Interval, ...]) -> Program:
     if not ours:
         return NOTHING
     return (
-        *_only_if(_load_word(14), 0x00010800),
-        *_only_if(_load_half(18), 0x0604),
-        *_only_if(_load_half(20), 1, 2),
-        *_accept_within(_load_word(38), ours),
-        *_accept_within(_load_word(28), ours),
+        *only_if(load_word(14), 0x00010800),
+        *only_if(load_half(18), 0x0604),
+        *only_if(load_half(20), 1, 2),
+        *_accept_within(load_word(38), ours),
+        *_accept_within(load_word(28), ours),
         REJECT,
     )
 
@@ -59,11 +60,11 @@ def ndp_program(ours: tuple[Interval, ...]) -> Program:
     if not ours:
         return NOTHING
     return (
-        *_only_if(_load_byte(20), 58),
-        *_only_if(_load_byte(54), ndp.SOLICITATION, ndp.ADVERTISEMENT),
-        *_only_if(_load_byte(21), ndp.HOP_LIMIT),
-        *_accept_within(_load_word(74), ours),
-        *_accept_within(_load_word(34), ours),
+        *only_if(load_byte(20), 58),
+        *only_if(load_byte(54), ndp.SOLICITATION, ndp.ADVERTISEMENT),
+        *only_if(load_byte(21), ndp.HOP_LIMIT),
+        *_accept_within(load_word(74), ours),
+        *_accept_within(load_word(34), ours),
         REJECT,
     )
 
@@ -113,40 +114,6 @@ def _with_gaps_closed(firsts: Sequence[int], lasts: Sequence[int], most: int) ->
     )
 
 
-def _load_byte(at: int) -> Instruction:
-    return Instruction(0x30, 0, 0, at)
-
-
-def _load_half(at: int) -> Instruction:
-    return Instruction(0x28, 0, 0, at)
-
-
-def _load_word(at: int) -> Instruction:
-    return Instruction(0x20, 0, 0, at)
-
-
-def _jump(by: int) -> Instruction:
-    return Instruction(0x05, 0, 0, by)
-
-
-def _if_equal(value: int, jt: int, jf: int) -> Instruction:
-    return Instruction(0x15, jt, jf, value)
-
-
-def _if_above(value: int, jt: int, jf: int) -> Instruction:
-    return Instruction(0x25, jt, jf, value)
-
-
-def _if_from(value: int, jt: int, jf: int) -> Instruction:
-    return Instruction(0x35, jt, jf, value)
-
-
-def _only_if(load: Instruction, *values: int) -> Program:
-    """Goes on where the loaded number is one of ``values``, else rejects."""
-    checks = [_if_equal(value, len(values) - at, 0) for at, value in enumerate(values)]
-    return (load, *checks, REJECT)
-
-
 def _accept_within(load: Instruction, ours: tuple[Interval, ...]) -> Program:
     """Accepts where the loaded number lies in one of ``ours``, else goes on behind."""
     return (load, *_search(ours, 0))
@@ -156,8 +123,8 @@ def _search(ours: tuple[Interval, ...], behind: int) -> Program:
     """A binary search; ``behind`` is how many instructions of the whole tree follow this part of it."""
     if len(ours) == 1:
         first, last = ours[0]
-        return (_if_from(first, 0, 1), _if_above(last, 0, 1), _jump(behind + 1), ACCEPT)
+        return (if_from(first, 0, 1), if_above(last, 0, 1), jump(behind + 1), ACCEPT)
     middle = len(ours) // 2
     right = _search(ours[middle:], behind)
     left = _search(ours[:middle], behind + len(right))
-    return (_if_from(ours[middle][0], len(left), 0), *left, *right)
+    return (if_from(ours[middle][0], len(left), 0), *left, *right)

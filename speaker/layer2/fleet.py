@@ -4,19 +4,16 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Self, TypeAlias
 
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
-
-from speaker.errors import EdgeError
 from speaker.layer2.link import LinkSpeaker
 from speaker.layer2.observer import Observer
 from speaker.layer2.responder import Manner
 from speaker.model import Gratuitous, IPAddress, Link, Mac
+from speaker.retry import retrying
 
-RETRY_MAX = 30.0
-"""Seconds at most between two tries to open a link's sockets. A link that returns is a new one, and tried at once."""
 OLDEST = 0.05
 """Seconds for which a request may have waited; an asker whose request is dropped asks again after one."""
 
@@ -51,8 +48,7 @@ class _Berth:
 class Fleet:
     """Which EIPs are answered on which links; the rest follows, also when a link fails and returns.
 
-    An owner that has its links to itself calls ``hold``, one that shares them ``keep``, ``take`` and ``drop``. Nothing
-    is answered or announced before ``extend``, or past the deadline it sets.
+    Nothing is answered or announced before ``extend``, or past the deadline it sets.
 
     ``clock`` gives seconds of CLOCK_BOOTTIME. ``lost`` hears of every failure of a link's sockets. ``before_answer`` is
     called after requests were received and before any of them is answered, so that news that came earlier by another
@@ -89,35 +85,7 @@ class Fleet:
             _cancel(berth)
         await self._group.__aexit__(kind, error, tb)
 
-    # ── all at once ──
-
-    def withdraw_except(self, spots: Mapping[IPAddress, Spot]) -> None:
-        """Stop answering for every EIP that is not in ``spots``, or is there on another link; claim nothing new."""
-        self._withdraw_except(_packed(spots))
-        self._let_go()
-
-    def hold(self, spots: Mapping[IPAddress, Spot]) -> None:
-        """Answer for these EIPs from now on and for no others. New ones, and those whose ``Gratuitous`` changed, are
-        announced; the others are not disturbed."""
-        wanted = _packed(spots)
-        self._withdraw_except(wanted)
-        self._take({address: spot for address, spot in wanted.items() if not self._holds(address, spot)}, frozenset())
-        self._let_go()
-
-    def _withdraw_except(self, wanted: Mapping[bytes, Spot]) -> None:
-        self._drop(
-            [
-                address
-                for address, berth in self._where.items()
-                if (spot := wanted.get(address)) is None or not _same(spot.link, berth.link)
-            ]
-        )
-
-    def _holds(self, address: bytes, spot: Spot) -> bool:
-        berth = self._where.get(address)
-        return berth is not None and _same(berth.link, spot.link) and berth.eips[address] == spot.gratuitous
-
-    # ── as things change ──
+    # ── what the owner says ──
 
     def keep(self, links: Iterable[Link]) -> None:
         """Links that are up and whose sockets stay open although they hold nothing, so that a claim answers at once;
@@ -135,7 +103,26 @@ class Fleet:
         somebody does, the observer hears of it, and they are probed again every ten seconds until nobody does. Of
         thousands a part is answered at once and the rest within milliseconds, so that nothing else is late for them.
         """
-        self._take(_packed(spots), frozenset(address.packed for address in probe))
+        berths: dict[int, _Berth] = {}  # by identity of the link: thousands of EIPs share a handful of them
+        coming: defaultdict[_Berth, dict[bytes, Gratuitous]] = defaultdict(dict)
+        moving: list[bytes] = []
+        unproven = {address.packed for address in probe}
+        for eip, (link, gratuitous) in spots.items():
+            address = eip.packed  # looking up an ``ipaddress`` object takes ten times as long
+            berth = berths.get(id(link)) or berths.setdefault(id(link), self._berth(link))
+            coming[berth][address] = gratuitous
+            before = self._where.get(address, berth)
+            if before is not berth:
+                moving.append(address)
+                unproven.update({address}.intersection(before.unproven))
+        self._drop(moving)
+        for berth, eips in coming.items():
+            if berth.speaker is not None:
+                berth.speaker.take(eips, unproven)
+            else:
+                berth.to_probe |= eips.keys() & unproven - berth.eips.keys()
+            berth.eips.update(eips)
+            self._where.update(dict.fromkeys(eips, berth))
         self._let_go()
 
     def drop(self, addresses: Iterable[IPAddress]) -> None:
@@ -173,27 +160,7 @@ class Fleet:
             if berth.speaker is not None:
                 berth.speaker.drop_queued()
 
-    # ── one way to do each ──
-
-    def _take(self, spots: Mapping[bytes, Spot], probe: Collection[bytes]) -> None:
-        berths: dict[int, _Berth] = {}  # by identity of the link: thousands of EIPs share a handful of them
-        coming: defaultdict[_Berth, dict[bytes, Gratuitous]] = defaultdict(dict)
-        moving, unproven = [], set(probe)
-        for address, (link, gratuitous) in spots.items():
-            berth = berths.get(id(link)) or berths.setdefault(id(link), self._berth(link))
-            coming[berth][address] = gratuitous
-            before = self._where.get(address, berth)
-            if before is not berth:
-                moving.append(address)
-                unproven.update({address}.intersection(before.unproven))
-        self._drop(moving)
-        for berth, eips in coming.items():
-            if berth.speaker is not None:
-                berth.speaker.take(eips, unproven)
-            else:
-                berth.to_probe |= eips.keys() & unproven - berth.eips.keys()
-            berth.eips.update(eips)
-            self._where.update(dict.fromkeys(eips, berth))
+    # ── what follows ──
 
     def _drop(self, addresses: Iterable[bytes]) -> None:
         for berth, eips in self._by_berth(addresses).items():
@@ -224,17 +191,8 @@ class Fleet:
                 _cancel(self._berths.pop(port))
 
     async def _serve(self, berth: _Berth) -> None:
-        def tell(state: RetryCallState) -> None:
-            error = state.outcome.exception() if state.outcome else None
-            if isinstance(error, EdgeError):
-                self._lost(berth.link, error)
-
-        retrying = AsyncRetrying(
-            retry=retry_if_exception_type(EdgeError),
-            wait=wait_random_exponential(multiplier=0.05, max=RETRY_MAX),
-            before_sleep=tell,
-        )
-        async for attempt in retrying:
+        # A link that returns is a new one, and tried at once: the longest wait is only between two hopeless tries.
+        async for attempt in retrying(partial(self._lost, berth.link), multiplier=0.05):
             with attempt:
                 await self._serve_once(berth)
 
@@ -251,17 +209,8 @@ class Fleet:
                 berth.speaker, berth.to_probe = None, set(speaker.unproven)
 
 
-def _packed(spots: Mapping[IPAddress, Spot]) -> dict[bytes, Spot]:
-    """By the bytes that stand in packets: looking up an ``ipaddress`` object takes ten times as long."""
-    return {address.packed: spot for address, spot in spots.items()}
-
-
 def _port(link: Link) -> _Port:
     return link.index, link.mac
-
-
-def _same(one: Link, other: Link) -> bool:
-    return one is other or (one.index == other.index and one.mac == other.mac)
 
 
 def _cancel(berth: _Berth) -> None:

@@ -14,9 +14,9 @@ from types import TracebackType
 from typing import Self
 
 from speaker.errors import EdgeError, Unsupported
-from speaker.layer2 import ndp
 from speaker.layer2.reporter import Reporter
 from speaker.model import Link
+from speaker.packets import ndp
 
 KERNEL_GROUPS = 256
 """The kernel walks the link's groups for every multicast packet it receives (``ipv6_chk_mcast_addr``,

@@ -8,7 +8,6 @@ from types import TracebackType
 from typing import Self
 
 from speaker.errors import EdgeError
-from speaker.layer2 import arp, ndp
 from speaker.layer2.announcer import Announcer
 from speaker.layer2.answer import Rival, answer_arp, answer_ndp, arp_rival, ndp_rival
 from speaker.layer2.claims import Claims
@@ -23,6 +22,7 @@ from speaker.layer2.responder import Manner, Protocol, Responder
 from speaker.layer2.sieve import Sieve
 from speaker.layer2.wire import PacketSocket
 from speaker.model import Family, Gratuitous, Link, Mac
+from speaker.packets import arp, ndp
 
 _ARP = Protocol(Family.IPV4, answer_arp, arp_rival)
 _NDP = Protocol(Family.IPV6, answer_ndp, ndp_rival)

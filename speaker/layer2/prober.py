@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Callable
 from ipaddress import IPv4Address, IPv6Address
 
-from speaker.layer2 import arp, ndp
 from speaker.layer2.claims import Claims
 from speaker.layer2.nap import Nap
 from speaker.layer2.observer import Observer
 from speaker.layer2.outlet import Frame, Outlet
 from speaker.layer2.probe import Probes
 from speaker.model import Family
+from speaker.packets import arp, ndp
 
 EIPS_A_SLICE = 128
 """A millisecond of building and sending."""

@@ -7,7 +7,8 @@ What comes in is let through at once; that costs no more than the 64 intervals o
 
 from collections.abc import Callable, Iterable
 
-from speaker.layer2.filter import INTERVALS, Interval, Program, around, widened
+from speaker.layer2.filter import INTERVALS, Interval, around, widened
+from speaker.packets.bpf import Program
 
 LATER = 1.0
 """Seconds from a change to the closer look, and so between two of them."""

@@ -5,23 +5,16 @@ A system call for 64 packets instead of one each is what lets Python answer as f
 """
 
 import ctypes
-import errno
-import os
 import socket
-import struct
 from collections.abc import Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from speaker.errors import EdgeError, Unsupported
-from speaker.layer2.filter import Program
 from speaker.model import Link
+from speaker.packets import sockets
+from speaker.packets.bpf import Program
 
-_SO_ATTACH_FILTER, _SO_TIMESTAMPNS_NEW = 26, 64  # <asm-generic/socket.h>; missing from Python's socket module
-_GONE = {errno.ENETDOWN, errno.ENXIO, errno.ENODEV}
-"""What a packet socket says when its link went down (packet_notifier, net/packet/af_packet.c) or was removed."""
-_FULL = {errno.EAGAIN, errno.ENOBUFS, errno.EINTR}
-"""No room right now: in the socket's buffer or in the link's queue."""
+_SO_TIMESTAMPNS_NEW = 64  # <asm-generic/socket.h>; missing from Python's socket module
 
 
 class _IoVec(ctypes.Structure):
@@ -61,11 +54,8 @@ recvmmsg = _libc.recvmmsg
 recvmmsg.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int, ctypes.c_void_p)
 sendmmsg = _libc.sendmmsg
 sendmmsg.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int)
-_bind = _libc.bind
-_bind.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint32)
 
-_SOCKADDR_LL = struct.Struct("@HHiHBB8s")  # family, protocol, ifindex, hatype, pkttype, halen, address
-_PKTTYPE_AT = 10
+_NAME, _PKTTYPE_AT = sockets.SOCKADDR_LL.size, 10
 _WORDS = ctypes.sizeof(_MMsgHdr) // 4
 _LENGTH_WORD = _MMsgHdr.length.offset // 4
 _STAMP = ctypes.sizeof(_Stamp)
@@ -114,7 +104,7 @@ class Batch:
     def __init__(self, count: int, room: int, *, with_details: bool) -> None:
         self.count, self.room = count, room
         self.data = bytearray(count * room)
-        self.names = bytearray(count * _SOCKADDR_LL.size)
+        self.names = bytearray(count * _NAME)
         self._stamps = bytearray(count * _STAMP)
         self._vectors = (_IoVec * count)()
         self._headers = (_MMsgHdr * count)()
@@ -127,7 +117,7 @@ class Batch:
             header = self._headers[at].header
             header.iov, header.iov_length = vectors + at * ctypes.sizeof(_IoVec), 1
             if with_details:
-                header.name, header.name_length = names + at * _SOCKADDR_LL.size, _SOCKADDR_LL.size
+                header.name, header.name_length = names + at * _NAME, _NAME
                 header.control, header.control_length = stamps + at * _STAMP, _STAMP
         self.address = ctypes.addressof(self._headers)
         self._bytes = memoryview(self._headers).cast("B")
@@ -145,7 +135,7 @@ class Batch:
         return self._words[_LENGTH_WORD : count * _WORDS : _WORDS].tolist()
 
     def pkttypes(self, count: int) -> bytearray:
-        return self.names[_PKTTYPE_AT : count * _SOCKADDR_LL.size : _SOCKADDR_LL.size]
+        return self.names[_PKTTYPE_AT : count * _NAME : _NAME]
 
     def seconds(self, count: int) -> list[int]:
         return self._quads[_SECONDS_QUAD : count * _QUADS : _QUADS].tolist()
@@ -174,35 +164,16 @@ class PacketSocket:
         self._outbox = Batch(self.SEND, frame_length, with_details=False)
         self._offsets = range(0, self.RECEIVE * room, room)
         try:
-            # Protocol 0 receives nothing; only bind() opens the door, and the filter is in it by then (packet(7)).
-            self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
-        except PermissionError as error:
-            raise Unsupported(f"{link.name}: packet sockets need CAP_NET_RAW: {error}") from error
-        try:
-            self.attach(program)
-            self._set(_SO_TIMESTAMPNS_NEW, struct.pack("@i", 1))
-            self._bind(ethertype)
-        except BaseException:
-            self._socket.close()
-            raise
-
-    def _bind(self, ethertype: int) -> None:
-        # By index: a name may by now belong to another link.
-        address = _SOCKADDR_LL.pack(socket.AF_PACKET, socket.htons(ethertype), self._link.index, 0, 0, 0, b"")
-        if _bind(self.fileno(), address, len(address)) != 0:
-            raise self._refused("bind", ctypes.get_errno())
+            self._socket = sockets.open_socket(link.index, ethertype, program, _stamp)
+        except OSError as error:
+            raise sockets.refused(link.name, error) from error
 
     def attach(self, program: Program) -> None:
         """Replaces the filter, atomically."""
-        code = b"".join(struct.pack("@HBBI", *instruction) for instruction in program)
-        buffer = ctypes.create_string_buffer(code, len(code))
-        self._set(_SO_ATTACH_FILTER, struct.pack("@HP", len(program), ctypes.addressof(buffer)))
-
-    def _set(self, option: int, value: bytes) -> None:
         try:
-            self._socket.setsockopt(socket.SOL_SOCKET, option, value)
+            sockets.attach(self._socket, program)
         except OSError as error:
-            raise EdgeError(f"{self._link.name}: socket option {option}: {error}") from error
+            raise sockets.refused(f"{self._link.name}: filter", error) from error
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -230,7 +201,7 @@ class PacketSocket:
         count: int = recvmmsg(self.fileno(), inbox.address, inbox.count, socket.MSG_DONTWAIT, None)
         self._taken = max(0, count)
         if count < 0:
-            self._check("receive", ctypes.get_errno())
+            self._check("receive")
         return self._taken
 
     def send(self, frames: Sequence[bytes]) -> int:
@@ -244,18 +215,15 @@ class PacketSocket:
             # The call stops at the first frame that fails, and tells why only when that one comes first.
             count = sendmmsg(self.fileno(), outbox.skip(taken), len(frames) - taken, socket.MSG_DONTWAIT)
             if count < 0:
-                self._check("send", ctypes.get_errno())
+                self._check("send")
                 break
             taken += count
         return taken
 
-    def _check(self, what: str, error: int) -> None:
-        if error not in _FULL:
-            raise self._refused(what, error)
-
-    def _refused(self, what: str, error: int) -> EdgeError:
-        fate = "the link is down or gone: " if error in _GONE else ""
-        return EdgeError(f"{self._link.name}: {what}: {fate}{os.strerror(error)}")
+    def _check(self, what: str) -> None:
+        error = sockets.last_error()
+        if error.errno not in sockets.FULL:
+            raise sockets.refused(f"{self._link.name}: {what}", error)
 
     def close(self) -> None:
         self._socket.close()
@@ -265,3 +233,7 @@ class PacketSocket:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
+
+
+def _stamp(opened: socket.socket) -> None:
+    opened.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS_NEW, 1)

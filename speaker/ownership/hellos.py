@@ -4,22 +4,21 @@ What arrives is hostile until its tag proves otherwise: a frame that proves noth
 by reason, and reaches nobody.
 """
 
-import ctypes
-import errno
-import os
 import socket
-import struct
 from collections.abc import Callable
 from enum import Enum
 from types import TracebackType
 from typing import Self
 
-from speaker.errors import EdgeError, Unsupported
+from speaker.errors import EdgeError
 from speaker.model import Link, Mac
 from speaker.ownership import frames
 from speaker.ownership.frames import Sender, Stamp
 from speaker.ownership.hello import Hello
 from speaker.ownership.keys import Keys
+from speaker.packets import sockets
+from speaker.packets.bpf import ACCEPT, LOAD_PKTTYPE, REJECT, if_equal
+from speaker.packets.ethernet import HEADER_LENGTH, PACKET_OTHERHOST
 
 FRAMES_A_TURN = 200
 """Read before others get their turn: 2 ms if all of them are forgeries."""
@@ -28,22 +27,10 @@ OLD_SECONDS = 0.1
 """Of frames that name an earlier life of a node, one is read in so many seconds: proving them costs the most."""
 
 _RECEIVE_BUFFER = 4 << 20
-"""Bytes; the kernel's own books count double. A quarter of a second of a stranger's 10,000 frames a second."""
-_SO_RCVBUFFORCE = 33  # <asm-generic/socket.h>; missing from Python's socket module
-_SO_ATTACH_FILTER = 26
+"""Bytes: a quarter of a second of a stranger's 10,000 frames a second."""
 _TC_PRIO_INTERACTIVE = 6  # <linux/pkt_sched.h>: ahead of bulk traffic; above it takes CAP_NET_ADMIN
-_FULL = {errno.EAGAIN, errno.ENOBUFS, errno.EINTR}
-_PACKET_OTHERHOST = 3
-_ETHERNET = 14
-
-# Not from another VLAN: such a frame looks untagged here, only the kernel's packet type tells (linux/filter.h,
-# SKF_AD_PKTTYPE).
-_FILTER = (
-    (0x30, 0, 0, 0xFFFFF004),  # ldb [pkttype]
-    (0x15, 0, 1, _PACKET_OTHERHOST),  # jeq
-    (0x06, 0, 0, 0),  # ret nothing
-    (0x06, 0, 0, 0xFFFF),  # ret everything
-)
+_FILTER = (LOAD_PKTTYPE, if_equal(PACKET_OTHERHOST, 0, 1), REJECT, ACCEPT)
+"""Not from another VLAN."""
 
 
 class Replayed(Enum):
@@ -80,25 +67,10 @@ class Hellos:
         self._old_read_at: dict[Sender, float] = {}
 
     def __enter__(self) -> Self:
-        name = self.link.name
         try:
-            # Protocol 0 receives nothing; only bind() opens the door, and the filter is in it by then (packet(7)).
-            self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
-        except PermissionError as error:
-            raise Unsupported(f"{name}: packet sockets need CAP_NET_RAW: {error}") from error
-        try:
-            _attach(self._socket, _FILTER)
-            _enlarge(self._socket)
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, _TC_PRIO_INTERACTIVE)
-            self._socket.bind((name, self._ethertype))
-            if socket.if_nametoindex(name) != self.link.index:
-                raise EdgeError(f"{name}: is another link by now")
+            self._socket = sockets.open_socket(self.link.index, self._ethertype, _FILTER, _prepare)
         except OSError as error:
-            self._socket.close()
-            raise EdgeError(f"{name}: hello socket: {error.strerror}") from error
-        except BaseException:
-            self._socket.close()
-            raise
+            raise self._refused("hello socket", error) from error
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -113,9 +85,9 @@ class Hellos:
             try:
                 self._socket.send(frame)
             except OSError as error:
-                if error.errno in _FULL:
+                if error.errno in sockets.FULL:
                     return False
-                raise EdgeError(f"{self.link.name}: hello: {os.strerror(error.errno or 0)}") from error
+                raise self._refused("hello", error) from error
         return True
 
     def receive(self) -> list[Hello]:
@@ -123,11 +95,11 @@ class Hellos:
         hellos: list[Hello] = []
         for _ in range(FRAMES_A_TURN):
             try:
-                frame = self._socket.recv(self.link.mtu + _ETHERNET + 1)
+                frame = self._socket.recv(self.link.mtu + HEADER_LENGTH + 1)
             except OSError as error:
-                if error.errno in _FULL:
+                if error.errno in sockets.FULL:
                     return hellos
-                raise EdgeError(f"{self.link.name}: hello: {os.strerror(error.errno or 0)}") from error
+                raise self._refused("hello", error) from error
             read = self._read(frame)
             if isinstance(read, Hello):
                 hellos.append(read)
@@ -143,6 +115,9 @@ class Hellos:
                 self._socket.recv(1)
             except OSError:
                 return
+
+    def _refused(self, what: str, error: OSError) -> EdgeError:
+        return sockets.refused(f"{self.link.name}: {what}", error)
 
     def _read(self, frame: bytes) -> Hello | Enum:
         # Read before it is proven: what is not newer than what was proven is worthless either way, and cheap to tell.
@@ -172,14 +147,6 @@ class Hellos:
         return False
 
 
-def _attach(sock: socket.socket, program: tuple[tuple[int, int, int, int], ...]) -> None:
-    code = b"".join(struct.pack("@HBBI", *instruction) for instruction in program)
-    buffer = ctypes.create_string_buffer(code, len(code))
-    sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("@HP", len(program), ctypes.addressof(buffer)))
-
-
-def _enlarge(sock: socket.socket) -> None:
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BUFFER)
-    except PermissionError:  # takes CAP_NET_ADMIN; net.core.rmem_max caps the other way
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
+def _prepare(opened: socket.socket) -> None:
+    sockets.enlarge(opened, _RECEIVE_BUFFER)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, _TC_PRIO_INTERACTIVE)

@@ -7,10 +7,10 @@ import atheris
 
 with atheris.instrument_imports():
     from speaker.errors import MalformedPacket
-    from speaker.layer2 import arp
     from speaker.layer2.answer import Ignored, answer_arp
     from speaker.layer2.claims import Claims
     from speaker.model import Mac
+    from speaker.packets import arp
 
 CLAIMS = Claims(Mac(b"\x02\x00\x00\x00\x00\x01"))
 CLAIMS.add(IPv4Address("192.0.2.10").packed)

@@ -7,10 +7,10 @@ import atheris
 
 with atheris.instrument_imports():
     from speaker.errors import MalformedPacket
-    from speaker.layer2 import ndp
     from speaker.layer2.answer import Ignored, answer_ndp
     from speaker.layer2.claims import Claims
     from speaker.model import Mac
+    from speaker.packets import ndp
 
 EIP = IPv6Address("2001:db8::10")
 CLAIMS = Claims(Mac(b"\x02\x00\x00\x00\x00\x01"))

@@ -1,6 +1,9 @@
-"""For unit tests: Hypothesis without deadlines, as a busy machine breaks no rule; objects as the API writes them."""
+"""For unit tests: Hypothesis without deadlines, as a busy machine breaks no rule; objects as the API writes them;
+the kernel's filter machine."""
 
 from collections.abc import Callable
+from ipaddress import IPv4Address, IPv6Address
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -8,6 +11,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from speaker.cluster.kinds import EipObject, ServiceObject
+from speaker.model import Mac
+from speaker.packets.bpf import LOAD_PKTTYPE, Program
+from speaker.packets.ethernet import PACKET_HOST
 
 settings.register_profile("unit", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unit")
@@ -53,3 +59,53 @@ def eip_object() -> Callable[..., EipObject]:
         return msgspec.convert({"metadata": metadata, "spec": spec, "status": status or {}}, EipObject)
 
     return made
+
+
+@pytest.fixture(scope="session")
+def lan() -> SimpleNamespace:
+    """Addresses that every test of packets speaks of."""
+    return SimpleNamespace(
+        mac=Mac(bytes.fromhex("02000000aa01")),
+        stranger=Mac(bytes.fromhex("02000000bb02")),
+        eip4=IPv4Address("192.0.2.10"),
+        other4=IPv4Address("192.0.2.11"),
+        foreign4=IPv4Address("192.0.2.99"),
+        asker4=IPv4Address("192.0.2.2"),
+        eip6=IPv6Address("2001:db8::10"),
+        other6=IPv6Address("2001:db8::11"),
+        foreign6=IPv6Address("2001:db8::99"),
+        asker6=IPv6Address("2001:db8::2"),
+    )
+
+
+@pytest.fixture(scope="session")
+def accepts() -> Callable[..., bool]:
+    """``accepts(program, frame)``: classic BPF as in Documentation/networking/filter.rst, as far as ours uses it."""
+
+    def run(program: Program, frame: bytes, pkttype: int = PACKET_HOST) -> bool:
+        accumulator, at = 0, 0
+        while True:
+            code, jt, jf, k = instruction = program[at]
+            at += 1
+            match code:
+                case 0x30 if instruction == LOAD_PKTTYPE:
+                    accumulator = pkttype
+                case 0x20 | 0x28 | 0x30:
+                    size = {0x20: 4, 0x28: 2, 0x30: 1}[code]
+                    if k + size > len(frame):
+                        return False
+                    accumulator = int.from_bytes(frame[k : k + size], "big")
+                case 0x05:
+                    at += k
+                case 0x15:
+                    at += jt if accumulator == k else jf
+                case 0x25:
+                    at += jt if accumulator > k else jf
+                case 0x35:
+                    at += jt if accumulator >= k else jf
+                case 0x06:
+                    return k > 0
+                case _:
+                    raise AssertionError(f"unknown instruction {code:#x}")
+
+    return run

@@ -4,10 +4,10 @@ from ipaddress import IPv4Address, IPv6Address
 
 import pytest
 
-from speaker.layer2 import arp, ndp
 from speaker.layer2.answer import Ignored
-from speaker.layer2.ethernet import BROADCAST, UNKNOWN
 from speaker.model import Family
+from speaker.packets import arp, ndp
+from speaker.packets.ethernet import BROADCAST, UNKNOWN
 
 pytestmark = pytest.mark.netns
 

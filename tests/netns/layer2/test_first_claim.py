@@ -6,9 +6,9 @@ import pytest
 from scapy.layers.inet6 import ICMPv6ND_NS, IPv6
 from scapy.layers.l2 import ARP, Ether
 
-from speaker.layer2 import arp, ndp
 from speaker.layer2.answer import Ignored
 from speaker.model import Family, Gratuitous, format_mac
+from speaker.packets import arp, ndp
 
 pytestmark = pytest.mark.netns
 

@@ -6,11 +6,11 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 import pytest
 
 from speaker.errors import EdgeError
-from speaker.layer2 import arp
 from speaker.layer2.answer import Ignored
-from speaker.layer2.ethernet import BROADCAST, UNKNOWN
 from speaker.layer2.fleet import Spot
 from speaker.model import Family, Gratuitous
+from speaker.packets import arp
+from speaker.packets.ethernet import BROADCAST, UNKNOWN
 
 pytestmark = pytest.mark.netns
 
@@ -78,36 +78,24 @@ def test_what_is_taken_is_announced_and_announced_anew_when_asked(lan, at_work, 
     running.counts.wait_for(lambda counts: counts.announcements == {Family.IPV4: 4, Family.IPV6: 1})
 
 
-def test_holding_the_same_disturbs_nothing_and_another_way_to_announce_it_announces_it(lan, at_work, link):
+def test_another_way_to_announce_one_announces_it_and_no_other(lan, at_work, link):
     running, eth0 = at_work(), link(lan.node, "eth0")
-    running.do(running.fleet.hold, {EIP: Spot(eth0, ONCE), SIX: Spot(eth0, ONCE)})
+    running.do(running.fleet.take, {EIP: Spot(eth0, ONCE), SIX: Spot(eth0, ONCE)})
     running.counts.wait_for(lambda counts: counts.announcements == {Family.IPV4: 2, Family.IPV6: 1})
-    twice = Gratuitous(burst=2, interval=0.01)
-    running.do(running.fleet.hold, {EIP: Spot(eth0, ONCE), SIX: Spot(eth0, twice)})
+    running.do(running.fleet.take, {SIX: Spot(eth0, Gratuitous(burst=2, interval=0.01))})
     running.counts.wait_for(lambda counts: counts.announcements == {Family.IPV4: 2, Family.IPV6: 3})
 
 
-def test_holding_others_lets_go_of_the_rest(lan, at_work, ear, link):
+def test_dropping_one_leaves_the_rest(lan, at_work, ear, link):
     client, running, eth0 = ear(lan.client, ARP), at_work(), link(lan.node, "eth0")
-    running.do(running.fleet.hold, {EIP: Spot(eth0, ONCE), OTHER: Spot(eth0, ONCE)})
+    running.do(running.fleet.take, {EIP: Spot(eth0, ONCE), OTHER: Spot(eth0, ONCE)})
     assert mac_of_answer(client, EIP) == eth0.mac
-    running.do(running.fleet.withdraw_except, {OTHER: Spot(eth0, ONCE), SIX: Spot(eth0, ONCE)})
-    client.send(ask(client.mac, EIP))
-    assert mac_of_answer(client, OTHER) == eth0.mac
-    running.counts.wait_for(lambda counts: counts.announcements[Family.IPV4] == 4)
-    assert running.counts.announcements[Family.IPV6] == 0
-
-
-def test_what_is_to_be_held_elsewhere_is_let_go_of(lan, at_work, ear, link, wire):
-    wire(lan.node, "eth1", lan.client, "eth1")
-    client, running = ear(lan.client, ARP), at_work()
-    eth0, eth1 = link(lan.node, "eth0"), link(lan.node, "eth1")
-    running.do(running.fleet.hold, {EIP: Spot(eth0, ONCE), OTHER: Spot(eth0, ONCE)})
-    assert mac_of_answer(client, EIP) == eth0.mac
-    running.do(running.fleet.withdraw_except, {EIP: Spot(eth1, ONCE), OTHER: Spot(eth0, ONCE)})
+    running.do(running.fleet.drop, [EIP, SIX])
     client.send(ask(client.mac, EIP))
     client.send(ask(client.mac, OTHER))
     assert arp.parse(client.until(client.to_us)).sender_ip == OTHER
+    running.counts.wait_for(lambda counts: counts.announcements[Family.IPV4] == 4)
+    assert running.counts.announcements[Family.IPV6] == 0
 
 
 def test_an_eip_taken_on_another_link_moves_there(lan, at_work, ear, link, sh, wire):

@@ -5,9 +5,10 @@ from ipaddress import IPv6Address
 import pytest
 
 from speaker.errors import EdgeError, Unsupported
-from speaker.layer2 import mld, ndp
+from speaker.layer2 import mld
 from speaker.layer2.groups import KERNEL_GROUPS
 from speaker.model import Family
+from speaker.packets import ndp
 
 pytestmark = pytest.mark.netns
 

@@ -1,14 +1,14 @@
 """When a packet arrived, by the kernel."""
 
-import struct
+import socket
 import time
 from ipaddress import IPv4Address
 
 import pytest
 
-from speaker.layer2 import arp
 from speaker.layer2.filter import around, arp_program
 from speaker.layer2.wire import PacketSocket
+from speaker.packets import arp
 
 pytestmark = pytest.mark.netns
 
@@ -75,7 +75,7 @@ def test_each_packet_of_a_batch_has_its_own_in_their_order(client, packets):
 def test_a_packet_without_a_stamp_spoils_none_of_those_to_come(client, packets):
     """The kernel writes back that it used none of the room for one, and would believe that to be all there is."""
     until_stamping(client, packets)
-    packets._set(STAMPING, struct.pack("@i", 0))
+    packets._socket.setsockopt(socket.SOL_SOCKET, STAMPING, 0)
     sent(client, packets)
-    packets._set(STAMPING, struct.pack("@i", 1))
+    packets._socket.setsockopt(socket.SOL_SOCKET, STAMPING, 1)
     until_stamping(client, packets)

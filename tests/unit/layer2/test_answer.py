@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speaker.errors import MalformedPacket
-from speaker.layer2 import arp, ndp
 from speaker.layer2.answer import Ignored, Rival, answer_arp, answer_ndp, arp_rival, in_time, ndp_rival
 from speaker.layer2.claims import Claims
-from speaker.layer2.ethernet import (
+from speaker.model import Mac
+from speaker.packets import arp, ndp
+from speaker.packets.ethernet import (
     BROADCAST,
     PACKET_BROADCAST,
     PACKET_HOST,
@@ -20,7 +21,6 @@ from speaker.layer2.ethernet import (
     PACKET_OUTGOING,
     UNKNOWN,
 )
-from speaker.model import Mac
 
 NOW = 50.0  # the fixture's deadline is 100
 NOBODY4, NOBODY6 = IPv4Address(0), IPv6Address(0)

@@ -1,17 +1,15 @@
 """The ownership machine, one step at a time. Times are seconds of one clock."""
 
 from collections.abc import Callable
-from ipaddress import IPv4Address
 
 import pytest
+from stepping import EIP, LIFE, LINK, alone, hello, timed
 
 from speaker.ownership.events import (
     Announce,
     ApiUp,
     Claim,
     Drain,
-    EligibilityChanged,
-    HelloHeard,
     LinkChanged,
     Listen,
     Order,
@@ -24,49 +22,16 @@ from speaker.ownership.events import (
     WriteRecord,
     Yielded,
 )
-from speaker.ownership.hello import EVERYTHING, Digest, Heard, Hello, Incarnation
-from speaker.ownership.machine import Ownership
-from speaker.ownership.score import claim_hash, score
-
-LINK = 2
-Claims = dict[IPv4Address, int]
-EIP = IPv4Address("10.0.0.1")
-LIFE = Incarnation(7 << 31)
-
-
-def alone(api: bool = False) -> Ownership:
-    machine = Ownership("me", lambda above: Incarnation(((above >> 31) + 5) << 31), 0.0, api=api)
-    machine.step(0.0, LinkChanged(LINK, up=True))
-    machine.step(0.0, EligibilityChanged(EIP, LINK))
-    return machine
-
-
-def advance(machine: Ownership, start: float, end: float) -> list[tuple[float, Order]]:
-    """Ticks whenever one is due."""
-    now, orders = start, []
-    while (now := max(machine.next_wake(now), now + 1e-6)) <= end:
-        orders += [(now, order) for order in machine.step(now, Tick())]
-    return orders
+from speaker.ownership.hello import Heard, Incarnation
+from speaker.ownership.score import score
 
 
 def of_kind(orders: list[tuple[float, Order]], kind: type) -> list[tuple[float, Order]]:
     return [(at, order) for at, order in orders if isinstance(order, kind)]
 
 
-def hello(machine: Ownership, sequence: int, claims: Claims | None = None, **more: object) -> HelloHeard:
-    claims = claims or {}
-    total = sum(claim_hash(eip, term) for eip, term in claims.items()) % 2**64
-    named: dict[str, object] = {
-        "heard": {"me": Heard(machine.incarnation, 10, LINK)},
-        "claims": claims,
-        "covers": EVERYTHING,
-        "digest": Digest(len(claims), total),
-    }
-    return HelloHeard(LINK, Hello("peer", LIFE, sequence, 0, **{**named, **more}))
-
-
 def test_a_speaker_listens_before_it_claims() -> None:
-    orders = advance(alone(), 0.0, 1.0)
+    orders = timed(alone(), 0.0, 1.0)
     at, claim = of_kind(orders, Claim)[0]
     assert claim == Claim(EIP, LINK, 1, first=True)
     assert at == pytest.approx(0.4)
@@ -74,7 +39,7 @@ def test_a_speaker_listens_before_it_claims() -> None:
 
 def test_a_claim_is_announced_and_said_at_once_in_that_order() -> None:
     machine = alone()
-    orders = advance(machine, 0.0, 0.41)
+    orders = timed(machine, 0.0, 0.41)
     kinds = [type(order) for at, order in orders if at >= 0.399]
     assert [kind for kind in kinds if kind is not SendHello] == [Claim, Announce]
     said = [order.hello for _, order in of_kind(orders, SendHello) if isinstance(order, SendHello)]
@@ -83,7 +48,7 @@ def test_a_claim_is_announced_and_said_at_once_in_that_order() -> None:
 
 def test_answers_end_with_the_self_lease_and_old_requests_get_none() -> None:
     machine = alone()
-    advance(machine, 0.0, 1.0)
+    timed(machine, 0.0, 1.0)
     now = machine.answer_until - 0.001
     assert machine.answers(EIP, now, now)
     assert not machine.answers(EIP, now - 0.051, now)
@@ -92,7 +57,7 @@ def test_answers_end_with_the_self_lease_and_old_requests_get_none() -> None:
 
 def test_whoever_was_away_too_long_yields_first_and_listens() -> None:
     machine = alone()
-    advance(machine, 0.0, 1.0)
+    timed(machine, 0.0, 1.0)
     late = machine.answer_until + 0.1
     orders = machine.step(late, hello(machine, 0))
     assert isinstance(orders[0], Withdraw)
@@ -103,11 +68,11 @@ def test_whoever_was_away_too_long_yields_first_and_listens() -> None:
 
 def test_a_frame_that_does_not_name_our_life_changes_nothing_but_is_echoed() -> None:
     machine = alone()
-    advance(machine, 0.0, 1.0)
+    timed(machine, 0.0, 1.0)
     machine.step(1.0, hello(machine, 0, {EIP: 9}, heard={}))
     assert machine.holding(EIP)
     assert machine.eips[EIP].maxterm == 1
-    orders = of_kind(advance(machine, 1.0, 1.02), SendHello)
+    orders = of_kind(timed(machine, 1.0, 1.02), SendHello)
     sent = [order.hello for _, order in orders if isinstance(order, SendHello)]
     assert sent[0].heard["peer"].incarnation == LIFE
 
@@ -115,7 +80,7 @@ def test_a_frame_that_does_not_name_our_life_changes_nothing_but_is_echoed() -> 
 @pytest.mark.parametrize(("incarnation", "link"), [(1, LINK), (None, LINK + 1)], ids=["another life", "another link"])
 def test_an_echo_of_something_else_proves_nothing(incarnation: int | None, link: int) -> None:
     machine = alone()
-    advance(machine, 0.0, 1.0)
+    timed(machine, 0.0, 1.0)
     echo = Heard(Incarnation(incarnation or machine.incarnation), 10, link)
     machine.step(1.0, hello(machine, 0, {EIP: 9}, heard={"me": echo}))
     assert machine.holding(EIP)
@@ -133,7 +98,7 @@ def test_a_frame_that_left_by_another_link_counts_only_if_it_names_ours() -> Non
 
 def test_a_better_claim_silences_and_a_worse_one_is_answered_with_an_announcement_once() -> None:
     machine = alone()
-    advance(machine, 0.0, 1.0)
+    timed(machine, 0.0, 1.0)
     machine.step(1.0, hello(machine, 0))
     machine.eips[EIP].term = 1
     worse = {EIP: 1} if score(EIP, "me") > score(EIP, "peer") else None
@@ -146,7 +111,7 @@ def test_a_better_claim_silences_and_a_worse_one_is_answered_with_an_announcemen
 
 def test_a_replayed_frame_is_refused() -> None:
     machine = alone()
-    advance(machine, 0.0, 1.0)
+    timed(machine, 0.0, 1.0)
     machine.step(1.0, hello(machine, 5))
     machine.step(1.01, hello(machine, 5, {EIP: 9}))
     machine.step(1.02, hello(machine, 4, {EIP: 9}))
@@ -157,9 +122,9 @@ def test_a_silent_peer_is_probed_and_then_dead() -> None:
     machine = alone()
     machine.step(0.01, hello(machine, 0, {EIP: 3}))
     heard_at = 0.2
-    advance(machine, 0.01, heard_at - 0.001)
+    timed(machine, 0.01, heard_at - 0.001)
     machine.step(heard_at, hello(machine, 1, {EIP: 3}))
-    orders = advance(machine, heard_at, 1.0)
+    orders = timed(machine, heard_at, 1.0)
     probes = [at for at, o in of_kind(orders, SendHello) if isinstance(o, SendHello) and "peer" in o.hello.probes]
     assert probes[0] == pytest.approx(heard_at + machine.times.suspect, abs=machine.times.pace)
     at, claim = of_kind(orders, Claim)[0]
@@ -170,7 +135,7 @@ def test_a_silent_peer_is_probed_and_then_dead() -> None:
 def test_with_the_api_the_record_comes_first_and_the_answer_on_success() -> None:
     machine = alone(api=True)
     machine.step(0.1, ApiUp())
-    orders = advance(machine, 0.1, 0.45)
+    orders = timed(machine, 0.1, 0.45)
     write = of_kind(orders, WriteRecord)[0][1]
     assert isinstance(write, WriteRecord)
     assert (write.holder, write.term, write.expected) == ("me", 1, 0)
@@ -182,7 +147,7 @@ def test_with_the_api_the_record_comes_first_and_the_answer_on_success() -> None
 def test_a_silent_api_costs_one_timeout_and_its_late_reply_changes_nothing() -> None:
     machine = alone(api=True)
     machine.step(0.1, ApiUp())
-    orders = advance(machine, 0.1, 0.6)
+    orders = timed(machine, 0.1, 0.6)
     write = of_kind(orders, WriteRecord)[0][1]
     assert isinstance(write, WriteRecord)
     at, _ = of_kind(orders, Claim)[0]
@@ -194,7 +159,7 @@ def test_a_silent_api_costs_one_timeout_and_its_late_reply_changes_nothing() -> 
 def test_a_lost_link_yields_at_once_and_frees_the_record() -> None:
     machine = alone(api=True)
     machine.step(0.1, ApiUp())
-    write = of_kind(advance(machine, 0.1, 0.45), WriteRecord)[0][1]
+    write = of_kind(timed(machine, 0.1, 0.45), WriteRecord)[0][1]
     assert isinstance(write, WriteRecord)
     machine.step(0.46, RecordWritten(EIP, write.attempt, True, Record("me", machine.incarnation, 1, 1)))
     orders = machine.step(0.5, LinkChanged(LINK, up=False))
@@ -204,7 +169,7 @@ def test_a_lost_link_yields_at_once_and_frees_the_record() -> None:
 
 def test_a_drained_node_answers_until_somebody_else_does() -> None:
     machine = alone()
-    advance(machine, 0.0, 1.0)
+    timed(machine, 0.0, 1.0)
     machine.step(1.0, hello(machine, 0))
     machine.step(1.01, Drain())
     assert machine.holding(EIP)

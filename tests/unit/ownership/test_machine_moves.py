@@ -3,14 +3,13 @@
 from ipaddress import IPv4Address
 
 import pytest
+from stepping import EIP, LIFE, LINK, Claims, advance, alone, hello
 
 from speaker.ownership.balance import Rebalancing
 from speaker.ownership.events import (
     ApiUp,
     Claim,
     Drain,
-    EligibilityChanged,
-    HelloHeard,
     LinkChanged,
     Order,
     Rebalance,
@@ -23,45 +22,9 @@ from speaker.ownership.events import (
     WriteRecord,
     Yielded,
 )
-from speaker.ownership.hello import EVERYTHING, Digest, Heard, Hello, Incarnation
+from speaker.ownership.hello import Heard, Incarnation
 from speaker.ownership.machine import Ownership
 from speaker.ownership.peers import PeerState
-from speaker.ownership.score import claim_hash
-
-LINK = 2
-EIP = IPv4Address("10.0.0.1")
-LIFE = Incarnation(7 << 31)
-Claims = dict[IPv4Address, int]
-
-
-def alone(eips: int = 1, api: bool = False) -> Ownership:
-    machine = Ownership("me", lambda above: Incarnation(((above >> 31) + 5) << 31), 0.0, api=api)
-    machine.step(0.0, LinkChanged(LINK, up=True))
-    for n in range(eips):
-        machine.step(0.0, EligibilityChanged(EIP + n, LINK))
-    return machine
-
-
-def advance(machine: Ownership, start: float, end: float) -> list[Order]:
-    """Ticks whenever one is due."""
-    now, orders = start, []
-    while (now := max(machine.next_wake(now), now + 1e-6)) <= end:
-        orders += machine.step(now, Tick())
-    return orders
-
-
-def hello(machine: Ownership, sequence: int, claims: Claims | None = None, **more: object) -> HelloHeard:
-    claims = claims or {}
-    total = sum(claim_hash(eip, term) for eip, term in claims.items()) % 2**64
-    named: dict[str, object] = {
-        "node": "peer",
-        "heard": {"me": Heard(machine.incarnation, 10, LINK)},
-        "claims": claims,
-        "covers": EVERYTHING,
-        "digest": Digest(len(claims), total),
-    }
-    node, *rest = {**named, **more}.items()
-    return HelloHeard(LINK, Hello(node[1], LIFE, sequence, 0, **dict(rest)))
 
 
 def beside_a_holder(term: int = 3) -> Ownership:

@@ -14,8 +14,8 @@ from scapy.layers.l2 import Ether
 from scapy.utils6 import in6_getnsma, in6_getnsmac
 
 from speaker.errors import MalformedPacket
-from speaker.layer2 import ndp
 from speaker.model import Mac, format_mac
+from speaker.packets import ndp
 
 macs = st.binary(min_size=6, max_size=6).map(Mac)
 addresses = st.ip_addresses(v=6)

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from scapy.layers.l2 import ARP, Ether
 
 from speaker.errors import MalformedPacket
-from speaker.layer2 import arp
-from speaker.layer2.ethernet import BROADCAST, UNKNOWN
 from speaker.model import Mac, format_mac
+from speaker.packets import arp
+from speaker.packets.ethernet import BROADCAST, UNKNOWN
 
 macs = st.binary(min_size=6, max_size=6).map(Mac)
 addresses = st.ip_addresses(v=4)

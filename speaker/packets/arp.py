@@ -9,8 +9,8 @@ from enum import IntEnum
 from ipaddress import IPv4Address
 
 from speaker.errors import MalformedPacket
-from speaker.layer2.ethernet import BROADCAST, UNKNOWN
 from speaker.model import Mac
+from speaker.packets.ethernet import BROADCAST, UNKNOWN
 
 ETHERTYPE = 0x0806
 LENGTH = 42

@@ -1,0 +1,58 @@
+"""Classic BPF, which the kernel runs on a frame before a packet socket sees it: what programs are made of. Pure.
+
+A load beyond the end of a frame rejects it (bpf(2)).
+"""
+
+from typing import NamedTuple, TypeAlias
+
+
+class Instruction(NamedTuple):
+    """``struct sock_filter`` (<linux/filter.h>): ``jt`` and ``jf`` skip that many instructions."""
+
+    code: int
+    jt: int
+    jf: int
+    k: int
+
+
+Program: TypeAlias = tuple[Instruction, ...]
+
+ACCEPT = Instruction(0x06, 0, 0, 0xFFFF)  # ret: this many bytes of the frame
+REJECT = Instruction(0x06, 0, 0, 0)
+LOAD_PKTTYPE = Instruction(0x30, 0, 0, 0xFFFFF004)
+"""SKF_AD_OFF + SKF_AD_PKTTYPE: ``sll_pkttype`` (see ``ethernet``). A frame of a foreign VLAN looks untagged here; only
+this tells."""
+
+
+def load_byte(at: int) -> Instruction:
+    return Instruction(0x30, 0, 0, at)
+
+
+def load_half(at: int) -> Instruction:
+    return Instruction(0x28, 0, 0, at)
+
+
+def load_word(at: int) -> Instruction:
+    return Instruction(0x20, 0, 0, at)
+
+
+def jump(by: int) -> Instruction:
+    return Instruction(0x05, 0, 0, by)
+
+
+def if_equal(value: int, jt: int, jf: int) -> Instruction:
+    return Instruction(0x15, jt, jf, value)
+
+
+def if_above(value: int, jt: int, jf: int) -> Instruction:
+    return Instruction(0x25, jt, jf, value)
+
+
+def if_from(value: int, jt: int, jf: int) -> Instruction:
+    return Instruction(0x35, jt, jf, value)
+
+
+def only_if(load: Instruction, *values: int) -> Program:
+    """Goes on where the loaded number is one of ``values``, else rejects."""
+    checks = [if_equal(value, len(values) - at, 0) for at, value in enumerate(values)]
+    return (load, *checks, REJECT)

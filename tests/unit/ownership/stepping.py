@@ -1,0 +1,51 @@
+"""Steps of one node's ownership machine on one link, beside a peer that a test speaks for."""
+
+from ipaddress import IPv4Address
+
+from speaker.ownership.events import EligibilityChanged, HelloHeard, LinkChanged, Order, Tick
+from speaker.ownership.hello import EVERYTHING, Digest, Heard, Hello, Incarnation
+from speaker.ownership.machine import Ownership
+from speaker.ownership.score import claim_hash
+
+LINK = 2
+EIP = IPv4Address("10.0.0.1")
+LIFE = Incarnation(7 << 31)
+"""The peer's."""
+Claims = dict[IPv4Address, int]
+
+
+def alone(eips: int = 1, api: bool = False) -> Ownership:
+    """Eligible for ``eips`` addresses, from EIP on."""
+    machine = Ownership("me", lambda above: Incarnation(((above >> 31) + 5) << 31), 0.0, api=api)
+    machine.step(0.0, LinkChanged(LINK, up=True))
+    for n in range(eips):
+        machine.step(0.0, EligibilityChanged(EIP + n, LINK))
+    return machine
+
+
+def timed(machine: Ownership, start: float, end: float) -> list[tuple[float, Order]]:
+    """Ticks whenever one is due; each order with its time."""
+    now, orders = start, []
+    while (now := max(machine.next_wake(now), now + 1e-6)) <= end:
+        orders += [(now, order) for order in machine.step(now, Tick())]
+    return orders
+
+
+def advance(machine: Ownership, start: float, end: float) -> list[Order]:
+    """Ticks whenever one is due."""
+    return [order for _, order in timed(machine, start, end)]
+
+
+def hello(
+    machine: Ownership, sequence: int, claims: Claims | None = None, node: str = "peer", **more: object
+) -> HelloHeard:
+    """A whole one, that has heard ``machine``; but for what ``more`` says."""
+    claims = claims or {}
+    total = sum(claim_hash(eip, term) for eip, term in claims.items()) % 2**64
+    named: dict[str, object] = {
+        "heard": {"me": Heard(machine.incarnation, 10, LINK)},
+        "claims": claims,
+        "covers": EVERYTHING,
+        "digest": Digest(len(claims), total),
+    }
+    return HelloHeard(LINK, Hello(node, LIFE, sequence, 0, **{**named, **more}))
