@@ -3,8 +3,9 @@
 ``run.py`` acts on the result; ``tools/`` explain it. Nothing here knows how anything is done.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from speaker.forwarding.plan import Plan, plan
 from speaker.interfaces.resolve import Resolved, Unresolved, resolve
@@ -45,26 +46,96 @@ class Decision:
         return {address: eip for address, eip in self.eips.items() if isinstance(eip, Held)}
 
 
-@dataclass(frozen=True, slots=True)
-class _Use:
+class _Use(NamedTuple):
+    """Of one EIP; Services in order."""
+
     pool: str
     services: tuple[ServiceKey, ...]
 
 
 def decide(world: World, assignments: Mapping[ServiceKey, Assignment], snapshot: Snapshot, node: Node) -> Decision:
     """Every EIP in use, held or not and why, and the virtual servers that carry its traffic."""
-    links = _LinkChoice(snapshot)
-    eips = {address: _one(address, use, world, links, node) for address, use in _uses(assignments).items()}
-    return Decision(eips, plan(world, assignments, node.name))
+    return Decider(forwards=True).decide(world, assignments, snapshot, node, None)[0]
+
+
+class Decider:
+    """Decides again and again: where little changed, little is decided. ``forwards``: the plan is carried out; else it
+    holds only what there is to say of Services that limit their clients."""
+
+    def __init__(self, forwards: bool) -> None:
+        self._forwards = forwards
+        self._uses: dict[IPAddress, _Use] = {}
+        self._assigned: Mapping[ServiceKey, Assignment] = {}
+        self._eips: dict[IPAddress, Held | NotHeld] = {}
+
+    def decide(
+        self,
+        world: World,
+        assignments: Mapping[ServiceKey, Assignment],
+        snapshot: Snapshot,
+        node: Node,
+        changed: Iterable[ServiceKey] | None,
+    ) -> tuple[Decision, frozenset[IPAddress] | None]:
+        """``changed``: the Services of which anything is other than in the call before, where nothing else is; None:
+        anything may be. The decision, and the EIPs that may be decided otherwise than before; None: any."""
+        links = _LinkChoice(snapshot)
+        if changed is None:
+            self._uses = _uses(assignments)
+            self._eips = {address: _one(address, use, world, links, node) for address, use in self._uses.items()}
+            touched = None
+        else:
+            touched = self._follow(assignments, changed)
+            self._eips = dict(self._eips)  # the decision before keeps its own
+            for address in touched:
+                self._eips.pop(address, None)
+                if (use := self._uses.get(address)) is not None:
+                    self._eips[address] = _one(address, use, world, links, node)
+        self._assigned = assignments
+        return Decision(self._eips, self._plan(world, assignments, node)), touched
+
+    def _follow(
+        self, assignments: Mapping[ServiceKey, Assignment], changed: Iterable[ServiceKey]
+    ) -> frozenset[IPAddress]:
+        """Brings the uses up to date; the EIPs that the changed Services had or have."""
+        touched: set[IPAddress] = set()
+        for key in changed:
+            for address in self._addresses(self._assigned, key):
+                touched.add(address)
+                use = self._uses[address]
+                others = tuple(service for service in use.services if service != key)
+                if others:
+                    self._uses[address] = use._replace(services=others)
+                else:
+                    del self._uses[address]
+            if (now := assignments.get(key)) is not None:
+                touched.update(now.addresses)
+                _use(self._uses, now)
+        return frozenset(touched)
+
+    @staticmethod
+    def _addresses(assignments: Mapping[ServiceKey, Assignment], key: ServiceKey) -> tuple[IPAddress, ...]:
+        found = assignments.get(key)
+        return found.addresses if found is not None else ()
+
+    def _plan(self, world: World, assignments: Mapping[ServiceKey, Assignment], node: Node) -> Plan:
+        if not self._forwards:
+            limited = (key for key, service in world.services.items() if service.source_ranges)
+            assignments = {key: assignments[key] for key in limited if key in assignments}
+        return plan(world, assignments, node.name)
 
 
 def _uses(assignments: Mapping[ServiceKey, Assignment]) -> dict[IPAddress, _Use]:
     uses: dict[IPAddress, _Use] = {}
-    for key, assignment in assignments.items():
-        for address, pool in zip(assignment.addresses, assignment.pools, strict=True):
-            sharing = uses[address].services if address in uses else ()
-            uses[address] = _Use(pool, (*sharing, key))
+    for assignment in assignments.values():
+        _use(uses, assignment)
     return uses
+
+
+def _use(uses: dict[IPAddress, _Use], assignment: Assignment) -> None:
+    for address, pool in zip(assignment.addresses, assignment.pools, strict=True):
+        sharing = uses[address].services if address in uses else ()
+        services = (assignment.service,) if not sharing else tuple(sorted((*sharing, assignment.service)))
+        uses[address] = _Use(pool, services)
 
 
 def _one(address: IPAddress, use: _Use, world: World, links: "_LinkChoice", node: Node) -> Held | NotHeld:

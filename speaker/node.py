@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import structlog
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from speaker.allocator.assign import Usage
 from speaker.allocator.settle import Settlement
 from speaker.control import NAME, serving_control
-from speaker.decide import decide
+from speaker.decide import Decider, Decision, Held
 from speaker.errors import EdgeError, SettingError
 from speaker.files import only_one
 from speaker.forwarding.forwarder import Forwarder, cleanup, open_forwarder
@@ -34,23 +33,21 @@ from speaker.interfaces.martians import martian_sources
 from speaker.interfaces.netlink import Watcher
 from speaker.interfaces.snapshot import Snapshot
 from speaker.layer2.fleet import Spot
-from speaker.model import Family, Forwarding, Link, World
+from speaker.model import Family, Forwarding, IPAddress, Link, ServiceKey, World
 from speaker.ownership.keyfile import read_keys
 from speaker.ownership.keys import Keys
 from speaker.ownership.parameters import Parameters
 from speaker.report import InForce, Report
+from speaker.retry import retrying
 from speaker.settings import Bind, LogFormat, Node, PeerSettings
 from speaker.telemetry import logs
 from speaker.telemetry.http import serving
 from speaker.telemetry.metrics import Metrics
-from speaker.wire.process import PeerSpec, Spec
+from speaker.wire.process import PeerSpec, Spec, boottime
 from speaker.wire.remote import Wire
 from speaker.wire.told import Clerk
 
 log = structlog.get_logger()
-
-RETRY_MAX = 30.0
-"""Seconds at most between two tries of a failing edge; the first come within a fraction of a second."""
 
 MARTIAN_SECONDS = 10.0
 """How often the kernel's martian counter is read: it is a symptom to be seen, not a signal to react to."""
@@ -65,12 +62,14 @@ READY_SECONDS = 0.1
 
 
 class View(NamedTuple):
-    """All that is asked of this node now. ``usage``: of the pools, where this node knows it."""
+    """All that is asked of this node now. ``usage``: of the pools, where this node knows it. ``changed``: the Services
+    that are all there is of difference to the view before; None: there may be more."""
 
     world: World
     settlement: Settlement
     node: Node
     usage: Mapping[str, Mapping[Family, Usage]] = {}
+    changed: frozenset[ServiceKey] | None = None
 
 
 class Source(Protocol):
@@ -246,6 +245,10 @@ class Host:
         self._forwarder = forwarder
         self._wire = wire
         self._report = report
+        self._decider = Decider(forwards=settings.forwarder is not Forwarding.NONE)
+        self._spots: dict[IPAddress, Spot] = {}
+        self._decided_on: Snapshot | None = None
+        """None: the last pass did not get to its end."""
         self._snapshot: Snapshot | None = None
         self._links: frozenset[Link] = frozenset()
         """Those that EIPs are announced on."""
@@ -279,7 +282,7 @@ class Host:
     # ── sources ──
 
     async def _follow_links(self) -> None:
-        async for attempt in retrying("netlink", self._report):
+        async for attempt in retrying(self._tells("netlink")):
             with attempt:
                 async with Watcher() as watcher:
                     async for snapshot in watcher:
@@ -295,19 +298,22 @@ class Host:
                 await self._wire.gateway(*await silent.get())
 
         async def watch() -> None:
-            async for attempt in retrying("gateway", self._report):
+            async for attempt in retrying(self._tells("gateway")):
                 with attempt:
                     tell = lambda link, answers: silent.put_nowait((link, answers))  # noqa: E731
                     await watch_gateways(lambda: self._snapshot, lambda: self._links, tell)
 
         await asyncio.gather(hand_on(), watch())
 
+    def _tells(self, edge: str) -> Callable[[EdgeError], None]:
+        return lambda error: self._report.failed(edge, error)
+
     # ── decisions and effects ──
 
     async def _reconcile(self) -> None:
         while True:
             await self._changed.wait()
-            async for attempt in retrying("reconcile", self._report, self._changed_or):
+            async for attempt in retrying(self._tells("reconcile"), sleep=self._changed_or):
                 with attempt:
                     self._changed.clear()
                     if self._snapshot is not None and (view := await self._source.view()) is not None:
@@ -321,47 +327,50 @@ class Host:
 
     async def _bring_to(self, view: View, snapshot: Snapshot) -> None:
         """One pass, in a safe order: withdrawn before unforwarded, forwarded before claimed."""
-        self._report.settled(view.settlement)
+        changed = view.changed if snapshot is self._decided_on else None
+        self._decided_on = None
+        self._report.settled(view.settlement, changed)
         # In a thread, because 10,000 Services take longer than the beat may be late.
-        decision = await asyncio.to_thread(decide, view.world, view.settlement.assignments, snapshot, view.node)
-        spots = {address: Spot(eip.link, eip.gratuitous) for address, eip in decision.held().items()}
-        await self._wire.withdraw_except(spots)
+        decision, touched = await asyncio.to_thread(
+            self._decider.decide, view.world, view.settlement.assignments, snapshot, view.node, changed
+        )
+        self._follow(decision, touched)
+        await self._wire.withdraw_except(self._spots, touched)
         applied = await self._forwarder.apply(decision.forwarding)
         self._report.forwarding(applied, self._forwarder.approximations(decision.forwarding))
-        self._links = frozenset(spot.link for spot in spots.values())
-        self._report.decided(decision)
-        await self._wire.offer(spots, self._links, frozenset(link.mac for link in snapshot.links.values()))
+        self._links = frozenset({spot.link.index: spot.link for spot in self._spots.values()}.values())
+        self._report.decided(decision, touched)
+        macs = frozenset(link.mac for link in snapshot.links.values())
+        await self._wire.offer(self._spots, self._links, macs, touched)
         problems = await self._forwarder.problems()
         self._report.brought_about(InForce(view.settlement, decision, problems, view.usage))
+        self._decided_on = snapshot
+
+    def _follow(self, decision: Decision, touched: frozenset[IPAddress] | None) -> None:
+        """What may be held where."""
+        if touched is None:
+            self._spots = {address: Spot(eip.link, eip.gratuitous) for address, eip in decision.held().items()}
+            return
+        for address in touched:
+            self._spots.pop(address, None)
+            if isinstance(eip := decision.eips.get(address), Held):
+                self._spots[address] = Spot(eip.link, eip.gratuitous)
 
     async def _publish(self) -> None:
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._report.stale.wait(), None if self._report.health()[0] else READY_SECONDS)
+            begun = boottime()
             try:
                 await self._report.publish(self._wire.standings, await self._wire.ready())
             except EdgeError as error:
                 self._report.failed("status file", error)
             else:
                 self._report.recovered("status file")
-            await asyncio.sleep(PUBLISH_SECONDS)
+            # Three quarters of the time for what matters more, however many EIPs there are.
+            await asyncio.sleep(max(PUBLISH_SECONDS, 3 * (boottime() - begun)))
 
     async def _watch_martians(self) -> None:
         while True:
             self._report.martians(martian_sources())
             await asyncio.sleep(MARTIAN_SECONDS)
-
-
-def retrying(edge: str, report: Report, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> AsyncRetrying:
-    """Tries until it works, with jittered backoff, and tells of every failure."""
-
-    def tell(state: RetryCallState) -> None:
-        if state.outcome is not None and (error := state.outcome.exception()) is not None:
-            report.failed(edge, error)
-
-    return AsyncRetrying(
-        retry=retry_if_exception_type(EdgeError),
-        wait=wait_random_exponential(multiplier=0.1, max=RETRY_MAX),
-        before_sleep=tell,
-        sleep=sleep,
-    )

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from speaker.errors import InvalidManifests, SpeakerError
 from speaker.files import write_atomically
 from speaker.forwarding.plan import Change
 from speaker.layer2.fleet import Spot
-from speaker.model import Family, IPAddress, Link, Mac, format_mac
+from speaker.model import Assignment, Family, IPAddress, Link, Mac, ServiceKey, format_mac
 from speaker.ownership.frames import Rejected
 from speaker.telemetry.metrics import Metrics
 from speaker.wire.told import Standing
@@ -50,10 +50,9 @@ class Report:
         self.answered, self.ignored, self.announced = metrics.answered, metrics.ignored, metrics.announced
         self.send_failed, self.join_failed = metrics.send_failed, metrics.join_failed
         self._status_file = runtime_dir / "status.json"
-        self._assigned: dict[str, tuple[str, ...]] = {}
-        self._flagged: set[str] = set()
+        self._assigned: dict[ServiceKey, Assignment] = {}
         self._refused: dict[str, tuple[str, str]] = {}
-        self._eips: dict[str, Held | NotHeld] = {}
+        self._eips: Mapping[IPAddress, Held | NotHeld] = {}
         self._problems: tuple[str, ...] = ()
         self._approximations: tuple[str, ...] = ()
         self._manifest_problems: tuple[str, ...] = ()
@@ -129,9 +128,9 @@ class Report:
 
     # ── what is in force ──
 
-    def settled(self, settlement: Settlement) -> None:
-        """Who has which EIP, remembered by now."""
-        self._tell_assigned(settlement)
+    def settled(self, settlement: Settlement, changed: Collection[ServiceKey] | None = None) -> None:
+        """Who has which EIP, remembered by now. ``changed``: only these may be new; None: any."""
+        self._tell_assigned(settlement.assignments, changed)
         self._tell_refused(settlement)
 
     def forwarding(self, changes: Sequence[Change], approximations: tuple[str, ...]) -> None:
@@ -252,17 +251,24 @@ class Report:
         self.stale.set()
         asyncio.get_running_loop().call_later(CONFLICT_SECONDS + 1, self.stale.set)
 
-    def _tell_assigned(self, settlement: Settlement) -> None:
-        assigned = {str(key): tuple(map(str, a.addresses)) for key, a in settlement.assignments.items()}
-        for service, addresses in assigned.items():
-            if self._assigned.get(service) != addresses:
-                log.info("assigned", service=service, addresses=list(addresses))
-        for service in sorted(self._assigned.keys() - assigned.keys()):
-            log.info("released", service=service, addresses=list(self._assigned[service]))
-        flagged = {f"{a.service} {eip}" for a in settlement.assignments.values() for eip in a.flagged}
-        for what in sorted(flagged - self._flagged):
-            log.warning("flagged", eip=what, message="kept although its pool no longer offers it; gone when released")
-        self._assigned, self._flagged = assigned, flagged
+    def _tell_assigned(
+        self, assignments: Mapping[ServiceKey, Assignment], changed: Collection[ServiceKey] | None
+    ) -> None:
+        for key in [*assignments, *(self._assigned.keys() - assignments.keys())] if changed is None else changed:
+            before, now = self._assigned.get(key), assignments.get(key)
+            if now is before:
+                continue
+            if now is None:
+                if before is not None:
+                    log.info("released", service=str(key), addresses=list(map(str, before.addresses)))
+                    del self._assigned[key]
+                continue
+            if before is None or now.addresses != before.addresses:
+                log.info("assigned", service=str(key), addresses=list(map(str, now.addresses)))
+            for eip in sorted(now.flagged - (before.flagged if before is not None else frozenset())):
+                message = "kept although its pool no longer offers it; gone when released"
+                log.warning("flagged", eip=f"{key} {eip}", message=message)
+            self._assigned[key] = now
 
     def _tell_refused(self, settlement: Settlement) -> None:
         refused = {str(key): (r.reason.value, r.message) for key, r in settlement.refusals.items()}
@@ -271,14 +277,13 @@ class Report:
                 log.warning("refused", service=service, reason=reason, message=message)
         self._refused = refused
 
-    def decided(self, decision: Decision) -> None:
-        """Which EIPs this node must not answer for from now on, and why."""
-        now = {str(address): eip for address, eip in decision.eips.items()}
-        for address, eip in now.items():
-            before = self._eips.get(address)
+    def decided(self, decision: Decision, touched: Collection[IPAddress] | None = None) -> None:
+        """Which EIPs this node must not answer for from now on, and why. ``touched``: only these may be news."""
+        for address in decision.eips if touched is None else touched:
+            before, eip = self._eips.get(address), decision.eips.get(address)
             if isinstance(eip, NotHeld) and (not isinstance(before, NotHeld) or before.reason != eip.reason):
-                log.warning("not claimed", eip=address, reason=eip.reason, message=eip.message)
-        self._eips = now
+                log.warning("not claimed", eip=str(address), reason=eip.reason, message=eip.message)
+        self._eips = decision.eips
 
     def _count(self, in_force: InForce) -> None:
         metrics, settlement = self._metrics, in_force.settlement

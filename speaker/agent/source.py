@@ -11,7 +11,7 @@ from speaker.agent.clerk import RecordClerk
 from speaker.agent.objects import AnnouncementObject, LeaseObject, NodeObject, SliceObject, by_service
 from speaker.agent.record import ANNOUNCEMENTS, GONE, Facts, eip_of, life_of, read_record
 from speaker.agent.session import Session
-from speaker.agent.view import NodeWishes, Reader, ViewSettings, node_wishes
+from speaker.agent.view import News, NodeWishes, Reader, ViewSettings, node_wishes
 from speaker.cluster.client import Client
 from speaker.cluster.kinds import EipObject, ServiceObject
 from speaker.cluster.objects import Key
@@ -52,7 +52,7 @@ class Cluster:
         self._tell_changed: Callable[[], None] = lambda: None
         self._told: asyncio.Queue[Callable[[Wire], Any]] = asyncio.Queue()
         """For the wire process, in order."""
-        self._services_on: dict[IPAddress, tuple[str, ...]] = {}
+        self._news = News()
         self._wishes: NodeWishes | None = None
         self._wire: Wire | None = None
         self._up = False
@@ -63,12 +63,12 @@ class Cluster:
         """The API was away since the mirrors connected: what came by these connections, or did not, proves nothing."""
         self._own_lease = Key(namespace, node)
         self._first = True
-        self._services = self._mirror("/api/v1/services", ServiceObject, self._saw)
+        self._services = self._mirror("/api/v1/services", ServiceObject, self._saw_services)
         self._slices = self._mirror(
             "/apis/discovery.k8s.io/v1/endpointslices", SliceObject, self._saw_slices, {"service": by_service}
         )
-        self._eips = self._mirror("/apis/eip-speaker.io/v1alpha1/eips", EipObject, self._saw)
-        self._nodes = self._mirror("/api/v1/nodes", NodeObject, self._saw, fields=f"metadata.name={node}")
+        self._eips = self._mirror("/apis/eip-speaker.io/v1alpha1/eips", EipObject, self._saw_eips)
+        self._nodes = self._mirror("/api/v1/nodes", NodeObject, self._saw_node, fields=f"metadata.name={node}")
         self._announcements = self._mirror(ANNOUNCEMENTS, AnnouncementObject, self._saw_announcements)
         leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._leases = self._mirror(leases, LeaseObject, self._saw_leases)
@@ -136,19 +136,14 @@ class Cluster:
         if self._first:
             self._first = False
             await self._told.join()  # whose everything is, is known before this node may have any of it
-        # Copied here, as the mirrors go on; read in a thread, as 10,000 Services take their time.
-        services, eips = tuple(self._services.store), tuple(self._eips.store)
-        node = next(iter(self._nodes.store), None)
-        wishes = node_wishes(self._node, node, self._settings)
+        wishes = node_wishes(self._node, next(iter(self._nodes.store), None), self._settings)
+        same_node = self._wishes is not None and self._wishes.node == wishes.node
         await self._follow_wishes(wishes)
-        world, settlement = await asyncio.to_thread(self._reader.read, services, eips, self._slices_of)
-        on: dict[IPAddress, tuple[str, ...]] = {}
-        for key, assignment in settlement.assignments.items():
-            for address in assignment.addresses:
-                on[address] = (*on.get(address, ()), str(key))
-        self._services_on = on
+        news, self._news = self._news, News()
+        # In a thread, as 10,000 Services take their time.
+        world, settlement, changed = await asyncio.to_thread(self._reader.read, news, self._slices_of)
         self._changed.set()
-        return View(world, settlement, wishes.node)
+        return View(world, settlement, wishes.node, changed=changed if same_node else None)
 
     def _slices_of(self, service: ServiceKey) -> tuple[SliceObject, ...]:
         return tuple(self._slices.store.by("service", service))
@@ -178,7 +173,7 @@ class Cluster:
         if spot is None:
             return None
         conflict = self._report.conflicts().get(str(eip), "")
-        return Facts(spot.link.name, format_mac(spot.link.mac), self._services_on.get(eip, ()), conflict)
+        return Facts(spot.link.name, format_mac(spot.link.mac), self._reader.services_on(eip), conflict)
 
     async def _correct(self) -> None:
         """Services come to share an EIP or leave it, links get other MACs, strangers come and go."""
@@ -194,13 +189,25 @@ class Cluster:
 
     # ── Mirrors ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _saw(self, _: tuple[Change[Any], ...]) -> None:
+    def _saw_services(self, changes: tuple[Change[ServiceObject], ...]) -> None:
+        self._news.services.update((change.key, change.after) for change in changes)
         self._tell_changed()
 
     def _saw_slices(self, changes: tuple[Change[SliceObject], ...]) -> None:
+        """Those of a Service that is yet to be read are read with it."""
         for change in changes:
+            services = {found.service_key for found in (change.before, change.after) if found is not None}
+            self._news.slices.update(filter(self._reader.follows, services))
             if change.after is None:
                 self._reader.forget_slice(change.key)
+        if self._news.slices or self._first:
+            self._tell_changed()
+
+    def _saw_eips(self, _: tuple[Change[EipObject], ...]) -> None:
+        self._news.eips = tuple(self._eips.store)
+        self._tell_changed()
+
+    def _saw_node(self, _: tuple[Change[NodeObject], ...]) -> None:
         self._tell_changed()
 
     def _saw_announcements(self, changes: tuple[Change[AnnouncementObject], ...]) -> None:

@@ -1,8 +1,7 @@
 """What the API holds → what is asked of this node. Pure; of 10,000 Services only those that changed are read again."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
-from operator import is_
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field, replace
 
 from speaker.agent.objects import NodeObject, SliceEndpoint, SliceObject
 from speaker.allocator.pools import Catalogue
@@ -83,68 +82,107 @@ def _drained(found: NodeObject, settings: ViewSettings) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A Service as last read; ``service`` None: not ours, or without an address."""
+    """A Service of ours with an address, as last read."""
 
     found: ServiceObject
-    service: Service | None
+    service: Service
     addresses: tuple[IPAddress, ...]
 
 
+@dataclass(slots=True)
+class News:
+    """What is another than it was, None for what is gone; at first everything. ``slices``: Services whose endpoints
+    changed; ``eips``: all of them, None where none changed."""
+
+    services: dict[Key, ServiceObject | None] = field(default_factory=dict)
+    slices: set[ServiceKey] = field(default_factory=set)
+    eips: tuple[EipObject, ...] | None = None
+
+
 class Reader:
-    """Remembers what it read, by the object it was read from."""
+    """Who has which EIP, and where its endpoints are. Nothing is assigned here, and nobody refused: the controller has
+    done that, and wrote it into the Services."""
 
     def __init__(self, settings: ViewSettings) -> None:
         self._settings = settings
-        self._services: dict[Key, _Known] = {}
-        self._slices: dict[Key, tuple[SliceObject, Slice]] = {}
-        self._endpoints: dict[ServiceKey, tuple[tuple[Slice, ...], tuple[Endpoint, ...]]] = {}
+        self._known: dict[ServiceKey, _Known] = {}
         self._assigned: dict[ServiceKey, Assignment] = {}
-        self._eips: tuple[EipObject, ...] = ()
+        self._on: dict[IPAddress, set[ServiceKey]] = {}
+        self._slices: dict[Key, tuple[SliceObject, Slice]] = {}
+        self._endpoints: dict[ServiceKey, tuple[Endpoint, ...]] = {}
         self._pools: dict[str, Pool] = {}
         self._catalogue = Catalogue({})
 
     def read(
-        self,
-        services: Iterable[ServiceObject],
-        eips: Iterable[EipObject],
-        slices_of: Callable[[ServiceKey], Collection[SliceObject]],
-    ) -> tuple[World, Settlement]:
-        """Who has which EIP is what the controller wrote: nothing is assigned here, and nobody refused."""
-        self._read_pools(tuple(eips))
-        self._services = {found.key: self._known(found) for found in services}
-        ours = {known.service.key: known for known in self._services.values() if known.service is not None}
-        self._assigned = {key: self._assignment(key, known) for key, known in ours.items()}
-        served = {key: known.service for key, known in ours.items() if known.service is not None}
-        self._endpoints = {key: self._merged(key, slices_of(key)) for key in served if self._needs(served[key])}
-        endpoints = {key: found for key, (_, found) in self._endpoints.items()}
-        return World(self._pools, served, endpoints), Settlement(self._assigned, {})
+        self, news: News, slices_of: Callable[[ServiceKey], Collection[SliceObject]]
+    ) -> tuple[World, Settlement, frozenset[ServiceKey] | None]:
+        """``slices_of`` gives those of a Service as they are now. The last of the three: the Services of which anything
+        changed; None: pools changed, and so may anything."""
+        changed = {key for found in news.services.items() if (key := self._read(*found)) is not None}
+        changed |= {key for key in news.slices if self.follows(key)}
+        for key in changed:
+            self._merge(key, slices_of)
+        pools_changed = news.eips is not None and self._read_pools(news.eips)
+        for key in self._known if pools_changed else changed:
+            self._assign(key)
+        world = World(
+            dict(self._pools), {key: known.service for key, known in self._known.items()}, dict(self._endpoints)
+        )
+        settlement = Settlement(dict(self._assigned), {})
+        return world, settlement, None if pools_changed else frozenset(changed)
 
-    def _read_pools(self, eips: tuple[EipObject, ...]) -> None:
-        if _same(eips, self._eips):
-            return
-        self._eips = eips
+    def services_on(self, eip: IPAddress) -> tuple[str, ...]:
+        """namespace/name of each that has it."""
+        return tuple(map(str, sorted(self._on.get(eip, ()))))
+
+    def follows(self, service: ServiceKey) -> bool:
+        """Its endpoints matter."""
+        return service in self._endpoints
+
+    def _read_pools(self, eips: tuple[EipObject, ...]) -> bool:
+        """Whether anything that counts is another."""
         pools = {name: judged.pool for name, judged in judge(eips).items() if judged.pool is not None}
-        if pools != self._pools:
-            self._pools, self._catalogue, self._assigned = pools, Catalogue(pools), {}
+        if pools == self._pools:
+            return False
+        self._pools, self._catalogue = pools, Catalogue(pools)
+        return True
 
-    def _known(self, found: ServiceObject) -> _Known:
-        known = self._services.get(found.key)
-        if known is not None and known.found is found:
-            return known
+    def _read(self, key: Key, found: ServiceObject | None) -> ServiceKey | None:
+        """Takes over what became of a Service; its key where that is of any interest."""
+        name = ServiceKey(key.namespace, key.name)
+        before = self._known.get(name)
+        now = self._service(found, before) if found is not None else None
+        if now is not None:
+            self._known[name] = now
+        elif before is not None:
+            del self._known[name]
+        if before is not None and now is not None:
+            return name if (before.service, before.addresses) != (now.service, now.addresses) else None
+        return None if before is now else name
+
+    def _service(self, found: ServiceObject, before: _Known | None) -> _Known | None:
+        """None where it is not ours, or has no address."""
         addresses = _addresses(found)
         if not addresses:
-            return _Known(found, None, ())
-        if known is not None and known.service is not None and _asks(known.found) == _asks(found):
-            return replace(known, found=found, addresses=addresses)
+            return None
+        if before is not None and _asks(before.found) == _asks(found):
+            return replace(before, found=found, addresses=addresses)
         parsed = read_service(found, default_class=self._settings.default_class)
         service = parsed.keep if isinstance(parsed, Unreadable) else parsed
-        return _Known(found, service if isinstance(service, Service) else None, addresses)
+        return _Known(found, service, addresses) if isinstance(service, Service) else None
 
-    def _assignment(self, key: ServiceKey, known: _Known) -> Assignment:
-        before = self._assigned.get(key)
-        if before is not None and before.addresses == known.addresses:
-            return before
-        return Assignment(key, known.addresses, tuple(map(self._pool, known.addresses)))
+    def _assign(self, key: ServiceKey) -> None:
+        before, known = self._assigned.pop(key, None), self._known.get(key)
+        for address in before.addresses if before is not None else ():
+            self._on[address].discard(key)
+            if not self._on[address]:
+                del self._on[address]
+        if known is None:
+            return
+        now = Assignment(key, known.addresses, tuple(map(self._pool, known.addresses)))
+        self._assigned[key] = before if before == now and before is not None else now
+        for address in known.addresses:
+            self._on.setdefault(address, set()).add(key)
 
     def _pool(self, address: IPAddress) -> str:
         """'' where the pool is gone: the EIP stays with its Service all the same."""
@@ -152,17 +190,15 @@ class Reader:
 
     # ── Endpoints ─────────────────────────────────────────────────────────────────────────────────────────────
 
+    def _merge(self, key: ServiceKey, slices_of: Callable[[ServiceKey], Collection[SliceObject]]) -> None:
+        known = self._known.get(key)
+        if known is None or not self._needs(known.service):
+            self._endpoints.pop(key, None)
+            return
+        self._endpoints[key] = merged(map(self._slice, slices_of(key))).get(key, ())
+
     def _needs(self, service: Service) -> bool:
         return self._settings.forwards or service.traffic_policy is TrafficPolicy.LOCAL
-
-    def _merged(
-        self, key: ServiceKey, found: Collection[SliceObject]
-    ) -> tuple[tuple[Slice, ...], tuple[Endpoint, ...]]:
-        slices = tuple(self._slice(each) for each in found)
-        known = self._endpoints.get(key)
-        if known is not None and _same(known[0], slices):
-            return known
-        return slices, merged(slices).get(key, ())
 
     def _slice(self, found: SliceObject) -> Slice:
         known = self._slices.get(found.key)
@@ -174,10 +210,6 @@ class Reader:
 
     def forget_slice(self, key: Key) -> None:
         self._slices.pop(key, None)
-
-
-def _same(some: Sequence[object], others: Sequence[object]) -> bool:
-    return len(some) == len(others) and all(map(is_, some, others))
 
 
 def _addresses(found: ServiceObject) -> tuple[IPAddress, ...]:

@@ -12,8 +12,6 @@ from contextlib import suppress
 from enum import Enum
 from typing import Any, NamedTuple, TypeAlias
 
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
-
 from speaker.errors import EdgeError
 from speaker.interfaces.carrier import watch_carrier
 from speaker.layer2.fleet import Spot
@@ -23,6 +21,7 @@ from speaker.ownership.hello import Incarnation
 from speaker.ownership.keys import Key, Keys
 from speaker.ownership.machine import Ownership
 from speaker.ownership.parameters import Parameters
+from speaker.retry import retrying
 from speaker.wire.alone import Alone
 from speaker.wire.channel import Channel
 from speaker.wire.shared import Shared, incarnate
@@ -226,14 +225,7 @@ async def _watch_loop(tally: Tally) -> None:
 
 
 async def _watch_carrier(owner: Shared, tally: Tally) -> None:
-    def tell(state: RetryCallState) -> None:
-        if state.outcome is not None and (error := state.outcome.exception()) is not None:
-            tally.failed("carrier", str(error))
-
-    retrying = AsyncRetrying(
-        retry=retry_if_exception_type(EdgeError), wait=wait_random_exponential(multiplier=0.1, max=5), before_sleep=tell
-    )
-    async for attempt in retrying:
+    async for attempt in retrying(lambda error: tally.failed("carrier", str(error)), limit=5):
         with attempt:
             await watch_carrier(lambda: owner.indexes, owner.carrier)
 

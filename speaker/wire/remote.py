@@ -1,7 +1,6 @@
 """The wire process as ``run.py`` sees it."""
 
 import asyncio
-import ctypes
 import os
 import signal
 import socket
@@ -10,9 +9,10 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar, cast
+from typing import Any, Protocol, Self, TypeAlias, TypeVar, cast
 
 import speaker
+from speaker.child import end_with
 from speaker.errors import EdgeError
 from speaker.layer2.fleet import Spot
 from speaker.model import IPAddress, Link, Mac
@@ -28,10 +28,10 @@ A_SLICE = 100
 _END = 1.0
 """Seconds the wire process gets to end by itself."""
 
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None)
-
 _K = TypeVar("_K")
+
+Among: TypeAlias = Collection[IPAddress] | None
+"""Only of these anything has changed since the call before; None: of any."""
 
 
 class Listener(Told, Protocol):
@@ -49,6 +49,8 @@ class Wire:
         self._handing_over: list[asyncio.Queue[tuple[IPAddress, str | None]]] = []
         self._replies: dict[int, asyncio.Future[Any]] = {}
         self._number = 0
+        self.draining = False
+        """As it was last asked for."""
         self._channel: Channel
         self._process: asyncio.subprocess.Process
 
@@ -130,20 +132,25 @@ class Wire:
 
     # ── what this node may hold ──
 
-    async def withdraw_except(self, spots: Mapping[IPAddress, Spot]) -> None:
+    async def withdraw_except(self, spots: Mapping[IPAddress, Spot], among: Among = None) -> None:
         """Give up what is not in ``spots``, or is there on another link. Nothing is answered for it on return."""
-        gone = [address for address, spot in self._offered.items() if not _same_port(spot, spots.get(address))]
+        offered = self._offered
+        asked = offered if among is None else among
+        gone = [a for a in asked if a in offered and not _same_port(offered[a], spots.get(a))]
         for some in _slices(gone):
             await self._ask("withdraw", some)
             for address in some:
                 del self._offered[address]
 
-    async def offer(self, spots: Mapping[IPAddress, Spot], links: Collection[Link], macs: frozenset[Mac]) -> None:
+    async def offer(
+        self, spots: Mapping[IPAddress, Spot], links: Collection[Link], macs: frozenset[Mac], among: Among = None
+    ) -> None:
         """This node may hold these and no others, on ``links``: forwarding for them stands. ``macs``: every MAC of this
         host; who speaks with one of them is no stranger."""
-        await self.withdraw_except(spots)
+        await self.withdraw_except(spots, among)
         await self._ask("links", tuple(links), macs)
-        changed = {address: spot for address, spot in spots.items() if self._offered.get(address) != spot}
+        asked = spots if among is None else among
+        changed = {a: spots[a] for a in asked if a in spots and self._offered.get(a) != spots[a]}
         for some in _slices(changed):
             these = {address: changed[address] for address in some}
             self._offered.update(these)
@@ -152,6 +159,10 @@ class Wire:
 
     async def gateway(self, link: int, answers: bool) -> None:
         await self._ask("gateway", link, answers)
+
+    def offered(self, address: IPAddress) -> Spot | None:
+        """Where this node may hold it; None where it may not."""
+        return self._offered.get(address)
 
     # ── what the API server says; only with one ──
 
@@ -205,7 +216,7 @@ class Wire:
         self._handing_over.append(queue)
         try:
             left = set(self._held)
-            await self._ask("drain", True)
+            await self.set_draining(True)
             while left:
                 address, holder = await queue.get()
                 if address in left:
@@ -214,8 +225,10 @@ class Wire:
         finally:
             self._handing_over.remove(queue)
 
-    async def undrain(self) -> None:
-        await self._ask("drain", False)
+    async def set_draining(self, on: bool) -> None:
+        """As ``drain``, without waiting for it; or the end of it."""
+        self.draining = on
+        await self._ask("drain", on)
 
     async def has_peers(self) -> bool:
         """Somebody could take over."""
@@ -239,9 +252,7 @@ def _bound_to(parent: int) -> Callable[[], None]:
         # A service manager signals every process of the unit: this one ends by its parent's word, or with its parent.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # died before prctl took effect
-            os._exit(1)
+        end_with(parent)
 
     return bind
 

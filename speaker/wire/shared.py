@@ -17,8 +17,6 @@ from enum import Enum
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
-
 from speaker.errors import EdgeError
 from speaker.layer2.fleet import Fleet, Spot
 from speaker.model import IPAddress, Link, Mac
@@ -49,6 +47,7 @@ from speaker.ownership.hello import Hello, Incarnation, above, incarnation
 from speaker.ownership.hellos import Hellos
 from speaker.ownership.keys import Keys
 from speaker.ownership.machine import Ownership
+from speaker.retry import retrying
 from speaker.wire.told import Clerk, PeerSeen, Standing, Told
 
 RETRY_MAX = 5.0
@@ -363,16 +362,7 @@ class Shared:
     # ── Links ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _serve_link(self, link: Link) -> None:
-        def tell(state: RetryCallState) -> None:
-            if state.outcome is not None and isinstance(error := state.outcome.exception(), EdgeError):
-                self._lost(link, error)
-
-        retrying = AsyncRetrying(
-            retry=retry_if_exception_type(EdgeError),
-            wait=wait_random_exponential(multiplier=0.05, max=RETRY_MAX),
-            before_sleep=tell,
-        )
-        async for attempt in retrying:
+        async for attempt in retrying(lambda error: self._lost(link, error), multiplier=0.05, limit=RETRY_MAX):
             with attempt:
                 await self._serve_once(link)
 

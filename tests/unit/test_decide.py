@@ -63,7 +63,7 @@ def test_an_eip_is_held_on_the_link_its_pool_asks_for_and_announced_as_the_pool_
 
 def test_services_that_share_an_eip_are_held_once_and_forwarded_each(snapshot):
     decision = decide(world(service(), service(DNS, 53)), assigned(WEB, DNS), snapshot, NODE)
-    assert [eip.services for eip in decision.held().values()] == [(WEB, DNS)]
+    assert [eip.services for eip in decision.held().values()] == [(DNS, WEB)]
     assert {port for _, _, port in decision.forwarding.virtual_servers} == {80, 53}
 
 

@@ -6,10 +6,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from speaker.agent.objects import NodeObject, SliceObject
-from speaker.agent.view import DRAIN, OUT_OF_SERVICE, Reader, ViewSettings, node_wishes
+from speaker.agent.view import DRAIN, OUT_OF_SERVICE, News, Reader, ViewSettings, node_wishes
 from speaker.cluster.kinds import ASSIGNED, EipObject, ServiceObject
+from speaker.cluster.objects import Key
 from speaker.model import Assignment, Endpoint, Protocol, ServiceKey
 from speaker.ownership.eligibility import EXCLUDE
 
@@ -48,8 +51,39 @@ def at(address: str, node: str | None = None, **conditions: bool) -> dict[str, A
     return {"addresses": [address], "nodeName": node, "conditions": conditions}
 
 
-def read(reader: Reader, services: Any = (), eips: Any = (), slices: Any = ()) -> Any:
-    return reader.read(services, eips, lambda key: tuple(slices) if key == WEB else ())
+def news_of(services: Any = (), eips: Any = None, gone: Any = ()) -> News:
+    found = {each.key: each for each in services} | dict.fromkeys(gone)
+    return News(found, {WEB}, tuple(eips) if eips is not None else None)
+
+
+def read(reader: Reader, services: Any = (), eips: Any = None, slices: Any = (), gone: Any = ()) -> Any:
+    """World and settlement, when ``services`` and the endpoints of WEB are news."""
+    return reader.read(news_of(services, eips, gone), lambda key: tuple(slices) if key == WEB else ())[:2]
+
+
+def made_service(name: str, number: int, **spec: Any) -> ServiceObject:
+    data = {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "type": "LoadBalancer",
+            "loadBalancerClass": "eip-speaker.io/speaker",
+            "ports": [{"port": 80}],
+            **spec,
+        },
+        "status": {"loadBalancer": {"ingress": [{"ip": f"192.0.2.{number}"}]}, "conditions": OURS},
+    }
+    return msgspec.convert(data, ServiceObject)
+
+
+def endpoints_of(service: ServiceKey) -> tuple[SliceObject, ...]:
+    labels = {"kubernetes.io/service-name": service.name}
+    data = {
+        "metadata": {"name": service.name, "namespace": service.namespace, "labels": labels},
+        "addressType": "IPv4",
+        "endpoints": [at("198.51.100.1")],
+        "ports": [{"port": 8080}],
+    }
+    return (msgspec.convert(data, SliceObject),)
 
 
 # ── Our Node ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -138,14 +172,48 @@ def test_an_address_is_of_the_pool_that_offers_it_now(service_object: MakeServic
     assert pools == ["a", "b", ""]
 
 
-def test_what_has_not_changed_is_not_read_again(service_object: MakeService, eip_object: MakeEip):
-    reader, eips = Reader(AS_IT_COMES), [eip_object("lan", "192.0.2.0/24")]
-    found = service_object("web", ingress=[EIP], conditions=OURS, externalTrafficPolicy="Local")
-    slices = [slice_of(at("198.51.100.1", "n1"))]
-    first, then = read(reader, [found], eips, slices), read(reader, [found], eips, slices)
-    for before, after in ((first[0].services, then[0].services), (first[0].endpoints, then[0].endpoints)):
-        assert before[WEB] is after[WEB]
-    assert first[1].assignments[WEB] is then[1].assignments[WEB]
+def test_only_what_changed_is_told_and_everything_where_a_pool_did(service_object: MakeService, eip_object: MakeEip):
+    reader, nothing = Reader(AS_IT_COMES), lambda _: ()
+    web, dns = (service_object(name, ingress=[EIP], conditions=OURS) for name in ("web", "dns"))
+    told = [
+        reader.read(news, nothing)[2]
+        for news in (
+            News({web.key: web}, eips=(eip_object("lan", "192.0.2.0/24"),)),
+            News({dns.key: dns}),
+            News({web.key: web}),
+            News(eips=(eip_object("lan", "192.0.2.0/24", status={"observedGeneration": 1}),)),
+            News(eips=(eip_object("lan", "192.0.2.0/25"),)),
+            News({dns.key: None}),
+        )
+    ]
+    key = ServiceKey("default", "dns")
+    assert told == [None, {key}, set(), set(), None, {key}]
+
+
+def test_a_service_that_goes_away_or_loses_its_address_is_forgotten(service_object: MakeService):
+    reader = Reader(AS_IT_COMES)
+    web, dns = (service_object(name, ingress=[EIP], conditions=OURS) for name in ("web", "dns"))
+    read(reader, [web, dns])
+    assert reader.services_on(ip_address(EIP)) == ("default/dns", "default/web")
+    world, settlement = read(reader, [service_object("dns", conditions=OURS)], gone=[web.key])
+    assert (world.services, settlement.assignments) == ({}, {})
+    assert reader.services_on(ip_address(EIP)) == ()
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([None, 1, 2]), st.booleans()), max_size=12))
+def test_news_upon_news_comes_to_the_same_as_everything_at_once(history):
+    """Services that come, move to another address, become Local and go."""
+    reader, standing = Reader(AS_IT_COMES), {}
+    now: Any = ({}, {})
+    for name, number, local in history:
+        key = Key("default", name)
+        policy = "Local" if local else "Cluster"
+        found = None if number is None else made_service(name, number, externalTrafficPolicy=policy)
+        standing[key] = found
+        now = reader.read(News({key: found}), endpoints_of)[:2]
+    fresh = Reader(AS_IT_COMES).read(News(dict(standing)), endpoints_of)[:2]
+    if history:
+        assert now == fresh
 
 
 # ── Endpoints ─────────────────────────────────────────────────────────────────────────────────────────────────
