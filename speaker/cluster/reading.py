@@ -62,12 +62,11 @@ def _reduced(data: Mapping[str, Any], default_class: bool) -> Service | None:
     return None
 
 
+_LEFT_OUT = frozenset({"loadBalancerIP", "loadBalancerSourceRanges", "sessionAffinity", "sessionAffinityConfig"})
+
+
 def _reductions(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    spec = {
-        name: value
-        for name, value in data["spec"].items()
-        if name not in ("loadBalancerIP", "loadBalancerSourceRanges")
-    }
+    spec = {name: value for name, value in data["spec"].items() if name not in _LEFT_OUT}
     sharing = {
         name: value
         for name, value in data["metadata"]["annotations"].items()

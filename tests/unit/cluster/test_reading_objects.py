@@ -13,11 +13,18 @@ def test_fields_that_nobody_here_knows_are_passed_over():
     body = b"""{"metadata": {"name": "web", "namespace": "default", "resourceVersion": "1", "selfie": true},
         "spec": {"type": "LoadBalancer", "loadBalancerClass": "eip-speaker.io/speaker", "newIn2030": [1],
             "ports": [{"port": 80, "targetPort": "http", "nodePort": 30000, "shape": "round"}],
-            "ipFamilies": ["IPv6"], "sessionAffinity": "Sideways"},
+            "ipFamilies": ["IPv6"], "trafficShape": "Sideways"},
         "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1", "ipMode": "VIP", "ports": []}]}}}"""
     found = read_service(msgspec.json.decode(body, type=ServiceObject), default_class=False)
     assert isinstance(found, Service)
     assert found.families == (Family.IPV6,)
+
+
+def test_an_affinity_that_a_later_kubernetes_has_costs_the_affinity_and_not_the_address(service_object):
+    found = read_service(service_object("web", sessionAffinity="Sideways"), default_class=False)
+    assert isinstance(found, Unreadable)
+    assert found.keep is not None
+    assert found.keep.affinity_seconds is None
 
 
 @pytest.mark.parametrize(
