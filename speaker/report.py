@@ -203,6 +203,14 @@ class Report:
         self._conflicts.pop(str(address), None)
         self.stale.set()
 
+    def api(self, up: bool) -> None:
+        """Told when that changes."""
+        self._metrics.api.set(up)
+        if up:
+            log.info("api answers")
+        else:
+            log.warning("api does not answer", message="holders go on; claims are decided on the LAN alone")
+
     def frozen(self) -> None:
         self._metrics.frozen.inc()
         log.warning(

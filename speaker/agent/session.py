@@ -48,6 +48,8 @@ class Session:
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._duration, self._renew, self._deadline = duration, renew, deadline
         self._renewed, self._failed, self._told = renewed, failed, told
+        self.owner = ""
+        """The uid of our Node: once it is deleted, the garbage collector deletes the Lease."""
         self._life: Incarnation | None = None
         self._born = asyncio.Event()
 
@@ -96,12 +98,16 @@ class Session:
             "leaseDurationSeconds": round(self._duration),
             "renewTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         }
+        metadata: dict[str, Any] = {"name": self._node}
+        if self.owner:
+            owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self.owner}
+            metadata["ownerReferences"] = [owner]
+        body = {"metadata": metadata, "spec": spec}
         try:
-            answer = await self._client.patch(f"{self._collection}/{self._node}", {"spec": spec}, within=LATE)
+            answer = await self._client.patch(f"{self._collection}/{self._node}", body, within=LATE)
         except ApiRefused as error:
             if error.code != 404:
                 raise
-            body: dict[str, Any] = {"metadata": {"name": self._node}, "spec": spec}
             answer = await self._client.create(self._collection, body, within=LATE)
         try:
             return int(msgspec.json.decode(answer, type=_Answer).metadata.resource_version)

@@ -207,7 +207,10 @@ class Cluster:
         self._news.eips = tuple(self._eips.store)
         self._tell_changed()
 
-    def _saw_node(self, _: tuple[Change[NodeObject], ...]) -> None:
+    def _saw_node(self, changes: tuple[Change[NodeObject], ...]) -> None:
+        for change in changes:
+            if change.after is not None:
+                self._session.owner = change.after.metadata.uid
         self._tell_changed()
 
     def _saw_announcements(self, changes: tuple[Change[AnnouncementObject], ...]) -> None:
@@ -262,14 +265,14 @@ class Cluster:
             elif self._came_back():
                 self._answered.clear()
                 self._up = True
-                log.info("api answers")
+                self._report.api(True)
                 self._told.put_nowait(lambda wire: wire.api(True))
             else:
                 await asyncio.sleep(LOOK_SECONDS)
 
     def _lost(self, dead: bool) -> None:
         if self._up:
-            log.warning("api does not answer", message="holders go on; claims are decided on the LAN alone")
+            self._report.api(False)
         if dead:
             self._doubted = True
         self._up, self._awaited = False, None

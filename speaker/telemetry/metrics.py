@@ -97,6 +97,11 @@ class Metrics:
             ["link", "result"],
             registry=registry,
         )
+        self.api = Gauge(
+            "eip_speaker_api_up",
+            "1 while the API server answers within its time and what its watches say is of now; `speaker agent` only",
+            registry=registry,
+        )
         self.frozen = Counter(
             "eip_speaker_frozen",
             "Times this process did not run for so long that it gave everything up",
