@@ -42,6 +42,7 @@ from speaker.retry import retrying
 from speaker.settings import Bind, LogFormat, Node, PeerSettings
 from speaker.telemetry import logs
 from speaker.telemetry.http import serving
+from speaker.telemetry.lateness import watch_loop
 from speaker.telemetry.metrics import Metrics
 from speaker.wire.process import PeerSpec, Spec, boottime
 from speaker.wire.remote import Wire
@@ -262,6 +263,7 @@ class Host:
             tasks.create_task(self._follow_links(), name="links")
             tasks.create_task(self._reconcile(), name="reconcile")
             tasks.create_task(self._publish(), name="publish")
+            tasks.create_task(watch_loop(self._report.own_loop_delay), name="loop")
             tasks.create_task(self._watch_martians(), name="martians")
             if self._keys is not None:
                 tasks.create_task(self._keys.follow(self._wire, self._report), name="key file")

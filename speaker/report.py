@@ -64,6 +64,7 @@ class Report:
         self._martians: int | None = None
         self._ready = False
         self._longest_delay = 0.0
+        self._longest_own_delay = 0.0
         self.in_force: InForce | None = None
         self.stale = asyncio.Event()
         """What ``publish`` would say is not what it said last."""
@@ -248,6 +249,12 @@ class Report:
         if seconds > self._longest_delay:
             self._longest_delay = seconds
             self._metrics.loop_delay_max.set(seconds)
+
+    def own_loop_delay(self, seconds: float) -> None:
+        """Of the process that reads and forwards; answers and hellos do not wait for it."""
+        if seconds > self._longest_own_delay:
+            self._longest_own_delay = seconds
+            self._metrics.own_loop_delay_max.set(seconds)
 
     def conflict(self, link: Link, address: IPAddress, mac: Mac, held: bool) -> None:
         """A stranger says that one of our EIPs is his."""

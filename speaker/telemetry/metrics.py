@@ -97,6 +97,11 @@ class Metrics:
             ["link", "result"],
             registry=registry,
         )
+        self.own_loop_delay_max = Gauge(
+            "eip_speaker_main_loop_delay_max_seconds",
+            "The longest that the process which reads and forwards kept its event loop; answers do not wait for it",
+            registry=registry,
+        )
         self.api = Gauge(
             "eip_speaker_api_up",
             "1 while the API server answers within its time and what its watches say is of now; `speaker agent` only",

@@ -22,14 +22,13 @@ from speaker.ownership.keys import Key, Keys
 from speaker.ownership.machine import Ownership
 from speaker.ownership.parameters import Parameters
 from speaker.retry import retrying
+from speaker.telemetry.lateness import watch_loop
 from speaker.wire.alone import Alone
 from speaker.wire.channel import Channel
 from speaker.wire.shared import Shared, incarnate
 
 TALLY_SECONDS = 0.25
 """How often counts are handed on."""
-LOOP_SECONDS = 0.02
-"""How often the event loop's lateness is measured."""
 PRIORITY = 1
 """The least of the real-time ones, where we may (CAP_SYS_NICE). A busy host would otherwise keep us from the CPU for
 longer than the self-lease, and nice(2) counts only among the processes of one session or container (sched(7))."""
@@ -158,7 +157,7 @@ async def serve(end: socket.socket) -> None:
     async with owner, asyncio.TaskGroup() as tasks:
         others = [
             tasks.create_task(_flush(tally), name="tally"),
-            tasks.create_task(_watch_loop(tally), name="loop"),
+            tasks.create_task(watch_loop(tally.loop_delay), name="loop"),
         ]
         if isinstance(owner, Shared):
             others.append(tasks.create_task(_watch_carrier(owner, tally), name="carrier"))
@@ -214,14 +213,6 @@ async def _flush(tally: Tally) -> None:
     while True:
         await asyncio.sleep(TALLY_SECONDS)
         tally.flush()
-
-
-async def _watch_loop(tally: Tally) -> None:
-    loop = asyncio.get_running_loop()
-    while True:
-        due = loop.time() + LOOP_SECONDS
-        await asyncio.sleep(LOOP_SECONDS)
-        tally.loop_delay(max(0.0, loop.time() - due))
 
 
 async def _watch_carrier(owner: Shared, tally: Tally) -> None:
