@@ -12,6 +12,7 @@ meanwhile. Sources are ``run.Manifests`` (files) and ``agent.source.Cluster`` (t
 """
 
 import asyncio
+import gc
 import signal
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
@@ -347,6 +348,9 @@ class Host:
         problems = await self._forwarder.problems()
         self._report.brought_about(InForce(view.settlement, decision, problems, view.usage))
         self._decided_on = snapshot
+        if touched is None:
+            # What was just built lives long: the garbage collector need not walk over it again and again.
+            gc.freeze()
 
     def _follow(self, decision: Decision, touched: frozenset[IPAddress] | None) -> None:
         """What may be held where."""

@@ -24,7 +24,7 @@ from speaker.ownership.events import Record, WriteRecord
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.parameters import Parameters
 from speaker.report import Report
-from speaker.wire.remote import Wire
+from speaker.wire.remote import A_SLICE, Wire
 
 log = structlog.get_logger()
 
@@ -214,8 +214,13 @@ class Cluster:
         self._tell_changed()
 
     def _saw_announcements(self, changes: tuple[Change[AnnouncementObject], ...]) -> None:
-        records = list(_records(changes))
-        self._told.put_nowait(lambda wire: wire.records(records))
+
+        async def tell(wire: Wire) -> None:
+            # A list brings all of them at once; there is other work to do in between.
+            for at in range(0, len(changes), A_SLICE):
+                await wire.records(list(_records(changes[at : at + A_SLICE])))
+
+        self._told.put_nowait(tell)
         if self._first:
             self._tell_changed()
 
