@@ -2,18 +2,18 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 import msgspec
 
 from speaker.agent.objects import AnnouncementObject
-from speaker.agent.record import ANNOUNCEMENTS, GONE, Facts, change, correction, creation, path_of, read_record
+from speaker.agent.record import ANNOUNCEMENTS, GONE, Facts, change, correction, creation, eip_of, path_of, read_record
 from speaker.cluster.client import REQUEST, Client
 from speaker.errors import ApiRefused, EdgeError
 from speaker.model import IPAddress
 from speaker.ownership.events import Record, WriteRecord
-from speaker.wire.remote import Wire
+from speaker.wire.remote import A_SLICE, Wire
 
 WORKERS = 32
 """Records written at a time."""
@@ -22,7 +22,7 @@ _decode = msgspec.json.Decoder(AnnouncementObject).decode
 
 
 class RecordClerk:
-    """``facts`` says of an EIP what people want to know; ``told`` hears of failures.
+    """``facts`` says of an EIP what people want to know; ``told`` hears of each failure, and of each success as None.
 
     An order that is ``deadline`` seconds old has been given up by the machine: one that waited here for so long is not
     sent. What was sent is waited for, as the record that it finds is news at any time.
@@ -33,7 +33,7 @@ class RecordClerk:
         client: Client,
         deadline: float,
         facts: Callable[[IPAddress], Facts | None],
-        told: Callable[[EdgeError], None],
+        told: Callable[[EdgeError | None], None],
     ) -> None:
         self._client, self._deadline, self._facts, self._told = client, deadline, facts, told
         self._orders: asyncio.Queue[tuple[WriteRecord, float]] = asyncio.Queue()
@@ -57,6 +57,7 @@ class RecordClerk:
             except EdgeError as error:
                 self._told(error)
             else:
+                self._told(None)
                 await wire.written(order, succeeded, record)
 
     async def _write(self, order: WriteRecord) -> tuple[bool, Record]:
@@ -76,11 +77,14 @@ class RecordClerk:
     async def _create(self, eip: IPAddress) -> str:
         return _object(await self._client.create(ANNOUNCEMENTS, creation(eip))).metadata.resource_version
 
-    async def correct(self, ours: Iterable[tuple[IPAddress, AnnouncementObject]]) -> None:
+    async def correct(self, ours: Sequence[AnnouncementObject]) -> None:
         """One after the other: nobody waits for it, and what fails is found wrong again the next time."""
-        for eip, found in ours:
-            facts = self._facts(eip)
-            if facts is None or (patch := correction(found, facts)) is None:
+        for at, found in enumerate(ours):
+            if at % A_SLICE == 0:
+                await asyncio.sleep(0)
+            eip = eip_of(found)
+            facts = self._facts(eip) if eip is not None else None
+            if eip is None or facts is None or (patch := correction(found, facts)) is None:
                 continue
             try:
                 await self._client.patch(f"{path_of(eip)}/status", patch, within=REQUEST)

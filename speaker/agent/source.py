@@ -76,7 +76,7 @@ class Cluster:
             *(self._services, self._slices, self._eips, self._nodes),
             *(self._announcements, self._leases),
         )
-        self._records = RecordClerk(client, times.record_timeout, self._facts, lambda e: report.failed("records", e))
+        self._records = RecordClerk(client, times.record_timeout, self._facts, self._tells("records"))
         self._session = Session(
             client,
             namespace,
@@ -86,7 +86,7 @@ class Cluster:
             deadline=times.record_timeout,
             renewed=self._renewed,
             failed=self._lost,
-            told=self._session_told,
+            told=self._tells("session"),
         )
 
     def _mirror(
@@ -183,8 +183,7 @@ class Cluster:
             self._changed.clear()
             if self._up:
                 mine = [found for found in self._announcements.store if found.status.holder == self._node]
-                named = [(eip, found) for found in mine if (eip := eip_of(found)) is not None]
-                await self._records.correct(named)
+                await self._records.correct(mine)
             await asyncio.sleep(CORRECT_SECONDS)
 
     # ── Mirrors ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -243,6 +242,9 @@ class Cluster:
         if self._up and not self._came_back():
             self._lost(dead=True)  # the last one has not come back since: what the watch says is not of now
         self._awaited = version
+        for mirror in self._mirrors:
+            if mirror.following:
+                self._report.recovered(mirror.resource.path)
         if self._up:
             self._told.put_nowait(lambda wire: wire.api(True))  # the machine may have found that writes take too long
             return
@@ -283,11 +285,14 @@ class Cluster:
         self._up, self._awaited = False, None
         self._told.put_nowait(lambda wire: wire.api(False))
 
-    def _session_told(self, error: EdgeError | None) -> None:
-        if error is None:
-            self._report.recovered("session")
-        else:
-            self._report.failed("session", error)
+    def _tells(self, edge: str) -> Callable[[EdgeError | None], None]:
+        def tell(error: EdgeError | None) -> None:
+            if error is None:
+                self._report.recovered(edge)
+            else:
+                self._report.failed(edge, error)
+
+        return tell
 
 
 def _records(changes: Iterable[Change[AnnouncementObject]]) -> Iterable[tuple[IPAddress, Record]]:
