@@ -57,6 +57,8 @@ KEY_SECONDS = 1.0
 """How often the key file is looked at."""
 PUBLISH_SECONDS = 0.1
 """At least between two writings of the status file."""
+PUBLISH_MAX = 1.0
+"""At most, where there is news."""
 DRAIN_SLACK = 2.0
 """Seconds beyond a drain's own limit after which a wire process that does not get it done is left alone."""
 READY_SECONDS = 0.1
@@ -374,7 +376,7 @@ class Host:
             else:
                 self._report.recovered("status file")
             # Three quarters of the time for what matters more, however many EIPs there are.
-            await asyncio.sleep(max(PUBLISH_SECONDS, 3 * (boottime() - begun)))
+            await asyncio.sleep(min(max(PUBLISH_SECONDS, 3 * (boottime() - begun)), PUBLISH_MAX))
 
     async def _watch_martians(self) -> None:
         while True:

@@ -101,10 +101,10 @@ class Report:
 
     # ── edges ──
 
-    def failed(self, edge: str, error: BaseException) -> None:
-        """An edge refused; it is tried again. The same words are not repeated."""
+    def failed(self, edge: str, error: BaseException, *, known: bool = False) -> None:
+        """An edge refused; it is tried again. The same words are not repeated, and none said of what is ``known``."""
         self._metrics.edge_errors.labels(edge).inc()
-        if self._failing.get(edge) != str(error):
+        if not known and self._failing.get(edge) != str(error):
             log.warning("edge failed", edge=edge, error=str(error))
         self._failing[edge] = str(error)
 

@@ -72,7 +72,15 @@ class RecordClerk:
                 return False, GONE
             if error.code != 409:
                 raise
-        return False, _read(await self._client.get(path))
+        return False, await self._look(path)
+
+    async def _look(self, path: str) -> Record:
+        try:
+            return _read(await self._client.get(path))
+        except ApiRefused as error:
+            if error.code != 404:
+                raise
+            return GONE
 
     async def _create(self, eip: IPAddress) -> str:
         return _object(await self._client.create(ANNOUNCEMENTS, creation(eip))).metadata.resource_version
@@ -91,6 +99,8 @@ class RecordClerk:
             except EdgeError as error:
                 if not (isinstance(error, ApiRefused) and error.code in (404, 409)):
                     self._told(error)
+            else:
+                self._told(None)
 
 
 def _object(body: bytes) -> AnnouncementObject:

@@ -7,6 +7,7 @@ are blind patches; whom to believe, if two write it at once, others know by the 
 import asyncio
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -60,18 +61,14 @@ class Session:
 
     async def run(self) -> None:
         """Endless."""
-        while True:
-            await self._born.wait()
+        await self._born.wait()
+        while self._life is not None:
             self._born.clear()
-            assert self._life is not None
             succeeded = await self._beat(self._life)
             # Half the time after a failure, as the model has it; and not all nodes together when the API is back.
             pause = self._renew if succeeded else self._renew / 2 * random.uniform(0.5, 1)  # noqa: S311
-            self._loop.call_later(pause, self._born.set)
-
-    @property
-    def _loop(self) -> asyncio.AbstractEventLoop:
-        return asyncio.get_running_loop()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._born.wait(), pause)
 
     async def _beat(self, life: Incarnation) -> bool:
         writing = asyncio.create_task(self._write(life), name="renewal")
@@ -84,7 +81,7 @@ class Session:
                 return False
             self._renewed(writing.result())
         except EdgeError as error:
-            self._failed(True)
+            self._failed(not isinstance(error, ApiRefused))
             self._told(error)
             return False
         finally:

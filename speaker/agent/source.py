@@ -55,7 +55,7 @@ class Cluster:
         self._news = News()
         self._wishes: NodeWishes | None = None
         self._wire: Wire | None = None
-        self._up = False
+        self._up = self._was_up = False
         self._awaited: int | None = None
         """The version of our Lease's last renewal, which the watch is to bring; None after one that failed."""
         self._answered = asyncio.Event()
@@ -103,7 +103,8 @@ class Cluster:
             kind,
             deliver,
             indexes=indexes,
-            told=lambda error: self._report.failed(path, error),
+            # While the API does not answer, that has been said.
+            told=lambda error: self._report.failed(path, error, known=self._was_up and not self._up),
         )
 
     # ── A source ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -271,7 +272,7 @@ class Cluster:
                 self._answered.clear()
             elif self._came_back():
                 self._answered.clear()
-                self._up = True
+                self._up = self._was_up = True
                 self._report.api(True)
                 self._told.put_nowait(lambda wire: wire.api(True))
             else:

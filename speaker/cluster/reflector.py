@@ -118,8 +118,8 @@ class Reflector(Generic[T]):
 
     @property
     def following(self) -> bool:
-        """A watch has begun since the last ``reconnect``, and goes on."""
-        return self.synced and self._watching
+        """A watch has begun since the last ``reconnect``, goes on, and lists nothing anew."""
+        return self.synced and self._watching and not self._feed.listing
 
     def reconnect(self) -> None:
         """At once, however long it would wait: what came by the connection of now, or did not, is no proof of

@@ -50,16 +50,17 @@ class Claiming(Desk):
     def _doubted_until(self, x: Eip, record: Record, now: float) -> float:
         """12c takes the holder's silence for its death. Where two or more fell silent at once and nobody is left, it is
         rather us who were cut off: then the holder keeps it for as long as its Lease is renewed. Whether it is shows
-        within one renewal."""
+        within one renewal; and when one is heard again, the others get their time to be."""
         assert x.link is not None
         peers = self.segments[x.link].peers
         lost_at = peers.all_lost_at(now)
-        if lost_at is None or not self.api.up or record.holder in (None, self.node):
+        if not self.api.up or record.holder in (None, self.node):
             return _NEVER
+        if lost_at is None:
+            return peers.alone_until
         if self.api.seen_renewed(record, lost_at + self.times.record_grace):
             return self.api.lease_until(x, record, now)
-        # Soon again: somebody may be heard after all.
-        return min(lost_at + self.times.renew + self.times.record_grace, now + self.times.hello / 2)
+        return lost_at + self.times.renew + self.times.record_grace
 
     def _successor_until(self, x: Eip) -> float:
         """Who yielded to a better claim was heard before the one who made it, or that one's hello was lost."""

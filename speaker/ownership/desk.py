@@ -69,6 +69,8 @@ class Desk:
         """Attempts under way that are not hurried."""
         self._unwritten: dict[IPAddress, None] = {}
         """Those whose record waits for one of these to end."""
+        self._doubts: dict[int, float] = {}
+        """Link → when we know who else is heard there again."""
         self._courses: dict[int, Course] | None = None
         """Link → the rebalance followed there last; None before the first."""
         self._recorded: defaultdict[str, set[IPAddress]] = defaultdict(set)
@@ -168,14 +170,15 @@ class Desk:
         if not self.api.up or x.writing is not None:
             return
         hurried = claims and x.ever_held
+        if claims and x.link is not None:
+            # Told while it waits as well: who ranks behind us would else find it vacant.
+            self.segments[x.link].intents[x.address] = term
+            self._hurry()
         if not hurried and self._writing >= self.times.writes:
             self._unwritten[x.address] = None
             return
         self._writing += not hurried
         x.writing = Attempt(next(self._attempts), term, now, claims, hurried)
-        if claims and x.link is not None:
-            self.segments[x.link].intents[x.address] = term
-            self._hurry()
         expected = x.record.version if x.record is not None else 0
         node = self.node if holder else None
         self._orders.append(WriteRecord(x.address, x.writing.number, expected, node, self.incarnation, term))

@@ -21,7 +21,10 @@ class Hearing(Moving):
         was_alive = old is not None and old.is_alive(now, self.times)
         was_mutual = old is not None and old.hears_us(now, self.times)
         was_draining = old is not None and old.draining
+        alone_until = segment.peers.alone_until
         hearing, peer = segment.peers.hear(hello, self.incarnation, now)
+        if segment.peers.alone_until != alone_until:
+            self._end_doubt_at(segment)
         segment.hearings[hearing] += 1
         if peer is None:
             if hearing is Worth.UNPROVEN and now - segment.greeted_at >= self.times.hello / 4:
@@ -40,6 +43,15 @@ class Hearing(Moving):
         peer.alive = True
         self._watch_at = min(self._watch_at, now + self.times.suspect)
         self._revive(segment, now)
+
+    def _end_doubt_at(self, segment: Segment) -> None:
+        """What was left to its holder because we heard nobody is looked at again then."""
+        self._doubts[segment.link] = segment.peers.alone_until
+
+    def _end_doubts(self, now: float) -> None:
+        for link in [link for link, until in self._doubts.items() if now >= until]:
+            del self._doubts[link]
+            self._pending.update(dict.fromkeys(e for e, x in self.eips.items() if x.link == link and not x.holding))
 
     def _revive(self, segment: Segment, now: float) -> None:
         """Those held dead whom a witness has heard."""

@@ -49,6 +49,7 @@ class Ownership(Hearing):
         self._take_in(event, now)
         self._watch_peers(now)
         self._end_listening(now)
+        self._end_doubts(now)
         if now >= self._beat_at:
             self._follow_courses(now)
         self._judge_due(now)
@@ -66,6 +67,7 @@ class Ownership(Hearing):
             wake = min(wake, self._sent_at + self.times.pace)
         for segment in self.segments.values():
             wake = min(wake, segment.listen_until)
+        wake = min([wake, *self._doubts.values()])
         while self._alarms and self._alarms[0][2].wake != self._alarms[0][0]:
             heapq.heappop(self._alarms)
         return min(wake, self._alarms[0][0]) if self._alarms else wake

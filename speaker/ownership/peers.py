@@ -174,6 +174,8 @@ class Peers:
     def __init__(self, me: str, link: int, times: Parameters) -> None:
         self._me, self._link, self._times = me, link, times
         self.by_node: dict[str, Peer] = {}
+        self.alone_until = NEVER
+        """Somebody is heard again, after nobody was: until then the others may be yet to come."""
         self.strangers: dict[str, Stranger] = {}
 
     def hear(self, hello: Hello, incarnation: Incarnation, now: float) -> tuple[Hearing, Peer | None]:
@@ -217,6 +219,9 @@ class Peers:
         return heard is not None and heard.incarnation == incarnation and heard.link == self._link
 
     def _note(self, peer: Peer, hello: Hello, incarnation: Incarnation, now: float) -> None:
+        if (lost_at := self.all_lost_at(now)) is not None:
+            # Shorter than that it was only frames that were lost.
+            self.alone_until = now + self._times.dead if now - lost_at >= self._times.dead else now
         peer.stamp, peer.link, peer.heard_at, peer.draining = hello.stamp, hello.link, now, hello.draining
         for node, heard in hello.heard.items():
             if heard.age >= MAX_AGE:

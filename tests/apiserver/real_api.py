@@ -1,6 +1,8 @@
-"""A real etcd and a real kube-apiserver on loopback, found where envtest looks for them."""
+"""A real etcd and a real kube-apiserver, found where envtest looks for them: on loopback, or on an address inside a
+network namespace."""
 
 import base64
+import ctypes
 import json
 import os
 import shutil
@@ -10,12 +12,17 @@ import ssl
 import subprocess
 import time
 import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.error import URLError
+
+from speaker.lab.namespaces import Namespace
 
 ENVTEST = Path("/usr/local/kubebuilder/bin")
 PATIENCE = 120.0
 """Seconds; a guard against a hang, not an expectation."""
+PR_SET_PDEATHSIG = 1
 
 USERS = {
     "admin": ("admin-token", "system:masters"),
@@ -24,7 +31,6 @@ USERS = {
 """Name → token, group. ServiceAccounts get real tokens from the API (``kubectl create token``)."""
 
 _FLAGS = (
-    "--bind-address=127.0.0.1",
     "--authorization-mode=RBAC",
     "--service-account-issuer=https://kubernetes.default.svc",
     "--service-cluster-ip-range=10.96.0.0/12,fd00:10:96::/112",
@@ -47,23 +53,53 @@ def _binaries() -> Path:
     return Path(os.environ.get("KUBEBUILDER_ASSETS") or ENVTEST)
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
+def _free_port(address: str = "127.0.0.1") -> int:
+    with socket.create_server((address, 0)) as server:
         port: int = server.getsockname()[1]
         return port
 
 
-class RealApi:
-    """``with RealApi(directory) as api``: serves on ``api.url`` until the block ends. Ends only what it started."""
+def bound_to_us() -> Callable[[], None]:
+    """For ``preexec_fn``: the child is killed when the thread that starts it ends, however that comes (prctl(2))."""
+    libc, parent = ctypes.CDLL(None, use_errno=True), os.getpid()
 
-    def __init__(self, directory: Path) -> None:
+    def bind() -> None:
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it ended before
+            os._exit(1)
+
+    return bind
+
+
+class RealApi:
+    """``with RealApi(directory) as api``: serves on ``api.url`` until the block ends. Ends only what it started.
+
+    In ``place`` it listens on ``address`` there, and only those who reach that address reach it. Its processes keep a
+    namespace alive, so there they die with the thread that started them: the one that makes the API server has to be
+    the one that starts it again.
+    """
+
+    def __init__(
+        self, directory: Path, *flags: str, place: Namespace | None = None, address: str = "127.0.0.1"
+    ) -> None:
         self.directory = directory
-        self.port, self._etcd_port, self._peer_port = _free_port(), _free_port(), _free_port()
+        self._flags, self._place, self._address = flags, place, address
+        with self.inside():
+            self.port, self._etcd_port, self._peer_port = _free_port(address), _free_port(), _free_port()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """The calling thread is where the API server is: sockets and processes made in the block stay there."""
+        if self._place is None:
+            yield
+        else:
+            with self._place.entered():
+                yield
 
     @property
     def url(self) -> str:
-        return f"https://127.0.0.1:{self.port}"
+        return f"https://{self._address}:{self.port}"
 
     @property
     def ca(self) -> Path:
@@ -109,12 +145,14 @@ class RealApi:
         self._start(
             "kube-apiserver",
             *_FLAGS,
+            f"--bind-address={self._address}",
             f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
             f"--secure-port={self.port}",
             f"--cert-dir={self.directory / 'certs'}",
             f"--token-auth-file={self.directory / 'tokens.csv'}",
             f"--service-account-key-file={keys}",
             f"--service-account-signing-key-file={keys}",
+            *self._flags,
             *flags,
         )
         self._until_ready()
@@ -125,11 +163,15 @@ class RealApi:
         process.kill()
         process.wait()
 
+    @property
+    def running(self) -> bool:
+        return "kube-apiserver" in self._processes
+
     def freeze(self) -> None:
         self._processes["kube-apiserver"].send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        if "kube-apiserver" in self._processes:
+        if self.running:
             self._processes["kube-apiserver"].send_signal(signal.SIGCONT)
 
     def compact(self) -> None:
@@ -164,14 +206,16 @@ class RealApi:
     def kubectl(self, *arguments: str, user: str = "admin", stdin: str | None = None) -> str:
         """Its output; raises AssertionError with what it said when it fails."""
         beside = _binaries() / "kubectl"
-        done = subprocess.run(
-            [str(beside) if beside.exists() else "kubectl", f"--kubeconfig={self.kubeconfig(user)}", *arguments],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, "HOME": str(self.directory)},
-        )
+        command = [str(beside) if beside.exists() else "kubectl", f"--kubeconfig={self.kubeconfig(user)}", *arguments]
+        with self.inside():
+            done = subprocess.run(
+                command,
+                input=stdin,
+                capture_output=True,
+                text=True,
+                check=False,
+                env={**os.environ, "HOME": str(self.directory)},
+            )
         if done.returncode != 0:
             raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr}{done.stdout}")
         return done.stdout
@@ -187,8 +231,11 @@ class RealApi:
         )
 
     def _start(self, program: str, *flags: str) -> None:
-        with (self.directory / f"{program}.log").open("ab") as log:
-            self._processes[program] = subprocess.Popen([str(_binaries() / program), *flags], stdout=log, stderr=log)
+        bound = bound_to_us() if self._place is not None else None
+        with (self.directory / f"{program}.log").open("ab") as log, self.inside():
+            self._processes[program] = subprocess.Popen(
+                [str(_binaries() / program), *flags], stdout=log, stderr=log, preexec_fn=bound
+            )
 
     def _until_ready(self) -> None:
         deadline = time.monotonic() + PATIENCE
@@ -208,8 +255,8 @@ class RealApi:
     def _ask(self, path: str) -> bytes:
         context = ssl.create_default_context(cafile=self.ca if self.ca.exists() else None)
         headers = {"Authorization": f"Bearer {USERS['admin'][0]}"}
-        request = urllib.request.Request(f"https://127.0.0.1:{self.port}{path}", headers=headers)
-        with urllib.request.urlopen(request, timeout=5, context=context) as answer:  # noqa: S310 (of our own making)
+        request = urllib.request.Request(f"{self.url}{path}", headers=headers)  # noqa: S310 (of our own making)
+        with self.inside(), urllib.request.urlopen(request, timeout=5, context=context) as answer:  # noqa: S310
             body: bytes = answer.read()
             return body
 
@@ -217,6 +264,6 @@ class RealApi:
         request = urllib.request.Request(
             f"http://127.0.0.1:{self._etcd_port}/v3/{method}", data=json.dumps(body).encode()
         )
-        with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310 (of our own making)
+        with self.inside(), urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310 (of our own making)
             found: dict[str, dict[str, str]] = json.loads(answer.read())
             return found

@@ -7,6 +7,8 @@ import pytest
 import yaml
 from asking import Asking
 
+from speaker.controller.wanted import Removal
+
 pytestmark = pytest.mark.apiserver
 
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
@@ -23,6 +25,7 @@ MAY: dict[str, dict[tuple[str, str, str], set[str]]] = {
         ("", "events", "default"): {"create"},
         ("eip-speaker.io", "eips", ""): {"list", "watch", "patch"},
         ("eip-speaker.io", "eips/status", ""): {"patch"},
+        ("eip-speaker.io", "announcements", ""): {"list", "watch", "delete"},
         ("coordination.k8s.io", "leases", "eip-speaker"): {"create"},
         ("coordination.k8s.io", "leases:eip-speaker-controller", "eip-speaker"): {"create", "get", "update"},
     },
@@ -31,7 +34,7 @@ MAY: dict[str, dict[tuple[str, str, str], set[str]]] = {
         ("", "services", "default"): {"list", "watch"},
         ("discovery.k8s.io", "endpointslices", "default"): {"list", "watch"},
         ("eip-speaker.io", "eips", ""): {"list", "watch"},
-        ("eip-speaker.io", "announcements", ""): {"get", "list", "watch", "create", "delete"},
+        ("eip-speaker.io", "announcements", ""): {"get", "list", "watch", "create"},
         ("eip-speaker.io", "announcements/status", ""): {"patch"},
         ("coordination.k8s.io", "leases", "eip-speaker-agents"): {"get", "list", "watch", "create", "update"},
     },
@@ -271,10 +274,20 @@ def test_an_agent_names_only_its_own_node(agent, held, before, status, code):
         assert "the agent of n1 may not" in answer["message"]
 
 
-@pytest.mark.parametrize(("holder", "code"), [("n1", 200), ("", 200), ("n2", 422)])
-def test_an_agent_deletes_no_record_of_another(agent, held, holder, code):
-    found, answer = agent("n1")("DELETE", held(holder))
-    assert found == code, answer
+@pytest.mark.parametrize("holder", ["n1", "", "n2"])
+def test_an_agent_deletes_no_record(agent, held, holder):
+    code, answer = agent("n1")("DELETE", held(holder))
+    assert (code, answer["reason"]) == (403, "Forbidden")
+
+
+def test_the_controller_deletes_a_record_as_it_was_seen(installed, controller, held):
+    path = held("n1")
+    seen = installed("GET", path)[1]["metadata"]
+    assert installed("PATCH", f"{path}/status", {"status": {"holder": "n2", "term": 6}})[0] == 200
+    late = Removal(path, seen["uid"], seen["resourceVersion"])
+    assert controller("DELETE", path, late.body())[0] == 409
+    again = Removal(path, seen["uid"], installed("GET", path)[1]["metadata"]["resourceVersion"])
+    assert controller("DELETE", path, again.body())[0] == 200
 
 
 def test_a_token_that_names_no_node_writes_nothing(no_node, held):

@@ -146,3 +146,12 @@ def test_where_all_others_crashed_at_once_their_eips_are_taken_as_soon_as_no_lea
     times = schedule.times
     patience = times.dead + times.renew + times.record_grace + 2 * schedule.watch_delay
     play(replace(schedule, faults=(crashed,), limits=Limits(unanswered=patience, crash=patience)))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_node_that_was_cut_off_takes_nothing_when_it_hears_the_first_of_the_others_again(play, seed) -> None:
+    """The others' hellos come up to an interval later: until then they are no more dead than before."""
+    schedule = Schedule(seed=seed, nodes=3, eips=9, api=True, end=8.0, limits=Limits(unanswered=4.0))
+    cut = Fault(2.0, Kind.PARTITION, (0,), 2.9 + seed / 100)
+    world = play(replace(schedule, faults=(cut,)))
+    assert not [move for move in world.promises.moves if move[0] > 4.0]

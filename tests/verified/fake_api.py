@@ -1,7 +1,8 @@
 """A Kubernetes API in memory, and the faults that a real one has. As much of one as the suite beside it holds it to.
 
 Lists (pages, selectors), watches (bookmarks, streamed lists, 410), writes (compare-and-swap, merge patches, a status
-that is written apart, finalizers). No authentication, no admission, no validation of specs, no JSON patch, no apply.
+that is written apart, finalizers). No authentication, no admission, no validation but of
+terms, no JSON patch, no apply.
 """
 
 import asyncio
@@ -294,6 +295,8 @@ class FakeApi:
         made["metadata"] |= {key: old[key] for key in ("uid", "creationTimestamp", "generation", "resourceVersion")}
         if made == former:
             return former  # a write that changes nothing is none
+        if target.resource == "announcements":
+            _check_term(former, made)
         if made.get("spec") != former.get("spec"):
             made["metadata"]["generation"] += 1
         key = (target.resource, target.namespace, target.name)
@@ -438,6 +441,13 @@ class FakeApi:
             elif told.revision > watch.since:
                 for line in _event(watch.selector, told):
                     await response.write(line)
+
+
+def _check_term(former: Object, made: Object) -> None:
+    """The one rule of the CRDs that nobody may find missing here: who is refused for it has lost the EIP."""
+    was, now = (found.get("status", {}).get("term", 0) for found in (former, made))
+    if now < was:
+        raise Refused(422, "Invalid", "status.term: must never go down")
 
 
 def merged(target: Any, patch: Any) -> Any:

@@ -5,13 +5,13 @@ from contextlib import suppress
 
 
 class Relay:
-    """``async with Relay(port) as relay``: what connects to ``relay.port`` is passed on to ``port``."""
+    """``async with Relay(port) as relay``: what connects to ``relay.port`` is passed on to ``port``; on ``host``."""
 
-    def __init__(self, target: int) -> None:
+    def __init__(self, target: int, host: str = "127.0.0.1") -> None:
         self.port = 0
         self.connections = 0
         """Accepted so far."""
-        self._target = target
+        self._target, self._host = target, host
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._left: int | None = None
@@ -30,7 +30,7 @@ class Relay:
         await asyncio.gather(*self._tasks)
 
     async def accept(self) -> None:
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._connected, self._host, self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def refuse(self) -> None:
@@ -67,7 +67,7 @@ class Relay:
         self._tasks.add(task := asyncio.current_task())
         task.add_done_callback(self._tasks.discard)
         with suppress(ConnectionError):
-            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
+            far_reader, far_writer = await asyncio.open_connection(self._host, self._target)
             ends = {writer, far_writer}
             self._writers |= ends
             try:

@@ -1,9 +1,11 @@
 """A reflector ends with what the API holds, whatever happens to the API, the connection or the history in between."""
 
+import asyncio
+
 import pytest
 
 from speaker.cluster.objects import Object
-from speaker.cluster.reflector import Patience
+from speaker.cluster.reflector import SILENT_WATCHES, Patience, Reflector, Resource
 from speaker.cluster.store import by_label
 from speaker.errors import ApiRefused, ApiUnreachable
 
@@ -194,3 +196,146 @@ async def test_an_object_that_does_not_fit_stays_as_it_was(api, mirror, maps, ke
     await seen.until(lambda: seen.reflector.store.get(key("after-it")))
     assert seen.reflector.unreadable == 2
     assert seen.reflector.store.get(key("a")).data is None
+
+
+# ── Connecting anew ───────────────────────────────────────────────────────────────────────────────────────────
+
+ENDLESS = Patience(backoff=1e6, backoff_limit=1e6)
+"""Who waits for another try, waits for longer than a test."""
+
+
+async def test_it_follows_while_a_watch_runs_and_after_reconnecting_once_the_next_one_does(api, mirror, maps):
+    relay = await api.relay()
+    seen = await mirror(await api.client(relay))
+    await maps.create("a")
+    await seen.until_names({"a"})
+    assert seen.reflector.following
+    connections = relay.connections
+    seen.reflector.reconnect()
+    assert (seen.reflector.following, seen.reflector.synced) == (False, True)
+    await maps.create("b")
+    await seen.until_names({"a", "b"})
+    assert seen.reflector.following
+    assert relay.connections > connections  # nothing is believed of the connection that there was
+    assert (seen.reflector.lists, seen.errors) == (1, [])
+
+
+async def test_before_its_first_list_it_follows_nothing(api):
+    reflector = Reflector(await api.client(), Resource(api.path("configmaps")), Object, lambda _: None)
+    reflector.reconnect()
+    assert (reflector.following, reflector.synced) == (False, False)
+
+
+async def test_it_follows_nothing_while_the_api_is_out_of_reach(api, mirror, maps):
+    relay = await api.relay()
+    seen = await mirror(await api.client(relay))
+    await relay.refuse()
+    await seen.until(lambda: seen.errors)
+    assert not seen.reflector.following
+    await relay.accept()
+    await maps.create("a")
+    await seen.until_names({"a"})
+    assert seen.reflector.following
+
+
+async def test_it_follows_nothing_while_everything_is_listed_anew(api, mirror, maps):
+    for number in range(20):
+        await maps.create(f"a{number}", "x" * 5000)
+    seen = await mirror(await api.client())
+    async with asyncio.timeout(10):
+        for _ in range(SILENT_WATCHES + 1):  # on a resource where nothing happens
+            assert seen.reflector.lists == 1
+            seen.reflector.reconnect()
+            while not seen.reflector.following:  # noqa: ASYNC110 -- of this nobody is told
+                await asyncio.sleep(0)
+    assert seen.reflector.lists == 2
+
+
+async def test_reconnecting_in_the_middle_of_a_backoff_tries_at_once_and_loses_nothing(api, mirror, maps):
+    await maps.create("stays")
+    await maps.create("goes")
+    relay = await api.relay()
+    seen = await mirror(await api.client(relay), patience=ENDLESS)
+    await relay.refuse()
+    await seen.until(lambda: seen.errors)
+    await maps.create("comes", "1")
+    await maps.change("comes", "2")
+    await maps.delete("goes")
+    await relay.accept()
+    told = len(seen.changes)
+    assert (seen.names(), seen.reflector.following) == ({"stays", "goes"}, False)
+    seen.reflector.reconnect()
+    await seen.until_names({"stays", "comes"})
+    changes = [(change.key.name, change.after and change.after.data["value"]) for change in seen.changes[told:]]
+    assert changes == [("comes", "1"), ("comes", "2"), ("goes", None)]
+    assert seen.reflector.lists == 1
+
+
+async def test_who_reconnects_all_the_time_is_told_of_every_change_once_and_in_order(api, mirror, maps):
+    seen = await mirror(await api.client())
+    for number in range(10):
+        await maps.create("a", str(number))
+        seen.reflector.reconnect()
+        await maps.delete("a")
+        for _ in range(number):  # so that the connection is at another point each time
+            await asyncio.sleep(0)
+        seen.reflector.reconnect()
+        await maps.create(f"b{number}")
+        await seen.until(lambda number=number: f"b{number}" in seen.names())
+    values = [change.after and change.after.data["value"] for change in seen.changes if change.key.name == "a"]
+    assert values == [value for number in range(10) for value in (str(number), None)]
+
+
+@pytest.mark.parametrize("turns", [0, 1, 10, 30, 100, 300])
+async def test_reconnecting_in_the_middle_of_a_first_list_begins_it_again(api, maps, turns):
+    for number in range(20):
+        await maps.create(f"a{number}", "x" * 5000)
+    batches, come = [], asyncio.Event()
+
+    def deliver(changes):
+        batches.append(changes)
+        come.set()
+
+    reflector = Reflector(await api.client(), Resource(api.path("configmaps")), Object, deliver)
+    running = asyncio.create_task(reflector.run(), name="reflector")
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    reflector.reconnect()
+    async with asyncio.timeout(10):
+        await come.wait()
+    assert len(batches[0]) == len(reflector.store) == 20
+    running.cancel()
+    await asyncio.wait((running,))
+    assert running.cancelled()
+
+
+@pytest.mark.parametrize("out_of_reach", [False, True], ids=["watching", "between two tries"])
+@pytest.mark.parametrize("turns", range(5))
+async def test_a_reflector_that_is_cancelled_while_it_reconnects_ends(api, turns, out_of_reach):
+    relay = await api.relay()
+    failed, come = asyncio.Event(), asyncio.Event()
+    reflector = Reflector(
+        await api.client(relay),
+        Resource(api.path("configmaps")),
+        Object,
+        lambda _: come.set(),
+        patience=ENDLESS,
+        told=lambda _: failed.set(),
+    )
+    running = asyncio.create_task(reflector.run(), name="reflector")
+    async with asyncio.timeout(10):
+        await come.wait()
+        if out_of_reach:
+            await relay.refuse()
+            await failed.wait()
+    reflector.reconnect()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    running.cancel()
+    done, _ = await asyncio.wait((running,), timeout=10)
+    assert done
+    assert running.cancelled()
+    reflector.reconnect()  # of one that has ended nothing is left to do
+    assert not reflector.following
+    tasks = {task.get_name() for task in asyncio.all_tasks()}
+    assert f"attempts {api.path('configmaps')}" not in tasks

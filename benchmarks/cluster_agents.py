@@ -1,0 +1,424 @@
+"""Three agents on one LAN and a real API server: what its faults cost, how soon a Service is answered for, and what the
+API is asked for.
+
+    python benchmarks/cluster_agents.py [--only failures|services|requests] [--outage SECONDS] [--eips N] [--json]
+
+The cluster of tests/agents: shipped manifests, ServiceAccounts and admission policies; agents in network namespaces. A
+client probes eight EIPs through their holders and another host asks for them by ARP.
+
+failures: for each, how long an EIP was out at worst, beside what ownership promises. services: from the POST of one
+more Service (what `kubectl apply` sends) to the first ARP answer, and from the start of `kubectl apply` itself; each of
+the twenty EIPs is new, so three probes of 20 ms come before its first claim. requests: what each agent asks of the API
+in a quiet time, with ten EIPs and with a thousand, from the API server's audit log. Needs etcd and kube-apiserver where
+envtest looks for them, nft, and root or a user namespace.
+"""
+
+import argparse
+import asyncio
+import http.client
+import json
+import os
+import ssl
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Address, ip_address
+from pathlib import Path
+
+_TESTS = Path(__file__).parents[1] / "tests"
+sys.path[:0] = [str(_TESTS / "agents"), str(_TESTS / "apiserver")]
+
+from agent_cluster import AFTERMATH, HELLO_MS, MANAGEMENT, Cluster, cluster_in, holders_of, pause, until  # noqa: E402
+from agent_objects import DRAIN, OUT_OF_SERVICE, SERVES, SERVICES, service  # noqa: E402
+from real_api import USERS, RealApi, missing  # noqa: E402
+
+from speaker.lab.failover import Promise, broken, promise_of  # noqa: E402
+from speaker.lab.faults import mend  # noqa: E402
+from speaker.lab.outage import asking  # noqa: E402
+from speaker.lab.privileges import leave_host_network  # noqa: E402
+from speaker.lab.speakers import holds_most  # noqa: E402
+from speaker.layer2.probe import PROBES, SPACING  # noqa: E402
+from speaker.model import IPAddress  # noqa: E402
+
+OUTAGE = 60.0
+"""Seconds without the API."""
+FEW, MANY = 10, 1000
+ROUNDS = 20
+NEW = ip_address("192.0.2.210")
+"""The first of the EIPs that Services come for one by one."""
+ASK = 0.005
+"""Seconds between two ARP requests for it."""
+QUIET = 30.0
+"""Seconds for which requests are counted."""
+SETTLING = 15.0
+"""Seconds until nothing is written any more that was put off."""
+AGENT, CONTROLLER = "system:serviceaccount:eip-speaker-agents:", "system:serviceaccount:eip-speaker:"
+POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived", "Panic"],
+    "rules": [{"level": "Metadata", "userGroups": ["system:serviceaccounts"]}, {"level": "None"}],
+}
+
+
+# ── failures ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+Holders = Mapping[IPAddress, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One of them: ``moved`` of the victim's ``held`` EIPs, ``out_ms`` the longest that any EIP was, ``lost`` probes;
+    ``recorded_s``: from the end of it all until the records were right."""
+
+    what: str
+    held: int
+    moved: int
+    out_ms: float
+    promised_ms: float
+    lost: int
+    recorded_s: float
+    problems: tuple[str, ...]
+
+    def __str__(self) -> str:
+        kept = "kept" if not self.problems else "; ".join(("BROKEN", *self.problems))
+        return (
+            f"{self.what:44} {self.moved} of {self.held} EIPs moved, out for {self.out_ms:4.0f} ms at worst (promised "
+            f"{self.promised_ms:.0f}), {self.lost:3} probes lost, records right {self.recorded_s:4.1f} s after: {kept}"
+        )
+
+
+class Failures:
+    """Each method breaks something at ``victim``, and returns when, before everybody agrees again."""
+
+    def __init__(self, cluster: Cluster, outage: float) -> None:
+        self.cluster, self.outage = cluster, outage
+
+    async def crash(self, victim: str) -> float:
+        return await self.cluster.dies(victim)
+
+    async def agent_killed(self, victim: str) -> float:
+        return self.cluster.killed(victim)
+
+    async def drain_annotation(self, victim: str) -> float:
+        return self._patched(victim, {"metadata": {"annotations": {DRAIN: "true"}}})
+
+    async def out_of_service(self, victim: str) -> float:
+        return self._patched(victim, {"spec": {"taints": [OUT_OF_SERVICE]}})
+
+    async def terminated(self, victim: str) -> float:
+        return await self.cluster.stopped(victim)
+
+    async def label(self, victim: str) -> float:
+        return self._patched(victim, {"metadata": {"labels": {SERVES: None}}})
+
+    async def api_gone(self, victim: str) -> float:
+        self.cluster.api.stop()
+        await pause(self.outage / 2)
+        at = await self.cluster.dies(victim)
+        await pause(self.outage / 2)
+        self.cluster.api.start()
+        return at
+
+    async def api_frozen(self, victim: str) -> float:
+        self.cluster.api.freeze()
+        await pause(self.outage / 2)
+        at = await self.cluster.dies(victim)
+        await pause(self.outage / 2)
+        self.cluster.api.thaw()
+        return at
+
+    async def api_out_of_reach(self, victim: str) -> float:
+        at = time.monotonic()
+        await self.cluster.cut_off(victim)
+        await pause(self.outage)
+        await self.cluster.do(mend, victim, MANAGEMENT)
+        return at
+
+    async def compaction(self, victim: str) -> float:
+        self.cluster.api.stop()
+        self.cluster.api.compact()
+        self.cluster.api.start()
+        return await self.cluster.dies(victim)
+
+    async def storm(self, victim: str) -> float:
+        with self.cluster.storm():
+            await pause(5.0)
+            at = await self.cluster.dies(victim)
+            await pause(5.0)
+        return at
+
+    def _patched(self, node: str, patch: dict[str, object]) -> float:
+        at = time.monotonic()
+        self.cluster.on_node(node, patch)
+        return at
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    what: str
+    begin: Callable[[str], Awaitable[float]]
+    promise: str = "crash"
+    stays: bool = False
+    """Nothing is to move."""
+
+
+def cases(cluster: Cluster, outage: float) -> Iterator[Case]:
+    failures = Failures(cluster, outage)
+    yield Case("a node dies", failures.crash)
+    yield Case("an agent is killed (kill -9)", failures.agent_killed)
+    yield Case("a node is drained by annotation", failures.drain_annotation, "drain")
+    yield Case("a node is out of service (taint)", failures.out_of_service, "drain")
+    yield Case("an agent is asked to stop (SIGTERM)", failures.terminated, "drain")
+    yield Case("a node is not the pool's any more (label)", failures.label)
+    yield Case("etcd compacted, and a node dies", failures.compaction)
+    yield Case("a storm of 409s, and a node dies within", failures.storm)
+    yield Case(f"no API for {outage:.0f} s, and a node dies within", failures.api_gone)
+    yield Case(f"API frozen for {outage:.0f} s, and a node dies within", failures.api_frozen)
+    yield Case(f"a holder without API for {outage:.0f} s", failures.api_out_of_reach, "drain", stays=True)
+
+
+async def fail(cluster: Cluster, case: Case) -> Failure:
+    await cluster.whole()
+    holders = holders_of(await cluster.agreed())
+    victim = holds_most(holders)
+    held = {eip for eip, node in holders.items() if node == victim}
+    async with cluster.watching(holders) as watch:
+        at = await case.begin(victim)
+        over = time.monotonic()
+        await cluster.agreed(lambda whose: case.stays or victim not in whose.values())
+        recorded = time.monotonic() - over
+        await pause(AFTERMATH)
+    seen = cluster.views(watch, at)
+    promise: Promise = promise_of(case.promise, HELLO_MS)
+    return Failure(
+        what=case.what,
+        held=len(held),
+        moved=sum(bool(view.moves) for view in seen if view.address in held),
+        out_ms=round(max((view.longest_ms if case.promise == "crash" else view.outage.ms) for view in seen), 1),
+        promised_ms=round(promise.outage_ms if case.promise == "crash" else 0.0, 1),
+        lost=sum(view.outage.lost for view in seen),
+        recorded_s=round(recorded, 2),
+        problems=tuple(broken(promise, None if case.stays else victim, seen)),
+    )
+
+
+async def all_failures(cluster: Cluster, outage: float) -> list[Failure]:
+    found = []
+    for case in cases(cluster, outage):
+        found.append(await fail(cluster, case))
+        print(found[-1], file=sys.stderr, flush=True)
+    return found
+
+
+# ── one more Service ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Connection:
+    """Requests as the administrator over one connection, as a client's that is at work already."""
+
+    def __init__(self, api: RealApi) -> None:
+        self._api = api
+        host, _, port = api.url.removeprefix("https://").partition(":")
+        context = ssl.create_default_context(cafile=api.ca)
+        self._http = http.client.HTTPSConnection(host, int(port), context=context, timeout=30)
+        with api.inside():
+            self._http.connect()
+
+    def __call__(self, method: str, path: str, body: object) -> None:
+        headers = {"Authorization": f"Bearer {USERS['admin'][0]}", "Content-Type": "application/json"}
+        self._http.request(method, path, json.dumps(body), headers)
+        answer = self._http.getresponse()
+        said = answer.read()
+        assert answer.status < 300, said
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """From the request until the first answer on the LAN, milliseconds."""
+
+    how: str
+    p50_ms: float
+    worst_ms: float
+    rounds: int
+
+    def __str__(self) -> str:
+        probes = PROBES * SPACING * 1000
+        return (
+            f"{self.how:44} p50 {self.p50_ms:.0f} ms, worst {self.worst_ms:.0f} ms of {self.rounds}; without the "
+            f"{probes:.0f} ms of a first claim's probes {self.p50_ms - probes:.0f} and {self.worst_ms - probes:.0f} ms"
+        )
+
+
+async def one_more(cluster: Cluster, eip: IPv4Address, create: Callable[[dict[str, object]], Awaitable[None]]) -> float:
+    async with asking(cluster.lan.namespace("host1"), "eth0", [eip], ASK) as asks:
+
+        def answers() -> list[float]:
+            return [reply.at for reply in asks.replies() if reply.address == eip and not reply.unasked]
+
+        await pause(1.0)
+        assert not answers()
+        at = time.monotonic()
+        await create(service(eip))
+        await until(answers)
+        return (min(answers()) - at) * 1000
+
+
+async def services(cluster: Cluster) -> list[Answered]:
+    await cluster.whole()
+    connection = Connection(cluster.api)
+
+    async def post(body: dict[str, object]) -> None:
+        connection("POST", SERVICES, body)
+
+    async def apply(body: dict[str, object]) -> None:
+        kubectl = cluster.api.kubectl
+        await asyncio.to_thread(kubectl, "apply", "--namespace=lab", "-f", "-", stdin=json.dumps(body))
+
+    found = []
+    eip = NEW
+    for how, create in (("POST of a Service to its first answer", post), ("kubectl apply, with its own start", apply)):
+        waits = []
+        for _ in range(ROUNDS):
+            waits.append(await one_more(cluster, eip, create))
+            eip += 1
+        found.append(Answered(how, round(statistics.median(waits), 1), round(max(waits), 1), ROUNDS))
+        print(found[-1], file=sys.stderr, flush=True)
+    return found
+
+
+# ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Of a quiet time. ``per_agent``: a second, all kinds; ``kinds``: of all agents together, in all that time."""
+
+    eips: int
+    seconds: float
+    per_agent: float
+    kinds: Mapping[str, int]
+    held_after_s: float
+    recorded_after_s: float
+    while_starting: Mapping[str, int]
+
+    def __str__(self) -> str:
+        kinds = ", ".join(f"{count} x {kind}" for kind, count in sorted(self.kinds.items()))
+        starting = ", ".join(f"{count} x {kind}" for kind, count in sorted(self.while_starting.items()))
+        return (
+            f"{self.eips:5} EIPs: {self.per_agent:.2f} requests/s an agent ({kinds} by 3 agents in "
+            f"{self.seconds:.0f} s); before that all held {self.held_after_s:.1f} s and all recorded "
+            f"{self.recorded_after_s:.1f} s after the agents began ({starting})"
+        )
+
+
+def audited(log: Path, begin: datetime, end: datetime) -> Counter[str]:
+    """What the agents asked for in that time: verb and resource. A watch counts when it is opened."""
+    found: Counter[str] = Counter()
+    with log.open() as lines:
+        for line in lines:
+            entry = json.loads(line)
+            received = datetime.fromisoformat(entry["requestReceivedTimestamp"])
+            stage = "ResponseStarted" if entry["verb"] == "watch" else "ResponseComplete"
+            if entry["user"]["username"].startswith(AGENT) and entry["stage"] == stage and begin <= received < end:
+                about = entry.get("objectRef", {})
+                parts = (about.get("resource", entry["requestURI"]), about.get("subresource"))
+                code = entry.get("responseStatus", {}).get("code", 200)
+                refused = f" ({code})" if code >= 400 else ""
+                found[f"{entry['verb']} {'/'.join(filter(None, parts))}{refused}"] += 1
+    return found
+
+
+def eips(count: int) -> tuple[IPv4Address, ...]:
+    """250 of each /24: pools leave out .0 and .255."""
+    first = IPv4Address("10.99.0.1")
+    return tuple(first + 256 * (at // 250) + at % 250 for at in range(count))
+
+
+@contextmanager
+def audited_cluster(directory: Path, count: int) -> Iterator[tuple[Cluster, Path]]:
+    policy, log = directory / "policy.json", directory / "audit.log"
+    policy.write_text(json.dumps(POLICY))
+    flags = (f"--audit-policy-file={policy}", f"--audit-log-path={log}")
+    with cluster_in(directory, eips=eips(count), interface="eth0", api_flags=flags) as cluster:
+        yield cluster, log
+
+
+async def requests(cluster: Cluster, log: Path) -> Requests:
+    started, began = datetime.now(UTC), time.monotonic()
+    for node in cluster.nodes:
+        cluster.start(node)
+    await cluster.settled()
+    held = time.monotonic() - began
+    await cluster.agreed()
+    recorded = time.monotonic() - began
+    await pause(SETTLING)
+    quiet = datetime.now(UTC)
+    await pause(QUIET + 1)
+    kinds = audited(log, quiet, quiet + timedelta(seconds=QUIET))
+    return Requests(
+        eips=len(cluster.eips),
+        seconds=QUIET,
+        per_agent=round(sum(kinds.values()) / QUIET / len(cluster.nodes), 2),
+        kinds=dict(kinds),
+        held_after_s=round(held, 1),
+        recorded_after_s=round(recorded, 1),
+        while_starting=dict(audited(log, started, quiet)),
+    )
+
+
+# ── the whole ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+PARTS = ("failures", "services", "requests")
+
+
+def measured(part: str, directory: Path, options: argparse.Namespace) -> Sequence[object]:
+    (home := directory / part).mkdir()
+    if part == "failures":
+        with cluster_in(home) as cluster:
+            return asyncio.run(all_failures(cluster, options.outage))
+    if part == "services":
+        more = (f"{NEW}-{NEW + 2 * ROUNDS - 1}",)
+        with cluster_in(home, more_addresses=more) as cluster:
+            return asyncio.run(services(cluster))
+    found = []
+    for count in (FEW, options.eips):
+        (directory := home / str(count)).mkdir()
+        with audited_cluster(directory, count) as (cluster, log):
+            found.append(asyncio.run(requests(cluster, log)))
+            print(found[-1], file=sys.stderr, flush=True)
+    return found
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--only", choices=PARTS)
+    arguments.add_argument("--outage", type=float, default=OUTAGE)
+    arguments.add_argument("--eips", type=int, default=MANY)
+    arguments.add_argument("--json", action="store_true")
+    options = arguments.parse_args()
+    if reason := missing():
+        print(reason)  # as the tests of this kind say it: not everybody has it
+        return
+    leave_host_network()
+    load, found = os.getloadavg()[0], {}
+    with tempfile.TemporaryDirectory(prefix="cluster-agents-") as name:
+        for part in (options.only,) if options.only else PARTS:
+            found[part] = measured(part, Path(name), options)
+    if options.json:
+        print(json.dumps({"load": load, **{part: [asdict(one) for one in ones] for part, ones in found.items()}}))
+        return
+    print(f"load {load:.1f} before, {os.getloadavg()[0]:.1f} after")
+    for ones in found.values():
+        for one in ones:
+            print(one)
+
+
+if __name__ == "__main__":
+    main()

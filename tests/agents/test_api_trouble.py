@@ -1,0 +1,127 @@
+"""The API is gone, frozen, forgetful, crowded or far away: nothing that is held stops, and failover goes on."""
+
+import pytest
+from agent_cluster import broken_promises, holders_of, pause, until
+from agent_objects import ANNOUNCEMENTS, DRAIN, SERVICES
+
+from speaker.cluster.kinds import announcement_name
+from speaker.lab.failover_manifests import service_of
+from speaker.lab.speakers import holds_most
+from speaker.ownership.parameters import Parameters
+
+pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
+
+LONGER_THAN_A_LEASE = Parameters().lease + 1
+DRAINED = {"metadata": {"annotations": {DRAIN: "true"}}}
+
+
+def assert_no_term_went_down(before, after):
+    assert {
+        eip: (record.term, after[eip].term) for eip, record in before.items() if after[eip].term < record.term
+    } == {}
+
+
+async def test_a_node_that_dies_while_the_api_server_is_gone_is_followed_and_recorded_when_it_is_back(cluster):
+    before = await cluster.agreed()
+    holders = holders_of(before)
+    victim = holds_most(holders)
+    async with cluster.watching(holders) as watch:
+        cluster.api.stop()
+        await pause(LONGER_THAN_A_LEASE)
+        await cluster.dies(victim)
+        after = await cluster.settled()
+        cluster.api.start()
+        records = await cluster.agreed()
+    assert holders_of(records) == after
+    assert broken_promises(cluster.views(watch), victim) == []
+    assert_no_term_went_down(before, records)
+
+
+async def test_a_node_that_dies_while_the_api_server_is_frozen_is_followed_and_recorded_when_it_goes_on(cluster):
+    before = await cluster.agreed()
+    holders = holders_of(before)
+    victim = holds_most(holders)
+    async with cluster.watching(holders) as watch:
+        cluster.api.freeze()
+        await pause(1.0)
+        await cluster.dies(victim)
+        after = await cluster.settled()
+        await pause(1.0)
+        cluster.api.thaw()
+        records = await cluster.agreed()
+    assert holders_of(records) == after
+    assert broken_promises(cluster.views(watch), victim) == []
+    assert_no_term_went_down(before, records)
+
+
+async def test_a_holder_that_cannot_reach_the_api_keeps_what_it_holds_as_long_as_the_others_hear_it(cluster):
+    before = await cluster.agreed()
+    holders = holders_of(before)
+    async with cluster.watching(holders) as watch:
+        await cluster.cut_off(holds_most(holders))
+        await pause(LONGER_THAN_A_LEASE)
+    assert broken_promises(cluster.views(watch), lossless=True) == []
+    assert cluster.records() == before
+
+
+async def test_agents_whose_history_etcd_has_forgotten_list_again_and_do_what_is_asked_next(cluster):
+    holders = holders_of(await cluster.agreed())
+    victim = holds_most(holders)
+    async with cluster.watching(holders) as watch:
+        cluster.api.stop()
+        cluster.api.compact()
+        cluster.api.start()
+        cluster.on_node(victim, DRAINED)
+        await cluster.agreed(lambda whose: victim not in whose.values())
+    assert broken_promises(cluster.views(watch), victim, lossless=True) == []
+
+
+async def test_while_somebody_writes_to_the_records_all_the_time_nothing_flaps_and_a_dead_node_is_followed(cluster):
+    holders = holders_of(await cluster.agreed())
+    victim = holds_most(holders)
+    async with cluster.watching(holders) as watch:
+        with cluster.storm() as written:
+            await until(lambda: len(written) > 20 * len(holders))
+            assert await cluster.settled() == holders
+            await cluster.dies(victim)
+            await cluster.agreed()
+    assert broken_promises(cluster.views(watch), victim) == []
+
+
+async def test_an_agent_whose_watch_is_cut_within_an_object_goes_on_and_does_what_is_asked_next(cluster, way):
+    node, api = cluster.nodes[-1], way()
+    await cluster.stopped(node)
+    cluster.start(node, "--server", api.url)
+    await cluster.whole()
+    holders = holders_of(await cluster.agreed())
+    ballast = {"metadata": {"annotations": {"example.com/ballast": "x" * 100_000}}}
+    async with cluster.watching(holders) as watch:
+        connections = api.connections
+        api.cut_after(50_000)
+        cluster.done("PATCH", f"{SERVICES}/{service_of(cluster.eips[0])}", ballast)
+        await until(lambda: api.connections > connections)
+        assert await cluster.settled() == holders
+        cluster.on_node(node, DRAINED)
+        await cluster.agreed(lambda whose: node not in whose.values())
+    assert broken_promises(cluster.views(watch), node, lossless=True) == []
+    await cluster.stopped(node)  # before the way is closed
+
+
+async def test_a_record_that_somebody_deletes_is_made_again_and_its_term_does_not_go_back(cluster):
+    before = await cluster.agreed()
+    holders = holders_of(before)
+    async with cluster.watching(holders) as watch:
+        for eip in holders:
+            cluster.done("DELETE", f"{ANNOUNCEMENTS}/{announcement_name(eip)}")
+        records = await cluster.agreed(lambda whose: whose == holders)
+    assert broken_promises(cluster.views(watch), lossless=True) == []
+    assert_no_term_went_down(before, records)
+
+
+async def test_kubectl_says_at_a_glance_which_node_has_an_eip(cluster):
+    holders = holders_of(await cluster.agreed())
+    lines = cluster.api.kubectl("get", "announcements").splitlines()
+    assert lines[0].split() == ["NAME", "HOLDER", "LINK", "MAC", "SERVICES", "SINCE", "CONFLICT"]
+    assert {line.split()[0]: line.split()[1] for line in lines[1:]} == {
+        announcement_name(eip): node for eip, node in holders.items()
+    }
