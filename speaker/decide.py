@@ -3,11 +3,11 @@
 ``run.py`` acts on the result; ``tools/`` explain it. Nothing here knows how anything is done.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from speaker.forwarding.plan import Plan, plan
+from speaker.forwarding.plan import Plan, Planner
 from speaker.interfaces.resolve import Resolved, Unresolved, resolve
 from speaker.interfaces.snapshot import Snapshot
 from speaker.model import Assignment, Gratuitous, IPAddress, Link, OwnSubnet, Pool, Selector, ServiceKey, World
@@ -64,6 +64,7 @@ class Decider:
 
     def __init__(self, forwards: bool) -> None:
         self._forwards = forwards
+        self._planner = Planner()
         self._uses: dict[IPAddress, _Use] = {}
         self._assigned: Mapping[ServiceKey, Assignment] = {}
         self._eips: dict[IPAddress, Held | NotHeld] = {}
@@ -74,7 +75,7 @@ class Decider:
         assignments: Mapping[ServiceKey, Assignment],
         snapshot: Snapshot,
         node: Node,
-        changed: Iterable[ServiceKey] | None,
+        changed: Collection[ServiceKey] | None,
     ) -> tuple[Decision, frozenset[IPAddress] | None]:
         """``changed``: the Services of which anything is other than in the call before, where nothing else is; None:
         anything may be. The decision, and the EIPs that may be decided otherwise than before; None: any."""
@@ -91,7 +92,7 @@ class Decider:
                 if (use := self._uses.get(address)) is not None:
                     self._eips[address] = _one(address, use, world, links, node)
         self._assigned = assignments
-        return Decision(self._eips, self._plan(world, assignments, node)), touched
+        return Decision(self._eips, self._plan(world, assignments, node, changed)), touched
 
     def _follow(
         self, assignments: Mapping[ServiceKey, Assignment], changed: Iterable[ServiceKey]
@@ -117,11 +118,18 @@ class Decider:
         found = assignments.get(key)
         return found.addresses if found is not None else ()
 
-    def _plan(self, world: World, assignments: Mapping[ServiceKey, Assignment], node: Node) -> Plan:
+    def _plan(
+        self,
+        world: World,
+        assignments: Mapping[ServiceKey, Assignment],
+        node: Node,
+        changed: Collection[ServiceKey] | None,
+    ) -> Plan:
         if not self._forwards:
-            limited = (key for key, service in world.services.items() if service.source_ranges)
-            assignments = {key: assignments[key] for key in limited if key in assignments}
-        return plan(world, assignments, node.name)
+            asked = [key for key in (world.services if changed is None else changed) if key in assignments]
+            limited = [key for key in asked if (found := world.services.get(key)) is not None and found.source_ranges]
+            assignments = {key: assignments[key] for key in limited}
+        return self._planner.plan(world, assignments, node.name, changed)
 
 
 def _uses(assignments: Mapping[ServiceKey, Assignment]) -> dict[IPAddress, _Use]:

@@ -27,7 +27,7 @@ from speaker.control import NAME, serving_control
 from speaker.decide import Decider, Decision, Held
 from speaker.errors import EdgeError, SettingError
 from speaker.files import only_one
-from speaker.forwarding.forwarder import Forwarder, cleanup, open_forwarder
+from speaker.forwarding.forwarder import TEND_SECONDS, Forwarder, cleanup, open_forwarder
 from speaker.handlers import handlers
 from speaker.interfaces.gateway import watch_gateways
 from speaker.interfaces.martians import martian_sources
@@ -265,6 +265,7 @@ class Host:
             tasks.create_task(self._source.run(self._wire, self._changed.set), name="source")
             tasks.create_task(self._follow_links(), name="links")
             tasks.create_task(self._reconcile(), name="reconcile")
+            tasks.create_task(self._tend(), name="forwarding")
             tasks.create_task(self._publish(), name="publish")
             tasks.create_task(watch_loop(self._report.own_loop_delay), name="loop")
             tasks.create_task(self._watch_martians(), name="martians")
@@ -363,6 +364,17 @@ class Host:
             self._spots.pop(address, None)
             if isinstance(eip := decision.eips.get(address), Held):
                 self._spots[address] = Spot(eip.link, eip.gratuitous)
+
+    async def _tend(self) -> None:
+        """What drained goes, and what others have damaged is mended."""
+        while True:
+            await asyncio.sleep(TEND_SECONDS)
+            try:
+                self._report.forwarding(await self._forwarder.tend())
+            except EdgeError as error:
+                self._report.failed("forwarding", error)
+            else:
+                self._report.recovered("forwarding")
 
     async def _publish(self) -> None:
         while True:

@@ -134,14 +134,15 @@ class Report:
         self._tell_assigned(settlement.assignments, changed)
         self._tell_refused(settlement)
 
-    def forwarding(self, changes: Sequence[Change], approximations: tuple[str, ...]) -> None:
-        """What the kernel's forwarding was brought to."""
+    def forwarding(self, changes: Sequence[Change], approximations: tuple[str, ...] | None = None) -> None:
+        """What the kernel's forwarding was brought to. ``approximations`` None: they are what they were."""
         if changes:
             self._metrics.changes.inc(len(changes))
             log.info("forwarding", count=len(changes), changes=[str(change).strip() for change in changes[:SHOWN]])
-        for sentence in _new(approximations, self._approximations):
-            log.warning("approximation", message=sentence)
-        self._approximations = approximations
+        if approximations is not None:
+            for sentence in _new(approximations, self._approximations):
+                log.warning("approximation", message=sentence)
+            self._approximations = approximations
 
     def brought_about(self, in_force: InForce) -> None:
         """Everything asked for is in force, but for its problems."""

@@ -61,8 +61,28 @@ _SPEC = frozenset(
 )
 _PORT = frozenset({"appProtocol", "name", "nodePort", "port", "protocol", "targetPort"})
 
-# ip_vs(9) schedulers: net/netfilter/ipvs/ip_vs_*.c up to Linux 6.12.
-SCHEDULERS = frozenset({"dh", "fo", "lblc", "lblcr", "lc", "mh", "nq", "ovf", "rr", "sed", "sh", "twos", "wlc", "wrr"})
+# ip_vs(9) schedulers: net/netfilter/ipvs/ip_vs_*.c up to Linux 6.12; two of them can look at the client's port as well,
+# by the name that ipvsadm -b gives to that.
+SCHEDULERS = frozenset(
+    {
+        "dh",
+        "fo",
+        "lblc",
+        "lblcr",
+        "lc",
+        "mh",
+        "nq",
+        "ovf",
+        "rr",
+        "sed",
+        "sh",
+        "twos",
+        "wlc",
+        "wrr",
+        "mh-port",
+        "sh-port",
+    }
+)
 
 _AFFINITY_DEFAULT, _AFFINITY_MAX = 10800, 86400  # core/v1: three hours, at most a day
 

@@ -52,6 +52,11 @@ class DummyLink:
             index = self._find(netlink)
             return frozenset(_addresses(netlink, index)) if index else frozenset()
 
+    def index(self) -> int:
+        """The kernel's number of it, another one after it was removed and made again; 0 where there is none."""
+        with Netlink(socket.NETLINK_ROUTE) as netlink:
+            return self._find(netlink)
+
     def bind(self, eips: Collection[IPAddress]) -> None:
         """Bind as /32 and /128, on a link that is made where there is none.
 

@@ -8,6 +8,8 @@ from speaker.errors import Unsupported
 from speaker.forwarding.plan import Change, Plan
 from speaker.model import Forwarding
 
+TEND_SECONDS = 5.0
+
 
 class Forwarder(Protocol):
     """One way to get an EIP's traffic to its endpoints. Every method raises EdgeError when the kernel refuses."""
@@ -15,7 +17,11 @@ class Forwarder(Protocol):
     name: str
 
     async def apply(self, plan: Plan) -> tuple[Change, ...]:
-        """Read what the kernel has, bring it to ``plan``, return what was changed; a second call returns ()."""
+        """Bring the kernel to ``plan``, return what was changed; a second call returns ()."""
+
+    async def tend(self) -> tuple[Change, ...]:
+        """To be called every TEND_SECONDS or so: end what was draining, and now and then repair what others have done
+        to the kernel; what was changed. Cheap when there is nothing to do, and () before the first ``apply``."""
 
     async def pending(self, plan: Plan) -> tuple[Change, ...]:
         """What ``apply`` would change; changes nothing."""
@@ -36,6 +42,9 @@ class NoForwarder:
     name = "none"
 
     async def apply(self, plan: Plan) -> tuple[Change, ...]:
+        return ()
+
+    async def tend(self) -> tuple[Change, ...]:
         return ()
 
     async def pending(self, plan: Plan) -> tuple[Change, ...]:

@@ -7,11 +7,18 @@ A packet costs a rule for every EIP, and one to an EIP another for every virtual
 
 import asyncio
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from speaker.errors import EdgeError, Unsupported
-from speaker.forwarding.plan import Plan, VirtualServer
+from speaker.forwarding.plan import (
+    AddRealServer,
+    Change,
+    ChangeRealServer,
+    Plan,
+    RemoveRealServer,
+    VirtualServer,
+)
 from speaker.model import IPAddress, IPNetwork
 
 EIPS, GUARD, MASQUERADE = "EIP-SPEAKER", "EIP-SPEAKER-GUARD", "EIP-SPEAKER-MASQ"
@@ -170,11 +177,18 @@ class IptablesGuard:
         self._ours = frozenset(programs)
         """IP versions whose tables may hold chains of ours: at first nobody knows."""
 
+    def concerned(self, changes: Iterable[Change]) -> bool:
+        """Of real servers only those on this node have rules."""
+        return any(map(_concerns, changes))
+
     async def apply(self, plan: Plan) -> bool:
         """Bring our chains to ``plan``, each table in one transaction; whether anything had to be changed."""
         wanted = frozenset(eip.version for eip in plan.eips)
         versions = sorted(self._ours | wanted)
-        scripts = {version: script(await self._save(version), plan, version) for version in versions}
+        # In a thread: a thousand virtual servers are a hundred milliseconds' work.
+        scripts = {
+            version: await asyncio.to_thread(script, await self._save(version), plan, version) for version in versions
+        }
         self._ours |= wanted
         for version, text in scripts.items():
             if text:
@@ -188,6 +202,15 @@ class IptablesGuard:
 
     async def _save(self, version: int) -> str:
         return await _run(f"{self._programs[version]}-save")
+
+
+def _concerns(change: Change) -> bool:
+    match change:
+        case AddRealServer(_, real) | RemoveRealServer(_, real):
+            return real.local
+        case ChangeRealServer(_, before, after):
+            return before.local != after.local
+    return True
 
 
 async def open_iptables_guard() -> IptablesGuard:

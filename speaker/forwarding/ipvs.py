@@ -8,13 +8,15 @@ until after the last is unbound.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from speaker.errors import EdgeError, Unsupported
+from speaker.forwarding.drain import Draining, Place, draining
 from speaker.forwarding.dummy import DummyLink
 from speaker.forwarding.iptables import open_iptables_guard
 from speaker.forwarding.ipvs_settings import IpvsSettings
@@ -27,15 +29,21 @@ from speaker.forwarding.plan import (
     AddVirtualServer,
     Change,
     Plan,
+    RealServer,
     RemoveEip,
     RemoveVirtualServer,
     VirtualServer,
+    VirtualServerKey,
+    applied,
     diff,
 )
 from speaker.forwarding.remembered import Remembered
 from speaker.forwarding.strict_arp import StrictArp, conf_all, lax_everywhere
 from speaker.forwarding.sysctl import forwarding_off
 from speaker.model import Family, IPAddress
+
+LOOK_SECONDS = 60.0
+"""How long it is believed that what we made is still there."""
 
 T = TypeVar("T")
 
@@ -44,6 +52,9 @@ class Guard(Protocol):
     """What stands around IPVS: rejects, source ranges, masquerade."""
 
     name: str
+
+    def concerned(self, changes: Iterable[Change]) -> bool:
+        """Whether any of these changes of the plan is one for the guard too."""
 
     async def apply(self, plan: Plan) -> bool:
         """Bring it to ``plan``; whether there was anything to do. Raises EdgeError."""
@@ -54,54 +65,106 @@ class Guard(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the kernel has: ours as a plan, and the addresses that others have virtual servers for."""
+    """What the kernel has: ours as a plan, the addresses that others have virtual servers for, how many connections
+    our real servers of weight 0 had, and the index of our link. ``fresh``: all of it was just read."""
 
     ours: Plan
     foreign: frozenset[IPAddress]
+    connections: Mapping[Place, int]
+    link: int
+    fresh: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is to be done: from ``have`` to ``goal``, which is ``want`` and what is still draining. ``guarded`` are
+    the changes that the guard may be concerned by."""
+
+    seen: Seen
+    have: Plan
+    want: Plan
+    goal: Plan
+    draining: Draining
+    changes: tuple[Change, ...]
+    guarded: tuple[Change, ...]
 
 
 class IpvsForwarder:
-    """Satisfies ``forwarder.Forwarder``. Belongs to the network namespace of the thread that first calls it."""
+    """Satisfies ``forwarder.Forwarder``. Belongs to the network namespace of the thread that first calls it.
+
+    It looks at the whole kernel at first, after anything that went wrong, and every LOOK_SECONDS; in between it
+    believes that what it has made is there, so that a changed endpoint costs one message.
+    """
 
     name = "ipvs"
 
-    def __init__(self, runtime_dir: Path, guard: Guard) -> None:
+    def __init__(self, runtime_dir: Path, guard: Guard, clock: Callable[[], float] = time.monotonic) -> None:
         self._link = DummyLink()
         self._arp = StrictArp(Remembered(runtime_dir / "strict-arp.json"), except_for=[self._link.name])
         self._settings = IpvsSettings(Remembered(runtime_dir / "ipvs-settings.json"))
         self._guard = guard
+        self._clock = clock
         # One thread: what a cancelled call has begun ends before the next begins.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ipvs")
         self._turn = asyncio.Lock()
+        self._asked: Plan | None = None
         self._plan = EMPTY
+        self._believed: Seen | None = None
+        self._look_again = 0.0
+        self._draining = Draining()
         self._refusals: tuple[str, ...] = ()
 
     async def apply(self, plan: Plan) -> tuple[Change, ...]:
         """As the protocol says. What can never work (an unknown scheduler) is left out, closed, and a problem."""
         async with self._turn:
-            seen = await self._do(self._look)
-            want = without(plan, seen.foreign)
-            have = completed(seen.ours, self._plan, want)
-            changes = diff(have, want)
-            closed = in_between(have, want)
-            await self._guard.apply(closed)
-            refused = await self._do(self._bring_to, want, changes)
-            if (final := standing(want, refused)) != closed:
-                await self._guard.apply(final)
-            if not want.eips:
-                await self._do(self._arp.restore)
-            self._plan = want
-            causes = root_causes(refused)
-            self._refusals = (*map(str, causes), *map(_taken, sorted(map(str, plan.eips - want.eips))))
-            if worth_retrying := [str(refusal) for refusal in causes if not refusal.final]:
-                raise EdgeError("; ".join(worth_retrying))
-            not_made = {refusal.change for refusal in refused}
-            return tuple(change for change in changes if change not in not_made)
+            self._asked = plan
+            return await self._apply(plan)
+
+    async def tend(self) -> tuple[Change, ...]:
+        async with self._turn:
+            is_fresh = self._believed is not None and self._clock() < self._look_again
+            if self._asked is None or (is_fresh and not self._draining.until):
+                return ()
+            return await self._apply(self._asked, count=self._draining.keys())
+
+    async def _apply(self, plan: Plan, count: Collection[VirtualServerKey] = ()) -> tuple[Change, ...]:
+        """``count``: virtual servers whose connections are to be counted."""
+        believed, self._believed = self._believed, None  # nothing, should this fail on the way
+        now = self._clock()
+        step = await self._do(self._step, plan, believed if now < self._look_again else None, count, now)
+        seen, want, changes = step.seen, step.want, step.changes
+        if seen.fresh:
+            self._look_again = now + LOOK_SECONDS
+        self._draining = step.draining
+        refused = await self._change(step)
+        if not want.eips:
+            await self._do(self._arp.restore)
+        self._plan = want
+        causes = root_causes(refused)
+        self._refusals = (*map(str, causes), *map(_taken, sorted(map(str, plan.eips - want.eips))))
+        if worth_retrying := [str(refusal) for refusal in causes if not refusal.final]:
+            raise EdgeError("; ".join(worth_retrying))
+        not_made = {refusal.change for refusal in refused}
+        made = tuple(change for change in changes if change not in not_made) if refused else changes
+        now_there = applied(step.have, made) if refused else step.goal
+        link = seen.link if step.have.eips else await self._do(self._link.index)
+        self._believed = Seen(now_there, seen.foreign, {}, link, fresh=False)
+        return made
+
+    async def _change(self, step: Step) -> tuple[Refusal, ...]:
+        """Make the changes, the guard's before and after."""
+        have, want, whole = step.have, step.want, step.seen.fresh
+        if not (whole or self._guard.concerned(step.guarded)):
+            return await self._do(self._bring_to, want, step.changes, whole)
+        await self._guard.apply(closed := in_between(have, want))
+        refused = await self._do(self._bring_to, want, step.changes, whole)
+        if (final := standing(want, refused)) != closed:
+            await self._guard.apply(final)
+        return refused
 
     async def pending(self, plan: Plan) -> tuple[Change, ...]:
-        seen = await self._do(self._look)
-        want = without(plan, seen.foreign)
-        return diff(completed(seen.ours, self._plan, want), want)
+        step = await self._do(self._step, plan, None, (), self._clock())
+        return step.changes
 
     def approximations(self, plan: Plan) -> tuple[str, ...]:
         return ()
@@ -111,6 +174,7 @@ class IpvsForwarder:
 
     async def cleanup(self) -> tuple[str, ...]:
         async with self._turn:
+            self._asked = self._believed = None
             have = (await self._do(self._look)).ours
             if have.eips:
                 await self._guard.apply(Plan(have.eips, {}))
@@ -118,40 +182,73 @@ class IpvsForwarder:
             removed += await self._guard.cleanup()
             removed += tuple(map(str, await self._do(self._arp.restore)))
             removed += await self._do(self._settings.restore)
-            self._plan, self._refusals = EMPTY, ()
+            self._plan, self._draining, self._refusals = EMPTY, Draining(), ()
             return removed
 
     async def _do(self, work: Callable[..., T], *arguments: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
 
-    # ── in the worker thread ──
+    # ── in the worker thread: a thousand virtual servers take longer to compare than the loop may be held ──
+
+    def _step(self, plan: Plan, believed: Seen | None, count: Collection[VirtualServerKey], now: float) -> Step:
+        seen = self._see(plan.eips, believed, count)
+        want = without(plan, seen.foreign)
+        have = completed(seen.ours, self._plan, want) if seen.fresh else seen.ours
+        goal, still = draining(have, want, self._draining, seen.connections, now)
+        changes = diff(have, goal)
+        # What is on its way out of IPVS is out of the guard at once: established connections do not need it.
+        return Step(seen, have, want, goal, still, changes, (*changes, *diff(self._plan, want)))
+
+    def _see(self, eips: frozenset[IPAddress], believed: Seen | None, count: Collection[VirtualServerKey]) -> Seen:
+        """What is ``believed``, brought up to date where somebody else's doing would matter."""
+        if believed is None or self._link.index() != believed.link:
+            return self._look()
+        ours, foreign = believed.ours, believed.foreign
+        connections: dict[Place, int] = {}
+        if not count and eips <= ours.eips:
+            return believed
+        with IpvsTables() as tables:
+            if not eips <= ours.eips:
+                foreign = frozenset(server.address for server in tables.virtual_servers()) - ours.eips
+            for key in ours.virtual_servers.keys() & set(count):
+                counted = tables.real_servers(key)
+                if _places(counted) != _places(ours.virtual_servers[key].real_servers):
+                    return self._look()
+                connections |= _idle(key, counted)
+        return replace(believed, foreign=foreign, connections=connections)
 
     def _look(self) -> Seen:
         """If our link was taken from us, what we bound before still is ours."""
+        link = self._link.index()
         bound = self._link.eips()
         ours = bound | self._plan.eips
+        mine: dict[VirtualServerKey, VirtualServer] = {}
+        connections: dict[Place, int] = {}
         with IpvsTables() as tables:
             servers = tables.virtual_servers()
-            mine = [
-                replace(server, real_servers=tables.real_servers(server.key))
-                for server in servers
-                if server.address in ours
-            ]
+            for server in servers:
+                if server.address in ours:
+                    counted = tables.real_servers(server.key)
+                    mine[server.key] = replace(server, real_servers=tuple(counted))
+                    connections |= _idle(server.key, counted)
         foreign = frozenset(server.address for server in servers) - ours
-        return Seen(Plan(bound, {server.key: server for server in mine}), foreign)
+        return Seen(Plan(bound, mine), foreign, connections, link, fresh=True)
 
-    def _bring_to(self, want: Plan, changes: Sequence[Change]) -> tuple[Refusal, ...]:
+    def _bring_to(self, want: Plan, changes: Sequence[Change], whole: bool) -> tuple[Refusal, ...]:
+        coming = [change.eip for change in changes if isinstance(change, AddEip)]
+        going = {change.eip for change in changes if isinstance(change, RemoveEip)}
         if want.eips:
-            self._arp.tighten()
-            self._settings.adjust()
-        if coming := [change.eip for change in changes if isinstance(change, AddEip)]:
+            self._arp.tighten()  # links come and go
+            if coming or whole:
+                self._settings.adjust()
+        if coming:
             self._link.bind(coming)
+        if not changes:
+            return ()
         with IpvsTables() as tables:
             refused = tables.change(changes)
-        staying = held_back(refused)
-        self._link.unbind(
-            [change.eip for change in changes if isinstance(change, RemoveEip) and change.eip not in staying]
-        )
+        if going := going - held_back(refused):
+            self._link.unbind(going)
         return refused
 
     def _problems(self) -> tuple[str, ...]:
@@ -199,6 +296,8 @@ async def _open_guard() -> Guard:
 
 def without(plan: Plan, foreign: Collection[IPAddress]) -> Plan:
     """``plan`` without the EIPs that others have virtual servers for: binding one would make those ours."""
+    if plan.eips.isdisjoint(foreign):
+        return plan
     servers = {key: server for key, server in plan.virtual_servers.items() if server.address not in foreign}
     return Plan(plan.eips.difference(foreign), servers)
 
@@ -206,14 +305,19 @@ def without(plan: Plan, foreign: Collection[IPAddress]) -> Plan:
 def completed(have: Plan, remembered: Plan, want: Plan) -> Plan:
     """``have`` with what IPVS does not know of a virtual server, but the guard does: as we last set it, or, after a
     restart, as it should be; the guard compares for itself."""
-    known = {**want.virtual_servers, **remembered.virtual_servers}
-    servers = {key: _completed(server, known.get(key, server)) for key, server in have.virtual_servers.items()}
+    servers: dict[VirtualServerKey, VirtualServer] = {}
+    for key, server in have.virtual_servers.items():
+        wanted = want.virtual_servers.get(key, server)
+        found = _completed(server, remembered.virtual_servers.get(key, wanted))
+        servers[key] = wanted if found == wanted else found  # the same object: whoever compares next is done at once
     return Plan(have.eips, servers)
 
 
 def _completed(server: VirtualServer, known: VirtualServer) -> VirtualServer:
     local = {(real.address, real.port) for real in known.real_servers if real.local}
-    reals = tuple(replace(real, local=(real.address, real.port) in local) for real in server.real_servers)
+    reals = server.real_servers
+    if local:
+        reals = tuple(replace(real, local=(real.address, real.port) in local) for real in reals)
     return replace(server, sources=known.sources, masquerade=known.masquerade, real_servers=reals)
 
 
@@ -247,6 +351,15 @@ def root_causes(refused: Iterable[Refusal]) -> tuple[Refusal, ...]:
         for refusal in refusals
         if not (isinstance(refusal.change, AddRealServer) and refusal.change.key in missing)
     )
+
+
+def _places(real_servers: Iterable[RealServer]) -> set[tuple[IPAddress, int, int]]:
+    return {(real.address, real.port, real.weight) for real in real_servers}
+
+
+def _idle(key: VirtualServerKey, counted: Mapping[RealServer, int]) -> dict[Place, int]:
+    """The connections of those that are given no new ones."""
+    return {(key, real.address, real.port): count for real, count in counted.items() if real.weight == 0}
 
 
 def _taken(eip: str) -> str:

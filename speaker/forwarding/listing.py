@@ -13,15 +13,16 @@ from typing import Any, TypeAlias
 
 from speaker.forwarding.plan import Plan, RealServer, VirtualServer, VirtualServerKey
 from speaker.forwarding.ruleset import (
-    BY_SOURCE,
     FORWARDER,
     GUARD,
-    IN_TURN,
     NUMBERS,
+    SCHEDULERS,
     SEED,
+    ChosenBy,
     Ruleset,
     assemble,
     chain_name,
+    chosen_by,
     collapsed,
     forwarder_ruleset,
     turns,
@@ -151,13 +152,12 @@ def _listed_server(key: VirtualServerKey, rule: Mapping[str, Any], local: frozen
     """The virtual server whose rule this is (``ruleset._rule``); raises _Foreign where it is nobody's."""
     scheduler, persistence, masquerade = _listed_note(rule.get("comment", ""))
     server = VirtualServer(*key, scheduler, persistence, masquerade=masquerade)
-    match rule["expr"]:
+    match _without_protocol(rule["expr"], server):
         case [{"return": None}]:
             return server
-        case [
-            {"match": {"op": "==", "left": {"meta": {"key": "l4proto"}}, "right": number}},
-            {"dnat": {"family": ip, "addr": {"map": {"key": choice, "data": {"set": list(slots)}}}}},
-        ] if (number, ip) == (NUMBERS[server.protocol], _ip(server)):
+        case [{"dnat": {"family": ip, "addr": {"map": {"key": choice, "data": {"set": list(slots)}}}}}] if ip == _ip(
+            server
+        ):
             total = _modulus(choice)
             real_servers = tuple(sorted(_listed_slot(slot, total, local) for slot in slots))
             server = replace(server, real_servers=real_servers)
@@ -166,13 +166,26 @@ def _listed_server(key: VirtualServerKey, rule: Mapping[str, Any], local: frozen
     raise _Foreign(rule)
 
 
+def _without_protocol(expressions: list[Any], server: VirtualServer) -> list[Any]:
+    """nft lists the match on the protocol only where no name of a field, such as ``tcp sport``, implies it."""
+    number = NUMBERS[server.protocol]
+    match expressions:
+        case [{"match": {"op": "==", "left": {"meta": {"key": "l4proto"}}, "right": listed}}, *rest] if (
+            listed == number
+        ):
+            return rest
+        case [{"return": None}]:
+            return expressions
+    return expressions if chosen_by(server) is ChosenBy.FLOW else []
+
+
 def _ip(server: VirtualServer) -> str:
     return "ip" if server.address.version == 4 else "ip6"
 
 
 def _listed_note(note: str) -> tuple[str, int | None, bool]:
-    found = re.fullmatch(r"([a-z]+)(?: persistent (\d+))?( transparent)?", note)
-    if found is None or found[1] not in BY_SOURCE | IN_TURN:
+    found = re.fullmatch(r"([a-z-]+)(?: persistent (\d+))?( transparent)?", note)
+    if found is None or found[1] not in SCHEDULERS:
         raise _Foreign(note)
     return found[1], None if found[2] is None else int(found[2]), found[3] is None
 
@@ -187,9 +200,15 @@ def _modulus(choice: Any) -> int:
 def _listed_choice(server: VirtualServer) -> Mapping[str, Any]:
     """How nft lists the choice of a slot that ``ruleset._rule`` makes."""
     total = turns(server.real_servers)
-    if server.scheduler in BY_SOURCE or server.persistence is not None:
-        source = {"payload": {"protocol": _ip(server), "field": "saddr"}}
-        return {"jhash": {"mod": total, "seed": SEED, "expr": source}}
+    source = {"payload": {"protocol": _ip(server), "field": "saddr"}}
+    port = {"payload": {"protocol": server.protocol.lower(), "field": "sport"}}
+    match chosen_by(server):
+        case ChosenBy.SOURCE:
+            return {"jhash": {"mod": total, "seed": SEED, "expr": source}}
+        case ChosenBy.FLOW:
+            return {"jhash": {"mod": total, "seed": SEED, "expr": {"concat": [source, port]}}}
+        case ChosenBy.TURN:
+            pass
     return {"numgen": {"mode": "inc", "mod": total, "offset": 0}}
 
 

@@ -7,14 +7,24 @@ the client's address and so has no timeout. Source ranges hold for this node's o
 """
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from ipaddress import IPv4Address, IPv4Network
 
 from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding import conntrack, nft
 from speaker.forwarding.flows import affected, goes_on
 from speaker.forwarding.listing import Listing, read_guard, read_plan
-from speaker.forwarding.plan import EMPTY, Change, Plan, RealServer, VirtualServer, VirtualServerKey, diff
+from speaker.forwarding.plan import (
+    EMPTY,
+    Change,
+    ChangeRealServer,
+    Plan,
+    RealServer,
+    VirtualServer,
+    VirtualServerKey,
+    diff,
+)
 from speaker.forwarding.ruleset import (
     GUARD_TABLE,
     TABLE,
@@ -28,6 +38,9 @@ from speaker.forwarding.ruleset import (
 )
 from speaker.forwarding.sysctl import forwarding_off
 from speaker.model import Family, Protocol
+
+LOOK_SECONDS = 60.0
+"""How long it is believed that the table is as we made it."""
 
 _REAL = RealServer(IPv4Address("192.0.2.2"), 80)
 #: A plan that needs every expression our rules ever use (documentation addresses; it is checked, never applied).
@@ -49,12 +62,29 @@ class NftablesForwarder:
 
     name = "nftables"
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._turn = asyncio.Lock()
+        """What is read, decided and written is one step: who tends must not bring back what was just replaced."""
+        self._asked: Plan | None = None
+        self._look_again = 0.0
         self._families = frozenset(Family)
         # Survives an error: the retry finds the table as it should be, and no changes.
         self._to_check: frozenset[VirtualServerKey] = frozenset()
 
+    async def tend(self) -> tuple[Change, ...]:
+        """Reloading a firewall often flushes everybody's tables."""
+        async with self._turn:
+            if self._asked is None or self._clock() < self._look_again:
+                return ()
+            return await self._apply(self._asked)
+
     async def apply(self, plan: Plan) -> tuple[Change, ...]:
+        async with self._turn:
+            return await self._apply(plan)
+
+    async def _apply(self, plan: Plan) -> tuple[Change, ...]:
+        self._asked, self._look_again = plan, self._clock() + LOOK_SECONDS
         listing = await nft.list_table(TABLE)
         # A thousand virtual servers of ten take a good part of a second: the loop must go on answering ARP.
         changes, script = await asyncio.to_thread(_forwarder_step, listing, plan)
@@ -76,6 +106,7 @@ class NftablesForwarder:
         return forwarding_off(self._families) + await _dropping_chains()
 
     async def cleanup(self) -> tuple[str, ...]:
+        self._asked = None
         return await _remove(TABLE)
 
 
@@ -88,6 +119,12 @@ class NftablesGuard:
     """
 
     name = "nftables"
+
+    def concerned(self, changes: Iterable[Change]) -> bool:
+        """Not by weights."""
+        return any(
+            not isinstance(change, ChangeRealServer) or change.before.local != change.after.local for change in changes
+        )
 
     async def apply(self, plan: Plan) -> bool:
         """Bring the guard to ``plan``; whether there was anything to do. Raises EdgeError."""

@@ -4,9 +4,9 @@
 the work); ``diff`` compares two plans. The same changes are printed by ``--dry-run``, logged, tested, and applied.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias, TypeVar
 
 from speaker.model import (
     Assignment,
@@ -90,19 +90,79 @@ def plan(world: World, assignments: Mapping[ServiceKey, Assignment], node: str) 
     An assignment whose Service is gone contributes nothing. Where two Services claim the same port of a shared EIP
     (the allocator does not let them), the first by name has it.
     """
-    eips: set[IPAddress] = set()
-    servers: dict[VirtualServerKey, VirtualServer] = {}
-    for key in sorted(assignments):
-        service = world.services.get(key)
-        if service is None:
-            continue
-        endpoints = world.endpoints.get(key, ())
-        for eip in assignments[key].addresses:
-            eips.add(eip)
-            for port in service.ports:
-                server = _virtual_server(service, eip, port, endpoints, node)
-                servers.setdefault(server.key, server)
-    return Plan(frozenset(eips), servers)
+    return Planner().plan(world, assignments, node, None)
+
+
+class Planner:
+    """Plans again and again: what did not change is handed on as the same objects, which ``diff`` passes over."""
+
+    def __init__(self) -> None:
+        self._eips: dict[IPAddress, dict[ServiceKey, None]] = {}
+        self._claims: dict[VirtualServerKey, dict[ServiceKey, VirtualServer]] = {}
+        self._of: dict[ServiceKey, tuple[tuple[IPAddress, ...], tuple[VirtualServer, ...]]] = {}
+        self._plan = EMPTY
+
+    def plan(
+        self,
+        world: World,
+        assignments: Mapping[ServiceKey, Assignment],
+        node: str,
+        changed: Iterable[ServiceKey] | None,
+    ) -> Plan:
+        """``changed``: the Services of which anything is other than in the call before, or their endpoints or their
+        assignment, where nothing else is; None: anything may be."""
+        keys = {*assignments, *self._of} if changed is None else set(changed)
+        touched: set[VirtualServerKey] = set()
+        moved: set[IPAddress] = set()
+        for key in keys:
+            before = self._of.pop(key, ((), ()))
+            service, held = world.services.get(key), assignments.get(key)
+            if service is not None and held is not None:
+                made = _virtual_servers(service, held.addresses, world.endpoints.get(key, ()), node)
+                if changed is None and made == before[1]:
+                    made = before[1]
+                self._of[key] = held.addresses, made
+            eips, servers = self._of.get(key, ((), ()))
+            _claim(self._eips, key, dict.fromkeys(before[0]), dict.fromkeys(eips))
+            _claim(self._claims, key, {old.key: old for old in before[1]}, {new.key: new for new in servers})
+            moved.update(before[0], eips)
+            touched.update(server.key for server in (*before[1], *servers))
+        if touched or moved:
+            self._plan = self._after(moved, touched)
+        return self._plan
+
+    def _after(self, moved: set[IPAddress], touched: set[VirtualServerKey]) -> Plan:
+        servers = dict(self._plan.virtual_servers)  # the plan before keeps its own
+        for key in touched:
+            if claims := self._claims.get(key):
+                servers[key] = claims[min(claims)]
+            else:
+                servers.pop(key, None)
+        eips = self._plan.eips
+        if any((eip in self._eips) != (eip in eips) for eip in moved):
+            eips = frozenset(self._eips)
+        return Plan(eips, servers)
+
+
+T = TypeVar("T")
+K = TypeVar("K")
+
+
+def _claim(
+    claims: dict[K, dict[ServiceKey, T]], service: ServiceKey, before: Mapping[K, T], now: Mapping[K, T]
+) -> None:
+    for key in before.keys() - now.keys():
+        del claims[key][service]
+        if not claims[key]:
+            del claims[key]
+    for key, value in now.items():
+        claims.setdefault(key, {})[service] = value
+
+
+def _virtual_servers(
+    service: Service, eips: tuple[IPAddress, ...], endpoints: tuple[Endpoint, ...], node: str
+) -> tuple[VirtualServer, ...]:
+    return tuple(_virtual_server(service, eip, port, endpoints, node) for eip in eips for port in service.ports)
 
 
 def _virtual_server(
@@ -126,12 +186,15 @@ def _virtual_server(
         # empty tuple would mean everyone. So all of them stay, and the edges match by family.
         sources=service.source_ranges,
         masquerade=not keeps_client,
-        real_servers=_real_servers(usable, node),
+        real_servers=_real_servers(usable, node, port.protocol),
     )
 
 
-def _real_servers(endpoints: list[Endpoint], node: str) -> tuple[RealServer, ...]:
-    """Weight 1 for ready endpoints; where none is, for those that still serve while they terminate (KEP-1669)."""
+def _real_servers(endpoints: list[Endpoint], node: str, protocol: Protocol) -> tuple[RealServer, ...]:
+    """Weight 1 for ready endpoints; where none is, for those that still serve while they terminate (KEP-1669).
+
+    With UDP the rest is left out: at weight 0 it would keep a client for as long as that keeps sending.
+    """
     any_ready = any(endpoint.ready for endpoint in endpoints)
     merged: dict[tuple[IPAddress, int], RealServer] = {}
     for endpoint in endpoints:
@@ -142,7 +205,7 @@ def _real_servers(endpoints: list[Endpoint], node: str) -> tuple[RealServer, ...
         merged[place] = RealServer(
             *place, weight=max(seen.weight, int(takes_new)), local=seen.local or endpoint.node == node
         )
-    return tuple(sorted(merged.values()))
+    return tuple(sorted(real for real in merged.values() if real.weight or protocol is not Protocol.UDP))
 
 
 # ── Changes ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -242,12 +305,20 @@ def diff(have: Plan, want: Plan) -> tuple[Change, ...]:
     without them would leave its ports to the host. Within a virtual server new real servers come before old ones go.
     """
     before, after = have.virtual_servers, want.virtual_servers
+    new, other = [], []
+    for key, server in after.items():  # one pass: hashing an address takes longer than all the rest
+        there = before.get(key)
+        if there is None:
+            new.append(key)
+        elif there is not server and there != server:
+            other.append(key)
+    gone = before.keys() - after.keys() if len(before) + len(new) > len(after) else ()
     return (
-        *(change for key in _sorted(after.keys() - before.keys()) for change in _added(after[key])),
+        *(change for key in _sorted(new) for change in _added(after[key])),
         *(AddEip(eip) for eip in sorted(want.eips - have.eips, key=_address_order)),
-        *(change for key in _sorted(after.keys() & before.keys()) for change in _changed(before[key], after[key])),
+        *(change for key in _sorted(other) for change in _changed(before[key], after[key])),
         *(RemoveEip(eip) for eip in sorted(have.eips - want.eips, key=_address_order)),
-        *(RemoveVirtualServer(before[key]) for key in _sorted(before.keys() - after.keys())),
+        *(RemoveVirtualServer(before[key]) for key in _sorted(gone)),
     )
 
 
@@ -257,8 +328,6 @@ def _added(server: VirtualServer) -> Iterator[Change]:
 
 
 def _changed(before: VirtualServer, after: VirtualServer) -> Iterator[Change]:
-    if before == after:
-        return
     if _settings(before) != _settings(after):
         yield ChangeVirtualServer(before, after)
     old = {(real.address, real.port): real for real in before.real_servers}
@@ -270,11 +339,40 @@ def _changed(before: VirtualServer, after: VirtualServer) -> Iterator[Change]:
     yield from (RemoveRealServer(after.key, old[place]) for place in sorted(old.keys() - new.keys()))
 
 
+def applied(have: Plan, changes: Iterable[Change]) -> Plan:
+    """``have`` after ``changes``, which are some of what ``diff`` made of it; those before others they rest on."""
+    eips, servers = set(have.eips), dict(have.virtual_servers)
+
+    def put(key: VirtualServerKey, gone: RealServer | None, come: RealServer | None) -> None:
+        left = [real for real in servers[key].real_servers if real != gone]
+        servers[key] = replace(servers[key], real_servers=tuple(sorted([*left, come] if come else left)))
+
+    for change in changes:
+        match change:
+            case AddEip(eip):
+                eips.add(eip)
+            case RemoveEip(eip):
+                eips.discard(eip)
+            case AddVirtualServer(server):
+                servers[server.key] = replace(server, real_servers=())
+            case ChangeVirtualServer(before, after):
+                servers[after.key] = replace(after, real_servers=servers[before.key].real_servers)
+            case RemoveVirtualServer(server):
+                del servers[server.key]
+            case AddRealServer(key, real):
+                put(key, None, real)
+            case ChangeRealServer(key, old, new):
+                put(key, old, new)
+            case RemoveRealServer(key, real):
+                put(key, real, None)
+    return Plan(frozenset(eips), servers)
+
+
 def _settings(server: VirtualServer) -> tuple[object, ...]:
     return server.scheduler, server.persistence, server.sources, server.masquerade
 
 
-def _sorted(keys: set[VirtualServerKey]) -> list[VirtualServerKey]:
+def _sorted(keys: Iterable[VirtualServerKey]) -> list[VirtualServerKey]:
     return sorted(keys, key=lambda key: (_address_order(key[0]), key[1], key[2]))
 
 

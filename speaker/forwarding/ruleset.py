@@ -12,6 +12,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
 from ipaddress import collapse_addresses, ip_network
 from typing import Any, cast
 
@@ -26,7 +27,10 @@ NUMBERS = {Protocol.TCP: 6, Protocol.UDP: 17, Protocol.SCTP: 132}
 #: Schedulers that send a client's address to the same real server. IPVS's dh hashes the destination, which is one
 #: EIP here: all of it would go to one real server, so the source decides.
 BY_SOURCE = frozenset({"sh", "dh", "mh"})
-IN_TURN = frozenset({"rr", "wrr", "lc", "wlc", "lblc", "lblcr", "sed", "nq", "fo", "ovf"})
+#: Those that send a connection by the client's address and port: every node the same one to the same real server.
+BY_FLOW = frozenset({"sh-port", "mh-port"})
+IN_TURN = frozenset({"rr", "wrr", "lc", "wlc", "lblc", "lblcr", "sed", "nq", "fo", "ovf", "twos"})
+SCHEDULERS = BY_SOURCE | BY_FLOW | IN_TURN
 #: nft cannot count a real server's connections.
 _NOT_AS_NAMED = (IN_TURN - {"rr", "wrr"}) | {"dh"}
 
@@ -286,14 +290,33 @@ def _rule(server: VirtualServer) -> str:
         return f"return {comment}"
     ip = "ip" if server.address.version == 4 else "ip6"
     total = turns(server.real_servers)
-    by_source = server.scheduler in BY_SOURCE or server.persistence is not None
-    pick = f"jhash {ip} saddr mod {total} seed {SEED:#x}" if by_source else f"numgen inc mod {total}"
+    match chosen_by(server):
+        case ChosenBy.SOURCE:
+            pick = f"jhash {ip} saddr mod {total} seed {SEED:#x}"
+        case ChosenBy.FLOW:
+            pick = f"jhash {ip} saddr . th sport mod {total} seed {SEED:#x}"
+        case ChosenBy.TURN:
+            pick = f"numgen inc mod {total}"
     slots = ", ".join(f"{slot} : {real.address} . {real.port}" for slot, real in _slots(server.real_servers))
     return f"meta l4proto {NUMBERS[server.protocol]} dnat {ip} to {pick} map {{ {slots} }} {comment}"
 
 
+class ChosenBy(Enum):
+    """What decides on the real server of a new connection."""
+
+    SOURCE = "source"
+    FLOW = "flow"
+    TURN = "turn"
+
+
+def chosen_by(server: VirtualServer) -> ChosenBy:
+    if server.scheduler in BY_SOURCE or server.persistence is not None:
+        return ChosenBy.SOURCE
+    return ChosenBy.FLOW if server.scheduler in BY_FLOW else ChosenBy.TURN
+
+
 def _note(server: VirtualServer) -> str:
-    if server.scheduler not in BY_SOURCE | IN_TURN:
+    if server.scheduler not in SCHEDULERS:
         raise ValueError(f"{server.scheduler!r} is no scheduler: speaker.api lets none pass")
     persistent = [] if server.persistence is None else ["persistent", str(server.persistence)]
     return " ".join([server.scheduler, *persistent, *([] if server.masquerade else ["transparent"])])

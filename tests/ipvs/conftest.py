@@ -32,6 +32,8 @@ SILENCE = float(os.environ.get("EIP_SPEAKER_GUEST_SILENCE", "180" if QEMU else "
 """Seconds without a new report after which the guest counts as hung."""
 BOOT = 180.0 if QEMU else 60.0
 """Seconds a busy machine may take to boot the guest and collect the tests; 3 on an idle one (QEMU: 30)."""
+HANDED_ON = ("EIP_SPEAKER_HISTORIES",)
+"""Variables that tests in the guest read."""
 STARTED = "import speaker.run, speaker.forwarding.ipvs"
 """What the tests run as programs of their own, which collecting them does not import."""
 NEEDED = {
@@ -130,6 +132,7 @@ def _prepare(directory: Path, config: pytest.Config, nodes: list[str]) -> None:
     pytest_line += ["--basetemp=/run/pytest", "-o", f"faulthandler_timeout={SILENCE * 0.8:g}", *nodes]
     environment |= {"EIP_SPEAKER_GUEST": KIND, "EIP_SPEAKER_GUEST_REPORTS": "/run/out/reports"}
     environment |= {"PYTHONDONTWRITEBYTECODE": "1"}
+    environment |= {name: os.environ[name] for name in HANDED_ON if name in os.environ}
     exports = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in environment.items())
     command = directory / "command"
     command.write_text(f"#!/bin/sh\n{exports}\ncd {shlex.quote(str(config.rootpath))}\n{shlex.join(pytest_line)}\n")

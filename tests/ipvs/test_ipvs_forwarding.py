@@ -7,8 +7,10 @@ import asyncio
 import dis
 import os
 import re
+import resource
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -20,9 +22,11 @@ from pathlib import Path
 
 import pytest
 
+from speaker.api.service import SCHEDULERS
 from speaker.errors import Unsupported
+from speaker.forwarding.drain import DRAIN_SECONDS
 from speaker.forwarding.iptables import IptablesGuard
-from speaker.forwarding.ipvs import IpvsForwarder, open_ipvs
+from speaker.forwarding.ipvs import LOOK_SECONDS, IpvsForwarder, open_ipvs
 from speaker.forwarding.nftables import NftablesGuard, open_guard
 from speaker.forwarding.plan import EMPTY, AddEip, ChangeRealServer, Plan, RealServer, VirtualServer
 from speaker.lab.namespaces import Namespace
@@ -175,14 +179,20 @@ class Node:
 
     def __init__(self, namespace, runtime_dir, guard):
         self.namespace, self.runtime_dir, self.guard = namespace, runtime_dir, guard
+        self.now = 0.0
         self.restart()
 
     def restart(self):
         """As ``open_ipvs``, which starts programs to find out what the kernel has: slow here."""
-        self.forwarder = IpvsForwarder(self.runtime_dir, self.guard())
+        self.forwarder = IpvsForwarder(self.runtime_dir, self.guard(), lambda: self.now)
 
     def apply(self, wanted):
         return self.run(lambda: self.forwarder.apply(wanted))
+
+    def tend(self, after=0.0):
+        """Some seconds later."""
+        self.now += after
+        return self.run(self.forwarder.tend)
 
     def cleanup(self):
         return self.run(self.forwarder.cleanup)
@@ -552,6 +562,173 @@ def ask_again(sock):
     raise AssertionError("no answer")
 
 
+# ── Graceful change ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def reals(*addresses, **settings):
+    return tuple(RealServer(address, 8080, **settings) for address in addresses)
+
+
+def weights(node):
+    """What ipvsadm says of each real server of V4's: its weight."""
+    found = (re.match(rf"-a -[tu] {V4}:\d+ -r (\S+):8080 -m -w (\d+)", line) for line in node.ipvsadm())
+    return {match[1]: int(match[2]) for match in found if match}
+
+
+@contextmanager
+def talking_to(lan, node, real):
+    """An established connection through V4 to this real server, which is then joined by the other."""
+    node.apply(plan(server(V4, real_servers=reals(real))))
+    with talking(lan, V4) as sock:
+        node.apply(plan(server(V4)))
+        yield sock
+
+
+def test_a_real_server_that_goes_keeps_its_connections_gets_no_new_ones_and_is_gone_when_its_time_is_up(lan, node):
+    with talking_to(lan, node, B1) as sock:
+        changes = node.apply(plan(server(V4, real_servers=reals(B2))))
+        assert [type(change) for change in changes] == [ChangeRealServer]
+        assert weights(node) == {"10.0.1.2": 0, "10.0.2.2": 1}
+        assert {lan.ask(V4, 80)[0] for _ in range(4)} == {"b2"}
+        assert node.tend(after=DRAIN_SECONDS - 1) == ()
+        assert echo(sock)
+        assert list(map(str, node.tend(after=2))) == [f"  - {B1}:8080 weight 0 for TCP {V4}:80"]
+        assert weights(node) == {"10.0.2.2": 1}
+        sock.settimeout(0.5)
+        with pytest.raises((TimeoutError, ConnectionError)):
+            echo(sock)
+
+
+def test_a_real_server_is_removed_when_its_last_connection_has_ended(lan, node):
+    with talking_to(lan, node, B1) as sock:
+        node.apply(plan(server(V4, real_servers=reals(B2))))
+        assert node.tend() == ()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    # Reset, IPVS remembers it for 10 s of the kernel's own clock (ip_vs_proto_tcp.c), and that cannot be set.
+    while not (changes := node.tend()):
+        assert "10.0.1.2" in node.sh("ipvsadm", "-Lcn")
+        threading.Event().wait(1)
+    assert list(map(str, changes)) == [f"  - {B1}:8080 weight 0 for TCP {V4}:80"]
+    assert weights(node) == {"10.0.2.2": 1}
+
+
+def test_a_real_server_that_comes_back_is_taken_back_with_its_connections(lan, node):
+    with talking_to(lan, node, B1) as sock:
+        node.apply(plan(server(V4, real_servers=reals(B2))))
+        changes = node.apply(plan(server(V4)))
+        assert [type(change) for change in changes] == [ChangeRealServer]
+        assert weights(node) == {"10.0.1.2": 1, "10.0.2.2": 1}
+        assert node.tend(after=2 * DRAIN_SECONDS) == ()
+        assert echo(sock)
+
+
+def test_a_speaker_that_was_killed_is_followed_by_one_that_takes_on_what_was_going(lan, node):
+    with talking_to(lan, node, B1) as sock:
+        leaving = plan(server(V4, real_servers=reals(B2)))
+        node.killed_after("IpvsTables.change", lambda self: self.apply(leaving))
+        node.restart()
+        assert node.apply(leaving) == ()
+        assert node.tend() == ()
+        assert weights(node) == {"10.0.1.2": 0, "10.0.2.2": 1}
+        assert echo(sock)
+        assert len(node.tend(after=DRAIN_SECONDS)) == 1
+        assert weights(node) == {"10.0.2.2": 1}
+
+
+def test_sticky_clients_leave_a_real_server_that_goes(lan, node):
+    node.apply(plan(server(V4, persistence=600)))
+    first = lan.ask(V4, 80)[0]
+    other = {"b1": B2, "b2": B1}[first]
+    node.apply(plan(server(V4, persistence=600, real_servers=reals(other))))
+    assert {lan.ask(V4, 80)[0] for _ in range(2)} == {"b1", "b2"} - {first}
+
+
+def test_the_last_real_server_gone_refuses_new_clients_and_keeps_the_old(lan, node):
+    with talking_to(lan, node, B1) as sock:
+        node.apply(plan(server(V4, real_servers=())))
+        with pytest.raises(ConnectionRefusedError):
+            lan.ask(V4, 80)
+        assert echo(sock)
+
+
+def test_500_connections_outlive_endpoints_rolled_one_by_one_and_a_speaker_killed_on_the_way(lan, node):
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # both ends are here
+    with ExitStack() as stack:
+        socks = []
+        for real in (B1, B2):
+            node.apply(plan(server(V4, real_servers=reals(real))))
+            socks += [stack.enter_context(talking(lan, V4)) for _ in range(250)]
+        for real_servers in (reals(B1, B2), reals(B1), reals(B1, B2), reals(B2)):
+            node.apply(plan(server(V4, real_servers=real_servers)))
+            node.tend()
+        assert sum(map(echo, socks)) == 500
+        node.killed_after("IpvsTables.change", lambda self: self.apply(plan(server(V4, real_servers=()))))
+        node.restart()
+        node.apply(plan(server(V4, real_servers=())))
+        node.tend()
+        node.apply(plan(server(V4)))
+        assert sum(map(echo, socks)) == 500
+
+
+def test_a_virtual_server_that_others_have_cleared_or_changed_is_put_right_within_a_minute(bare):
+    wanted = plan(server(V4, real_servers=(RealServer(B1, 80),)), server(V6, persistence=60))
+    bare.apply(wanted)
+    before = bare.ipvsadm()
+    for lines in (
+        "-C",
+        f"-d -t {V4}:80 -r {B1}:80",
+        f"-e -t {V4}:80 -r {B1}:80 -m -w 7",
+        f"-e -t {V4}:80 -r {B1}:80 -g",
+        f"-E -t {V4}:80 -s sh",
+        f"-E -t {V4}:80 -s sh -b sh-port",
+        f"-E -t [{V6}]:80 -s rr -p 60 -M 64",
+    ):
+        bare.sh("ipvsadm", *lines.split())
+        assert bare.ipvsadm() != before, lines
+        assert bare.tend(after=LOOK_SECONDS), lines
+        assert bare.ipvsadm() == before, lines
+        assert bare.tend(after=LOOK_SECONDS) == ()
+
+
+def test_every_scheduler_that_a_service_may_ask_for_is_one(bare):
+    named = dict(enumerate(sorted(SCHEDULERS - {"twos"}), 80))  # Linux 5.13, but left out of User-Mode Linux
+    wanted = plan(*(server(V4, port, scheduler=scheduler) for port, scheduler in named.items()))
+    bare.apply(wanted)
+    shown = {"mh-port": "mh (mh-port)", "sh-port": "sh (sh-port)"}
+    assert dict(re.findall(rf"^TCP +{V4}:(\d+) (.+?) *$", bare.sh("ipvsadm", "-Ln"), re.MULTILINE)) == {
+        str(port): shown.get(scheduler, scheduler) for port, scheduler in named.items()
+    }
+    bare.restart()
+    assert bare.apply(wanted) == ()
+
+
+def test_mh_port_spreads_the_connections_of_one_client_and_mh_does_not(lan, node):
+    for first_port, scheduler, answering in ((40_100, "mh", 1), (40_200, "mh-port", 2)):
+        node.apply(plan(server(V4, scheduler=scheduler)))
+        answers = {lan.ask(V4, 80, source_port=first_port + port)[0] for port in range(12)}
+        assert len(answers) == answering, scheduler
+
+
+def test_sctp_is_forwarded(lan, node):
+    sctp = {"type": socket.SOCK_STREAM, "proto": socket.IPPROTO_SCTP}
+    with lan.b1.entered():
+        listener = socket.socket(socket.AF_INET, **sctp)
+    with listener:
+        listener.bind((str(B1), 8080))
+        listener.listen()
+        node.apply(plan(server(V4, 80, Protocol.SCTP, real_servers=reals(B1))))
+        with lan.client.entered():
+            asking = socket.socket(socket.AF_INET, **sctp)
+        with asking:
+            asking.settimeout(5)
+            asking.connect((str(V4), 80))
+            accepted, (client, _) = listener.accept()
+            with accepted:
+                accepted.send(b"hello")
+                assert (asking.recv(10), client) == (b"hello", "10.0.1.1")
+
+
 # ── Strict ARP, and where an EIP is bound ─────────────────────────────────────────────────────────────────────
 
 
@@ -727,6 +904,11 @@ def test_an_eip_that_another_program_already_serves_is_left_to_it_and_named(besi
     ]
     assert "203.0.113.9" not in beside_others.sh("ip", "-o", "addr")
     assert any("EIP 203.0.113.9 is not served" in problem for problem in beside_others.problems())
+    late = ip_address("203.0.113.10")  # not there when we looked
+    beside_others.sh("ipvsadm", "-A", "-t", f"{late}:80", "-s", "rr")
+    assert beside_others.apply(plan(server(taken, 443), server(late, 443), server(V4))) == ()
+    assert f"-A -t {late}:80 -s rr" in beside_others.ipvsadm()
+    assert any(f"EIP {late} is not served" in problem for problem in beside_others.problems())
 
 
 def test_every_part_of_a_virtual_server_can_change(bare):
@@ -741,6 +923,7 @@ def test_every_part_of_a_virtual_server_can_change(bare):
         before,
     ):
         assert bare.apply(plan(after))
+        bare.tend()  # nobody was connected to what is going
         scheduler = f"-s {after.scheduler}" + (f" -p {after.persistence}" if after.persistence else "")
         assert bare.ipvsadm() == [
             f"-A -t {V4}:80 {scheduler}",
@@ -792,7 +975,7 @@ def test_our_link_taken_away_under_us_comes_back_with_its_eips(bare):
 def test_with_iptables_a_rule_before_ours_does_not_stay_there(with_iptables):
     with_iptables.apply(plan(server(V4)))
     with_iptables.sh("iptables-legacy", "-I", "INPUT", "-j", "ACCEPT")
-    with_iptables.apply(plan(server(V4)))
+    with_iptables.tend(after=LOOK_SECONDS)
     rules = [
         line for line in with_iptables.sh("iptables-legacy-save", "-t", "filter").splitlines() if "-A INPUT" in line
     ]

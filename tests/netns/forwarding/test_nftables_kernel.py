@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding import nft
 from speaker.forwarding.listing import read_plan
-from speaker.forwarding.nftables import NftablesForwarder, open_guard, open_nftables
+from speaker.forwarding.nftables import LOOK_SECONDS, NftablesForwarder, open_guard, open_nftables
 from speaker.forwarding.plan import EMPTY, AddRealServer, Plan, RealServer, VirtualServer, diff
 from speaker.forwarding.ruleset import expressible
 from speaker.model import Protocol
@@ -82,7 +82,7 @@ def virtual_servers(draw: st.DrawFn) -> VirtualServer:
         ip_address(f"{SPACE[version]}{draw(st.integers(10, 12))}"),
         draw(st.sampled_from(Protocol)),
         draw(st.integers(80, 81)),
-        draw(st.sampled_from(["rr", "wrr", "lc", "sh", "dh", "mh"])),
+        draw(st.sampled_from(["rr", "wrr", "lc", "sh", "dh", "mh", "mh-port"])),
         draw(st.none() | st.integers(0, 86400)),
         tuple(draw(st.lists(networks(), max_size=4))),
         draw(st.booleans()),
@@ -210,6 +210,22 @@ def test_what_others_did_to_our_table_is_repaired(node, apply, listing, inside, 
     assert apply(want) != ()
     assert contents(listing()) == before
     assert apply(want) == ()
+
+
+def test_a_firewall_that_is_reloaded_and_flushes_everything_costs_a_minute_at_most(node, apply, listing, inside):
+    now = 0.0
+    forwarder = NftablesForwarder(lambda: now)
+    assert inside(node, forwarder.tend) == ()  # nothing was asked for yet
+    inside(node, forwarder.apply, plan_of(server()))
+    before = contents(listing())
+    inside(node, nft.run, "flush ruleset\n")
+    assert inside(node, forwarder.tend) == ()
+    now += LOOK_SECONDS
+    assert inside(node, forwarder.tend) == diff(EMPTY, plan_of(server()))
+    assert contents(listing()) == before
+    inside(node, forwarder.cleanup)
+    now += LOOK_SECONDS
+    assert inside(node, forwarder.tend) == ()
 
 
 def test_other_programs_tables_are_not_touched(node, apply, inside, sh):

@@ -1,5 +1,7 @@
 """What clients get through the nftables forwarder, on the real kernel with real sockets."""
 
+import socket
+import struct
 from dataclasses import replace
 
 import pytest
@@ -44,6 +46,58 @@ def test_a_real_server_gets_new_connections_by_its_weight(lan, forward, virtual_
 def test_a_client_sticks_to_one_real_server(lan, forward, virtual_server, counted, version, settings):
     forward(virtual_server(version, **settings))
     assert list(counted(6, lan.client, lan.eip[version]).values()) == [6]
+
+
+@every_way
+def test_mh_port_spreads_the_connections_of_one_client_the_same_way_each_time(
+    lan, forward, virtual_server, ask, version, protocol
+):
+    def answers() -> list[str]:
+        ports = range(40_100, 40_116) if protocol is UDP else range(40_200, 40_216)
+        return [ask(lan.client, lan.eip[version], protocol=protocol, source_port=port)[0] for port in ports]
+
+    forward(virtual_server(version, protocol, scheduler="mh-port"))
+    assert set(answers()) == {"one", "two"}
+    if protocol is UDP:  # a TCP port that was just used may not be taken again
+        first = answers()
+        forward()
+        forward(virtual_server(version, protocol, scheduler="mh-port"))
+        assert answers() == first
+
+
+def sctp_init(source_port: int, port: int, tag: int) -> bytes:
+    """A packet that opens an association (RFC 9260, 3.3.2), for a raw socket: this kernel has none for SCTP."""
+    chunk = struct.pack("!BBHIIHHI", 1, 0, 20, tag, 65536, 1, 1, 1)
+    header = struct.pack("!HHI", source_port, port, 0)
+    return header + struct.pack("<I", crc32c(header + bytes(4) + chunk)) + chunk
+
+
+def crc32c(data: bytes) -> int:
+    """RFC 9260, appendix A."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+@both_families
+def test_sctp_reaches_a_real_server_with_a_valid_checksum(lan, forward, virtual_server, version):
+    family = socket.AF_INET if version == 4 else socket.AF_INET6
+    with lan.client.entered():
+        asking = socket.socket(family, socket.SOCK_RAW, socket.IPPROTO_SCTP)
+    with lan.one.entered():
+        serving = socket.socket(family, socket.SOCK_RAW, socket.IPPROTO_SCTP)
+    with asking, serving:
+        serving.settimeout(2)
+        forward(virtual_server(version, Protocol.SCTP, real_servers=("one",)))
+        asking.sendto(sctp_init(40_000, 80, 7), (str(lan.eip[version]), 0))
+        packet, (client, *_) = serving.recvfrom(1000)
+        packet = packet[20:] if version == 4 else packet
+        assert client == lan.addresses["towards one"][version]
+        assert (packet[2:4], packet[12:]) == (b"\x1f\x90", sctp_init(40_000, 80, 7)[12:])
+        assert struct.unpack("<I", packet[8:12])[0] == crc32c(packet[:8] + bytes(4) + packet[12:])
 
 
 @both_families

@@ -3,8 +3,10 @@
 from ipaddress import ip_address, ip_network
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from speaker.forwarding.plan import Plan, RealServer, VirtualServer, plan
+from speaker.forwarding.plan import Plan, Planner, RealServer, VirtualServer, plan
 from speaker.model import Family, Protocol, ServiceKey, ServicePort, TrafficPolicy
 
 EIP = "192.0.2.10"
@@ -69,6 +71,22 @@ STATES = [
 def test_weights_follow_readiness(web, pod, world, states, expected):
     endpoints = tuple(pod(f"10.0.0.{number}", **state) for number, state in enumerate(states, 3))
     assert list(weights(plan(*world((web(), endpoints, (EIP,))), "a")).values()) == expected
+
+
+def test_a_udp_endpoint_that_takes_no_new_client_is_none(web, pod, world):
+    """At weight 0 it would keep its clients for as long as they send."""
+    udp = web(ports=(ServicePort(Protocol.UDP, 80, "http"),))
+    for states, left in (([READY, NOT_YET], {"10.0.0.3": 1}), ([ENDING, GONE], {"10.0.0.3": 1}), ([GONE], {})):
+        endpoints = (pod(f"10.0.0.{last}", protocol=Protocol.UDP, **state) for last, state in enumerate(states, 3))
+        assert weights(plan(*world((udp, tuple(endpoints), (EIP,))), "a")) == left
+
+
+def test_pods_may_call_different_numbers_by_the_port_name_that_the_service_targets(web, pod, world):
+    made = plan(*world((web(), (pod("10.0.0.3", port=8080), pod("10.0.0.4", port=9090)), (EIP,))), "a")
+    assert [(str(real.address), real.port) for real in only(made).real_servers] == [
+        ("10.0.0.3", 8080),
+        ("10.0.0.4", 9090),
+    ]
 
 
 def test_an_endpoint_named_twice_is_one_real_server_with_the_better_word(web, pod, world):
@@ -141,3 +159,32 @@ def test_a_services_own_wishes_reach_its_virtual_servers(web, world):
     server = only(plan(*world((service, (), (EIP,))), "a"))
     assert (server.scheduler, server.persistence, server.sources) == ("wlc", 10800, ranges)
     assert only(plan(*world((web(), (), (EIP,))), "a")).scheduler == "rr"
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # they make values and keep nothing
+@given(data=st.data())
+def test_planned_step_by_step_it_is_as_planned_at_once(web, pod, world, data):
+    """Services come, change, clash over ports of a shared EIP, lose their assignment, and go."""
+    names = [ServiceKey("default", name) for name in "abc"]
+    ports = st.lists(st.sampled_from([80, 81, 82]), min_size=1, unique=True)
+    eips = st.lists(st.sampled_from([EIP, "192.0.2.11"]), unique=True)
+    planner, there, last = Planner(), {}, Plan(frozenset(), {})
+    for _ in range(data.draw(st.integers(1, 6))):
+        changed = data.draw(st.sets(st.sampled_from(names)))
+        for key in changed:
+            there.pop(key, None)
+            if data.draw(st.booleans()):
+                service = web(
+                    key=key, ports=tuple(ServicePort(Protocol.TCP, port, "http") for port in data.draw(ports))
+                )
+                endpoints = tuple(pod(f"10.0.0.{last}") for last in data.draw(st.sets(st.integers(1, 4))))
+                there[key] = (service, endpoints, tuple(data.draw(eips)))
+        everything, assignments = world(*there.values())
+        told = data.draw(st.sampled_from([changed, None]))
+        step = planner.plan(everything, assignments, "a", told)
+        assert step == plan(everything, assignments, "a")
+        same = {key for key, server in step.virtual_servers.items() if last.virtual_servers.get(key) == server}
+        if not changed:
+            assert same == step.virtual_servers.keys()
+            assert all(step.virtual_servers[key] is last.virtual_servers[key] for key in same)
+        last = step

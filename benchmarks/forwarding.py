@@ -1,0 +1,209 @@
+"""1,000 virtual servers of 10 real servers each: from nothing, one endpoint changed, nothing changed; beside ipvsadm.
+
+    python benchmarks/forwarding.py [--quick]
+
+Boots a User-Mode Linux guest (tests/ipvs/guest) and runs itself in there. Sides alternate, medians are shown. A guest's
+system calls are many times slower than a machine's, so times mean something beside ipvsadm's only; Python's own work
+is as fast as outside. A guest cannot tell CPU time from time on the clock: it has one processor and nothing else to
+do, and believes that it runs even while the machine does something else. So a loop whose CPU time is known from outside
+runs around each measurement, and ``CPU`` is the time on the clock divided by how much longer that took.
+
+``virtual servers`` are the messages alone: what ``ipvsadm -R`` does. ``apply`` is what the speaker calls: the plan is
+compared with what is there, EIPs are bound, ARP is made strict, the guard (iptables, here) goes around it.
+"""
+
+import argparse
+import asyncio
+import os
+import shlex
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from ipaddress import ip_address
+from pathlib import Path
+
+from speaker.forwarding.iptables import IptablesGuard
+from speaker.forwarding.ipvs import LOOK_SECONDS, IpvsForwarder
+from speaker.forwarding.ipvs_tables import IpvsTables
+from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer, diff
+from speaker.lab.namespaces import Namespace
+from speaker.model import Protocol
+
+ROOT = Path(__file__).parents[1]
+REAL_SERVERS, CHANGES = 10, 100
+FROM_EMPTY, ONE_CHANGE, RESYNC = 1.0, 0.005, 0.5
+"""Targets: of ``ipvsadm -R``'s time; CPU seconds; CPU seconds."""
+
+
+def wanted(count: int) -> Plan:
+    first, real = ip_address("198.18.0.1"), ip_address("10.0.0.1")
+    servers = [
+        VirtualServer(
+            first + at // 4,
+            Protocol.TCP,
+            80 + at % 4,
+            real_servers=tuple(RealServer(real + REAL_SERVERS * at + each, 8080) for each in range(REAL_SERVERS)),
+        )
+        for at in range(count)
+    ]
+    return Plan(frozenset(server.address for server in servers), {server.key: server for server in servers})
+
+
+def with_another_endpoint(plan: Plan, last: int) -> Plan:
+    """As a planner makes it that works out only what changed."""
+    key = next(iter(plan.virtual_servers))
+    server = plan.virtual_servers[key]
+    more = RealServer(ip_address(f"10.250.0.{last}"), 8080)
+    changed = replace(server, real_servers=tuple(sorted({*server.real_servers, more})))
+    return Plan(plan.eips, {**plan.virtual_servers, key: changed})
+
+
+def change(have: Plan, want: Plan) -> None:
+    with IpvsTables() as tables:
+        assert tables.change(diff(have, want)) == ()
+
+
+def dump() -> int:
+    with IpvsTables() as tables:
+        return sum(len(tables.real_servers(server.key)) for server in tables.virtual_servers())
+
+
+def ipvsadm(*arguments: str, text: str = "") -> str:
+    return subprocess.run(["ipvsadm", *arguments], input=text, capture_output=True, text=True, check=True).stdout
+
+
+def spin() -> None:
+    sum(each * each for each in range(100_000))
+
+
+def spin_seconds() -> float:
+    """CPU time of the loop, on a machine whose other work does not count."""
+    taken = []
+    for _ in range(20):
+        began = time.process_time()
+        spin()
+        taken.append(time.process_time() - began)
+    return min(taken)
+
+
+class Times:
+    """Of each thing that was measured: seconds on the clock, and what they would be on an undisturbed processor."""
+
+    def __init__(self, spin_seconds: float) -> None:
+        self._spin_seconds = spin_seconds
+        self.taken: dict[str, list[tuple[float, float]]] = {}
+
+    @contextmanager
+    def note(self, name: str, times: int = 1) -> Iterator[None]:
+        """``times``: how often the block does it."""
+        before = self._disturbed()
+        start = time.perf_counter()
+        yield
+        clock = (time.perf_counter() - start) / times
+        self.taken.setdefault(name, []).append((clock, 2 * clock / (before + self._disturbed())))
+
+    def _disturbed(self) -> float:
+        start = time.perf_counter()
+        for _ in range(5):
+            spin()
+        return (time.perf_counter() - start) / 5 / self._spin_seconds
+
+    def median(self, name: str) -> tuple[float, float]:
+        clock, used = zip(*self.taken[name], strict=True)
+        return statistics.median(clock), statistics.median(used)
+
+
+async def measure_apply(times: Times, want: Plan, runtime_dir: Path) -> None:
+    now = 0.0
+    guard = IptablesGuard({4: "iptables-legacy", 6: "ip6tables-legacy"})
+    forwarder = IpvsForwarder(runtime_dir, guard, lambda: now)
+    with times.note("apply: from nothing"):
+        await forwarder.apply(want)
+    plans = [with_another_endpoint(want, each) for each in range(CHANGES)]
+    with times.note("apply: one endpoint changed", CHANGES):
+        for each, changed in enumerate(plans):
+            assert len(await forwarder.apply(changed)) == (2 if each else 1)  # the one before is drained
+    now += LOOK_SECONDS
+    await forwarder.tend()
+    await forwarder.apply(want)
+    await forwarder.tend()
+    now += LOOK_SECONDS
+    with times.note("apply: nothing changed, all looked at"):
+        assert await forwarder.tend() == ()
+    with times.note("apply: nothing changed, believed"):
+        assert await forwarder.apply(want) == ()
+    await forwarder.cleanup()
+
+
+def measure(count: int, rounds: int, spin_seconds: float) -> None:
+    want, times = wanted(count), Times(spin_seconds)
+    with Namespace("node") as node, node.entered():
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+        for _ in range(rounds):
+            with times.note("virtual servers: from nothing"):
+                change(EMPTY, want)
+            with times.note("virtual servers: dump"):
+                assert dump() == count * REAL_SERVERS
+            with times.note("ipvsadm -Sn"):
+                listing = ipvsadm("-Sn")
+            assert listing.count("\n") == count * (1 + REAL_SERVERS)
+            change(want, EMPTY)
+            with times.note("ipvsadm -R"):
+                ipvsadm("-R", text=listing)
+            ipvsadm("-C")
+            with tempfile.TemporaryDirectory(dir="/run") as runtime_dir:
+                asyncio.run(measure_apply(times, want, Path(runtime_dir)))
+    show(times, count, rounds)
+
+
+def show(times: Times, count: int, rounds: int) -> None:
+    print(f"{count} virtual servers of {REAL_SERVERS}, medians of {rounds} rounds in a User-Mode Linux guest")
+    restore, _ = times.median("ipvsadm -R")
+    for name in times.taken:
+        clock, used = times.median(name)
+        print(f"  {name:<40} {clock:8.3f} s   {clock / restore:6.3f} of ipvsadm -R   CPU {used:8.4f} s")
+    ratio = times.median("virtual servers: from nothing")[0] / restore
+    _, one = times.median("apply: one endpoint changed")
+    _, resync = times.median("apply: nothing changed, all looked at")
+    for what, value, limit in (
+        ("from nothing, of ipvsadm -R", ratio, FROM_EMPTY),
+        ("one endpoint changed, CPU ms", 1000 * one, 1000 * ONE_CHANGE),
+        ("nothing changed, all looked at, CPU s", resync, RESYNC),
+    ):
+        print(f"target: {what:<38} {value:6.2f}  at most {limit:g}: {'met' if value <= limit else 'MISSED'}")
+
+
+def in_guest(arguments: list[str]) -> int:
+    if not shutil.which("linux.uml"):
+        print("skipped: needs the packages user-mode-linux, ipvsadm and iptables")
+        return 0
+    with tempfile.TemporaryDirectory(prefix="eip-speaker-guest-") as name:
+        command = Path(name, "command")
+        inside = [f"--inside={spin_seconds()}", *arguments]
+        line = shlex.join([sys.executable, str(Path(__file__).resolve()), *inside])
+        command.write_text(f"#!/bin/sh\ncd {shlex.quote(str(ROOT))}\nexport PYTHONPATH=.\n{line}\n")
+        command.chmod(0o755)
+        subprocess.run([ROOT / "tests/ipvs/guest", name], check=False)
+        status = Path(name, "exit")
+        return int(status.read_text()) if status.exists() else os.EX_SOFTWARE
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="100 virtual servers, one round")
+    parser.add_argument("--inside", type=float, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if not options.inside:
+        return in_guest(sys.argv[1:])
+    measure(*((100, 1) if options.quick else (1000, 3)), options.inside)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
