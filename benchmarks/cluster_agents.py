@@ -1,7 +1,8 @@
 """Three agents on one LAN and a real API server: what its faults cost, how soon a Service is answered for, and what the
 API is asked for.
 
-    python benchmarks/cluster_agents.py [--only failures|services|requests] [--outage SECONDS] [--eips N] [--json]
+    python benchmarks/cluster_agents.py [--only failures|services|requests|scale] [--outage SECONDS] [--eips N]
+                                        [--services N] [--json]
 
 The cluster of tests/agents: shipped manifests, ServiceAccounts and admission policies; agents in network namespaces. A
 client probes eight EIPs through their holders and another host asks for them by ARP.
@@ -9,7 +10,9 @@ client probes eight EIPs through their holders and another host asks for them by
 failures: for each, how long an EIP was out at worst, beside what ownership promises. services: from the POST of one
 more Service (what `kubectl apply` sends) to the first ARP answer, and from the start of `kubectl apply` itself; each of
 the twenty EIPs is new, so three probes of 20 ms come before its first claim. requests: what each agent asks of the API
-in a quiet time, with ten EIPs and with a thousand, from the API server's audit log. Needs etcd and kube-apiserver where
+in a quiet time, with ten EIPs and with a thousand, from the API server's audit log. scale: ten thousand Services with
+three endpoints each, how long until agents that start hold all of it, what memory and event-loop stalls that costs, and
+`services` again among them. Needs etcd and kube-apiserver where
 envtest looks for them, nft, and root or a user namespace.
 """
 
@@ -18,11 +21,13 @@ import asyncio
 import http.client
 import json
 import os
+import re
 import ssl
 import statistics
 import sys
 import tempfile
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,7 +40,7 @@ _TESTS = Path(__file__).parents[1] / "tests"
 sys.path[:0] = [str(_TESTS / "agents"), str(_TESTS / "apiserver")]
 
 from agent_cluster import AFTERMATH, HELLO_MS, MANAGEMENT, Cluster, cluster_in, holders_of, pause, until  # noqa: E402
-from agent_objects import DRAIN, OUT_OF_SERVICE, SERVES, SERVICES, service  # noqa: E402
+from agent_objects import DRAIN, OUT_OF_SERVICE, POOLS, SERVES, SERVICES, SLICES, service, slice_of  # noqa: E402
 from real_api import USERS, RealApi, missing  # noqa: E402
 
 from speaker.lab.failover import Promise, broken, promise_of  # noqa: E402
@@ -342,12 +347,12 @@ def eips(count: int) -> tuple[IPv4Address, ...]:
 
 
 @contextmanager
-def audited_cluster(directory: Path, count: int) -> Iterator[tuple[Cluster, Path]]:
+def audited_cluster(directory: Path, **cluster: object) -> Iterator[tuple[Cluster, Path]]:
     policy, log = directory / "policy.json", directory / "audit.log"
     policy.write_text(json.dumps(POLICY))
     flags = (f"--audit-policy-file={policy}", f"--audit-log-path={log}")
-    with cluster_in(directory, eips=eips(count), interface="eth0", api_flags=flags) as cluster:
-        yield cluster, log
+    with cluster_in(directory, api_flags=flags, **cluster) as made:
+        yield made, log
 
 
 async def requests(cluster: Cluster, log: Path) -> Requests:
@@ -373,9 +378,117 @@ async def requests(cluster: Cluster, log: Path) -> Requests:
     )
 
 
+# ── scale ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Of three agents, the worst. Memory in MB, now and at most so far: of the agent and of its wire process."""
+
+    services: int
+    endpoints: int
+    held_after_s: float
+    recorded_after_s: float
+    asked_while_starting: Mapping[str, int]
+    agent_mb: float
+    agent_peak_mb: float
+    wire_mb: float
+    main_stall_ms: float
+    wire_stall_ms: float
+    one_more: Answered
+
+    def __str__(self) -> str:
+        asked = sum(self.asked_while_starting.values()) / self.services
+        return (
+            f"{self.services} Services, {self.endpoints} endpoints: all held {self.held_after_s:.1f} s and all "
+            f"recorded {self.recorded_after_s:.1f} s after the agents began, {asked:.1f} requests for each "
+            f"({dict(self.asked_while_starting)}); agent {self.agent_mb:.0f} MB (at most {self.agent_peak_mb:.0f}) "
+            f"and wire process {self.wire_mb:.0f} MB; longest stall {self.main_stall_ms:.0f} ms, on the wire "
+            f"{self.wire_stall_ms:.0f} ms; {self.one_more}"
+        )
+
+
+def memory(pid: int) -> tuple[float, float]:
+    status = Path(f"/proc/{pid}/status").read_text()
+    now, most = (re.search(rf"{name}:\s+(\d+) kB", status) for name in ("VmRSS", "VmHWM"))
+    assert now is not None
+    assert most is not None
+    return int(now[1]) / 1024, int(most[1]) / 1024
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def gauge(cluster: Cluster, node: str, name: str) -> float:
+    with (
+        cluster.lan.namespace(node).entered(),
+        urllib.request.urlopen("http://127.0.0.1:9900/metrics", timeout=30) as answer,
+    ):
+        found = re.search(rf"^{name} (\S+)", answer.read().decode(), re.MULTILINE)
+    assert found is not None
+    return float(found[1])
+
+
+async def scale(cluster: Cluster, log: Path, many: Sequence[IPv4Address]) -> Scale:
+    post = Connection(cluster.api)
+    for eip in many:
+        post("POST", SERVICES, service(eip))
+        post("POST", SLICES, slice_of(eip, three_endpoints(cluster.nodes)))
+    wanted = {*many, *cluster.eips}
+    await until(lambda: assigned(cluster, len(wanted)))
+    started, began = datetime.now(UTC), time.monotonic()
+    for node in cluster.nodes:
+        cluster.start(node)
+    await until(
+        lambda: sum(len(agent.holds() & wanted) for agent in cluster.agents.values()) == len(wanted), patience=600
+    )
+    held = time.monotonic() - began
+    await until(lambda: sum(bool(each.holder) for each in cluster.records().values()) == len(wanted), patience=600)
+    recorded = time.monotonic() - began
+    print(f"held {held:.1f} s, recorded {recorded:.1f} s", file=sys.stderr, flush=True)
+    await pause(SETTLING)
+    asked = audited(log, started, datetime.now(UTC))
+    own = [memory(agent.process.pid) for agent in cluster.agents.values()]
+    wires = [memory(child)[0] for agent in cluster.agents.values() for child in children(agent.process.pid)]
+    stalls = [
+        [gauge(cluster, node, name) for node in cluster.nodes]
+        for name in ("eip_speaker_main_loop_delay_max_seconds", "eip_speaker_loop_delay_max_seconds")
+    ]
+
+    async def create(body: dict[str, object]) -> None:
+        post("POST", SERVICES, body)
+
+    waits = [await one_more(cluster, NEW + at, create) for at in range(ROUNDS)]
+    more = Answered("one more among them", round(statistics.median(waits), 1), round(max(waits), 1), ROUNDS)
+    return Scale(
+        services=len(wanted),
+        endpoints=3 * len(wanted),
+        held_after_s=round(held, 1),
+        recorded_after_s=round(recorded, 1),
+        asked_while_starting=dict(asked),
+        agent_mb=max(now for now, _ in own),
+        agent_peak_mb=max(most for _, most in own),
+        wire_mb=max(wires),
+        main_stall_ms=1000 * max(stalls[0]),
+        wire_stall_ms=1000 * max(stalls[1]),
+        one_more=more,
+    )
+
+
+def assigned(cluster: Cluster, count: int) -> bool:
+    (pool,) = cluster.done("GET", POOLS)["items"]
+    used: int = pool.get("status", {}).get("ipv4", {}).get("used", 0) + pool["status"].get("ipv6", {}).get("used", 0)
+    return used >= count
+
+
+def three_endpoints(nodes: Sequence[str]) -> list[dict[str, object]]:
+    return [{"addresses": [f"10.244.{at}.7"], "nodeName": node} for at, node in enumerate(nodes)]
+
+
 # ── the whole ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-PARTS = ("failures", "services", "requests")
+PARTS = ("failures", "services", "requests", "scale")
 
 
 def measured(part: str, directory: Path, options: argparse.Namespace) -> Sequence[object]:
@@ -387,10 +500,15 @@ def measured(part: str, directory: Path, options: argparse.Namespace) -> Sequenc
         more = (f"{NEW}-{NEW + 2 * ROUNDS - 1}",)
         with cluster_in(home, more_addresses=more) as cluster:
             return asyncio.run(services(cluster))
+    if part == "scale":
+        many = eips(options.services)
+        more = (f"{NEW}-{NEW + 2 * ROUNDS - 1}", f"{many[0]}-{many[-1]}")
+        with audited_cluster(home, more_addresses=more, interface="eth0") as (cluster, log):
+            return [asyncio.run(scale(cluster, log, many))]
     found = []
     for count in (FEW, options.eips):
         (directory := home / str(count)).mkdir()
-        with audited_cluster(directory, count) as (cluster, log):
+        with audited_cluster(directory, eips=eips(count), interface="eth0") as (cluster, log):
             found.append(asyncio.run(requests(cluster, log)))
             print(found[-1], file=sys.stderr, flush=True)
     return found
@@ -401,6 +519,7 @@ def main() -> None:
     arguments.add_argument("--only", choices=PARTS)
     arguments.add_argument("--outage", type=float, default=OUTAGE)
     arguments.add_argument("--eips", type=int, default=MANY)
+    arguments.add_argument("--services", type=int, default=10_000)
     arguments.add_argument("--json", action="store_true")
     options = arguments.parse_args()
     if reason := missing():

@@ -37,7 +37,7 @@ class Parameters:
     """For one write of a record; the API server counts as down after it."""
     record_grace: float = 0.35
     """How long a record that names a live peer is believed before the peer's own hello says so."""
-    writes: int = 16
+    writes: int = 4
     """Records written at a time, besides those of a failover, which waits for nobody: the API server has others to
     serve, and a hundred writes at once would each miss ``record_timeout``."""
     self_lease: float = 0.2

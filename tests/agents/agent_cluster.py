@@ -440,9 +440,9 @@ HELLO_MS = DEFAULT_HELLO_MS
 HEALTH = "http://127.0.0.1:9900/healthz"
 
 
-async def until(holds: Callable[[], Any], told: Callable[[], object] = lambda: "") -> Any:
+async def until(holds: Callable[[], Any], told: Callable[[], object] = lambda: "", patience: float = GUARD) -> Any:
     """Its first true answer; AssertionError with what ``told`` says when there is none."""
-    deadline = time.monotonic() + GUARD
+    deadline = time.monotonic() + patience
     while not (found := holds()):  # what it looks at grows in other processes
         assert time.monotonic() < deadline, told()
         await asyncio.sleep(POLL)
