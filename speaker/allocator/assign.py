@@ -50,6 +50,9 @@ class Usage:
     resting: int
 
 
+#: Of every Service as a rule: one for all of them.
+_NOTHING: frozenset[IPAddress] = frozenset()
+
 #: What an outcome was decided from, as far as it can change without the book changing.
 _Seen = tuple[Service, Catalogue, Mapping[str, str]]
 
@@ -67,6 +70,10 @@ class Allocator:
     def holders(self) -> KeysView[ServiceKey]:
         """The Services that hold something."""
         return self._book.holdings.keys()
+
+    def held_by(self, key: ServiceKey) -> Mapping[Family, IPAddress]:
+        """What the Service holds, also where it is not served at it."""
+        return self._book.held_by(key)
 
     @property
     def revision(self) -> int:
@@ -146,7 +153,8 @@ class Allocator:
             service.key,
             addresses=tuple(address for address, _ in served),
             pools=tuple(pool for _, pool in served),
-            flagged=frozenset(address for address, pool in served if self._is_stranded(service, address, pool)),
+            flagged=frozenset(address for address, pool in served if self._is_stranded(service, address, pool))
+            or _NOTHING,
         )
 
     def _is_stranded(self, service: Service, address: IPAddress, pool: str) -> bool:

@@ -85,6 +85,8 @@ class Catalogue:
         }
         self._by_address = {family: _AddressIndex(self._spaces_of(family)) for family in Family}
         self._namespaces: dict[str, Mapping[str, str]] = {}
+        self._labels: dict[str, Mapping[str, str]] = {}
+        """As ``namespace_labels`` gave them: one for all Services of a namespace."""
         self._by_namespace: dict[str, tuple[str, ...]] = {}
 
     def set_namespaces(self, namespaces: Mapping[str, Mapping[str, str]]) -> None:
@@ -93,10 +95,13 @@ class Catalogue:
         for name in self._namespaces.keys() | namespaces.keys():
             if self._namespaces.get(name) != namespaces.get(name):
                 self._by_namespace.pop(name, None)
+                self._labels.pop(name, None)
         self._namespaces = dict(namespaces)
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str]:
-        return {**self._namespaces.get(namespace, {}), NAMESPACE_NAME_LABEL: namespace}
+        if namespace not in self._labels:
+            self._labels[namespace] = {**self._namespaces.get(namespace, {}), NAMESPACE_NAME_LABEL: namespace}
+        return self._labels[namespace]
 
     def offering(self, address: IPAddress) -> Sequence[Space]:
         """The spaces that offer the address, by priority, then name (more than one where pools overlap)."""

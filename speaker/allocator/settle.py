@@ -26,7 +26,7 @@ def settle(allocator: Allocator, world: World, now: float) -> Settlement:
     allocator.set_pools(world.pools, world.namespaces)
     for key in sorted(allocator.holders - world.services.keys()):
         allocator.release(key, now)
-    ordered = sorted(world.services.values(), key=_precedence)
+    ordered = sorted(world.services.values(), key=precedence)
     holders = [service for service in ordered if service.key in allocator.holders]
     newcomers = [service for service in ordered if service.key not in allocator.holders]
     outcomes = _assign_holders(allocator, holders, now)
@@ -50,5 +50,6 @@ def _assign_holders(allocator: Allocator, holders: list[Service], now: float) ->
     return outcomes
 
 
-def _precedence(service: Service) -> tuple[bool, str, str, str]:
+def precedence(service: Service) -> tuple[bool, str, str, str]:
+    """The order in which Services are asked."""
     return not service.addresses, service.created, service.key.namespace, service.key.name

@@ -22,11 +22,12 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """``pool`` is None where it must not be used."""
+    """``pool`` is None where it must not be used; ``refused`` is what it would be where that can be read."""
 
     pool: Pool | None
     verdict: Verdict
     message: str = ""
+    refused: Pool | None = None
 
 
 def judge(eips: Iterable[EipObject]) -> Mapping[str, Judged]:
@@ -46,7 +47,7 @@ def judge(eips: Iterable[EipObject]) -> Mapping[str, Judged]:
         spans = _offered(pool, len(owners))
         if rivals := sorted({owners[former] for former, _ in overlaps([*offered, *spans])}):
             rule = "an address belongs to one pool; nothing is given from this one, as it is the younger"
-            judged[name] = Judged(None, Verdict.OVERLAP, f"overlaps with Eip {', '.join(rivals)}: {rule}")
+            judged[name] = Judged(None, Verdict.OVERLAP, f"overlaps with Eip {', '.join(rivals)}: {rule}", pool)
             continue
         offered += spans
         owners.append(name)

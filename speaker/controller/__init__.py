@@ -2,8 +2,9 @@
 
 ::
 
-    Services, Eips, Namespaces ──► reading ──► settle (allocator) ──► wanted ──► desk ──► status, finalizers, Events
+    Services, Eips, Namespaces ──► decider: reading ──► settling ──► wanted ──► desk ──► statuses, finalizers, Events
+    Announcements ────────────────────────────────────► sweeper ──────────────► desk ──► deletions
 
-Pure are ``restore``, ``wanted`` and, over them all, ``decider``; ``desk`` writes, ``leader`` is the loop, ``run`` the
-command.
+Pure are ``restore``, ``settling``, ``wanted``, ``sweeper`` and, over most of them, ``decider``: it hears what changed
+and says what is to be written otherwise. ``desk`` writes, ``leader`` is the loop, ``run`` the command.
 """

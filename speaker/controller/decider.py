@@ -1,129 +1,201 @@
-"""One leadership's decisions. Pure: what the mirrors hold in, what is to be written out."""
+"""One leadership's decisions. Pure: what has changed in the mirrors in, what is to be written otherwise out."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
-from speaker.allocator.assign import Allocator
+from speaker.allocator.assign import Allocator, Outcome
 from speaker.allocator.pools import Catalogue
-from speaker.allocator.refusals import Refusal
-from speaker.allocator.settle import Settlement, settle
 from speaker.api.service import RECORD
 from speaker.cluster.kinds import EipObject, ServiceObject
 from speaker.cluster.objects import Key, Object
-from speaker.cluster.pools import judge
+from speaker.cluster.pools import Judged, judge
 from speaker.cluster.reading import Parsed, Unreadable, read_service
 from speaker.controller.restore import Duplicate, restored
-from speaker.controller.wanted import IpMode, Write, pool_writes, service_status, service_writes
-from speaker.model import Assignment, Service, ServiceKey, World
+from speaker.controller.settling import Settling
+from speaker.controller.sweeper import Uses
+from speaker.controller.wanted import IpMode, Order, Orders, pool_paths, pool_writes, service_status, service_write
+from speaker.model import Assignment, Pool, Service, ServiceKey
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
-    """``default_class``: Services that name no class are ours as well. ``rest``: seconds, as in ``Allocator``."""
+    """``default_class``: Services that name no class are ours as well. ``rest``: seconds, as in ``Allocator``, for what
+    is released under this leader: it knows nothing of what was released before, which may be given again at once."""
 
     default_class: bool = False
     ip_mode: IpMode = IpMode.VIP
     rest: float = 60.0
 
 
+@dataclass(frozen=True, slots=True)
+class News:
+    """What is another than at the last decision, None for what is gone; everything at the first one."""
+
+    services: Mapping[Key, ServiceObject | None] = field(default_factory=dict)
+    eips: Mapping[Key, EipObject | None] = field(default_factory=dict)
+    namespaces: Mapping[Key, Object | None] = field(default_factory=dict)
+
+
 class Decider:
-    """Begins with nothing; the first ``decide`` restores what the statuses say."""
+    """Begins with nothing; the first ``decide`` restores what the statuses say. ``uses``: the EIPs that anybody has."""
 
     def __init__(self, settings: ControllerSettings) -> None:
+        self.uses = Uses()
         self._settings = settings
-        self._allocator: Allocator | None = None
-        self._read: dict[Key, tuple[ServiceObject, Parsed]] = {}
-        """By the object they were made from: of 10,000 Services only those that changed are read again."""
-        self._done: dict[Key, tuple[ServiceObject, Assignment | None, Refusal | None]] = {}
-        self._recorded = -1
-        """The allocator's revision that ``_records`` are of."""
-        self._records: dict[ServiceKey, str] = {}
+        self._read: dict[ServiceKey, tuple[ServiceObject, Parsed]] = {}
+        self._served: dict[ServiceKey, Service] = {}
+        self._mistaken: set[ServiceKey] = set()
+        """Those of the served that keep what they hold and are given nothing."""
+        self._pools = _Pools()
+        self._namespaces: dict[str, Mapping[str, str]] = {}
+        self._allocator = Allocator(settings.rest)
+        self._settling = Settling(self._allocator, self._served)
+        self._given: dict[str, dict[ServiceKey, Assignment]] = {}
+        """By pool, which need not be in use any more, nor be there."""
         self._duplicates: tuple[Duplicate, ...] = ()
         """Found at the start, and still in the API."""
+        self._begun = False
 
-    def decide(
-        self,
-        services: Iterable[ServiceObject],
-        eips: Iterable[EipObject],
-        namespaces: Iterable[Object],
-        now: float,
-        at: str,
-    ) -> list[Write]:
+    def decide(self, news: News, now: float, at: str) -> Orders:
         """``now``: seconds, as in ``Allocator``; ``at``: RFC 3339, for what people read."""
-        eips = tuple(eips)
-        self._read = {found.key: self._parse(found) for found in services}
-        judged = judge(eips)
-        pools = {name: each.pool for name, each in judged.items() if each.pool is not None}
-        if self._allocator is None:
-            self._allocator = self._restore(Catalogue(pools), now)
-        world = World(
-            pools=pools,
-            services=self._served(self._allocator),
-            endpoints={},
-            namespaces={found.metadata.name: found.metadata.labels for found in namespaces},
-        )
-        settlement = settle(self._allocator, world, now)
-        usage = {name: self._allocator.usage(name) for name in pools}
-        told = self._service_writes(self._allocator, settlement, now, at)
-        return told + pool_writes(eips, judged, settlement.assignments.values(), usage, at)
+        told = {ServiceKey(key.namespace, key.name): found for key, found in news.services.items()}
+        changed = self._read_services(told) | self._read_namespaces(news.namespaces)
+        if self._pools.read(news.eips):
+            changed |= self._served.keys()
+        if not self._begun:
+            self._begin(now)
+        self._allocator.set_pools(self._pools.used, self._namespaces)
+        moved = self._settling.step(changed, self._mistaken, now)
+        for key, former in moved.items():
+            self._account(key, former)
+        return {**self._service_orders(moved.keys() | told.keys(), at), **self._pool_orders(news.eips, at)}
 
-    def _service_writes(self, allocator: Allocator, settlement: Settlement, now: float, at: str) -> list[Write]:
-        if allocator.revision != self._recorded:
-            self._records = {held.service: ",".join(held.addresses) for held in allocator.ledger(now).held}
-            self._recorded = allocator.revision
-        open_cases = [(found, parsed) for found, parsed in self._read.values() if not self._is_done(found, settlement)]
-        writes = service_writes(open_cases, settlement, self._records, self._lost(), self._settings.ip_mode, at)
-        unwritten = {write.path for write in writes}
-        for found, _ in open_cases:
-            key = found.service_key
-            if service_status(found) not in unwritten:
-                self._done[found.key] = found, settlement.assignments.get(key), settlement.refusals.get(key)
-        for gone in self._done.keys() - self._read.keys():
-            del self._done[gone]
-        return writes
+    # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _is_done(self, found: ServiceObject, settlement: Settlement) -> bool:
-        """Neither the object nor what the allocator said of it is another than when there was nothing to write."""
-        if (done := self._done.get(found.key)) is None:
-            return False
-        key = found.service_key
-        return (
-            done[0] is found and done[1] is settlement.assignments.get(key) and done[2] is settlement.refusals.get(key)
-        )
+    def _read_services(self, told: Mapping[ServiceKey, ServiceObject | None]) -> set[ServiceKey]:
+        """Returns who asks for something else than before, or for nothing more."""
+        changed = set()
+        for key, found in told.items():
+            known = self._read.get(key)
+            if found is None:
+                self._read.pop(key, None)
+                self._serve(key, None)
+                changed.add(key)
+            elif known is not None and _asks(known[0]) == _asks(found):
+                self._read[key] = found, known[1]  # as it comes back from a write of ours
+            else:
+                parsed = read_service(found, default_class=self._settings.default_class)
+                self._read[key] = found, parsed
+                self._serve(key, parsed)
+                changed.add(key)
+        return changed
 
-    def _parse(self, found: ServiceObject) -> tuple[ServiceObject, Parsed]:
-        known = self._read.get(found.key)
-        if known is not None and known[0] is found:
-            return known
-        if known is not None and _asks(known[0]) == _asks(found):
-            return found, known[1]  # as it comes back from a write of ours
-        return found, read_service(found, default_class=self._settings.default_class)
+    def _serve(self, key: ServiceKey, parsed: Parsed | None) -> None:
+        self._mistaken.discard(key)
+        if isinstance(parsed, Unreadable) and parsed.keep is not None:
+            self._mistaken.add(key)
+            self._served[key] = parsed.keep
+        elif isinstance(parsed, Service):
+            self._served[key] = parsed
+        else:
+            self._served.pop(key, None)
 
-    def _restore(self, catalogue: Catalogue, now: float) -> Allocator:
-        allocator = Allocator(self._settings.rest)
-        ours = [(found, service) for found, parsed in self._read.values() if (service := _service(parsed)) is not None]
-        was = restored(ours, catalogue)
-        allocator.restore(was.ledger, now)
+    def _read_namespaces(self, told: Mapping[Key, Object | None]) -> set[ServiceKey]:
+        """Returns the Services of those whose labels are others than before."""
+        relabelled = set()
+        for key, found in told.items():
+            if found is None:
+                self._namespaces.pop(key.name, None)
+            elif self._namespaces.get(key.name) != found.metadata.labels:
+                self._namespaces[key.name] = found.metadata.labels
+                relabelled.add(key.name)
+        return {key for key in self._served if key.namespace in relabelled} if relabelled else set()
+
+    def _begin(self, now: float) -> None:
+        ours = [(self._read[key][0], service) for key, service in self._served.items()]
+        was = restored(ours, Catalogue(self._pools.used), Catalogue(self._pools.refused))
+        self._allocator.restore(was.ledger, now)
         self._duplicates = was.duplicates
-        return allocator
+        self._begun = True
+
+    # ── Writing ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _account(self, key: ServiceKey, former: Outcome | None) -> None:
+        if former is not None and former.assignment is not None:
+            for pool in former.assignment.pools:
+                self._given[pool].pop(key, None)
+        if (assignment := self._outcome(key).assignment) is not None:
+            for pool in assignment.pools:
+                self._given.setdefault(pool, {})[key] = assignment
+
+    def _outcome(self, key: ServiceKey) -> Outcome:
+        return self._settling.outcomes.get(key, _NOTHING)
+
+    def _service_orders(self, keys: Iterable[ServiceKey], at: str) -> dict[str, Order | None]:
+        lost = self._lost()
+        orders: dict[str, Order | None] = {}
+        for key in keys:
+            orders[service_status(key)] = None
+            outcome = self._outcome(key)
+            if (known := self._read.get(key)) is not None:
+                found, parsed = known
+                record = ",".join(map(str, self._allocator.held_by(key).values())) or None
+                orders[service_status(key)] = service_write(
+                    found, parsed, outcome, record, lost.get(key), self._settings.ip_mode, at
+                )
+            self.uses.note(key, known[0] if known is not None else None, outcome.assignment)
+        return orders
+
+    def _pool_orders(self, told: Mapping[Key, EipObject | None], at: str) -> dict[str, Order | None]:
+        orders: dict[str, Order | None] = {path: None for key in told for path in pool_paths(key.name)}
+        for name, found in self._pools.declared.items():
+            orders |= dict.fromkeys(pool_paths(name))
+            usage = self._allocator.usage(name) if name in self._pools.used else {}
+            given = self._given.get(name, {}).values()
+            for write in pool_writes(found, self._pools.judged[name], given, usage, at):
+                orders[write.path] = write
+        return orders
 
     def _lost(self) -> dict[ServiceKey, str]:
         self._duplicates = tuple(filter(self._stands, self._duplicates))
         return {each.loser: str(each) for each in self._duplicates}
 
     def _stands(self, duplicate: Duplicate) -> bool:
-        known = self._read.get(Key(duplicate.loser.namespace, duplicate.loser.name))
+        known = self._read.get(duplicate.loser)
         return known is not None and str(duplicate.address) in {
             each.ip for each in known[0].status.load_balancer.ingress
         }
 
-    def _served(self, allocator: Allocator) -> dict[ServiceKey, Service]:
-        served = {}
-        for _, parsed in self._read.values():
-            service = _service(parsed)
-            if service is not None and (parsed is service or service.key in allocator.holders):
-                served[service.key] = service
-        return served
+
+class _Pools:
+    """``declared`` by name, ``used`` as they are, or ``refused``."""
+
+    def __init__(self) -> None:
+        self.declared: dict[str, EipObject] = {}
+        self.judged: Mapping[str, Judged] = {}
+        self.used: Mapping[str, Pool] = {}
+        self.refused: Mapping[str, Pool] = {}
+        self._seen: Mapping[str, object] = {}
+        """All that they were judged by."""
+
+    def read(self, told: Mapping[Key, EipObject | None]) -> bool:
+        """Whether those in use are others than before."""
+        for key, found in told.items():
+            if found is None:
+                self.declared.pop(key.name, None)
+            else:
+                self.declared[key.name] = found
+        seen = {name: _declares(found) for name, found in self.declared.items()}
+        if seen == self._seen:
+            return False
+        former, self._seen = self.used, seen
+        self.judged = judge(self.declared.values())
+        self.used = {name: each.pool for name, each in self.judged.items() if each.pool is not None}
+        self.refused = {name: each.refused for name, each in self.judged.items() if each.refused is not None}
+        return self.used != former
+
+
+_NOTHING = Outcome(None)
 
 
 def _asks(found: ServiceObject) -> tuple[object, ...]:
@@ -133,7 +205,6 @@ def _asks(found: ServiceObject) -> tuple[object, ...]:
     return found.spec, wishes, meta.labels, meta.creation_timestamp
 
 
-def _service(parsed: Parsed) -> Service | None:
-    if isinstance(parsed, Unreadable):
-        return parsed.keep
-    return parsed if isinstance(parsed, Service) else None
+def _declares(found: EipObject) -> tuple[object, ...]:
+    meta = found.metadata
+    return found.spec, meta.labels, meta.annotations, meta.creation_timestamp, meta.deletion_timestamp

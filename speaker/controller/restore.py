@@ -10,14 +10,14 @@ worth what a wish for that address is worth: it takes nothing from anybody, and 
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from speaker.allocator.ledger import Held, Ledger
 from speaker.allocator.pools import Catalogue
 from speaker.allocator.sharing import objection
 from speaker.api.addresses import parse_eip
 from speaker.api.service import RECORD
-from speaker.cluster.kinds import ServiceObject, condition_of
-from speaker.controller.wanted import ASSIGNED
+from speaker.cluster.kinds import ASSIGNED, ServiceObject, condition_of
 from speaker.model import Family, IPAddress, Service, ServiceKey
 
 
@@ -39,9 +39,12 @@ class Restored:
     duplicates: tuple[Duplicate, ...] = ()
 
 
-def restored(services: Iterable[tuple[ServiceObject, Service]], catalogue: Catalogue) -> Restored:
-    """``services``: ours, each as it stands in the API and as it was read. Age decides, then the name."""
-    draft = _Draft(catalogue)
+def restored(
+    services: Iterable[tuple[ServiceObject, Service]], catalogue: Catalogue, refused: Catalogue | None = None
+) -> Restored:
+    """``services``: ours, each as it stands in the API and as it was read. Age decides, then the name. ``refused``:
+    pools that must not be used, and may have been when their EIPs were given."""
+    draft = _Draft(catalogue, refused or Catalogue({}))
     by_age = sorted(services, key=lambda each: (each[1].created, each[1].key))
     for found, service in by_age:
         for address in _in_status(found, catalogue).values():
@@ -53,8 +56,8 @@ def restored(services: Iterable[tuple[ServiceObject, Service]], catalogue: Catal
 
 
 class _Draft:
-    def __init__(self, catalogue: Catalogue) -> None:
-        self._catalogue = catalogue
+    def __init__(self, catalogue: Catalogue, refused: Catalogue) -> None:
+        self._catalogue, self._refused = catalogue, refused
         self._served: dict[IPAddress, list[Service]] = {}
         self._places: dict[ServiceKey, dict[Family, IPAddress]] = {}
         self._suspended: set[tuple[ServiceKey, IPAddress]] = set()
@@ -96,9 +99,14 @@ class _Draft:
         return Held(
             key,
             addresses=tuple(map(str, addresses)),
-            pools=tuple(_pool(address, self._catalogue) for address in addresses),
+            pools=tuple(map(self._pool, addresses)),
             suspended=tuple(str(address) for address in addresses if (key, address) in self._suspended),
         )
+
+    def _pool(self, address: IPAddress) -> str:
+        """'' where the pool is gone: the EIP stays with its Service all the same."""
+        offering = chain(self._catalogue.offering(address), self._refused.offering(address))
+        return next((space.pool.name for space in offering), "")
 
 
 def _are_partners(service: Service, other: Service) -> bool:
@@ -138,8 +146,3 @@ def _in_status(found: ServiceObject, catalogue: Catalogue) -> Mapping[Family, IP
         if ours or catalogue.offering(address):
             recorded.setdefault(Family.of(address), address)
     return recorded
-
-
-def _pool(address: IPAddress, catalogue: Catalogue) -> str:
-    """'' where the pool is gone: the EIP stays with its Service all the same."""
-    return next((space.pool.name for space in catalogue.offering(address)), "")

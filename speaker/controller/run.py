@@ -1,11 +1,13 @@
 """``speaker controller``: what runs, what it says, how it stops."""
 
 import asyncio
+import gc
 import signal
 import socket
+import sys
 import uuid
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
 import structlog
@@ -17,14 +19,18 @@ from speaker.cluster.lease import Election, LeaseName
 from speaker.cluster.reflector import Patience
 from speaker.controller.decider import ControllerSettings
 from speaker.controller.leader import Leader
+from speaker.controller.sweeper import Grace
 from speaker.errors import EdgeError
 from speaker.settings import Bind, LogFormat
 from speaker.telemetry import logs
 from speaker.telemetry.http import serving
+from speaker.telemetry.lateness import watch_loop
 
 log = structlog.get_logger()
 
 LEASE = "eip-speaker-controller"
+SWITCH = 0.001
+"""Seconds for which a thread that decides keeps the loop waiting, each time that it has something to do."""
 _NAMESPACE = "eip-speaker"
 
 
@@ -44,18 +50,21 @@ async def run(settings: CommandSettings) -> None:
     """Until SIGTERM or SIGINT, when the Lease is given back. Raises SettingError for what cannot work from the start;
     an API that does not answer is waited for."""
     logs.configure(settings.log_format)
+    gc.freeze()  # all that was imported
+    sys.setswitchinterval(SWITCH)
     voice = Voice()
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(Client(await configure(settings.access)))
         if settings.metrics is not None:
             await stack.enter_async_context(serving(settings.metrics, voice.registry, voice.health))
+            await stack.enter_async_context(_loop_watched(voice))
         # Unique to this process: after a restart the former one's Lease has to run out, or to be given back.
         identity = f"{socket.gethostname()}_{uuid.uuid4()}"
         lease = LeaseName(settings.namespace or _own_namespace(settings.access), LEASE)
         election = Election(
             client, lease, identity, settings.timing, told=lambda error: voice.failed(lease.path, error)
         )
-        leader = Leader(client, election, settings.controller, voice.failed, Patience())
+        leader = Leader(client, election, settings.controller, voice.failed, Patience(), Grace())
 
         async def work(leadership: Leadership) -> None:
             with voice.leading(leadership):
@@ -78,6 +87,12 @@ class Voice:
         self._errors = Counter(
             "eip_speaker_controller_api_errors", "requests to the API that failed", registry=self.registry
         )
+        self._loop_delay = Gauge(
+            "eip_speaker_controller_loop_delay_max_seconds",
+            "How late the event loop was, at most, since the start",
+            registry=self.registry,
+        )
+        self._longest_delay = 0.0
         self._term: int | None = None
         self._failing: dict[str, str] = {}
 
@@ -98,12 +113,25 @@ class Voice:
             self._leads.set(0)
             log.info("leads no more", term=leadership.term)
 
+    def loop_delay(self, seconds: float) -> None:
+        if seconds > self._longest_delay:
+            self._longest_delay = seconds
+            self._loop_delay.set(seconds)
+
     def failed(self, what: str, error: EdgeError) -> None:
         """The same words are not repeated."""
         self._errors.inc()
         if self._failing.get(what) != str(error):
             self._failing[what] = str(error)
             log.warning("api failed", what=what, error=str(error))
+
+
+@asynccontextmanager
+async def _loop_watched(voice: Voice) -> AsyncIterator[None]:
+    async with asyncio.TaskGroup() as tasks:
+        watching = tasks.create_task(watch_loop(voice.loop_delay), name="loop")
+        yield
+        watching.cancel()
 
 
 def _own_namespace(access: Access) -> str:

@@ -5,24 +5,25 @@ restarts and leaders, and a status without it is only touched where the Service 
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeAlias
 
-from speaker.allocator.assign import Usage
+from speaker.allocator.assign import Outcome, Usage
 from speaker.allocator.refusals import Refusal
-from speaker.allocator.settle import Settlement
 from speaker.api.service import RECORD, NotOurs
-from speaker.cluster.kinds import Condition, EipObject, Ingress, ServiceObject, condition_of
+from speaker.cluster.kinds import ASSIGNED, Condition, EipObject, FullMetadata, Ingress, ServiceObject, condition_of
 from speaker.cluster.pools import Judged, Verdict
 from speaker.cluster.reading import Parsed, Unreadable
 from speaker.model import Assignment, Family, ServiceKey
 
-ASSIGNED = "eip-speaker.io/Assigned"
 READY = "Ready"
 FINALIZER = "eip-speaker.io/in-use"
 EIPS = "/apis/eip-speaker.io/v1alpha1/eips"
+
+_VERSIONS = {"Service": "v1", "Eip": "eip-speaker.io/v1alpha1"}
 
 _SHOWN = 10
 """Holders named in a message."""
@@ -39,10 +40,49 @@ class IpMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Told once the write it belongs to is done. ``path`` is where it is created."""
+    """``reason`` and ``message`` about an object, told once the write it belongs to is done. ``level``: Normal or
+    Warning; ``at``: RFC 3339. The body is made when it is sent, as 10,000 may wait."""
 
-    path: str
-    body: Mapping[str, Any]
+    kind: str
+    about: FullMetadata
+    level: str
+    reason: str
+    message: str
+    at: str
+
+    @property
+    def path(self) -> str:
+        """Where it is created."""
+        return f"/api/v1/namespaces/{self._namespace}/events"
+
+    def body(self) -> dict[str, Any]:
+        """Named after the version it was decided from: who tells it a second time is refused, and it is told once."""
+        meta = self.about
+        mark = hashlib.sha256(f"{meta.uid} {meta.resource_version} {self.reason}".encode()).hexdigest()[:16]
+        involved = {
+            "apiVersion": _VERSIONS[self.kind],
+            "kind": self.kind,
+            "name": meta.name,
+            "uid": meta.uid,
+            "resourceVersion": meta.resource_version,
+        }
+        if meta.namespace:
+            involved["namespace"] = meta.namespace
+        return {
+            "metadata": {"name": f"{meta.name}.{mark}", "namespace": self._namespace},
+            "involvedObject": involved,
+            "type": self.level,
+            "reason": self.reason,
+            "message": self.message[:1024],  # core/v1 validation
+            "source": {"component": "eip-speaker-controller"},
+            "firstTimestamp": self.at,
+            "lastTimestamp": self.at,
+            "count": 1,
+        }
+
+    @property
+    def _namespace(self) -> str:
+        return self.about.namespace or "default"  # Events on what is cluster scoped live there
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +94,9 @@ class Write:
 
     path: str
     version: str
-    content: Mapping[str, Any]
+    content: Mapping[str, Any] = field(default_factory=dict)
+    ingress: tuple[Ingress, ...] | None = None
+    """Of a Service, where it changes."""
     others: Sequence[Condition] | None = None
     condition: Mapping[str, Any] | None = None
     since: str = field(default="", compare=False)
@@ -65,11 +107,34 @@ class Write:
 
     def body(self) -> dict[str, Any]:
         patch: dict[str, Any] = {**self.content}
+        if self.ingress is not None:
+            written = [{"ip": each.ip, "ipMode": each.ip_mode} for each in self.ingress]
+            patch["status"] = {"loadBalancer": {"ingress": written or None}}
         if self.others is not None:
             mine = [] if self.condition is None else [{**self.condition, "lastTransitionTime": self.since}]
             patch["status"] = {**patch.get("status", {}), "conditions": [*self.others, *mine]}
         patch["metadata"] = {**patch.get("metadata", {}), "resourceVersion": self.version}
         return patch
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """Deletes the object, unless it is another or was written since. Nobody waits for it."""
+
+    path: str
+    uid: str
+    version: str
+
+    def body(self) -> dict[str, Any]:
+        """DeleteOptions."""
+        conditions = {"uid": self.uid, "resourceVersion": self.version}
+        return {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": conditions}
+
+
+Order: TypeAlias = Write | Removal
+
+Orders: TypeAlias = Mapping[str, Order | None]
+"""Path → what is wanted there from now on, None for nothing. Of paths that are not in it the same as before is."""
 
 
 # ── Services ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -86,32 +151,31 @@ class _Say:
 
     @property
     def condition(self) -> Condition:
-        return {"type": ASSIGNED, "status": self.status, "reason": self.reason, "message": self.message}
+        return _condition(self.status, self.reason, self.message)
 
 
-def service_writes(
-    services: Iterable[tuple[ServiceObject, Parsed]],
-    settlement: Settlement,
-    records: Mapping[ServiceKey, str],
-    duplicates: Mapping[ServiceKey, str],
+def service_write(
+    found: ServiceObject,
+    parsed: Parsed,
+    outcome: Outcome,
+    record: str | None,
+    duplicate: str | None,
     ip_mode: IpMode,
     at: str,
-) -> list[Write]:
-    """``records``: the addresses of each Service, with those it may not use for now, as its annotation says them;
-    ``duplicates``: what a Service is told that lost an address at the start; ``at``: RFC 3339."""
-    writes = []
-    for found, parsed in services:
-        if isinstance(parsed, NotOurs):
-            write = _leaving(found, parsed, at)
-        else:
-            key = found.service_key
-            assignment, refusal = settlement.assignments.get(key), settlement.refusals.get(key)
-            unreadable = parsed.message if isinstance(parsed, Unreadable) else ""
-            say = _say(assignment, refusal, unreadable)
-            write = _ours(found, assignment, say, records.get(key), duplicates.get(key), ip_mode, at)
-        if write is not None:
-            writes.append(write)
-    return writes
+) -> Write | None:
+    """``record``: the addresses it has, with those it may not use for now, as its annotation says them; ``duplicate``:
+    what it is told if it lost an address at the start; ``at``: RFC 3339. None where the API says all that already."""
+    if isinstance(parsed, NotOurs):
+        return _leaving(found, parsed, at)
+    unreadable = parsed.message if isinstance(parsed, Unreadable) else ""
+    say = _say(outcome.assignment, outcome.refusal, unreadable)
+    return _ours(found, outcome.assignment, say, record, duplicate, ip_mode, at)
+
+
+@lru_cache(256)
+def _condition(status: str, reason: str, message: str) -> Condition:
+    """One for all Services that are told the same."""
+    return {"type": ASSIGNED, "status": status, "reason": reason, "message": message}
 
 
 def _say(assignment: Assignment | None, refusal: Refusal | None, unreadable: str) -> _Say:
@@ -179,19 +243,18 @@ def _service_write(
 ) -> Write:
     meta = found.metadata
     content: dict[str, Any] = {}
-    if ingress != found.status.load_balancer.ingress:
-        written = [{"ip": each.ip, "ipMode": each.ip_mode} for each in ingress]
-        content["status"] = {"loadBalancer": {"ingress": written or None}}
     if record != meta.annotations.get(RECORD):
         # A Service's annotations can be written with its status, unlike a custom resource's: one request, one right.
         content["metadata"] = {"annotations": {RECORD: record}}
-    write = _conditioned(service_status(found), found, content, condition, ASSIGNED, at)
-    return write if event is None else replace(write, event=_event(found, "v1", "Service", event, at))
+    write = _conditioned(service_status(found.service_key), found, content, condition, ASSIGNED, at)
+    if ingress != found.status.load_balancer.ingress:
+        write = replace(write, ingress=ingress)
+    return write if event is None else replace(write, event=Event("Service", found.metadata, *event, at))
 
 
-def service_status(found: ServiceObject) -> str:
+def service_status(key: ServiceKey) -> str:
     """The path of its writes."""
-    return f"/api/v1/namespaces/{found.metadata.namespace}/services/{found.metadata.name}/status"
+    return f"/api/v1/namespaces/{key.namespace}/services/{key.name}/status"
 
 
 def _listed(ingress: Iterable[Ingress]) -> str:
@@ -206,31 +269,29 @@ def _camel(reason: str) -> str:
 
 
 def pool_writes(
-    eips: Iterable[EipObject],
-    judged: Mapping[str, Judged],
-    assignments: Iterable[Assignment],
-    usage: Mapping[str, Mapping[Family, Usage]],
+    found: EipObject,
+    judged: Judged,
+    assignments: Collection[Assignment],
+    usage: Mapping[Family, Usage],
     at: str,
 ) -> list[Write]:
-    """Statuses, and the finalizer on every pool in use: deleting it waits until its last EIP is released."""
-    assignments = tuple(assignments)
-    in_use = {pool for assignment in assignments for pool in assignment.pools}
-    writes = []
-    for found in eips:
-        name = found.metadata.name
-        if (write := _finalizer(found, in_use=name in in_use)) is not None:
-            writes.append(write)
-        waits = judged[name].verdict is Verdict.TERMINATING
-        condition = _pool_condition(found, judged[name], _holders(name, assignments) if waits else ())
-        if (write := _pool_status(found, condition, usage.get(name, {}), at)) is not None:
-            writes.append(write)
-    return writes
+    """Its status, and the finalizer while it is in use: deleting it waits until its last EIP is released.
+    ``assignments``: from this pool."""
+    waits = judged.verdict is Verdict.TERMINATING
+    condition = _pool_condition(found, judged, _holders(found.metadata.name, assignments) if waits else ())
+    writes = (_finalizer(found, in_use=bool(assignments)), _pool_status(found, condition, usage, at))
+    return [write for write in writes if write is not None]
+
+
+def pool_paths(name: str) -> tuple[str, str]:
+    """Of its writes."""
+    return f"{EIPS}/{name}", f"{EIPS}/{name}/status"
 
 
 def _holders(name: str, assignments: Iterable[Assignment]) -> list[str]:
     return [
         f"{address} ({assignment.service})"
-        for assignment in assignments
+        for assignment in sorted(assignments, key=lambda each: each.service)
         for address, pool in zip(assignment.addresses, assignment.pools, strict=True)
         if pool == name
     ]
@@ -244,7 +305,7 @@ def _finalizer(found: EipObject, *, in_use: bool) -> Write | None:
         return None
     others = [each for each in meta.finalizers if each != FINALIZER]
     content = {"metadata": {"finalizers": [*others, FINALIZER] if in_use else others or None}}
-    return Write(f"{EIPS}/{meta.name}", meta.resource_version, content)
+    return Write(pool_paths(meta.name)[0], meta.resource_version, content)
 
 
 def _pool_condition(found: EipObject, judged: Judged, holders: Sequence[str]) -> Condition:
@@ -274,17 +335,17 @@ def _pool_status(found: EipObject, condition: Condition, usage: Mapping[Family, 
         status["observedGeneration"] = found.metadata.generation
     if same and not status:
         return None
-    path = f"{EIPS}/{found.metadata.name}/status"
+    _, path = pool_paths(found.metadata.name)
     write = _conditioned(path, found, {"status": status} if status else {}, condition, READY, at)
     if same:
         return replace(write, lazy=True)
     warns = condition["status"] == "False"
     if former is None and not warns:
         return write
-    event = ("Warning" if warns else "Normal", condition["reason"], condition["message"] or "in use again")
     if former is not None and former.get("reason") == condition["reason"]:
         return write
-    return replace(write, event=_event(found, "eip-speaker.io/v1alpha1", "Eip", event, at))
+    level, message = "Warning" if warns else "Normal", condition["message"] or "in use again"
+    return replace(write, event=Event("Eip", found.metadata, level, condition["reason"], message, at))
 
 
 def _numbers(usage: Usage | None) -> dict[str, Any] | None:
@@ -303,42 +364,11 @@ def _conditioned(
     at: str,
 ) -> Write:
     former = condition_of(found.status.conditions, kind)
-    others = [each for each in found.status.conditions if each.get("type") != kind]
+    others = tuple(each for each in found.status.conditions if each.get("type") != kind)
     same = former is not None and condition is not None and former.get("status") == condition["status"]
     since = (former.get("lastTransitionTime") or at) if same and former is not None else at
-    return Write(path, found.metadata.resource_version, content, others, condition, since)
+    return Write(path, found.metadata.resource_version, content, None, others, condition, since)
 
 
 def _says(former: Condition, condition: Condition) -> bool:
     return all(former.get(name) == value for name, value in condition.items())
-
-
-def _event(found: ServiceObject | EipObject, version: str, kind: str, said: tuple[str, str, str], at: str) -> Event:
-    """Named after the version it was decided from: who tells it a second time is refused, and it is told once."""
-    meta = found.metadata
-    level, reason, message = said
-    namespace = meta.namespace or "default"  # Events on what is cluster scoped live there
-    mark = hashlib.sha256(f"{meta.uid} {meta.resource_version} {reason}".encode()).hexdigest()[:16]
-    involved = {
-        "apiVersion": version,
-        "kind": kind,
-        "name": meta.name,
-        "uid": meta.uid,
-        "resourceVersion": meta.resource_version,
-    }
-    if meta.namespace:
-        involved["namespace"] = meta.namespace
-    return Event(
-        f"/api/v1/namespaces/{namespace}/events",
-        {
-            "metadata": {"name": f"{meta.name}.{mark}", "namespace": namespace},
-            "involvedObject": involved,
-            "type": level,
-            "reason": reason,
-            "message": message[:1024],  # core/v1 validation
-            "source": {"component": "eip-speaker-controller"},
-            "firstTimestamp": at,
-            "lastTimestamp": at,
-            "count": 1,
-        },
-    )

@@ -36,7 +36,7 @@ MAY: dict[str, dict[tuple[str, str, str], set[str]]] = {
         ("eip-speaker.io", "eips", ""): {"list", "watch"},
         ("eip-speaker.io", "announcements", ""): {"get", "list", "watch", "create"},
         ("eip-speaker.io", "announcements/status", ""): {"patch"},
-        ("coordination.k8s.io", "leases", "eip-speaker-agents"): {"get", "list", "watch", "create", "update"},
+        ("coordination.k8s.io", "leases", "eip-speaker-agents"): {"list", "watch", "create", "patch"},
     },
 }
 
@@ -305,8 +305,8 @@ def test_an_agent_writes_only_its_own_lease(installed, agent):
     n1, n2 = agent("n1"), agent("n2")
     code, answer = n2("POST", LEASES, lease)
     assert (code, "may not write the Lease of n1" in answer["message"]) == (422, True)
-    code, stored = n1("POST", LEASES, lease)
-    assert code == 201, stored
-    assert n2("PUT", f"{LEASES}/n1", stored)[0] == 422
-    assert n1("PUT", f"{LEASES}/n1", stored)[0] == 200
+    assert n1("POST", LEASES, lease)[0] == 201
+    renewed = {"spec": {"renewTime": "2026-11-21T16:00:00.000000Z"}}
+    assert n2("PATCH", f"{LEASES}/n1", renewed)[0] == 422
+    assert n1("PATCH", f"{LEASES}/n1", renewed)[0] == 200
     assert installed("DELETE", f"{LEASES}/n1")[0] == 200

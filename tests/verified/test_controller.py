@@ -12,18 +12,21 @@ from fake_api import Refused
 
 from speaker.cluster.client import Client
 from speaker.cluster.elector import Leadership, Timing
+from speaker.cluster.kinds import ASSIGNED
 from speaker.cluster.lease import Election, LeaseName
 from speaker.cluster.reflector import Patience
 from speaker.controller.decider import ControllerSettings
 from speaker.controller.leader import Leader
-from speaker.controller.wanted import ASSIGNED, EIPS, FINALIZER, IpMode
+from speaker.controller.sweeper import ANNOUNCEMENTS, Grace
+from speaker.controller.wanted import EIPS, FINALIZER, IpMode
 from speaker.errors import ApiRefused, EdgeError
 
 GUARD = 60.0
 """Seconds; against a hang."""
 QUICK = Timing(duration=3, renew_within=2.0, retry=0.2, request=1.5)
+FOREVER = Grace(float("inf"), float("inf"))
 CLASS = "eip-speaker.io/speaker"
-CRD = Path(__file__).parents[2] / "manifests" / "base" / "crds" / "eips.yaml"
+CRDS = Path(__file__).parents[2] / "manifests" / "base" / "crds"
 
 Json = dict[str, Any]
 
@@ -34,6 +37,7 @@ class Cluster:
     def __init__(self, api: Any, client: Client) -> None:
         self.api, self.client = api, client
         self.pools: list[str] = []
+        self.announced: list[str] = []
 
     async def pool(self, name: str, *addresses: str, **spec: Any) -> str:
         full = f"{self.api.namespace}-{name}"
@@ -41,6 +45,20 @@ class Cluster:
         await self.client.create(EIPS, {**body, "spec": {"addresses": list(addresses), **spec}})
         self.pools.append(full)
         return full
+
+    async def edit(self, full: str, *addresses: str) -> None:
+        await self.client.patch(f"{EIPS}/{full}", {"spec": {"addresses": list(addresses)}})
+
+    async def announce(self, eip: str, holder: str, term: int = 1) -> None:
+        """As agents do."""
+        if eip not in self.announced:
+            body = {"apiVersion": "eip-speaker.io/v1alpha1", "kind": "Announcement", "metadata": {"name": eip}}
+            await self.client.create(ANNOUNCEMENTS, body)
+            self.announced.append(eip)
+        await self.client.patch(f"{ANNOUNCEMENTS}/{eip}/status", {"status": {"holder": holder, "term": term}})
+
+    async def announcements(self) -> set[str]:
+        return {each["metadata"]["name"] for each in (await self.read(ANNOUNCEMENTS))["items"]}
 
     async def service(self, name: str, annotations: dict[str, str] | None = None, **spec: Any) -> None:
         body = {
@@ -84,15 +102,17 @@ class Cluster:
         return [(each["reason"], each["message"]) for each in found if each["involvedObject"]["name"] == name]
 
     async def until(self, holds: Callable[[], Any]) -> None:
-        while not await holds():
-            pass
+        async with asyncio.timeout(GUARD):
+            while not await holds():
+                pass
 
     async def until_addresses(self, **wanted: tuple[str, ...]) -> None:
         found: dict[str, tuple[str, ...]] = {}
         try:
-            while (found := await self.addresses()) != wanted:
-                pass
-        except asyncio.CancelledError:
+            async with asyncio.timeout(GUARD):
+                while (found := await self.addresses()) != wanted:
+                    pass
+        except TimeoutError:
             raise AssertionError(f"{found} and never {wanted}") from None
 
     async def record(self, name: str, *addresses: str) -> None:
@@ -110,6 +130,9 @@ class Cluster:
             with contextlib.suppress(ApiRefused):
                 await self.client.patch(f"{EIPS}/{name}", {"metadata": {"finalizers": None}})
                 await self.client.delete(f"{EIPS}/{name}")
+        for eip in self.announced:
+            with contextlib.suppress(ApiRefused):
+                await self.client.delete(f"{ANNOUNCEMENTS}/{eip}")
 
 
 def _ours(annotations: dict[str, Any]) -> dict[str, Any]:
@@ -132,11 +155,14 @@ def says(found: Json, kind: str) -> Any:
 class Running:
     """One replica of the controller."""
 
-    def __init__(self, client: Client, namespace: str, identity: str, settings: ControllerSettings) -> None:
+    def __init__(
+        self, client: Client, namespace: str, identity: str, settings: ControllerSettings, grace: Grace
+    ) -> None:
         self.errors: list[EdgeError] = []
         self.failed, self.stopped = asyncio.Event(), asyncio.Event()
         self.election = Election(client, LeaseName(namespace, "controller"), identity, QUICK)
-        self._leader = Leader(client, self.election, settings, self._tell, Patience(backoff=0.02, backoff_limit=0.2))
+        patience = Patience(backoff=0.02, backoff_limit=0.2)
+        self._leader = Leader(client, self.election, settings, self._tell, patience, grace)
         self.task = asyncio.create_task(self.election.lead(self._work), name=identity)
 
     async def _work(self, leadership: Leadership) -> None:
@@ -156,17 +182,12 @@ class Running:
             self.task.result()
 
 
-@pytest.fixture(autouse=True)
-async def guard() -> AsyncIterator[None]:
-    async with asyncio.timeout(GUARD):
-        yield
-
-
 @pytest.fixture
 async def cluster(api: Any) -> AsyncIterator[Cluster]:
     if api.fake is None:
-        await asyncio.to_thread(api.real.kubectl, "apply", "-f", str(CRD))
-        await asyncio.to_thread(api.real.kubectl, "wait", "--for=condition=established", "-f", str(CRD))
+        await asyncio.to_thread(api.real.kubectl, "apply", "-k", str(CRDS))
+        names = ("crd/eips.eip-speaker.io", "crd/announcements.eip-speaker.io")
+        await asyncio.to_thread(api.real.kubectl, "wait", "--for=condition=established", *names)
     found = Cluster(api, await api.client())
     yield found
     await found.clear()
@@ -177,9 +198,11 @@ async def start(api: Any) -> AsyncIterator[Any]:
     """``await start("a")`` is a controller that runs."""
     made: list[Running] = []
 
-    async def controller(identity: str = "a", client: Client | None = None, **settings: Any) -> Running:
+    async def controller(
+        identity: str = "a", client: Client | None = None, grace: Grace = FOREVER, **settings: Any
+    ) -> Running:
         chosen = ControllerSettings(**settings)
-        made.append(running := Running(client or await api.client(), api.namespace, identity, chosen))
+        made.append(running := Running(client or await api.client(), api.namespace, identity, chosen, grace))
         return running
 
     yield controller
@@ -548,6 +571,114 @@ async def test_of_two_pools_that_overlap_the_younger_is_refused(cluster, start):
     await cluster.until(accepted)
 
 
+async def _refused(cluster: Cluster, pool: str, reason: str) -> bool:
+    return says(await cluster.eip(pool), "Ready") == ("False", reason)
+
+
+async def _says(cluster: Cluster, name: str, *said: str) -> bool:
+    return says((await cluster.services())[name], ASSIGNED) == said
+
+
+async def test_an_older_pool_that_is_edited_into_a_younger_one_takes_nothing_from_anybody(cluster, start):
+    older = await cluster.pool("a-older", "192.0.2.10-192.0.2.11")
+    younger = await cluster.pool("b-younger", "192.0.2.20-192.0.2.22")
+    first = await start("a")
+    for name, address in (("in-both", "192.0.2.20"), ("in-one", "192.0.2.21")):
+        await cluster.service(name, {"addresses": address})
+    kept = {"in-both": ("192.0.2.20",), "in-one": ("192.0.2.21",)}
+    await cluster.until_addresses(**kept)
+    await cluster.edit(older, "192.0.2.10-192.0.2.11", "192.0.2.20")
+    await cluster.until(lambda: _refused(cluster, younger, "Overlap"))
+    # What the older one offers now is from there; what only the younger one offered is offered by none.
+    await cluster.until(lambda: _says(cluster, "in-both", "True", "Assigned"))
+    await cluster.until(lambda: _says(cluster, "in-one", "True", "Flagged"))
+    await cluster.until(lambda: _used(cluster, older, ipv4=1))
+
+    await cluster.service("thief", {"addresses": "192.0.2.20"})
+    await cluster.until(lambda: _says(cluster, "thief", "False", "AddressInUse"))
+    await cluster.service("late", {"pool": younger})
+    await cluster.until(lambda: _says(cluster, "late", "False", "NoSuchPool"))
+    for name in ("x", "y"):
+        await cluster.service(name)
+        await cluster.until(lambda name=name: _has_address(cluster, name))
+    everybody = {**kept, "thief": (), "late": (), "x": ("192.0.2.10",), "y": ("192.0.2.11",)}
+    assert await cluster.addresses() == everybody
+
+    await first.stop()
+    before = await cluster.versions()
+    second = await start("b")
+    await second.election.held()
+    await cluster.service("waits")
+    await cluster.until(lambda: _says(cluster, "waits", "False", "PoolFull"))
+    assert {name: version for name, version in (await cluster.versions()).items() if name != "waits"} == before
+    # The younger one is still in use: deleting it has to wait, after a change of leader too.
+    await cluster.until(lambda: _used(cluster, older, ipv4=3))
+    assert FINALIZER in (await cluster.eip(younger))["metadata"]["finalizers"]
+
+    await cluster.edit(older, "192.0.2.10-192.0.2.11")
+    await cluster.until(lambda: _says(cluster, "in-one", "True", "Assigned"))
+    await cluster.until(lambda: _used(cluster, younger, ipv4=3))
+    assert await cluster.addresses() == {**everybody, "late": ("192.0.2.22",), "waits": ()}
+
+
+async def test_what_was_released_rests_for_as_long_as_one_leads(cluster, start):
+    """The next leader does not know that it was in use: an address may be given again at once then."""
+    await cluster.pool("lan", "192.0.2.10-192.0.2.20")
+    first = await start("a")
+    await cluster.service("x")
+    await cluster.until_addresses(x=("192.0.2.10",))
+    await cluster.delete("x")
+    await cluster.service("y")
+    await cluster.until_addresses(y=("192.0.2.11",))
+    await first.stop()
+    await start("b")
+    await cluster.service("z")
+    await cluster.until_addresses(y=("192.0.2.11",), z=("192.0.2.10",))
+
+
+async def _announced(cluster: Cluster, *eips: str) -> bool:
+    return await cluster.announcements() == set(eips)
+
+
+async def test_the_announcement_of_an_eip_that_nobody_has_goes_once_it_is_given_up(cluster, start):
+    await cluster.pool("lan", "192.0.2.10-192.0.2.20")
+    await cluster.announce("192.0.2.15", "")
+    await cluster.announce("192.0.2.16", "n2")
+    for name in ("web", "xyz"):
+        await cluster.service(name)
+    running = await start(grace=Grace(vacant=0.0, held=float("inf")))
+    await cluster.until_addresses(web=("192.0.2.10",), xyz=("192.0.2.11",))
+    await cluster.announce("192.0.2.10", "n1")
+    await cluster.announce("192.0.2.11", "")
+    await cluster.until(lambda: _announced(cluster, "192.0.2.10", "192.0.2.11", "192.0.2.16"))
+    await cluster.delete("web")
+    await cluster.announce("192.0.2.10", "", 2)
+    await cluster.until(lambda: _announced(cluster, "192.0.2.11", "192.0.2.16"))
+    assert running.errors == []
+
+
+async def test_the_announcement_of_a_node_that_is_gone_goes_after_a_while(cluster, start):
+    await cluster.pool("lan", "192.0.2.10-192.0.2.20")
+    await cluster.announce("192.0.2.10", "n1")
+    await cluster.announce("192.0.2.15", "n1")
+    await cluster.announce("192.0.2.16", "")
+    await cluster.service("web")
+    running = await start(grace=Grace(vacant=float("inf"), held=0.1))
+    await cluster.until(lambda: _announced(cluster, "192.0.2.10", "192.0.2.16"))
+    assert running.errors == []
+
+
+async def test_without_announcements_in_the_api_everybody_is_served_all_the_same(api, cluster, start):
+    if api.fake is None:
+        await asyncio.to_thread(api.real.kubectl, "delete", "-f", str(CRDS / "announcements.yaml"))
+    else:
+        api.fake.broken[ANNOUNCEMENTS] = Refused(404, "NotFound")
+    await cluster.pool("lan", "192.0.2.10-192.0.2.20")
+    await start()
+    await cluster.service("web")
+    await cluster.until_addresses(web=("192.0.2.10",))
+
+
 async def test_a_range_that_runs_backwards_is_a_condition(cluster, start):
     pool = await cluster.pool("lan", "2001:db8::20-2001:db8::10")
     await start()
@@ -611,6 +742,25 @@ async def test_an_object_that_cannot_be_written_holds_up_no_other(api, cluster, 
     assert tries <= 10
     del api.fake.broken[broken]
     await cluster.until(lambda: _served(cluster, 21))
+
+
+@ONLY_FAKE
+@pytest.mark.parametrize("code", [404, 409])
+async def test_an_announcement_that_is_another_by_now_is_no_failure(api, cluster, start, code):
+    path = f"{ANNOUNCEMENTS}/192.0.2.15"
+    await cluster.announce("192.0.2.15", "")
+    api.fake.broken[path] = Refused(code, "Conflict")
+    running = await start(grace=Grace(vacant=0.0, held=0.0))
+
+    async def tried() -> bool:
+        await cluster.announcements()
+        return any((method, each) == ("DELETE", path) for method, each, _ in api.fake.requests)
+
+    await cluster.until(tried)
+    del api.fake.broken[path]
+    await cluster.announce("192.0.2.15", "n1", 2)  # what it is now is heard, and goes
+    await cluster.until(lambda: _announced(cluster))
+    assert running.errors == []
 
 
 async def _served(cluster: Cluster, count: int) -> bool:

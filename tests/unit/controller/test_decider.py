@@ -3,11 +3,13 @@
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from speaker.cluster.kinds import ServiceObject
-from speaker.controller.decider import ControllerSettings, Decider
+from speaker.cluster.objects import Metadata, Object
+from speaker.controller.decider import ControllerSettings, Decider, News
 
 AT = "2026-01-02T00:00:00Z"
 
@@ -51,6 +53,10 @@ def written(found: ServiceObject, bodies: dict[str, Any]) -> ServiceObject:
     return msgspec.convert(data, ServiceObject)
 
 
+def news(services, pools=()):
+    return News({found.key: found for found in services}, {found.key: found for found in pools})
+
+
 @given(described=SERVICES)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_whatever_services_say(service_object, eip_object, described):
@@ -58,7 +64,8 @@ def test_whatever_services_say(service_object, eip_object, described):
     pools = [eip_object("lan", "192.0.2.1-192.0.2.3", "2001:db8::1-2001:db8::2")]
     decider = Decider(ControllerSettings())
     for _ in range(3):  # what somebody gives up the next reading may give to who waits
-        bodies = {write.path: write.body() for write in decider.decide(services, pools, [], 1.0, AT)}
+        orders = decider.decide(news(services, pools), 1.0, AT)
+        bodies = {path: order.body() for path, order in orders.items() if order is not None}
         services = [written(found, bodies) for found in services]
 
     ours = [found for found in services if found.metadata.annotations.get("eip-speaker.io/record")]
@@ -72,7 +79,57 @@ def test_whatever_services_say(service_object, eip_object, described):
         assert len(holders) == 1 or (len(shares) == 1 and None not in shares)
 
     def said(by: Decider) -> set[str]:
-        return {each.path for each in by.decide(services, pools, [], 1.0, AT) if "/services/" in each.path}
+        orders = by.decide(news(services, pools), 1.0, AT)
+        return {path for path, order in orders.items() if order is not None and "/services/" in path}
 
     assert said(decider) == set()
     assert said(Decider(ControllerSettings())) == set()  # a new leader finds nothing to change
+
+
+def test_a_change_is_answered_with_what_changes(service_object, eip_object):
+    decider = Decider(ControllerSettings())
+    lan = eip_object("lan", "192.0.2.1-192.0.2.9")
+    first = decider.decide(news([service_object("a"), service_object("b")], [lan]), 1.0, AT)
+    assert {path for path in first if "/services/" in path} == {path_of("a"), path_of("b")}
+    back = written(service_object("a"), {path: order.body() for path, order in first.items() if order is not None})
+    assert decider.decide(news([back]), 1.0, AT)[path_of("a")] is None
+    more = decider.decide(news([service_object("c")]), 1.0, AT)
+    assert {path for path in more if "/services/" in path} == {path_of("c")}
+    gone = decider.decide(News({back.key: None}), 1.0, AT)
+    assert {path: order for path, order in gone.items() if "/services/" in path} == {path_of("a"): None}
+
+
+def test_a_pool_that_is_gone_is_written_to_no_more(eip_object):
+    decider = Decider(ControllerSettings())
+    lan = eip_object("lan", "192.0.2.1-192.0.2.9")
+    status = "/apis/eip-speaker.io/v1alpha1/eips/lan/status"
+    assert decider.decide(news([], [lan]), 1.0, AT)[status] is not None
+    assert decider.decide(News(eips={lan.key: None}), 1.0, AT)[status] is None
+
+
+@pytest.mark.parametrize("labels", [{}, {"tier": "gold"}])
+def test_who_may_use_a_pool_follows_the_labels_of_the_namespace(service_object, eip_object, labels):
+    decider = Decider(ControllerSettings())
+    lan = eip_object("lan", "192.0.2.1", namespaceSelector={"matchLabels": {"tier": "gold"}})
+    first = decider.decide(news([service_object("a")], [lan]), 1.0, AT)[path_of("a")]
+    assert first.body()["status"]["conditions"][0]["status"] == "False"
+    default = Object(Metadata(name="default", labels=labels))
+    then = decider.decide(News(namespaces={default.key: default}), 1.0, AT)
+    assert (path_of("a") in then) == bool(labels)
+
+
+def path_of(name):
+    return f"/api/v1/namespaces/default/services/{name}/status"
+
+
+def test_who_waits_for_a_pool_is_served_when_there_is_one(service_object, eip_object):
+    decider = Decider(ControllerSettings())
+    assert (
+        decider.decide(news([service_object("a")]), 1.0, AT)[path_of("a")].body()["status"].get("loadBalancer") is None
+    )
+    lan = eip_object("lan", "192.0.2.1")
+    then = decider.decide(news([], [lan]), 1.0, AT)[path_of("a")]
+    assert then.body()["status"]["loadBalancer"]["ingress"] == [{"ip": "192.0.2.1", "ipMode": "VIP"}]
+    moved = eip_object("lan", "192.0.2.9")
+    flagged = decider.decide(news([], [moved]), 1.0, AT)[path_of("a")]
+    assert flagged.body()["status"]["conditions"][0]["reason"] == "Flagged"

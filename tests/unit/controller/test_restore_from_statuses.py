@@ -123,3 +123,13 @@ def test_who_lost_a_duplicate_does_not_get_it_by_the_record(restore, service_obj
         service_object("younger", annotations=record, ingress=["192.0.2.10"]),
     )
     assert list(held(was)) == ["older"]
+
+
+def test_an_eip_of_a_pool_that_must_not_be_used_any_more_is_still_from_there(service_object, eip_object):
+    lan, younger = (
+        read_pool(eip_object(name, text)) for name, text in (("lan", "192.0.2.1"), ("younger", "192.0.2.9"))
+    )
+    services = [service_object("web", ingress=["192.0.2.9"], conditions=[MARK]), service_object("new")]
+    read = [(each, read_service(each, default_class=False)) for each in services]
+    was = restored(read, Catalogue({"lan": lan}), Catalogue({"younger": younger}))
+    assert held(was) == {"web": (("192.0.2.9",), ("younger",))}

@@ -4,14 +4,13 @@ from ipaddress import ip_address
 
 import pytest
 
-from speaker.allocator.assign import Usage
+from speaker.allocator.assign import Outcome, Usage
 from speaker.allocator.refusals import Reason, Refusal
-from speaker.allocator.settle import Settlement
 from speaker.api.service import RECORD
-from speaker.cluster.kinds import EipObject, ServiceObject
+from speaker.cluster.kinds import ASSIGNED, EipObject, ServiceObject
 from speaker.cluster.pools import judge
 from speaker.cluster.reading import read_service
-from speaker.controller.wanted import ASSIGNED, FINALIZER, IpMode, pool_writes, service_writes
+from speaker.controller.wanted import FINALIZER, IpMode, pool_writes, service_write
 from speaker.model import Assignment, Family, ServiceKey
 
 AT, LATER = "2026-01-02T00:00:00Z", "2026-01-03T00:00:00Z"
@@ -22,25 +21,22 @@ NOTED = {"type": "example.com/Seen", "status": "True", "reason": "Yes", "message
 def assigned(*addresses, flagged=()):
     found = tuple(map(ip_address, addresses))
     one = Assignment(WEB, found, ("lan",) * len(found), frozenset(map(ip_address, flagged)))
-    return Settlement({WEB: one}, {})
+    return Outcome(one)
 
 
 def refused(reason=Reason.POOL_FULL, message="all 1 addresses are in use"):
-    return Settlement({}, {WEB: Refusal(WEB, reason, message)})
+    return Outcome(None, Refusal(WEB, reason, message))
 
 
-NOTHING = Settlement({}, {})
+NOTHING = Outcome(None)
 
 
-def decide(found: ServiceObject, settlement, *, record=None, duplicates=None, at=AT, mode=IpMode.VIP):
-    parsed = read_service(found, default_class=False)
-    records = {} if record is None else {WEB: record}
-    writes = service_writes([(found, parsed)], settlement, records, duplicates or {}, mode, at)
-    return writes[0] if writes else None
+def decide(found: ServiceObject, outcome, *, record=None, duplicate=None, at=AT, mode=IpMode.VIP):
+    return service_write(found, read_service(found, default_class=False), outcome, record, duplicate, mode, at)
 
 
 def event(write):
-    return None if write.event is None else (write.event.body["type"], write.event.body["reason"])
+    return None if write.event is None else (write.event.level, write.event.reason)
 
 
 @pytest.fixture
@@ -68,12 +64,10 @@ def test_a_new_assignment_is_written_at_the_version_it_was_decided_from(service_
     assert event(write) == ("Normal", "Assigned")
 
 
-@pytest.mark.parametrize(
-    "settlement", [assigned("192.0.2.10"), assigned("192.0.2.10", flagged=["192.0.2.10"]), refused()]
-)
-def test_what_is_written_is_not_written_again(service_object, after, settlement):
-    write = decide(service_object("web"), settlement)
-    assert decide(after(write), settlement, at=LATER) is None
+@pytest.mark.parametrize("outcome", [assigned("192.0.2.10"), assigned("192.0.2.10", flagged=["192.0.2.10"]), refused()])
+def test_what_is_written_is_not_written_again(service_object, after, outcome):
+    write = decide(service_object("web"), outcome)
+    assert decide(after(write), outcome, at=LATER) is None
 
 
 def test_the_record_goes_with_the_status_and_comes_back_when_somebody_changes_it(service_object, after):
@@ -82,7 +76,8 @@ def test_the_record_goes_with_the_status_and_comes_back_when_somebody_changes_it
     kept = after(write, annotations={"record": "192.0.2.10"})
     assert decide(kept, assigned("192.0.2.10"), record="192.0.2.10") is None
     changed = decide(after(write, annotations={"record": "x"}), assigned("192.0.2.10"), record="192.0.2.10")
-    assert changed.content == {"metadata": {"annotations": {RECORD: "192.0.2.10"}}}
+    assert changed.body()["metadata"]["annotations"] == {RECORD: "192.0.2.10"}
+    assert "loadBalancer" not in changed.body()["status"]
     assert event(changed) is None
     left = after(write, annotations={"record": "192.0.2.10"}, type="ClusterIP")
     assert decide(left, NOTHING).body()["metadata"]["annotations"] == {RECORD: None}
@@ -114,7 +109,7 @@ def test_the_mode_of_an_address_is_mended_without_a_word(service_object, after):
 
 def test_who_lost_a_duplicate_is_told_so(service_object):
     found = service_object("web", ingress=["192.0.2.10"])
-    write = decide(found, assigned("192.0.2.11"), duplicates={WEB: "192.0.2.10 is also held by …"})
+    write = decide(found, assigned("192.0.2.11"), duplicate="192.0.2.10 is also held by …")
     assert event(write) == ("Warning", "DuplicateAddress")
 
 
@@ -146,7 +141,9 @@ IN_USE = [Assignment(WEB, (ip_address("192.0.2.10"),), ("lan",))]
 
 
 def pools(found: EipObject, assignments=(), usage=None):
-    return {write.path: write for write in pool_writes([found], judge([found]), assignments, usage or {}, AT)}
+    name = found.metadata.name
+    writes = pool_writes(found, judge([found])[name], assignments, (usage or {}).get(name, {}), AT)
+    return {write.path: write for write in writes}
 
 
 EIP, STATUS = "/apis/eip-speaker.io/v1alpha1/eips/lan", "/apis/eip-speaker.io/v1alpha1/eips/lan/status"
@@ -197,8 +194,10 @@ def test_only_counts_can_wait_and_the_same_ones_are_not_written_again(eip_object
 
 def test_who_holds_a_pool_that_is_being_deleted_is_named_the_first_ten(eip_object):
     found = eip_object("lan", "192.0.2.10", metadata={"deletionTimestamp": AT})
-    many = [Assignment(ServiceKey("default", f"s{i}"), (ip_address(f"192.0.2.{10 + i}"),), ("lan",)) for i in range(12)]
+    many = [
+        Assignment(ServiceKey("default", f"s{i:02}"), (ip_address(f"192.0.2.{10 + i}"),), ("lan",)) for i in range(12)
+    ]
     (condition,) = pools(found, many)[STATUS].body()["status"]["conditions"]
-    assert "192.0.2.10 (default/s0)" in condition["message"]
+    assert "192.0.2.10 (default/s00)" in condition["message"]
     assert "and 2 more" in condition["message"]
     assert "s10" not in condition["message"]

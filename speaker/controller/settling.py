@@ -1,0 +1,100 @@
+"""Who has which EIP after a change: as ``allocator.settle``, and the cost follows what changed. Pure.
+
+Whoever lacks nothing is not asked again while it, its namespace and the pools stay as they are: the answer would be the
+same. Whoever was refused something is, once something has moved that may let it have it.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import TypeAlias
+
+from speaker.allocator.assign import Allocator, Outcome
+from speaker.allocator.settle import precedence
+from speaker.model import Service, ServiceKey
+
+_Mark: TypeAlias = tuple[int, int]
+
+
+class Settling:
+    """``services`` is its owner's and always up to date: who is to be served. ``outcomes`` is what ``step`` made of
+    it."""
+
+    def __init__(self, allocator: Allocator, services: Mapping[ServiceKey, Service]) -> None:
+        self.outcomes: dict[ServiceKey, Outcome] = {}
+        self._allocator, self._services = allocator, services
+        self._refused: dict[ServiceKey, _Mark] = {}
+        """Who lacks something, and at which mark it was asked."""
+        self._replaced = 0
+        """Holders that are others than they were: the allocator's revision passes over those that hold on."""
+
+    def step(
+        self, changed: Iterable[ServiceKey], nothing_new: Collection[ServiceKey], now: float
+    ) -> Mapping[ServiceKey, Outcome | None]:
+        """``changed``: Services that are new, others than they were, in a changed namespace, or gone; all of them after
+        a change of pools. ``nothing_new``: those that keep what they hold and are given nothing. ``now`` as in
+        ``Allocator``. Returns whose outcomes are others now, and what they were."""
+        before: dict[ServiceKey, Outcome | None] = {}
+        due = set(changed)
+        for key in sorted(due - self._services.keys()):
+            self._allocator.release(key, now)
+            self._forget(key, before)
+        due &= self._services.keys()
+        while due or self._anyone_stale():
+            self._round(due, nothing_new, now, before)
+        return {key: former for key, former in before.items() if self.outcomes.get(key) != former}
+
+    def _round(
+        self,
+        due: set[ServiceKey],
+        nothing_new: Collection[ServiceKey],
+        now: float,
+        before: dict[ServiceKey, Outcome | None],
+    ) -> None:
+        holders = self._allocator.holders
+        for key in nothing_new:
+            if key not in holders:
+                due.discard(key)
+                self._forget(key, before)
+        ordered = sorted((self._services[key] for key in due | self._refused.keys()), key=precedence)
+        asked = [each for each in ordered if each.key in holders]
+        newcomers = [each for each in ordered if each.key not in holders]
+        # One holder may want what another gives up only after it was asked.
+        while asked := [each for each in asked if each.key in due or self._is_stale(each.key)]:
+            self._ask(asked, due, now, before)
+        self._ask(newcomers, due, now, before)
+
+    def _ask(
+        self,
+        services: Iterable[Service],
+        due: set[ServiceKey],
+        now: float,
+        before: dict[ServiceKey, Outcome | None],
+    ) -> None:
+        for service in services:
+            key = service.key
+            if key in due:
+                due.discard(key)
+                self._replaced += key in self._allocator.holders
+            elif not self._is_stale(key):
+                continue
+            former, outcome = self.outcomes.get(key), self._allocator.assign(service, now)
+            before.setdefault(key, former)
+            self.outcomes[key] = outcome
+            if outcome.refusal is None:
+                self._refused.pop(key, None)
+            else:
+                self._refused[key] = self._mark()
+
+    def _forget(self, key: ServiceKey, before: dict[ServiceKey, Outcome | None]) -> None:
+        self._refused.pop(key, None)
+        if (former := self.outcomes.pop(key, None)) is not None:
+            before.setdefault(key, former)
+
+    def _mark(self) -> _Mark:
+        return self._allocator.revision, self._replaced
+
+    def _is_stale(self, key: ServiceKey) -> bool:
+        return self._refused.get(key, mark := self._mark()) != mark
+
+    def _anyone_stale(self) -> bool:
+        mark = self._mark()
+        return any(asked_at != mark for asked_at in self._refused.values())
