@@ -14,6 +14,7 @@ meanwhile. Sources are ``run.Manifests`` (files) and ``agent.source.Cluster`` (t
 import asyncio
 import gc
 import signal
+import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
@@ -61,6 +62,8 @@ PUBLISH_MAX = 1.0
 """At most, where there is news."""
 DRAIN_SLACK = 2.0
 """Seconds beyond a drain's own limit after which a wire process that does not get it done is left alone."""
+SWITCH_SECONDS = 0.001
+"""For which a thread that decides keeps the loop waiting, each time that it has something to do."""
 READY_SECONDS = 0.1
 """How often a speaker that is not ready looks whether it is."""
 
@@ -121,6 +124,8 @@ async def serve(settings: HostSettings, make: MakeSource, **started: object) -> 
     on this host, a state file that cannot be read) before anything is touched.
     """
     logs.configure(settings.log_format)
+    gc.freeze()  # all that was imported
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         await _serve(settings, make, started)
     except* EdgeError as errors:
@@ -231,6 +236,21 @@ def stopped_by_signals(hand_over: Callable[[], Awaitable[None]]) -> Iterator[Non
             loop.remove_signal_handler(number)
 
 
+@contextmanager
+def _uncollected(*, whole: bool) -> Iterator[None]:
+    """A pass over everything makes much that lives long, and nothing of it is garbage: the collector, which would keep
+    the loop from its work for as long as it walks over that, stays away, and does not look there again."""
+    if not whole:
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 class Host:
     """The loops of one node and the little they share: what was asked for, and what the links look like."""
 
@@ -322,14 +342,19 @@ class Host:
             async for attempt in retrying(self._tells("reconcile"), sleep=self._changed_or):
                 with attempt:
                     self._changed.clear()
-                    if self._snapshot is not None and (view := await self._source.view()) is not None:
-                        await self._bring_to(view, self._snapshot)
+                    if self._snapshot is not None:
+                        with _uncollected(whole=self._decided_on is None):
+                            await self._bring_about(self._snapshot)
             self._report.recovered("reconcile")
 
     async def _changed_or(self, seconds: float) -> None:
         """Between two tries: no longer than until there is something new to try."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._changed.wait(), seconds)
+
+    async def _bring_about(self, snapshot: Snapshot) -> None:
+        if (view := await self._source.view()) is not None:
+            await self._bring_to(view, snapshot)
 
     async def _bring_to(self, view: View, snapshot: Snapshot) -> None:
         """One pass, in a safe order: withdrawn before unforwarded, forwarded before claimed."""
@@ -351,9 +376,6 @@ class Host:
         problems = await self._forwarder.problems()
         self._report.brought_about(InForce(view.settlement, decision, problems, view.usage))
         self._decided_on = snapshot
-        if touched is None:
-            # What was just built lives long: the garbage collector need not walk over it again and again.
-            gc.freeze()
 
     def _follow(self, decision: Decision, touched: frozenset[IPAddress] | None) -> None:
         """What may be held where."""
