@@ -35,6 +35,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address, ip_address
 from pathlib import Path
+from typing import Any
 
 _TESTS = Path(__file__).parents[1] / "tests"
 sys.path[:0] = [str(_TESTS / "agents"), str(_TESTS / "apiserver")]
@@ -433,7 +434,7 @@ def gauge(cluster: Cluster, node: str, name: str) -> float:
 async def scale(cluster: Cluster, log: Path, many: Sequence[IPv4Address]) -> Scale:
     post = Connection(cluster.api)
     for eip in many:
-        post("POST", SERVICES, service(eip))
+        post("POST", SERVICES, without_node_port(service(eip)))
         post("POST", SLICES, slice_of(eip, three_endpoints(cluster.nodes)))
     wanted = {*many, *cluster.eips}
     await until(lambda: assigned(cluster, len(wanted)))
@@ -456,8 +457,11 @@ async def scale(cluster: Cluster, log: Path, many: Sequence[IPv4Address]) -> Sca
         for name in ("eip_speaker_main_loop_delay_max_seconds", "eip_speaker_loop_delay_max_seconds")
     ]
 
+    print(asked, own, wires, stalls, file=sys.stderr, flush=True)
+    post = Connection(cluster.api)  # the server has hung up meanwhile
+
     async def create(body: dict[str, object]) -> None:
-        post("POST", SERVICES, body)
+        post("POST", SERVICES, without_node_port(body))
 
     waits = [await one_more(cluster, NEW + at, create) for at in range(ROUNDS)]
     more = Answered("one more among them", round(statistics.median(waits), 1), round(max(waits), 1), ROUNDS)
@@ -480,6 +484,11 @@ def assigned(cluster: Cluster, count: int) -> bool:
     (pool,) = cluster.done("GET", POOLS)["items"]
     used: int = pool.get("status", {}).get("ipv4", {}).get("used", 0) + pool["status"].get("ipv6", {}).get("used", 0)
     return used >= count
+
+
+def without_node_port(body: dict[str, Any]) -> dict[str, Any]:
+    """There are 2,768 of them in a cluster."""
+    return {**body, "spec": {**body["spec"], "allocateLoadBalancerNodePorts": False}}
 
 
 def three_endpoints(nodes: Sequence[str]) -> list[dict[str, object]]:

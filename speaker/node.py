@@ -360,22 +360,27 @@ class Host:
         """One pass, in a safe order: withdrawn before unforwarded, forwarded before claimed."""
         changed = view.changed if snapshot is self._decided_on else None
         self._decided_on = None
-        self._report.settled(view.settlement, changed)
-        # In a thread, because 10,000 Services take longer than the beat may be late.
-        decision, touched = await asyncio.to_thread(
-            self._decider.decide, view.world, view.settlement.assignments, snapshot, view.node, changed
-        )
-        self._follow(decision, touched)
+        # In a thread, because 10,000 Services take longer than the loop may be kept from its other work.
+        decision, touched = await asyncio.to_thread(self._decide, view, snapshot, changed)
         await self._wire.withdraw_except(self._spots, touched)
         applied = await self._forwarder.apply(decision.forwarding)
         self._report.forwarding(applied, self._forwarder.approximations(decision.forwarding))
         self._links = frozenset({spot.link.index: spot.link for spot in self._spots.values()}.values())
-        self._report.decided(decision, touched)
+        await asyncio.to_thread(self._report.decided, decision, touched)
         macs = frozenset(link.mac for link in snapshot.links.values())
         await self._wire.offer(self._spots, self._links, macs, touched)
         problems = await self._forwarder.problems()
         self._report.brought_about(InForce(view.settlement, decision, problems, view.usage))
         self._decided_on = snapshot
+
+    def _decide(
+        self, view: View, snapshot: Snapshot, changed: frozenset[ServiceKey] | None
+    ) -> tuple[Decision, frozenset[IPAddress] | None]:
+        assignments = view.settlement.assignments
+        self._report.settled(view.settlement, changed)
+        decision, touched = self._decider.decide(view.world, assignments, snapshot, view.node, changed)
+        self._follow(decision, touched)
+        return decision, touched
 
     def _follow(self, decision: Decision, touched: frozenset[IPAddress] | None) -> None:
         """What may be held where."""

@@ -1,11 +1,69 @@
-"""What an agent reads besides Services and Eips: only these fields are decoded. Pure."""
+"""What an agent reads besides Eips: only these fields are decoded. Pure."""
 
 from collections.abc import Hashable, Iterable
+from typing import Any
 
 import msgspec
 
+from speaker.api.service import SCHEDULER
+from speaker.cluster.kinds import Port
 from speaker.cluster.objects import Metadata, Object
 from speaker.model import ServiceKey
+
+# ── Services ──────────────────────────────────────────────────────────────────────────────────────────────────
+# Leaner than the controller's: an agent on every node keeps all of them, and looks at little.
+
+
+class Wishes(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The annotations that matter to who forwards."""
+
+    scheduler: str | None = msgspec.field(default=None, name=SCHEDULER)
+
+
+class AssignedMetadata(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    annotations: Wishes = Wishes()
+
+
+class AssignedSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+    type: str = ""
+    load_balancer_class: str | None = None
+    load_balancer_source_ranges: tuple[str, ...] = ()
+    ports: tuple[Port, ...] = ()
+    ip_families: tuple[str, ...] = ()
+    ip_family_policy: str | None = None
+    external_traffic_policy: str | None = None
+    session_affinity: str | None = None
+    session_affinity_config: dict[str, Any] | None = None
+
+
+class AssignedIngress(msgspec.Struct, frozen=True, gc=False):
+    ip: str = ""
+
+
+class AssignedLoadBalancer(msgspec.Struct, frozen=True, gc=False):
+    ingress: tuple[AssignedIngress, ...] = ()
+
+
+class AssignedCondition(msgspec.Struct, frozen=True, gc=False):
+    type: str = ""
+
+
+class AssignedStatus(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    load_balancer: AssignedLoadBalancer = AssignedLoadBalancer()
+    conditions: tuple[AssignedCondition, ...] | None = None
+
+
+class AssignedObject(Object, frozen=True, gc=False):
+    """A Service, as far as who announces it and forwards for it is concerned."""
+
+    metadata: AssignedMetadata  # type: ignore[assignment]  # the same, but for its annotations
+    spec: AssignedSpec = AssignedSpec()
+    status: AssignedStatus = AssignedStatus()
+
 
 # ── EndpointSlices ────────────────────────────────────────────────────────────────────────────────────────────
 

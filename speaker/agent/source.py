@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 import structlog
 
 from speaker.agent.clerk import RecordClerk
-from speaker.agent.objects import AnnouncementObject, LeaseObject, NodeObject, SliceObject, by_service
+from speaker.agent.objects import AnnouncementObject, AssignedObject, LeaseObject, NodeObject, SliceObject, by_service
 from speaker.agent.record import ANNOUNCEMENTS, GONE, Facts, eip_of, life_of, read_record
 from speaker.agent.session import Session
 from speaker.agent.view import News, NodeWishes, Reader, ViewSettings, node_wishes
 from speaker.cluster.client import Client
-from speaker.cluster.kinds import EipObject, ServiceObject
+from speaker.cluster.kinds import EipObject
 from speaker.cluster.objects import Key
 from speaker.cluster.reflector import Reflector, Resource
 from speaker.cluster.store import Change, Index
@@ -53,6 +53,8 @@ class Cluster:
         self._told: asyncio.Queue[Callable[[Wire], Any]] = asyncio.Queue()
         """For the wire process, in order."""
         self._news = News()
+        self._reading = False
+        """In a thread; what it follows from now on is not known before it is done."""
         self._wishes: NodeWishes | None = None
         self._wire: Wire | None = None
         self._up = self._was_up = False
@@ -63,7 +65,7 @@ class Cluster:
         """The API was away since the mirrors connected: what came by these connections, or did not, proves nothing."""
         self._own_lease = Key(namespace, node)
         self._first = True
-        self._services = self._mirror("/api/v1/services", ServiceObject, self._saw_services)
+        self._services = self._mirror("/api/v1/services", AssignedObject, self._saw_services)
         self._slices = self._mirror(
             "/apis/discovery.k8s.io/v1/endpointslices", SliceObject, self._saw_slices, {"service": by_service}
         )
@@ -142,7 +144,9 @@ class Cluster:
         await self._follow_wishes(wishes)
         news, self._news = self._news, News()
         # In a thread, as 10,000 Services take their time.
+        self._reading = True
         world, settlement, changed = await asyncio.to_thread(self._reader.read, news, self._slices_of)
+        self._reading = False
         self._changed.set()
         return View(world, settlement, wishes.node, changed=changed if same_node else None)
 
@@ -189,18 +193,21 @@ class Cluster:
 
     # ── Mirrors ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _saw_services(self, changes: tuple[Change[ServiceObject], ...]) -> None:
+    def _saw_services(self, changes: tuple[Change[AssignedObject], ...]) -> None:
         self._news.services.update((change.key, change.after) for change in changes)
         self._tell_changed()
 
     def _saw_slices(self, changes: tuple[Change[SliceObject], ...]) -> None:
-        """Those of a Service that is yet to be read are read with it."""
+        """Those of a Service that is yet to be read are read with it; at first that is all of them."""
+        if self._first:
+            self._tell_changed()
+            return
         for change in changes:
             services = {found.service_key for found in (change.before, change.after) if found is not None}
-            self._news.slices.update(filter(self._reader.follows, services))
+            self._news.slices.update(services if self._reading else filter(self._reader.follows, services))
             if change.after is None:
                 self._reader.forget_slice(change.key)
-        if self._news.slices or self._first:
+        if self._news.slices:
             self._tell_changed()
 
     def _saw_eips(self, _: tuple[Change[EipObject], ...]) -> None:

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 
-from speaker.agent.objects import NodeObject, SliceEndpoint, SliceObject
+from speaker.agent.objects import AssignedObject, NodeObject, SliceEndpoint, SliceObject
 from speaker.allocator.pools import Catalogue
 from speaker.allocator.settle import Settlement
 from speaker.api.addresses import parse_eip, parse_host
 from speaker.api.endpoints import Slice, merged
-from speaker.cluster.kinds import ASSIGNED, EipObject, ServiceObject, condition_of
+from speaker.cluster.kinds import ASSIGNED, EipObject
 from speaker.cluster.objects import Key
 from speaker.cluster.pools import judge
 from speaker.cluster.reading import Unreadable, read_service
@@ -84,7 +84,7 @@ def _drained(found: NodeObject, settings: ViewSettings) -> str | None:
 class _Known:
     """A Service of ours with an address, as last read."""
 
-    found: ServiceObject
+    found: AssignedObject
     service: Service
     addresses: tuple[IPAddress, ...]
 
@@ -94,7 +94,7 @@ class News:
     """What is another than it was, None for what is gone; at first everything. ``slices``: Services whose endpoints
     changed; ``eips``: all of them, None where none changed."""
 
-    services: dict[Key, ServiceObject | None] = field(default_factory=dict)
+    services: dict[Key, AssignedObject | None] = field(default_factory=dict)
     slices: set[ServiceKey] = field(default_factory=set)
     eips: tuple[EipObject, ...] | None = None
 
@@ -147,7 +147,7 @@ class Reader:
         self._pools, self._catalogue = pools, Catalogue(pools)
         return True
 
-    def _read(self, key: Key, found: ServiceObject | None) -> ServiceKey | None:
+    def _read(self, key: Key, found: AssignedObject | None) -> ServiceKey | None:
         """Takes over what became of a Service; its key where that is of any interest."""
         name = ServiceKey(key.namespace, key.name)
         before = self._known.get(name)
@@ -160,7 +160,7 @@ class Reader:
             return name if (before.service, before.addresses) != (now.service, now.addresses) else None
         return None if before is now else name
 
-    def _service(self, found: ServiceObject, before: _Known | None) -> _Known | None:
+    def _service(self, found: AssignedObject, before: _Known | None) -> _Known | None:
         """None where it is not ours, or has no address."""
         addresses = _addresses(found)
         if not addresses:
@@ -212,9 +212,9 @@ class Reader:
         self._slices.pop(key, None)
 
 
-def _addresses(found: ServiceObject) -> tuple[IPAddress, ...]:
+def _addresses(found: AssignedObject) -> tuple[IPAddress, ...]:
     """Those that our controller wrote."""
-    if condition_of(found.status.conditions, ASSIGNED) is None:
+    if not any(condition.type == ASSIGNED for condition in found.status.conditions or ()):
         return ()
     addresses: dict[Family, IPAddress] = {}
     for ingress in found.status.load_balancer.ingress:
@@ -226,8 +226,8 @@ def _addresses(found: ServiceObject) -> tuple[IPAddress, ...]:
     return tuple(addresses.values())
 
 
-def _asks(found: ServiceObject) -> tuple[object, ...]:
-    return found.spec, found.metadata.annotations, found.metadata.labels, found.metadata.creation_timestamp
+def _asks(found: AssignedObject) -> tuple[object, ...]:
+    return found.spec, found.metadata.annotations
 
 
 _FAMILIES = {family.value: family for family in Family}

@@ -233,12 +233,16 @@ def _share(meta: Metadata) -> str | None:
     return share.require().text() if share.given else None
 
 
+_NO_NAMESPACES: frozenset[str] = frozenset()
+"""One for all of 10,000 Services."""
+
+
 def _share_namespaces(meta: Metadata) -> frozenset[str]:
     value = meta.annotations[SHARE_NAMESPACES]
     if value.given and not meta.annotations[SHARE].given:
         value.refuse(f"needs the annotation {SHARE} as well: without it nothing is shared")
     names = (part.parsed(dns_label) for part in value.comma_separated())
-    return frozenset(name for name in names if name is not None)
+    return frozenset(name for name in names if name is not None) or _NO_NAMESPACES
 
 
 def _scheduler(text: str) -> str:

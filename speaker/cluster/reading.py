@@ -8,7 +8,8 @@ import msgspec
 
 from speaker.api import eip, service
 from speaker.api.fields import ApiObject, read
-from speaker.cluster.kinds import EipObject, ServiceObject
+from speaker.cluster.kinds import EipObject
+from speaker.cluster.objects import Object
 from speaker.errors import InvalidManifests
 from speaker.model import Pool, Service
 
@@ -25,7 +26,7 @@ class Unreadable:
 Parsed: TypeAlias = Service | service.NotOurs | Unreadable
 
 
-def read_service(found: ServiceObject, *, default_class: bool) -> Parsed:
+def read_service(found: Object, *, default_class: bool) -> Parsed:
     """``default_class``: Services without a ``loadBalancerClass`` are ours as well."""
     data = _plain(found, "Service", "v1")
     try:
@@ -41,7 +42,7 @@ def read_pool(found: EipObject) -> Pool | Unreadable:
         return Unreadable("; ".join(map(str, error.problems)))
 
 
-def _plain(found: ServiceObject | EipObject, kind: str, version: str) -> dict[str, Any]:
+def _plain(found: Object, kind: str, version: str) -> dict[str, Any]:
     data: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(found))
     del data["status"]
     return {**data, "kind": kind, "apiVersion": version}
@@ -69,7 +70,7 @@ def _reductions(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     spec = {name: value for name, value in data["spec"].items() if name not in _LEFT_OUT}
     sharing = {
         name: value
-        for name, value in data["metadata"]["annotations"].items()
+        for name, value in data["metadata"].get("annotations", {}).items()
         if name in (service.SHARE, service.SHARE_NAMESPACES)
     }
     for annotations in (sharing, {}):

@@ -89,7 +89,11 @@ class Wire:
 
     async def watch(self) -> None:
         """Hear what it tells. Never returns; raises EdgeError when it is gone."""
+        heard = 0
         async for name, *arguments in self._channel.messages():
+            heard += 1
+            if heard % A_SLICE == 0:
+                await asyncio.sleep(0)  # what was read in one go is there without waiting
             match name:
                 case "reply":
                     number, result = arguments

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.agent.objects import NodeObject, SliceObject
+from speaker.agent.objects import AssignedObject, NodeObject, SliceObject
 from speaker.agent.view import DRAIN, OUT_OF_SERVICE, News, Reader, ViewSettings, node_wishes
 from speaker.cluster.kinds import ASSIGNED, EipObject, ServiceObject
 from speaker.cluster.objects import Key
@@ -21,8 +21,18 @@ EIP = "192.0.2.10"
 OURS = ({"type": ASSIGNED, "status": "True"},)
 AS_IT_COMES = ViewSettings()
 
-MakeService = Callable[..., ServiceObject]
+MakeService = Callable[..., AssignedObject]
 MakeEip = Callable[..., EipObject]
+
+
+@pytest.fixture
+def service_object(service_object: Callable[..., ServiceObject]) -> MakeService:
+    """The same, as an agent decodes it."""
+
+    def made(name: str, **parts: Any) -> AssignedObject:
+        return msgspec.json.decode(msgspec.json.encode(service_object(name, **parts)), type=AssignedObject)
+
+    return made
 
 
 def node(
@@ -61,7 +71,7 @@ def read(reader: Reader, services: Any = (), eips: Any = None, slices: Any = (),
     return reader.read(news_of(services, eips, gone), lambda key: tuple(slices) if key == WEB else ())[:2]
 
 
-def made_service(name: str, number: int, **spec: Any) -> ServiceObject:
+def made_service(name: str, number: int, **spec: Any) -> AssignedObject:
     data = {
         "metadata": {"name": name, "namespace": "default"},
         "spec": {
@@ -72,7 +82,7 @@ def made_service(name: str, number: int, **spec: Any) -> ServiceObject:
         },
         "status": {"loadBalancer": {"ingress": [{"ip": f"192.0.2.{number}"}]}, "conditions": OURS},
     }
-    return msgspec.convert(data, ServiceObject)
+    return msgspec.convert(data, AssignedObject)
 
 
 def endpoints_of(service: ServiceKey) -> tuple[SliceObject, ...]:
