@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 import msgspec
 
 from speaker.agent.objects import AnnouncementObject
-from speaker.agent.record import ANNOUNCEMENTS, GONE, Facts, change, correction, creation, eip_of, path_of, read_record
+from speaker.agent.record import ANNOUNCEMENTS, Facts, change, correction, creation, eip_of, path_of, read_record
 from speaker.cluster.client import REQUEST, Client
 from speaker.errors import ApiRefused, EdgeError
 from speaker.model import IPAddress
-from speaker.ownership.events import Record, WriteRecord
+from speaker.ownership.events import Record, WriteRecord, gone
 from speaker.wire.remote import A_SLICE, Wire
 
 WORKERS = 32
@@ -69,18 +69,18 @@ class RecordClerk:
             return True, _read(await self._client.patch(f"{path}/status", change(order, version, facts, at)))
         except ApiRefused as error:
             if error.code == 404:
-                return False, GONE
+                return False, gone(order.expected)
             if error.code != 409:
                 raise
-        return False, await self._look(path)
+        return False, await self._look(path, order.expected)
 
-    async def _look(self, path: str) -> Record:
+    async def _look(self, path: str, version: int) -> Record:
         try:
             return _read(await self._client.get(path))
         except ApiRefused as error:
             if error.code != 404:
                 raise
-            return GONE
+            return gone(version)
 
     async def _create(self, eip: IPAddress) -> str:
         return _object(await self._client.create(ANNOUNCEMENTS, creation(eip))).metadata.resource_version

@@ -10,8 +10,6 @@ from speaker.ownership.hello import MAX_INCARNATION, Incarnation
 
 ANNOUNCEMENTS = "/apis/eip-speaker.io/v1alpha1/announcements"
 
-GONE = Record(None, Incarnation(0), 0, 0)
-"""There is no such object."""
 MAX_SERVICES = 1024
 """In one status: as the CRD has it."""
 

@@ -9,7 +9,7 @@ import structlog
 
 from speaker.agent.clerk import RecordClerk
 from speaker.agent.objects import AnnouncementObject, AssignedObject, LeaseObject, NodeObject, SliceObject, by_service
-from speaker.agent.record import ANNOUNCEMENTS, GONE, Facts, eip_of, life_of, read_record
+from speaker.agent.record import ANNOUNCEMENTS, Facts, eip_of, life_of, read_record
 from speaker.agent.session import Session
 from speaker.agent.view import News, NodeWishes, Reader, ViewSettings, node_wishes
 from speaker.cluster.client import Client
@@ -20,7 +20,7 @@ from speaker.cluster.store import Change, Index
 from speaker.errors import EdgeError
 from speaker.model import IPAddress, ServiceKey, format_mac
 from speaker.node import View
-from speaker.ownership.events import Record, WriteRecord
+from speaker.ownership.events import Record, WriteRecord, gone
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.parameters import Parameters
 from speaker.report import Report
@@ -307,4 +307,5 @@ def _records(changes: Iterable[Change[AnnouncementObject]]) -> Iterable[tuple[IP
     for change in changes:
         found = change.after or change.before
         if found is not None and (eip := eip_of(found)) is not None:
-            yield eip, read_record(found) if change.after is not None else GONE
+            record = read_record(found)
+            yield eip, record if change.after is not None else gone(record.version)

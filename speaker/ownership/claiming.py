@@ -125,8 +125,9 @@ class Claiming(Desk):
         return self.times.record_timeout
 
     def _read(self, x: Eip, record: Record, now: float) -> None:
-        # Version 0: it was deleted. What was at stake is in ``maxterm``: the next record goes on from there.
-        if x.record is not None and 0 < record.version <= x.record.version:
+        # Of one version the deletion comes last, whichever is heard first: the watch may be faster than a reply. What
+        # was at stake is in ``maxterm``: the next record goes on from there.
+        if x.record is not None and (record.version, record.gone) <= (x.record.version, x.record.gone):
             return
         if x.record is not None and x.record.holder is not None:
             self._recorded[x.record.holder].discard(x.address)

@@ -179,7 +179,7 @@ class Desk:
             return
         self._writing += not hurried
         x.writing = Attempt(next(self._attempts), term, now, claims, hurried)
-        expected = x.record.version if x.record is not None else 0
+        expected = x.record.version if x.record is not None and not x.record.gone else 0
         node = self.node if holder else None
         self._orders.append(WriteRecord(x.address, x.writing.number, expected, node, self.incarnation, term))
 

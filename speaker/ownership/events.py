@@ -17,13 +17,19 @@ from speaker.ownership.hello import Hello, Incarnation
 class Record:
     """An ``Announcement``'s status: who holds the EIP, as the API server last said.
 
-    ``version`` grows with every write (resourceVersion as a number); 0 means the object does not exist.
+    ``version`` grows with every write (resourceVersion as a number). ``gone``: the object that had it was deleted.
     """
 
     holder: str | None
     incarnation: Incarnation
     term: int
     version: int
+    gone: bool = False
+
+
+def gone(version: int) -> Record:
+    """No such object any more; ``version`` is the last that it is known to have had."""
+    return Record(None, Incarnation(0), 0, version, gone=True)
 
 
 @dataclass(frozen=True, slots=True)

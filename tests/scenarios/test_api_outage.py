@@ -2,7 +2,11 @@
 
 from dataclasses import replace
 
+import pytest
+
+from speaker.ownership.simulation.families import meddled
 from speaker.ownership.simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
+from speaker.ownership.simulation.shrink import broken
 
 TRIO = Schedule(seed=4, nodes=3, eips=4, api=True, end=8.0)
 ALL = (0, 1, 2)
@@ -41,3 +45,10 @@ def test_a_node_that_boots_without_the_api_joins_over_hello(play, holder_of) -> 
     faults = (Fault(1.9, Kind.API_OUTAGE, ALL, FOR_GOOD), Fault(2.0, Kind.CRASH, (0,), 0.5))
     world = play(replace(TRIO, faults=faults, limits=Limits(crash=0.5)))
     assert all(len(world.holders(eip)) == 1 for eip in world.eips)
+
+
+@pytest.mark.parametrize("seed", [2563071540, 4068106479])
+def test_a_record_that_is_deleted_before_the_reply_to_its_making_is_made_once_more(seed) -> None:
+    """The watch told of the deletion before the writer heard that the record, which was gone already, stood. The holder
+    believed the reply, and the record was never made again."""
+    assert broken(meddled(seed)) is None

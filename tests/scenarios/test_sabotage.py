@@ -186,7 +186,7 @@ class BlindToDeletion(Ownership):
     """A record that was deleted is taken to stand."""
 
     def _read(self, x: Eip, record: Record, now: float) -> None:
-        if record.version:
+        if not record.gone:
             super()._read(x, record, now)
 
 

@@ -12,11 +12,11 @@ import pytest
 
 from speaker.agent.clerk import RecordClerk
 from speaker.agent.objects import AnnouncementObject
-from speaker.agent.record import ANNOUNCEMENTS, GONE, Facts, creation, path_of
+from speaker.agent.record import ANNOUNCEMENTS, Facts, creation, path_of
 from speaker.cluster.client import Client
 from speaker.errors import ApiRefused, ApiUnreachable, EdgeError
 from speaker.model import IPAddress
-from speaker.ownership.events import Record, WriteRecord
+from speaker.ownership.events import Record, WriteRecord, gone
 from speaker.ownership.hello import Incarnation
 
 CRDS = Path(__file__).parents[2] / "manifests" / "base" / "crds"
@@ -201,7 +201,7 @@ async def test_an_announcement_that_somebody_else_made_first_is_told_as_it_stand
 async def test_a_record_that_was_deleted_meanwhile_is_told_as_gone(admin, desk):
     _, first = await desk.write(order())
     await admin.delete(path_of(EIP))
-    assert await desk.write(order(term=2, expected=first.version)) == (False, GONE)
+    assert await desk.write(order(term=2, expected=first.version)) == (False, gone(first.version))
     assert desk.told == [None, None]
 
 
@@ -217,7 +217,7 @@ async def test_a_record_that_is_deleted_before_it_can_be_looked_at_is_told_as_go
     async with Beaten(await api.configuration(api.port)) as client:
         desk = await sit(client)
         _, first = await desk.write(order())
-        assert await desk.write(order(term=2, expected=first.version - 1)) == (False, GONE)
+        assert await desk.write(order(term=2, expected=first.version - 1)) == (False, gone(first.version - 1))
 
 
 async def test_a_record_that_was_deleted_and_made_anew_is_another(admin, desk, found):

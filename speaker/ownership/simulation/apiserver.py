@@ -14,15 +14,13 @@ from speaker.ownership.events import (
     RecordRead,
     RecordWritten,
     WriteRecord,
+    gone,
 )
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.simulation.schedule import Schedule
 
 if TYPE_CHECKING:
     from speaker.ownership.simulation.world import Host, World
-
-
-_GONE = Record(None, Incarnation(0), 0, 0)
 
 
 class ApiServer:
@@ -57,7 +55,7 @@ class ApiServer:
             self._world.say(f"  record {order.eip} := {order.holder} term {order.term}")
             self._watched(lambda other: other.tell(RecordRead(order.eip, new)))
             self.before_reply(host, order)
-        reply = RecordWritten(order.eip, order.attempt, succeeded, self.records.get(order.eip, _GONE))
+        reply = RecordWritten(order.eip, order.attempt, succeeded, self.records.get(order.eip, gone(order.expected)))
         self._reply(host, life, lambda: host.tell(reply))
 
     # ── Meddling ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -70,9 +68,9 @@ class ApiServer:
             self._watched(lambda other: other.tell(RecordRead(eip, touched)))
 
     def delete(self, eip: IPAddress) -> None:
-        if self.records.pop(eip, None) is not None:
+        if (deleted := self.records.pop(eip, None)) is not None:
             self._version += 1
-            self._watched(lambda other: other.tell(RecordRead(eip, _GONE)))
+            self._watched(lambda other: other.tell(RecordRead(eip, gone(deleted.version))))
 
     def _reply(self, host: "Host", life: int, deliver: Callable[[], None]) -> None:
         def arrive() -> None:
