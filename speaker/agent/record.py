@@ -10,6 +10,8 @@ from speaker.ownership.hello import MAX_INCARNATION, Incarnation
 
 ANNOUNCEMENTS = "/apis/eip-speaker.io/v1alpha1/announcements"
 
+MAX_TERM = 2**31
+"""One change of holder a second for 68 years; hellos carry terms up to 2³²-1."""
 MAX_SERVICES = 1024
 """In one status: as the CRD has it."""
 
@@ -24,9 +26,13 @@ class Facts(NamedTuple):
 
 
 def read_record(found: AnnouncementObject) -> Record:
+    """One whose term no agent can have come to says nothing: somebody wrote it by hand, and hellos could not carry the
+    next one. Its EIP is decided on the LAN then, until it is deleted."""
     status = found.status
     # Versions are numbers that grow, of one resource at least (KEP-5504).
     version = int(found.metadata.resource_version)
+    if status.term > MAX_TERM:
+        return Record(None, Incarnation(0), 0, version)
     return Record(status.holder or None, Incarnation(min(status.incarnation, MAX_INCARNATION)), status.term, version)
 
 
