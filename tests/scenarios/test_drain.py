@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from speaker.ownership.simulation.families import upgrade
 from speaker.ownership.simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
 from speaker.ownership.simulation.shrink import broken
 
@@ -69,3 +70,8 @@ def test_a_drain_that_is_taken_back_leaves_no_instant_unanswered(play, holder_of
     world = play(replace(schedule, faults=(Fault(2.0, Kind.BRIEF_DRAIN, (drained,), lasts),)))
     taken_back = [move for move in world.promises.moves if move[0] > 2.2 and move[2] == f"n{drained}"]
     assert taken_back == []
+
+
+def test_in_an_upgrade_two_that_both_claimed_what_nobody_held_count_as_one_move() -> None:
+    """Upgrade seed 760947962: the duel at the start was taken for a move of the upgrade."""
+    assert broken(upgrade(760947962)) is None

@@ -276,7 +276,9 @@ class Promises:
         return None
 
     def _check_moves(self) -> None:
-        quiet, moves = self._limits.quiet_after, Counter(move[1] for move in self.moves)
+        quiet = self._limits.quiet_after
+        # Two claims at one term, of nodes that start together, are one move: the score settles whose.
+        moves = Counter(eip for eip, _ in {(eip, term) for _, eip, _, term in self.moves})
         for at, eip, node, term in self.moves:
             if quiet is not None and at > quiet:
                 self._break(
