@@ -13,7 +13,6 @@ meanwhile. Sources are ``run.Manifests`` (files) and ``agent.source.Cluster`` (t
 
 import asyncio
 import gc
-import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
@@ -42,6 +41,7 @@ from speaker.ownership.parameters import Parameters
 from speaker.report import InForce, Report
 from speaker.retry import retrying
 from speaker.settings import Bind, LogFormat, Node, PeerSettings
+from speaker.signals import stopped_by_signals
 from speaker.telemetry import logs
 from speaker.telemetry.http import serving
 from speaker.telemetry.lateness import watch_loop
@@ -198,42 +198,6 @@ class KeyFile:
         except OSError:
             return ()
         return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_mode
-
-
-@contextmanager
-def stopped_by_signals(hand_over: Callable[[], Awaitable[None]]) -> Iterator[None]:
-    """The first SIGTERM or SIGINT ends the block quietly once ``hand_over`` is done, the second one at once: leaving
-    every ``with`` inside it is the shutdown."""
-    task, loop = asyncio.current_task(), asyncio.get_running_loop()
-    assert task is not None
-    asked = asyncio.Event()
-    leaving: list[asyncio.Task[None]] = []
-
-    async def leave() -> None:
-        try:
-            await hand_over()
-        finally:
-            task.cancel()
-
-    def stop() -> None:
-        if asked.is_set():
-            task.cancel()
-        else:
-            asked.set()
-            leaving.append(loop.create_task(leave(), name="hand over"))
-
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    for number in numbers:
-        loop.add_signal_handler(number, stop)
-    try:
-        yield
-    except asyncio.CancelledError:
-        if not asked.is_set():
-            raise
-        task.uncancel()
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
 
 
 @contextmanager

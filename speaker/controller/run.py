@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import signal
 import socket
 import sys
 import uuid
@@ -22,6 +21,7 @@ from speaker.controller.leader import Leader
 from speaker.controller.sweeper import Grace
 from speaker.errors import EdgeError
 from speaker.settings import Bind, LogFormat
+from speaker.signals import stopped_by_signals
 from speaker.telemetry import logs
 from speaker.telemetry.http import serving
 from speaker.telemetry.lateness import watch_loop
@@ -60,7 +60,7 @@ async def run(settings: CommandSettings) -> None:
             await stack.enter_async_context(_loop_watched(voice))
         # Unique to this process: after a restart the former one's Lease has to run out, or to be given back.
         identity = f"{socket.gethostname()}_{uuid.uuid4()}"
-        lease = LeaseName(settings.namespace or _own_namespace(settings.access), LEASE)
+        lease = LeaseName(settings.namespace or settings.access.namespace(_NAMESPACE), LEASE)
         election = Election(
             client, lease, identity, settings.timing, told=lambda error: voice.failed(lease.path, error)
         )
@@ -71,7 +71,7 @@ async def run(settings: CommandSettings) -> None:
                 await leader.work(leadership)
 
         log.info("started", identity=identity, lease=lease.path)
-        with _stopped_by_signals():
+        with stopped_by_signals():
             await election.lead(work)
     log.info("stopped")
 
@@ -132,37 +132,3 @@ async def _loop_watched(voice: Voice) -> AsyncIterator[None]:
         watching = tasks.create_task(watch_loop(voice.loop_delay), name="loop")
         yield
         watching.cancel()
-
-
-def _own_namespace(access: Access) -> str:
-    """The pod's; that of the manifests for a process outside the cluster."""
-    try:
-        return (access.service_account / "namespace").read_text().strip() if access.kubeconfig is None else _NAMESPACE
-    except OSError:
-        return _NAMESPACE
-
-
-@contextmanager
-def _stopped_by_signals() -> Iterator[None]:
-    """Ends the block quietly at the first SIGTERM or SIGINT."""
-    task, loop = asyncio.current_task(), asyncio.get_running_loop()
-    assert task is not None
-    asked = False
-
-    def stop() -> None:
-        nonlocal asked
-        asked = True
-        task.cancel()
-
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    for number in numbers:
-        loop.add_signal_handler(number, stop)
-    try:
-        yield
-    except asyncio.CancelledError:
-        if not asked:
-            raise
-        task.uncancel()
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
