@@ -23,6 +23,7 @@ import structlog
 
 from speaker.allocator.assign import Usage
 from speaker.allocator.settle import Settlement
+from speaker.clock import boottime
 from speaker.control import NAME, serving_control
 from speaker.decide import Decider, Decision, Held
 from speaker.errors import EdgeError, SettingError
@@ -46,7 +47,7 @@ from speaker.telemetry import logs
 from speaker.telemetry.http import serving
 from speaker.telemetry.lateness import watch_loop
 from speaker.telemetry.metrics import Metrics
-from speaker.wire.process import PeerSpec, Spec, boottime
+from speaker.wire.process import PeerSpec, Spec
 from speaker.wire.remote import Wire
 from speaker.wire.told import Clerk
 

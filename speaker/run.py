@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack
 
 from speaker.allocator.assign import Allocator
 from speaker.allocator.settle import settle
+from speaker.clock import boottime
 from speaker.errors import EdgeError, InvalidManifests
 from speaker.memory import recall, remember
 from speaker.model import World
@@ -21,7 +22,6 @@ from speaker.report import Report
 from speaker.settings import RunSettings
 from speaker.standalone.manifests import load
 from speaker.standalone.watch import changes
-from speaker.wire.process import boottime
 from speaker.wire.remote import Wire
 
 

@@ -1,7 +1,6 @@
 """Elections on a ``coordination.k8s.io`` Lease: reads it, writes it, and lets somebody work while it is held."""
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from speaker.clock import boottime
 from speaker.cluster.client import Client
 from speaker.cluster.elector import Elector, Leadership, Look, Record, Rest, Seen, Timing, Write
 from speaker.errors import ApiRefused, EdgeError
@@ -33,11 +33,6 @@ class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
 class _Lease(msgspec.Struct, frozen=True):
     metadata: _Metadata
     spec: _Spec = _Spec()
-
-
-def boottime() -> float:
-    """Seconds of CLOCK_BOOTTIME: it runs on through suspend, after which a Lease is not held any more."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @dataclass(frozen=True, slots=True)

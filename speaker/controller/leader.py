@@ -10,10 +10,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 
+from speaker.clock import boottime
 from speaker.cluster.client import Client
 from speaker.cluster.elector import Leadership
 from speaker.cluster.kinds import EipObject, ServiceObject
-from speaker.cluster.lease import Election, boottime
+from speaker.cluster.lease import Election
 from speaker.cluster.objects import Key, Object
 from speaker.cluster.reflector import Patience, Reflector, Resource
 from speaker.cluster.store import Change, T

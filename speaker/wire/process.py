@@ -5,13 +5,13 @@ import gc
 import os
 import socket
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from enum import Enum
 from typing import Any, NamedTuple, TypeAlias
 
+from speaker.clock import boottime
 from speaker.errors import EdgeError
 from speaker.interfaces.carrier import watch_carrier
 from speaker.layer2.fleet import Spot
@@ -126,11 +126,6 @@ class Tally:
 
     def failed(self, edge: str, error: str) -> None:
         self._send("edge_failed", edge, error)
-
-
-def boottime() -> float:
-    """Seconds of CLOCK_BOOTTIME: it runs on through suspend and most VM pauses, where CLOCK_MONOTONIC stands."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Keyring:
