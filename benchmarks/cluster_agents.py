@@ -395,7 +395,9 @@ class Scale:
     agent_peak_mb: float
     wire_mb: float
     main_stall_ms: float
+    main_busy_ms: float
     wire_stall_ms: float
+    wire_busy_ms: float
     one_more: Answered
 
     def __str__(self) -> str:
@@ -404,8 +406,9 @@ class Scale:
             f"{self.services} Services, {self.endpoints} endpoints: all held {self.held_after_s:.1f} s and all "
             f"recorded {self.recorded_after_s:.1f} s after the agents began, {asked:.1f} requests for each "
             f"({dict(self.asked_while_starting)}); agent {self.agent_mb:.0f} MB (at most {self.agent_peak_mb:.0f}) "
-            f"and wire process {self.wire_mb:.0f} MB; longest stall {self.main_stall_ms:.0f} ms, on the wire "
-            f"{self.wire_stall_ms:.0f} ms; {self.one_more}"
+            f"and wire process {self.wire_mb:.0f} MB; longest stall {self.main_stall_ms:.0f} ms, with "
+            f"{self.main_busy_ms:.0f} ms of its own work, on the wire {self.wire_stall_ms:.0f} with "
+            f"{self.wire_busy_ms:.0f}; {self.one_more}"
         )
 
 
@@ -454,7 +457,12 @@ async def scale(cluster: Cluster, log: Path, many: Sequence[IPv4Address]) -> Sca
     wires = [memory(child)[0] for agent in cluster.agents.values() for child in children(agent.process.pid)]
     stalls = [
         [gauge(cluster, node, name) for node in cluster.nodes]
-        for name in ("eip_speaker_main_loop_delay_max_seconds", "eip_speaker_loop_delay_max_seconds")
+        for name in (
+            "eip_speaker_main_loop_delay_max_seconds",
+            "eip_speaker_main_loop_busy_max_seconds",
+            "eip_speaker_loop_delay_max_seconds",
+            "eip_speaker_loop_busy_max_seconds",
+        )
     ]
 
     print(asked, own, wires, stalls, file=sys.stderr, flush=True)
@@ -475,7 +483,9 @@ async def scale(cluster: Cluster, log: Path, many: Sequence[IPv4Address]) -> Sca
         agent_peak_mb=max(most for _, most in own),
         wire_mb=max(wires),
         main_stall_ms=1000 * max(stalls[0]),
-        wire_stall_ms=1000 * max(stalls[1]),
+        main_busy_ms=1000 * max(stalls[1]),
+        wire_stall_ms=1000 * max(stalls[2]),
+        wire_busy_ms=1000 * max(stalls[3]),
         one_more=more,
     )
 

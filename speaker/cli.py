@@ -20,6 +20,7 @@ from speaker.settings import (
     DEFAULT_KEY,
     DEFAULT_METRICS,
     DEFAULT_RUNTIME_DIR,
+    DEFAULT_SERVICE_ACCOUNT,
     DEFAULT_STATE,
     Bind,
     Node,
@@ -166,6 +167,13 @@ def _api_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kubeconfig", metavar="FILE", type=Path, help="for a process outside the cluster (default: the pod's own)"
     )
+    parser.add_argument(
+        "--service-account",
+        metavar="DIR",
+        type=Path,
+        default=DEFAULT_SERVICE_ACCOUNT,
+        help="where the pod's own is mounted: ca.crt and token (default %(default)s)",
+    )
     parser.add_argument("--server", metavar="URL", default="", help="of the API, instead of the one named there")
     parser.add_argument(
         "--default-class", action="store_true", help="serve Services that name no loadBalancerClass as well"
@@ -291,7 +299,7 @@ def _agent(args: argparse.Namespace) -> int:
     forwarder = Forwarding(args.forwarder)
     settings = AgentSettings(
         node=Node.parse(args.node),
-        access=Access(args.kubeconfig, server=args.server),
+        access=Access(args.kubeconfig, server=args.server, service_account=args.service_account),
         namespace=args.namespace,
         view=ViewSettings(
             default_class=args.default_class,
@@ -317,7 +325,7 @@ def _controller(args: argparse.Namespace) -> int:
 
     ip_mode = IpMode.VIP if Forwarding(args.forwarder) is Forwarding.NONE else IpMode.PROXY
     settings = CommandSettings(
-        access=Access(args.kubeconfig, server=args.server),
+        access=Access(args.kubeconfig, server=args.server, service_account=args.service_account),
         namespace=args.namespace,
         controller=ControllerSettings(default_class=args.default_class, ip_mode=ip_mode),
         metrics=Bind.parse(args.metrics),

@@ -63,8 +63,6 @@ class Report:
         self._strange: set[tuple[str, Enum]] = set()
         self._martians: int | None = None
         self._ready = False
-        self._longest_delay = 0.0
-        self._longest_own_delay = 0.0
         self.in_force: InForce | None = None
         self.stale = asyncio.Event()
         """What ``publish`` would say is not what it said last."""
@@ -245,17 +243,15 @@ class Report:
             )
         self._metrics.hellos_received.labels(link, rejected.value if rejected else "read").inc(count)
 
-    def loop_delay(self, seconds: float) -> None:
-        self._metrics.loop_delay.observe(seconds)
-        if seconds > self._longest_delay:
-            self._longest_delay = seconds
-            self._metrics.loop_delay_max.set(seconds)
+    def loop_delay(self, late: float, busy: float) -> None:
+        self._metrics.loop_delay.observe(late)
+        self._metrics.loop_delay_max.rise(late)
+        self._metrics.loop_busy_max.rise(busy)
 
-    def own_loop_delay(self, seconds: float) -> None:
+    def own_loop_delay(self, late: float, busy: float) -> None:
         """Of the process that reads and forwards; answers and hellos do not wait for it."""
-        if seconds > self._longest_own_delay:
-            self._longest_own_delay = seconds
-            self._metrics.own_loop_delay_max.set(seconds)
+        self._metrics.own_loop_delay_max.rise(late)
+        self._metrics.own_loop_busy_max.rise(busy)
 
     def conflict(self, link: Link, address: IPAddress, mac: Mac, held: bool) -> None:
         """A stranger says that one of our EIPs is his."""

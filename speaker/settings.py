@@ -69,6 +69,7 @@ class Node:
 
 
 DEFAULT_KEY = Path("/etc/speaker/key")
+DEFAULT_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 DEFAULT_HELLO_MS = 100
 DEFAULT_ETHERTYPE = 0x88B5  # IEEE 802 local experimental EtherType 1
 

@@ -1,7 +1,7 @@
 """What an agent reads besides Eips: only these fields are decoded. Pure."""
 
 from collections.abc import Hashable, Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -11,7 +11,8 @@ from speaker.cluster.objects import Metadata, Object
 from speaker.model import ServiceKey
 
 # ── Services ──────────────────────────────────────────────────────────────────────────────────────────────────
-# Leaner than the controller's: an agent on every node keeps all of them, and looks at little.
+# Leaner than the controller's: an agent on every node keeps all of them, and looks at little. A namesake that was made
+# anew is the same to it: what it says counts.
 
 
 class Wishes(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -23,8 +24,8 @@ class Wishes(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class AssignedMetadata(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     name: str = ""
     namespace: str = ""
-    uid: str = ""
     resource_version: str = ""
+    uid: ClassVar[str] = ""
     annotations: Wishes = Wishes()
 
 
@@ -75,8 +76,8 @@ class SliceLabels(msgspec.Struct, frozen=True, gc=False):
 class SliceMetadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
     name: str = ""
     namespace: str = ""
-    uid: str = ""
     resource_version: str = ""
+    uid: ClassVar[str] = ""
     labels: SliceLabels = SliceLabels()
 
 

@@ -1,40 +1,43 @@
-"""Requests to the Kubernetes API: the official client's configuration, authentication and TLS, and none of its models.
+"""Requests to the Kubernetes API, as the pod's ServiceAccount or as a kubeconfig says.
 
-Its watch, typed lists and leader election are left alone: the watch never lists again after 410 and spins on 503, typed
-lists stall the loop for seconds, the election keeps leading when the API is frozen. Nothing here tries twice: whoever
-calls knows whether a second try is wanted.
+The official client reads kubeconfigs, and is loaded only where there is one: it takes 20 MB, on every node. Its watch,
+typed lists and leader election are left alone: the watch never lists again after 410 and spins on 503, typed lists
+stall the loop for seconds, the election keeps leading when the API is frozen. Nothing here tries twice: whoever calls
+knows whether a second try is wanted.
 """
 
 import asyncio
 import os
 import socket
+import ssl
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 import aiohttp
-from kubernetes.aio.client.api_client import ApiClient
-from kubernetes.aio.client.configuration import Configuration
-from kubernetes.aio.config import ConfigException, load_kube_config
-from yaml import YAMLError
+import msgspec
 
 from speaker import __version__
 from speaker.cluster.objects import read_refusal
 from speaker.errors import ApiUnreachable, EdgeError, SettingError
+from speaker.settings import DEFAULT_SERVICE_ACCOUNT
 
 REQUEST = 5.0
 """Seconds a request may take unless its caller says otherwise, from connecting to the last byte."""
 TOKEN_AGE = 60.0
 """Seconds after which the token file is read again. The kubelet replaces it at 80 % of the hour it is good for."""
-SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 _KEEPALIVE = {socket.TCP_KEEPIDLE: 10, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3, socket.TCP_USER_TIMEOUT: 25_000}
 """A server that is gone, or a NAT entry on the way to it, is noticed within 25 s even when nothing is being said."""
+
+READ_BUFFER = 2**20
+"""Bytes that may lie in the process while its loop is busy; then the server waits."""
+_AGENT = f"eip-speaker/{__version__}"
 
 Query: TypeAlias = Mapping[str, str]
 
@@ -60,7 +63,7 @@ class Access:
     kubeconfig: Path | None = None
     context: str = ""
     server: str = ""
-    service_account: Path = SERVICE_ACCOUNT
+    service_account: Path = DEFAULT_SERVICE_ACCOUNT
 
     def namespace(self, otherwise: str) -> str:
         """The pod's own; ``otherwise`` for a process outside the cluster."""
@@ -71,29 +74,42 @@ class Access:
         return text or otherwise
 
 
-async def configure(access: Access) -> Configuration:
-    """The library's configuration. Raises SettingError when there is nothing to make it from."""
-    configuration = Configuration()
+@dataclass(frozen=True, slots=True)
+class Server:
+    """An API server and how to be let in: what ``Client`` goes by."""
+
+    url: str
+    tls: ssl.SSLContext | bool = True
+    """True: what the machine trusts."""
+    tls_name: str | None = None
+    """The name its certificate has; None: the host of ``url``."""
+    proxy: str | None = None
+    authorization: Callable[[], Awaitable[str | None]] | None = None
+    """The header of that name, asked for before each request."""
+    refused: Callable[[], None] = lambda: None
+    """Called when the API does not know that header's token any more."""
+
+
+async def configure(access: Access) -> Server:
+    """Raises SettingError when there is nothing to go by, EdgeError when a file of it cannot be read."""
     if access.kubeconfig is not None:
-        try:
-            await load_kube_config(
-                config_file=str(access.kubeconfig),
-                context=access.context or None,
-                client_configuration=configuration,
-                persist_config=False,
-            )
-        # The library reads fields before it knows that they are there.
-        except (ConfigException, YAMLError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise SettingError(f"kubeconfig {access.kubeconfig}: {error}") from error
+        from speaker.cluster.kubeconfig import read_kubeconfig
+
+        server = await read_kubeconfig(access.kubeconfig, access.context)
     else:
-        configuration.host = access.server or _service_address()
-        configuration.ssl_ca_cert = str(access.service_account / "ca.crt")
-        token = _TokenFile(access.service_account / "token")
-        token(configuration)
-        configuration.refresh_api_key_hook = token
-    if access.server:
-        configuration.host = access.server.rstrip("/")
-    return configuration
+        server = _in_cluster(access)
+    return replace(server, url=access.server.rstrip("/")) if access.server else server
+
+
+def _in_cluster(access: Access) -> Server:
+    url = access.server or _service_address()
+    token = _TokenFile(access.service_account / "token")
+    token.read()
+    try:
+        tls = ssl.create_default_context(cafile=access.service_account / "ca.crt")
+    except OSError as error:  # ssl.SSLError is one
+        raise EdgeError(f"certificates for the API: {access.service_account / 'ca.crt'}: {error}") from error
+    return Server(url, tls, authorization=token, refused=token.expire)
 
 
 def _service_address() -> str:
@@ -104,21 +120,24 @@ def _service_address() -> str:
 
 
 class _TokenFile:
-    """Called by the library before every request. Its own such hook believes the wall clock, which may be set back."""
+    """A ServiceAccount's token, read again as the kubelet replaces it. By the clock that nobody sets."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._token = ""
         self._due = 0.0
 
-    def __call__(self, configuration: Configuration) -> None:
-        if (now := time.monotonic()) < self._due:
-            return
+    async def __call__(self) -> str:
+        if time.monotonic() >= self._due:
+            self.read()
+        return f"Bearer {self._token}"
+
+    def read(self) -> None:
         try:
-            token = self._path.read_text().strip()
+            self._token = self._path.read_text().strip()
         except OSError as error:
             raise EdgeError(f"{self._path}: {error.strerror}") from error
-        configuration.api_key["BearerToken"] = f"Bearer {token}"
-        self._due = now + TOKEN_AGE
+        self._due = time.monotonic() + TOKEN_AGE
 
     def expire(self) -> None:
         """The API does not know it any more: read again at once."""
@@ -146,27 +165,25 @@ class Client:
     is seconds for all of a request. Bodies are plain data, not bytes.
     """
 
-    def __init__(self, configuration: Configuration) -> None:
-        self._configuration = configuration
+    def __init__(self, server: Server) -> None:
+        self._server = server
 
     async def __aenter__(self) -> Self:
-        try:
-            self._api = ApiClient(self._configuration)
-        except OSError as error:  # ssl.SSLError is one
-            raise EdgeError(f"certificates for the API: {error}") from error
-        self._api.user_agent = f"eip-speaker/{__version__}"
         # Without a limit: each watch keeps a connection, and a renewal must not wait for one to end.
-        self._connector = aiohttp.TCPConnector(
-            limit=0, ssl=self._api.rest_client.ssl_context, socket_factory=_kept_alive
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=self._server.tls, socket_factory=_kept_alive),
+            # To compress costs both ends more time than a LAN takes for the difference.
+            headers={"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": _AGENT},
+            timeout=aiohttp.ClientTimeout(total=None),
+            trust_env=True,
+            read_bufsize=READ_BUFFER,
         )
-        self._configuration.client_session_kwargs = {"connector": self._connector}
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
-        await self._api.close()
-        await self._connector.close()
+        await self._session.close()
         await asyncio.sleep(0)  # a transport is closed in the loop's next turn, which may have been its last
 
     async def get(self, path: str, query: Query | None = None, *, within: float = REQUEST) -> bytes:
@@ -222,22 +239,24 @@ class Client:
     async def _send(
         self, method: str, path: str, query: Query | None, body: object = None, content: str = "application/json"
     ) -> aiohttp.ClientResponse:
-        # To compress costs both ends more time than a LAN takes for the difference.
-        headers = {"Accept": "application/json", "Accept-Encoding": "identity", "Content-Type": content}
-        prepared = await self._api.param_serialize(
+        server = self._server
+        headers = {"Content-Type": content} if body is not None else {}
+        if server.authorization is not None and (authorization := await server.authorization()):
+            headers["Authorization"] = authorization
+        answer = await self._session.request(
             method,
-            path,
-            query_params=dict(query or {}),
-            header_params=headers,
-            body=body,
-            auth_settings=["BearerToken"],
+            server.url + path,
+            params=query,
+            data=msgspec.json.encode(body) if body is not None else None,
+            headers=headers,
+            proxy=server.proxy,
+            server_hostname=server.tls_name,
+            allow_redirects=False,
         )
-        response = await self._api.call_api(*prepared, _request_timeout=aiohttp.ClientTimeout(total=None))
-        answer: aiohttp.ClientResponse = response.response
-        if answer.status >= 400:
+        if answer.status >= 300:
             async with answer:
-                if answer.status == 401 and isinstance(hook := self._configuration.refresh_api_key_hook, _TokenFile):
-                    hook.expire()
+                if answer.status == 401:
+                    server.refused()
                 raise read_refusal(await answer.read(), answer.status)
         return answer
 

@@ -25,6 +25,7 @@ from speaker.signals import stopped_by_signals
 from speaker.telemetry import logs
 from speaker.telemetry.http import serving
 from speaker.telemetry.lateness import watch_loop
+from speaker.telemetry.maximum import Maximum
 
 log = structlog.get_logger()
 
@@ -87,12 +88,16 @@ class Voice:
         self._errors = Counter(
             "eip_speaker_controller_api_errors", "requests to the API that failed", registry=self.registry
         )
-        self._loop_delay = Gauge(
+        self._loop_delay = Maximum(
             "eip_speaker_controller_loop_delay_max_seconds",
             "How late the event loop was, at most, since the start",
-            registry=self.registry,
+            self.registry,
         )
-        self._longest_delay = 0.0
+        self._loop_busy = Maximum(
+            "eip_speaker_controller_loop_busy_max_seconds",
+            "How long of a delay it was work of its own that kept the event loop, at most, since the start",
+            self.registry,
+        )
         self._term: int | None = None
         self._failing: dict[str, str] = {}
 
@@ -113,10 +118,9 @@ class Voice:
             self._leads.set(0)
             log.info("leads no more", term=leadership.term)
 
-    def loop_delay(self, seconds: float) -> None:
-        if seconds > self._longest_delay:
-            self._longest_delay = seconds
-            self._loop_delay.set(seconds)
+    def loop_delay(self, late: float, busy: float) -> None:
+        self._loop_delay.rise(late)
+        self._loop_busy.rise(busy)
 
     def failed(self, what: str, error: EdgeError) -> None:
         """The same words are not repeated."""

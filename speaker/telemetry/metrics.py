@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
 from speaker import __version__
 from speaker.model import Family, IPAddress, Link, Mac
+from speaker.telemetry.maximum import Maximum
 
 #: What answers and announces for each family, as a label.
 PROTOCOLS = {Family.IPV4: "arp", Family.IPV6: "ndp"}
@@ -97,10 +98,15 @@ class Metrics:
             ["link", "result"],
             registry=registry,
         )
-        self.own_loop_delay_max = Gauge(
+        self.own_loop_delay_max = Maximum(
             "eip_speaker_main_loop_delay_max_seconds",
-            "The longest that the process which reads and forwards kept its event loop; answers do not wait for it",
-            registry=registry,
+            "The most that the event loop of the process which reads and forwards was late; answers do not wait for it",
+            registry,
+        )
+        self.own_loop_busy_max = Maximum(
+            "eip_speaker_main_loop_busy_max_seconds",
+            "The most of such a delay that was its thread's own work, in CPU time",
+            registry,
         )
         self.api = Gauge(
             "eip_speaker_api_up",
@@ -118,8 +124,13 @@ class Metrics:
             buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0),
             registry=registry,
         )
-        self.loop_delay_max = Gauge(
-            "eip_speaker_loop_delay_max_seconds", "The longest of these delays since the start", registry=registry
+        self.loop_delay_max = Maximum(
+            "eip_speaker_loop_delay_max_seconds", "The longest of these delays since the start", registry
+        )
+        self.loop_busy_max = Maximum(
+            "eip_speaker_loop_busy_max_seconds",
+            "The most of such a delay that was the wire process's own work, in CPU time",
+            registry,
         )
 
     # What layer 2 tells (its Observer protocol):

@@ -61,7 +61,7 @@ class Tally:
     def __init__(self, send: Callable[..., None]) -> None:
         self._send = send
         self._counts: Counter[tuple[Any, ...]] = Counter()
-        self._delays: list[float] = []
+        self._delays: list[tuple[float, float]] = []
 
     def flush(self) -> None:
         if self._counts or self._delays:
@@ -89,8 +89,8 @@ class Tally:
     def hellos_received(self, link: str, rejected: Enum | None, count: int) -> None:
         self._counts["hellos_received", link, rejected] += count
 
-    def loop_delay(self, seconds: float) -> None:
-        self._delays.append(seconds)
+    def loop_delay(self, late: float, busy: float) -> None:
+        self._delays.append((late, busy))
 
     # transitions
 

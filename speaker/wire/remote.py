@@ -113,11 +113,11 @@ class Wire:
             reply.cancel()
         raise EdgeError("the wire process ended unasked: what it wrote to stderr says why")
 
-    def _count(self, counts: Mapping[tuple[Any, ...], int], delays: Iterable[float]) -> None:
+    def _count(self, counts: Mapping[tuple[Any, ...], int], delays: Iterable[tuple[float, float]]) -> None:
         for (name, *arguments), count in counts.items():
             getattr(self._told, name)(*arguments, count)
-        for seconds in delays:
-            self._told.loop_delay(seconds)
+        for late, busy in delays:
+            self._told.loop_delay(late, busy)
 
     def _note(self, name: str, arguments: list[Any]) -> None:
         if name == "claimed":

@@ -53,8 +53,9 @@ class Told(Observer, Protocol):
     def hellos_received(self, link: str, rejected: Enum | None, count: int) -> None:
         """``rejected`` None: authentic and new."""
 
-    def loop_delay(self, seconds: float) -> None:
-        """How late the event loop was: answers and hellos were at least as late."""
+    def loop_delay(self, late: float, busy: float) -> None:
+        """Seconds that the event loop was late, answers and hellos at least as late, and ``busy`` of them with work of
+        its own."""
 
 
 class Clerk(Protocol):

@@ -140,6 +140,7 @@ class Cluster:
     def __post_init__(self) -> None:
         self.nodes = self.lan.topology.nodes
         self.scene = Scene(Stage(self.lan, Timeline(None), self.directory, self.directory), self, self.eips, HELLO_MS)
+        self._accesses: dict[str, tuple[str, ...]] = {}
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -169,8 +170,7 @@ class Cluster:
         stack.enter_context(echoing((self.lan.namespace(node), POD_PORT) for node in self.nodes))
         self._objects()
         token = self.api.kubectl("create", "token", "eip-speaker-controller", "--namespace=eip-speaker")
-        kubeconfig = str(self.api.kubeconfig_with("controller", token.strip()))
-        flags = ("--kubeconfig", kubeconfig, "--metrics", "off", "--log-format", "json")
+        flags = (*self._access("controller", token), "--metrics", "off", "--log-format", "json")
         self.controller = Process(place, self.directory / "controller.log", "controller", *flags)
         stack.callback(self.controller.kill)
         deadline = time.monotonic() + GUARD
@@ -196,7 +196,12 @@ class Cluster:
         self.done("POST", f"/api/v1/namespaces/{AGENTS}/pods", pod := agent_pod(node))
         bound = ("--bound-object-kind=Pod", f"--bound-object-name={pod['metadata']['name']}")
         token = self.api.kubectl("create", "token", "eip-speaker-agent", f"--namespace={AGENTS}", *bound)
-        self.api.kubeconfig_with(f"agent-{node}", token.strip())
+        self._accesses[node] = self._access(f"agent-{node}", token)
+
+    def _access(self, name: str, token: str) -> tuple[str, ...]:
+        """As a pod has it."""
+        mounted = self.api.service_account(self.directory / f"{name}-account", token)
+        return ("--service-account", str(mounted), "--server", self.api.url)
 
     def _objects(self) -> None:
         self.done("POST", POOLS, pool([*ranges(self.eips), *self.more_addresses], self.interface))
@@ -281,7 +286,7 @@ class Cluster:
     # ── Agents ──
 
     def start(self, node: str, *flags: str) -> None:
-        access = ("--kubeconfig", str(self.api.directory / f"agent-{node}.kubeconfig"), "--key", str(self._key))
+        access = (*self._accesses[node], "--key", str(self._key))
         place, home = self.lan.namespace(node), self.directory / node
         self.agents[node] = Agent(node, place, home, *access, "--revision", str(self.revision), *flags)
 

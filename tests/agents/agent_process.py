@@ -17,6 +17,9 @@ from speaker.lab.process import parse_event
 from speaker.lab.speakers import claimed
 from speaker.model import IPAddress
 
+PYTHON = os.environ.get("EIP_SPEAKER_PYTHON", sys.executable)
+"""What runs the speaker: a virtual environment without what only tests need, say."""
+
 
 class Process:
     """``speaker COMMAND …``; started when made. What it logs is in ``log``, that of earlier ones included."""
@@ -26,7 +29,7 @@ class Process:
         self._said_before = log.stat().st_size if log.exists() else 0
         with log.open("ab") as out, place.entered():
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "speaker", *command],
+                [PYTHON, "-m", "speaker", *command],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=out,
@@ -85,7 +88,7 @@ class Agent(Process):
 
     def ask(self, command: str) -> str:
         """``speaker COMMAND`` at its control socket; what that printed."""
-        words = (sys.executable, "-m", "speaker", command, "--runtime-dir", str(self.runtime_dir))
+        words = (PYTHON, "-m", "speaker", command, "--runtime-dir", str(self.runtime_dir))
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"speaker {command} at {self.node}: {done.stderr}{done.stdout}"
         return done.stdout

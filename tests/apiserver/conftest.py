@@ -26,9 +26,7 @@ async def connect() -> AsyncIterator[Connect]:
 
 @pytest.fixture
 def service_account(api_server: RealApi, tmp_path: Path) -> Any:
-    """What a pod of ServiceAccount ``default/speaker`` finds mounted: ``ca.crt`` and ``token``."""
+    """What a pod of ServiceAccount ``default/speaker`` finds mounted."""
     made = api_server.kubectl("create", "serviceaccount", "speaker", "--dry-run=client", "-o", "yaml")
     api_server.kubectl("apply", "-f", "-", stdin=made)
-    (tmp_path / "ca.crt").write_bytes(api_server.ca.read_bytes())
-    (tmp_path / "token").write_text(api_server.kubectl("create", "token", "speaker"))
-    return tmp_path
+    return api_server.service_account(tmp_path, api_server.kubectl("create", "token", "speaker"))

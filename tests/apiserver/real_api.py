@@ -203,6 +203,13 @@ class RealApi:
         )
         return path
 
+    def service_account(self, directory: Path, token: str) -> Path:
+        """What a pod finds mounted: ``ca.crt`` and ``token``."""
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "ca.crt").write_bytes(self.ca.read_bytes())
+        (directory / "token").write_text(token)
+        return directory
+
     def kubectl(self, *arguments: str, user: str = "admin", stdin: str | None = None) -> str:
         """Its output; raises AssertionError with what it said when it fails."""
         beside = _binaries() / "kubectl"

@@ -8,11 +8,10 @@ from typing import Any, Generic, TypeVar
 
 import pytest
 from fake_api import FakeApi
-from kubernetes.aio.client.configuration import Configuration
 from real_api import RealApi
 from relay import Relay
 
-from speaker.cluster.client import Access, Client, configure
+from speaker.cluster.client import Access, Client, Server, configure
 from speaker.cluster.objects import Key, Object
 from speaker.cluster.reflector import Patience, Reflector, Resource
 from speaker.cluster.store import Change, Index
@@ -35,7 +34,7 @@ class Served:
         self.namespace = namespace
         self.stack = AsyncExitStack()
 
-    async def configuration(self, port: int) -> Configuration:
+    async def configuration(self, port: int) -> Server:
         raise NotImplementedError
 
     async def client(self, relay: Relay | None = None) -> Client:
@@ -62,8 +61,8 @@ class ServedByFake(Served):
     def port(self) -> int:
         return self.fake.port
 
-    async def configuration(self, port: int) -> Configuration:
-        return Configuration(host=f"http://127.0.0.1:{port}")
+    async def configuration(self, port: int) -> Server:
+        return Server(f"http://127.0.0.1:{port}")
 
     async def freeze(self) -> None:
         self.fake.freeze()
@@ -91,7 +90,7 @@ class ServedForReal(Served):
     def port(self) -> int:
         return self.real.port
 
-    async def configuration(self, port: int) -> Configuration:
+    async def configuration(self, port: int) -> Server:
         return await configure(Access(self.real.kubeconfig(), server=f"https://127.0.0.1:{port}"))
 
     async def freeze(self) -> None:
