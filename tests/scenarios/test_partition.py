@@ -36,6 +36,15 @@ def test_the_watch_that_beats_the_reply_leaves_no_gap() -> None:
     assert broken(windows(9)) is None
 
 
+def test_all_claims_at_once_that_their_successor_overtakes_are_asked_for_again() -> None:
+    """Windows seed 621001384: after a split n1 told everything it held, and the hello it sent next came first. What is
+    overtaken counts as lost, so the two may both answer for one interval more; then it has been asked for again."""
+    world = World(windows(621001384)).run()
+    assert any(world.overtaken.values())
+    assert world.promises.broken is None
+    assert all(len(world.holders(eip)) == 1 for eip in world.eips)
+
+
 def test_a_half_deaf_node_does_not_wait_for_a_claim_it_cannot_hear(play) -> None:
     """Shrunk from mixed seed 1532095706: n2 vouched for n0, whom n1 could not hear, and n1 answered beside it until
     the record grace was over. Being alive by the word of others is not being heard."""

@@ -213,7 +213,8 @@ class Promises:
                     one.thawed[1],
                     two.thawed[1],
                 )
-                if world.now - since > self._one_answer:
+                lost = any(world.overtaken.get((link, *p), -1.0) >= since for p in ((a, b), (b, a)))
+                if world.now - since > self._one_answer + lost * self._schedule.times.hello:  # each lost one adds one
                     return self._break(
                         Promise.ONE_ANSWER,
                         f"{one.name} and {two.name} both answer for {eip} for {(world.now - since) * 1000:.0f} ms, "

@@ -182,6 +182,9 @@ class World:
         self.strangers: Counter[tuple[int, int]] = Counter()
         """(from, to) → how many faults keep the one's key from the other."""
         self.heard_since: dict[tuple[int, int, int], float] = {}
+        self.overtaken: dict[tuple[int, int, int], float] = {}
+        """(link, from, to) → when a hello last came too late to be heard, with claims that the newer one left out."""
+        self._newest: dict[tuple[int, int, int], Hello] = {}
         self._last_arrival: dict[tuple[int, int, int], float] = {}
         self.last_cut = -1.0
         self.hellos_sent = 0
@@ -301,6 +304,8 @@ class World:
 
         def arrive() -> None:
             if arrives(link, host.index, other.index):
+                if isinstance(payload, Hello):
+                    self._note_overtaken((link, host.index, other.index), payload)
                 other.hear(link, payload)
             else:
                 within.discard(other.index)
@@ -317,6 +322,14 @@ class World:
             path = link, host.index, other.index
             when = self._last_arrival[path] = max(when, self._last_arrival.get(path, 0.0) + _BACK_TO_BACK)
         return when
+
+    def _note_overtaken(self, path: tuple[int, int, int], hello: Hello) -> None:
+        """Who was overtaken is not heard any more (rule 5): where it had more to tell, that is as good as lost."""
+        newest = self._newest.get(path)
+        if newest is None or hello.stamp > newest.stamp:
+            self._newest[path] = hello
+        elif hello.incarnation == newest.incarnation and not hello.claims.keys() <= newest.claims.keys():
+            self.overtaken[path] = self.now
 
     def _fail_to_send(self, host: Host, link: int) -> None:
         """What the owner does: a link on which nothing left for the self-lease is down, and tried again later."""
