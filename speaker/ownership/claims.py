@@ -1,12 +1,12 @@
 """What this node knows of each EIP, and what it says of its own claims on a link (rules 1 to 4). Pure."""
 
-from bisect import bisect_left, insort
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 
 from speaker.model import IPAddress
 from speaker.ownership.events import Record
-from speaker.ownership.hello import EVERYTHING, Digest, Span, rank
+from speaker.ownership.hello import EVERYTHING, Digest, Span
+from speaker.ownership.order import Ordered
 from speaker.ownership.parameters import Parameters
 from speaker.ownership.peers import NEVER
 from speaker.ownership.score import claim_hash
@@ -89,7 +89,7 @@ class OwnClaims:
         self._times, self._per_hello = times, per_hello
         self.terms: dict[IPAddress, int] = {}
         self.yielded: dict[IPAddress, tuple[int, float]] = {}
-        self._sorted: list[tuple[tuple[int, int], IPAddress]] = []
+        self._in_order = Ordered()
         self._sum = 0
         self._changed: dict[IPAddress, float] = {}
         self._untold: dict[IPAddress, None] = {}
@@ -106,7 +106,7 @@ class OwnClaims:
     def add(self, eip: IPAddress, term: int, now: float) -> None:
         old = self.terms.get(eip)
         if old is None:
-            insort(self._sorted, (rank(eip), eip))
+            self._in_order.add(eip)
         else:
             self._sum = (self._sum - claim_hash(eip, old)) & _SUM
         self.terms[eip] = term
@@ -118,7 +118,7 @@ class OwnClaims:
     def remove(self, eip: IPAddress, now: float, better: int = 0) -> None:
         """``better``: the term of the claim it was let go for."""
         term = self.terms.pop(eip)
-        del self._sorted[bisect_left(self._sorted, rank(eip), key=lambda entry: entry[0])]
+        self._in_order.remove(eip)
         self._sum = (self._sum - claim_hash(eip, term)) & _SUM
         self._changed.pop(eip, None)
         self._untold.pop(eip, None)
@@ -143,9 +143,8 @@ class OwnClaims:
         """The next claims in order, and the span from the last window's end to theirs: between claims, too, absence
         means something."""
         begin = self._from
-        start = bisect_left(self._sorted, rank(begin), key=lambda entry: entry[0])
-        chosen = [eip for _, eip in self._sorted[start : start + self._per_hello]]
-        if start + self._per_hello >= len(self._sorted):
+        chosen, more = self._in_order.since(begin, self._per_hello)
+        if not more:
             self._from = EVERYTHING.first
             return chosen, Span(begin, EVERYTHING.last)
         self._from = _next(chosen[-1])

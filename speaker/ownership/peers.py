@@ -5,6 +5,7 @@ from enum import Enum
 
 from speaker.model import IPAddress
 from speaker.ownership.hello import MAX_AGE, Digest, Heard, Hello, Incarnation, Terms
+from speaker.ownership.order import Ordered
 from speaker.ownership.parameters import Parameters
 from speaker.ownership.score import claim_hash
 
@@ -40,6 +41,7 @@ class Peer:
     """One life of another node, as heard on one of our links, from the hello that named our incarnation on."""
 
     __slots__ = (
+        "_in_order",
         "alive",
         "claims",
         "digest",
@@ -75,6 +77,8 @@ class Peer:
         self.draining = False
         self.revision = hello.revision
         self.claims: dict[IPAddress, int] = {}
+        self._in_order = Ordered()
+        """The same EIPs."""
         self.sum = 0
         self.digest = Digest()
         self.unsynced_since: float | None = now
@@ -122,9 +126,10 @@ class Peer:
                 changed.add(eip)
         self.digest = hello.digest
         if hello.covers is not None and not self.synced():
-            for eip in [e for e in self.claims if e not in hello.claims and e in hello.covers]:
-                self._forget(eip)
-                changed.add(eip)
+            for eip in self._in_order.within(hello.covers):
+                if eip not in hello.claims:
+                    self._forget(eip)
+                    changed.add(eip)
         return changed
 
     def leave(self, yielded: Terms) -> set[IPAddress]:
@@ -142,6 +147,7 @@ class Peer:
             return False
         if old is not None:
             self._forget(eip)
+        self._in_order.add(eip)
         self.claims[eip] = term
         self.sum = (self.sum + claim_hash(eip, term)) & _SUM
         self.held[eip] = max(term, self.held.get(eip, 0))
@@ -149,6 +155,7 @@ class Peer:
         return True
 
     def _forget(self, eip: IPAddress) -> None:
+        self._in_order.remove(eip)
         self.sum = (self.sum - claim_hash(eip, self.claims.pop(eip))) & _SUM
 
 

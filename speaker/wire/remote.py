@@ -23,7 +23,7 @@ from speaker.wire.channel import Channel
 from speaker.wire.process import Spec
 from speaker.wire.told import Clerk, PeerSeen, Standing, Told
 
-A_SLICE = 100
+A_SLICE = 50
 """EIPs in one message: the wire process takes some milliseconds for it, and answers in between."""
 _END = 1.0
 """Seconds the wire process gets to end by itself."""
