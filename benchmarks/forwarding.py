@@ -1,6 +1,7 @@
 """1,000 virtual servers of 10 real servers each: from nothing, one endpoint changed, nothing changed; beside ipvsadm.
+And what /metrics tells of the traffic of 10,000 of 3.
 
-    python benchmarks/forwarding.py [--quick]
+    python benchmarks/forwarding.py [--quick] [--only changes|metrics]
 
 Boots a User-Mode Linux guest (tests/ipvs/guest) and runs itself in there. Sides alternate, medians are shown. A guest's
 system calls are many times slower than a machine's, so times mean something beside ipvsadm's only; Python's own work
@@ -10,6 +11,9 @@ runs around each measurement, and ``CPU`` is the time on the clock divided by ho
 
 ``virtual servers`` are the messages alone: what ``ipvsadm -R`` does. ``apply`` is what the speaker calls: the plan is
 compared with what is there, EIPs are bound, ARP is made strict, the guard (iptables, here) goes around it.
+
+``metrics`` is what a scrape costs beyond ``prometheus_client``'s own: counters read, put into words. One virtual server
+in a hundred is busy, as on a node that holds one EIP in a hundred; with ``all`` every one of them has had traffic.
 """
 
 import argparse
@@ -17,6 +21,7 @@ import asyncio
 import os
 import shlex
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
@@ -30,25 +35,31 @@ from pathlib import Path
 
 from speaker.forwarding.iptables import IptablesGuard
 from speaker.forwarding.ipvs import LOOK_SECONDS, IpvsForwarder
+from speaker.forwarding.ipvs_counters import traffic
+from speaker.forwarding.ipvs_proc import FILE
 from speaker.forwarding.ipvs_tables import IpvsTables
+from speaker.forwarding.limits import look
 from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer, diff
 from speaker.lab.namespaces import Namespace
 from speaker.model import Protocol
+from speaker.telemetry.traffic import exposition
 
 ROOT = Path(__file__).parents[1]
 REAL_SERVERS, CHANGES = 10, 100
-FROM_EMPTY, ONE_CHANGE, RESYNC = 1.0, 0.005, 0.5
-"""Targets: of ``ipvsadm -R``'s time; CPU seconds; CPU seconds."""
+FEW = 3
+"""Real servers of a virtual server whose traffic is told."""
+FROM_EMPTY, ONE_CHANGE, RESYNC, SCRAPE = 1.0, 0.005, 0.5, 1.0
+"""Targets: of ``ipvsadm -R``'s time; CPU seconds; CPU seconds; of ``ipvsadm -Ln --stats``'s time."""
 
 
-def wanted(count: int) -> Plan:
+def wanted(count: int, reals: int = REAL_SERVERS, protocol: Protocol = Protocol.TCP) -> Plan:
     first, real = ip_address("198.18.0.1"), ip_address("10.0.0.1")
     servers = [
         VirtualServer(
             first + at // 4,
-            Protocol.TCP,
+            protocol,
             80 + at % 4,
-            real_servers=tuple(RealServer(real + REAL_SERVERS * at + each, 8080) for each in range(REAL_SERVERS)),
+            real_servers=tuple(RealServer(real + reals * at + each, 8080) for each in range(reals)),
         )
         for at in range(count)
     ]
@@ -162,6 +173,58 @@ def measure(count: int, rounds: int, spin_seconds: float) -> None:
     show(times, count, rounds)
 
 
+def scrape(plan: Plan, *, real_servers: bool) -> int:
+    """As ``IpvsForwarder.traffic`` and /metrics do; how many lines."""
+    with IpvsTables() as tables:
+        messages = tables.service_messages()
+    with FILE.open() as lines:
+        counted = traffic(plan.eips, messages, lines if real_servers else ())
+    return exposition(*counted).count(b"\n")
+
+
+def touch(plan: Plan) -> None:
+    """One packet to each virtual server, and until IPVS has counted them all."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        for address, _, port in plan.virtual_servers:
+            sock.sendto(b"?", (str(address), port))
+    while scrape(plan, real_servers=False) < 5 * len(plan.virtual_servers):
+        time.sleep(0.5)
+
+
+def measure_metrics(count: int, rounds: int, spin_seconds: float) -> None:
+    want, times = wanted(count, FEW, Protocol.UDP), Times(spin_seconds)
+    busy = set(list(want.virtual_servers)[::100])
+    with Namespace("node") as node, node.entered():
+        for line in ("link set lo up", "route add local 198.18.0.0/15 dev lo", "route add local 10.0.0.0/8 dev lo"):
+            subprocess.run(["ip", *line.split()], check=True)
+        change(EMPTY, want)
+        touch(Plan(want.eips, {key: want.virtual_servers[key] for key in busy}))
+        for _ in range(rounds):
+            with times.note("metrics: one in a hundred is busy"):
+                assert scrape(want, real_servers=False) < count
+        touch(want)
+        for _ in range(rounds):
+            with times.note("metrics: all"):
+                assert scrape(want, real_servers=False) > 5 * count
+            with times.note("metrics: all, with real servers"):
+                assert scrape(want, real_servers=True) > 7 * count
+            with times.note("how full the table of connections is"):
+                used = look(ipvs=True).ipvs
+            assert used is not None
+            assert used.connections >= count
+            with times.note("ipvsadm -Ln --stats"):
+                listing = ipvsadm("-Ln", "--stats")
+            assert listing.count("\n") == 3 + count * (1 + FEW)
+    print(f"{count} virtual servers of {FEW}, medians of {rounds} rounds")
+    beside, _ = times.median("ipvsadm -Ln --stats")
+    for name in times.taken:
+        clock, used = times.median(name)
+        print(f"  {name:<40} {clock:8.3f} s   {clock / beside:6.3f} of ipvsadm -Ln --stats   CPU {used:8.4f} s")
+    ratio = times.median("metrics: all, with real servers")[0] / beside
+    verdict = "met" if ratio <= SCRAPE else "MISSED"
+    print(f"target: {'metrics of all, of ipvsadm -Ln --stats':<38} {ratio:6.2f}  at most {SCRAPE:g}: {verdict}")
+
+
 def show(times: Times, count: int, rounds: int) -> None:
     print(f"{count} virtual servers of {REAL_SERVERS}, medians of {rounds} rounds in a User-Mode Linux guest")
     restore, _ = times.median("ipvsadm -R")
@@ -196,12 +259,16 @@ def in_guest(arguments: list[str]) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="100 virtual servers, one round")
+    parser.add_argument("--quick", action="store_true", help="a tenth of it, one round")
+    parser.add_argument("--only", choices=["changes", "metrics"], nargs=1, default=["changes", "metrics"])
     parser.add_argument("--inside", type=float, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if not options.inside:
         return in_guest(sys.argv[1:])
-    measure(*((100, 1) if options.quick else (1000, 3)), options.inside)
+    if "metrics" in options.only:
+        measure_metrics(*((1000, 1) if options.quick else (10_000, 3)), options.inside)
+    if "changes" in options.only:
+        measure(*((100, 1) if options.quick else (1000, 3)), options.inside)
     return 0
 
 

@@ -23,6 +23,7 @@ from speaker.settings import (
     DEFAULT_SERVICE_ACCOUNT,
     DEFAULT_STATE,
     Bind,
+    Limits,
     Node,
     PeerSettings,
     RunSettings,
@@ -75,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--dry-run", action="store_true", help="print what would be done here, and change nothing")
     _peer_flags(run)
     _kernel_flags(run)
+    _limit_flags(run)
     _log_flag(run)
     run.set_defaults(command=_run)
 
@@ -110,6 +112,18 @@ def _parser() -> argparse.ArgumentParser:
     cleanup.set_defaults(command=_cleanup)
 
     _control_commands(commands)
+
+    connections = commands.add_parser(
+        "connections",
+        help="who is connected through which EIP to which real server, as this host's kernel lists it",
+    )
+    connections.add_argument("eip", metavar="EIP", nargs="?", default="", help="(default: all)")
+    connections.add_argument(
+        "--limit", metavar="N", default="100", help="connections to print; all are counted (default %(default)s)"
+    )
+    connections.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    _runtime_flag(connections)
+    connections.set_defaults(command=_connections)
 
     from speaker.lab import command as lab
 
@@ -159,6 +173,7 @@ def _agent_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser
         default=Forwarding.NONE.value,
         help="who carries the traffic, the same on all nodes (default %(default)s: kube-proxy does)",
     )
+    _limit_flags(agent)
     _log_flag(agent)
     agent.set_defaults(command=_agent)
 
@@ -262,6 +277,24 @@ def _kernel_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _limit_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--ipvs-timeouts",
+        metavar="TCP,TCPFIN,UDP",
+        help="seconds of silence after which IPVS forgets a connection, as `ipvsadm --set`; 0 leaves one as it is",
+    )
+    parser.add_argument(
+        "--conntrack-max",
+        metavar="N",
+        help="raise net.netfilter.nf_conntrack_max to N; it is never lowered",
+    )
+    parser.add_argument(
+        "--metrics-real-servers",
+        action="store_true",
+        help="tell the connections of every real server in /metrics: two lines for each that is in use",
+    )
+
+
 def _log_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--log-format", choices=["text", "json"], default="text")
 
@@ -280,6 +313,8 @@ def _run(args: argparse.Namespace) -> int:
         metrics=Bind.parse(args.metrics),
         log_format=args.log_format,
         peers=PeerSettings.parse(args.with_peers, args.key, args.hello, args.ethertype),
+        limits=Limits.parse(Forwarding(args.forwarder), args.ipvs_timeouts, args.conntrack_max),
+        metrics_real_servers=args.metrics_real_servers,
     )
     if args.dry_run:
         from speaker.tools.preview import preview
@@ -312,6 +347,8 @@ def _agent(args: argparse.Namespace) -> int:
         forwarder=forwarder,
         metrics=Bind.parse(args.metrics),
         log_format=args.log_format,
+        limits=Limits.parse(forwarder, args.ipvs_timeouts, args.conntrack_max),
+        metrics_real_servers=args.metrics_real_servers,
     )
     asyncio.run(run(settings))
     return 0
@@ -374,6 +411,12 @@ def _rebalance(args: argparse.Namespace) -> int:
     from speaker.tools.ask import rebalance
 
     return rebalance(args.runtime_dir, sys.stdout)
+
+
+def _connections(args: argparse.Namespace) -> int:
+    from speaker.tools.connections import connections
+
+    return connections(args.runtime_dir, sys.stdout, args.eip, args.limit, args.json)
 
 
 def _cleanup(args: argparse.Namespace) -> int:

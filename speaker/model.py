@@ -101,6 +101,8 @@ class Service:
     """``sessionAffinity: ClientIP`` and its timeout; None without affinity."""
     source_ranges: tuple[IPNetwork, ...] = ()
     """``spec.loadBalancerSourceRanges``: clients that may reach it; empty means everyone."""
+    health_check_port: int | None = None
+    """``spec.healthCheckNodePort``: where others ask whether this node has a ready endpoint; None: nowhere."""
     created: str = ""
     """``metadata.creationTimestamp`` (RFC 3339, so it sorts); '' where there is none."""
 

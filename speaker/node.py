@@ -16,6 +16,7 @@ import gc
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -23,15 +24,19 @@ import structlog
 
 from speaker.allocator.assign import Usage
 from speaker.allocator.settle import Settlement
+from speaker.beside.health_checks import health_checks
+from speaker.beside.watch import Asked, Neighbour
 from speaker.clock import boottime
 from speaker.control import NAME, serving_control
 from speaker.decide import Decider, Decision, Held
 from speaker.errors import EdgeError, SettingError
 from speaker.files import only_one
 from speaker.forwarding.forwarder import TEND_SECONDS, Forwarder, cleanup, open_forwarder
+from speaker.forwarding.limits import look, raise_conntrack_max
+from speaker.forwarding.traffic import UNKNOWN
 from speaker.handlers import handlers
 from speaker.interfaces.gateway import watch_gateways
-from speaker.interfaces.martians import martian_sources
+from speaker.interfaces.martians import martian_sources, reverse_path_drops
 from speaker.interfaces.netlink import Watcher
 from speaker.interfaces.snapshot import Snapshot
 from speaker.layer2.fleet import Spot
@@ -41,12 +46,13 @@ from speaker.ownership.keys import Keys
 from speaker.ownership.parameters import Parameters
 from speaker.report import InForce, Report
 from speaker.retry import retrying
-from speaker.settings import Bind, LogFormat, Node, PeerSettings
+from speaker.settings import Bind, Limits, LogFormat, Node, PeerSettings
 from speaker.signals import stopped_by_signals
 from speaker.telemetry import logs
 from speaker.telemetry.http import serving
 from speaker.telemetry.lateness import watch_loop
 from speaker.telemetry.metrics import Metrics
+from speaker.telemetry.traffic import Kept, exposition
 from speaker.wire.process import PeerSpec, Spec
 from speaker.wire.remote import Wire
 from speaker.wire.told import Clerk
@@ -55,6 +61,8 @@ log = structlog.get_logger()
 
 MARTIAN_SECONDS = 10.0
 """How often the kernel's martian counter is read: it is a symptom to be seen, not a signal to react to."""
+LIMIT_SECONDS = 30.0
+"""How often it is looked at how full the kernel's tables are."""
 KEY_SECONDS = 1.0
 """How often the key file is looked at."""
 PUBLISH_SECONDS = 0.1
@@ -113,6 +121,11 @@ class HostSettings(Protocol):
     def peers(self) -> PeerSettings | None:
         """None: this host is the only one that serves these EIPs."""
 
+    @property
+    def limits(self) -> Limits: ...
+    @property
+    def metrics_real_servers(self) -> bool: ...
+
 
 MakeSource = Callable[[Report, AsyncExitStack], Awaitable[Source]]
 """Opens what a source needs on the stack."""
@@ -146,9 +159,10 @@ async def _serve(settings: HostSettings, make: MakeSource, started: Mapping[str,
         keys = KeyFile(settings.peers.key_file) if settings.peers else None
         stack.enter_context(only_one(settings.runtime_dir / "lock"))
         source = await make(report, stack)
-        forwarder = await open_forwarder(settings.forwarder, settings.runtime_dir)
+        forwarder = await open_forwarder(settings.forwarder, settings.runtime_dir, settings.limits.ipvs_timeouts)
         if settings.metrics is not None:
-            await stack.enter_async_context(serving(settings.metrics, metrics.registry, report.health))
+            traffic = _traffic(forwarder, report, real_servers=settings.metrics_real_servers)
+            await stack.enter_async_context(serving(settings.metrics, metrics.registry, report.health, traffic.text))
         log.info("started", node=settings.node.name, forwarder=forwarder.name, **started)
         # Two forwarders at once would translate an address twice.
         if removed := await cleanup(Forwarding.AUTO, settings.runtime_dir, keep=forwarder.name):
@@ -159,6 +173,22 @@ async def _serve(settings: HostSettings, make: MakeSource, started: Mapping[str,
         await stack.enter_async_context(serving_control(settings.runtime_dir / NAME, answers))
         with stopped_by_signals(host.hand_over):
             await host.run()
+
+
+def _traffic(forwarder: Forwarder, report: Report, *, real_servers: bool) -> Kept:
+    """What /metrics tells of the traffic; nothing for as long as the kernel does not."""
+
+    def read() -> bytes:
+        counted = UNKNOWN
+        try:
+            counted = forwarder.traffic(real_servers=real_servers)
+        except EdgeError as error:
+            report.failed("traffic", error)
+        else:
+            report.recovered("traffic")
+        return exposition(*counted)
+
+    return Kept(read)
 
 
 def _spec(settings: HostSettings, keys: "KeyFile | None", api: bool) -> Spec:
@@ -241,6 +271,9 @@ class Host:
         self._snapshot: Snapshot | None = None
         self._links: frozenset[Link] = frozenset()
         """Those that EIPs are announced on."""
+        self._neighbour = Neighbour(
+            forwarder.name, lambda: wire.held, lambda: not report.fails("reconcile", "forwarding"), report.beside
+        )
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
@@ -254,6 +287,8 @@ class Host:
             tasks.create_task(self._publish(), name="publish")
             tasks.create_task(watch_loop(self._report.own_loop_delay), name="loop")
             tasks.create_task(self._watch_martians(), name="martians")
+            tasks.create_task(self._neighbour.run(), name="kube-proxy")
+            tasks.create_task(self._watch_limits(), name="limits")
             if self._keys is not None:
                 tasks.create_task(self._keys.follow(self._wire, self._report), name="key file")
                 tasks.create_task(self._watch_gateways(), name="gateways")
@@ -336,6 +371,8 @@ class Host:
         await self._wire.offer(self._spots, self._links, macs, touched)
         problems = await self._forwarder.problems()
         self._report.brought_about(InForce(view.settlement, decision, problems, view.usage))
+        checks = partial(health_checks, view.world, view.settlement.assignments, view.node.name)
+        await self._neighbour.follow(Asked(view.world.pools, checks, snapshot.links, self._on_the_lan(snapshot)))
         self._decided_on = snapshot
 
     def _decide(
@@ -356,6 +393,13 @@ class Host:
             self._spots.pop(address, None)
             if isinstance(eip := decision.eips.get(address), Held):
                 self._spots[address] = Spot(eip.link, eip.gratuitous)
+
+    def _on_the_lan(self, snapshot: Snapshot) -> frozenset[str]:
+        """Names of the links that EIPs are announced on; where this node may hold none, of those that it uses."""
+        if self._links:
+            return frozenset(link.name for link in self._links)
+        used = {bound.link for bound in snapshot.addresses}
+        return frozenset(link.name for index, link in snapshot.links.items() if index in used)
 
     async def _tend(self) -> None:
         """What drained goes, and what others have damaged is mended."""
@@ -384,5 +428,18 @@ class Host:
 
     async def _watch_martians(self) -> None:
         while True:
-            self._report.martians(martian_sources())
+            self._report.martians(martian_sources(), reverse_path_drops())
             await asyncio.sleep(MARTIAN_SECONDS)
+
+    async def _watch_limits(self) -> None:
+        """In a thread: for every real server there is a line to read."""
+        least, ipvs = self._settings.limits.conntrack_max, self._forwarder.name == Forwarding.IPVS.value
+        while True:
+            try:
+                refused = raise_conntrack_max(least) if least else ()
+                self._report.limits(await asyncio.to_thread(look, ipvs=ipvs), refused)
+            except EdgeError as error:
+                self._report.failed("limits", error)
+            else:
+                self._report.recovered("limits")
+            await asyncio.sleep(LIMIT_SECONDS)

@@ -1,6 +1,7 @@
 """What people are told: a log line for every transition, gauges, the status file, health. Never for a non-event."""
 
 import asyncio
+import math
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -14,9 +15,12 @@ import structlog
 from speaker.allocator.assign import Usage
 from speaker.allocator.settle import Settlement
 from speaker.api.world import Reading
+from speaker.beside.judge import Seen
+from speaker.beside.watch import Told
 from speaker.decide import Decision, Held, NotHeld
 from speaker.errors import InvalidManifests, SpeakerError
 from speaker.files import write_atomically
+from speaker.forwarding.limits import Tables, Use, Watch
 from speaker.forwarding.plan import Change
 from speaker.layer2.fleet import Spot
 from speaker.model import Assignment, Family, IPAddress, Link, Mac, ServiceKey, format_mac
@@ -54,6 +58,10 @@ class Report:
         self._refused: dict[str, tuple[str, str]] = {}
         self._eips: Mapping[IPAddress, Held | NotHeld] = {}
         self._problems: tuple[str, ...] = ()
+        self._tables = Tables()
+        self._watch = Watch()
+        self._limits: tuple[str, ...] = ()
+        self._beside: Seen | None = None
         self._approximations: tuple[str, ...] = ()
         self._manifest_problems: tuple[str, ...] = ()
         self._notices: frozenset[str] = frozenset()
@@ -61,7 +69,7 @@ class Report:
         self._conflicts: dict[str, tuple[str, float]] = {}
         """EIP → what is told of its rival, and when he was last heard (CLOCK_MONOTONIC)."""
         self._strange: set[tuple[str, Enum]] = set()
-        self._martians: int | None = None
+        self._martians: tuple[int, int] | None = None
         self._ready = False
         self.in_force: InForce | None = None
         self.stale = asyncio.Event()
@@ -114,16 +122,62 @@ class Report:
         self._metrics.edge_errors.labels("link").inc()
         log.warning("link lost", link=link.name, error=error)
 
-    def martians(self, total: int) -> None:
+    def martians(self, total: int, reverse_path: int) -> None:
+        """Dropped for their source; ``reverse_path`` of the ``total`` by a reverse path filter."""
+        total -= reverse_path
         self._metrics.martians.set(total)
-        if self._martians is not None and total > self._martians:
+        self._metrics.reverse_path_drops.set(reverse_path)
+        martians, drops = self._martians or (total, reverse_path)
+        if total > martians:
             log.warning(
                 "martian source",
-                packets=total - self._martians,
+                packets=total - martians,
                 message="packets from outside were dropped because their source is an address bound on this node: "
-                "does another node answer for, or a backend send from, an EIP that is bound here?",
+                "does another node answer for, or a backend or an upstream balancer send from, an EIP that is bound "
+                "here? With the forwarder nftables no EIP is bound",
             )
-        self._martians = total
+        if reverse_path > drops:
+            log.warning(
+                "reverse path",
+                packets=reverse_path - drops,
+                message="packets from outside were dropped by rp_filter=1 because this node would answer through "
+                "another link than they came in on: docs/forwarding.md, Several links",
+            )
+        self._martians = total, reverse_path
+
+    def limits(self, tables: Tables, refused: tuple[str, ...]) -> None:
+        """How full the kernel's tables of connections are; ``refused``: what could not be set about that."""
+        self._tables = tables
+        conntrack, ipvs = tables.conntrack or Use(0, 0), tables.ipvs or Use(0, 0)
+        self._metrics.conntrack_entries.set(conntrack.connections)
+        self._metrics.conntrack_max.set(conntrack.size)
+        self._metrics.ipvs_connections.set(ipvs.connections)
+        self._metrics.ipvs_buckets.set(ipvs.size)
+        limits = (*refused, *self._watch.problems(tables))
+        for problem in _new(limits, self._limits):
+            log.warning("problem", message=problem)
+        if limits != self._limits:
+            self._limits = limits
+            self.stale.set()
+
+    def beside(self, told: Told) -> None:
+        """Who implements Services on this node, and what of it is in our way."""
+        before, self._beside = self._beside, (seen := told.seen)
+        mode = seen.kube_proxy.mode
+        if before is None or (before.kube_proxy.mode, before.notes) != (mode, seen.notes):
+            log.info("kube-proxy", mode=mode.value, evidence=list(seen.kube_proxy.evidence), notes=list(seen.notes))
+        for problem in _new(seen.problems, before.problems if before is not None else ()):
+            log.warning("problem", message=problem)
+        self._metrics.kube_proxy.info({"mode": mode.value})
+        self._metrics.without_rules.set(math.nan if seen.without_rules is None else seen.without_rules)
+        self._metrics.health_checks.labels("served").set(told.served)
+        self._metrics.health_checks.labels("left_alone").set(told.left_alone)
+        if seen != before:
+            self.stale.set()
+
+    def fails(self, *edges: str) -> bool:
+        """One of them did when it was last tried."""
+        return not self._failing.keys().isdisjoint(edges)
 
     # ── what is in force ──
 
@@ -179,10 +233,23 @@ class Report:
                 for key, refusal in in_force.settlement.refusals.items()
             ],
             "problems": self.problems(),
+            "kube_proxy": _beside_as_told(self._beside),
+            "tables": {
+                name: {"connections": use.connections, "size": use.size}
+                for name, use in (("conntrack", self._tables.conntrack), ("ipvs", self._tables.ipvs))
+                if use is not None
+            },
         }
 
     def problems(self) -> list[str]:
-        return [*self._manifest_problems, *self._problems, *self._failing.values(), *self.conflicts().values()]
+        return [
+            *self._manifest_problems,
+            *self._problems,
+            *self._limits,
+            *(self._beside.problems if self._beside is not None else ()),
+            *self._failing.values(),
+            *self.conflicts().values(),
+        ]
 
     def conflicts(self) -> dict[str, str]:
         """EIP → what is told of a rival."""
@@ -315,6 +382,14 @@ class Report:
 
 def _new(sentences: Iterable[str], known: tuple[str, ...]) -> list[str]:
     return [sentence for sentence in sentences if sentence not in known]
+
+
+def _beside_as_told(seen: Seen | None) -> dict[str, Any] | None:
+    """None before the first look."""
+    if seen is None:
+        return None
+    found = seen.kube_proxy
+    return {"mode": found.mode.value, "evidence": found.evidence, "notes": seen.notes}
 
 
 def _status_of(eip: Held | NotHeld, standing: Standing) -> dict[str, Any]:

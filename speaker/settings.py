@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from speaker.errors import SettingError
 from speaker.model import Forwarding
@@ -140,6 +140,64 @@ def _ethertype(text: str) -> int:
     return number
 
 
+class Timeouts(NamedTuple):
+    """Seconds of silence after which IPVS forgets a connection: an established TCP one, one that is being closed, a UDP
+    one. 0 leaves what the kernel has."""
+
+    tcp: int = 0
+    tcp_fin: int = 0
+    udp: int = 0
+
+
+AS_THEY_ARE = Timeouts()
+
+_MOST_SECONDS = 2**31 // 1000 - 1
+"""The kernel takes at most INT_MAX ticks (ip_vs_set_timeout), of which there may be 1,000 in a second."""
+_MOST_ENTRIES = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of the tables in which the kernel keeps connections."""
+
+    ipvs_timeouts: Timeouts = AS_THEY_ARE
+    conntrack_max: int = 0
+    """The kernel is to track at least so many connections; 0 leaves that to others."""
+
+    @staticmethod
+    def parse(forwarder: Forwarding, ipvs_timeouts: str | None, conntrack_max: str | None) -> "Limits":
+        """From the flags as written, None for one that was not."""
+        if ipvs_timeouts is not None and forwarder is not Forwarding.IPVS:
+            raise SettingError(f"--ipvs-timeouts {ipvs_timeouts}: needs --forwarder ipvs: they are IPVS's own")
+        return Limits(
+            ipvs_timeouts=AS_THEY_ARE if ipvs_timeouts is None else _timeouts(ipvs_timeouts),
+            conntrack_max=0 if conntrack_max is None else _conntrack_max(conntrack_max),
+        )
+
+
+def _timeouts(text: str) -> Timeouts:
+    seconds = [_whole(part, _MOST_SECONDS) for part in text.split(",")]
+    if len(seconds) != 3 or None in seconds:
+        raise SettingError(
+            f"--ipvs-timeouts {text!r}: must be TCP,TCPFIN,UDP in whole seconds from 0 (leave it as it is) to "
+            f"{_MOST_SECONDS}"
+        )
+    return Timeouts(*(number or 0 for number in seconds))
+
+
+def _conntrack_max(text: str) -> int:
+    number = _whole(text, _MOST_ENTRIES)
+    if not number:
+        raise SettingError(f"--conntrack-max {text!r}: must be a whole number from 1 to {_MOST_ENTRIES}")
+    return number
+
+
+def _whole(text: str, most: int) -> int | None:
+    """None where it is no number from 0 to ``most``. isdecimal: int() would also take ' 1_00 '."""
+    well = text.isascii() and text.isdecimal() and len(text) <= len(str(most)) and int(text) <= most
+    return int(text) if well else None
+
+
 DEFAULT_STATE = Path("/var/lib/eip-speaker/state.json")
 DEFAULT_RUNTIME_DIR = Path("/run/eip-speaker")
 DEFAULT_METRICS = "127.0.0.1:9900"
@@ -162,3 +220,6 @@ class RunSettings:
     """How long a released address is left alone before somebody else may have it."""
     peers: PeerSettings | None = None
     """None: this host is the only one that serves these EIPs."""
+    limits: Limits = field(default_factory=Limits)
+    metrics_real_servers: bool = False
+    """Whether /metrics tells of every real server too."""

@@ -8,7 +8,7 @@ import sys
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,9 @@ import pytest
 from real_api import RealApi, missing
 
 from speaker.lab.namespaces import Namespace
+
+#: Tests that several suites import.
+pytest.register_assert_rewrite("local_clients", "service_fields")
 
 Shell = Callable[..., str]
 
@@ -68,7 +71,7 @@ def wire(sh: Shell) -> Callable[[Namespace, str, Namespace, str], None]:
     return join
 
 
-#: A guard against a hang, not an expectation: in a User-Mode Linux guest Python takes seconds to start.
+#: A guard against a hang in any one wait, not an expectation: in a User-Mode Linux guest Python takes seconds to start.
 PATIENCE = 60.0
 
 
@@ -89,17 +92,25 @@ class Running:
                 stderr=subprocess.PIPE,
                 text=True,
             )
-        self._guard = threading.Timer(PATIENCE, self.process.kill)
-        self._guard.start()
+
+    @contextmanager
+    def _patience(self) -> Iterator[None]:
+        guard = threading.Timer(PATIENCE, self.process.kill)
+        guard.start()
+        try:
+            yield
+        finally:
+            guard.cancel()
 
     def until(self, event: str, **fields: object) -> dict[str, Any]:
         """The next log line with this event and these fields; fails when the speaker ends before."""
         assert self.process.stderr is not None
-        for line in self.process.stderr:
-            entry = json.loads(line)
-            self.log.append(entry)
-            if entry["event"] == event and all(entry.get(name) == value for name, value in fields.items()):
-                return entry
+        with self._patience():
+            for line in self.process.stderr:
+                entry = json.loads(line)
+                self.log.append(entry)
+                if entry["event"] == event and all(entry.get(name) == value for name, value in fields.items()):
+                    return entry
         raise AssertionError(f"ended without {event} {fields}: {self.log}")
 
     def status(self) -> dict[str, Any]:
@@ -114,16 +125,17 @@ class Running:
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(number)
         assert self.process.stderr is not None
-        self.log.extend(json.loads(line) for line in self.process.stderr)
-        return self.process.wait()
+        with self._patience():
+            self.log.extend(json.loads(line) for line in self.process.stderr)
+            return self.process.wait()
 
     def last_words(self) -> str:
         """What is left on stderr, whether it is the log or not."""
         assert self.process.stderr is not None
-        return self.process.stderr.read()
+        with self._patience():
+            return self.process.stderr.read()
 
     def close(self) -> None:
-        self._guard.cancel()
         self.process.kill()
         self.process.wait()
         if self.process.stderr is not None:

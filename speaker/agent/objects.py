@@ -7,7 +7,7 @@ import msgspec
 
 from speaker.api.service import SCHEDULER
 from speaker.cluster.kinds import Port
-from speaker.cluster.objects import Metadata, Object
+from speaker.cluster.objects import Metadata, Object, Repetitive
 from speaker.model import ServiceKey
 
 # ── Services ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -21,7 +21,9 @@ class Wishes(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     scheduler: str | None = msgspec.field(default=None, name=SCHEDULER)
 
 
-class AssignedMetadata(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+class AssignedMetadata(Repetitive, frozen=True, rename="camel", omit_defaults=True, gc=False):
+    REPEATED = ("namespace", "annotations")
+
     name: str = ""
     namespace: str = ""
     resource_version: str = ""
@@ -29,7 +31,17 @@ class AssignedMetadata(msgspec.Struct, frozen=True, rename="camel", omit_default
     annotations: Wishes = Wishes()
 
 
-class AssignedSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+class AssignedSpec(Repetitive, frozen=True, rename="camel", omit_defaults=True, gc=False):
+    REPEATED = (
+        "type",
+        "load_balancer_class",
+        "ports",
+        "ip_families",
+        "ip_family_policy",
+        "external_traffic_policy",
+        "session_affinity",
+    )
+
     type: str = ""
     load_balancer_class: str | None = None
     load_balancer_source_ranges: tuple[str, ...] = ()
@@ -37,6 +49,7 @@ class AssignedSpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     ip_families: tuple[str, ...] = ()
     ip_family_policy: str | None = None
     external_traffic_policy: str | None = None
+    health_check_node_port: int = 0
     session_affinity: str | None = None
     session_affinity_config: dict[str, Any] | None = None
 
@@ -53,7 +66,9 @@ class AssignedCondition(msgspec.Struct, frozen=True, gc=False):
     type: str = ""
 
 
-class AssignedStatus(msgspec.Struct, frozen=True, rename="camel", gc=False):
+class AssignedStatus(Repetitive, frozen=True, rename="camel", gc=False):
+    REPEATED = ("conditions",)
+
     load_balancer: AssignedLoadBalancer = AssignedLoadBalancer()
     conditions: tuple[AssignedCondition, ...] | None = None
 
@@ -73,7 +88,9 @@ class SliceLabels(msgspec.Struct, frozen=True, gc=False):
     service: str = msgspec.field(default="", name="kubernetes.io/service-name")
 
 
-class SliceMetadata(msgspec.Struct, frozen=True, rename="camel", gc=False):
+class SliceMetadata(Repetitive, frozen=True, rename="camel", gc=False):
+    REPEATED = ("namespace",)
+
     name: str = ""
     namespace: str = ""
     resource_version: str = ""
@@ -87,7 +104,9 @@ class Conditions(msgspec.Struct, frozen=True, gc=False):
     terminating: bool | None = None
 
 
-class SliceEndpoint(msgspec.Struct, frozen=True, rename="camel", gc=False):
+class SliceEndpoint(Repetitive, frozen=True, rename="camel", gc=False):
+    REPEATED = ("conditions", "node_name")
+
     addresses: tuple[str, ...] = ()
     conditions: Conditions = Conditions()
     node_name: str | None = None
@@ -99,7 +118,9 @@ class SlicePort(msgspec.Struct, frozen=True, gc=False):
     port: int | None = None
 
 
-class SliceObject(Object, frozen=True, rename="camel", gc=False):
+class SliceObject(Object, Repetitive, frozen=True, rename="camel", gc=False):
+    REPEATED = ("address_type", "ports")
+
     metadata: SliceMetadata  # type: ignore[assignment]  # the same, but for its labels
     address_type: str = ""
     endpoints: tuple[SliceEndpoint, ...] | None = None
@@ -149,7 +170,9 @@ class NodeObject(Object, frozen=True, gc=False):
 # ── Announcements and Leases ──────────────────────────────────────────────────────────────────────────────────
 
 
-class AnnouncementStatus(msgspec.Struct, frozen=True, gc=False):
+class AnnouncementStatus(Repetitive, frozen=True, gc=False):
+    REPEATED = ("holder", "link", "mac")
+
     holder: str = ""
     incarnation: int = 0
     term: int = 0

@@ -11,7 +11,7 @@ from speaker.model import Forwarding
 from speaker.node import Source, serve
 from speaker.ownership.parameters import Parameters
 from speaker.report import Report
-from speaker.settings import DEFAULT_RUNTIME_DIR, Bind, LogFormat, Node, PeerSettings
+from speaker.settings import DEFAULT_RUNTIME_DIR, Bind, Limits, LogFormat, Node, PeerSettings
 
 NAMESPACE = "eip-speaker-agents"
 
@@ -30,6 +30,8 @@ class AgentSettings:
     forwarder: Forwarding = Forwarding.NONE
     metrics: Bind | None = None
     log_format: LogFormat = "text"
+    limits: Limits = field(default_factory=Limits)
+    metrics_real_servers: bool = False
 
 
 async def run(settings: AgentSettings) -> None:

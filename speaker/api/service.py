@@ -132,6 +132,7 @@ def _ours(root: Field, spec: Field) -> Service:
     requested = _requested(meta.annotations[ADDRESSES], spec["loadBalancerIP"])
     policy = spec["ipFamilyPolicy"].choice(FamilyPolicy, FamilyPolicy.SINGLE)
     families = _families(spec, policy, requested)
+    traffic_policy = spec["externalTrafficPolicy"].choice(TrafficPolicy, TrafficPolicy.CLUSTER)
     return Service(
         key=ServiceKey(meta.namespace, meta.name),
         ports=_ports(spec["ports"]),
@@ -139,7 +140,7 @@ def _ours(root: Field, spec: Field) -> Service:
         selector=label_map(spec["selector"]),
         families=families,
         family_policy=policy,
-        traffic_policy=spec["externalTrafficPolicy"].choice(TrafficPolicy, TrafficPolicy.CLUSTER),
+        traffic_policy=traffic_policy,
         pool=meta.annotations[POOL].parsed(dns_subdomain),
         addresses=requested,
         share=_share(meta),
@@ -147,6 +148,7 @@ def _ours(root: Field, spec: Field) -> Service:
         scheduler=meta.annotations[SCHEDULER].parsed(_scheduler),
         affinity_seconds=_affinity(spec),
         source_ranges=_source_ranges(spec["loadBalancerSourceRanges"], meta.annotations[SOURCE_RANGES_ANNOTATION]),
+        health_check_port=_health_check(spec["healthCheckNodePort"], traffic_policy),
         created=meta.created,
     )
 
@@ -260,6 +262,14 @@ def _affinity(spec: Field) -> int | None:
     if config.given:
         config.refuse(f"must be left out unless sessionAffinity is {_Affinity.CLIENT_IP}")
     return None
+
+
+def _health_check(value: Field, policy: TrafficPolicy) -> int | None:
+    """As the API server has it: 0 is none."""
+    port = value.integer(0, 0, 65535)
+    if port and policy is not TrafficPolicy.LOCAL:
+        value.refuse(f"must be left out unless externalTrafficPolicy is {TrafficPolicy.LOCAL}")
+    return port or None
 
 
 def _source_ranges(value: Field, annotation: Field) -> tuple[IPNetwork, ...]:

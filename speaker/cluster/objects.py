@@ -4,12 +4,34 @@ Decoded are only the fields named here and in the structs that a consumer derive
 what makes 10,000 Services cost 0.3 s instead of 2.5 s, and a third of the memory.
 """
 
+from collections.abc import Hashable
+from functools import lru_cache
+from typing import ClassVar, TypeVar
+
 import msgspec
 
 from speaker.errors import ApiRefused, EdgeError
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 """The annotation of the bookmark that ends a streamed list (KEP-3157)."""
+
+
+_H = TypeVar("_H", bound=Hashable)
+
+
+@lru_cache(maxsize=4096)
+def _kept_once(value: _H) -> _H:
+    return value
+
+
+class Repetitive(msgspec.Struct, frozen=True, gc=False):
+    """Says in some of its fields what thousands of others say too: of equal values one is kept."""
+
+    REPEATED: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        for field in self.REPEATED:
+            msgspec.structs.force_setattr(self, field, _kept_once(getattr(self, field)))
 
 
 class Key(msgspec.Struct, frozen=True, order=True, gc=False):

@@ -37,6 +37,8 @@ class Store(Generic[T]):
     def __init__(self, indexes: Mapping[str, Index[T]] | None = None) -> None:
         self._terms = dict(indexes or {})
         self._objects: dict[Key, T] = {}
+        self._before: dict[Key, T] = {}
+        """What another store knew: where that is the same, it is kept, and what was decoded again is forgotten."""
         self._indexed: dict[str, dict[Hashable, dict[Key, T]]] = {name: {} for name in self._terms}
 
     def __len__(self) -> int:
@@ -55,6 +57,8 @@ class Store(Generic[T]):
     def put(self, found: T) -> tuple[Change[T], ...]:
         """A changed uid is two changes: the namesake was deleted while nobody looked, and the object is another."""
         key = found.key
+        if (before := self._before.get(key)) is not None and not differences(key, before, found):
+            found = before
         changes = differences(key, self._objects.get(key), found)
         if changes:
             self._unindex(key)
@@ -72,7 +76,9 @@ class Store(Generic[T]):
 
     def successor(self) -> "Store[T]":
         """Empty, with the same indexes: to be filled by a new list, and then ``replaced_by``."""
-        return Store(self._terms)
+        made = Store(self._terms)
+        made._before = self._objects
+        return made
 
     def changes_to(self, successor: "Store[T]") -> Iterator[tuple[Change[T], ...]]:
         """What ``replaced_by`` would change, what is gone first; to be taken a piece at a time, as it may be long."""
@@ -85,6 +91,7 @@ class Store(Generic[T]):
     def replaced_by(self, successor: "Store[T]") -> None:
         """Takes over everything at once: whoever reads sees the one or the other, never a mixture."""
         self._objects, self._indexed = successor._objects, successor._indexed
+        successor._before = {}
 
     def _unindex(self, key: Key) -> None:
         if (found := self._objects.get(key)) is None:

@@ -32,12 +32,15 @@ RTM_NEWADDR, RTM_DELADDR, RTM_GETADDR = 20, 21, 22
 IFLA_IFNAME, IFLA_LINKINFO, IFLA_AF_SPEC = 3, 18, 26
 IFLA_INFO_KIND = 1
 IFLA_INET6_ADDR_GEN_MODE, IN6_ADDR_GEN_MODE_NONE = 8, 1
-IFA_ADDRESS, IFA_LOCAL, IFA_FLAGS = 1, 2, 8
+IFA_ADDRESS, IFA_LOCAL, IFA_CACHEINFO, IFA_FLAGS = 1, 2, 6, 8
 IFA_F_NODAD, IFA_F_NOPREFIXROUTE = 0x02, 0x200
+RT_SCOPE_UNIVERSE, RT_SCOPE_LINK = 0, 253
+INFINITE = 0xFFFFFFFF
 IFF_UP = 0x1
 
 _IFINFO = struct.Struct("=BxHiII")
 _IFADDR = struct.Struct("=BBBBI")
+_IFA_CACHEINFO = struct.Struct("=IIII")
 
 
 class DummyLink:
@@ -135,6 +138,12 @@ class DummyLink:
             raise EdgeError(f"cannot {verb} the link {self.name}: {_sentence(answer)}")
 
 
+def bound_on(index: int) -> frozenset[IPAddress]:
+    """The addresses of any link, by its number: of kube-proxy's dummy, for one. Raises EdgeError."""
+    with Netlink(socket.NETLINK_ROUTE) as netlink:
+        return frozenset(_addresses(netlink, index))
+
+
 def _ifinfo(index: int, flags: int = 0, change: int = 0) -> bytes:
     return _IFINFO.pack(socket.AF_UNSPEC, 0, index, flags, change)
 
@@ -148,17 +157,24 @@ def _addresses(netlink: Netlink, index: int) -> list[IPAddress]:
     return [ip_address(found.get(IFA_LOCAL) or found[IFA_ADDRESS]) for found in mine]
 
 
-def _address(index: int, eip: IPAddress) -> bytes:
+def _address(index: int, eip: IPAddress, scope: int = RT_SCOPE_UNIVERSE) -> bytes:
     family = socket.AF_INET if eip.version == 4 else socket.AF_INET6
-    header = _IFADDR.pack(family, eip.max_prefixlen, 0, 0, index)
+    header = _IFADDR.pack(family, eip.max_prefixlen, 0, scope, index)
     return header + attribute(IFA_LOCAL, eip.packed) + attribute(IFA_ADDRESS, eip.packed)
 
 
 def _new_address(index: int, eip: IPAddress) -> Request:
-    """IPv6 without duplicate detection, which would see our own answers; and without the route that a /128 puts into
+    """Such that this host never takes it for its own address where it sends, or masquerades, through a link without
+    one: IPv4 of link scope (inet_select_addr), IPv6 deprecated (RFC 6724, rule 3). Who talks to the EIP still does.
+
+    IPv6 without duplicate detection, which would see our own answers; and without the route that a /128 puts into
     the main table, where a lookup for the link that reaches an address would find it."""
-    flags = IFA_F_NODAD | IFA_F_NOPREFIXROUTE if eip.version == 6 else 0
-    return Request(RTM_NEWADDR, _address(index, eip) + attribute(IFA_FLAGS, u32(flags)), NLM_F_CREATE | NLM_F_EXCL)
+    if eip.version == 4:
+        payload = _address(index, eip, RT_SCOPE_LINK)
+    else:
+        deprecated = attribute(IFA_CACHEINFO, _IFA_CACHEINFO.pack(0, INFINITE, 0, 0))
+        payload = _address(index, eip) + deprecated + attribute(IFA_FLAGS, u32(IFA_F_NODAD | IFA_F_NOPREFIXROUTE))
+    return Request(RTM_NEWADDR, payload, NLM_F_CREATE | NLM_F_EXCL)
 
 
 def _delete_address(index: int, eip: IPAddress) -> Request:

@@ -6,7 +6,9 @@ from typing import Protocol
 
 from speaker.errors import Unsupported
 from speaker.forwarding.plan import Change, Plan
+from speaker.forwarding.traffic import UNKNOWN, Traffic
 from speaker.model import Forwarding
+from speaker.settings import AS_THEY_ARE, Timeouts
 
 TEND_SECONDS = 5.0
 
@@ -31,6 +33,9 @@ class Forwarder(Protocol):
 
     async def problems(self) -> tuple[str, ...]:
         """What would keep traffic from flowing, each a sentence with its remedy."""
+
+    def traffic(self, *, real_servers: bool) -> Traffic:
+        """What has gone through. For a thread: it takes long where there is much. Real servers only where asked for."""
 
     async def cleanup(self) -> tuple[str, ...]:
         """Remove everything this kind of forwarder ever made on this node; names of what was removed."""
@@ -60,12 +65,16 @@ class NoForwarder:
     async def problems(self) -> tuple[str, ...]:
         return ()
 
+    def traffic(self, *, real_servers: bool) -> Traffic:
+        return UNKNOWN
+
     async def cleanup(self) -> tuple[str, ...]:
         return ()
 
 
-async def open_forwarder(kind: Forwarding, runtime_dir: Path) -> Forwarder:
-    """A forwarder that this kernel supports; ``runtime_dir`` is for what must survive a restart but not a reboot.
+async def open_forwarder(kind: Forwarding, runtime_dir: Path, timeouts: Timeouts = AS_THEY_ARE) -> Forwarder:
+    """A forwarder that this kernel supports; ``runtime_dir`` is for what must survive a restart but not a reboot,
+    ``timeouts`` are IPVS's.
 
     ``AUTO`` is IPVS where the kernel has it, else nftables. Raises Unsupported with the reason.
     """
@@ -73,16 +82,16 @@ async def open_forwarder(kind: Forwarding, runtime_dir: Path) -> Forwarder:
         case Forwarding.NONE:
             return NoForwarder()
         case Forwarding.IPVS:
-            return await _open_ipvs(runtime_dir)
+            return await _open_ipvs(runtime_dir, timeouts)
         case Forwarding.NFTABLES:
             return await _open_nftables()
         case Forwarding.AUTO:
-            return await _open_either(runtime_dir)
+            return await _open_either(runtime_dir, timeouts)
 
 
-async def _open_either(runtime_dir: Path) -> Forwarder:
+async def _open_either(runtime_dir: Path, timeouts: Timeouts) -> Forwarder:
     try:
-        return await _open_ipvs(runtime_dir)
+        return await _open_ipvs(runtime_dir, timeouts)
     except Unsupported as no_ipvs:
         try:
             return await _open_nftables()
@@ -93,10 +102,10 @@ async def _open_either(runtime_dir: Path) -> Forwarder:
 # Imported late: each needs pyroute2, which takes a second on a slow machine and which `none` never uses.
 
 
-async def _open_ipvs(runtime_dir: Path) -> Forwarder:
+async def _open_ipvs(runtime_dir: Path, timeouts: Timeouts) -> Forwarder:
     from speaker.forwarding.ipvs import open_ipvs
 
-    return await open_ipvs(runtime_dir)
+    return await open_ipvs(runtime_dir, timeouts)
 
 
 async def _open_nftables() -> Forwarder:

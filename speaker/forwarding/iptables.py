@@ -84,9 +84,12 @@ def _open(server: VirtualServer) -> Iterator[str]:
 
 def _masquerade(server: VirtualServer) -> Iterator[str]:
     """Without it a reply from another host bypasses us. One on this host passes here anyway, and may see the client;
-    but if the client is the real server itself, it would answer itself directly."""
+    but if the client is the real server itself, it would answer itself directly. And if it is a socket of this host, it
+    has the EIP for its address."""
     protocol = server.protocol.lower()
     original = f"-m conntrack --ctorigdst {server.address} --ctorigdstport {server.port}"
+    if any(real.local for real in server.real_servers):
+        yield f"-s {_host(server.address)} -p {protocol} {original} -j MASQUERADE"
     for real in server.real_servers:
         if real.local:
             to_real = f"-d {_host(real.address)} {_port(protocol, real.port)} {original}"
@@ -192,7 +195,7 @@ class IptablesGuard:
         self._ours |= wanted
         for version, text in scripts.items():
             if text:
-                await _run(f"{self._programs[version]}-restore", "--noflush", "--wait", "5", text=text)
+                await run(f"{self._programs[version]}-restore", "--noflush", "--wait", "5", text=text)
         self._ours = wanted
         return any(scripts.values())
 
@@ -201,7 +204,7 @@ class IptablesGuard:
         return (f"iptables chains {EIPS}, {GUARD}, {MASQUERADE}",) if changed else ()
 
     async def _save(self, version: int) -> str:
-        return await _run(f"{self._programs[version]}-save")
+        return await run(f"{self._programs[version]}-save")
 
 
 def _concerns(change: Change) -> bool:
@@ -217,7 +220,7 @@ async def open_iptables_guard() -> IptablesGuard:
     """Raises Unsupported where the programs or the kernel's part are missing."""
     programs = {4: _program("iptables"), 6: _program("ip6tables")}
     try:
-        await _run(f"{programs[4]}-save", "-t", "filter")
+        await run(f"{programs[4]}-save", "-t", "filter")
     except EdgeError as error:
         raise Unsupported(f"this kernel has no iptables: {error}") from error
     return IptablesGuard(programs)
@@ -231,7 +234,8 @@ def _program(name: str) -> str:
     raise Unsupported(f"the program {name} is not installed (package iptables)")
 
 
-async def _run(*command: str, text: str = "") -> str:
+async def run(*command: str, text: str = "") -> str:
+    """What the program says, given ``text``. Raises EdgeError with its complaint."""
     process = await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.PIPE,

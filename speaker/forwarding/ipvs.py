@@ -19,8 +19,11 @@ from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding.drain import Draining, Place, draining
 from speaker.forwarding.dummy import DummyLink
 from speaker.forwarding.iptables import open_iptables_guard
+from speaker.forwarding.ipvs_counters import traffic
+from speaker.forwarding.ipvs_proc import FILE
 from speaker.forwarding.ipvs_settings import IpvsSettings
 from speaker.forwarding.ipvs_tables import IpvsTables, Refusal
+from speaker.forwarding.ipvs_timeouts import IpvsTimeouts
 from speaker.forwarding.nftables import open_guard
 from speaker.forwarding.plan import (
     EMPTY,
@@ -40,7 +43,9 @@ from speaker.forwarding.plan import (
 from speaker.forwarding.remembered import Remembered
 from speaker.forwarding.strict_arp import StrictArp, conf_all, lax_everywhere
 from speaker.forwarding.sysctl import forwarding_off
+from speaker.forwarding.traffic import Traffic
 from speaker.model import Family, IPAddress
+from speaker.settings import AS_THEY_ARE, Timeouts
 
 LOOK_SECONDS = 60.0
 """How long it is believed that what we made is still there."""
@@ -98,10 +103,17 @@ class IpvsForwarder:
 
     name = "ipvs"
 
-    def __init__(self, runtime_dir: Path, guard: Guard, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        runtime_dir: Path,
+        guard: Guard,
+        clock: Callable[[], float] = time.monotonic,
+        timeouts: Timeouts = AS_THEY_ARE,
+    ) -> None:
         self._link = DummyLink()
         self._arp = StrictArp(Remembered(runtime_dir / "strict-arp.json"), except_for=[self._link.name])
         self._settings = IpvsSettings(Remembered(runtime_dir / "ipvs-settings.json"))
+        self._timeouts = IpvsTimeouts(timeouts, Remembered(runtime_dir / "ipvs-timeouts.json"))
         self._guard = guard
         self._clock = clock
         # One thread: what a cancelled call has begun ends before the next begins.
@@ -172,6 +184,15 @@ class IpvsForwarder:
     async def problems(self) -> tuple[str, ...]:
         return (*self._refusals, *(await self._do(self._problems) if self._plan.eips else ()))
 
+    def traffic(self, *, real_servers: bool) -> Traffic:
+        """As the protocol says; beside the worker thread, which does not wait for it. Raises EdgeError."""
+        with IpvsTables() as tables:
+            messages = tables.service_messages()
+        if not real_servers:
+            return traffic(self._plan.eips, messages, ())
+        with FILE.open() as lines:
+            return traffic(self._plan.eips, messages, lines)
+
     async def cleanup(self) -> tuple[str, ...]:
         async with self._turn:
             self._asked = self._believed = None
@@ -182,6 +203,7 @@ class IpvsForwarder:
             removed += await self._guard.cleanup()
             removed += tuple(map(str, await self._do(self._arp.restore)))
             removed += await self._do(self._settings.restore)
+            removed += await self._do(self._timeouts.restore)
             self._plan, self._draining, self._refusals = EMPTY, Draining(), ()
             return removed
 
@@ -241,6 +263,7 @@ class IpvsForwarder:
             self._arp.tighten()  # links come and go
             if coming or whole:
                 self._settings.adjust()
+                self._timeouts.adjust()
         if coming:
             self._link.bind(coming)
         if not changes:
@@ -268,13 +291,13 @@ class IpvsForwarder:
         return tuple(removed)
 
 
-async def open_ipvs(runtime_dir: Path) -> IpvsForwarder:
+async def open_ipvs(runtime_dir: Path, timeouts: Timeouts = AS_THEY_ARE) -> IpvsForwarder:
     """A forwarder whose guard is nftables where the kernel has it, else iptables. Makes nothing yet.
 
     Raises Unsupported where the kernel has no IPVS, or nothing to guard it with.
     """
     await asyncio.to_thread(_must_have_ipvs)
-    return IpvsForwarder(runtime_dir, await _open_guard())
+    return IpvsForwarder(runtime_dir, await _open_guard(), timeouts=timeouts)
 
 
 def _must_have_ipvs() -> None:

@@ -9,7 +9,12 @@ NEEDED = {
     "expire_nodest_conn": "clients of an endpoint that is gone wait for a timeout instead of another endpoint",
     "expire_quiescent_template": "clients with session affinity stay with an endpoint that is going",
 }
-"""Settings that must be 1, and what happens while they are not."""
+"""Settings that must be 1, and what happens while they are not.
+
+``sloppy_tcp``, which takes up connections in their middle, is not one: the endpoints of a masqueraded connection that
+has moved reset it all the same, and a node with ``externalTrafficPolicy: Local`` has other endpoints
+(benchmarks/moves.py). It would only let any packet make an entry where a SYN is needed now.
+"""
 
 
 class IpvsSettings:

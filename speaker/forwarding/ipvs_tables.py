@@ -39,12 +39,16 @@ from speaker.forwarding.plan import (
     VirtualServerKey,
 )
 from speaker.model import IPAddress, Protocol
+from speaker.settings import Timeouts
 
 NETLINK_GENERIC = 16
 GENL_ID_CTRL, CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_ID, CTRL_ATTR_FAMILY_NAME = 16, 3, 1, 2
 
 NEW_SERVICE, SET_SERVICE, DEL_SERVICE, GET_SERVICE, NEW_DEST, SET_DEST, DEL_DEST, GET_DEST = range(1, 9)
+SET_CONFIG, GET_CONFIG = 12, 13
 CMD_ATTR_SERVICE, CMD_ATTR_DEST = 1, 2
+TIMEOUTS = 4, 5, 6
+"""IPVS_CMD_ATTR_TIMEOUT_TCP, _TCP_FIN and _UDP, in the order of ``Timeouts``."""
 SVC_AF, SVC_PROTOCOL, SVC_ADDR, SVC_PORT, SVC_FWMARK, SVC_SCHED, SVC_FLAGS, SVC_TIMEOUT, SVC_NETMASK = range(1, 10)
 DEST_ADDR, DEST_PORT, DEST_FWD_METHOD, DEST_WEIGHT, DEST_U_THRESH, DEST_L_THRESH = range(1, 7)
 DEST_ACTIVE_CONNS, DEST_INACT_CONNS, DEST_ADDR_FAMILY = 7, 8, 11
@@ -111,6 +115,25 @@ class IpvsTables:
         """Every one, whoever made it, without its real servers; those that match a firewall mark are left out."""
         found = (parse_service(payload) for payload in self._dump(GET_SERVICE))
         return [server for server in found if server is not None]
+
+    def service_messages(self) -> list[bytes]:
+        """The dump of all virtual servers as it is, for who reads something else in it."""
+        return self._dump(GET_SERVICE)
+
+    def timeouts(self) -> Timeouts:
+        """Of this network namespace."""
+        try:
+            found = attributes(self._netlink.ask(self._message(GET_CONFIG, b"")), _GENERIC.size)
+            return Timeouts(*(_U32.unpack(found[kind])[0] for kind in TIMEOUTS))
+        except OSError as error:
+            raise EdgeError(f"IPVS does not tell its timeouts: {_permission(error.errno or 0)}") from error
+
+    def set_timeouts(self, timeouts: Timeouts) -> None:
+        """All three; 0 leaves one as it is. Raises EdgeError where the kernel has others afterwards."""
+        wanted = b"".join(attribute(kind, u32(value)) for kind, value in zip(TIMEOUTS, timeouts, strict=True))
+        (answer,) = self._netlink.send([self._message(SET_CONFIG, wanted)])
+        if answer or any(want not in (0, now) for want, now in zip(timeouts, self.timeouts(), strict=True)):
+            raise EdgeError(f"IPVS does not take the timeouts {timeouts}: {_permission(answer)}")
 
     def real_servers(self, key: VirtualServerKey) -> dict[RealServer, int]:
         """Sorted, each with the number of its connections; IPVS does not know which are local: none is marked so."""

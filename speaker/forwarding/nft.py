@@ -21,14 +21,20 @@ async def run(script: str, *, check: bool = False) -> None:
 
 async def list_table(table: str) -> list[dict[str, Any]] | None:
     """What table ``inet`` ``table`` holds, as nft's JSON objects; None where there is none."""
+    output = await list_object("table", "inet", table)
+    listing: list[dict[str, Any]] | None = None if output is None else msgspec.json.decode(output)["nftables"]
+    return listing
+
+
+async def list_object(*what: str) -> bytes | None:
+    """nft's JSON for ``list`` of ``"map", "ip", TABLE, NAME`` and its like; None where there is none."""
     # Numeric: whether nft prints `tcp` or 6 depends on /etc/protocols, which small images lack.
-    status, output, complaint = await _nft("--json", "--numeric", "list", "table", "inet", table)
+    status, output, complaint = await _nft("--json", "--numeric", "list", *what)
     if status == 0:
-        listing: list[dict[str, Any]] = msgspec.json.decode(output)["nftables"]
-        return listing
+        return output
     if "No such file or directory" in complaint:
         return None
-    raise EdgeError(f"nft list table inet {table}: {complaint}")
+    raise EdgeError(f"nft list {' '.join(what)}: {complaint}")
 
 
 async def list_chains() -> list[dict[str, Any]]:
@@ -48,7 +54,7 @@ async def _nft(*arguments: str, script: str = "") -> tuple[int, bytes, str]:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, "LC_ALL": "C"},  # list_table reads its error message
+            env={**os.environ, "LC_ALL": "C"},  # list_object reads its error message
         )
     except FileNotFoundError as error:
         raise Unsupported("the program nft is not installed (package nftables)") from error

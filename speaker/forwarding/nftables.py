@@ -15,6 +15,7 @@ from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding import conntrack, nft
 from speaker.forwarding.flows import affected, goes_on
 from speaker.forwarding.listing import Listing, read_guard, read_plan
+from speaker.forwarding.nft_table import Step, Table
 from speaker.forwarding.plan import (
     EMPTY,
     Change,
@@ -31,16 +32,13 @@ from speaker.forwarding.ruleset import (
     Ruleset,
     approximations,
     change_script,
-    expressible,
     forwarder_ruleset,
     guard_ruleset,
     rebuild_script,
 )
 from speaker.forwarding.sysctl import forwarding_off
+from speaker.forwarding.traffic import UNKNOWN, Traffic
 from speaker.model import Family, Protocol
-
-LOOK_SECONDS = 60.0
-"""How long it is believed that the table is as we made it."""
 
 _REAL = RealServer(IPv4Address("192.0.2.2"), 80)
 #: A plan that needs every expression our rules ever use (documentation addresses; it is checked, never applied).
@@ -63,32 +61,25 @@ class NftablesForwarder:
     name = "nftables"
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+        self._table = Table(TABLE, forwarder_ruleset, _forwarder_step, clock)
         self._turn = asyncio.Lock()
         """What is read, decided and written is one step: who tends must not bring back what was just replaced."""
         self._asked: Plan | None = None
-        self._look_again = 0.0
         self._families = frozenset(Family)
         # Survives an error: the retry finds the table as it should be, and no changes.
         self._to_check: frozenset[VirtualServerKey] = frozenset()
 
     async def tend(self) -> tuple[Change, ...]:
-        """Reloading a firewall often flushes everybody's tables."""
         async with self._turn:
-            if self._asked is None or self._clock() < self._look_again:
-                return ()
-            return await self._apply(self._asked)
+            return () if self._asked is None else await self._apply(self._asked)
 
     async def apply(self, plan: Plan) -> tuple[Change, ...]:
         async with self._turn:
             return await self._apply(plan)
 
     async def _apply(self, plan: Plan) -> tuple[Change, ...]:
-        self._asked, self._look_again = plan, self._clock() + LOOK_SECONDS
-        listing = await nft.list_table(TABLE)
-        # A thousand virtual servers of ten take a good part of a second: the loop must go on answering ARP.
-        changes, script = await asyncio.to_thread(_forwarder_step, listing, plan)
-        await _run(script, forwarder_ruleset, plan)
+        self._asked = plan
+        changes, _ = await self._table.bring_to(plan)
         self._to_check = self._to_check.union(affected(changes))
         await conntrack.forget(self._to_check, lambda flow: goes_on(flow, plan))
         self._to_check = frozenset()
@@ -96,8 +87,7 @@ class NftablesForwarder:
         return changes
 
     async def pending(self, plan: Plan) -> tuple[Change, ...]:
-        changes, _ = await asyncio.to_thread(_forwarder_step, await nft.list_table(TABLE), plan)
-        return changes
+        return await self._table.pending(plan)
 
     def approximations(self, plan: Plan) -> tuple[str, ...]:
         return approximations(plan)
@@ -105,9 +95,14 @@ class NftablesForwarder:
     async def problems(self) -> tuple[str, ...]:
         return forwarding_off(self._families) + await _dropping_chains()
 
+    def traffic(self, *, real_servers: bool) -> Traffic:
+        """Nothing: its rules see the first packet of a connection only, and do not count those."""
+        return UNKNOWN
+
     async def cleanup(self) -> tuple[str, ...]:
-        self._asked = None
-        return await _remove(TABLE)
+        async with self._turn:
+            self._asked = None
+            return await self._table.remove()
 
 
 class NftablesGuard:
@@ -120,6 +115,9 @@ class NftablesGuard:
 
     name = "nftables"
 
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._table = Table(GUARD_TABLE, guard_ruleset, _guard_step, clock)
+
     def concerned(self, changes: Iterable[Change]) -> bool:
         """Not by weights."""
         return any(
@@ -128,13 +126,11 @@ class NftablesGuard:
 
     async def apply(self, plan: Plan) -> bool:
         """Bring the guard to ``plan``; whether there was anything to do. Raises EdgeError."""
-        listing = await nft.list_table(GUARD_TABLE)
-        script = await asyncio.to_thread(_guard_step, listing, plan)
-        await _run(script, guard_ruleset, plan)
+        _, script = await self._table.bring_to(plan)
         return bool(script)
 
     async def cleanup(self) -> tuple[str, ...]:
-        return await _remove(GUARD_TABLE)
+        return await self._table.remove()
 
 
 async def open_nftables() -> NftablesForwarder:
@@ -156,9 +152,8 @@ async def _supported(ruleset: Ruleset) -> None:
         raise Unsupported(f"this kernel refuses our nftables rules (it needs Linux 5.9): {error}") from error
 
 
-def _forwarder_step(listing: Listing | None, plan: Plan) -> tuple[tuple[Change, ...], str]:
-    """What the listed table lacks of ``plan``, and the script that brings it; () and '' where it lacks nothing."""
-    want = expressible(plan)
+def _forwarder_step(listing: Listing | None, want: Plan) -> Step:
+    """What the listed table lacks of ``want``."""
     have = None if listing is None else read_plan(listing)
     if have is None:
         return diff(EMPTY, want), rebuild_script(forwarder_ruleset(want))
@@ -166,27 +161,10 @@ def _forwarder_step(listing: Listing | None, plan: Plan) -> tuple[tuple[Change, 
     return changes, change_script(forwarder_ruleset(have), forwarder_ruleset(want)) if changes else ""
 
 
-def _guard_step(listing: Listing | None, plan: Plan) -> str:
-    want = guard_ruleset(expressible(plan))
-    have = None if listing is None else read_guard(listing, want)
-    return rebuild_script(want) if have is None else change_script(have, want)
-
-
-async def _run(script: str, ruleset_of: Callable[[Plan], Ruleset], plan: Plan) -> None:
-    if not script:
-        return
-    try:
-        await nft.run(script)
-    except EdgeError:
-        # Somebody may have changed the table since we listed it. From scratch it works, or says what is wrong.
-        await nft.run(await asyncio.to_thread(lambda: rebuild_script(ruleset_of(expressible(plan)))))
-
-
-async def _remove(table: str) -> tuple[str, ...]:
-    if await nft.list_table(table) is None:
-        return ()
-    await nft.run(f"delete table inet {table}\n")
-    return (f"nftables table inet {table}",)
+def _guard_step(listing: Listing | None, want: Plan) -> Step:
+    ruleset = guard_ruleset(want)
+    have = None if listing is None else read_guard(listing, ruleset)
+    return (), rebuild_script(ruleset) if have is None else change_script(have, ruleset)
 
 
 async def _dropping_chains() -> tuple[str, ...]:

@@ -87,8 +87,8 @@ EMPTY = Plan(frozenset(), {})
 def plan(world: World, assignments: Mapping[ServiceKey, Assignment], node: str) -> Plan:
     """The virtual servers of every assigned EIP, as seen from ``node``.
 
-    An assignment whose Service is gone contributes nothing. Where two Services claim the same port of a shared EIP
-    (the allocator does not let them), the first by name has it.
+    An assignment whose Service is gone contributes nothing, nor does an EIP that this node could only refuse. Where two
+    Services claim the same port of a shared EIP (the allocator does not let them), the first by name has it.
     """
     return Planner().plan(world, assignments, node, None)
 
@@ -118,10 +118,12 @@ class Planner:
             before = self._of.pop(key, ((), ()))
             service, held = world.services.get(key), assignments.get(key)
             if service is not None and held is not None:
-                made = _virtual_servers(service, held.addresses, world.endpoints.get(key, ()), node)
+                endpoints = world.endpoints.get(key, ())
+                here = _served_here(service, held.addresses, endpoints, node)
+                made = _virtual_servers(service, here, endpoints, node)
                 if changed is None and made == before[1]:
                     made = before[1]
-                self._of[key] = held.addresses, made
+                self._of[key] = here, made
             eips, servers = self._of.get(key, ((), ()))
             _claim(self._eips, key, dict.fromkeys(before[0]), dict.fromkeys(eips))
             _claim(self._claims, key, {old.key: old for old in before[1]}, {new.key: new for new in servers})
@@ -157,6 +159,20 @@ def _claim(
             del claims[key]
     for key, value in now.items():
         claims.setdefault(key, {})[service] = value
+
+
+def _served_here(
+    service: Service, eips: tuple[IPAddress, ...], endpoints: tuple[Endpoint, ...], node: str
+) -> tuple[IPAddress, ...]:
+    """Of ``eips`` those that this node has anything to do with.
+
+    With traffic policy Local a node without endpoints serves nobody: its own clients' packets go to the holder like
+    everybody else's, and would be refused if it took them. Endpoints that are not ready count: their connections go on.
+    """
+    if service.traffic_policy is TrafficPolicy.CLUSTER:
+        return eips
+    families = {Family.of(endpoint.address) for endpoint in endpoints if endpoint.node == node}
+    return tuple(eip for eip in eips if Family.of(eip) in families)
 
 
 def _virtual_servers(

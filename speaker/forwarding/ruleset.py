@@ -10,13 +10,29 @@ the guard's, which stands in front of IPVS and masquerades what IPVS sends on.
 
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from ipaddress import collapse_addresses, ip_network
 from typing import Any, cast
 
-from speaker.forwarding.plan import Plan, RealServer, VirtualServer, VirtualServerKey
+from speaker.forwarding.plan import (
+    EMPTY,
+    AddEip,
+    AddRealServer,
+    AddVirtualServer,
+    Change,
+    ChangeRealServer,
+    ChangeVirtualServer,
+    Plan,
+    RealServer,
+    RemoveEip,
+    RemoveRealServer,
+    RemoveVirtualServer,
+    VirtualServer,
+    VirtualServerKey,
+    diff,
+)
 from speaker.model import Family, IPAddress, IPNetwork, Protocol
 
 TABLE = "eip-speaker"
@@ -67,12 +83,15 @@ ip6 daddr . meta l4proto . th dport . ip6 saddr != @sources6 drop comment "not a
 """
 
 # The last chain is the same for both: without masquerade a reply from another host would bypass us and be refused by
-# the client; a real server that connects to itself through us would answer itself directly.
+# the client; a real server that connects to itself through us would answer itself directly. A socket of this host
+# that talks to a bound EIP does so from that EIP: a real server would not know it for this node.
 _POSTROUTING = """
   chain postrouting {
     type nat hook postrouting priority srcnat - 5; policy accept;
     ct original ip daddr . ip saddr . ip daddr @hairpin4 masquerade comment "hairpin"
     ct original ip6 daddr . ip6 saddr . ip6 daddr @hairpin6 masquerade comment "hairpin"
+    ct original ip daddr @eips4 ip saddr @eips4 masquerade comment "from this node, where the EIP is bound"
+    ct original ip6 daddr @eips6 ip6 saddr @eips6 masquerade comment "from this node, where the EIP is bound"
     ip daddr @local4 return comment "replies pass here anyway"
     ip6 daddr @local6 return comment "replies pass here anyway"
     ct original ip daddr . ip daddr . meta l4proto . th dport @masquerade4 masquerade comment "bring replies back"
@@ -183,13 +202,40 @@ class Ruleset:
 # ── From a plan to a script ───────────────────────────────────────────────────────────────────────────────────
 
 
-def expressible(plan: Plan) -> Plan:
+@dataclass(frozen=True, slots=True)
+class Expressed:
+    """A plan and its ``expressible`` form."""
+
+    plan: Plan
+    form: Plan
+
+
+NOTHING = Expressed(EMPTY, EMPTY)
+
+
+def expressible(plan: Plan, known: Expressed = NOTHING) -> Plan:
     """``plan`` in the one form that survives the way through the kernel; forwards the same.
 
     Source ranges without the other family's and without overlaps; a real server's address is local to the whole plan.
+    What ``plan`` shares with the ``known`` one stays the same objects.
     """
-    local = {real.address for server in plan.virtual_servers.values() for real in server.real_servers if real.local}
-    return Plan(plan.eips, {key: _expressible(server, local) for key, server in plan.virtual_servers.items()})
+    local = _local(plan)
+    moved = local ^ _local(known.form)
+
+    def form(key: VirtualServerKey, server: VirtualServer) -> VirtualServer:
+        if known.plan.virtual_servers.get(key) is server and not (moved and _names(server, moved)):
+            return known.form.virtual_servers[key]
+        return _expressible(server, local)
+
+    return Plan(plan.eips, {key: form(key, server) for key, server in plan.virtual_servers.items()})
+
+
+def _local(plan: Plan) -> set[IPAddress]:
+    return {real.address for server in plan.virtual_servers.values() for real in server.real_servers if real.local}
+
+
+def _names(server: VirtualServer, addresses: set[IPAddress]) -> bool:
+    return any(real.address in addresses for real in server.real_servers)
 
 
 def _expressible(server: VirtualServer, local: set[IPAddress]) -> VirtualServer:
@@ -250,6 +296,8 @@ def _elements(plan: Plan) -> _Elements:
         elements[f"eips{eip.version}"].add(str(eip))
     for server in plan.virtual_servers.values():
         _add_elements(server, elements)
+    for address in _local(plan):
+        elements[f"local{address.version}"].add(str(address))
     return elements
 
 
@@ -262,8 +310,6 @@ def _add_elements(server: VirtualServer, elements: _Elements) -> None:
     for real in server.real_servers:
         address = str(real.address)
         elements[f"hairpin{version}"].add(f"{eip} . {address} . {address}")
-        if real.local:
-            elements[f"local{version}"].add(address)
         if server.masquerade:
             elements[f"masquerade{version}"].add(f"{eip} . {address} . {NUMBERS[server.protocol]} . {real.port}")
 
@@ -364,6 +410,42 @@ def change_script(have: Ruleset, want: Ruleset) -> str:
         lines += _element_lines("add", table, name, sorted(wanted - have.elements[name]))
     lines += [f"{verb} chain inet {table} {name}" for name in gone for verb in ("flush", "delete")]
     return "".join(line + "\n" for line in lines)
+
+
+def step_script(have: Plan, want: Plan, ruleset_of: Callable[[Plan], Ruleset]) -> str:
+    """The ``change_script`` between the rulesets of two ``expressible`` plans, made from what differs."""
+    eips = {_eip_of(change) for change in diff(have, want)}
+    here, there = _local(have), _local(want)
+    return change_script(
+        _with_local(ruleset_of(_narrowed(have, eips)), here - there),
+        _with_local(ruleset_of(_narrowed(want, eips)), there - here),
+    )
+
+
+def _narrowed(plan: Plan, eips: set[IPAddress]) -> Plan:
+    """An EIP's elements are no other EIP's, but for real servers on this node."""
+    servers = {key: server for key, server in plan.virtual_servers.items() if server.address in eips}
+    return Plan(plan.eips & eips, servers)
+
+
+def _with_local(ruleset: Ruleset, addresses: set[IPAddress]) -> Ruleset:
+    local = _Elements()
+    for address in addresses:
+        local[f"local{address.version}"].add(str(address))
+    return replace(
+        ruleset,
+        elements={**ruleset.elements, "local4": frozenset(local["local4"]), "local6": frozenset(local["local6"])},
+    )
+
+
+def _eip_of(change: Change) -> IPAddress:
+    match change:
+        case AddEip(eip) | RemoveEip(eip):
+            return eip
+        case AddVirtualServer(server) | ChangeVirtualServer(_, server) | RemoveVirtualServer(server):
+            return server.address
+        case AddRealServer(key, _) | ChangeRealServer(key, _, _) | RemoveRealServer(key, _):
+            return key[0]
 
 
 def _element_lines(verb: str, table: str, name: str, elements: list[str]) -> list[str]:

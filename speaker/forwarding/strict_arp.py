@@ -118,12 +118,23 @@ class StrictArp:
         return changes
 
     def _links(self, netlink: Netlink) -> list[ArpLink]:
-        try:
-            answers = netlink.dump(Request(RTM_GETLINK, _IFINFO.pack(socket.AF_UNSPEC, 0, 0, 0, 0)))
-        except OSError as error:
-            raise EdgeError(f"the kernel does not list links: {error.strerror}") from error
-        links = [link for link in map(_parse, answers) if link]
-        return [link for link in links if link.name not in self._except_for]
+        return [link for link in _list(netlink) if link.name not in self._except_for]
+
+
+def answers_for_all(names: Collection[str]) -> tuple[str, ...]:
+    """Those of the links ``names`` on which the kernel answers ARP for addresses of other links. Raises EdgeError."""
+    with Netlink(socket.NETLINK_ROUTE) as netlink:
+        links = [link for link in _list(netlink) if link.name in names]
+    everywhere = conf_all()[ARP_IGNORE]
+    return tuple(link.name for link in links if max(everywhere, link.values[ARP_IGNORE]) not in STRICT[ARP_IGNORE])
+
+
+def _list(netlink: Netlink) -> list[ArpLink]:
+    try:
+        answers = netlink.dump(Request(RTM_GETLINK, _IFINFO.pack(socket.AF_UNSPEC, 0, 0, 0, 0)))
+    except OSError as error:
+        raise EdgeError(f"the kernel does not list links: {error.strerror}") from error
+    return [link for link in map(_parse, answers) if link]
 
 
 def conf_all() -> dict[int, int]:

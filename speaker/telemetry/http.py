@@ -1,6 +1,6 @@
 """``/metrics`` and ``/healthz`` over aiohttp."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from aiohttp import web
@@ -13,15 +13,23 @@ from speaker.settings import Bind
 Health = Callable[[], tuple[bool, dict[str, object]]]
 
 
+async def _nothing() -> bytes:
+    return b""
+
+
 @asynccontextmanager
-async def serving(bind: Bind, registry: CollectorRegistry, health: Health) -> AsyncIterator[None]:
-    """Serve while the block lasts. ``health`` returns (well, details); unwell is 503.
+async def serving(
+    bind: Bind, registry: CollectorRegistry, health: Health, more: Callable[[], Awaitable[bytes]] = _nothing
+) -> AsyncIterator[None]:
+    """Serve while the block lasts. ``health`` returns (well, details); unwell is 503. ``more`` follows the registry's
+    metrics, in the same format.
 
     Raises SettingError when the address is taken or not ours: a speaker nobody can watch should not start.
     """
 
     async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        body = generate_latest(registry) + await more()
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def healthz(_: web.Request) -> web.Response:
         well, details = health()

@@ -1,5 +1,6 @@
 """Every metric, by name, in one place. Labels are closed sets: nothing a stranger sends can grow them."""
 
+import math
 from enum import Enum
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
@@ -61,9 +62,43 @@ class Metrics:
         self.changes = Counter(
             "eip_speaker_forwarding_changes", "Changes applied to the kernel's forwarding", registry=registry
         )
+        self.kube_proxy = Info(
+            "eip_speaker_kube_proxy", "Who implements Services on this node, as it was recognised", registry=registry
+        )
+        self.without_rules = Gauge(
+            "eip_speaker_eips_without_rules",
+            "EIPs held here that kube-proxy has no rules for, with the forwarder none; NaN where that cannot be told",
+            registry=registry,
+        )
+        self.without_rules.set(math.nan)
+        self.health_checks = Gauge(
+            "eip_speaker_health_checks",
+            "Ports for healthCheckNodePort, by whether this speaker serves them",
+            ["state"],
+            registry=registry,
+        )
         self.martians = Gauge(
             "eip_speaker_martian_sources",
             "Packets from outside that the kernel dropped because their source is bound here (in_martian_src)",
+            registry=registry,
+        )
+        self.reverse_path_drops = Gauge(
+            "eip_speaker_reverse_path_drops",
+            "Packets from outside that a strict rp_filter dropped, since their way back is another link",
+            registry=registry,
+        )
+        self.conntrack_entries = Gauge(
+            "eip_speaker_conntrack_entries", "Connections that the kernel tracks on this node", registry=registry
+        )
+        self.conntrack_max = Gauge(
+            "eip_speaker_conntrack_max", "How many it can track (nf_conntrack_max); 0: it does not", registry=registry
+        )
+        self.ipvs_connections = Gauge(
+            "eip_speaker_ipvs_connections", "Connections in IPVS's table, whoever they are for", registry=registry
+        )
+        self.ipvs_buckets = Gauge(
+            "eip_speaker_ipvs_connection_buckets",
+            "Hash buckets of IPVS's table of connections; 0 where IPVS does not forward for us",
             registry=registry,
         )
         self.last_reconcile = Gauge(

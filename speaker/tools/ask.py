@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from speaker.control import ask
+from speaker.tools.table import printable, table
 
 QUICK = 10.0
 """Seconds within which a speaker that is well has answered what takes no time."""
@@ -29,7 +30,7 @@ def drain(runtime_dir: Path, out: TextIO, timeout: float) -> int:
         if answer.get("done"):
             left = answer["left"]
         else:
-            _write(out, [f"{answer['eip']} → {_printable(answer['to'] or 'nobody')}"])
+            _write(out, [f"{answer['eip']} → {printable(answer['to'] or 'nobody')}"])
     if left:
         _write(out, [f"no other host took {', '.join(left)}: nobody answers for them now"])
         return 1
@@ -65,14 +66,25 @@ def describe(told: Mapping[str, Any]) -> Iterator[str]:
     """A status as tables: its EIPs, its peers, and a line for everything that is not as it was asked for."""
     eips, peers = told.get("eips", ()), told.get("peers", ())
     yield f"node {told['node']}{': draining' if told['draining'] else ''}"
+    if (kube_proxy := told.get("kube_proxy")) is not None:
+        yield from _kube_proxy(kube_proxy)
     yield ""
-    yield from _table(("EIP", "HOLDER", "TERM", "LINK", "MAC", "SINCE (UTC)", "SERVICES"), map(_eip, eips))
+    yield from table(("EIP", "HOLDER", "TERM", "LINK", "MAC", "SINCE (UTC)", "SERVICES"), map(_eip, eips))
     if peers:
         yield ""
-        yield from _table(("PEER", "LINK", "STATE"), map(_peer, peers))
+        yield from table(("PEER", "LINK", "STATE"), map(_peer, peers))
+    if tables := [*_tables(told.get("tables", {}))]:
+        yield ""
+        yield from tables
     if troubles := [*_troubles(told)]:
         yield ""
         yield from troubles
+
+
+def _kube_proxy(found: Mapping[str, Any]) -> Iterator[str]:
+    evidence = f" ({'; '.join(found['evidence'])})" if found["evidence"] else ""
+    yield f"kube-proxy: {found['mode']}{evidence}"
+    yield from (f"  {note}" for note in found["notes"])
 
 
 def _eip(eip: Mapping[str, Any]) -> Sequence[str]:
@@ -88,6 +100,14 @@ def _peer(peer: Mapping[str, Any]) -> Sequence[str]:
     return peer["node"], peer["link"], f"{state}, draining" if peer["draining"] else state
 
 
+def _tables(tables: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    if conntrack := tables.get("conntrack"):
+        yield f"connections that the kernel tracks: {conntrack['connections']}, at most {conntrack['size']}"
+    if ipvs := tables.get("ipvs"):
+        bits = ipvs["size"].bit_length() - 1
+        yield f"connections of IPVS: {ipvs['connections']}, in {ipvs['size']} buckets (conn_tab_bits {bits})"
+
+
 def _troubles(told: Mapping[str, Any]) -> Iterator[str]:
     for eip in told.get("eips", ()):
         if message := eip.get("message"):
@@ -95,15 +115,3 @@ def _troubles(told: Mapping[str, Any]) -> Iterator[str]:
     for refused in told.get("refused", ()):
         yield f"{refused['service']}: refused: {refused['message']}"
     yield from map(str, told.get("problems", ()))
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    cells = [head, *([_printable(cell) or "-" for cell in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for row in cells:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-
-
-def _printable(text: str) -> str:
-    """Names of peers come from the LAN: whoever has the key must not be able to speak to the operator's terminal."""
-    return text if text.isprintable() else repr(text)

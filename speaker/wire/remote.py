@@ -87,6 +87,11 @@ class Wire:
     def exit_code(self) -> int | None:
         return self._process.returncode
 
+    @property
+    def held(self) -> frozenset[IPAddress]:
+        """The EIPs that this node answers for, as far as it has told."""
+        return frozenset(self._held)
+
     async def watch(self) -> None:
         """Hear what it tells. Never returns; raises EdgeError when it is gone."""
         heard = 0

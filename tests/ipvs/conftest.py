@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -159,10 +160,22 @@ def _made_up(item: pytest.Item, outcome: str, why: str) -> pytest.TestReport:
     return pytest.TestReport(item.nodeid, item.location, dict.fromkeys(item.keywords, 1), outcome, longrepr, "call")
 
 
-def _reports(item: pytest.Item) -> Iterator[pytest.TestReport]:
+@cache
+def _lacking() -> str:
+    """What a guest needs and this machine lacks; '' where that is nothing."""
     missing = sorted({package for program, package in NEEDED.items() if not shutil.which(program)})
     if missing:
-        why = f"needs a guest whose kernel has IPVS; apt-get install --no-install-recommends {' '.join(missing)}"
+        return f"apt-get install --no-install-recommends {' '.join(missing)}"
+    if QEMU:
+        fetched = subprocess.run([BOOTS], capture_output=True, text=True, check=False)
+        if fetched.returncode != 0:
+            return f"its kernel could not be fetched: {fetched.stderr[-200:]}"
+    return ""
+
+
+def _reports(item: pytest.Item) -> Iterator[pytest.TestReport]:
+    if lacking := _lacking():
+        why = f"needs a guest whose kernel has IPVS; {lacking}"
         return iter([_made_up(item, "failed" if os.environ.get("CI") else "skipped", why)])
     stash = item.session.stash
     if GUEST not in stash:

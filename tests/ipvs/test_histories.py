@@ -26,6 +26,7 @@ from speaker.forwarding.dummy import DummyLink
 from speaker.forwarding.iptables import IptablesGuard, tables
 from speaker.forwarding.ipvs import LOOK_SECONDS, IpvsForwarder, without
 from speaker.forwarding.ipvs_tables import IpvsTables
+from speaker.forwarding.listing import read_plan
 from speaker.forwarding.nftables import NftablesForwarder, NftablesGuard
 from speaker.forwarding.plan import (
     EMPTY,
@@ -315,13 +316,18 @@ class Nftables:
         return subprocess.run(["nft", "list", "table", "ip", "nat"], capture_output=True, text=True, check=True).stdout
 
     async def stands(self, wanted: Plan) -> bool:
-        """It looks at every ``apply``, and has just had nothing to do."""
-        return True
+        listing = await nft.list_table("eip-speaker")
+        return listing is not None and read_plan(listing) == expressible(wanted)
 
     async def meddle(self, how: int, wanted: Plan) -> None:
+        """Also with a table of their own, and not with ours."""
         if await nft.list_table("eip-speaker") is not None:
-            how_to = ("delete table inet eip-speaker", "flush chain inet eip-speaker translate")
-            await nft.run(how_to[how % 2] + "\n")
+            how_to = (
+                "delete table inet eip-speaker",
+                "flush chain inet eip-speaker translate",
+                "add table ip another; delete table ip another",
+            )
+            await nft.run(how_to[how % 3] + "\n")
 
 
 def _without_order(item: Mapping[str, Mapping[str, Any]]) -> str:

@@ -406,8 +406,7 @@ def test_a_listener_of_this_host_can_be_a_real_server(lan, node, masquerade):
     for eip, client in ((V4, "::ffff:192.0.2.10"), (V6, "2001:db8:1::10")):
         for kind in KINDS:
             assert lan.ask(eip, 80, kind)[:2] == ["host", client], (eip, kind)
-        # Not UDP: this node's packets to an EIP come from that EIP, and so would answers of a socket on [::].
-        assert lan.ask(eip, 80, by=lan.node)[0] == "host", eip
+            assert lan.ask(eip, 80, kind, by=lan.node)[0] == "host", (eip, kind)
 
 
 def test_datagrams_in_fragments_arrive_whole_or_are_refused(lan, node):
@@ -954,6 +953,18 @@ def test_nft_is_the_guard_where_the_kernel_has_it_and_else_iptables(bare):
     assert ("EIP-SPEAKER-GUARD" in bare.sh("iptables-legacy-save", "-t", "filter")) is by_iptables
     assert "-A INPUT -j EIP-SPEAKER" not in bare.sh("ip6tables-legacy-save")
     assert open_ports(bare) == {"80"}
+
+
+def test_the_guard_is_also_what_brings_replies_back_and_nothing_else_does(lan, node, guard):
+    node.apply(plan(server(V4), server(V6)))
+    assert {lan.ask(V4, 80)[1] for _ in range(2)} == {"::ffff:10.0.1.1", "::ffff:10.0.2.1"}  # the node's own
+    assert {lan.ask(V6, 80)[1] for _ in range(2)} == {"fd00:1::1", "fd00:2::1"}
+    if guard is NftablesGuard:
+        assert 'masquerade comment "bring replies back"' in node.sh("nft", "list", "table", "inet", "eip-speaker-guard")
+        assert "EIP-SPEAKER" not in node.sh("iptables-legacy-save") + node.sh("ip6tables-legacy-save")
+    else:
+        for command in ("iptables-legacy-save", "ip6tables-legacy-save"):
+            assert "MASQUERADE" in node.sh(command, "-t", "nat")
 
 
 def test_forwarding_that_is_off_is_a_problem(bare):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from speaker.api.ranges import parse_range
 from speaker.decide import Decider, Held, NotHeld, decide
+from speaker.forwarding.plan import EMPTY
 from speaker.interfaces.snapshot import LinkAddress, Snapshot
 from speaker.model import (
     Assignment,
@@ -85,7 +86,6 @@ def test_an_eip_whose_pool_is_gone_is_held_on_the_link_of_its_own_subnet(snapsho
             service(),
             "node_not_selected",
         ),
-        ("nothing local", POOL, service(traffic_policy=TrafficPolicy.LOCAL), "no_local_endpoint"),
     ],
 )
 def test_an_eip_that_must_not_be_held_says_why_and_is_forwarded_all_the_same(story, pool, wanted, reason, snapshot):
@@ -95,6 +95,14 @@ def test_an_eip_that_must_not_be_held_says_why_and_is_forwarded_all_the_same(sto
     assert eip.reason == reason
     assert decision.held() == {}
     assert (EIP, Protocol.TCP, 80) in decision.forwarding.virtual_servers
+
+
+def test_with_policy_local_a_node_without_endpoints_leaves_the_eip_to_others_altogether(snapshot):
+    decision = decide(world(service(traffic_policy=TrafficPolicy.LOCAL)), assigned(WEB), snapshot, NODE)
+    eip = decision.eips[EIP]
+    assert isinstance(eip, NotHeld)
+    assert eip.reason == "no_local_endpoint"
+    assert decision.forwarding == EMPTY
 
 
 def test_a_cable_that_is_pulled_takes_the_eip_with_it(snapshot):

@@ -20,6 +20,7 @@ from speaker.ownership.events import Yielded
 from speaker.ownership.frames import Rejected
 from speaker.ownership.hellos import Replayed
 from speaker.telemetry.metrics import Metrics
+from speaker.telemetry.traffic import METRICS as TRAFFIC
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -50,7 +51,7 @@ def test_every_metric_is_listed():
         else f"{metric.name}_{'info' if metric.type == 'info' else 'total'}"
         for metric in Metrics().registry.collect()
     }
-    assert first_column(section("operations.md", "What to look at")) == names
+    assert first_column(section("operations.md", "What to look at")) == names | TRAFFIC.keys()
 
 
 def test_every_reason_to_let_a_claim_go_and_to_reject_a_hello_is_listed():
@@ -136,7 +137,7 @@ def test_every_annotation_class_and_condition_that_is_named_is_ours(file):
 @pytest.mark.parametrize("file", ON_KUBERNETES, ids=lambda file: file.name)
 def test_every_metric_that_is_named_is_one(file):
     metrics = [*Metrics().registry.collect(), *Voice().registry.collect()]
-    known = {name for each in metrics for name in (each.name, f"{each.name}_total")}
+    known = {name for each in metrics for name in (each.name, f"{each.name}_total", f"{each.name}_info")}
     assert set(re.findall(r"\beip_speaker_[a-z_]+", file.read_text())) <= known
 
 

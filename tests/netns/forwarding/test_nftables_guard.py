@@ -124,6 +124,21 @@ def test_what_others_did_to_it_is_repaired(lan, sh, guard, virtual_server):
         assert not guard(virtual_server(4))
 
 
+def test_from_memory_it_ends_up_as_from_a_listing(lan, inside, sh, guard, plan_of, virtual_server):
+    several = [
+        plan_of(virtual_server(4), virtual_server(6)),
+        plan_of(virtual_server(4, sources=["10.0.0.0/8"]), virtual_server(4, port=81), eips=[lan.eip[6]]),
+        plan_of(virtual_server(4, port=81, real_servers=["two"])),
+    ]
+
+    async def apply_all():
+        kept = await open_guard()
+        return [await kept.apply(plan) for plan in several for _ in range(2)]
+
+    assert inside(lan.node, apply_all) == [True, False] * 3
+    assert not guard(virtual_server(4, port=81, real_servers=["two"]))
+
+
 def test_cleanup_removes_it_and_nothing_else(lan, inside, sh, guard, virtual_server):
     sh(lan.node, "nft add table inet other")
 

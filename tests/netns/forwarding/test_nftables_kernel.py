@@ -1,6 +1,9 @@
 """What the nftables forwarder does to the kernel's tables: all or nothing, once, its own only, and readable again."""
 
 import json
+import os
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +17,8 @@ from hypothesis import strategies as st
 from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding import nft
 from speaker.forwarding.listing import read_plan
-from speaker.forwarding.nftables import LOOK_SECONDS, NftablesForwarder, open_guard, open_nftables
+from speaker.forwarding.nft_table import LOOK_SECONDS
+from speaker.forwarding.nftables import NftablesForwarder, open_guard, open_nftables
 from speaker.forwarding.plan import EMPTY, AddRealServer, Plan, RealServer, VirtualServer, diff
 from speaker.forwarding.ruleset import expressible
 from speaker.model import Protocol
@@ -212,20 +216,116 @@ def test_what_others_did_to_our_table_is_repaired(node, apply, listing, inside, 
     assert apply(want) == ()
 
 
-def test_a_firewall_that_is_reloaded_and_flushes_everything_costs_a_minute_at_most(node, apply, listing, inside):
-    now = 0.0
-    forwarder = NftablesForwarder(lambda: now)
+def test_a_firewall_that_is_reloaded_and_flushes_everything_costs_until_the_next_tending(node, listing, inside):
+    forwarder = NftablesForwarder(lambda: 0.0)
     assert inside(node, forwarder.tend) == ()  # nothing was asked for yet
     inside(node, forwarder.apply, plan_of(server()))
     before = contents(listing())
     inside(node, nft.run, "flush ruleset\n")
-    assert inside(node, forwarder.tend) == ()
-    now += LOOK_SECONDS
     assert inside(node, forwarder.tend) == diff(EMPTY, plan_of(server()))
     assert contents(listing()) == before
     inside(node, forwarder.cleanup)
+    assert inside(node, forwarder.tend) == ()
+
+
+# ── Remembered ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def nft_calls(tmp_path, monkeypatch) -> Callable[[], list[str]]:
+    """``list`` or ``-f`` for each time that the program nft was asked for that since the call before."""
+    log, real = tmp_path / "calls", shutil.which("nft")
+    program = tmp_path / "bin" / "nft"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\necho "$@" >>{log}\nexec {real} "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    log.touch()
+
+    def calls() -> list[str]:
+        lines = log.read_text().splitlines()
+        log.write_text("")
+        return [found[0] for line in lines if (found := re.search(r"list|-f", line))]
+
+    return calls
+
+
+def test_as_long_as_nobody_changes_nftables_nothing_is_listed(node, inside, nft_calls):
+    now = 0.0
+    forwarder = NftablesForwarder(lambda: now)
+    inside(node, forwarder.apply, plan_of(server()))
+    assert nft_calls() == ["list", "-f"]
+    now += 10 * LOOK_SECONDS
+    inside(node, forwarder.apply, plan_of(server(), server(port=81)))
+    assert nft_calls() == ["-f"]
+    assert inside(node, forwarder.tend) == ()
+    assert inside(node, forwarder.apply, plan_of(server(), server(port=81))) == ()
+    assert nft_calls() == []
+
+
+def test_while_others_change_theirs_ours_is_listed_once_in_a_while(node, inside, sh, nft_calls):
+    now = 0.0
+    forwarder = NftablesForwarder(lambda: now)
+    inside(node, forwarder.apply, plan_of(server()))
+    sh(node, "nft add table ip kube-proxy")
+    nft_calls()
+    inside(node, forwarder.apply, plan_of(server(port=81)))
+    assert nft_calls() == ["-f"]
+    sh(node, "nft add chain ip kube-proxy another")
+    nft_calls()
+    assert inside(node, forwarder.tend) == ()
+    assert nft_calls() == []
     now += LOOK_SECONDS
     assert inside(node, forwarder.tend) == ()
+    assert nft_calls() == ["list"]
+    assert inside(node, forwarder.tend) == ()
+    assert nft_calls() == []
+
+
+@pytest.mark.parametrize(
+    ("line", "waits"),
+    [
+        ("flush chain inet eip-speaker tcp/192.0.2.10/80", LOOK_SECONDS),
+        ("delete element inet eip-speaker eips4 { 192.0.2.10 }", LOOK_SECONDS),
+        ("add chain inet eip-speaker another", 0.0),
+        ("delete table inet eip-speaker; add table inet eip-speaker", 0.0),
+    ],
+)
+def test_what_others_do_to_our_table_is_repaired_by_who_made_it(node, inside, listing, line, waits):
+    now = 0.0
+    forwarder = NftablesForwarder(lambda: now)
+    inside(node, forwarder.apply, plan_of(server()))
+    before = contents(listing())
+    inside(node, nft.run, line + "\n")
+    if waits:
+        assert inside(node, forwarder.tend) == ()
+        now += waits
+    assert inside(node, forwarder.tend) != ()
+    assert contents(listing()) == before
+
+
+def test_a_change_of_what_others_have_changed_comes_out_right_all_the_same(node, inside, apply, listing):
+    """Such a script may fail; then all is made anew."""
+    forwarder = NftablesForwarder(lambda: 0.0)
+    inside(node, forwarder.apply, plan_of(server(), server(port=81)))
+    inside(node, nft.run, "delete element inet eip-speaker services4 { 192.0.2.10 . tcp . 80 }\n")
+    inside(node, forwarder.apply, plan_of(server(port=81)))
+    left = contents(listing())
+    assert apply(plan_of(server(port=81))) == ()
+    assert contents(listing()) == left
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(several=st.lists(plans, min_size=2, max_size=4))
+def test_from_memory_the_kernel_ends_up_as_it_does_from_a_listing(node, apply, inside, listing, several):
+    forwarder = NftablesForwarder()
+    for plan in several:
+        inside(node, forwarder.apply, plan)
+    from_memory = listing()
+    assert read_plan(from_memory) == expressible(several[-1])
+    inside(node, forwarder.cleanup)
+    apply(several[-1])
+    assert contents(listing()) == contents(from_memory)
 
 
 def test_other_programs_tables_are_not_touched(node, apply, inside, sh):

@@ -244,6 +244,15 @@ def bind(lan, sh):
     return add
 
 
+@both_families
+def test_a_real_server_sees_this_nodes_own_client_as_this_node_although_the_eip_is_bound_here(
+    lan, forward, virtual_server, ask, bind, version
+):
+    bind(version)
+    forward(virtual_server(version, real_servers=(lan.real("one", version, local=True),)))
+    assert ask(lan.node, lan.eip[version])[:2] == ["one", lan.addresses["towards one"][version]]
+
+
 @bound_or_not
 @every_way
 def test_a_listener_of_the_host_is_not_reached_through_an_eip(

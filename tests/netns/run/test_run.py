@@ -135,7 +135,7 @@ def test_a_corrupt_state_file_is_refused_rather_than_forgotten(lan, write, start
     write("site.yaml", POOL + service("web"))
     (tmp_path / "state.json").write_text('{"version": 1, "held": [')
     speaker = start(node)
-    assert speaker.process.wait() == 1
+    assert speaker.process.wait(60) == 1
 
 
 def test_an_edge_that_fails_is_tried_again_while_everything_that_worked_goes_on(lan, write, start, sh, tmp_path):
@@ -192,7 +192,7 @@ def test_a_second_speaker_on_the_same_host_is_refused(lan, write, start):
     write("site.yaml", POOL + service("web"))
     start(node).until("started")
     second = start(node, "--metrics", "off")
-    assert second.process.wait() == 1
+    assert second.process.wait(60) == 1
     assert second.process.stderr is not None
     assert "another speaker runs here already" in second.process.stderr.read()
 
@@ -201,7 +201,7 @@ def test_metrics_that_cannot_listen_stop_the_start_before_anything_is_touched(la
     node, _ = lan
     write("site.yaml", POOL + service("web"))
     speaker = start(node, "--metrics", "203.0.113.1:9900")
-    assert speaker.process.wait() == 2
+    assert speaker.process.wait(60) == 2
     assert sh(node, "nft list ruleset") == ""
 
 

@@ -226,6 +226,12 @@ def test_news_upon_news_comes_to_the_same_as_everything_at_once(history):
         assert now == fresh
 
 
+def test_the_port_for_health_checks_is_read():
+    found = made_service("web", 10, externalTrafficPolicy="Local", healthCheckNodePort=30001)
+    world, _ = read(Reader(ViewSettings()), [found])
+    assert world.services[WEB].health_check_port == 30001
+
+
 # ── Endpoints ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 

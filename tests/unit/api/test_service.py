@@ -92,6 +92,7 @@ def test_a_service_as_the_api_server_fills_it_in_is_read():
         scheduler="mh",
         affinity_seconds=60,
         source_ranges=(ip_network("10.0.0.0/8"), ip_network("2001:db8::/32")),
+        health_check_port=30001,
         created="2026-01-01T00:00:00Z",
     )
 

@@ -54,7 +54,10 @@ def world() -> Callable[..., tuple[World, dict[ServiceKey, Assignment]]]:
 @st.composite
 def _virtual_servers(draw: st.DrawFn) -> VirtualServer:
     places = draw(st.lists(st.tuples(st.integers(1, 4), st.integers(8080, 8081)), max_size=4, unique=True))
-    real = (RealServer(ip_address(f"10.1.0.{last}"), port, draw(st.integers(0, 2))) for last, port in places)
+    real = (
+        RealServer(ip_address(f"10.1.0.{last}"), port, draw(st.integers(0, 2)), draw(st.booleans()))
+        for last, port in places
+    )
     return VirtualServer(
         ip_address(f"192.0.2.{draw(st.integers(10, 12))}"),
         draw(st.sampled_from(Protocol)),

@@ -1,5 +1,6 @@
 """From Services, endpoints and assignments to virtual servers."""
 
+from dataclasses import replace
 from ipaddress import ip_address, ip_network
 
 import pytest
@@ -106,6 +107,28 @@ def test_traffic_policy_local_uses_this_nodes_endpoints_and_keeps_the_clients_ad
     server = only(plan(*world((service, endpoints, (EIP,))), "a"))
     assert server.real_servers == (RealServer(ip_address("10.0.0.3"), 8080, 1, local=True),)
     assert not server.masquerade
+
+
+def test_with_policy_local_a_node_without_endpoints_has_nothing_to_do_with_the_eip(web, pod, world):
+    """Its own clients would be refused; so their packets go to the holder, like everybody's."""
+    service = web(traffic_policy=TrafficPolicy.LOCAL, families=(Family.IPV4, Family.IPV6))
+    elsewhere = pod("10.0.0.3", node="b"), pod("2001:db8:1::3", node="b"), pod("10.0.0.4", node=None)
+    eips = EIP, "2001:db8::10"
+    assert plan(*world((service, elsewhere, eips)), "a") == Plan(frozenset(), {})
+    assert plan(*world((service, (), eips)), "a") == Plan(frozenset(), {})
+    for state in (READY, NOT_YET, ENDING, GONE):
+        one_here = *elsewhere, pod("10.0.0.5", node="a", **state)
+        assert plan(*world((service, one_here, eips)), "a").eips == {ip_address(EIP)}
+    cluster = replace(service, traffic_policy=TrafficPolicy.CLUSTER)
+    assert len(plan(*world((cluster, (), eips)), "a").eips) == 2
+
+
+def test_with_policy_local_an_eip_comes_and_goes_with_this_nodes_endpoints(web, pod, world):
+    service, planner, nothing = web(traffic_policy=TrafficPolicy.LOCAL), Planner(), Plan(frozenset(), {})
+    for endpoints in ((), (pod("10.0.0.3"),), (), (pod("10.0.0.4", node="b"),), (pod("10.0.0.3"),)):
+        made = planner.plan(*world((service, endpoints, (EIP,))), "a", [service.key])
+        assert made == plan(*world((service, endpoints, (EIP,))), "a")
+        assert (made == nothing) is not any(endpoint.node == "a" for endpoint in endpoints)
 
 
 def test_with_policy_local_another_nodes_ready_endpoint_does_not_hold_back_an_ending_one_here(web, pod, world):

@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 
 from speaker.forwarding.plan import Plan, RealServer, VirtualServer
 from speaker.forwarding.ruleset import (
+    Expressed,
     approximations,
     change_script,
     expressible,
     forwarder_ruleset,
     guard_ruleset,
     rebuild_script,
+    step_script,
 )
 from speaker.model import Protocol
 
@@ -90,6 +92,30 @@ def test_nothing_to_change_is_nothing_to_say(plans, data):
     made = expressible(data.draw(plans))
     for ruleset in (forwarder_ruleset(made), guard_ruleset(made)):
         assert change_script(ruleset, ruleset) == ""
+
+
+@st.composite
+def successions(draw: st.DrawFn, plans: st.SearchStrategy[Plan]) -> tuple[Plan, Plan]:
+    """Two plans of which the second mostly has some of the first one's virtual servers."""
+    before, drawn = draw(plans), draw(plans)
+    servers = {**(before.virtual_servers if draw(st.booleans()) else {}), **drawn.virtual_servers}
+    return before, Plan(drawn.eips | {key[0] for key in servers}, servers)
+
+
+@given(data=st.data())
+def test_what_is_known_of_the_plan_before_makes_no_other_form(plans, data):
+    before, after = data.draw(successions(plans))
+    known = Expressed(before, expressible(before))
+    assert expressible(after, known) == expressible(after)
+    again = expressible(Plan(before.eips, dict(before.virtual_servers)), known)
+    assert all(again.virtual_servers[key] is server for key, server in known.form.virtual_servers.items())
+
+
+@given(data=st.data())
+def test_a_step_says_what_the_whole_rulesets_would_say(plans, data):
+    have, want = map(expressible, data.draw(successions(plans)))
+    for ruleset_of in (forwarder_ruleset, guard_ruleset):
+        assert step_script(have, want, ruleset_of) == change_script(ruleset_of(have), ruleset_of(want))
 
 
 def test_a_changed_weight_names_one_chain_and_no_element():

@@ -84,10 +84,6 @@ OTHER_VALUES = {
     ),
     "loadBalancerSourceRanges": ({}, {"loadBalancerSourceRanges": ["198.51.100.0/24"]}),
     "publishNotReadyAddresses": ({}, {"publishNotReadyAddresses": True}),
-    "healthCheckNodePort": (
-        {"externalTrafficPolicy": "Local"},
-        {"externalTrafficPolicy": "Local", "healthCheckNodePort": 30001},
-    ),
     "allocateLoadBalancerNodePorts": ({}, {"allocateLoadBalancerNodePorts": False}),
     "internalTrafficPolicy": ({}, {"internalTrafficPolicy": "Local"}),
     "trafficDistribution": ({}, {"trafficDistribution": "PreferClose"}),
@@ -98,6 +94,8 @@ OTHER_VALUES = {
     "selector": ({}, {"selector": {"app": "web"}}),
 }
 NUMBERED_BY_SLICES = {"ports.targetPort"}
+ANSWERED = {"healthCheckNodePort"}
+"""Not forwarded: tests/netns/beside has it."""
 
 
 def rules(made: Plan) -> dict[str, str]:
@@ -110,7 +108,7 @@ def rules(made: Plan) -> dict[str, str]:
 
 
 def test_every_field_of_a_service_has_another_value_to_compare():
-    assert OTHER_VALUES.keys() | NUMBERED_BY_SLICES == FIELDS.keys()
+    assert OTHER_VALUES.keys() | NUMBERED_BY_SLICES | ANSWERED == FIELDS.keys()
 
 
 @pytest.mark.parametrize("name", OTHER_VALUES)
@@ -154,6 +152,7 @@ REFUSED = [
     {"loadBalancerSourceRange": ["198.51.100.0/24"]},
     {"loadBalancerSourceRanges": []},
     {"loadBalancerSourceRanges": ["everybody"]},
+    {"healthCheckNodePort": 30001},
     {"sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}}},
     {**AFFINITY, "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 86401}}},
 ]

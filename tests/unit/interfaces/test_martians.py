@@ -1,9 +1,9 @@
-"""The kernel's counter of martian sources, read from text."""
+"""The kernel's counters of martian sources and of its reverse path filter, read from text."""
 
 import pytest
 
 from speaker.errors import EdgeError
-from speaker.interfaces.martians import count, martian_sources
+from speaker.interfaces.martians import count, count_reverse_path, martian_sources, reverse_path_drops
 
 HEADER = "entries  in_hit   in_martian_dst in_martian_src out_hit\n"
 
@@ -22,3 +22,17 @@ def test_anything_else_is_an_edge_error(tmp_path, text):
 def test_a_kernel_without_the_counter_is_an_edge_error(tmp_path):
     with pytest.raises(EdgeError, match="No such file"):
         martian_sources(tmp_path / "rt_cache")
+
+
+def test_the_reverse_path_filter_counts_in_decimal():
+    text = "TcpExt: SyncookiesSent IPReversePathFilter TCPTimeWait\nTcpExt: 7 12 9\nIpExt: InOctets\nIpExt: 3\n"
+    assert count_reverse_path(text) == 12
+
+
+@pytest.mark.parametrize(
+    "text", ["", "TcpExt: A\nTcpExt: 1\n", "TcpExt: IPReversePathFilter\n", "IPReversePathFilter\nx\n"]
+)
+def test_a_kernel_that_does_not_count_for_its_reverse_path_filter_is_an_edge_error(tmp_path, text):
+    (tmp_path / "netstat").write_text(text)
+    with pytest.raises(EdgeError, match="netstat"):
+        reverse_path_drops(tmp_path / "netstat")

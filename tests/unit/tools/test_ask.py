@@ -73,6 +73,20 @@ def test_a_status_is_tables_and_then_what_is_not_as_asked_for():
     )
 
 
+def test_who_else_implements_services_stands_at_the_top():
+    found = {"mode": "nftables", "evidence": ["its port 10249 says so"], "notes": ["cannot tell"]}
+    lines = [*describe(STATUS | {"kube_proxy": found})]
+    assert lines[:3] == ["node n1", "kube-proxy: nftables (its port 10249 says so)", "  cannot tell"]
+    assert [*describe(STATUS | {"kube_proxy": {"mode": "none", "evidence": [], "notes": []}})][1] == "kube-proxy: none"
+
+
+def test_how_full_the_kernels_tables_of_connections_are_is_told():
+    tables = {"conntrack": {"connections": 12, "size": 8192}, "ipvs": {"connections": 7, "size": 4096}}
+    lines = [*describe(STATUS | {"tables": tables})]
+    assert "connections that the kernel tracks: 12, at most 8192" in lines
+    assert "connections of IPVS: 7, in 4096 buckets (conn_tab_bits 12)" in lines
+
+
 def test_a_speaker_alone_that_has_just_begun_has_a_short_status():
     told = {"node": "n1", "draining": True, "eips": [], "peers": []}
     assert [*describe(told)] == ["node n1: draining", "", "EIP  HOLDER  TERM  LINK  MAC  SINCE (UTC)  SERVICES"]

@@ -1,0 +1,120 @@
+"""The kernel's tables of connections: how full they are, and what to say when they are too full.
+
+``Watch`` decides. The rest is the edge: files of /proc, in the network namespace of the calling thread.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from speaker.errors import EdgeError
+from speaker.forwarding.ipvs_proc import buckets, listed
+
+FULL, FULL_NO_MORE = 0.9, 0.8
+"""Of nf_conntrack_max. Two limits, lest what is told flutters between them."""
+CROWDED, CROWDED_NO_MORE = 8, 4
+"""Connections a bucket: every packet walks through half of them, where the kernel's help for IP_VS_TAB_BITS wants there
+to be about one."""
+
+PROC = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Of a table: connections in it, and its size: for conntrack the most there can be, for IPVS hash buckets."""
+
+    connections: int
+    size: int
+
+    def over(self, factor: float) -> bool:
+        return self.connections > self.size * factor
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """None: this kernel has no such table, or nobody asked."""
+
+    conntrack: Use | None = None
+    ipvs: Use | None = None
+
+
+class Watch:
+    """Puts what is too full into words, which stay the same for as long as it is."""
+
+    def __init__(self) -> None:
+        self._full = self._crowded = False
+
+    def problems(self, tables: Tables) -> tuple[str, ...]:
+        conntrack, ipvs = tables.conntrack, tables.ipvs
+        self._full = conntrack is not None and conntrack.over(FULL_NO_MORE if self._full else FULL)
+        self._crowded = ipvs is not None and ipvs.over(CROWDED_NO_MORE if self._crowded else CROWDED)
+        told = []
+        if conntrack is not None and self._full:
+            told.append(
+                f"the kernel's table of connections is nearly full (net.netfilter.nf_conntrack_max={conntrack.size}): "
+                "when it is, new connections are dropped, whatever they are for: --conntrack-max raises it"
+            )
+        if ipvs is not None and self._crowded:
+            told.append(
+                f"IPVS has many connections for each of the {ipvs.size} buckets of its table, so every packet takes "
+                f"longer: `options ip_vs conn_tab_bits={min(ipvs.size.bit_length() + 3, 20)}` in /etc/modprobe.d, and "
+                "load ip_vs anew"
+            )
+        return tuple(told)
+
+
+# ── The edge ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def look(*, ipvs: bool, proc: Path = PROC) -> Tables:
+    """How full they are; IPVS's only where asked for. Raises EdgeError where the kernel says what it never says."""
+    try:
+        used = _number(_conntrack(proc, "count"))
+        most = _number(_conntrack(proc, "max"))
+        conntrack = None if used is None or most is None else Use(used, most)
+        return Tables(conntrack, _ipvs(proc) if ipvs else None)
+    except (OSError, ValueError) as error:
+        raise EdgeError(f"cannot see how full the kernel's tables of connections are: {error}") from error
+
+
+def _ipvs(proc: Path) -> Use | None:
+    try:
+        with (proc / "thread-self/net/ip_vs").open() as lines:
+            size = buckets(lines)
+            return Use(sum(real.active + real.inactive for _, real in listed(lines)), size)
+    except FileNotFoundError:
+        return None
+
+
+def raise_conntrack_max(least: int, proc: Path = PROC) -> tuple[str, ...]:
+    """See to it that the kernel tracks at least so many connections; a sentence where it cannot be done from here.
+
+    Never lowers it: kube-proxy sets it as well, and the larger of the two is right for both.
+    """
+    file = _conntrack(proc, "max")
+    try:
+        now = _number(file)
+        if now is not None and now < least:
+            file.write_text(str(least))
+            now = _number(file)
+    except OSError as error:  # a container's /proc/sys is read-only
+        return (f"{_too_low(least)} ({error.strerror})",)
+    return (_too_low(least),) if now is not None and now < least else ()
+
+
+def _too_low(least: int) -> str:
+    return (
+        f"net.netfilter.nf_conntrack_max is below --conntrack-max {least} and cannot be set from here: "
+        f"`sysctl -w net.netfilter.nf_conntrack_max={least}` on the host"
+    )
+
+
+def _conntrack(proc: Path, name: str) -> Path:
+    return proc / f"sys/net/netfilter/nf_conntrack_{name}"
+
+
+def _number(file: Path) -> int | None:
+    """None where nothing has loaded conntrack yet."""
+    try:
+        return int(file.read_text())
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,123 @@
+"""``speaker connections``: the kernel's table of them in words: IPVS's, or conntrack's where nftables forwards."""
+
+import json
+import socket
+from collections.abc import Collection, Iterator
+from ipaddress import ip_address
+from pathlib import Path
+from typing import NamedTuple, TextIO
+
+from speaker.errors import EdgeError, SettingError
+from speaker.forwarding.connections import (
+    CONNTRACK,
+    IPVS,
+    Dialect,
+    Survey,
+    connection_lines,
+    real_server_lines,
+    survey,
+)
+from speaker.forwarding.dummy import LINK_NAME
+from speaker.model import IPAddress
+from speaker.tools.table import table
+
+NET = Path("/proc/thread-self/net")
+
+
+class Source(NamedTuple):
+    file: Path
+    dialect: Dialect
+    eips: Collection[IPAddress] | None
+    """None: all that is in there."""
+
+
+def connections(runtime_dir: Path, out: TextIO, eip: str, limit: str, as_json: bool) -> int:
+    """Writes how many connections each real server has, then ``limit`` connections; only those of ``eip`` where it is
+    not ''. 0, or EdgeError where the kernel shows none, and SettingError for an EIP or a limit that is none."""
+    shown = _limit(limit)
+    source = _source(runtime_dir, _address(eip))
+    try:
+        with source.file.open(errors="replace") as lines:
+            found = survey(lines, source.dialect, shown, source.eips)
+    except FileNotFoundError as error:
+        raise EdgeError(f"this kernel does not list connections: it has no {source.file}") from error
+    except OSError as error:
+        raise EdgeError(f"cannot list connections: {source.file}: {error.strerror}") from error
+    if as_json:
+        print(json.dumps(_object(found, source.dialect)), file=out)
+    else:
+        out.writelines(f"{line}\n" for line in describe(found, source.dialect, shown))
+    return 0
+
+
+def _limit(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise SettingError(f"--limit {text!r}: must be a whole number: how many connections to print")
+    return int(text)
+
+
+def _address(text: str) -> IPAddress | None:
+    try:
+        return ip_address(text) if text else None
+    except ValueError as error:
+        raise SettingError(f"{text!r}: must be an IPv4 or IPv6 address: an EIP") from error
+
+
+def _source(runtime_dir: Path, eip: IPAddress | None) -> Source:
+    """Our link says that IPVS forwards here. Its table is that of virtual servers; conntrack's is that of everything,
+    so there one must know which addresses are EIPs."""
+    asked = None if eip is None else (eip,)
+    if any(name == LINK_NAME for _, name in socket.if_nameindex()):
+        return Source(NET / "ip_vs_conn", IPVS, asked)
+    return Source(NET / "nf_conntrack", CONNTRACK, asked or _eips(runtime_dir / "status.json"))
+
+
+def _eips(status: Path) -> Collection[IPAddress]:
+    try:
+        return [ip_address(eip["address"]) for eip in json.loads(status.read_text())["eips"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise EdgeError(f"which addresses are EIPs? No speaker says it in {status}: name one") from error
+
+
+def _object(found: Survey, dialect: Dialect) -> dict[str, object]:
+    return {
+        "connections": found.total,
+        "unreadable": found.unreadable,
+        "real_servers": [line._asdict() for line in real_server_lines(found, dialect, len(found.real_servers))],
+        "shown": [line._asdict() for line in connection_lines(found, dialect)],
+    }
+
+
+def describe(found: Survey, dialect: Dialect, limit: int) -> Iterator[str]:
+    yield f"connections {found.total}, real servers with any {len(found.real_servers)}"
+    if found.unreadable:
+        yield f"{found.unreadable} lines of the kernel's could not be read"
+    if not found.real_servers:
+        return
+    servers = real_server_lines(found, dialect, limit)
+    yield ""
+    yield from table(
+        ("VIRTUAL SERVER", "REAL SERVER", "ESTABLISHED", "OTHERS", "STICKING"),
+        ((f"{line.protocol} {line.virtual_server}", line.real_server, *map(str, line[3:])) for line in servers),
+    )
+    yield from _more(len(found.real_servers), limit)
+    yield ""
+    yield from table(
+        ("CLIENT", "VIRTUAL SERVER", "REAL SERVER", "STATE", "FORGOTTEN IN"),
+        (
+            (
+                line.client,
+                f"{line.protocol} {line.virtual_server}",
+                line.real_server,
+                line.state,
+                "" if line.forgotten_in is None else f"{line.forgotten_in} s",
+            )
+            for line in connection_lines(found, dialect)
+        ),
+    )
+    yield from _more(found.total + sum(counts.sticking for counts in found.real_servers.values()), limit)
+
+
+def _more(count: int, limit: int) -> Iterator[str]:
+    if count > limit:
+        yield f"… and {count - limit} more: --limit"

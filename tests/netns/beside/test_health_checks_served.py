@@ -1,0 +1,141 @@
+"""``healthCheckNodePort`` as an external load balancer asks: over the LAN, of the real speaker."""
+
+import resource
+import signal
+import socket
+
+import aiohttp
+import pytest
+
+from speaker.beside.health_checks import HealthCheck
+from speaker.beside.health_server import HealthServer
+from speaker.model import Family, ServiceKey
+
+pytestmark = pytest.mark.netns
+
+LOCAL = "externalTrafficPolicy: Local\n  healthCheckNodePort: 30001"
+READY, ELSEWHERE = "addresses: [10.0.0.1], nodeName: n1", "addresses: [10.0.0.1], nodeName: n2"
+
+
+def ask(sh, node, url="http://198.51.100.1:30001/healthz", flags="-i") -> str:
+    return sh(node, f"curl -sS {flags} --max-time 5 {url}", check=False)
+
+
+def until(asked, words: str) -> str:
+    """The first answer with these words."""
+    for _ in range(200):
+        if words in (said := asked()):
+            return said
+    raise AssertionError(said)
+
+
+def test_it_is_answered_where_nobody_else_does_and_follows_the_endpoints(node, site, write, start, sh):
+    write("site.yaml", site(LOCAL, READY))
+    speaker = start(node, "--forwarder", "nftables")
+    speaker.until("health check", port=30001, service="default/web")
+    said = ask(sh, node)
+    assert "200 OK" in said
+    assert "X-Load-Balancing-Endpoint-Weight: 1" in said
+    assert "X-Content-Type-Options: nosniff" in said
+    assert '"localEndpoints": 1,' in said
+    assert "200 OK" in ask(sh, node, "http://198.51.100.1:30001/any/path")
+    write("site.yaml", site(LOCAL, ELSEWHERE))
+    gone = until(lambda: ask(sh, node), "503 Service Unavailable")
+    assert '"localEndpoints": 0,' in gone
+    write("site.yaml", site())
+    until(lambda: ask(sh, node), "curl: (7)")  # refused
+
+
+def test_it_is_not_on_the_eip(node, site, write, start, sh):
+    write("site.yaml", site(LOCAL, READY))
+    speaker = start(node, "--forwarder", "nftables")
+    speaker.until("health check", port=30001)
+    assert "200" not in ask(sh, node, "http://198.51.100.70:30001/")
+
+
+def test_a_port_that_somebody_has_is_his_until_he_leaves(node, site, write, start):
+    with node.entered():
+        taken = socket.create_server(("198.51.100.1", 30001))
+    write("site.yaml", site(LOCAL, READY))
+    speaker = start(node, "--forwarder", "nftables")
+    told = speaker.until("health check left to others", port=30001)
+    assert "in use" in told["reason"]
+    taken.close()
+    speaker.until("health check", port=30001)
+    again = [line for line in speaker.log if line["event"] == "health check left to others"]
+    assert len(again) == 1
+    assert speaker.get("/metrics").count('eip_speaker_health_checks{state="served"} 1.0') == 1
+
+
+@pytest.mark.parametrize("forwarder", ["none", "nftables"])
+def test_beside_kube_proxy_it_is_kube_proxys(node, kube_proxy, site, write, start, sh, forwarder):
+    kube_proxy(node, "nftables")
+    write("site.yaml", site(LOCAL, READY))
+    speaker = start(node, "--forwarder", forwarder)
+    speaker.until("kube-proxy", mode="nftables")
+    assert "200" not in ask(sh, node)
+    assert 'eip_speaker_health_checks{state="served"} 0.0' in speaker.get("/metrics")
+
+
+def test_connections_that_say_nothing_keep_nobody_out_for_long(node, site, write, start, sh):
+    write("site.yaml", site(LOCAL, READY))
+    speaker = start(node, "--forwarder", "nftables")
+    speaker.until("health check", port=30001)
+    with node.entered():
+        idle = [socket.create_connection(("198.51.100.1", 30001)) for _ in range(100)]
+    assert idle[0].recv(1) == b""  # shown the door, also who came first
+    assert "200 OK" in ask(sh, node)
+    for each in idle:
+        each.close()
+
+
+def test_the_port_is_closed_when_the_speaker_ends(node, site, write, start, sh):
+    write("site.yaml", site(LOCAL, READY))
+    speaker = start(node, "--forwarder", "nftables")
+    speaker.until("health check", port=30001)
+    assert speaker.stop(signal.SIGTERM) == 0
+    assert "200" not in ask(sh, node)
+
+
+# ── The server alone ──
+
+WEB = ServiceKey("default", "web")
+
+
+async def test_each_family_is_answered_for_itself(node):
+    checks = {(Family.IPV4, 30001): HealthCheck(WEB, 2), (Family.IPV6, 30001): HealthCheck(WEB, 0)}
+    with node.entered():
+        async with HealthServer(lambda: True) as server, aiohttp.ClientSession() as session:
+            await server.bring_to(checks)
+            async with (
+                session.get("http://198.51.100.1:30001/") as four,
+                session.get("http://[2001:db8::1]:30001/") as six,
+            ):
+                assert (four.status, six.status) == (200, 503)
+
+
+async def test_a_connection_that_outlives_its_check_is_told_so(node):
+    checks = {(Family.IPV4, 30001): HealthCheck(WEB, 2)}
+    with node.entered():
+        async with HealthServer(lambda: True) as server, aiohttp.ClientSession() as session:
+            await server.bring_to(checks)
+            async with session.get("http://127.0.0.1:30001/") as before:
+                assert before.status == 200
+            await server.bring_to({})
+            async with session.get("http://127.0.0.1:30001/") as after:
+                assert (after.status, after.headers["Connection"]) == (503, "close")
+            with pytest.raises(aiohttp.ClientConnectorError):
+                await session.get("http://127.0.0.1:30001/")
+
+
+async def test_the_rest_of_the_speaker_keeps_half_of_the_files_it_may_open(node):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    checks = {(Family.IPV4, port): HealthCheck(WEB, 1) for port in range(30001, 30251)}
+    with node.entered():
+        async with HealthServer(lambda: True) as server:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (400, hard))
+            try:
+                await server.bring_to(checks)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            assert (server.served, server.left_alone) == (200, 50)
