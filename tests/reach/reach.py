@@ -106,7 +106,7 @@ class Estate:
         protocol: Protocol = Protocol.TCP,
         *,
         source: str = "",
-        patience: float = 2.0,
+        patience: float = 5.0,
     ) -> str:
         """``"p1 client"``: who answered, and whom he took for the client; else ``refused``, ``silent``, …"""
         target = ip_address(str(to))
@@ -118,7 +118,8 @@ class Estate:
                 if source:
                     asking.bind((source, 0))
                 asking.connect((str(target), port))
-                asking.send(b"?")
+                if protocol is Protocol.UDP:
+                    asking.send(b"?")
                 name, client = asking.recv(200).decode().split()
             except TimeoutError:
                 return "silent"
