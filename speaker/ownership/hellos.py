@@ -90,10 +90,10 @@ class Hellos:
                 raise self._refused("hello", error) from error
         return True
 
-    def receive(self, most: int = FRAMES_A_TURN) -> list[Hello]:
-        """The authentic, new ones among at most ``most`` waiting frames. EdgeError: the link is down or gone."""
+    def receive(self) -> list[Hello]:
+        """The authentic, new ones among at most FRAMES_A_TURN waiting frames. EdgeError: the link is down or gone."""
         hellos: list[Hello] = []
-        for _ in range(most):
+        for _ in range(FRAMES_A_TURN):
             try:
                 frame = self._socket.recv(self.link.mtu + HEADER_LENGTH + 1)
             except OSError as error:

@@ -44,7 +44,7 @@ from speaker.ownership.events import (
     WriteRecord,
 )
 from speaker.ownership.hello import Hello, Incarnation, above, incarnation
-from speaker.ownership.hellos import FRAMES_A_TURN, Hellos
+from speaker.ownership.hellos import Hellos
 from speaker.ownership.keys import Keys
 from speaker.ownership.machine import Ownership
 from speaker.retry import retrying
@@ -52,9 +52,6 @@ from speaker.wire.told import Clerk, PeerSeen, Standing, Told
 
 RETRY_MAX = 5.0
 """Seconds at most between two tries to open a link's hello socket: without one, nothing is held there."""
-A_FEW = 8
-"""Hellos that are read in one go where nobody waits for an answer: a peer tells 10,000 claims in twenty, and each takes
-some milliseconds."""
 PEERS_SECONDS = 0.1
 """How often the list of peers is compared with what was told of it."""
 
@@ -251,9 +248,9 @@ class Shared:
         for port in list(self._ports.values()):
             self._hear(port)
 
-    def _hear(self, port: _Port, most: int = FRAMES_A_TURN) -> None:
+    def _hear(self, port: _Port) -> None:
         try:
-            hellos = port.hellos.receive(most)
+            hellos = port.hellos.receive()
         except EdgeError as error:
             port.fail(error)
             return
@@ -385,7 +382,7 @@ class Shared:
 
             def on_readable() -> None:
                 with self._unbroken():
-                    self._hear(port, A_FEW)
+                    self._hear(port)
 
             loop.add_reader(hellos, on_readable)
             try:
