@@ -180,12 +180,8 @@ def _traffic(forwarder: Forwarder, report: Report, *, real_servers: bool) -> Kep
 
     def read() -> bytes:
         counted = UNKNOWN
-        try:
+        with report.trying("traffic"):
             counted = forwarder.traffic(real_servers=real_servers)
-        except EdgeError as error:
-            report.failed("traffic", error)
-        else:
-            report.recovered("traffic")
         return exposition(*counted)
 
     return Kept(read)
@@ -405,24 +401,16 @@ class Host:
         """What drained goes, and what others have damaged is mended."""
         while True:
             await asyncio.sleep(TEND_SECONDS)
-            try:
+            with self._report.trying("forwarding"):
                 self._report.forwarding(await self._forwarder.tend())
-            except EdgeError as error:
-                self._report.failed("forwarding", error)
-            else:
-                self._report.recovered("forwarding")
 
     async def _publish(self) -> None:
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._report.stale.wait(), None if self._report.health()[0] else READY_SECONDS)
             begun = boottime()
-            try:
+            with self._report.trying("status file"):
                 await self._report.publish(self._wire.standings, await self._wire.ready())
-            except EdgeError as error:
-                self._report.failed("status file", error)
-            else:
-                self._report.recovered("status file")
             # Three quarters of the time for what matters more, however many EIPs there are.
             await asyncio.sleep(min(max(PUBLISH_SECONDS, 3 * (boottime() - begun)), PUBLISH_MAX))
 
@@ -435,11 +423,7 @@ class Host:
         """In a thread: for every real server there is a line to read."""
         least, ipvs = self._settings.limits.conntrack_max, self._forwarder.name == Forwarding.IPVS.value
         while True:
-            try:
+            with self._report.trying("limits"):
                 refused = raise_conntrack_max(least) if least else ()
                 self._report.limits(await asyncio.to_thread(look, ipvs=ipvs), refused)
-            except EdgeError as error:
-                self._report.failed("limits", error)
-            else:
-                self._report.recovered("limits")
             await asyncio.sleep(LIMIT_SECONDS)

@@ -4,7 +4,8 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from speaker.api.world import Reading
 from speaker.beside.judge import Seen
 from speaker.beside.watch import Told
 from speaker.decide import Decision, Held, NotHeld
-from speaker.errors import InvalidManifests, SpeakerError
+from speaker.errors import EdgeError, InvalidManifests, SpeakerError
 from speaker.files import write_atomically
 from speaker.forwarding.limits import Tables, Use, Watch
 from speaker.forwarding.plan import Change
@@ -117,6 +118,16 @@ class Report:
     def recovered(self, edge: str) -> None:
         if self._failing.pop(edge, None) is not None:
             log.info("edge recovered", edge=edge)
+
+    @contextmanager
+    def trying(self, edge: str) -> Iterator[None]:
+        """A refusal by ``edge`` is told and ends the block; it is tried again by whoever does this every so often."""
+        try:
+            yield
+        except EdgeError as error:
+            self.failed(edge, error)
+        else:
+            self.recovered(edge)
 
     def lost_link(self, link: Link, error: str) -> None:
         self._metrics.edge_errors.labels("link").inc()
