@@ -416,7 +416,8 @@ class Host:
 
     async def _watch_martians(self) -> None:
         while True:
-            self._report.martians(martian_sources(), reverse_path_drops())
+            with self._report.trying("martians"):
+                self._report.martians(martian_sources(), reverse_path_drops())
             await asyncio.sleep(MARTIAN_SECONDS)
 
     async def _watch_limits(self) -> None:
