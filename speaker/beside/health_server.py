@@ -118,19 +118,14 @@ class _Server(web.Server):
         super().__init__(handler)
         self._ends: dict[web.RequestHandler, asyncio.TimerHandle] = {}
 
-    def __call__(self) -> Any:
-        return super().__call__() if len(self._ends) < MAX_CONNECTIONS else _Refusal()
-
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
-        self._ends[handler] = asyncio.get_running_loop().call_later(CONNECTION_SECONDS, handler.force_close)
+        if len(self._ends) < MAX_CONNECTIONS:
+            self._ends[handler] = asyncio.get_running_loop().call_later(CONNECTION_SECONDS, handler.force_close)
+        else:  # no sooner: a loop that was busy accepts all that wait before it makes the first of them
+            transport.abort()
 
     def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
         super().connection_lost(handler, exc)
-        self._ends.pop(handler).cancel()
-
-
-class _Refusal(asyncio.Protocol):
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        transport.abort()
+        if end := self._ends.pop(handler, None):
+            end.cancel()

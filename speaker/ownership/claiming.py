@@ -15,6 +15,8 @@ class Claiming(Desk):
     """Judgement of free EIPs, and the write of the record that comes before an answer."""
 
     def _judge_free(self, x: Eip, now: float) -> float:
+        if x.writing is None:
+            self._settle(x)  # what was to be written is decided anew
         if not self._eligible(x):
             self._set_vacant(x, None)
             self._release(x, now)

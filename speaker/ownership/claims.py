@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
+from itertools import islice
 
 from speaker.model import IPAddress
 from speaker.ownership.events import Record
@@ -12,6 +13,9 @@ from speaker.ownership.peers import NEVER
 from speaker.ownership.score import claim_hash
 
 _SUM = 2**64 - 1
+_FOREVER = float("inf")
+_A_SLICE = 16
+"""Times ``per_hello``: a peer takes some 10 ms to learn a thousand claims, and has answers to give meanwhile."""
 _LAST_IPV4 = IPv4Address(2**32 - 1)
 
 
@@ -89,12 +93,17 @@ class OwnClaims:
         self._times, self._per_hello = times, per_hello
         self.terms: dict[IPAddress, int] = {}
         self.yielded: dict[IPAddress, tuple[int, float]] = {}
+        self._untold_yields: dict[IPAddress, None] = {}
         self._in_order = Ordered()
         self._sum = 0
         self._changed: dict[IPAddress, float] = {}
         self._untold: dict[IPAddress, None] = {}
         self._from: IPAddress = EVERYTHING.first
         """Where the rotating window begins."""
+        self._slice_from: IPAddress | None = None
+        """Where the next slice of all begins, while all are told."""
+        self._told_at = NEVER
+        """When a slice was told last."""
 
     def __len__(self) -> int:
         return len(self.terms)
@@ -114,6 +123,7 @@ class OwnClaims:
         self._changed[eip] = now
         self._untold[eip] = None
         self.yielded.pop(eip, None)
+        self._untold_yields.pop(eip, None)
 
     def remove(self, eip: IPAddress, now: float, better: int = 0) -> None:
         """``better``: the term of the claim it was let go for."""
@@ -123,36 +133,96 @@ class OwnClaims:
         self._changed.pop(eip, None)
         self._untold.pop(eip, None)
         self.yielded[eip] = (max(term, better), now)
+        self._untold_yields[eip] = None
 
     def said(self, now: float, everything: bool, beat: bool) -> tuple[dict[IPAddress, int], Span]:
         """Claims for a hello, and the span in which they are complete (rule 3).
 
         A change is told at once and repeated at every beat of its first second, not by each hello between them: those
-        come by the dozen when thousands are claimed.
+        come by the dozen when thousands are claimed. ``everything``: from now on all, a slice at a time.
         """
         self._changed = (
             {e: at for e, at in self._changed.items() if now - at < self._times.yielded} if beat else self._changed
         )
         changed, self._untold = self._changed if beat else self._untold, {}
-        if everything or len(self.terms) <= self._per_hello:
+        if everything:
+            self._slice_from = EVERYTHING.first
+        if len(self.terms) <= self._per_hello:
+            self._slice_from, self._told_at = None, now if everything else self._told_at
             return dict(self.terms), EVERYTHING
-        window, span = self._window()
+        if self._slice_from is not None and now >= self._told_at + self._times.slot:
+            window, span, self._slice_from = self._window(self._slice_from, _A_SLICE * self._per_hello)
+            self._told_at = now
+        else:
+            window, span, following = self._window(self._from, self._per_hello)
+            self._from = following or EVERYTHING.first
         return {e: self.terms[e] for e in (*window, *changed)}, span
 
-    def _window(self) -> tuple[list[IPAddress], Span]:
-        """The next claims in order, and the span from the last window's end to theirs: between claims, too, absence
-        means something."""
-        begin = self._from
-        chosen, more = self._in_order.since(begin, self._per_hello)
+    def next_slice_at(self) -> float:
+        """When to go on with telling all."""
+        return _FOREVER if self._slice_from is None else self._told_at + self._times.slot
+
+    def told_lately(self, now: float) -> bool:
+        """Whoever asks for all has it, or gets it anyway."""
+        return self._slice_from is not None or now - self._told_at < self._times.hello / 2
+
+    def _window(self, begin: IPAddress, count: int) -> tuple[list[IPAddress], Span, IPAddress | None]:
+        """The next claims in order, the span from ``begin`` to the last of them, and where the next window begins.
+        Between claims, too, absence means something."""
+        chosen, more = self._in_order.since(begin, count)
         if not more:
-            self._from = EVERYTHING.first
-            return chosen, Span(begin, EVERYTHING.last)
-        self._from = _next(chosen[-1])
-        return chosen, Span(begin, chosen[-1])
+            return chosen, Span(begin, EVERYTHING.last), None
+        return chosen, Span(begin, chosen[-1]), _next(chosen[-1])
+
+    def yields_said(self, now: float, beat: bool) -> dict[IPAddress, int]:
+        """Yields for a hello: as with changed claims, by the dozen where thousands are let go."""
+        untold, self._untold_yields = self._untold_yields, {}
+        if beat or len(self.yielded) <= self._per_hello:
+            return self.recently_yielded(now)
+        return {eip: self.yielded[eip][0] for eip in untold if eip in self.yielded}
 
     def recently_yielded(self, now: float) -> dict[IPAddress, int]:
         self.yielded = {e: (t, at) for e, (t, at) in self.yielded.items() if now - at < self._times.yielded}
         return {eip: term for eip, (term, _) in self.yielded.items()}
+
+
+class Intents:
+    """What this node is about to claim on a link, and which of it the next hello tells (rule 15).
+
+    Thousands at a time, when a cluster starts or a node dies: each is told at once and then at every beat, and of those
+    whose record waits for others to be written, only the first in line.
+    """
+
+    def __init__(self, per_hello: int) -> None:
+        self._per_hello = per_hello
+        self._under_way: dict[IPAddress, int] = {}
+        self._waiting: dict[IPAddress, int] = {}
+        self._untold: dict[IPAddress, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._under_way) + len(self._waiting)
+
+    def begin(self, eip: IPAddress, term: int) -> None:
+        """Its record is being written."""
+        self._waiting.pop(eip, None)
+        self._under_way[eip] = term
+        self._untold[eip] = None
+
+    def wait(self, eip: IPAddress, term: int) -> bool:
+        """Its record will be; whether that is soon enough for the next hello to tell."""
+        self._waiting[eip] = term
+        return len(self._waiting) <= self._per_hello
+
+    def end(self, eip: IPAddress) -> None:
+        self._under_way.pop(eip, None)
+        self._waiting.pop(eip, None)
+        self._untold.pop(eip, None)
+
+    def said(self, beat: bool) -> dict[IPAddress, int]:
+        untold, self._untold = self._untold, {}
+        everything = beat or len(self._under_way) <= self._per_hello
+        told = self._under_way if everything else {eip: self._under_way[eip] for eip in untold}
+        return {**told, **dict(islice(self._waiting.items(), self._per_hello))}
 
 
 def _next(eip: IPAddress) -> IPAddress:

@@ -83,9 +83,10 @@ class Desk:
         return self.segments[link]
 
     def _eip(self, address: IPAddress) -> Eip:
-        if address not in self.eips:
-            self.eips[address] = Eip(address)
-        return self.eips[address]
+        known = self.eips.get(address)
+        if known is None:
+            known = self.eips[address] = Eip(address)
+        return known
 
     def _look_at(self, addresses: Iterable[IPAddress]) -> None:
         self._urgent.update(dict.fromkeys(addresses))
@@ -170,11 +171,10 @@ class Desk:
         if not self.api.up or x.writing is not None:
             return
         hurried = claims and x.ever_held
-        if claims and x.link is not None:
-            # Told while it waits as well: who ranks behind us would else find it vacant.
-            self.segments[x.link].intents[x.address] = term
-            self._hurry()
-        if not hurried and self._writing >= self.times.writes:
+        waits = not hurried and self._writing >= self.times.writes
+        if claims:
+            self._intend(x, term, waits)
+        if waits:
             self._unwritten[x.address] = None
             return
         self._writing += not hurried
@@ -183,13 +183,23 @@ class Desk:
         node = self.node if holder else None
         self._orders.append(WriteRecord(x.address, x.writing.number, expected, node, self.incarnation, term))
 
+    def _intend(self, x: Eip, term: int, waits: bool) -> None:
+        """Told while it waits as well: who ranks behind us would else find it vacant."""
+        assert x.link is not None
+        intents = self.segments[x.link].intents
+        if not waits:
+            intents.begin(x.address, term)
+            self._hurry()
+        elif intents.wait(x.address, term):
+            self._hurry()
+
     def _settle(self, x: Eip) -> None:
         """No write is under way any more."""
         if x.writing is not None:
             self._writing -= not x.writing.hurried
         x.writing = None
         if x.link is not None:
-            self.segments[x.link].intents.pop(x.address, None)
+            self.segments[x.link].intents.end(x.address)
 
     def _lose_api(self) -> None:
         if self.api.up:

@@ -81,15 +81,17 @@ class Hearing(Moving):
 
     def _learn(self, segment: Segment, peer: Peer, hello: Hello, now: float) -> None:
         self._expect_successors(peer, hello, now)
-        for address in peer.learn(hello):
+        changed = peer.learn(hello)
+        for address in changed:
             x = self._eip(address)
             nodes = x.rivals.setdefault(segment.link, set())
-            if address in peer.claims:
-                nodes.add(peer.node)
-                x.raise_maxterm(peer.claims[address])
-            else:
+            term = peer.claims.get(address)
+            if term is None:
                 nodes.discard(peer.node)
-            self._look_at([address])
+            else:
+                nodes.add(peer.node)
+                x.raise_maxterm(term)
+        self._look_at(changed)
         for other in self.segments.values():
             if other is not segment:
                 self._hear_left(other, hello)
@@ -121,7 +123,8 @@ class Hearing(Moving):
                 self._eip(address).successor_until = now + self.times.suspect
 
     def _answer_requests(self, segment: Segment, peer: Peer, hello: Hello, now: float) -> None:
-        if self.node in hello.wants:
+        # Asked in every hello until it is heard: answering each would keep those from hearing it who lag behind.
+        if self.node in hello.wants and not segment.own.told_lately(now):
             segment.tell_all = True
             self._hurry()
         if self.node in hello.probes:

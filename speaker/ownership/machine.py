@@ -66,7 +66,7 @@ class Ownership(Hearing):
         if self._hurried:
             wake = min(wake, self._sent_at + self.times.pace)
         for segment in self.segments.values():
-            wake = min(wake, segment.listen_until)
+            wake = min(wake, segment.listen_until, segment.own.next_slice_at() if segment.up else _FOREVER)
         wake = min([wake, *self._doubts.values()])
         while self._alarms and self._alarms[0][2].wake != self._alarms[0][0]:
             heapq.heappop(self._alarms)
@@ -236,7 +236,8 @@ class Ownership(Hearing):
             if eips:
                 self._orders.append(Announce(segment.link, eips))
         beat = now >= self._beat_at
-        if not beat and not (self._hurried and now >= self._sent_at + self.times.pace):
+        hurried = self._hurried and now >= self._sent_at + self.times.pace
+        if not beat and not hurried and not any(s.up and now >= s.own.next_slice_at() for s in self.segments.values()):
             return
         if beat:
             self._beat_at = now + self.times.hello

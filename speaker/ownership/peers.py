@@ -114,7 +114,9 @@ class Peer:
 
     def learn(self, hello: Hello) -> set[IPAddress]:
         """Take over what a hello says of its sender's claims; returns the EIPs for which anything changed."""
-        changed = {eip for eip, term in hello.claims.items() if term > self.left.get(eip, 0) and self._claim(eip, term)}
+        left = self.left
+        claims = {eip: term for eip, term in hello.claims.items() if term > left.get(eip, 0)} if left else hello.claims
+        changed = {eip for eip, term in claims.items() if self._claim(eip, term)}
         for eip, term in hello.intents.items():
             self.held[eip] = max(term, self.held.get(eip, 0))
         for eip, term in hello.yielded.items():
@@ -151,7 +153,8 @@ class Peer:
         self.claims[eip] = term
         self.sum = (self.sum + claim_hash(eip, term)) & _SUM
         self.held[eip] = max(term, self.held.get(eip, 0))
-        self.quit.pop(eip, None)
+        if self.quit:
+            self.quit.pop(eip, None)
         return True
 
     def _forget(self, eip: IPAddress) -> None:

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 from speaker.model import IPAddress
-from speaker.ownership.claims import OwnClaims
+from speaker.ownership.claims import Intents, OwnClaims
 from speaker.ownership.events import SendHello
 from speaker.ownership.hello import Hello
 from speaker.ownership.parameters import Parameters
@@ -21,7 +21,7 @@ class Segment:
         self.up = False
         self.peers = Peers(node, link, times)
         self.own = OwnClaims(times, per_hello)
-        self.intents: dict[IPAddress, int] = {}
+        self.intents = Intents(per_hello)
         self.eligible = 0
         """EIPs this node may announce here."""
         self.listening = True
@@ -59,8 +59,8 @@ class Segment:
             digest=self.own.digest,
             claims=claims,
             covers=covers,
-            intents=dict(self.intents),
-            yielded={**frame.yielded, **self.own.recently_yielded(now)},
+            intents=self.intents.said(beat),
+            yielded={**frame.yielded, **self.own.yields_said(now, beat)},
             heard=self.peers.heard(now),
             probes=frozenset(self.probes),
             wants=self._wants(now),

@@ -33,13 +33,13 @@ def test_a_split_for_good_with_a_healthy_api_settles_on_one_holder(play, holder_
 def test_the_watch_that_beats_the_reply_leaves_no_gap() -> None:
     """Rule 23 as it was (yield when the better record is read) broke "kept" here for 6 ms: the loser's watch was
     faster than the reply to the winner, who answers only on it. Hence a write timeout's wait before yielding."""
-    assert broken(windows(9)) is None
+    assert broken(replace(windows(9), per_hello=3)) is None
 
 
 def test_all_claims_at_once_that_their_successor_overtakes_are_asked_for_again() -> None:
     """Windows seed 621001384: after a split n1 told everything it held, and the hello it sent next came first. What is
     overtaken counts as lost, so the two may both answer for one interval more; then it has been asked for again."""
-    world = World(windows(621001384)).run()
+    world = World(replace(windows(621001384), per_hello=3)).run()
     assert any(world.overtaken.values())
     assert world.promises.broken is None
     assert all(len(world.holders(eip)) == 1 for eip in world.eips)

@@ -246,7 +246,8 @@ def windows(seed: int) -> Schedule:
     ]
     loss = random.choice([0.0, 0.03])
     limits = Limits(one_answer=0.45 if loss else None, unanswered=4.0, causeless=not loss)
-    return replace(schedule, eips=24, per_hello=3, loss=loss, faults=_sorted(faults), end=9.0, limits=limits)
+    per_hello = random.choice([1, 3, 3, 3])  # with 1, a node with more than 16 tells all of them in two slices
+    return replace(schedule, eips=24, per_hello=per_hello, loss=loss, faults=_sorted(faults), end=9.0, limits=limits)
 
 
 def clock_back(seed: int) -> Schedule:

@@ -1,14 +1,16 @@
 """``healthCheckNodePort`` as an external load balancer asks: over the LAN, of the real speaker."""
 
+import asyncio
 import resource
 import signal
 import socket
+from contextlib import suppress
 
 import aiohttp
 import pytest
 
 from speaker.beside.health_checks import HealthCheck
-from speaker.beside.health_server import HealthServer
+from speaker.beside.health_server import MAX_CONNECTIONS, HealthServer
 from speaker.model import Family, ServiceKey
 
 pytestmark = pytest.mark.netns
@@ -126,6 +128,24 @@ async def test_a_connection_that_outlives_its_check_is_told_so(node):
                 assert (after.status, after.headers["Connection"]) == (503, "close")
             with pytest.raises(aiohttp.ClientConnectorError):
                 await session.get("http://127.0.0.1:30001/")
+
+
+async def test_no_more_connections_are_kept_than_said_even_when_all_come_at_once(node):
+    with node.entered():
+        async with HealthServer(lambda: True) as server:
+            await server.bring_to({(Family.IPV4, 30001): HealthCheck(WEB, 2)})
+            # The loop does not run while these are made.
+            idle = [socket.create_connection(("127.0.0.1", 30001)) for _ in range(MAX_CONNECTIONS + 30)]
+            for each in idle:
+                each.setblocking(False)
+            *kept, too_many = idle[: MAX_CONNECTIONS + 1]
+            with suppress(ConnectionResetError):
+                assert await asyncio.get_running_loop().sock_recv(too_many, 1) == b""
+            for each in kept:
+                with pytest.raises(BlockingIOError):
+                    each.recv(1)
+            for each in idle:
+                each.close()
 
 
 async def test_the_rest_of_the_speaker_keeps_half_of_the_files_it_may_open(node):

@@ -144,6 +144,48 @@ def test_with_the_api_the_record_comes_first_and_the_answer_on_success() -> None
     assert any(isinstance(o, Claim) for o in machine.step(0.46, RecordWritten(EIP, write.attempt, True, record)))
 
 
+def test_hellos_stay_small_while_thousands_wait_for_their_record() -> None:
+    machine = alone(eips=2000, api=True)
+    machine.step(0.0, ApiUp())
+    said = [order.hello for _, order in of_kind(timed(machine, 0.0, 0.6), SendHello) if isinstance(order, SendHello)]
+    assert 0 < max(len(each.intents) for each in said) <= machine.times.writes + 64
+
+
+def test_an_intent_ends_where_another_was_faster() -> None:
+    machine = alone(eips=20, api=True)
+    machine.step(0.0, ApiUp())
+    timed(machine, 0.0, 0.45)
+    last = EIP + 19
+    assert last in machine.segments[LINK].intents.said(beat=True)
+    machine.step(0.45, hello(machine, 0, {last: 1}))
+    assert last not in machine.segments[LINK].intents.said(beat=True)
+
+
+def test_a_peer_that_asks_in_every_hello_is_told_all_once_and_in_slices() -> None:
+    machine = alone(eips=3000)
+    timed(machine, 0.0, 3.0)
+    machine.step(3.0, hello(machine, 0))
+    timed(machine, 3.0, 4.0)
+    said: list[SendHello] = []
+    for n in range(1, 10):
+        at = 4.0 + n * machine.times.pace
+        orders = [*machine.step(at, hello(machine, n, wants=frozenset({"me"})))]
+        orders += [order for _, order in timed(machine, at, at + machine.times.pace - 1e-6)]
+        said += [order for order in orders if isinstance(order, SendHello)]
+    told = [eip for order in said if len(order.hello.claims) > 64 for eip in order.hello.claims]
+    assert sorted(told) == [EIP + n for n in range(3000)]
+    assert max(len(order.hello.claims) for order in said) <= 1024
+
+
+def test_the_slices_of_all_it_holds_follow_each_other_without_waiting_for_a_beat() -> None:
+    machine = alone(eips=3000)
+    timed(machine, 0.0, 3.0)
+    met = [(3.0, order) for order in machine.step(3.0, hello(machine, 0))]
+    orders = met + timed(machine, 3.0, 3.0 + 3 * machine.times.slot)
+    slices = [order.hello.claims for _, order in of_kind(orders, SendHello) if isinstance(order, SendHello)]
+    assert {eip for claims in slices for eip in claims} == machine.held().keys()
+
+
 def test_a_silent_api_costs_one_timeout_and_its_late_reply_changes_nothing() -> None:
     machine = alone(api=True)
     machine.step(0.1, ApiUp())

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speaker.errors import SettingError
-from speaker.ownership.claims import OwnClaims
+from speaker.ownership.claims import Intents, OwnClaims
 from speaker.ownership.hello import EVERYTHING, Hello, Incarnation
 from speaker.ownership.parameters import Parameters
 from speaker.ownership.peers import Peer
@@ -100,3 +100,76 @@ def test_what_was_yielded_is_repeated_for_a_second() -> None:
     own.remove(FIRST, now=1.0)
     assert own.recently_yielded(1.9) == {FIRST: 3}
     assert own.recently_yielded(2.1) == {}
+
+
+def test_between_beats_only_what_was_let_go_since_is_told_where_it_is_much() -> None:
+    own = OwnClaims(Parameters(), 2)
+    for n in range(4):
+        own.add(FIRST + n, 1, now=0.0)
+    for n in range(3):
+        own.remove(FIRST + n, now=0.5)
+    assert len(own.yields_said(0.5, beat=False)) == 3
+    own.remove(FIRST + 3, now=0.51)
+    own.add(FIRST + 2, 2, now=0.51)
+    assert own.yields_said(0.51, beat=False) == {FIRST + 3: 1}
+    assert own.yields_said(0.515, beat=False) == {}
+    assert own.yields_said(0.6, beat=True) == {FIRST: 1, FIRST + 1: 1, FIRST + 3: 1}
+
+
+@given(st.sets(st.integers(0, 900), min_size=1, max_size=200), st.integers(1, 5), st.sets(st.integers(0, 900)))
+def test_all_is_told_in_slices_that_a_peer_can_learn_between_two_answers(
+    held: set[int], per_hello: int, believed: set[int]
+) -> None:
+    own, peer = OwnClaims(Parameters(), per_hello), Peer(Hello("a", Incarnation(1), 0, 0), 0.0)
+    for n in held:
+        own.add(FIRST + n, 1, now=0.0)
+    peer.learn(Hello("a", Incarnation(1), 0, 0, claims={FIRST + n: 1 for n in believed}))
+    own.said(3.0, everything=False, beat=True)
+    now, sequence = 5.0, 0
+    claims, covers = own.said(now, everything=True, beat=False)
+    while True:
+        assert len(claims) <= 16 * per_hello
+        sequence += 1
+        peer.learn(Hello("a", Incarnation(1), sequence, 0, own.digest, claims=claims, covers=covers))
+        if own.next_slice_at() == float("inf"):
+            break
+        assert own.told_lately(now), "who asks meanwhile gets it anyway"
+        now = own.next_slice_at()
+        claims, covers = own.said(now, everything=False, beat=False)
+    assert peer.claims == own.terms
+    assert sequence <= -(-len(held) // (16 * per_hello))
+    assert own.told_lately(now)
+    assert not own.told_lately(now + Parameters().hello)
+
+
+def test_between_two_slices_a_hello_tells_what_is_new() -> None:
+    own = OwnClaims(Parameters(), 1)
+    for n in range(40):
+        own.add(FIRST + n, 1, now=0.0)
+    own.said(0.0, everything=True, beat=False)
+    own.add(FIRST + 40, 1, now=0.001)
+    claims, _ = own.said(0.001, everything=False, beat=False)
+    assert FIRST + 40 in claims
+    assert len(claims) == 2
+
+
+def test_of_intents_that_wait_for_others_to_be_written_the_first_in_line_are_told() -> None:
+    intents = Intents(2)
+    assert [intents.wait(FIRST + n, 1) for n in range(3)] == [True, True, False]
+    assert intents.said(beat=True) == {FIRST: 1, FIRST + 1: 1}
+    intents.begin(FIRST, 1)
+    assert intents.said(beat=False) == {FIRST: 1, FIRST + 1: 1, FIRST + 2: 1}
+    assert len(intents) == 3
+    for n in range(3):
+        intents.end(FIRST + n)
+    assert intents.said(beat=True) == {}
+
+
+def test_intents_under_way_are_told_at_once_and_at_every_beat() -> None:
+    intents = Intents(2)
+    for n in range(3):
+        intents.begin(FIRST + n, 1)
+    assert len(intents.said(beat=False)) == 3
+    intents.begin(FIRST + 3, 1)
+    assert intents.said(beat=False) == {FIRST + 3: 1}
+    assert len(intents.said(beat=True)) == 4
