@@ -139,19 +139,21 @@ class OwnClaims:
         """Claims for a hello, and the span in which they are complete (rule 3).
 
         A change is told at once and repeated at every beat of its first second, not by each hello between them: those
-        come by the dozen when thousands are claimed. ``everything``: from now on all, a slice at a time.
+        come by the dozen when thousands are claimed. So do changes: of more than a slice the latest are repeated.
+        ``everything``: from now on all, a slice at a time.
         """
-        self._changed = (
-            {e: at for e, at in self._changed.items() if now - at < self._times.yielded} if beat else self._changed
-        )
-        changed, self._untold = self._changed if beat else self._untold, {}
+        a_slice = _A_SLICE * self._per_hello
+        changed, self._untold = [*self._untold], {}
+        if beat:
+            self._changed = {e: at for e, at in self._changed.items() if now - at < self._times.yielded}
+            changed = [*(e for e in changed if e in self._changed), *[*self._changed][-a_slice:]]
         if everything:
             self._slice_from = EVERYTHING.first
         if len(self.terms) <= self._per_hello:
             self._slice_from, self._told_at = None, now if everything else self._told_at
             return dict(self.terms), EVERYTHING
         if self._slice_from is not None and now >= self._told_at + self._times.slot:
-            window, span, self._slice_from = self._window(self._slice_from, _A_SLICE * self._per_hello)
+            window, span, self._slice_from = self._window(self._slice_from, a_slice)
             self._told_at = now
         else:
             window, span, following = self._window(self._from, self._per_hello)

@@ -94,6 +94,18 @@ def test_a_change_is_told_for_a_second_besides_the_window() -> None:
     assert own.said(2.5, everything=True, beat=True) == (own.terms, EVERYTHING)
 
 
+def test_of_thousands_of_changes_each_is_told_once_and_the_latest_again() -> None:
+    own = OwnClaims(Parameters(), 1)
+    for n in range(40):
+        own.add(FIRST + n, 1, now=0.0)
+    at_once, _ = own.said(0.0, everything=False, beat=False)
+    assert len(at_once) == 40
+    own.add(FIRST + 40, 1, now=0.05)
+    again, _ = own.said(0.1, everything=False, beat=True)
+    assert FIRST + 40 in again
+    assert len(again) <= 17
+
+
 def test_what_was_yielded_is_repeated_for_a_second() -> None:
     own = OwnClaims(Parameters(), 10)
     own.add(FIRST, 3, now=0.0)
