@@ -145,7 +145,7 @@ class Claiming(Desk):
         if reply.record is not None:
             self._read(x, reply.record, now)
         if self.api.listed and self.api.came_up():
-            self._pending.update(dict.fromkeys(self.eips))
+            self._regain_api(now)
         attempt = x.writing
         if attempt is None or attempt.number != reply.attempt or now >= attempt.sent_at + self.times.record_timeout:
             return

@@ -5,7 +5,7 @@ each rule of ``ownership.md`` decides is a small method named for it, so that te
 see the simulation notice.
 """
 
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from itertools import count
 
@@ -19,6 +19,10 @@ from speaker.ownership.parameters import Parameters
 from speaker.ownership.peers import Peer
 from speaker.ownership.score import score
 from speaker.ownership.segment import Segment
+
+_FOREVER, _NEVER = float("inf"), float("-inf")
+_REVIEW_SECONDS = 1.0
+"""At least between two looks at every EIP: an API server that answers now and then goes up and down by the dozen."""
 
 
 class Desk:
@@ -59,15 +63,17 @@ class Desk:
         """No peer can become suspect or dead before."""
         self._hurried = False
         self._orders: list[Order] = []
-        self._urgent: dict[IPAddress, None] = {}
-        self._pending: dict[IPAddress, None] = {}
+        self._urgent: OrderedDict[IPAddress, None] = OrderedDict()
+        self._pending: OrderedDict[IPAddress, None] = OrderedDict()
+        self._review_at, self._reviewed_at = _FOREVER, _NEVER
+        """When to look at every EIP since the API is up, and when that was done last."""
         self._alarms: list[tuple[float, int, Eip]] = []
         self._alarm_order = count()
         self._waiting: set[IPAddress] = set()
         """Neither held nor known to be somebody's: what a change among the peers may touch."""
         self._writing = 0
         """Attempts under way that are not hurried."""
-        self._unwritten: dict[IPAddress, None] = {}
+        self._unwritten: OrderedDict[IPAddress, None] = OrderedDict()
         """Those whose record waits for one of these to end."""
         self._doubts: dict[int, float] = {}
         """Link → when we know who else is heard there again."""
@@ -200,6 +206,17 @@ class Desk:
         x.writing = None
         if x.link is not None:
             self.segments[x.link].intents.end(x.address)
+
+    def _regain_api(self, now: float) -> None:
+        """Those who wait at once, and all whose record may be amiss."""
+        self._pending.update(dict.fromkeys(self._waiting))
+        self._review_at = max(now, self._reviewed_at + _REVIEW_SECONDS)
+
+    def _review(self, now: float) -> None:
+        self._review_at = _FOREVER
+        if self.api.up:
+            self._reviewed_at = now
+            self._pending.update(dict.fromkeys(self.eips))
 
     def _lose_api(self) -> None:
         if self.api.up:

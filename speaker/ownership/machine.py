@@ -4,6 +4,7 @@
 """
 
 import heapq
+from collections import OrderedDict
 
 from speaker.model import IPAddress
 from speaker.ownership.claims import Eip
@@ -52,6 +53,8 @@ class Ownership(Hearing):
         self._end_doubts(now)
         if now >= self._beat_at:
             self._follow_courses(now)
+        if now >= self._review_at:
+            self._review(now)
         self._judge_due(now)
         self._speak(now)
         orders, self._orders = self._orders, []
@@ -62,7 +65,7 @@ class Ownership(Hearing):
         """When a ``Tick`` is due; in the past if there is more to do at once."""
         if self._urgent or self._pending:
             return now
-        wake = min(self._beat_at, self._watch_at)
+        wake = min(self._beat_at, self._watch_at, self._review_at)
         if self._hurried:
             wake = min(wake, self._sent_at + self.times.pace)
         for segment in self.segments.values():
@@ -120,7 +123,7 @@ class Ownership(Hearing):
                 self._written(self._eip(event.eip), event, now)
             case ApiUp():
                 if self.api.came_up():
-                    self._pending.update(dict.fromkeys(self.eips))
+                    self._regain_api(now)
             case ApiDown():
                 self._lose_api()
             case LeaseSeen():
@@ -222,7 +225,7 @@ class Ownership(Hearing):
             wake = self._judge_free(x, now)
         if x.writing is not None:
             wake = min(wake, x.writing.sent_at + self.times.record_timeout)
-        if self._unwritten and self._writing < self.times.writes:
+        if self._unwritten and self.api.up and self._writing < self.times.writes:
             self._look_at([_pop(self._unwritten)])
         if wake < _FOREVER and wake != x.wake:
             heapq.heappush(self._alarms, (wake, next(self._alarm_order), x))
@@ -266,8 +269,6 @@ class Ownership(Hearing):
         )
 
 
-def _pop(addresses: dict[IPAddress, None]) -> IPAddress:
+def _pop(addresses: OrderedDict[IPAddress, None]) -> IPAddress:
     """The one that waited longest."""
-    address = next(iter(addresses))
-    del addresses[address]
-    return address
+    return addresses.popitem(last=False)[0]

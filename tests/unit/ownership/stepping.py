@@ -1,6 +1,7 @@
 """Steps of one node's ownership machine on one link, beside a peer that a test speaks for."""
 
 from ipaddress import IPv4Address
+from typing import TypeVar
 
 from speaker.ownership.events import EligibilityChanged, HelloHeard, LinkChanged, Order, Tick
 from speaker.ownership.hello import EVERYTHING, Digest, Heard, Hello, Incarnation
@@ -14,9 +15,12 @@ LIFE = Incarnation(7 << 31)
 Claims = dict[IPv4Address, int]
 
 
-def alone(eips: int = 1, api: bool = False) -> Ownership:
+Machine = TypeVar("Machine", bound=Ownership)
+
+
+def alone(eips: int = 1, api: bool = False, kind: type[Machine] = Ownership) -> Machine:
     """Eligible for ``eips`` addresses, from EIP on."""
-    machine = Ownership("me", lambda above: Incarnation(((above >> 31) + 5) << 31), 0.0, api=api)
+    machine = kind("me", lambda above: Incarnation(((above >> 31) + 5) << 31), 0.0, api=api)
     machine.step(0.0, LinkChanged(LINK, up=True))
     for n in range(eips):
         machine.step(0.0, EligibilityChanged(EIP + n, LINK))

@@ -5,8 +5,10 @@ from collections.abc import Callable
 import pytest
 from stepping import EIP, LIFE, LINK, alone, hello, timed
 
+from speaker.ownership.claims import Eip
 from speaker.ownership.events import (
     Announce,
+    ApiDown,
     ApiUp,
     Claim,
     Drain,
@@ -23,6 +25,7 @@ from speaker.ownership.events import (
     Yielded,
 )
 from speaker.ownership.hello import Heard, Incarnation
+from speaker.ownership.machine import Ownership
 from speaker.ownership.score import score
 
 
@@ -196,6 +199,29 @@ def test_a_silent_api_costs_one_timeout_and_its_late_reply_changes_nothing() -> 
     assert at == pytest.approx(0.5)
     late = RecordWritten(EIP, write.attempt, True, Record("me", machine.incarnation, 1, 1))
     assert not any(isinstance(o, Claim | Withdraw) for o in machine.step(0.61, late))
+
+
+class Counting(Ownership):
+    judged = 0
+
+    def _judge(self, x: Eip, now: float) -> None:
+        self.judged += 1
+        super()._judge(x, now)
+
+
+def test_an_api_server_that_answers_now_and_then_has_not_every_eip_looked_at_each_time() -> None:
+    machine = alone(eips=500, api=True, kind=Counting)
+    timed(machine, 0.0, 5.0)
+    before = machine.judged
+    for n in range(20):
+        machine.step(5.0 + n / 100, ApiUp())
+        timed(machine, 5.0 + n / 100, 5.009 + n / 100)
+        machine.step(5.009 + n / 100, ApiDown())
+    machine.step(5.2, ApiUp())
+    timed(machine, 5.2, 5.9)
+    assert 500 <= machine.judged - before < 700
+    timed(machine, 5.9, 6.1)
+    assert machine.judged - before >= 1000, "all once more, a second after the first time"
 
 
 def test_a_lost_link_yields_at_once_and_frees_the_record() -> None:
