@@ -33,6 +33,8 @@ from speaker.ownership.peers import PeerState
 from speaker.ownership.segment import Segment
 
 _FOREVER = float("inf")
+_IN_SERIES = (EligibilityChanged, HelloHeard, LeaseSeen, RecordRead)
+"""Come by the dozen in one go, so that what they do not concern waits for the tick behind them."""
 _BATCH = 200
 """EIPs looked at in one step; more wait for the next, so that hellos and answers are never late for them."""
 
@@ -55,7 +57,7 @@ class Ownership(Hearing):
             self._follow_courses(now)
         if now >= self._review_at:
             self._review(now)
-        self._judge_due(now)
+        self._judge_due(now, at_leisure=not isinstance(event, _IN_SERIES))
         self._speak(now)
         orders, self._orders = self._orders, []
         # Silence first: nothing else may delay it.
@@ -196,14 +198,14 @@ class Ownership(Hearing):
 
     # ── One EIP ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _judge_due(self, now: float) -> None:
+    def _judge_due(self, now: float, at_leisure: bool) -> None:
         """What just changed before what became due, and that before what may be looked at at leisure."""
         for _ in range(_BATCH):
             if self._urgent:
                 x = self._eip(_pop(self._urgent))
             elif (due := self._due(now)) is not None:
                 x = due
-            elif self._pending:
+            elif at_leisure and self._pending:
                 x = self.eips[_pop(self._pending)]
             else:
                 return

@@ -12,6 +12,7 @@ from speaker.ownership.events import (
     ApiUp,
     Claim,
     Drain,
+    EligibilityChanged,
     LinkChanged,
     Listen,
     Order,
@@ -222,6 +223,18 @@ def test_an_api_server_that_answers_now_and_then_has_not_every_eip_looked_at_eac
     assert 500 <= machine.judged - before < 700
     timed(machine, 5.9, 6.1)
     assert machine.judged - before >= 1000, "all once more, a second after the first time"
+
+
+def test_what_comes_in_series_waits_for_nothing_that_may_be_looked_at_at_leisure() -> None:
+    machine = alone(eips=2000, kind=Counting)
+    timed(machine, 0.0, 3.0)
+    machine.step(3.0, Drain(on=True))
+    before = machine.judged
+    for n in range(50):
+        machine.step(3.0, EligibilityChanged(EIP + n, LINK))
+    assert machine.judged - before == 50
+    machine.step(3.0, Tick())
+    assert machine.judged - before > 50
 
 
 def test_a_lost_link_yields_at_once_and_frees_the_record() -> None:
