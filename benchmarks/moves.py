@@ -40,6 +40,8 @@ def modes(kind: Forwarding, schedulers: Sequence[str]) -> Iterator[Mode]:
     for scheduler in schedulers:
         for seen in Seen:
             yield Mode(kind, scheduler, seen)
+            if seen is not Seen.CLIENT:
+                yield Mode(kind, scheduler, seen, hands_over=True)
             if kind is Forwarding.IPVS and seen is not Seen.LOCAL:
                 yield Mode(kind, scheduler, seen, {SLOPPY: 1})
             if kind is Forwarding.NFTABLES and scheduler == "mh":
@@ -50,8 +52,9 @@ def modes(kind: Forwarding, schedulers: Sequence[str]) -> Iterator[Mode]:
 def show(all_modes: Iterable[Mode], connections: int) -> None:
     for mode in all_modes:
         settings = " ".join(f"{name.rsplit('.', 1)[1]}={value}" for name, value in mode.settings.items())
+        settings += "handed over" * mode.hands_over
         print(f"{mode.forwarding.value:<8} {mode.scheduler:<8} backends see {mode.seen.value}  {settings}")
-        for kind in Move:
+        for kind in [Move.PLANNED] if mode.hands_over else Move:  # there is nobody to hand over to after a crash
             counts = survivors(mode, kind, connections, PATIENCE)
             rest = ", ".join(f"{count} {name}" for name, count in counts.items() if name != "alive")
             print(f"    {kind.value:<32} {counts.get('alive', 0):4} of {connections} survive  {rest}", flush=True)

@@ -160,6 +160,7 @@ def _agent_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser
     agent.add_argument("--key", metavar="FILE", type=Path, help=f"as in `speaker run` (default {DEFAULT_KEY})")
     agent.add_argument("--hello", metavar="MS", help=f"as in `speaker run` (default {DEFAULT_HELLO_MS})")
     agent.add_argument("--ethertype", metavar="NUMBER", help=f"as in `speaker run` (default 0x{DEFAULT_ETHERTYPE:04X})")
+    _hand_over_flag(agent)
     agent.add_argument(
         "--metrics",
         metavar="ADDRESS:PORT",
@@ -255,6 +256,16 @@ def _peer_flags(run: argparse.ArgumentParser) -> None:
         metavar="NUMBER",
         help=f"of the hellos, the same on all hosts (default 0x{DEFAULT_ETHERTYPE:04X})",
     )
+    _hand_over_flag(run)
+
+
+def _hand_over_flag(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--hand-over",
+        action="store_true",
+        help="TCP packets of connections that this host does not know go to the one that held their EIP before, while "
+        "it answers: connections outlive a move of their EIP. Otherwise they are reset",
+    )
 
 
 def _runtime_flag(parser: argparse.ArgumentParser) -> None:
@@ -312,7 +323,7 @@ def _run(args: argparse.Namespace) -> int:
         forwarder=Forwarding(args.forwarder),
         metrics=Bind.parse(args.metrics),
         log_format=args.log_format,
-        peers=PeerSettings.parse(args.with_peers, args.key, args.hello, args.ethertype),
+        peers=PeerSettings.parse(args.with_peers, args.key, args.hello, args.ethertype, args.hand_over),
         limits=Limits.parse(Forwarding(args.forwarder), args.ipvs_timeouts, args.conntrack_max),
         metrics_real_servers=args.metrics_real_servers,
     )
@@ -342,7 +353,7 @@ def _agent(args: argparse.Namespace) -> int:
             drain_cordoned=args.drain_cordoned,
             forwards=forwarder is not Forwarding.NONE,
         ),
-        peers=PeerSettings.of_agent(args.key, args.hello, args.ethertype, args.revision),
+        peers=PeerSettings.of_agent(args.key, args.hello, args.ethertype, args.revision, args.hand_over),
         runtime_dir=args.runtime_dir,
         forwarder=forwarder,
         metrics=Bind.parse(args.metrics),

@@ -33,8 +33,11 @@ from speaker.errors import EdgeError, SettingError
 from speaker.files import only_one
 from speaker.forwarding.forwarder import TEND_SECONDS, Forwarder, cleanup, open_forwarder
 from speaker.forwarding.limits import look, raise_conntrack_max
+from speaker.forwarding.strays_table import open_strays, remove_strays
 from speaker.forwarding.traffic import UNKNOWN
 from speaker.handlers import handlers
+from speaker.handover import HandOver
+from speaker.interfaces.addresses import own_addresses
 from speaker.interfaces.gateway import watch_gateways
 from speaker.interfaces.martians import martian_sources, reverse_path_drops
 from speaker.interfaces.netlink import Watcher
@@ -167,12 +170,22 @@ async def _serve(settings: HostSettings, make: MakeSource, started: Mapping[str,
         # Two forwarders at once would translate an address twice.
         if removed := await cleanup(Forwarding.AUTO, settings.runtime_dir, keep=forwarder.name):
             log.info("removed what another forwarder left", removed=list(removed))
-        wire = Wire(_spec(settings, keys, source.clerk is not None), report, source.clerk)
-        host = Host(settings, keys, source, forwarder, wire, report)
+        hand_over = await _hand_over(settings, forwarder.name, report)
+        wire = Wire(_spec(settings, keys, source.clerk is not None), report, source.clerk, hand_over)
+        host = Host(settings, keys, source, forwarder, wire, report, hand_over)
         answers = handlers(settings.node.name, settings.peers is None, wire, report)
         await stack.enter_async_context(serving_control(settings.runtime_dir / NAME, answers))
         with stopped_by_signals(host.hand_over):
             await host.run()
+
+
+async def _hand_over(settings: HostSettings, forwarder: str, report: Report) -> HandOver | None:
+    """None where it is not asked for: then what an earlier speaker handed over is handed over no more."""
+    if settings.peers is not None and settings.peers.hand_over:
+        return HandOver(await open_strays(forwarder), report)
+    if removed := await remove_strays():
+        log.info("nothing is handed over any more", removed=list(removed))
+    return None
 
 
 def _traffic(forwarder: Forwarder, report: Report, *, real_servers: bool) -> Kept:
@@ -253,7 +266,9 @@ class Host:
         forwarder: Forwarder,
         wire: Wire,
         report: Report,
+        hand_over: HandOver | None,
     ) -> None:
+        self._hand_over = hand_over
         self._settings = settings
         self._keys = keys
         self._source = source
@@ -288,6 +303,8 @@ class Host:
             if self._keys is not None:
                 tasks.create_task(self._keys.follow(self._wire, self._report), name="key file")
                 tasks.create_task(self._watch_gateways(), name="gateways")
+            if self._hand_over is not None:
+                tasks.create_task(self._hand_over.run(), name="hand over")
 
     async def hand_over(self) -> None:
         """Before leaving: make before break, where somebody is there to take over. The kernel goes on forwarding."""
@@ -363,6 +380,10 @@ class Host:
         self._report.forwarding(applied, self._forwarder.approximations(decision.forwarding))
         self._links = frozenset({spot.link.index: spot.link for spot in self._spots.values()}.values())
         await asyncio.to_thread(self._report.decided, decision, touched)
+        if self._settings.peers is not None:
+            await self._wire.addresses(own_addresses(snapshot, self._links))
+        if self._hand_over is not None:
+            await self._hand_over.follow(frozenset(self._spots), snapshot)
         macs = frozenset(link.mac for link in snapshot.links.values())
         await self._wire.offer(self._spots, self._links, macs, touched)
         problems = await self._forwarder.problems()

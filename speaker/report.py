@@ -21,8 +21,10 @@ from speaker.beside.watch import Told
 from speaker.decide import Decision, Held, NotHeld
 from speaker.errors import EdgeError, InvalidManifests, SpeakerError
 from speaker.files import write_atomically
+from speaker.forwarding.handing_over import fates
 from speaker.forwarding.limits import Tables, Use, Watch
 from speaker.forwarding.plan import Change
+from speaker.forwarding.strays import NextHop
 from speaker.layer2.fleet import Spot
 from speaker.model import Assignment, Family, IPAddress, Link, Mac, ServiceKey, format_mac
 from speaker.ownership.frames import Rejected
@@ -72,6 +74,8 @@ class Report:
         self._strange: set[tuple[str, Enum]] = set()
         self._martians: tuple[int, int] | None = None
         self._ready = False
+        self._handed_over: Counter[NextHop] = Counter()
+        """Previous holder → of how many EIPs it gets the strays."""
         self.in_force: InForce | None = None
         self.stale = asyncio.Event()
         """What ``publish`` would say is not what it said last."""
@@ -245,6 +249,10 @@ class Report:
             ],
             "problems": self.problems(),
             "kube_proxy": _beside_as_told(self._beside),
+            "handed_over": [
+                {"address": str(hop.address), "link": hop.link, "eips": count}
+                for hop, count in self._handed_over.items()
+            ],
             "tables": {
                 name: {"connections": use.connections, "size": use.size}
                 for name, use in (("conntrack", self._tables.conntrack), ("ipvs", self._tables.ipvs))
@@ -268,10 +276,29 @@ class Report:
         self._conflicts = {eip: told for eip, told in self._conflicts.items() if told[1] > oldest}
         return {eip: sentence for eip, (sentence, _) in self._conflicts.items()}
 
+    def strays(self, eips: int, strays: Mapping[IPAddress, NextHop | None]) -> None:
+        """What the kernel does with those of so many EIPs that this node may hold."""
+        for fate, count in fates(eips, strays).items():
+            self._metrics.strays.labels(fate.value).set(count)
+        handed_over = Counter(hop for hop in strays.values() if hop is not None)
+        if handed_over != self._handed_over:
+            self._handed_over = handed_over
+            self.stale.set()
+
+    def holder_silent(self, hop: NextHop, eips: int) -> None:
+        log.warning(
+            "previous holder silent",
+            address=str(hop.address),
+            link=hop.link,
+            eips=eips,
+            message="it does not answer: the connections that it had are reset",
+        )
+
     # ── claims and peers ──
 
-    def claimed(self, address: IPAddress, spot: Spot, term: int) -> None:
-        log.info("claimed", eip=str(address), link=spot.link.name, mac=format_mac(spot.link.mac), term=term)
+    def claimed(self, address: IPAddress, spot: Spot, term: int, before: str | None) -> None:
+        mac = format_mac(spot.link.mac)
+        log.info("claimed", eip=str(address), link=spot.link.name, mac=mac, term=term, before=before)
         self._metrics.claim_changes.labels("claimed").inc()
         self.stale.set()
 

@@ -89,19 +89,27 @@ class PeerSettings:
     ethertype: int = DEFAULT_ETHERTYPE
     revision: int = 0
     """Of what is installed here, 0 to 2³²-1: EIPs go to hosts with a higher one first. 0 is unknown."""
+    hand_over: bool = False
+    """Whether packets of connections that this host does not know go to the one that held their EIP before."""
 
     @staticmethod
-    def of_agent(key_file: Path | None, hello: str | None, ethertype: str | None, revision: str) -> "PeerSettings":
+    def of_agent(
+        key_file: Path | None, hello: str | None, ethertype: str | None, revision: str, hand_over: bool = False
+    ) -> "PeerSettings":
         """An agent always has peers."""
         if not (revision.isascii() and revision.isdecimal() and len(revision) < 11 and int(revision) < 2**32):
             raise SettingError(f"--revision {revision!r}: must be a whole number from 0 to {2**32 - 1}")
-        found = PeerSettings.parse(True, key_file, hello, ethertype)
+        found = PeerSettings.parse(True, key_file, hello, ethertype, hand_over)
         assert found is not None
         return replace(found, revision=int(revision))
 
     @staticmethod
     def parse(
-        with_peers: bool, key_file: Path | None = None, hello: str | None = None, ethertype: str | None = None
+        with_peers: bool,
+        key_file: Path | None = None,
+        hello: str | None = None,
+        ethertype: str | None = None,
+        hand_over: bool = False,
     ) -> "PeerSettings | None":
         """From the flags as written, None for one that was not; ``hello`` in milliseconds.
 
@@ -112,11 +120,14 @@ class PeerSettings:
             for flag, value in (("--key", key_file), ("--hello", hello), ("--ethertype", ethertype)):
                 if value is not None:
                     raise SettingError(f"{flag} {value}: needs --with-peers: without it this host believes it is alone")
+            if hand_over:
+                raise SettingError("--hand-over: needs --with-peers: no other host ever holds the EIPs of one alone")
             return None
         return PeerSettings(
             key_file=DEFAULT_KEY if key_file is None else key_file,
             hello=PeerSettings().hello if hello is None else _hello(hello),
             ethertype=DEFAULT_ETHERTYPE if ethertype is None else _ethertype(ethertype),
+            hand_over=hand_over,
         )
 
 

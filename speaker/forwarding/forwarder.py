@@ -115,9 +115,14 @@ async def _open_nftables() -> Forwarder:
 
 
 async def cleanup(kind: Forwarding, runtime_dir: Path, keep: str = "") -> tuple[str, ...]:
-    """Remove everything that ``kind`` of forwarder (``AUTO``: every kind but the one named ``keep``) ever made here."""
+    """Remove everything that ``kind`` of forwarder (``AUTO``: every kind but the one named ``keep``) ever made here.
+
+    Where none is kept, what hands strays over goes first: it may stand beside any.
+    """
+    from speaker.forwarding.strays_table import remove_strays
+
     kinds = (Forwarding.IPVS, Forwarding.NFTABLES) if kind is Forwarding.AUTO else (kind,)
-    removed: tuple[str, ...] = ()
+    removed = () if keep else await remove_strays()
     for each in kinds:
         if each.value != keep:
             # What this kernel does not support has left nothing in it.

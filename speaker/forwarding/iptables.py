@@ -125,12 +125,13 @@ def script(saved: str, plan: Plan, version: int) -> str:
     Where the plan has no EIP of this version, our chains go.
     """
     wanted = any(eip.version == version for eip in plan.eips)
-    change = _build if wanted else _remove
-    return "".join(change(table, _rules(saved, table.name)) for table in tables(plan, version))
+    change = build if wanted else remove
+    return "".join(change(table, saved) for table in tables(plan, version))
 
 
-def _build(table: Table, have: list[str]) -> str:
+def build(table: Table, saved: str) -> str:
     """Ours comes first: a rule before it that accepts would open a way around the guard."""
+    have = _rules(saved, table.name)
     jumps = [line for line in have if line.startswith(f"-A {table.hook} ")]
     enters = f"-A {table.jump}"
     well_entered = jumps[:1] == [enters] and jumps.count(enters) == 1
@@ -145,7 +146,8 @@ def _of(chain: str, lines: list[str]) -> list[str]:
     return [line for line in lines if line.startswith(f"-A {chain} ")]
 
 
-def _remove(table: Table, have: list[str]) -> str:
+def remove(table: Table, saved: str) -> str:
+    have = _rules(saved, table.name)
     if not any(line.startswith(f":{chain} ") for line in have for chain in table.chains):
         return ""
     leave = [f"-D {table.jump}" for line in have if line == f"-A {table.jump}"]
@@ -218,12 +220,17 @@ def _concerns(change: Change) -> bool:
 
 async def open_iptables_guard() -> IptablesGuard:
     """Raises Unsupported where the programs or the kernel's part are missing."""
-    programs = {4: _program("iptables"), 6: _program("ip6tables")}
+    return IptablesGuard(await programs("filter"))
+
+
+async def programs(table: str) -> dict[int, str]:
+    """By IP version, without ``-save`` and ``-restore``. Raises Unsupported where one or the ``table`` is missing."""
+    found = {4: _program("iptables"), 6: _program("ip6tables")}
     try:
-        await run(f"{programs[4]}-save", "-t", "filter")
+        await run(f"{found[4]}-save", "-t", table)
     except EdgeError as error:
         raise Unsupported(f"this kernel has no iptables: {error}") from error
-    return IptablesGuard(programs)
+    return found
 
 
 def _program(name: str) -> str:

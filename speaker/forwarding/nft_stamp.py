@@ -13,7 +13,7 @@ from speaker.forwarding.netlink import Netlink, Request, attribute, attributes
 NETLINK_NETFILTER = 12
 _SUBSYSTEM = 10 << 8  # NFNL_SUBSYS_NFTABLES
 _GET_TABLE, _GET_GENERATION = _SUBSYSTEM | 1, _SUBSYSTEM | 16
-_NFPROTO_INET = 1
+_NFPROTO = {"inet": 1, "ip": 2, "ip6": 10}
 _HEADER = struct.Struct("!BBH")  # struct nfgenmsg
 _GENERATION_ID = 1  # NFTA_GEN_ID
 _NAME, _USE, _HANDLE = 1, 3, 4  # NFTA_TABLE_*
@@ -28,18 +28,18 @@ class Stamp:
     table: tuple[int, int] | None
 
 
-def stamp(table: str) -> Stamp:
-    """Of the table ``inet`` ``table``, as it is now. Raises EdgeError; microseconds."""
+def stamp(table: str, family: str = "inet") -> Stamp:
+    """Of the table ``family`` ``table``, as it is now. Raises EdgeError; microseconds."""
     try:
         with Netlink(NETLINK_NETFILTER) as kernel:
             generation = kernel.ask(Request(_GET_GENERATION, _HEADER.pack(0, 0, 0)))
-            return Stamp(_number(generation, _GENERATION_ID), _table(kernel, table))
+            return Stamp(_number(generation, _GENERATION_ID), _table(kernel, table, family))
     except OSError as error:
         raise EdgeError(f"nftables: {error}") from error
 
 
-def _table(kernel: Netlink, name: str) -> tuple[int, int] | None:
-    request = Request(_GET_TABLE, _HEADER.pack(_NFPROTO_INET, 0, 0) + attribute(_NAME, name.encode() + b"\0"))
+def _table(kernel: Netlink, name: str, family: str) -> tuple[int, int] | None:
+    request = Request(_GET_TABLE, _HEADER.pack(_NFPROTO[family], 0, 0) + attribute(_NAME, name.encode() + b"\0"))
     try:
         answer = kernel.ask(request)
     except OSError as error:

@@ -139,6 +139,7 @@ FORWARDER = (
   }
   chain guard_output {
     type filter hook output priority -95; policy accept;
+    ct state untracked tcp flags & syn == 0 return comment "a stray, handed over"
     ip daddr @eips4 goto refuse comment "guard"
     ip6 daddr @eips6 goto refuse comment "guard"
   }
@@ -191,12 +192,17 @@ GUARD = (
 
 @dataclass(frozen=True, slots=True)
 class Ruleset:
-    """A table ``inet`` ``table``: its fixed part, the elements of each set, and the rule of each varying chain."""
+    """A table ``family`` ``table``: its fixed part, the elements of each set, and the rule of each varying chain."""
 
     table: str
     skeleton: str
     elements: Mapping[str, frozenset[str]]
     chains: Mapping[str, str]
+    family: str = "inet"
+
+    @property
+    def name(self) -> str:
+        return f"{self.family} {self.table}"
 
 
 # ── From a plan to a script ───────────────────────────────────────────────────────────────────────────────────
@@ -277,11 +283,13 @@ def guard_ruleset(plan: Plan) -> Ruleset:
     return assemble(GUARD_TABLE, GUARD, elements, {})
 
 
-def assemble(table: str, skeleton: str, elements: dict[str, set[str]], chains: dict[str, str]) -> Ruleset:
+def assemble(
+    table: str, skeleton: str, elements: dict[str, set[str]], chains: dict[str, str], family: str = "inet"
+) -> Ruleset:
     names = re.findall(r"(?:set|map) (\w+) {", skeleton)
     # A newer speaker's rules may differ where the names and comments do not: the mark tells.
     mark = f"  chain made_of_{zlib.crc32(skeleton.encode()):08x} {{ }}\n"
-    return Ruleset(table, skeleton + mark, {name: frozenset(elements.get(name, ())) for name in names}, chains)
+    return Ruleset(table, skeleton + mark, {name: frozenset(elements.get(name, ())) for name in names}, chains, family)
 
 
 class _Elements(dict[str, set[str]]):
@@ -390,25 +398,25 @@ def rebuild_script(want: Ruleset) -> str:
     """One transaction that makes the table what it should be, whatever it was."""
     nothing = replace(want, elements={name: frozenset() for name in want.elements}, chains={})
     return (
-        f"table inet {want.table}\ndelete table inet {want.table}\n"
-        f"table inet {want.table} {{{want.skeleton}}}\n{change_script(nothing, want)}"
+        f"table {want.name}\ndelete table {want.name}\n"
+        f"table {want.name} {{{want.skeleton}}}\n{change_script(nothing, want)}"
     )
 
 
 def change_script(have: Ruleset, want: Ruleset) -> str:
     """One transaction from ``have`` to ``want`` that names only what differs; '' where nothing does."""
-    table = want.table
+    table = want.name
     changed = [name for name, rule in want.chains.items() if have.chains.get(name) != rule]
     gone = sorted(have.chains.keys() - want.chains.keys())
-    lines = [f"add chain inet {table} {name}" for name in changed]
-    lines += [f"flush chain inet {table} {name}" for name in changed if name in have.chains]
-    lines += [f"add rule inet {table} {name} {want.chains[name]}" for name in changed]
+    lines = [f"add chain {table} {name}" for name in changed]
+    lines += [f"flush chain {table} {name}" for name in changed if name in have.chains]
+    lines += [f"add rule {table} {name} {want.chains[name]}" for name in changed]
     for name, wanted in want.elements.items():
         # A map's element goes by its key alone.
         removed = sorted(element.split(" : ")[0] for element in have.elements[name] - wanted)
         lines += _element_lines("delete", table, name, removed)
         lines += _element_lines("add", table, name, sorted(wanted - have.elements[name]))
-    lines += [f"{verb} chain inet {table} {name}" for name in gone for verb in ("flush", "delete")]
+    lines += [f"{verb} chain {table} {name}" for name in gone for verb in ("flush", "delete")]
     return "".join(line + "\n" for line in lines)
 
 
@@ -449,7 +457,7 @@ def _eip_of(change: Change) -> IPAddress:
 
 
 def _element_lines(verb: str, table: str, name: str, elements: list[str]) -> list[str]:
-    return [f"{verb} element inet {table} {name} {{ {', '.join(elements)} }}"] if elements else []
+    return [f"{verb} element {table} {name} {{ {', '.join(elements)} }}"] if elements else []
 
 
 def approximations(plan: Plan) -> tuple[str, ...]:

@@ -136,6 +136,8 @@ class Claiming(Desk):
         if record.holder is not None:
             self._recorded[record.holder].add(x.address)
         x.record, x.record_read_at = record, now
+        if record.holder not in (None, self.node):
+            x.note_holder(record.term, record.holder)
         # Our own record comes before our answer (rule 15): it does not say that anybody held the EIP.
         x.raise_maxterm(record.term, held=(record.holder, record.incarnation) != (self.node, self.incarnation))
         self._look_at([x.address])

@@ -10,7 +10,7 @@ from speaker.ownership.hello import EVERYTHING, Digest, Span
 from speaker.ownership.order import Ordered
 from speaker.ownership.parameters import Parameters
 from speaker.ownership.peers import NEVER
-from speaker.ownership.score import claim_hash
+from speaker.ownership.score import claim_hash, score
 
 _SUM = 2**64 - 1
 _FOREVER = float("inf")
@@ -38,6 +38,7 @@ class Eip:
         "address",
         "demoted",
         "ever_held",
+        "held_by",
         "holding",
         "intents",
         "let_go_at",
@@ -64,6 +65,9 @@ class Eip:
         self.maxterm = 0
         self.ever_held = False
         """By anybody, as far as hellos, records and we ourselves know."""
+        self.held_by: tuple[int, str] = (0, "")
+        """The highest term at which another node had it, by its hellos or by its record, and that node. Nothing is
+        decided by it."""
         self.let_go_at = NEVER
         self.record: Record | None = None
         self.record_read_at = NEVER
@@ -84,6 +88,12 @@ class Eip:
         """``held``: somebody held it at that term, or at a lower one above 0."""
         self.maxterm = max(self.maxterm, term)
         self.ever_held |= held and term > 0
+
+    def note_holder(self, term: int, node: str) -> None:
+        """Another's. Of one term the claim that is the better one counts."""
+        known, other = self.held_by
+        if term > known or (term == known and score(self.address, node) > score(self.address, other)):
+            self.held_by = term, node
 
 
 class OwnClaims:

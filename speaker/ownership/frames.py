@@ -21,6 +21,7 @@ Values, by kind (``_Kind``)::
                names
     MOVES      entries of 1 IP version · 4 or 16 EIP · name
     REVISION   4; left out where it is 0
+    ADDRESSES  4 IPv4 · 16 IPv6, either alone or both; one such section (since 1.1)
 
     name       1 bytes it begins with like the name before it in its section · 1 bytes it ends with like that one
                · 1 length and the bytes between; the two likenesses do not overlap, the first name has neither
@@ -48,12 +49,23 @@ from typing import Any, NamedTuple, TypeAlias
 
 from speaker.errors import MalformedPacket
 from speaker.model import IPAddress, Mac
-from speaker.ownership.hello import MAX_AGE, MAX_INCARNATION, Digest, Heard, Hello, Incarnation, Span, Terms, rank
+from speaker.ownership.hello import (
+    MAX_AGE,
+    MAX_INCARNATION,
+    Addresses,
+    Digest,
+    Heard,
+    Hello,
+    Incarnation,
+    Span,
+    Terms,
+    rank,
+)
 from speaker.ownership.keys import ID_SIZE, Key, Keys
 
 ETHERTYPE = 0x88B5
 MAGIC = b"EIPh"
-MAJOR, MINOR = 1, 0
+MAJOR, MINOR = 1, 1
 MAX_NAME = 253
 """Bytes of a node name: a Kubernetes object name is a DNS subdomain (RFC 1123)."""
 
@@ -131,6 +143,7 @@ class _Kind(IntEnum):
     WANTS = 7
     MOVES = 8
     REVISION = 9
+    ADDRESSES = 10
 
 
 # ── Values to bytes ───────────────────────────────────────────────────────────────────────────────────────────
@@ -263,6 +276,8 @@ def _said_outright(hello: Hello, claims: list[_Claim]) -> Iterator[_Queue]:
     yield from _runs(_Kind.CLAIMS, claims)
     if hello.heard:
         yield _Queue(_Kind.HEARD, _pack_heard, sorted(hello.heard.items()))
+    if hello.addresses:
+        yield _Queue(_Kind.ADDRESSES, _pack_addresses, [hello.addresses])
 
 
 def _ordered(terms: Terms) -> list[_Claim]:
@@ -327,6 +342,11 @@ def _pack_moves(moves: Sequence[tuple[IPAddress, str]], room: int) -> tuple[byte
     names = _coded(name for _, name in moves)
     packed = (bytes((a.version,)) + a.packed + name for (a, _), name in zip(moves, names, strict=True))
     entries = _filled(packed, room)
+    return b"".join(entries), len(entries)
+
+
+def _pack_addresses(addresses: Sequence[Addresses], room: int) -> tuple[bytes, int]:
+    entries = _filled((b"".join(address.packed for address in each) for each in addresses), room)
     return b"".join(entries), len(entries)
 
 
@@ -455,6 +475,7 @@ def _read(body: bytes) -> Hello:
         probes=_read_names(sections[_Kind.PROBES]),
         wants=_read_names(sections[_Kind.WANTS]),
         moves=_read_moves(sections[_Kind.MOVES]),
+        addresses=_read_addresses(sections[_Kind.ADDRESSES]),
         revision=_read_revision(sections[_Kind.REVISION]),
         link=link,
         part=part,
@@ -585,6 +606,15 @@ def _read_moves(values: list[bytes]) -> dict[IPAddress, str]:
 def _read_revision(values: list[bytes]) -> int:
     _demand(len(values) <= 1 and all(len(value) == 4 for value in values), "a revision that is none, or two")
     return int.from_bytes(values[0], "big") if values else 0
+
+
+def _read_addresses(values: list[bytes]) -> Addresses:
+    if not values:
+        return ()
+    (value,) = values[:1]
+    _demand(len(values) == 1 and len(value) in (4, 16, 20), "addresses that are none, or twice")
+    ipv4, ipv6 = value[: len(value) % 16], value[len(value) % 16 :]
+    return (*map(IPv4Address, filter(None, [ipv4])), *map(IPv6Address, filter(None, [ipv6])))
 
 
 def _read_name(previous: bytes, value: bytes, at: int) -> tuple[bytes, int]:

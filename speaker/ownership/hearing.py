@@ -91,6 +91,7 @@ class Hearing(Moving):
             else:
                 nodes.add(peer.node)
                 x.raise_maxterm(term)
+                x.note_holder(term, peer.node)
         self._look_at(changed)
         for other in self.segments.values():
             if other is not segment:

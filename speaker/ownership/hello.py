@@ -71,6 +71,10 @@ class Heard:
     link: int = 0
 
 
+Addresses: TypeAlias = tuple[IPAddress, ...]
+"""A node's own on a link: a unicast IPv4 one, a link-local IPv6 one, either alone, both in that order, or none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hello:
     """One message; ``frames.encode`` makes as many of it as a link's MTU asks for, each readable without the others.
@@ -110,6 +114,8 @@ class Hello:
     """Nodes asked for all their claims: the sender's picture of them does not match their digest."""
     moves: Mapping[IPAddress, str] = field(default_factory=dict)
     """Asked of the named node: claim this EIP, make before break (rebalance)."""
+    addresses: Addresses = ()
+    """Where to send what its kernel alone can forward. In one of the parts."""
     link: int = 0
     """The sender's own number (ifindex) for the link this left by. Peers echo it in ``heard``, so that what was sent
     on one link and replayed on another proves no hearing there."""

@@ -14,7 +14,7 @@ from speaker.errors import EdgeError
 from speaker.model import Link, Mac
 from speaker.ownership import frames
 from speaker.ownership.frames import Sender, Stamp
-from speaker.ownership.hello import Hello
+from speaker.ownership.hello import Addresses, Hello
 from speaker.ownership.keys import Keys
 from speaker.packets import sockets
 from speaker.packets.bpf import ACCEPT, LOAD_PKTTYPE, REJECT, if_equal
@@ -61,6 +61,8 @@ class Hellos:
         self.link = link
         self.macs: dict[str, Mac] = {}
         """Node → the MAC that its last authentic frame came from."""
+        self.addresses: dict[str, Addresses] = {}
+        """Node → what it last said are its own on this link."""
         self._keys, self._ethertype, self._clock, self._count = keys, ethertype, clock, count
         self._last: dict[Sender, Stamp] = {}
         """The stamp of its newest authentic frame."""
@@ -131,6 +133,8 @@ class Hellos:
             if last is None or hello.stamp > last:
                 self._last[sender] = hello.stamp
                 self.macs[hello.node] = Mac(frame[6:12])
+                if hello.addresses:
+                    self.addresses[hello.node] = hello.addresses
         return hello
 
     def _is_stale(self, sender: Sender, stamp: Stamp) -> bool:

@@ -42,6 +42,11 @@ class Moving(Holding):
         term, _, node = max(claims, default=(0, 0, ""))
         return (node, term) if node else None
 
+    def held_before(self, eip: IPAddress) -> str | None:
+        """The other node that had it last, alive or not; None: nobody, as far as this one knows."""
+        x = self.eips.get(eip)
+        return x.held_by[1] or None if x is not None else None
+
     # ── Asked of others ───────────────────────────────────────────────────────────────────────────────────────
 
     def _rebalance(self, now: float) -> None:

@@ -143,6 +143,12 @@ class Metrics:
             "The most of such a delay that was its thread's own work, in CPU time",
             registry,
         )
+        self.strays = Gauge(
+            "eip_speaker_strays",
+            "EIPs that this node may hold, by what becomes of packets of connections it does not know",
+            ["fate"],
+            registry=registry,
+        )
         self.api = Gauge(
             "eip_speaker_api_up",
             "1 while the API server answers within its time and what its watches say is of now; `speaker agent` only",

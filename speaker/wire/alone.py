@@ -57,7 +57,7 @@ class Alone:
         self._known.update(spots)
         for address in spots.keys() - self._since.keys():
             self._since[address] = time.time()
-            self._told.claimed(address, spots[address], 0)
+            self._told.claimed(address, spots[address], 0, None)
 
     def standing(self, address: IPAddress) -> Standing:
         mine = address in self._since

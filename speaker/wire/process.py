@@ -26,6 +26,7 @@ from speaker.telemetry.lateness import watch_loop
 from speaker.wire.alone import Alone
 from speaker.wire.channel import Channel
 from speaker.wire.shared import Shared, incarnate
+from speaker.wire.told import Speaker
 
 TALLY_SECONDS = 0.25
 """How often counts are handed on."""
@@ -59,7 +60,7 @@ COLLECTED = 20_000, 20, 100
 
 
 class Tally:
-    """Tells of transitions at once and of counts a few times a second. A ``Told`` and a ``Clerk``."""
+    """Tells of transitions at once and of counts a few times a second. A ``SharedTold`` and a ``Clerk``."""
 
     def __init__(self, send: Callable[..., None]) -> None:
         self._send = send
@@ -97,8 +98,8 @@ class Tally:
 
     # transitions
 
-    def claimed(self, address: IPAddress, spot: Spot, term: int) -> None:
-        self._send("claimed", address, spot, term)
+    def claimed(self, address: IPAddress, spot: Spot, term: int, before: str | None) -> None:
+        self._send("claimed", address, spot, term, before)
 
     def yielded(self, address: IPAddress, reason: str, holder: str | None) -> None:
         self._send("yielded", address, reason, holder)
@@ -117,6 +118,9 @@ class Tally:
 
     def peers(self, link: str, number: int) -> None:
         self._send("peers", link, number)
+
+    def speaker(self, link: int, node: str, speaker: Speaker) -> None:
+        self._send("speaker", link, node, speaker)
 
     def lost_link(self, link: Link, error: str) -> None:
         self._send("lost_link", link, error)
@@ -194,6 +198,7 @@ def _commands(owner: _Owner, keyring: Keyring | None) -> Mapping[str, Callable[.
     if isinstance(owner, Shared) and keyring is not None:
         commands |= {
             "keys": keyring.replace,
+            "addresses": owner.addresses,
             "gateway": owner.gateway,
             "drain": owner.drain,
             "rebalance": owner.rebalance,

@@ -18,10 +18,10 @@ from speaker.layer2.fleet import Spot
 from speaker.model import IPAddress, Link, Mac
 from speaker.ownership.balance import Rebalancing
 from speaker.ownership.events import Record, WriteRecord
-from speaker.ownership.hello import Incarnation
+from speaker.ownership.hello import Addresses, Incarnation
 from speaker.wire.channel import Channel
 from speaker.wire.process import Spec
-from speaker.wire.told import Clerk, PeerSeen, Standing, Told
+from speaker.wire.told import Acquaintances, Clerk, PeerSeen, Standing, Told
 
 A_SLICE = 50
 """EIPs in one message: the wire process takes some milliseconds for it, and answers in between."""
@@ -38,12 +38,20 @@ class Listener(Told, Protocol):
     def failed(self, edge: str, error: BaseException) -> None: ...
 
 
+class Moves(Acquaintances, Protocol):
+    """Who follows what moves here, from whom, and what moves away."""
+
+    def claimed(self, address: IPAddress, spot: Spot, before: str | None) -> None: ...
+
+    def yielded(self, address: IPAddress) -> None: ...
+
+
 class Wire:
     """Entered, it runs and reports to ``told`` and ``clerk``; left, nothing is answered any more. ``watch`` raises when
     it dies."""
 
-    def __init__(self, spec: Spec, told: Listener, clerk: Clerk | None = None) -> None:
-        self._spec, self._told, self._clerk = spec, told, clerk
+    def __init__(self, spec: Spec, told: Listener, clerk: Clerk | None = None, moves: Moves | None = None) -> None:
+        self._spec, self._told, self._clerk, self._moves = spec, told, clerk, moves
         self._offered: dict[IPAddress, Spot] = {}
         self._held: set[IPAddress] = set()
         self._handing_over: list[asyncio.Queue[tuple[IPAddress, str | None]]] = []
@@ -111,6 +119,9 @@ class Wire:
                 case "incarnation" | "write_record":
                     if self._clerk is not None:
                         getattr(self._clerk, name)(*arguments)
+                case "speaker":
+                    if self._moves is not None:
+                        self._moves.speaker(*arguments)
                 case _:
                     self._note(name, arguments)
                     getattr(self._told, name)(*arguments)
@@ -126,10 +137,15 @@ class Wire:
 
     def _note(self, name: str, arguments: list[Any]) -> None:
         if name == "claimed":
-            self._held.add(arguments[0])
+            address, spot, _, before = arguments
+            self._held.add(address)
+            if self._moves is not None:
+                self._moves.claimed(address, spot, before)
         elif name == "yielded":
             address, _, holder = arguments
             self._held.discard(address)
+            if self._moves is not None:
+                self._moves.yielded(address)
             for queue in self._handing_over:
                 queue.put_nowait((address, holder))
 
@@ -165,6 +181,10 @@ class Wire:
             self._offered.update(these)
             await self._ask("offer", these)
         await self._ask("settled")
+
+    async def addresses(self, own: Mapping[int, Addresses]) -> None:
+        """This node's own on its links, by index, for its hellos; only with peers."""
+        await self._ask("addresses", own)
 
     async def gateway(self, link: int, answers: bool) -> None:
         await self._ask("gateway", link, answers)

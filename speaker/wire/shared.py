@@ -13,6 +13,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
+from dataclasses import replace
 from enum import Enum
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -43,12 +44,12 @@ from speaker.ownership.events import (
     Withdraw,
     WriteRecord,
 )
-from speaker.ownership.hello import Hello, Incarnation, above, incarnation
+from speaker.ownership.hello import Addresses, Hello, Incarnation, above, incarnation
 from speaker.ownership.hellos import Hellos
 from speaker.ownership.keys import Keys
 from speaker.ownership.machine import Ownership
 from speaker.retry import retrying
-from speaker.wire.told import Clerk, PeerSeen, Standing, Told
+from speaker.wire.told import Clerk, PeerSeen, SharedTold, Speaker, Standing
 
 RETRY_MAX = 5.0
 """Seconds at most between two tries to open a link's hello socket: without one, nothing is held there."""
@@ -67,6 +68,8 @@ class _Port:
     def __init__(self, hellos: Hellos, now: float, failed: asyncio.Future[None]) -> None:
         self.hellos, self.left_at, self.failed = hellos, now, failed
         self.known_macs: frozenset[Mac] = frozenset()
+        self.speakers: dict[str, Speaker] = {}
+        """As last told."""
 
     def fail(self, error: EdgeError) -> None:
         if not self.failed.done():
@@ -86,7 +89,7 @@ class Shared:
         keys: Callable[[], Keys],
         ethertype: int,
         clock: Callable[[], float],
-        told: Told,
+        told: SharedTold,
         clerk: Clerk,
     ) -> None:
         self.machine, self.node, self._times = machine, machine.node, machine.times
@@ -98,6 +101,7 @@ class Shared:
         self._spots: dict[IPAddress, Spot] = {}
         self._claims: dict[IPAddress, _Claim] = {}
         self._macs: frozenset[Mac] = frozenset()
+        self._addresses: Mapping[int, Addresses] = {}
         self._ports: dict[int, _Port] = {}
         self._serving: dict[tuple[int, Mac, int], asyncio.Task[None]] = {}
         """By index, MAC and MTU."""
@@ -149,6 +153,10 @@ class Shared:
         self._fleet.keep(links)
         for port in self._ports.values():
             self._acquaint(port)
+
+    def addresses(self, own: Mapping[int, Addresses]) -> None:
+        """This node's on its links, by index: told in its hellos."""
+        self._addresses = own
 
     def withdraw(self, addresses: Iterable[IPAddress]) -> None:
         for address in addresses:
@@ -255,9 +263,16 @@ class Shared:
             port.fail(error)
             return
         for hello in hellos:
+            self._meet(port, hello.node)
             self._tell(HelloHeard(port.hellos.link.index, hello))
             if port.hellos.macs.get(hello.node) not in port.known_macs:
                 self._acquaint(port)
+
+    def _meet(self, port: _Port, node: str) -> None:
+        speaker = Speaker(port.hellos.macs[node], port.hellos.addresses.get(node, ()))
+        if port.speakers.get(node) != speaker:
+            port.speakers[node] = speaker
+            self._told.speaker(port.hellos.link.index, node, speaker)
 
     def _acquaint(self, port: _Port) -> None:
         """The MACs of peers and of ourselves are no strangers'."""
@@ -313,7 +328,7 @@ class Shared:
         self._fleet.take(spots, probe=frozenset(order.eip for order in orders if order.first))
         for order in orders:
             self._claims[order.eip] = _Claim(order.term, time.time())
-            self._told.claimed(order.eip, spots[order.eip], order.term)
+            self._told.claimed(order.eip, spots[order.eip], order.term, self.machine.held_before(order.eip))
 
     def _let_go(self, order: Withdraw) -> None:
         del self._claims[order.eip]
@@ -328,7 +343,7 @@ class Shared:
             self.machine.speak_again()
             return
         try:
-            left = port.hellos.send(hello)
+            left = port.hellos.send(replace(hello, addresses=self._addresses.get(link, ())))
         except EdgeError as error:
             port.fail(error)
             return

@@ -5,9 +5,9 @@ from typing import NamedTuple, Protocol
 
 from speaker.layer2.fleet import Spot
 from speaker.layer2.observer import Observer
-from speaker.model import IPAddress, Link
+from speaker.model import IPAddress, Link, Mac
 from speaker.ownership.events import WriteRecord
-from speaker.ownership.hello import Incarnation
+from speaker.ownership.hello import Addresses, Incarnation
 
 
 class Standing(NamedTuple):
@@ -34,7 +34,8 @@ class PeerSeen(NamedTuple):
 class Told(Observer, Protocol):
     """Each transition once; counts when there are some."""
 
-    def claimed(self, address: IPAddress, spot: Spot, term: int) -> None: ...
+    def claimed(self, address: IPAddress, spot: Spot, term: int, before: str | None) -> None:
+        """``before``: the other node that had it last, alive or not; None: nobody, as far as is known."""
 
     def yielded(self, address: IPAddress, reason: str, holder: str | None) -> None: ...
 
@@ -56,6 +57,24 @@ class Told(Observer, Protocol):
     def loop_delay(self, late: float, busy: float) -> None:
         """Seconds that the event loop was late, answers and hellos at least as late, and ``busy`` of them with work of
         its own."""
+
+
+class Speaker(NamedTuple):
+    """Another node on one of our links: which MAC its hellos come from, and its own addresses there."""
+
+    mac: Mac
+    addresses: Addresses = ()
+
+
+class Acquaintances(Protocol):
+    """Who speaks on which link, by its index: told at first and whenever it changes, before any claim that it bears on.
+    None is ever taken back."""
+
+    def speaker(self, link: int, node: str, speaker: Speaker) -> None: ...
+
+
+class SharedTold(Told, Acquaintances, Protocol):
+    """What an owner with peers tells."""
 
 
 class Clerk(Protocol):

@@ -86,9 +86,9 @@ class Client(Process):
 
 
 @contextmanager
-def echoing(namespace: Any, port: int = 8080) -> Iterator[Backend]:
-    """A backend on every IPv4 address of the namespace."""
-    process = Backend(namespace, "echo", str(port))
+def echoing(namespace: Any, port: int = 8080, address: str = "0.0.0.0") -> Iterator[Backend]:
+    """A backend on ``address``: every IPv4 one of the namespace; every IPv6 one is ``::``."""
+    process = Backend(namespace, "echo", str(port), address)
     try:
         assert process.hear() == "ready"
         yield process
@@ -118,8 +118,9 @@ def tell(line: str) -> None:
 # ── The backend ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def echo(port: int) -> None:
-    listener = socket.create_server(("0.0.0.0", port), backlog=1024)
+def echo(port: int, address: str) -> None:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = socket.create_server((address, port), family=family, backlog=1024)
     tell("ready")
     with selectors.DefaultSelector() as selector:
         selector.register(listener, selectors.EVENT_READ)
@@ -263,8 +264,8 @@ def converse(selector: selectors.BaseSelector, connections: Sequence[Connection]
 
 def main() -> None:
     match sys.argv[1:]:
-        case ["echo", port]:
-            echo(int(port))
+        case ["echo", port, address]:
+            echo(int(port), address)
         case ["talk", address, port, count, *sources]:
             talk(address, int(port), int(count), sources)
 

@@ -24,8 +24,10 @@ from live_connections import Backend, Client, echoing, talking
 
 from speaker.forwarding.forwarder import Forwarder, open_forwarder
 from speaker.forwarding.plan import Plan, RealServer, VirtualServer
+from speaker.forwarding.strays import NextHop
+from speaker.forwarding.strays_table import open_strays
 from speaker.lab.namespaces import Namespace
-from speaker.model import Forwarding, Protocol
+from speaker.model import Forwarding, Mac, Protocol
 
 EIP, PORT = ip_address("192.0.2.200"), 80
 GATEWAY = "10.0.0.254"
@@ -62,6 +64,8 @@ class Mode:
     seen: Seen = Seen.NODE
     settings: dict[str, int] = field(default_factory=dict)
     """sysctls of both nodes, by name."""
+    hands_over: bool = False
+    """The new holder hands strays over to the old one."""
 
 
 class Scene:
@@ -144,6 +148,18 @@ def forward(namespace: Namespace, forwarding: Forwarding, plan: Plan, runtime_di
         asyncio.run(apply())
 
 
+def hand_over(namespace: Namespace, to: str) -> None:
+    """Strays to the EIP that reach this node go to the other."""
+
+    async def bring() -> None:
+        speakers = frozenset(Mac(bytes.fromhex(mac(name, "front").replace(":", ""))) for name in DIRECTORS)
+        next_hop = NextHop("eth0", ip_address(f"192.0.2.{DIRECTORS[to]}"))
+        await (await open_strays("")).bring_to({EIP: next_hop}, speakers)
+
+    with namespace.entered():
+        asyncio.run(bring())
+
+
 @contextmanager
 def connected(mode: Mode, count: int) -> Iterator[tuple[Scene, Client]]:
     """``count`` connections through node one; node two forwards the EIP as well."""
@@ -173,6 +189,8 @@ def move(scene: Scene, client: Client, kind: Move, mode: Mode) -> None:
         client.last_word()
     if kind is not Move.PLANNED:
         scene.cut("one")
+    if mode.hands_over:
+        hand_over(scene["two"], to="one")
     scene.eip_to("two")
     if kind is Move.PLANNED:
         client.check(1)  # the way back moves later: it is somebody else's

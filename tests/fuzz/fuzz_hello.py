@@ -37,6 +37,8 @@ def again(found: Hello) -> None:
         assert {key: value for part in parts for key, value in getattr(part, field).items()} == getattr(found, field)
     for field in ("probes", "wants"):
         assert frozenset().union(*(getattr(part, field) for part in parts)) == getattr(found, field)
+    told = [part.addresses for part in parts if part.addresses]
+    assert told == [found.addresses] * bool(found.addresses)
     covered = [part.covers for part in parts if part.covers is not None]
     assert (Span(covered[0].first, covered[-1].last) if covered else None) == found.covers
 

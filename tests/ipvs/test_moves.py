@@ -33,6 +33,11 @@ def test_what_a_service_can_ask_for_survives_no_move_and_every_client_is_told_at
     assert survivors(Mode(kind, "mh", seen), move, COUNT) == {"reset": COUNT}
 
 
+@pytest.mark.parametrize("seen", [Seen.NODE, Seen.LOCAL])
+def test_what_the_old_holder_is_handed_survives_a_planned_move(kind, seen):
+    assert survivors(Mode(kind, "mh", seen, hands_over=True), Move.PLANNED, COUNT) == {"alive": COUNT}
+
+
 def test_sloppy_tcp_would_not_help_a_masqueraded_connection(kind):
     """The backend hears another address of an established connection, and resets it: so the speaker leaves it off."""
     assert survivors(Mode(kind, "mh", Seen.NODE, sloppy(kind)), Move.PLANNED, COUNT) == {"reset": COUNT}

@@ -22,6 +22,7 @@ def test_the_version_is_the_packages_own(capsys):
         (["--with-peers", "--hello", "10"], "--hello '10'"),
         (["--with-peers", "--ethertype", "ARP"], "--ethertype 'ARP'"),
         (["--key", "/k"], "--key /k: needs --with-peers"),
+        (["--hand-over"], "--hand-over: needs --with-peers"),
         (["--with-peers", "--key", "/nowhere/key"], "speaker keygen /nowhere/key"),
     ],
 )

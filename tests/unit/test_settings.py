@@ -62,6 +62,16 @@ def test_a_flag_about_peers_without_peers_is_refused_for_the_host_would_believe_
         PeerSettings.parse(False, **flags)
 
 
+def test_who_is_alone_has_nobody_to_hand_anything_over_to():
+    with pytest.raises(SettingError, match=r"^--hand-over: needs --with-peers: no other host ever holds the EIPs"):
+        PeerSettings.parse(False, hand_over=True)
+
+
+def test_nothing_is_handed_over_unless_asked_for():
+    assert [PeerSettings.parse(True, hand_over=on).hand_over for on in (False, True)] == [False, True]
+    assert [PeerSettings.of_agent(None, None, None, "0", on).hand_over for on in (False, True)] == [False, True]
+
+
 def test_what_is_not_said_about_peers_has_a_default():
     assert PeerSettings.parse(True) == PeerSettings(Path("/etc/speaker/key"), 0.1, 0x88B5)
 

@@ -5,6 +5,8 @@ import socket
 import time
 from collections import Counter
 from contextlib import ExitStack
+from dataclasses import replace
+from ipaddress import ip_address
 
 import pytest
 
@@ -103,6 +105,17 @@ def test_what_one_says_the_other_hears_and_knows_whose_mac_it_came_from(lan, ear
         assert other.send(hello())
         assert ears.hear(1) == [hello()]
         assert ears.hellos.macs == {"b": other.link.mac}
+
+
+def test_the_addresses_that_a_node_last_told_are_its_own(lan, ears, stranger):
+    one, another = (ip_address("192.0.2.2"),), (ip_address("192.0.2.3"), ip_address("fe80::3"))
+    stranger(frame(replace(hello(1), addresses=one)))
+    stranger(frame(hello(2)))  # as any part of a hello but one
+    ears.hear(2)
+    assert ears.hellos.addresses == {"b": one}
+    stranger(frame(replace(hello(3), addresses=another)))
+    ears.hear(1)
+    assert ears.hellos.addresses == {"b": another}
 
 
 CHEATS = [

@@ -48,6 +48,9 @@ hellos = st.builds(
     wants=st.frozensets(names, max_size=5),
     moves=st.dictionaries(eips, names, max_size=20),
     link=st.integers(0, 2**32 - 1),
+    addresses=st.tuples(st.none() | st.ip_addresses(v=4), st.none() | st.ip_addresses(v=6)).map(
+        lambda either: tuple(address for address in either if address is not None)
+    ),
 )
 mtus = st.integers(frames.MIN_MTU, 9000) | st.sampled_from([frames.MIN_MTU, 1280, 1500, 9000])
 MAPPINGS = ("claims", "intents", "yielded", "heard", "moves")
@@ -89,7 +92,8 @@ def test_the_frames_together_say_what_the_hello_said_and_each_fits_the_mtu(said,
         assert sum(len(getattr(part, field)) for part in heard) == len(together)
     for field in NAMES:
         assert frozenset().union(*(getattr(part, field) for part in heard)) == getattr(said, field)
-    emptied = {field: {} for field in MAPPINGS} | dict.fromkeys(NAMES, frozenset()) | {"covers": None}
+    assert [part.addresses for part in heard if part.addresses] == [said.addresses] * bool(said.addresses)
+    emptied = {field: {} for field in MAPPINGS} | dict.fromkeys(NAMES, frozenset()) | {"covers": None, "addresses": ()}
     for number, part in enumerate(heard):
         assert replace(part, **emptied) == replace(said, part=number, **emptied)
 
@@ -187,6 +191,9 @@ IPV6 = {ip_address("2001:db8::") + i * 0x9E3779B97F4A7C15 % 2**64: i for i in ra
 WIDE = {IPv6Address(i * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128): i for i in range(64)}
 
 
+BOTH = IPv4Address("192.0.2.1"), IPv6Address("fe80::1")
+
+
 def beat(nodes, claims, oldest=100):
     """What the first of ``nodes`` says in a quiet cluster that holds 10,000 EIPs: their peers, a window of claims."""
     heard = {
@@ -195,7 +202,12 @@ def beat(nodes, claims, oldest=100):
     }
     ends = sorted(claims, key=rank)
     return hello(
-        node=nodes[0], digest=Digest(10_000, 2**64 - 1), heard=heard, claims=claims, covers=Span(ends[0], ends[-1])
+        node=nodes[0],
+        digest=Digest(10_000, 2**64 - 1),
+        heard=heard,
+        claims=claims,
+        covers=Span(ends[0], ends[-1]),
+        addresses=BOTH,
     )
 
 
@@ -257,6 +269,8 @@ PEERS = {f"worker-{i:02}": Heard(Incarnation(1), 1) for i in range(60)}
         hello(moves={eip: f"n{int(eip) % 100}" for eip in many(99)}),
         hello(claims=IPV4 | IPV6, covers=EVERYTHING),
         hello(heard=PEERS, claims=many(9, "0.0.0.0"), covers=EVERYTHING),
+        hello(heard=PEERS, addresses=BOTH),
+        hello(heard=PEERS, claims=many(9), covers=EVERYTHING, addresses=BOTH),
         hello(heard=PEERS, claims=many(9), covers=Span(IPv4Address("10.0.0.0"), IPv4Address("10.0.0.8"))),
     ],
 )
@@ -407,6 +421,9 @@ def carried(*sections):
         (["06 00 00 02 6e32 01 00 01 33"], {"probes": frozenset({"n2", "n3"})}),
         (["07 00 00 02 6e32", "07 00 00 02 6e33"], {"wants": frozenset({"n2", "n3"})}),
         (["08 04 0a000001 00 00 02 6e32 04 0a000002 02 00 00"], {"moves": {ONE: "n2", TWO: "n2"}}),
+        (["0a c0000201"], {"addresses": BOTH[:1]}),
+        (["0a fe800000000000000000000000000001"], {"addresses": BOTH[1:]}),
+        (["0a c0000201 fe800000000000000000000000000001"], {"addresses": BOTH}),
         (["ff 00"], {}),
     ],
 )
@@ -463,6 +480,12 @@ LONG = (b"\x00\x00\xfd" + b"n" * 253).hex()
         ["08 04 0a000001 00 00 00"],
         ["08 04 0a000001 00 00 02 6e32 04 0a000001 02 00 00"],
         ["08 04 0a000001 00 00 02 6e32"] * 2,
+        ["0a"],
+        ["0a c00002"],
+        ["0a c0000201 c0000202"],
+        ["0a fe800000000000000000000000000001 c0000201 00"],
+        ["0a fe800000000000000000000000000001 fe800000000000000000000000000002"],
+        ["0a c0000201", "0a fe800000000000000000000000000001"],
     ],
 )
 def test_a_section_that_breaks_the_format_is_malformed(sections):
@@ -553,7 +576,7 @@ GOLDEN = hello(
     moves={IPv4Address("192.0.2.9"): "node-b", IPv6Address("2001:db8::1"): "node-c"},
     link=3,
 )
-GOLDEN_FRAME = """
+GOLDEN_1_0 = """
     ffffffffffff 020000000001 88b5
     45495068 01 00 0139 f4657642
     3000000012345678 0000000102030405 0000 00000003 0000000005265c00 01 00000004 1122334455667788 06 6e6f64652d61
@@ -569,12 +592,25 @@ GOLDEN_FRAME = """
     01 0022 04 000000000000000000000000c0000200 06 20010db80000000000000000000000ff
     af8a77ce6fd012a067c4e40e787d8c1c
 """
-"""The tag is what ``openssl dgst -sha256 -mac HMAC -macopt hexkey:0001..1f`` says of bytes 6 to 310, its first half."""
+"""The tag is what ``openssl dgst -sha256 -mac HMAC -macopt hexkey:0001..1f`` says of all from byte 6 to it, its first
+half; so is that of 1.1."""
+
+
+GOLDEN_1_1 = (
+    GOLDEN_1_0.replace("45495068 01 00 0139", "45495068 01 01 0150")
+    .replace("02 000a 04 30", "0a 0014 c0000201 fe800000000000000000000000000001 02 000a 04 30")
+    .replace("af8a77ce6fd012a067c4e40e787d8c1c", "f00f0fd18523619321f428bb2e11d5fc")
+)
 
 
 def test_version_1_is_these_bytes_forever():
-    assert [frame.hex() for frame in encode(GOLDEN, KEYS, MAC)] == ["".join(GOLDEN_FRAME.split())]
-    assert decode(bytes.fromhex(GOLDEN_FRAME), KEYS) == GOLDEN
+    said = replace(GOLDEN, addresses=BOTH)
+    assert [frame.hex() for frame in encode(said, KEYS, MAC)] == ["".join(GOLDEN_1_1.split())]
+    assert decode(bytes.fromhex(GOLDEN_1_1), KEYS) == said
+
+
+def test_what_older_releases_of_version_1_say_is_read():
+    assert decode(bytes.fromhex(GOLDEN_1_0), KEYS) == GOLDEN
 
 
 def test_a_newer_minor_version_is_read_and_what_it_adds_is_passed_over():

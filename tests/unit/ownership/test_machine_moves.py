@@ -25,6 +25,7 @@ from speaker.ownership.events import (
 from speaker.ownership.hello import Heard, Incarnation
 from speaker.ownership.machine import Ownership
 from speaker.ownership.peers import PeerState
+from speaker.ownership.score import score
 
 
 def beside_a_holder(term: int = 3) -> Ownership:
@@ -276,6 +277,64 @@ def test_a_second_claim_of_our_own_is_not_the_first() -> None:
     machine.step(1.0, LinkChanged(LINK, up=False))
     machine.step(1.05, LinkChanged(LINK, up=True))
     assert not first_claim(machine, 1.05).first
+
+
+def test_nobody_had_it_before_where_nobody_was_heard_to() -> None:
+    machine = alone()
+    assert machine.held_before(EIP) is None
+    first_claim(machine, 0.0)
+    assert machine.held_before(EIP) is None
+    machine.step(8.0, hello(machine, 0, intents={EIP: 2}))
+    assert machine.held_before(EIP) is None, "to be about to claim is not to hold"
+
+
+def test_the_node_that_had_it_before_is_known_whatever_became_of_it() -> None:
+    machine = beside_a_holder()
+    machine.step(0.6, hello(machine, 6, {EIP: 3}, draining=True))
+    assert machine.held_before(EIP) == "peer"
+    advance(machine, 0.6, 2.0)
+    assert machine.holding(EIP), "silent for so long it is dead"
+    assert machine.held_before(EIP) == "peer"
+    machine.step(2.0, hello(machine, 7, yielded={EIP: 3}))
+    assert machine.held_before(EIP) == "peer"
+
+
+@pytest.mark.parametrize("other_first", [True, False])
+def test_of_two_that_had_it_the_one_with_the_higher_term_had_it_last(other_first: bool) -> None:
+    machine = alone()
+    said = [hello(machine, 0, {EIP: 4}, node="other"), hello(machine, 0, {EIP: 3})]
+    for event in said if other_first else reversed(said):
+        machine.step(0.1, event)
+    assert machine.held_before(EIP) == "other"
+
+
+@pytest.mark.parametrize("other_first", [True, False])
+def test_of_two_that_claimed_at_one_term_the_one_that_prevailed_had_it_last(other_first: bool) -> None:
+    machine = alone()
+    said = [hello(machine, 0, {EIP: 3}, node="other"), hello(machine, 0, {EIP: 3})]
+    for event in said if other_first else reversed(said):
+        machine.step(0.1, event)
+    assert machine.held_before(EIP) == max(("other", "peer"), key=lambda node: score(EIP, node))
+
+
+@pytest.mark.parametrize(
+    ("record", "before"),
+    [
+        (Record("dead", LIFE, 3, 1), "dead"),
+        (Record("dead", LIFE, 2, 1), "peer"),
+        (Record("me", Incarnation(1), 3, 1), "peer"),
+        (Record(None, LIFE, 3, 1), "peer"),
+    ],
+)
+def test_a_record_names_a_holder_that_was_not_heard(record: Record, before: str) -> None:
+    machine = alone(api=True)
+    machine.step(0.1, ApiUp())
+    machine.step(0.1, hello(machine, 0, {EIP: 2}))
+    machine.step(0.1, RecordRead(EIP, record))
+    assert machine.held_before(EIP) == before
+    ours = Record("me", machine.incarnation, 4, 2)
+    machine.step(0.2, RecordRead(EIP, ours))
+    assert machine.held_before(EIP) == before, "to write itself there is how this node takes it"
 
 
 # ── Asked by a person ─────────────────────────────────────────────────────────────────────────────────────────
