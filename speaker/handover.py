@@ -6,7 +6,6 @@ whatever has become of the speaker that put it up to it.
 """
 
 import asyncio
-from contextlib import suppress
 
 from speaker.clock import boottime
 from speaker.forwarding.handing_over import HandingOver
@@ -18,6 +17,7 @@ from speaker.interfaces.snapshot import Snapshot
 from speaker.layer2.fleet import Spot
 from speaker.model import IPAddress, Link
 from speaker.report import Report
+from speaker.waiting import set_within
 from speaker.wire.told import Speaker
 
 ASK_SECONDS = 2.0
@@ -83,7 +83,7 @@ class HandOver:
         """Endless."""
         async with asyncio.TaskGroup() as tasks:
             while True:
-                await _set_within(self._news, LOOK_SECONDS)
+                await set_within(self._news, LOOK_SECONDS)
                 self._news.clear()
                 for hop in self._moves.hops() - self._asked.keys():
                     self._asked[hop] = asyncio.Event()
@@ -111,17 +111,10 @@ class HandOver:
                     self._news.set()
                     break
             await asyncio.sleep(AGAIN_SECONDS)
-            await _set_within(self._asked[hop], ASK_SECONDS - AGAIN_SECONDS)
+            await set_within(self._asked[hop], ASK_SECONDS - AGAIN_SECONDS)
         del self._asked[hop]
 
     async def _answers(self, hop: NextHop) -> bool:
         link = self._snapshot.link_named(hop.link)
         asked = question(self._snapshot, link, hop.address) if link is not None else None
         return asked is not None and await answers(asked, REQUESTS, REQUEST_SECONDS)
-
-
-async def _set_within(event: asyncio.Event, seconds: float) -> None:
-    # Not wait_for: of Python 3.11 it forgets that we are being stopped where that comes together with the event.
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()

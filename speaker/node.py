@@ -56,6 +56,7 @@ from speaker.telemetry.http import serving
 from speaker.telemetry.lateness import watch_loop
 from speaker.telemetry.metrics import Metrics
 from speaker.telemetry.traffic import Kept, exposition
+from speaker.waiting import set_within
 from speaker.wire.process import PeerSpec, Spec
 from speaker.wire.remote import Wire
 from speaker.wire.told import Clerk
@@ -362,8 +363,7 @@ class Host:
 
     async def _changed_or(self, seconds: float) -> None:
         """Between two tries: no longer than until there is something new to try."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), seconds)
+        await set_within(self._changed, seconds)
 
     async def _bring_about(self, snapshot: Snapshot) -> None:
         if (view := await self._source.view()) is not None:
@@ -427,8 +427,7 @@ class Host:
 
     async def _publish(self) -> None:
         while True:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._report.stale.wait(), None if self._report.health()[0] else READY_SECONDS)
+            await set_within(self._report.stale, None if self._report.health()[0] else READY_SECONDS)
             begun = boottime()
             with self._report.trying("status file"):
                 await self._report.publish(self._wire.standings, await self._wire.ready())

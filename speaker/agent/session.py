@@ -7,7 +7,6 @@ are blind patches; whom to believe, if two write it at once, others know by the 
 import asyncio
 import random
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,6 +17,7 @@ from speaker.cluster.client import Client
 from speaker.cluster.objects import Metadata
 from speaker.errors import ApiRefused, EdgeError
 from speaker.ownership.hello import Incarnation
+from speaker.waiting import set_within
 
 LATE = 2.0
 """Seconds for which an answer is waited for that is too late already: to hang up costs a handshake each time."""
@@ -67,8 +67,7 @@ class Session:
             succeeded = await self._beat(self._life)
             # Half the time after a failure, as the model has it; and not all nodes together when the API is back.
             pause = self._renew if succeeded else self._renew / 2 * random.uniform(0.5, 1)  # noqa: S311
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._born.wait(), pause)
+            await set_within(self._born, pause)
 
     async def _beat(self, life: Incarnation) -> bool:
         writing = asyncio.create_task(self._write(life), name="renewal")

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from typing import Any, TypeVar
 
 import structlog
@@ -24,6 +23,7 @@ from speaker.ownership.events import Record, WriteRecord, gone
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.parameters import Parameters
 from speaker.report import Report
+from speaker.waiting import set_within
 from speaker.wire.remote import A_SLICE, Wire
 
 log = structlog.get_logger()
@@ -183,8 +183,7 @@ class Cluster:
     async def _correct(self) -> None:
         """Services come to share an EIP or leave it, links get other MACs, strangers come and go."""
         while True:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), 10 * CORRECT_SECONDS)
+            await set_within(self._changed, 10 * CORRECT_SECONDS)
             self._changed.clear()
             if self._up:
                 mine = [found for found in self._announcements.store if found.status.holder == self._node]

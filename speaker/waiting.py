@@ -1,0 +1,15 @@
+"""To wait for an event, and not for ever."""
+
+import asyncio
+from contextlib import suppress
+
+
+async def set_within(event: asyncio.Event, seconds: float | None) -> None:
+    """Returns when ``event`` is set, or after ``seconds`` (None: not before).
+
+    Not ``wait_for``: that of Python 3.11 forgets that its task is being cancelled where that comes together with the
+    event (python/cpython#86296), and whoever loops around it never ends.
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
