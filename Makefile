@@ -4,10 +4,11 @@ VENV  := .venv
 BIN   := $(VENV)/bin
 # Namespaces need a right that root has; everybody else gets it inside a user namespace.
 INSIDE := $(shell [ "$$(id -u)" = 0 ] || echo unshare -Urnm)
-# Three at once. No clock matters to the last, so it takes what the others leave.
-TIMED   := tests/agents tests/netns/lab tests/netns/run
+# Two at a time: beside IPVS's guest what needs a processor alone, and beside what is about time what waits for others most of it.
 GUEST   := tests/ipvs
-PATIENT := $(addprefix --ignore=,$(TIMED) $(GUEST))
+PATIENT := tests/unit tests/scenarios tests/verified tests/netns/forwarding
+TIMED   := tests/agents tests/netns/lab tests/netns/run
+REST    := $(addprefix --ignore=,$(GUEST) $(PATIENT) $(TIMED))
 FUZZ_RUNS ?= 200000
 FUZZ_SETS ?= 20000
 FUZZ_SCHEDULES ?= 100000
@@ -22,7 +23,8 @@ demo: $(VENV)/.run
 test: $(VENV)/.dev
 	@NEED_OPTIONAL=1 .ci/need nft:nftables ip:iproute2 ping:iputils-ping arping:arping arp-scan:arp-scan ndisc6:ndisc6 curl:curl \
 	  tcpdump:tcpdump linux.uml:user-mode-linux ipvsadm:ipvsadm iptables-legacy:iptables modprobe:kmod sysctl:procps
-	@$(INSIDE) .ci/side-by-side "$(BIN)/pytest $(TIMED)" "nice -n 5 $(BIN)/pytest $(GUEST)" "nice -n 10 $(BIN)/pytest $(PATIENT)"
+	@$(INSIDE) .ci/side-by-side "$(BIN)/pytest $(GUEST)" "$(BIN)/pytest $(PATIENT)"
+	@$(INSIDE) .ci/side-by-side "nice -n 10 $(BIN)/pytest $(REST)" "$(BIN)/pytest $(TIMED)"
 
 # The tests of IPVS on a stock kernel, which guards it with nftables: takes minutes, and fetches 70 MB once.
 test-qemu: $(VENV)/.dev

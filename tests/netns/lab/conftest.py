@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ class KeptLab:
 
     process: subprocess.Popen[str]
     story: str
+    mark: str
+    """In the environment of each of its processes."""
 
     def enter(self, host: str) -> list[str]:
         """The ``nsenter …`` words that the lab itself tells its users, for ``host``."""
@@ -51,9 +54,12 @@ def kept_lab(new_namespace) -> Iterator[Callable[[], KeptLab]]:
     @contextmanager
     def start() -> Iterator[KeptLab]:
         # A group of its own: a test's signal must not reach pytest, nor the terminal's Ctrl-C the lab.
-        with subprocess.Popen([*LAB, "--keep"], stdout=subprocess.PIPE, text=True, process_group=0) as process:
+        mark = f"EIP_SPEAKER_LAB_OF_TEST={uuid.uuid4()}"
+        with subprocess.Popen(
+            ["/usr/bin/env", mark, *LAB, "--keep"], stdout=subprocess.PIPE, text=True, process_group=0
+        ) as process:
             try:
-                yield KeptLab(process, _story(process))
+                yield KeptLab(process, _story(process), mark)
             finally:
                 process.send_signal(signal.SIGTERM)
 
