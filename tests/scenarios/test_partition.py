@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from speaker.ownership.simulation.families import windows
+from speaker.ownership.simulation.families import mixed, windows
 from speaker.ownership.simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
 from speaker.ownership.simulation.shrink import broken
 from speaker.ownership.simulation.world import World
@@ -121,6 +121,14 @@ def test_a_hello_cut_between_intent_and_claim_costs_one_silence_more_than_a_reco
     tighter = Limits(record_answer=0.4, unanswered=5.0)
     assert broken(replace(HANDSHAKE_CUT, limits=tighter)) is not None
     play(replace(HANDSHAKE_CUT, limits=Limits(unanswered=5.0)))
+
+
+@pytest.mark.parametrize("seed", [4170094236, 229897644])
+def test_the_longest_that_it_takes_is_the_sum_of_its_parts(seed: int) -> None:
+    """Two of 78,000 schedules with everything late at once: 504 and 508 ms, where half a second was thought enough."""
+    schedule = mixed(seed)
+    assert broken(replace(schedule, limits=replace(schedule.limits, record_answer=0.5))) is not None
+    assert broken(schedule) is None
 
 
 def test_a_drained_node_that_hears_its_successor_no_more_yields_to_the_record_though_others_vouch_for_it(play) -> None:
