@@ -171,19 +171,19 @@ async def _serve(settings: HostSettings, make: MakeSource, started: Mapping[str,
         # Two forwarders at once would translate an address twice.
         if removed := await cleanup(Forwarding.AUTO, settings.runtime_dir, keep=forwarder.name):
             log.info("removed what another forwarder left", removed=list(removed))
-        hand_over = await _hand_over(settings, forwarder.name, report)
+        hand_over = await _hand_over(settings, report)
         wire = Wire(_spec(settings, keys, source.clerk is not None), report, source.clerk, hand_over)
         host = Host(settings, keys, source, forwarder, wire, report, hand_over)
         answers = handlers(settings.node.name, settings.peers is None, wire, report)
         await stack.enter_async_context(serving_control(settings.runtime_dir / NAME, answers))
-        with stopped_by_signals(host.hand_over):
+        with stopped_by_signals(host.leave):
             await host.run()
 
 
-async def _hand_over(settings: HostSettings, forwarder: str, report: Report) -> HandOver | None:
+async def _hand_over(settings: HostSettings, report: Report) -> HandOver | None:
     """None where it is not asked for: then what an earlier speaker handed over is handed over no more."""
     if settings.peers is not None and settings.peers.hand_over:
-        return HandOver(await open_strays(forwarder), report)
+        return HandOver(await open_strays(), report)
     if removed := await remove_strays():
         log.info("nothing is handed over any more", removed=list(removed))
     return None
@@ -307,8 +307,8 @@ class Host:
             if self._hand_over is not None:
                 tasks.create_task(self._hand_over.run(), name="hand over")
 
-    async def hand_over(self) -> None:
-        """Before leaving: make before break, where somebody is there to take over. The kernel goes on forwarding."""
+    async def leave(self) -> None:
+        """Hand the EIPs over: make before break, where somebody is there to take over. The kernel forwards on."""
         if self._settings.peers is None:
             return
         limit = Parameters.for_hello(self._settings.peers.hello).drain + DRAIN_SLACK

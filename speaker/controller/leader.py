@@ -7,7 +7,6 @@ an address is given to anybody, and only a list that was asked for now is sure t
 import asyncio
 import gc
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import UTC, datetime
 
 from speaker.clock import boottime
@@ -23,6 +22,7 @@ from speaker.controller.desk import Desk
 from speaker.controller.sweeper import ANNOUNCEMENTS, Grace, HeldObject, Sweeper
 from speaker.controller.wanted import EIPS
 from speaker.errors import EdgeError
+from speaker.waiting import set_within
 
 SWEEP = 1.0
 """Seconds between two looks for Announcements that are of no use any more."""
@@ -83,9 +83,7 @@ class Leader:
                 gc.enable()
             swept_at, fresh = float("-inf"), 0
             while True:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(SWEEP):
-                        await changed.wait()
+                await set_within(changed, SWEEP)
                 if changed.is_set():
                     fresh += await decide()
                     if fresh >= MANY:

@@ -131,10 +131,10 @@ class IptablesStrays:
             return (f"iptables chains {strays_iptables.STRAYS}, {strays_iptables.STRAY}",) if changed else ()
 
 
-async def open_strays(forwarder: str) -> Strays:
+async def open_strays() -> Strays:
     """With nftables where the kernel has it, else with iptables; raises Unsupported with the reasons.
 
-    Any ``forwarder`` may stand beside it.
+    Any forwarder may stand beside it.
     """
     try:
         return await _open_nftables()
@@ -148,7 +148,7 @@ async def open_strays(forwarder: str) -> Strays:
 async def remove_strays() -> tuple[str, ...]:
     """Whatever an earlier speaker has made; names of what was removed. Raises EdgeError."""
     try:
-        strays = await open_strays("")
+        strays = await open_strays()
     except Unsupported:  # what a kernel does not support has left nothing in it
         return ()
     return await strays.cleanup()

@@ -12,6 +12,7 @@ from contextlib import suppress
 from speaker.errors import EdgeError
 from speaker.interfaces.neighbor import Answer, Question, ask, only_answers, read_answer
 from speaker.packets import sockets
+from speaker.waiting import set_within
 
 FRAMES = 64
 """Looked at for one question, at most: the filter cannot tell a forged checksum."""
@@ -33,9 +34,7 @@ async def answers(question: Question, times: int, every: float) -> bool:
     try:
         for _ in range(times):
             asker.ask(ask(question, None))
-            with suppress(TimeoutError):
-                async with asyncio.timeout(every):
-                    await heard.wait()
+            await set_within(heard, every)
             asker.read()  # an answer that came while the loop was busy
             if heard.is_set():
                 return True

@@ -1,8 +1,9 @@
 """Until something is due, or something changed."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable
+
+from speaker.waiting import set_within
 
 
 class Nap:
@@ -19,7 +20,5 @@ class Nap:
     async def until(self, when: float | None) -> None:
         """Until that instant, at most; None: until cut short. What was cut short earlier is over at once."""
         delay = None if when is None else max(0.0, when - self._clock())
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(delay):
-                await self._changed.wait()
+        await set_within(self._changed, delay)
         self._changed.clear()

@@ -154,7 +154,7 @@ def hand_over(namespace: Namespace, to: str) -> None:
     async def bring() -> None:
         speakers = frozenset(Mac(bytes.fromhex(mac(name, "front").replace(":", ""))) for name in DIRECTORS)
         next_hop = NextHop("eth0", ip_address(f"192.0.2.{DIRECTORS[to]}"))
-        await (await open_strays("")).bring_to({EIP: next_hop}, speakers)
+        await (await open_strays()).bring_to({EIP: next_hop}, speakers)
 
     with namespace.entered():
         asyncio.run(bring())

@@ -106,7 +106,7 @@ class Scene:
             for version in (4, 6):
                 sh(self[backend], f"ip -{version} route add default via {BACK[version]}{NUMBERS[gateway]}")
         self.listeners = [self._listener(name, version) for name in ("b1", "b2") for version in (4, 6)]
-        self.strays: Strays = inside(self["two"], open_strays, "nftables")
+        self.strays: Strays = inside(self["two"], open_strays)
 
     def __getitem__(self, name: str) -> Namespace:
         return self.namespaces[name]
@@ -196,12 +196,19 @@ class Scene:
             wire.send(bytes(Ether(src=mac("client"), dst=mac("two")) / ip / tcp))
 
     def hand_over(self, node: str = "two", to: str = "one", speakers: frozenset[Mac] = SPEAKERS) -> bool:
-        strays = self.strays if node == "two" else self.inside(self[node], open_strays, "nftables")
+        strays = self.strays if node == "two" else self.inside(self[node], open_strays)
         hops = {EIP[version]: NextHop(self.link, OWN[to][version]) for version in (4, 6)}
         return self.inside(self[node], strays.bring_to, hops, speakers)
 
+    def moved(self, version: int) -> Connection:
+        """One of the old holder, with the EIP at the new one, which hands over."""
+        connection = self.connect(version)
+        self.hand_over()
+        self.eip_to("two")
+        return connection
+
     def drop(self, node: str) -> bool:
-        strays = self.inside(self[node], open_strays, "nftables")
+        strays = self.inside(self[node], open_strays)
         return self.inside(self[node], strays.bring_to, dict.fromkeys(EIP.values()), SPEAKERS)
 
     def count(self, node: str) -> Callable[[], int]:
@@ -264,17 +271,13 @@ def test_all_connections_go_on_and_new_ones_are_the_new_holders(scene, version, 
 @pytest.mark.parametrize("link", ["br0"])
 @both_families
 def test_the_link_may_be_a_bridge(scene, version):
-    connection = scene.connect(version)
-    scene.hand_over()
-    scene.eip_to("two")
+    connection = scene.moved(version)
     connection.goes_on()
 
 
 @both_families
 def test_a_megabyte_arrives(scene, version):
-    connection = scene.connect(version)
-    scene.hand_over()
-    scene.eip_to("two")
+    connection = scene.moved(version)
     heard = bytearray()
     sending = threading.Thread(target=connection.client.sendall, args=(bytes(1_000_000),))
     sending.start()
@@ -285,18 +288,14 @@ def test_a_megabyte_arrives(scene, version):
 
 @both_families
 def test_the_end_of_a_connection_arrives_even_if_nothing_was_said_since_the_move(scene, version):
-    connection = scene.connect(version)
-    scene.hand_over()
-    scene.eip_to("two")
+    connection = scene.moved(version)
     connection.client.shutdown(socket.SHUT_WR)
     assert connection.backend.recv(1) == b""
 
 
 @both_families
 def test_an_endpoint_is_told_of_an_abort(scene, version):
-    connection = scene.connect(version)
-    scene.hand_over()
-    scene.eip_to("two")
+    connection = scene.moved(version)
     connection.client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.client.close()
     with pytest.raises(ConnectionResetError):
@@ -307,9 +306,7 @@ def test_an_endpoint_is_told_of_an_abort(scene, version):
 def test_conntrack_may_be_strict(scene, version):
     for node in OWN:
         scene[node].sysctl("net.netfilter.nf_conntrack_tcp_loose", 0)
-    connection = scene.connect(version)
-    scene.hand_over()
-    scene.eip_to("two")
+    connection = scene.moved(version)
     connection.goes_on()
 
 
