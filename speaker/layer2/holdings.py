@@ -20,6 +20,8 @@ class Settled(NamedTuple):
 
     came: list[bytes]
     gone: list[bytes]
+    failed: list[Exception]
+    """What nobody foresaw, of each address that is neither: it stays as it was."""
 
 
 class Holdings:
@@ -64,24 +66,30 @@ class Holdings:
 
     def settle(self, now: float, most: int) -> Settled:
         """Works off at most ``most`` of what was taken, dropped and announced, in that order."""
-        settled = Settled([], [])
+        settled = Settled([], [], [])
         for address in list(islice(self._unsettled, most)):
             del self._unsettled[address]
-            gratuitous = self._wanted.get(address)
-            if gratuitous is None:
-                self.burst.withdraw(address)
-                self.disputes.forget(address)
-                settled.gone.append(address)
-                continue
-            settled.came.append(address)
-            if address in self._unproven:
-                self.claims.watch(address)
-                self.probes.begin(address, now)
-            else:
-                if not self.claims.answered(address):
-                    self.claims.add(address)
-                self.burst.announce(address, gratuitous, now)
+            try:
+                self._settle(address, now, settled)
+            except Exception as error:
+                settled.failed.append(error)
         return settled
+
+    def _settle(self, address: bytes, now: float, settled: Settled) -> None:
+        gratuitous = self._wanted.get(address)
+        if gratuitous is None:
+            settled.gone.append(address)
+            self.burst.withdraw(address)
+            self.disputes.forget(address)
+            return
+        settled.came.append(address)
+        if address in self._unproven:
+            self.claims.watch(address)
+            self.probes.begin(address, now)
+        else:
+            if not self.claims.answered(address):
+                self.claims.add(address)
+            self.burst.announce(address, gratuitous, now)
 
     @property
     def settling(self) -> bool:
