@@ -352,18 +352,23 @@ def _run(args: argparse.Namespace) -> int:
         from speaker.tools.preview import preview
 
         return asyncio.run(preview(settings, sys.stdout))
-    end = _wire(args)
+    end = _wire(args, settings.peers)
     from speaker.run import run
 
     asyncio.run(run(end, settings))
     return 0
 
 
-def _wire(args: argparse.Namespace) -> socket.socket:
+def _wire(args: argparse.Namespace, peers: PeerSettings | None) -> socket.socket:
     """The end of the wire process that started this one. Without one this is the first process: it becomes it."""
+    from speaker.ownership.keyfile import read_keys
     from speaker.wire.parent import become, inherited
 
-    return inherited() or become(args.argv, args.runtime_dir, args.outlive)
+    if (end := inherited()) is not None:
+        return end
+    if peers is not None:
+        read_keys(peers.key_file)  # for its mistakes
+    return become(args.argv, args.runtime_dir, args.outlive)
 
 
 def _agent(args: argparse.Namespace) -> int:
@@ -390,7 +395,7 @@ def _agent(args: argparse.Namespace) -> int:
         limits=Limits.parse(forwarder, args.ipvs_timeouts, args.conntrack_max),
         metrics_real_servers=args.metrics_real_servers,
     )
-    asyncio.run(run(_wire(args), settings))
+    asyncio.run(run(_wire(args, settings.peers), settings))
     return 0
 
 

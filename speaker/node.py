@@ -32,7 +32,7 @@ from speaker.control import NAME, serving_control
 from speaker.decide import Decider, Decision, Held
 from speaker.errors import EdgeError, SettingError
 from speaker.forwarding.forwarder import TEND_SECONDS, Forwarder, cleanup, open_forwarder
-from speaker.forwarding.isolating import Isolating, address_of, name_of
+from speaker.forwarding.isolating import Isolating, Part, address_of, name_of
 from speaker.forwarding.limits import look, raise_conntrack_max
 from speaker.forwarding.plan import Change
 from speaker.forwarding.strays_table import open_strays, remove_strays
@@ -351,7 +351,8 @@ class Host:
 
         async def hand_on() -> None:
             while True:
-                await self._wire.gateway(*await silent.get())
+                with self._report.trying("gateway"):
+                    await self._wire.gateway(*await silent.get())
 
         async def watch() -> None:
             async for attempt in retrying(self._tells("gateway")):
@@ -359,7 +360,15 @@ class Host:
                     tell = lambda link, answers: silent.put_nowait((link, answers))  # noqa: E731
                     await watch_gateways(lambda: self._snapshot, lambda: self._links, tell)
 
-        await asyncio.gather(hand_on(), watch())
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(hand_on(), name="gateway answers")
+            tasks.create_task(watch(), name="gateway questions")
+
+    def _tell_pass(self, error: Exception) -> None:
+        if isinstance(error, EdgeError):
+            self._report.failed("reconcile", error)
+        else:
+            self._report.internal_error("reconcile", error)
 
     def _tells(self, edge: str) -> Callable[[EdgeError], None]:
         return lambda error: self._report.failed(edge, error)
@@ -369,7 +378,7 @@ class Host:
     async def _reconcile(self) -> None:
         while True:
             await self._changed.wait()
-            async for attempt in retrying(self._tells("reconcile"), sleep=self._changed_or):
+            async for attempt in retrying(self._tell_pass, on=Exception, sleep=self._changed_or):
                 with attempt:
                     self._changed.clear()
                     if self._snapshot is not None:
@@ -430,18 +439,14 @@ class Host:
 
     def _set_aside(self) -> tuple[str, ...]:
         """What is not as it was asked for, by name."""
+        refused = self._forwarder.refused
         return (
             *(f"{key} is set aside: internal_error: {error!r}" for key, error in self._decider.failed.items()),
-            *(
-                f"{name_of(part)} is set aside: {words}"
-                + (
-                    ": the EIP is not answered for here"
-                    if address_of(part) in self._unserved
-                    else ": it stays as it was"
-                )
-                for part, words in self._forwarder.refused.items()
-            ),
+            *(f"{name_of(part)} is set aside: {words}: {self._fate(part)}" for part, words in refused.items()),
         )
+
+    def _fate(self, part: Part) -> str:
+        return "the EIP is not answered for here" if address_of(part) in self._unserved else "it stays as it was"
 
     def _decide(
         self, view: View, snapshot: Snapshot, changed: frozenset[ServiceKey] | None

@@ -69,7 +69,7 @@ def described(error: BaseException) -> tuple[str, str, str]:
 def single(error: BaseException) -> list[BaseException]:
     """Those that a group is made of."""
     if isinstance(error, BaseExceptionGroup):
-        return [single for one in error.exceptions for single in single(one)]
+        return [part for one in error.exceptions for part in single(one)]
     return [error]
 
 

@@ -20,8 +20,8 @@ class Settled(NamedTuple):
 
     came: list[bytes]
     gone: list[bytes]
-    failed: list[Exception]
-    """What nobody foresaw, of each address that is neither: it stays as it was."""
+    failed: tuple[Exception, ...] = ()
+    """What nobody foresaw: each gave up one address."""
 
 
 class Holdings:
@@ -66,23 +66,24 @@ class Holdings:
 
     def settle(self, now: float, most: int) -> Settled:
         """Works off at most ``most`` of what was taken, dropped and announced, in that order."""
-        settled = Settled([], [], [])
+        came: list[bytes] = []
+        gone: list[bytes] = []
+        failed: list[Exception] = []
         for address in list(islice(self._unsettled, most)):
             del self._unsettled[address]
+            gratuitous = self._wanted.get(address)
+            (gone if gratuitous is None else came).append(address)
             try:
-                self._settle(address, now, settled)
+                self._settle(address, gratuitous, now)
             except Exception as error:
-                settled.failed.append(error)
-        return settled
+                failed.append(error)
+        return Settled(came, gone, tuple(failed))
 
-    def _settle(self, address: bytes, now: float, settled: Settled) -> None:
-        gratuitous = self._wanted.get(address)
+    def _settle(self, address: bytes, gratuitous: Gratuitous | None, now: float) -> None:
         if gratuitous is None:
-            settled.gone.append(address)
             self.burst.withdraw(address)
             self.disputes.forget(address)
             return
-        settled.came.append(address)
         if address in self._unproven:
             self.claims.watch(address)
             self.probes.begin(address, now)

@@ -52,8 +52,12 @@ def become(arguments: Sequence[str], runtime_dir: Path, outlive: float) -> NoRet
     Raises EdgeError where another speaker has the runtime directory: its lock is this process's for life.
     """
     os.set_inheritable(locked(runtime_dir / "lock"), True)
-    program = (sys.executable, "-P", "-m", "speaker.wire.parent", str(outlive), *arguments)
+    program = (*_python(), "speaker.wire.parent", str(outlive), *arguments)
     os.execve(sys.executable, program, _environment())  # noqa: S606 -- no shell is wanted
+
+
+def _python() -> tuple[str, ...]:
+    return sys.executable, *(f"-W{option}" for option in sys.warnoptions), "-P", "-m"
 
 
 def _environment() -> dict[str, str]:
@@ -95,7 +99,7 @@ def start(arguments: Sequence[str]) -> Main:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     with theirs:
         process = subprocess.Popen(
-            (sys.executable, "-P", "-m", "speaker", *arguments),
+            (*_python(), "speaker", *arguments),
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             env={**_environment(), VARIABLE: str(theirs.fileno())},
