@@ -5,6 +5,7 @@ import gc
 import os
 import socket
 import sys
+import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -130,6 +131,9 @@ class Tally:
 
     def conflict(self, link: Link, address: IPAddress, mac: Mac, held: bool) -> None:
         self._send("conflict", link, address, mac, held)
+
+    def internal_error(self, doing: str, error: Exception) -> None:
+        self.failed(f"wire: {doing}", "".join(traceback.format_exception(error)))
 
     def failed(self, edge: str, error: str) -> None:
         self._send("edge_failed", edge, error)

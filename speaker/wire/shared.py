@@ -31,6 +31,7 @@ from speaker.ownership.events import (
     EligibilityChanged,
     Event,
     HelloHeard,
+    InternalError,
     LeaseSeen,
     LinkChanged,
     Listen,
@@ -320,6 +321,8 @@ class Shared:
                     self._listen(now)
                 case WriteRecord():
                     self._clerk.write_record(order)
+                case InternalError():
+                    self._told.internal_error(f"{order.doing} {order.what}", order.error)
                 case _:
                     pass
 

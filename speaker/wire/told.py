@@ -76,6 +76,9 @@ class Acquaintances(Protocol):
 class SharedTold(Told, Acquaintances, Protocol):
     """What an owner with peers tells."""
 
+    def internal_error(self, doing: str, error: Exception) -> None:
+        """A bug of ours gave up one EIP, one hello or one link for a while; see ``events.InternalError``."""
+
 
 class Clerk(Protocol):
     """Who speaks with the API server for the wire process."""
