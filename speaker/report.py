@@ -82,7 +82,7 @@ class Report:
         self.in_force: InForce | None = None
         self.stale = asyncio.Event()
         """What ``publish`` would say is not what it said last."""
-        self._internal = InternalErrors(metrics.registry, self._ailing)
+        self._internal = InternalErrors(metrics.internal_errors, self._ailing)
         self.internal_error, self.wire_error = self._internal.internal_error, self._internal.told
 
     def health(self) -> tuple[bool, dict[str, object]]:

@@ -74,7 +74,8 @@ def single(error: BaseException) -> list[BaseException]:
 
 
 def _words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:500]
+    notes: list[str] = getattr(error, "__notes__", [])
+    return ", ".join((f"{type(error).__name__}: {error}", *notes))[:500]
 
 
 def _place(error: BaseException) -> str:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import Counter
 
 from speaker.supervise import described, single
 
@@ -17,21 +17,15 @@ MOST_KNOWN = 1000
 
 
 class InternalErrors:
-    """A ``supervise.Supervisor``. ``changed`` is called when there is a new problem; ``clock`` gives seconds."""
+    """A ``supervise.Supervisor``. ``counter`` has the label ``task``; ``changed`` is called when there is a new problem; ``clock`` gives seconds."""
 
     def __init__(
         self,
-        registry: CollectorRegistry,
+        counter: Counter,
         changed: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._count = Counter(
-            "eip_speaker_internal_errors",
-            "Errors that nobody foresaw, by the task they were raised in; the log has the traceback of each once",
-            ["task"],
-            registry=registry,
-        )
-        self._changed, self._clock = changed, clock
+        self._count, self._changed, self._clock = counter, changed, clock
         self._known: set[tuple[str, str]] = set()
         self._ailing: dict[str, tuple[str, float]] = {}
         """Task → what is told of its last error, and when that was."""

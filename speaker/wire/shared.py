@@ -32,6 +32,7 @@ from speaker.ownership.events import (
     EligibilityChanged,
     Event,
     HelloHeard,
+    InternalError,
     LeaseSeen,
     LinkChanged,
     Listen,
@@ -41,6 +42,7 @@ from speaker.ownership.events import (
     RecordRead,
     RecordWritten,
     SendHello,
+    SetAside,
     Tick,
     Withdraw,
     WriteRecord,
@@ -173,14 +175,14 @@ class Shared:
                 self._tell(EligibilityChanged(address, None))
 
     def offer(self, spots: Mapping[IPAddress, Spot]) -> list[IPAddress]:
-        """Those that could not be taken, through a bug of ours."""
+        """Those that will not be tried, through a bug of ours: none, as what failed is set aside for a while."""
         self._spots.update(spots)
         held = {address: spot for address, spot in spots.items() if address in self._claims}
         for address in spots:
             self._offer(address)
         _, failed = take_each(self._fleet, {a: s for a, s in held.items() if a in self._claims}, (), self._told)
-        self.withdraw(failed)
-        return failed
+        self._set_aside(failed)
+        return []
 
     def resumed(self) -> Resumed:
         speakers = (
@@ -354,6 +356,9 @@ class Shared:
                         self._listen(now)
                     case WriteRecord():
                         self._clerk.write_record(order)
+                    case InternalError(doing=doing, what=what, error=error):
+                        error.add_note(what)
+                        self._told.internal_error(f"ownership: {doing}", error)
                     case _:
                         pass
 
@@ -362,11 +367,15 @@ class Shared:
         probe = frozenset(order.eip for order in orders if order.first)
         taken, failed = take_each(self._fleet, spots, probe, self._told)
         if failed:
-            asyncio.get_running_loop().call_soon(self.withdraw, failed)  # not in the middle of these orders
+            asyncio.get_running_loop().call_soon(self._set_aside, failed)  # not in the middle of these orders
         terms = {order.eip: order.term for order in orders}
         for eip in taken:
             self._claims[eip] = _Claim(terms[eip], time.time())
             self._told.claimed(eip, spots[eip], terms[eip], self.machine.held_before(eip))
+
+    def _set_aside(self, eips: Iterable[IPAddress]) -> None:
+        for eip in eips:
+            self._tell(SetAside(eip))
 
     def _let_go(self, order: Withdraw) -> None:
         if self._claims.pop(order.eip, None) is None:

@@ -1,10 +1,10 @@
 """What nobody foresaw is logged once, counted each time, and a problem for a while."""
 
 import pytest
-from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from speaker.telemetry.internal_errors import QUIET_SECONDS, InternalErrors
+from speaker.telemetry.metrics import Metrics
 
 
 @pytest.fixture
@@ -14,8 +14,9 @@ def world():
 
 class World:
     def __init__(self):
-        self.now, self.changes, self.registry = 0.0, 0, CollectorRegistry()
-        self.errors = InternalErrors(self.registry, self.changed, lambda: self.now)
+        self.now, self.changes, metrics = 0.0, 0, Metrics()
+        self.registry = metrics.registry
+        self.errors = InternalErrors(metrics.internal_errors, self.changed, lambda: self.now)
 
     def changed(self):
         self.changes += 1
