@@ -4,7 +4,6 @@ import contextlib
 import fcntl
 import os
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 from speaker.errors import EdgeError
@@ -58,11 +57,27 @@ def locked(path: Path) -> int:
     return fd
 
 
-@contextlib.contextmanager
-def only_one(path: Path) -> Iterator[None]:
-    """Holds the lock of ``path`` for the length of the block. Raises as ``locked`` does."""
-    fd = locked(path)
+class Lock:
+    """Ours alone, for the life of this process; ``fd`` is what ``locked`` gave for ``path``."""
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self._path, self._fd = path, fd
+
+    def hold(self) -> None:
+        """Somebody may have removed the file, with its directory perhaps: then it is made and locked anew.
+
+        Raises as ``locked`` does.
+        """
+        if not is_file(self._path, os.fstat(self._fd)):
+            fresh = locked(self._path)
+            os.close(self._fd)
+            self._fd = fresh
+
+
+def is_file(path: Path, known: os.stat_result) -> bool:
+    """What is at ``path`` now is the very file that ``known`` is of."""
     try:
-        yield
-    finally:
-        os.close(fd)
+        found = path.lstat()
+    except OSError:
+        return False
+    return (found.st_dev, found.st_ino) == (known.st_dev, known.st_ino)

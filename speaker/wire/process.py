@@ -204,9 +204,11 @@ class Life:
 
 
 class Conversation:
-    """With one main process after the other. ``life`` is None before the first has said what it is."""
+    """With one main process after the other. ``life`` is None before the first has said what it is; ``commands`` are
+    those that need none."""
 
-    def __init__(self) -> None:
+    def __init__(self, commands: Mapping[str, Callable[..., Any]]) -> None:
+        self._commands = commands
         self._channel: Channel | None = None
         self.tally = Tally(self._send)
         self.life: Life | None = None
@@ -246,7 +248,7 @@ class Conversation:
                 self._channel, self.settled = channel, False
                 channel.send("resumed", before, await self._begin(spec, stack))
                 assert self.life is not None
-                await self._obey(channel, messages, self.life.commands())
+                await self._obey(channel, messages, {**self._commands, **self.life.commands()})
         finally:
             self._channel = None
             channel.close()

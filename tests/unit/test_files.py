@@ -1,9 +1,12 @@
 """A file is the old one or the new one, whatever happens in between; a lock belongs to one process."""
 
+import os
+import shutil
+
 import pytest
 
 from speaker.errors import EdgeError
-from speaker.files import only_one, write_atomically
+from speaker.files import Lock, is_file, locked, write_atomically
 
 
 def test_a_file_is_replaced_and_nothing_else_is_left_behind(tmp_path):
@@ -23,14 +26,43 @@ def test_a_write_that_fails_names_the_path_and_leaves_what_was_there(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
 
 
-def test_a_lock_is_held_once_and_let_go_at_the_end(tmp_path):
-    lock = tmp_path / "run" / "lock"
-    with only_one(lock), pytest.raises(EdgeError, match="another speaker runs here already"), only_one(lock):
-        pass
-    with only_one(lock):
-        pass
+def test_a_lock_is_held_once(tmp_path):
+    path = tmp_path / "run" / "lock"
+    fd = locked(path)
+    with pytest.raises(EdgeError, match="another speaker runs here already"):
+        locked(path)
+    os.close(fd)
+    os.close(locked(path))
 
 
-def test_an_error_inside_the_lock_stays_what_it_is(tmp_path):
-    with pytest.raises(OSError, match="mine"), only_one(tmp_path / "lock"):
-        raise OSError("mine")
+@pytest.mark.parametrize("what", ["mkdir", "mkfifo", "symlink"])
+def test_what_is_no_file_is_no_lock_and_nobody_waits_for_it(tmp_path, what):
+    path = tmp_path / "lock"
+    {"mkdir": path.mkdir, "mkfifo": lambda: os.mkfifo(path), "symlink": lambda: path.symlink_to("/nowhere")}[what]()
+    if what == "mkfifo":
+        os.close(locked(path))  # as good as any file to whoever only locks it
+    else:
+        with pytest.raises(EdgeError, match=r"cannot lock .*/lock"):
+            locked(path)
+
+
+def test_a_lock_that_somebody_removed_is_taken_anew(tmp_path):
+    path = tmp_path / "run" / "lock"
+    lock = Lock(path, locked(path))
+    shutil.rmtree(path.parent)
+    lock.hold()
+    with pytest.raises(EdgeError, match="another speaker runs here already"):
+        locked(path)
+    known = path.stat()
+    lock.hold()
+    assert is_file(path, known)
+
+
+def test_a_lock_that_another_took_meanwhile_is_his(tmp_path):
+    path = tmp_path / "lock"
+    lock = Lock(path, locked(path))
+    path.unlink()
+    his = locked(path)
+    with pytest.raises(EdgeError, match="another speaker runs here already"):
+        lock.hold()
+    os.close(his)
