@@ -56,7 +56,7 @@ def test_what_happens_in_the_guest_shows_outside(tmp_path, tests, outcomes, show
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = ipvs\n")
-    for name in ("conftest.py", "guest"):
+    for name in ("conftest.py", "guest", "xstate.c"):
         shutil.copy(HERE / name, tmp_path)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-ra", "-p", "no:cacheprovider"],
