@@ -6,12 +6,13 @@ tried, with commas between them; those that ``EIP_SPEAKER_GUEST_BROKEN`` names p
 - ``uml``: User-Mode Linux boots in seconds but has no nftables, so there iptables is the guard.
 - ``qemu``: QEMU with Debian's stock kernel, which has both: slow, and the way IPVS runs on real nodes.
 
-Where no kind boots, because of the processor or of what the machine forbids, the tests are skipped with one reason. Where
-a kind only lacks a package they are as well, but fail where ``CI`` is set, which installs what it needs.
+Where no kind boots, because of the processor or of what the machine forbids, the tests are skipped for one reason.
+Where only a package is missing they are as well; but where ``CI`` is set, which installs it, one of them fails.
 
 The outer pytest boots the guest (see ``guest``) at the first such test with all of them on its command line; the pytest
 in there writes each report to a file the outer one then replays, so tracebacks, skips and durations look as if the
-tests had run here. A guest that boots and then hangs, panics or exits fails the test it was in and those it never came to.
+tests had run here. A guest that boots and then hangs, panics or exits fails the test it was in and those it never came
+to.
 """
 
 import json
@@ -33,6 +34,7 @@ import pytest
 
 REPORTS = os.environ.get("EIP_SPEAKER_GUEST_REPORTS")
 """Set inside the guest only: where its pytest leaves its reports."""
+CI = bool(os.environ.get("CI"))
 HANDED_ON = ("EIP_SPEAKER_HISTORIES",)
 """Variables that tests in the guest read."""
 STARTED = "import speaker.run, speaker.forwarding.ipvs"
@@ -57,25 +59,16 @@ class Kind:
 
 
 HERE = Path(__file__).parent
-AMX = {"cc": "tcc"} if " amx_tile " in Path("/proc/cpuinfo").read_text() else {}
-"""Where the processor has it, User-Mode Linux needs a part that is compiled (xstate.c)."""
+UML = {"linux.uml": "user-mode-linux"} | ({"cc": "tcc"} if " amx_tile " in Path("/proc/cpuinfo").read_text() else {})
+"""Where the processor has AMX it needs a part that is compiled (xstate.c)."""
+QEMU = {"qemu-system-x86_64": "qemu-system-x86", "nft": "nftables"}
+SILENCE = os.environ.get("EIP_SPEAKER_GUEST_SILENCE")
 KINDS = {
-    kind.name: kind
-    for kind in (
-        Kind("uml", HERE / "guest", NEEDED | AMX | {"linux.uml": "user-mode-linux"}, boot=60.0, silence=60.0),
-        Kind(
-            "qemu",
-            HERE / "guest-qemu",
-            NEEDED | {"qemu-system-x86_64": "qemu-system-x86", "nft": "nftables"},
-            boot=120.0,
-            silence=180.0,
-        ),
-    )
+    "uml": Kind("uml", HERE / "guest", NEEDED | UML, boot=60.0, silence=float(SILENCE or 60.0)),
+    "qemu": Kind("qemu", HERE / "guest-qemu", NEEDED | QEMU, boot=180.0, silence=float(SILENCE or 180.0)),
 }
 TRIED = [KINDS[name] for name in os.environ.get("EIP_SPEAKER_GUEST", "uml").split(",")]
 BROKEN = os.environ.get("EIP_SPEAKER_GUEST_BROKEN", "").split(",")
-SILENCE = os.environ.get("EIP_SPEAKER_GUEST_SILENCE")
-"""In place of the kind's own."""
 
 
 # ── Inside the guest ──────────────────────────────────────────────────────────────────────────────────────────
@@ -108,35 +101,35 @@ class Unusable(Exception):
 
 
 class Guest:
-    """One boot with all the session's ``ipvs`` tests, of the first ``kind`` that boots: ``reports`` by node id, ``end``,
-    how it ended, and ``passed_over``, why no kind before this one would do."""
+    """All the session's ``ipvs`` tests in the first ``kind`` of guest that boots: their ``reports`` by node id, how it
+    came to its ``end``, and why no kind before it would do, ``passed_over``."""
 
     def __init__(self, session: pytest.Session) -> None:
         nodes = [item.nodeid for item in session.items if item.get_closest_marker("ipvs")]
         self.reports: dict[str, list[pytest.TestReport]] = {node: [] for node in nodes}
         self.passed_over: list[Unusable] = []
-        for kind in TRIED:
-            try:
-                self._run(kind, session.config, nodes)
-            except Unusable as why:
-                self.passed_over.append(why)
-            else:
-                self.kind = kind
-                return
+        with tempfile.TemporaryDirectory(prefix="eip-speaker-guest-") as directory:
+            for kind in TRIED:
+                try:
+                    self._run(kind, Path(directory), session.config, nodes)
+                except Unusable as why:
+                    self.passed_over.append(why)
+                else:
+                    self.kind = kind
+                    return
         reasons = "; ".join(map(str, self.passed_over))
-        raise Unusable(f"needs a guest whose kernel has IPVS; {reasons}", blame=any(why.blame for why in self.passed_over))
+        blame = any(why.blame for why in self.passed_over)
+        raise Unusable(f"needs a guest whose kernel has IPVS; {reasons}", blame=blame)
 
-    def _run(self, kind: Kind, config: pytest.Config, nodes: Sequence[str]) -> None:
+    def _run(self, kind: Kind, directory: Path, config: pytest.Config, nodes: Sequence[str]) -> None:
         _lacks_nothing(kind)
-        with tempfile.TemporaryDirectory(prefix="eip-speaker-guest-") as name:
-            directory = Path(name)
-            _prepare(directory, kind, config, nodes)
-            self.end = _boot(directory, kind)
-            for line in (directory / "reports").read_text().splitlines():
-                report = config.hook.pytest_report_from_serializable(config=config, data=json.loads(line))
-                if isinstance(report.longrepr, list):  # a skip's (path, line, reason): JSON knows no tuples
-                    report.longrepr = tuple(report.longrepr)
-                self.reports[report.nodeid].append(report)
+        _prepare(directory, kind, config, nodes)
+        self.end = _boot(directory, kind)
+        for line in (directory / "reports").read_text().splitlines():
+            report = config.hook.pytest_report_from_serializable(config=config, data=json.loads(line))
+            if isinstance(report.longrepr, list):  # a skip's (path, line, reason): JSON knows no tuples
+                report.longrepr = tuple(report.longrepr)
+            self.reports[report.nodeid].append(report)
 
     def of(self, item: pytest.Item) -> Iterator[pytest.TestReport]:
         """The item's reports; a failed one in place of what the guest did not live to write."""
@@ -148,15 +141,15 @@ class Guest:
 
 
 class NoGuest:
-    """What stands for a guest where there is none: all its tests are skipped for the same reason, but for the first one
-    where that is to be a failure."""
+    """Stands for the guest where there is none: its tests are skipped for one reason, or the first fails and the others
+    are skipped."""
 
     def __init__(self, why: Unusable) -> None:
-        self.why = why
+        self.reason, self.outcome = str(why), "failed" if why.blame else "skipped"
 
     def of(self, item: pytest.Item) -> Iterator[pytest.TestReport]:
-        yield _made_up(item, "failed" if self.why.blame else "skipped", str(self.why))
-        self.why.blame = False
+        yield _made_up(item, self.outcome, self.reason)
+        self.outcome = "skipped"
 
 
 def _lacks_nothing(kind: Kind) -> None:
@@ -165,17 +158,16 @@ def _lacks_nothing(kind: Kind) -> None:
         raise Unusable(f"{kind.name}: not for {platform.machine()}")
     if missing := sorted({package for program, package in kind.needed.items() if not shutil.which(program)}):
         install = f"apt-get install --no-install-recommends {' '.join(missing)}"
-        raise Unusable(f"{kind.name}: {install}", blame="CI" in os.environ)
+        raise Unusable(f"{kind.name}: {install}", blame=CI)
     fetched = subprocess.run([kind.script], capture_output=True, text=True, check=False)
     if fetched.returncode != 0:
-        raise Unusable(f"{kind.name}: its kernel cannot be fetched: {_last_words(fetched.stderr)}", blame="CI" in os.environ)
+        raise Unusable(f"{kind.name}: its kernel cannot be fetched: {_last_words(fetched.stderr)}", blame=CI)
 
 
 def _boot(directory: Path, kind: Kind) -> str:
     """How the guest ended that ran the directory's command; raises Unusable where it did not come so far."""
     console = directory / "console"
     (directory / "reports").touch()
-    silence = float(SILENCE or kind.silence)
     with console.open("w") as output:
         guest = subprocess.Popen(
             [kind.script, directory],
@@ -185,7 +177,7 @@ def _boot(directory: Path, kind: Kind) -> str:
             start_new_session=True,  # a guest is many processes: they go together
         )
         try:
-            hung = _is_hung(guest, directory / "reports", kind.boot, silence)
+            hung = _is_hung(guest, directory / "reports", kind.boot, kind.silence)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(guest.pid, signal.SIGKILL)
@@ -193,7 +185,7 @@ def _boot(directory: Path, kind: Kind) -> str:
     said = console.read_text(errors="replace")
     if BOOTED not in said:
         raise Unusable(f"{kind.name}: does not boot here{' in time' * hung}: {_last_words(said)}")
-    why = f"hung: no report in {silence:g} s" if hung else "ended early"
+    why = f"hung: no report in {kind.silence:g} s" if hung else "ended early"
     exit_status = directory / "exit"
     if exit_status.exists():
         why = f"ended: pytest in it exited with {exit_status.read_text().strip()}"
@@ -223,7 +215,7 @@ def _prepare(directory: Path, kind: Kind, config: pytest.Config, nodes: Sequence
             stdout=subprocess.DEVNULL,
             check=False,  # whatever is wrong, the guest's console will show it
         )
-    pytest_line += ["--basetemp=/run/pytest", "-o", f"faulthandler_timeout={kind.silence * 0.8:g}", *nodes]
+    pytest_line += ["--basetemp=/run/pytest", "-o", f"faulthandler_timeout={kind.silence / 2:g}", *nodes]
     environment |= {"EIP_SPEAKER_GUEST": kind.name, "EIP_SPEAKER_GUEST_REPORTS": "/run/out/reports"}
     environment |= {"PYTHONDONTWRITEBYTECODE": "1"}
     environment |= {name: os.environ[name] for name in HANDED_ON if name in os.environ}
