@@ -26,7 +26,7 @@ from speaker.forwarding.limits import Tables, Use, Watch
 from speaker.forwarding.plan import Change
 from speaker.forwarding.strays import NextHop
 from speaker.layer2.fleet import Spot
-from speaker.model import Assignment, Family, IPAddress, Link, Mac, ServiceKey, format_mac
+from speaker.model import Assignment, Family, IPAddress, Link, Mac, ServiceKey, format_mac, rank
 from speaker.ownership.frames import Rejected
 from speaker.telemetry.metrics import Metrics
 from speaker.wire.told import Standing
@@ -382,7 +382,7 @@ class Report:
                 continue
             if before is None or now.addresses != before.addresses:
                 log.info("assigned", service=str(key), addresses=list(map(str, now.addresses)))
-            for eip in sorted(now.flagged - (before.flagged if before is not None else frozenset())):
+            for eip in sorted(now.flagged - (before.flagged if before is not None else frozenset()), key=rank):
                 message = "kept although its pool no longer offers it; gone when released"
                 log.warning("flagged", eip=f"{key} {eip}", message=message)
             self._assigned[key] = now
