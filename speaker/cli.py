@@ -21,6 +21,7 @@ from speaker.settings import (
     DEFAULT_METRICS,
     DEFAULT_RUNTIME_DIR,
     DEFAULT_SERVICE_ACCOUNT,
+    DEFAULT_SETTLE,
     DEFAULT_STATE,
     Bind,
     Limits,
@@ -72,6 +73,14 @@ def _parser() -> argparse.ArgumentParser:
         metavar="ADDRESS:PORT",
         default=DEFAULT_METRICS,
         help="/metrics and /healthz, or 'off' (default %(default)s)",
+    )
+    run.add_argument(
+        "--settle",
+        metavar="S",
+        type=float,
+        default=DEFAULT_SETTLE,
+        help="seconds that a DIR which asks for nothing any more must stay so until that counts as meant "
+        "(default %(default)g)",
     )
     run.add_argument("--dry-run", action="store_true", help="print what would be done here, and change nothing")
     _peer_flags(run)
@@ -315,6 +324,8 @@ def _own_name() -> str:
 
 
 def _run(args: argparse.Namespace) -> int:
+    if not 0 <= args.settle < 86400:
+        raise SettingError(f"--settle {args.settle:g}: must be seconds from 0 and below a day")
     settings = RunSettings(
         directory=args.directory,
         node=Node.parse(args.node, args.node_labels),
@@ -323,6 +334,7 @@ def _run(args: argparse.Namespace) -> int:
         forwarder=Forwarding(args.forwarder),
         metrics=Bind.parse(args.metrics),
         log_format=args.log_format,
+        settle_seconds=args.settle,
         peers=PeerSettings.parse(args.with_peers, args.key, args.hello, args.ethertype, args.hand_over),
         limits=Limits.parse(Forwarding(args.forwarder), args.ipvs_timeouts, args.conntrack_max),
         metrics_real_servers=args.metrics_real_servers,

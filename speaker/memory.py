@@ -5,6 +5,7 @@ from pathlib import Path
 from speaker.allocator.assign import Allocator
 from speaker.allocator.ledger import Ledger
 from speaker.errors import EdgeError
+from speaker.files import shown
 from speaker.standalone.state import read_state, write_state
 
 
@@ -18,7 +19,7 @@ def recall(state: Path, rest_seconds: float, now: float) -> Allocator:
         try:
             allocator.restore(ledger, now)
         except ValueError as error:
-            raise EdgeError(f"state file {state} is damaged ({error}): restore it from a backup") from error
+            raise EdgeError(f"state file {shown(state)} is damaged ({error}): restore it from a backup") from error
     return allocator
 
 

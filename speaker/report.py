@@ -106,7 +106,7 @@ class Report:
         self._metrics.manifests_valid.set(0)
         self._metrics.manifest_problems.set(len(problems))
         in_force = "the last good ones stay in force" if still_serving else "nothing is served until they are mended"
-        for problem in problems:
+        for problem in _new(problems, self._manifest_problems):
             log.error("bad manifest", problem=problem, in_force=in_force)
         self._manifest_problems = problems
 

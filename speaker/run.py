@@ -10,19 +10,26 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from math import inf
 
 from speaker.allocator.assign import Allocator
 from speaker.allocator.settle import settle
+from speaker.api.world import Reading
 from speaker.clock import boottime
-from speaker.errors import EdgeError, InvalidManifests
+from speaker.errors import DoubtfulManifests, InvalidManifests
+from speaker.files import shown
 from speaker.memory import recall, remember
 from speaker.model import World
 from speaker.node import Source, View, serve
 from speaker.report import Report
 from speaker.settings import RunSettings
-from speaker.standalone.manifests import load
+from speaker.standalone.manifests import load, mount
+from speaker.standalone.patience import Patience
 from speaker.standalone.watch import changes
 from speaker.wire.remote import Wire
+
+AGAIN_SECONDS = 5.0
+"""After which what could not be read or written is tried again, where nothing changes."""
 
 
 async def run(settings: RunSettings) -> None:
@@ -31,7 +38,7 @@ async def run(settings: RunSettings) -> None:
     async def open_source(report: Report, _: AsyncExitStack) -> Source:
         return Manifests(settings, recall(settings.state, settings.rest_seconds, boottime()), report)
 
-    await serve(settings, open_source, directory=str(settings.directory))
+    await serve(settings, open_source, directory=shown(settings.directory))
 
 
 class Manifests:
@@ -42,24 +49,42 @@ class Manifests:
 
     def __init__(self, settings: RunSettings, allocator: Allocator, report: Report) -> None:
         self._settings, self._allocator, self._report = settings, allocator, report
+        self._patience = Patience(shown(settings.directory), settings.settle_seconds, bool(allocator.holders))
+        self._again = inf
+        """When to read the directory again (boottime)."""
         self._world: World | None = None
         self._saved: int | None = None
 
     async def run(self, _: Wire, changed: Callable[[], None]) -> None:
-        async for _change in changes(self._settings.directory):
+        async for _change in changes(self._settings.directory, lambda: boottime() >= self._again):
             if await self._read():
                 changed()
 
     async def _read(self) -> bool:
+        self._again = inf
         try:
-            named = self._settings.peers is not None
-            reading = await asyncio.to_thread(load, self._settings.directory, named=named)
-        except (InvalidManifests, EdgeError) as error:
+            reading = await asyncio.to_thread(self._load)
+        except InvalidManifests as error:
+            self._patience.forget()
+            self._again = boottime() + AGAIN_SECONDS if error.may_pass else inf
+            self._report.bad_manifests(error, still_serving=self._world is not None)
+            return False
+        except DoubtfulManifests as error:
             self._report.bad_manifests(error, still_serving=self._world is not None)
             return False
         self._report.good_manifests(reading)
         self._world = reading.world
         return True
+
+    def _load(self) -> Reading:
+        """Raises InvalidManifests, DoubtfulManifests."""
+        directory = self._settings.directory
+        place = mount(directory)
+        reading = load(directory, named=self._settings.peers is not None)
+        if (doubt := self._patience.doubt(reading.world, place, boottime())) is not None:
+            self._again = doubt.until
+            raise DoubtfulManifests(doubt.sentence)
+        return reading
 
     async def view(self) -> View | None:
         if (world := self._world) is None:

@@ -212,6 +212,7 @@ def _whole(text: str, most: int) -> int | None:
 DEFAULT_STATE = Path("/var/lib/eip-speaker/state.json")
 DEFAULT_RUNTIME_DIR = Path("/run/eip-speaker")
 DEFAULT_METRICS = "127.0.0.1:9900"
+DEFAULT_SETTLE = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +228,8 @@ class RunSettings:
     forwarder: Forwarding = Forwarding.AUTO
     metrics: Bind | None = field(default_factory=lambda: Bind.parse(DEFAULT_METRICS))
     log_format: LogFormat = "text"
+    settle_seconds: float = DEFAULT_SETTLE
+    """How long a directory that asks for nothing any more has to stay so until that counts as meant."""
     rest_seconds: float = 60.0
     """How long a released address is left alone before somebody else may have it."""
     peers: PeerSettings | None = None

@@ -53,9 +53,9 @@ def dual_stack(key=WEB):
     return Service(key, ports, families=families, family_policy=FamilyPolicy.REQUIRE_DUAL)
 
 
-def world(*ranges, services=(dual_stack(),)):
-    pool = Pool("lan", tuple(map(parse_range, ranges)))
-    return World(pools={pool.name: pool}, services={each.key: each for each in services})
+def world(*ranges):
+    pool, service = Pool("lan", tuple(map(parse_range, ranges))), dual_stack()
+    return World(pools={pool.name: pool}, services={service.key: service})
 
 
 def events(logs, name):
