@@ -4,6 +4,8 @@
 
     manifests ──► settle (allocator) ──► state file ──► node.py
 
+What cannot be written to the state file is not used, and everything else goes on.
+
 ``node.py`` does the rest, as it does for ``speaker agent``.
 """
 
@@ -18,7 +20,7 @@ from speaker.api.world import Reading
 from speaker.clock import boottime
 from speaker.errors import DoubtfulManifests, InvalidManifests
 from speaker.files import shown
-from speaker.memory import recall, remember
+from speaker.memory import holdings, only, recall, remember
 from speaker.model import World
 from speaker.node import Source, View, serve
 from speaker.report import Report
@@ -54,8 +56,11 @@ class Manifests:
         """When to read the directory again (boottime)."""
         self._world: World | None = None
         self._saved: int | None = None
+        self._on_disk = holdings(allocator, boottime())
+        self._changed: Callable[[], None] = lambda: None
 
     async def run(self, _: Wire, changed: Callable[[], None]) -> None:
+        self._changed = changed
         async for _change in changes(self._settings.directory, lambda: boottime() >= self._again):
             if await self._read():
                 changed()
@@ -91,12 +96,18 @@ class Manifests:
             return None
         # In threads, because 10,000 Services take longer than the beat may be late.
         settlement = await asyncio.to_thread(settle, self._allocator, world, boottime())
-        await self._remember()
+        if not await self._remember():
+            settlement = only(settlement, self._on_disk)
         usage = {pool: self._allocator.usage(pool) for pool in world.pools}
         return View(world, settlement, self._settings.node, usage)
 
-    async def _remember(self) -> None:
-        if self._allocator.revision != self._saved:
-            revision = self._allocator.revision
-            await asyncio.to_thread(remember, self._settings.state, self._allocator, boottime())
-            self._saved = revision
+    async def _remember(self) -> bool:
+        """Where it is refused, it is tried again after a while."""
+        revision = self._allocator.revision
+        if revision != self._saved:
+            with self._report.trying("state file"):
+                await asyncio.to_thread(remember, self._settings.state, self._allocator, boottime())
+                self._saved, self._on_disk = revision, holdings(self._allocator, boottime())
+        if revision != self._saved:
+            asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._changed)
+        return revision == self._saved

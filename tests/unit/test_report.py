@@ -1,5 +1,6 @@
 """What people are told never depends on what is told: whatever was decided, saying it raises nothing."""
 
+import asyncio
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_interface
 
 import msgspec
@@ -13,6 +14,7 @@ from speaker.allocator.refusals import Reason, Refusal
 from speaker.allocator.settle import Settlement, settle
 from speaker.api.ranges import parse_range
 from speaker.decide import Decision, Held, NotHeld, decide
+from speaker.errors import EdgeError
 from speaker.forwarding.plan import AddEip, RemoveEip
 from speaker.forwarding.strays import NextHop
 from speaker.interfaces.snapshot import LinkAddress, Snapshot
@@ -89,6 +91,25 @@ def test_rank_sorts_addresses_of_both_families():
         *("0.0.0.0", "203.0.113.9"),
         *("::", "2001:db8::", "2001:db8::1"),
     ]
+
+
+async def test_a_status_file_that_could_not_be_written_is_written_later_without_any_news(tmp_path, monkeypatch):
+    monkeypatch.setattr("speaker.report.WRITE_AGAIN", 0.0)
+    report = Report(Metrics(), tmp_path / "run")
+    nothing = decide(World(), {}, Snapshot({}), NODE)
+    report.brought_about(InForce(Settlement({}, {}), nothing, (), {}))
+
+    async def standings(_):
+        return {}
+
+    (tmp_path / "run").write_text("no directory")
+    with pytest.raises(EdgeError, match="status.json"):
+        await report.publish(standings, ready=True)
+    (tmp_path / "run").unlink()
+    async with asyncio.timeout(20):
+        await report.stale.wait()
+    await report.publish(standings, ready=True)
+    assert (tmp_path / "run" / "status.json").exists()
 
 
 # ── Anything that can be decided ──────────────────────────────────────────────────────────────────────────────
