@@ -103,7 +103,7 @@ async def test_a_status_file_that_could_not_be_written_is_written_later_without_
         return {}
 
     (tmp_path / "run").write_text("no directory")
-    with pytest.raises(EdgeError, match="status.json"):
+    with pytest.raises(EdgeError, match=r"status\.json"):
         await report.publish(standings, ready=True)
     (tmp_path / "run").unlink()
     async with asyncio.timeout(20):
