@@ -25,9 +25,6 @@ async def read_kubeconfig(path: Path, context: str = "") -> Server:
     except (ConfigException, YAMLError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise SettingError(f"kubeconfig {name}: {error}") from error
     try:
-        for file in (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file):
-            if file is not None:
-                read_regular(Path(file), MAX_FILE)
         tls = RESTClientObject(configuration).ssl_context
     except OSError as error:  # ssl.SSLError is one
         raise EdgeError(f"certificates for the API: kubeconfig {name}: {error}") from error
