@@ -13,6 +13,12 @@ from typing import Literal, NewType, TypeAlias
 IPAddress: TypeAlias = IPv4Address | IPv6Address
 IPNetwork: TypeAlias = IPv4Network | IPv6Network
 
+
+def rank(address: IPAddress) -> tuple[int, int]:
+    """Sorts addresses of both families, IPv4 first: ``ipaddress`` refuses to compare the two."""
+    return address.version, int(address)
+
+
 #: An Ethernet address, six bytes.
 Mac = NewType("Mac", bytes)
 

@@ -26,7 +26,7 @@ from speaker.forwarding.limits import Tables, Use, Watch
 from speaker.forwarding.plan import Change
 from speaker.forwarding.strays import NextHop
 from speaker.layer2.fleet import Spot
-from speaker.model import Assignment, Family, IPAddress, Link, Mac, ServiceKey, format_mac
+from speaker.model import Assignment, Family, IPAddress, Link, Mac, ServiceKey, format_mac, rank
 from speaker.ownership.frames import Rejected
 from speaker.supervise import contained
 from speaker.telemetry.internal_errors import QUIET_SECONDS, InternalErrors
@@ -37,6 +37,8 @@ log = structlog.get_logger()
 
 #: Changes shown in one log line; the count tells the rest.
 SHOWN = 50
+WRITE_AGAIN = 1.0
+"""Seconds until a status file that could not be written is tried again, where there is no news."""
 CONFLICT_SECONDS = 30.0
 """A rival who was not heard for so long is no problem any more: one that stays is heard every ten."""
 _STRANGE = frozenset({Rejected.WRONG_KEY, Rejected.VERSION})
@@ -105,15 +107,17 @@ class Report:
         world = reading.world
         log.info("manifests read", pools=len(world.pools), services=len(world.services))
         self._manifest_problems, self._notices = (), notices
+        self.stale.set()
 
     def bad_manifests(self, error: SpeakerError, *, still_serving: bool) -> None:
         problems = tuple(map(str, error.problems)) if isinstance(error, InvalidManifests) else (str(error),)
         self._metrics.manifests_valid.set(0)
         self._metrics.manifest_problems.set(len(problems))
         in_force = "the last good ones stay in force" if still_serving else "nothing is served until they are mended"
-        for problem in problems:
+        for problem in _new(problems, self._manifest_problems):
             log.error("bad manifest", problem=problem, in_force=in_force)
         self._manifest_problems = problems
+        self.stale.set()
 
     # ── edges ──
 
@@ -122,11 +126,14 @@ class Report:
         self._metrics.edge_errors.labels(edge).inc()
         if not known and self._failing.get(edge) != str(error):
             log.warning("edge failed", edge=edge, error=str(error))
-        self._failing[edge] = str(error)
+        if self._failing.get(edge) != str(error):
+            self._failing[edge] = str(error)
+            self.stale.set()
 
     def recovered(self, edge: str) -> None:
         if self._failing.pop(edge, None) is not None:
             log.info("edge recovered", edge=edge)
+            self.stale.set()
 
     @contextmanager
     def trying(self, edge: str) -> Iterator[None]:
@@ -242,7 +249,11 @@ class Report:
         mine = sum(one.mine for one in found.values())
         self._metrics.eips.labels("claimed").set(mine)
         self._metrics.eips.labels("not_claimed").set(len(found) - mine)
-        await asyncio.to_thread(self._write, in_force, found)
+        try:
+            await asyncio.to_thread(self._write, in_force, found)
+        except EdgeError:
+            asyncio.get_running_loop().call_later(WRITE_AGAIN, self.stale.set)
+            raise
         if ready and not self._ready:
             self._ready = True
             log.info("ready", eips=mine)
@@ -404,7 +415,7 @@ class Report:
                 continue
             if before is None or now.addresses != before.addresses:
                 log.info("assigned", service=str(key), addresses=list(map(str, now.addresses)))
-            for eip in sorted(now.flagged - (before.flagged if before is not None else frozenset())):
+            for eip in sorted(now.flagged - (before.flagged if before is not None else frozenset()), key=rank):
                 message = "kept although its pool no longer offers it; gone when released"
                 log.warning("flagged", eip=f"{key} {eip}", message=message)
             self._assigned[key] = now

@@ -2,11 +2,14 @@
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from speaker.errors import EdgeError
-from speaker.files import Lock, is_file, locked, write_atomically
+from speaker.files import Lock, is_file, locked, read_regular, shown, write_atomically
 
 
 def test_a_file_is_replaced_and_nothing_else_is_left_behind(tmp_path):
@@ -24,6 +27,42 @@ def test_a_write_that_fails_names_the_path_and_leaves_what_was_there(tmp_path):
     with pytest.raises(EdgeError, match=r"cannot write .*state\.json"):
         write_atomically(target, b"one")
     assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
+
+
+IRREGULAR = {
+    "a directory": (lambda path: path.mkdir(), "Is a directory"),
+    "a FIFO": (os.mkfifo, "Is a FIFO"),
+    "a FIFO behind a link": (lambda path: os.mkfifo(f"{path}.fifo") or path.symlink_to(f"{path}.fifo"), "Is a FIFO"),
+    "a device": (lambda path: path.symlink_to("/dev/null"), "Is a device"),
+    "a link to nothing": (lambda path: path.symlink_to("nowhere"), "Is a link to nowhere, where nothing is"),
+}
+
+
+@pytest.mark.parametrize(("make", "said"), IRREGULAR.values(), ids=IRREGULAR.keys())
+def test_what_is_no_regular_file_is_refused_at_once_and_in_words(tmp_path, make, said):
+    make(tmp_path / "file")
+    with pytest.raises(OSError, match=said) as refused:
+        read_regular(tmp_path / "file", 10)
+    assert refused.value.strerror == said
+    assert not isinstance(refused.value, FileNotFoundError)
+
+
+def test_a_name_for_nothing_is_told_from_all_of_these(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        read_regular(tmp_path / "file", 10)
+
+
+def test_a_regular_file_is_read_up_to_a_byte_more_than_wanted(tmp_path):
+    (tmp_path / "file").write_bytes(b"0123456789")
+    assert read_regular(tmp_path / "file", 10)[0] == b"0123456789"
+    assert read_regular(tmp_path / "file", 4)[0] == b"01234"
+
+
+@given(st.binary(min_size=1).filter(lambda name: b"\0" not in name))
+def test_every_name_is_shown_in_characters_that_can_be_printed_and_written(name):
+    told = shown(Path(os.fsdecode(name)))
+    assert told.isprintable()
+    told.encode()
 
 
 def test_a_lock_is_held_once(tmp_path):
