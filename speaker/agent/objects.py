@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from speaker.api.service import SCHEDULER
+from speaker.api.service import SCHEDULER, SOURCE_RANGES_ANNOTATION
 from speaker.cluster.kinds import Port
 from speaker.cluster.objects import Metadata, Object, Repetitive
 from speaker.model import ServiceKey
@@ -19,6 +19,7 @@ class Wishes(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The annotations that matter to who forwards."""
 
     scheduler: str | None = msgspec.field(default=None, name=SCHEDULER)
+    source_ranges: str | None = msgspec.field(default=None, name=SOURCE_RANGES_ANNOTATION)
 
 
 class AssignedMetadata(Repetitive, frozen=True, rename="camel", omit_defaults=True, gc=False):

@@ -148,6 +148,7 @@ class Cluster:
         world, settlement, changed = await asyncio.to_thread(self._reader.read, news, self._slices_of)
         self._reading = False
         self._changed.set()
+        self._report.unreadable(self._reader.problems())
         return View(world, settlement, wishes.node, changed=changed if same_node else None)
 
     def _slices_of(self, service: ServiceKey) -> tuple[SliceObject, ...]:

@@ -118,7 +118,8 @@ class Planner:
             before = self._of.pop(key, ((), ()))
             service, held = world.services.get(key), assignments.get(key)
             if service is not None and held is not None:
-                endpoints = world.endpoints.get(key, ())
+                # One that is its own EIP would send packets round in a circle.
+                endpoints = tuple(e for e in world.endpoints.get(key, ()) if e.address not in held.addresses)
                 here = _served_here(service, held.addresses, endpoints, node)
                 made = _virtual_servers(service, here, endpoints, node)
                 if changed is None and made == before[1]:
