@@ -48,8 +48,8 @@ class ViewSettings:
 
 @dataclass(frozen=True, slots=True)
 class NodeWishes:
-    """What our Node object asks for. ``drained``: the reason to hand everything over; None: there is none. ``ready``: and
-    its network is set up."""
+    """What our Node object asks for. ``drained``: the reason to hand everything over; None: there is none. ``ready``:
+    its network is set up, too."""
 
     node: Node
     drained: str | None = None

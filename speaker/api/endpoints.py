@@ -12,8 +12,8 @@ from speaker.model import Endpoint, Family, IPAddress, Protocol, ServiceKey
 SERVICE_NAME = "kubernetes.io/service-name"
 
 MAX_ENDPOINTS = 20_000
-"""Pairs of address and port, of one slice and of one Service. A slice of the API may have 1,000 endpoints, each with 100
-addresses and 20,000 ports."""
+"""Pairs of address and port, of one slice and of one Service. A slice of the API may have 1,000 endpoints of 100
+addresses each, and 20,000 ports."""
 
 _SLICE = frozenset({"addressType", "apiVersion", "endpoints", "kind", "metadata", "ports"})
 _ENDPOINT = frozenset(

@@ -4,8 +4,9 @@ A reader never stops at the first mistake: it notes the problem, goes on with a 
 for the object (``read``) discards the result when there was any problem. So decoders are straight lines, and a
 person sees all mistakes at once.
 
-Who has to go on with an object that has problems (``read_leniently``: the API's) gets what was made of it. So a stand-in
-never means more than what was written may have meant: a port that cannot be read is none, a limit lets nobody in.
+Who has to go on with an object that has problems (``read_leniently``: the API's) gets what was made of it. So a
+stand-in never means more than what was written may have meant: a port that cannot be read is none, a limit lets nobody
+in.
 """
 
 import difflib
@@ -224,15 +225,10 @@ class Field:
 
     def choice(self, options: type[E], default: E, stand_in: E | None = None) -> E:
         """``stand_in``: for what is none of the options; ``default`` where it is not told."""
-        text = self.text()
-        if text is None and not self.given:
+        if not self.given:
             return default
-        try:
-            return options(text)
-        except ValueError:
-            if text is not None:
-                self.refuse(f"must be {either(options)}")
-            return default if stand_in is None else stand_in
+        found = self.parsed(lambda text: _option(options, text))
+        return found or stand_in or default
 
     def _is(self, wanted: type) -> bool:
         # `type is`, because True is an int to isinstance() and must not become port 1.
@@ -243,6 +239,13 @@ class Field:
         whole = "a whole number" if wanted is int else _TYPES[wanted]
         self.refuse(f"must be {whole}, not {found or 'nothing'}{quoted}")
         return False
+
+
+def _option(options: type[E], text: str) -> E:
+    try:
+        return options(text)
+    except ValueError:
+        raise ValueError(f"must be {either(options)}") from None
 
 
 def either(options: Iterable[str]) -> str:
