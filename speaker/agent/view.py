@@ -56,8 +56,11 @@ class NodeWishes:
     ready: bool = True
 
 
-def node_wishes(name: str, found: NodeObject | None, settings: ViewSettings) -> NodeWishes:
-    """``found`` None: no such Node; it has no labels then, and holds what any node may hold."""
+def node_wishes(name: str, found: NodeObject | None, settings: ViewSettings, *, unreadable: bool = False) -> NodeWishes:
+    """``found`` None: no such Node; it has no labels then, and holds what any node may hold. ``unreadable``: there is
+    one, and nobody knows what it says, so it may hold nothing."""
+    if found is None and unreadable:
+        return NodeWishes(Node(name, {}, excluded=True))
     if found is None:
         return NodeWishes(Node(name, {"kubernetes.io/hostname": name}))
     labels = found.metadata.labels

@@ -147,6 +147,10 @@ def test_a_node_that_the_api_does_not_know_serves_what_asks_for_no_label():
     assert (wishes.drained, wishes.ready, wishes.node.excluded) == (None, True, False)
 
 
+def test_a_node_that_is_there_and_cannot_be_read_holds_nothing():
+    assert node_wishes("n1", None, AS_IT_COMES, unreadable=True).node.excluded
+
+
 # ── Services ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
