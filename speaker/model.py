@@ -38,6 +38,10 @@ class Family(StrEnum):
         return Family.IPV4 if address.version == 4 else Family.IPV6
 
 
+NOBODY: tuple[IPNetwork, ...] = (IPv4Network("0.0.0.0/32"), IPv6Network("::/128"))
+"""Source ranges that let no client in: no packet has such a source (RFC 1122, 3.2.1.3; RFC 4291, 2.5.2)."""
+
+
 class FamilyPolicy(StrEnum):
     """``Service.spec.ipFamilyPolicy``."""
 
@@ -106,7 +110,7 @@ class Service:
     affinity_seconds: int | None = None
     """``sessionAffinity: ClientIP`` and its timeout; None without affinity."""
     source_ranges: tuple[IPNetwork, ...] = ()
-    """``spec.loadBalancerSourceRanges``: clients that may reach it; empty means everyone."""
+    """``spec.loadBalancerSourceRanges``: clients that may reach it; empty means everyone. See ``NOBODY``."""
     health_check_port: int | None = None
     """``spec.healthCheckNodePort``: where others ask whether this node has a ready endpoint; None: nowhere."""
     created: str = ""

@@ -35,7 +35,7 @@ from speaker.wire.told import Standing
 
 log = structlog.get_logger()
 
-#: Changes shown in one log line; the count tells the rest.
+#: Changes shown in one log line, and values told that cannot be read; the count tells the rest.
 SHOWN = 50
 WRITE_AGAIN = 1.0
 """Seconds until a status file that could not be written is tried again, where there is no news."""
@@ -73,6 +73,7 @@ class Report:
         self._approximations: tuple[str, ...] = ()
         self._manifest_problems: tuple[str, ...] = ()
         self._notices: frozenset[str] = frozenset()
+        self._unreadable: tuple[str, ...] = ()
         self._failing: dict[str, str] = {}
         self._conflicts: dict[str, tuple[str, float]] = {}
         """EIP → what is told of its rival, and when he was last heard (CLOCK_MONOTONIC)."""
@@ -117,6 +118,18 @@ class Report:
         for problem in _new(problems, self._manifest_problems):
             log.error("bad manifest", problem=problem, in_force=in_force)
         self._manifest_problems = problems
+        self.stale.set()
+
+    def unreadable(self, problems: Sequence[str]) -> None:
+        """What of the API's objects is left out, each a sentence. Whoever may write Services may bring about any number
+        of them: the first are named, the rest are counted."""
+        more = [f"{len(problems) - SHOWN} more values in the API cannot be read"] if len(problems) > SHOWN else []
+        told = (*problems[:SHOWN], *more)
+        if told == self._unreadable:
+            return
+        for problem in _new(told, self._unreadable):
+            log.warning("problem", message=problem)
+        self._unreadable = told
         self.stale.set()
 
     # ── edges ──
@@ -285,6 +298,7 @@ class Report:
     def problems(self) -> list[str]:
         return [
             *self._manifest_problems,
+            *self._unreadable,
             *self._problems,
             *self._limits,
             *(self._beside.problems if self._beside is not None else ()),

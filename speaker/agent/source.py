@@ -149,7 +149,8 @@ class Cluster:
         if self._first:
             self._first = False
             await self._told.join()  # whose everything is, is known before this node may have any of it
-        wishes = node_wishes(self._node, next(iter(self._nodes.store), None), self._settings)
+        found, unreadable = next(iter(self._nodes.store), None), bool(self._nodes.set_aside)
+        wishes = node_wishes(self._node, found, self._settings, unreadable=unreadable)
         same_node = self._wishes is not None and self._wishes.node == wishes.node
         await self._follow_wishes(wishes)
         news, self._news = self._news, News()
@@ -158,6 +159,8 @@ class Cluster:
         world, settlement, changed = await asyncio.to_thread(self._reader.read, news, self._slices_of)
         self._reading = False
         self._changed.set()
+        aside = (sentence for mirror in self._mirrors for sentence in mirror.set_aside)
+        self._report.unreadable((*aside, *self._reader.problems()))
         return View(world, settlement, wishes.node, changed=changed if same_node else None)
 
     def _slices_of(self, service: ServiceKey) -> tuple[SliceObject, ...]:
@@ -216,7 +219,7 @@ class Cluster:
             self._news.slices.update(services if self._reading else filter(self._reader.follows, services))
             if change.after is None:
                 self._reader.forget_slice(change.key)
-        if self._news.slices:
+        if self._news.slices or not changes:
             self._tell_changed()
 
     def _saw_eips(self, _: tuple[Change[EipObject], ...]) -> None:

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 
-from speaker.agent.objects import AssignedObject, NodeObject, SliceEndpoint, SliceObject
+from speaker.agent.objects import AssignedObject, NodeObject, SliceObject
+from speaker.agent.slices import read_slice
 from speaker.allocator.pools import Catalogue
 from speaker.allocator.settle import Settlement
-from speaker.api.addresses import parse_eip, parse_host
-from speaker.api.endpoints import Slice, merged
+from speaker.api.addresses import parse_eip
+from speaker.api.endpoints import MAX_ENDPOINTS, Slice, merged
 from speaker.cluster.kinds import ASSIGNED, EipObject
 from speaker.cluster.objects import Key
 from speaker.cluster.pools import judge
@@ -18,7 +19,6 @@ from speaker.model import (
     Family,
     IPAddress,
     Pool,
-    Protocol,
     Service,
     ServiceKey,
     TrafficPolicy,
@@ -48,15 +48,19 @@ class ViewSettings:
 
 @dataclass(frozen=True, slots=True)
 class NodeWishes:
-    """What our Node object asks for. ``drained``: the reason to hand everything over; None: there is none."""
+    """What our Node object asks for. ``drained``: the reason to hand everything over; None: there is none. ``ready``:
+    its network is set up, too."""
 
     node: Node
     drained: str | None = None
     ready: bool = True
 
 
-def node_wishes(name: str, found: NodeObject | None, settings: ViewSettings) -> NodeWishes:
-    """``found`` None: no such Node; it has no labels then, and holds what any node may hold."""
+def node_wishes(name: str, found: NodeObject | None, settings: ViewSettings, *, unreadable: bool = False) -> NodeWishes:
+    """``found`` None: no such Node; it has no labels then, and holds what any node may hold. ``unreadable``: there is
+    one, and nobody knows what it says, so it may hold nothing."""
+    if found is None and unreadable:
+        return NodeWishes(Node(name, {}, excluded=True))
     if found is None:
         return NodeWishes(Node(name, {"kubernetes.io/hostname": name}))
     labels = found.metadata.labels
@@ -64,7 +68,8 @@ def node_wishes(name: str, found: NodeObject | None, settings: ViewSettings) -> 
     conditions = found.status.conditions or ()
     # Unknown is what the node controller writes when it hears nothing: that is not to be ready either.
     ready = next((each.status == "True" for each in conditions if each.type == "Ready"), True)
-    return NodeWishes(node, _drained(found, settings), ready)
+    cut_off = any(each.type == "NetworkUnavailable" and each.status == "True" for each in conditions)
+    return NodeWishes(node, _drained(found, settings), ready and not cut_off)
 
 
 def _drained(found: NodeObject, settings: ViewSettings) -> str | None:
@@ -82,11 +87,12 @@ def _drained(found: NodeObject, settings: ViewSettings) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A Service of ours with an address, as last read."""
+    """A Service of ours with an address, as last read. ``problem``: what could not be read, '' for nothing."""
 
     found: AssignedObject
     service: Service
     addresses: tuple[IPAddress, ...]
+    problem: str = ""
 
 
 @dataclass(slots=True)
@@ -108,8 +114,9 @@ class Reader:
         self._known: dict[ServiceKey, _Known] = {}
         self._assigned: dict[ServiceKey, Assignment] = {}
         self._on: dict[IPAddress, set[ServiceKey]] = {}
-        self._slices: dict[Key, tuple[SliceObject, Slice]] = {}
+        self._slices: dict[Key, tuple[SliceObject, tuple[Slice, tuple[str, ...]]]] = {}
         self._endpoints: dict[ServiceKey, tuple[Endpoint, ...]] = {}
+        self._problems: dict[ServiceKey, tuple[str, ...]] = {}
         self._pools: dict[str, Pool] = {}
         self._catalogue = Catalogue({})
 
@@ -135,6 +142,10 @@ class Reader:
         """namespace/name of each that has it."""
         return tuple(map(str, sorted(self._on.get(eip, ()))))
 
+    def problems(self) -> tuple[str, ...]:
+        """What could not be read of Services and their slices, and is left out."""
+        return tuple(sentence for key in sorted(self._problems) for sentence in self._problems[key])
+
     def follows(self, service: ServiceKey) -> bool:
         """Its endpoints matter."""
         return service in self._endpoints
@@ -157,19 +168,26 @@ class Reader:
         elif before is not None:
             del self._known[name]
         if before is not None and now is not None:
-            return name if (before.service, before.addresses) != (now.service, now.addresses) else None
+            return name if _counts(before) != _counts(now) else None
         return None if before is now else name
 
     def _service(self, found: AssignedObject, before: _Known | None) -> _Known | None:
         """None where it is not ours, or has no address."""
-        addresses = _addresses(found)
-        if not addresses:
+        if not (addresses := _addresses(found)):
             return None
         if before is not None and _asks(before.found) == _asks(found):
-            return replace(before, found=found, addresses=addresses)
-        parsed = read_service(found, default_class=self._settings.default_class)
-        service = parsed.keep if isinstance(parsed, Unreadable) else parsed
-        return _Known(found, service, addresses) if isinstance(service, Service) else None
+            known = replace(before, found=found, addresses=addresses)
+        else:
+            parsed = read_service(found, default_class=self._settings.default_class)
+            service, problem = (parsed.keep, parsed.message) if isinstance(parsed, Unreadable) else (parsed, "")
+            if not isinstance(service, Service):
+                return None
+            known = _Known(found, service, addresses, problem)
+        if not found.spec.ip_families:
+            return known
+        # What the cluster gives no address of a family has no endpoint of that family either.
+        served = tuple(address for address in addresses if Family.of(address) in known.service.families)
+        return replace(known, addresses=served) if served else None
 
     def _assign(self, key: ServiceKey) -> None:
         before, known = self._assigned.pop(key, None), self._known.get(key)
@@ -192,19 +210,29 @@ class Reader:
 
     def _merge(self, key: ServiceKey, slices_of: Callable[[ServiceKey], Collection[SliceObject]]) -> None:
         known = self._known.get(key)
+        problems = [known.problem] if known is not None and known.problem else []
         if known is None or not self._needs(known.service):
             self._endpoints.pop(key, None)
-            return
-        self._endpoints[key] = merged(map(self._slice, slices_of(key))).get(key, ())
+        else:
+            # In the order of their names, so that every node uses the same where there are too many.
+            slices = [self._slice(found) for found in sorted(slices_of(key), key=lambda each: each.metadata.name)]
+            problems += [sentence for _, told in slices for sentence in told]
+            endpoints = merged(slice_ for slice_, _ in slices).get(key, ())
+            self._endpoints[key] = endpoints[:MAX_ENDPOINTS]
+            problems += _misfits(known, endpoints)
+        if problems:
+            self._problems[key] = tuple(problems)
+        else:
+            self._problems.pop(key, None)
 
     def _needs(self, service: Service) -> bool:
         return self._settings.forwards or service.traffic_policy is TrafficPolicy.LOCAL
 
-    def _slice(self, found: SliceObject) -> Slice:
+    def _slice(self, found: SliceObject) -> tuple[Slice, tuple[str, ...]]:
         known = self._slices.get(found.key)
         if known is not None and known[0] is found:
             return known[1]
-        read = Slice(found.service_key, tuple(_endpoints(found)))
+        read = read_slice(found)
         self._slices[found.key] = found, read
         return read
 
@@ -230,30 +258,14 @@ def _asks(found: AssignedObject) -> tuple[object, ...]:
     return found.spec, found.metadata.annotations
 
 
-_FAMILIES = {family.value: family for family in Family}
-_PROTOCOLS = {protocol.value: protocol for protocol in Protocol}
+def _counts(known: _Known) -> tuple[object, ...]:
+    """What of it anybody looks at."""
+    return known.service, known.addresses, known.problem
 
 
-def _endpoints(found: SliceObject) -> Iterable[Endpoint]:
-    """The API server has validated them; what it may come to allow later is passed over."""
-    if found.address_type not in _FAMILIES:
-        return
-    for each in found.endpoints or ():
-        for address in each.addresses:
-            try:
-                parsed = parse_host(address)
-            except ValueError:
-                continue
-            yield from _ports(parsed, each, found)
-
-
-def _ports(address: IPAddress, endpoint: SliceEndpoint, found: SliceObject) -> Iterable[Endpoint]:
-    conditions, node = endpoint.conditions, endpoint.node_name
-    # Unknown means ready, and serving means ready where it is not said (discovery/v1 EndpointConditions).
-    ready = conditions.ready is not False
-    serving = ready if conditions.serving is None else conditions.serving
-    terminating = bool(conditions.terminating)
-    for port in found.ports or ():
-        protocol = _PROTOCOLS.get(port.protocol or "TCP")
-        if port.port is not None and protocol is not None:
-            yield Endpoint(address, port.port, protocol, port.name or "", ready, serving, terminating, node)
+def _misfits(known: _Known, endpoints: tuple[Endpoint, ...]) -> Iterable[str]:
+    subject = f"Service/{known.service.key}"
+    if len(endpoints) > MAX_ENDPOINTS:
+        yield f"{subject}: of its {len(endpoints)} pairs of address and port only {MAX_ENDPOINTS} are used"
+    if own := {endpoint.address for endpoint in endpoints} & set(known.addresses):
+        yield f"{subject}: an EndpointSlice names its own EIP {', '.join(map(str, own))}: it is left out"

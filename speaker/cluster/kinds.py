@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from speaker.api.service import LOAD_BALANCER_CLASS
 from speaker.cluster.objects import Metadata, Object
 from speaker.model import IPAddress, ServiceKey
 
@@ -16,6 +17,10 @@ Condition = dict[str, Any]
 
 ASSIGNED = "eip-speaker.io/Assigned"
 """The condition that the controller writes beside a Service's addresses: they are its doing."""
+
+
+UNREADABLE = "(unreadable)"
+"""Stands in a spec for what could not be decoded: no value that Kubernetes has."""
 
 
 class FullMetadata(Metadata, frozen=True, rename="camel", gc=False):
@@ -69,6 +74,26 @@ class ServiceObject(Object, frozen=True, rename="camel", gc=False):
     @property
     def service_key(self) -> ServiceKey:
         return ServiceKey(self.metadata.namespace, self.metadata.name)
+
+    @classmethod
+    def remains(cls, raw: msgspec.Raw) -> "ServiceObject | None":
+        """One of ours that nobody can serve: its EIP stays its own."""
+        try:
+            found = _remains.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+        if condition_of(found.status.conditions, ASSIGNED) is None:
+            return None
+        spec = ServiceSpec(type=UNREADABLE, load_balancer_class=LOAD_BALANCER_CLASS)
+        return cls(found.metadata, spec, found.status)
+
+
+class _Remains(msgspec.Struct, frozen=True):
+    metadata: FullMetadata
+    status: ServiceStatus
+
+
+_remains = msgspec.json.Decoder(_Remains)
 
 
 class EipStatus(msgspec.Struct, frozen=True, rename="camel", gc=False):

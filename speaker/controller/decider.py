@@ -92,9 +92,9 @@ class Decider:
 
     def _serve(self, key: ServiceKey, parsed: Parsed | None) -> None:
         self._mistaken.discard(key)
-        if isinstance(parsed, Unreadable) and parsed.keep is not None:
+        if isinstance(parsed, Unreadable) and (keep := parsed.keep or self._served.get(key)) is not None:
             self._mistaken.add(key)
-            self._served[key] = parsed.keep
+            self._served[key] = keep
         elif isinstance(parsed, Service):
             self._served[key] = parsed
         else:

@@ -26,6 +26,8 @@ from speaker.waiting import set_within
 
 SWEEP = 1.0
 """Seconds between two looks for Announcements that are of no use any more."""
+SHOWN = 10
+"""Objects that are named which cannot be read; the count tells the rest."""
 MANY = 500
 """Changed Services, after which what they left behind is put out of the garbage collector's way."""
 
@@ -111,8 +113,10 @@ class _Mirror(Reflector[T]):
         told: Callable[[EdgeError], None],
     ) -> None:
         super().__init__(client, Resource(path), kind, self._hear, patience=patience, told=told)
-        self._changed = changed
+        self._changed, self._told_of = changed, told
         self._news: dict[Key, T | None] = {}
+        self._said: frozenset[str] = frozenset()
+        """Of those that are set aside."""
 
     def take(self) -> dict[Key, T | None]:
         """As ``decider.News`` has it."""
@@ -122,6 +126,17 @@ class _Mirror(Reflector[T]):
     def _hear(self, changes: tuple[Change[T], ...]) -> None:
         self._news.update((change.key, change.after) for change in changes)
         self._changed.set()
+        if self._said or self.set_aside:
+            self._tell_set_aside()
+
+    def _tell_set_aside(self) -> None:
+        aside = self.set_aside
+        new = [sentence for sentence in aside if sentence not in self._said]
+        for sentence in new[:SHOWN]:
+            self._told_of(EdgeError(sentence))
+        if len(new) > SHOWN:
+            self._told_of(EdgeError(f"{self.resource.path}: {len(new) - SHOWN} more cannot be read"))
+        self._said = frozenset(aside)
 
 
 def _wall_clock() -> str:

@@ -122,8 +122,9 @@ class Planner:
             self.failed.pop(key, None)
             service, held = world.services.get(key), assignments.get(key)
             if service is not None and held is not None:
-                endpoints = world.endpoints.get(key, ())
                 try:
+                    # One that is its own EIP would send packets round in a circle.
+                    endpoints = tuple(e for e in world.endpoints.get(key, ()) if e.address not in held.addresses)
                     here = _served_here(service, held.addresses, endpoints, node)
                     made = _virtual_servers(service, here, endpoints, node)
                 except Exception as error:
