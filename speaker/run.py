@@ -8,15 +8,15 @@
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 
 from speaker.allocator.assign import Allocator
-from speaker.allocator.settle import settle
+from speaker.allocator.settle import settle, with_former_pools, with_own_addresses
 from speaker.clock import boottime
 from speaker.errors import EdgeError, InvalidManifests
 from speaker.memory import recall, remember
-from speaker.model import World
+from speaker.model import IPAddress, World
 from speaker.node import Source, View, serve
 from speaker.report import Report
 from speaker.settings import RunSettings
@@ -61,14 +61,15 @@ class Manifests:
         self._world = reading.world
         return True
 
-    async def view(self) -> View | None:
-        if (world := self._world) is None:
+    async def view(self, own: Mapping[IPAddress, str]) -> View | None:
+        if self._world is None:
             return None
+        world = with_own_addresses(self._world, own)
         # In threads, because 10,000 Services take longer than the beat may be late.
         settlement = await asyncio.to_thread(settle, self._allocator, world, boottime())
         await self._remember()
         usage = {pool: self._allocator.usage(pool) for pool in world.pools}
-        return View(world, settlement, self._settings.node, usage)
+        return View(with_former_pools(world, self._allocator), settlement, self._settings.node, usage)
 
     async def _remember(self) -> None:
         if self._allocator.revision != self._saved:

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from speaker.api.service import SCHEDULER
+from speaker.cluster.hosts import HostObject, HostStatus
 from speaker.cluster.kinds import Port
 from speaker.cluster.objects import Metadata, Object, Repetitive
 from speaker.model import ServiceKey
@@ -64,6 +65,7 @@ class AssignedLoadBalancer(msgspec.Struct, frozen=True, gc=False):
 
 class AssignedCondition(msgspec.Struct, frozen=True, gc=False):
     type: str = ""
+    message: str = ""
 
 
 class AssignedStatus(Repetitive, frozen=True, rename="camel", gc=False):
@@ -157,11 +159,11 @@ class NodeCondition(msgspec.Struct, frozen=True, gc=False):
     status: str = ""
 
 
-class NodeStatus(msgspec.Struct, frozen=True, gc=False):
+class NodeStatus(HostStatus, frozen=True, gc=False):
     conditions: tuple[NodeCondition, ...] | None = None
 
 
-class NodeObject(Object, frozen=True, gc=False):
+class NodeObject(HostObject, frozen=True, gc=False):
     metadata: NodeMetadata
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
