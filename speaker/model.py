@@ -19,6 +19,9 @@ def rank(address: IPAddress) -> tuple[int, int]:
     return address.version, int(address)
 
 
+EIP_LINK = "eip-speaker0"
+"""The speaker's own dummy link, for EIPs that have to be bound."""
+
 #: An Ethernet address, six bytes.
 Mac = NewType("Mac", bytes)
 
@@ -248,11 +251,13 @@ class World:
     endpoints: Endpoints = field(default_factory=dict)
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Labels of each namespace; one that is missing has only ``kubernetes.io/metadata.name``."""
+    reserved: Mapping[IPAddress, str] = field(default_factory=dict)
+    """Addresses that hosts have for their own, and whose each is, in words: no EIP, whatever a pool says."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The EIPs a Service has, in the order of its families, each with the pool it came from.
+    """The EIPs a Service has, in the order of its families, each with the pool it came from; '' where nobody knows.
 
     ``flagged`` names the addresses that their pool no longer offers (edited, shrunk, deleted, no longer selected):
     kept until released, and shown.

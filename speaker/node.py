@@ -109,8 +109,9 @@ class Source(Protocol):
     async def run(self, wire: Wire, changed: Callable[[], None]) -> None:
         """Endless. ``changed`` says that ``view`` is another."""
 
-    async def view(self) -> View | None:
-        """None as long as nothing is known. Raises EdgeError where it is to be asked again."""
+    async def view(self, own: Mapping[IPAddress, str]) -> View | None:
+        """None as long as nothing is known. Raises EdgeError where it is to be asked again. ``own``: as in
+        ``Snapshot``."""
 
 
 class HostSettings(Protocol):
@@ -395,7 +396,7 @@ class Host:
         await set_within(self._changed, seconds)
 
     async def _bring_about(self, snapshot: Snapshot) -> None:
-        if (view := await self._source.view()) is not None:
+        if (view := await self._source.view(snapshot.own)) is not None:
             await self._bring_to(view, snapshot)
 
     async def _bring_to(self, view: View, snapshot: Snapshot) -> None:

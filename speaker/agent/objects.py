@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from speaker.api.service import LOAD_BALANCER_CLASS, SCHEDULER, SOURCE_RANGES_ANNOTATION
+from speaker.cluster.hosts import HostObject, HostStatus
 from speaker.cluster.kinds import ASSIGNED, UNREADABLE, Port
 from speaker.cluster.objects import Metadata, Object, Repetitive
 from speaker.model import ServiceKey
@@ -65,6 +66,7 @@ class AssignedLoadBalancer(msgspec.Struct, frozen=True, gc=False):
 
 class AssignedCondition(msgspec.Struct, frozen=True, gc=False):
     type: str = ""
+    message: str = ""
 
 
 class AssignedStatus(Repetitive, frozen=True, rename="camel", gc=False):
@@ -180,11 +182,11 @@ class NodeCondition(msgspec.Struct, frozen=True, gc=False):
     status: str = ""
 
 
-class NodeStatus(msgspec.Struct, frozen=True, gc=False):
+class NodeStatus(HostStatus, frozen=True, gc=False):
     conditions: tuple[NodeCondition, ...] | None = None
 
 
-class NodeObject(Object, frozen=True, gc=False):
+class NodeObject(HostObject, frozen=True, gc=False):
     metadata: NodeMetadata
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()

@@ -1,7 +1,8 @@
 """What the API holds → what is asked of this node. Pure; of 10,000 Services only those that changed are read again."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from speaker.agent.objects import AssignedObject, NodeObject, SliceObject
 from speaker.agent.slices import read_slice
@@ -9,7 +10,8 @@ from speaker.allocator.pools import Catalogue
 from speaker.allocator.settle import Settlement
 from speaker.api.addresses import parse_eip
 from speaker.api.endpoints import MAX_ENDPOINTS, Slice, merged
-from speaker.cluster.kinds import ASSIGNED, EipObject
+from speaker.cluster.hosts import HostObject, Hosts
+from speaker.cluster.kinds import ASSIGNED, POOL, EipObject, pools_read
 from speaker.cluster.objects import Key
 from speaker.cluster.pools import judge
 from speaker.cluster.reading import Unreadable, read_service
@@ -92,17 +94,20 @@ class _Known:
     found: AssignedObject
     service: Service
     addresses: tuple[IPAddress, ...]
+    pools: Mapping[Family, str]
+    """Which each is from, as our controller wrote it; of addresses that an earlier release gave, nothing."""
     problem: str = ""
 
 
 @dataclass(slots=True)
 class News:
     """What is another than it was, None for what is gone; at first everything. ``slices``: Services whose endpoints
-    changed; ``eips``: all of them, None where none changed."""
+    changed; ``eips``: all of them, None where none changed; ``nodes``: others as well as ours."""
 
     services: dict[Key, AssignedObject | None] = field(default_factory=dict)
     slices: set[ServiceKey] = field(default_factory=set)
     eips: tuple[EipObject, ...] | None = None
+    nodes: dict[Key, HostObject | None] = field(default_factory=dict)
 
 
 class Reader:
@@ -118,13 +123,17 @@ class Reader:
         self._endpoints: dict[ServiceKey, tuple[Endpoint, ...]] = {}
         self._problems: dict[ServiceKey, tuple[str, ...]] = {}
         self._pools: dict[str, Pool] = {}
+        """All that can be read, also those from which nothing new is given; of those that cannot be read any more, or
+        are gone, what was last known, for as long as they are in use."""
         self._catalogue = Catalogue({})
+        self._hosts = Hosts()
+        self._reserved: Mapping[IPAddress, str] = {}
 
     def read(
         self, news: News, slices_of: Callable[[ServiceKey], Collection[SliceObject]]
     ) -> tuple[World, Settlement, frozenset[ServiceKey] | None]:
         """``slices_of`` gives those of a Service as they are now. The last of the three: the Services of which anything
-        changed; None: pools changed, and so may anything."""
+        changed; None: pools changed, or addresses of nodes, and so may anything."""
         changed = {key for found in news.services.items() if (key := self._read(*found)) is not None}
         changed |= {key for key in news.slices if self.follows(key)}
         for key in changed:
@@ -132,11 +141,12 @@ class Reader:
         pools_changed = news.eips is not None and self._read_pools(news.eips)
         for key in self._known if pools_changed else changed:
             self._assign(key)
-        world = World(
-            dict(self._pools), {key: known.service for key, known in self._known.items()}, dict(self._endpoints)
-        )
+        if hosts_changed := self._hosts.hear(news.nodes):
+            self._reserved = self._hosts.reserved()
+        services = {key: known.service for key, known in self._known.items()}
+        world = World(dict(self._pools), services, dict(self._endpoints), reserved=self._reserved)
         settlement = Settlement(dict(self._assigned), {})
-        return world, settlement, None if pools_changed else frozenset(changed)
+        return world, settlement, None if pools_changed or hosts_changed else frozenset(changed)
 
     def services_on(self, eip: IPAddress) -> tuple[str, ...]:
         """namespace/name of each that has it."""
@@ -152,10 +162,15 @@ class Reader:
 
     def _read_pools(self, eips: tuple[EipObject, ...]) -> bool:
         """Whether anything that counts is another."""
-        pools = {name: judged.pool for name, judged in judge(eips).items() if judged.pool is not None}
-        if pools == self._pools:
+        judged = judge(eips)
+        offering = {name: each.pool for name, each in judged.items() if each.pool is not None}
+        refused = {name: each.refused for name, each in judged.items() if each.refused is not None}
+        in_use = {pool for assignment in self._assigned.values() for pool in assignment.pools}
+        former = {name: pool for name, pool in self._pools.items() if name in in_use}
+        pools = {**former, **refused, **offering}
+        if pools == self._pools and offering == self._catalogue.pools:
             return False
-        self._pools, self._catalogue = pools, Catalogue(pools)
+        self._pools, self._catalogue = pools, Catalogue(offering)
         return True
 
     def _read(self, key: Key, found: AssignedObject | None) -> ServiceKey | None:
@@ -176,13 +191,13 @@ class Reader:
         if not (addresses := _addresses(found)):
             return None
         if before is not None and _asks(before.found) == _asks(found):
-            known = replace(before, found=found, addresses=addresses)
+            known = replace(before, found=found, addresses=addresses, pools=_pools(found))
         else:
             parsed = read_service(found, default_class=self._settings.default_class)
             service, problem = (parsed.keep, parsed.message) if isinstance(parsed, Unreadable) else (parsed, "")
             if not isinstance(service, Service):
                 return None
-            known = _Known(found, service, addresses, problem)
+            known = _Known(found, service, addresses, _pools(found), problem)
         if not found.spec.ip_families:
             return known
         # What the cluster gives no address of a family has no endpoint of that family either.
@@ -197,13 +212,14 @@ class Reader:
                 del self._on[address]
         if known is None:
             return
-        now = Assignment(key, known.addresses, tuple(map(self._pool, known.addresses)))
+        pools = tuple(known.pools.get(Family.of(address)) or self._guess(address) for address in known.addresses)
+        now = Assignment(key, known.addresses, pools)
         self._assigned[key] = before if before == now and before is not None else now
         for address in known.addresses:
             self._on.setdefault(address, set()).add(key)
 
-    def _pool(self, address: IPAddress) -> str:
-        """'' where the pool is gone: the EIP stays with its Service all the same."""
+    def _guess(self, address: IPAddress) -> str:
+        """The pool of an EIP of which none was recorded, '' where it is gone."""
         return next((space.pool.name for space in self._catalogue.offering(address)), "")
 
     # ── Endpoints ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -254,13 +270,21 @@ def _addresses(found: AssignedObject) -> tuple[IPAddress, ...]:
     return tuple(addresses.values())
 
 
+def _pools(found: AssignedObject) -> Mapping[Family, str]:
+    said = (each.message for each in found.status.conditions or () if each.type == POOL)
+    return _pools_read(next(said, ""))
+
+
+_pools_read = lru_cache(256)(pools_read)
+
+
 def _asks(found: AssignedObject) -> tuple[object, ...]:
     return found.spec, found.metadata.annotations
 
 
 def _counts(known: _Known) -> tuple[object, ...]:
     """What of it anybody looks at."""
-    return known.service, known.addresses, known.problem
+    return known.service, known.addresses, known.pools, known.problem
 
 
 def _misfits(known: _Known, endpoints: tuple[Endpoint, ...]) -> Iterable[str]:

@@ -16,7 +16,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 
 from speaker.cluster.client import Client, Stream
 from speaker.cluster.feed import Feed, Lines
-from speaker.cluster.objects import read_page
+from speaker.cluster.objects import Key, read_page
 from speaker.cluster.store import Change, Index, Store, T
 from speaker.errors import ApiRefused, ApiUnreachable, EdgeError
 
@@ -110,6 +110,9 @@ class Reflector(Generic[T]):
     def unreadable(self) -> int:
         """Objects, counted each time they came, that did not fit ``kind`` and were kept as they were."""
         return self._feed.unreadable
+
+    def is_set_aside(self, key: Key) -> bool:
+        return key in self._feed.set_aside
 
     @property
     def set_aside(self) -> tuple[str, ...]:

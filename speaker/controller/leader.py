@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from speaker.clock import boottime
 from speaker.cluster.client import Client
 from speaker.cluster.elector import Leadership
+from speaker.cluster.hosts import HostObject
 from speaker.cluster.kinds import EipObject, ServiceObject
 from speaker.cluster.lease import Election
 from speaker.cluster.objects import Key, Object
@@ -54,6 +55,7 @@ class Leader:
         services = self._mirror("/api/v1/services", ServiceObject, changed)
         eips = self._mirror(EIPS, EipObject, changed)
         namespaces = self._mirror("/api/v1/namespaces", Object, changed)
+        nodes = self._mirror("/api/v1/nodes", HostObject, changed)
         announcements = self._mirror(ANNOUNCEMENTS, HeldObject, asyncio.Event())
         desk = Desk(self._client, self._election.fence, self._told)
         decider, sweeper = Decider(self._settings), Sweeper(self._grace)
@@ -61,7 +63,7 @@ class Leader:
         async def decide() -> int:
             changed.clear()
             begun = boottime()
-            news = News(services.take(), eips.take(), namespaces.take())
+            news = News(services.take(), eips.take(), namespaces.take(), nodes.take())
             # In a thread, as 10,000 Services take their time.
             await desk.want(await asyncio.to_thread(decider.decide, news, begun, _wall_clock()))
             # Half the time for the others: each write comes back as a change, many at once.
@@ -69,10 +71,10 @@ class Leader:
             return len(news.services)
 
         async with asyncio.TaskGroup() as tasks:
-            for mirror in (services, eips, namespaces, announcements):
+            for mirror in (services, eips, namespaces, nodes, announcements):
                 tasks.create_task(mirror.run(), name=f"mirror {mirror.resource.path}")
             tasks.create_task(desk.run(), name="desk")
-            while not (services.synced and eips.synced and namespaces.synced):
+            while not (services.synced and eips.synced and namespaces.synced and nodes.synced):
                 changed.clear()
                 await changed.wait()
             # The garbage collector stops everything while it walks over all that is known: 0.1 s for 10,000 Services,
