@@ -132,6 +132,12 @@ class Tally:
     def conflict(self, link: Link, address: IPAddress, mac: Mac, held: bool) -> None:
         self._send("conflict", link, address, mac, held)
 
+    def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None:
+        self._send("name_clash", link, mac, silent)
+
+    def name_free(self) -> None:
+        self._send("name_free")
+
     def internal_error(self, doing: str, error: Exception) -> None:
         self.failed(f"wire: {doing}", "".join(traceback.format_exception(error)))
 

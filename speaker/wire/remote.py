@@ -37,6 +37,10 @@ Among: TypeAlias = Collection[IPAddress] | None
 class Listener(Told, Protocol):
     def failed(self, edge: str, error: BaseException) -> None: ...
 
+    def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None: ...
+
+    def name_free(self) -> None: ...
+
 
 class Moves(Acquaintances, Protocol):
     """Who follows what moves here, from whom, and what moves away."""

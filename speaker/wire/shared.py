@@ -35,6 +35,8 @@ from speaker.ownership.events import (
     LeaseSeen,
     LinkChanged,
     Listen,
+    NameClash,
+    NameFree,
     Order,
     Rebalance,
     Record,
@@ -68,7 +70,6 @@ class _Port:
 
     def __init__(self, hellos: Hellos, now: float, failed: asyncio.Future[None]) -> None:
         self.hellos, self.left_at, self.failed = hellos, now, failed
-        self.known_macs: frozenset[Mac] = frozenset()
         self.speakers: dict[str, Speaker] = {}
         """As last told."""
 
@@ -102,6 +103,8 @@ class Shared:
         self._spots: dict[IPAddress, Spot] = {}
         self._claims: dict[IPAddress, _Claim] = {}
         self._macs: frozenset[Mac] = frozenset()
+        self._ever_macs: frozenset[Mac] = frozenset()
+        """This host's, and those that it had while we run: frames of ours with them may still come back."""
         self._addresses: Mapping[int, Addresses] = {}
         self._ports: dict[int, _Port] = {}
         self._serving: dict[tuple[int, Mac, int], asyncio.Task[None]] = {}
@@ -142,7 +145,7 @@ class Shared:
 
     def links(self, links: Collection[Link], macs: frozenset[Mac]) -> None:
         """Hellos on these links and no others. A link whose MAC or MTU changed is another one."""
-        self._macs = macs
+        self._macs, self._ever_macs = macs, self._ever_macs | macs
         wanted = {(link.index, link.mac, link.mtu): link for link in links}
         for gone in self._serving.keys() - wanted.keys():
             self._serving.pop(gone).cancel()
@@ -263,22 +266,26 @@ class Shared:
         except EdgeError as error:
             port.fail(error)
             return
-        for hello in hellos:
-            self._meet(port, hello.node)
-            self._tell(HelloHeard(port.hellos.link.index, hello))
-            if port.hellos.macs.get(hello.node) not in port.known_macs:
-                self._acquaint(port)
+        for hello, mac in hellos:
+            event = HelloHeard(port.hellos.link.index, hello, mac, looped=mac in self._ever_macs)
+            self._tell(event, lambda port=port, heard=event: self._meet(port, heard))  # type: ignore[misc]
 
-    def _meet(self, port: _Port, node: str) -> None:
-        speaker = Speaker(port.hellos.macs[node], port.hellos.addresses.get(node, ()))
-        if port.speakers.get(node) != speaker:
-            port.speakers[node] = speaker
-            self._told.speaker(port.hellos.link.index, node, speaker)
+    def _meet(self, port: _Port, heard: HelloHeard) -> None:
+        """A hello that counts says which MAC and which addresses are its sender's."""
+        hello = heard.hello
+        if heard.mac is None or not self.machine.believed(heard.link, hello):
+            return
+        known = port.speakers.get(hello.node)
+        speaker = Speaker(heard.mac, hello.addresses or (known.addresses if known is not None else ()))
+        if known != speaker:
+            port.speakers[hello.node] = speaker
+            self._told.speaker(heard.link, hello.node, speaker)
+            self._acquaint(port)
 
     def _acquaint(self, port: _Port) -> None:
         """The MACs of peers and of ourselves are no strangers'."""
-        port.known_macs = self._macs | frozenset(port.hellos.macs.values())
-        self._fleet.peers(port.hellos.link.index, port.known_macs)
+        macs = self._macs.union(speaker.mac for speaker in port.speakers.values())
+        self._fleet.peers(port.hellos.link.index, macs)
 
     def _tick(self) -> None:
         self._alarm = None
@@ -286,9 +293,12 @@ class Shared:
             self.hear()  # nobody is silent whose hello lies here unread
             self._tell(Tick())
 
-    def _tell(self, event: Event) -> None:
+    def _tell(self, event: Event, first: Callable[[], None] = lambda: None) -> None:
+        """``first``: to be done before what the event leads to."""
         now = self._clock()
-        self._carry_out(self.machine.step(now, event), now)
+        orders = self.machine.step(now, event)
+        first()
+        self._carry_out(orders, now)
         if self.machine.incarnation != self._incarnation:
             self._incarnation = self.machine.incarnation
             self._clerk.incarnation(self._incarnation)
@@ -321,6 +331,11 @@ class Shared:
                     self._listen(now)
                 case WriteRecord():
                     self._clerk.write_record(order)
+                case NameClash():
+                    port = self._ports.get(order.link) if order.link is not None else None
+                    self._told.name_clash(port.hellos.link if port is not None else None, order.mac, order.silent)
+                case NameFree():
+                    self._told.name_free()
                 case InternalError():
                     self._told.internal_error(f"{order.doing} {order.what}", order.error)
                 case _:

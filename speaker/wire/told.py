@@ -76,6 +76,12 @@ class Acquaintances(Protocol):
 class SharedTold(Told, Acquaintances, Protocol):
     """What an owner with peers tells."""
 
+    def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None:
+        """Another host that lives has this node's name; see ``events.NameClash``."""
+
+    def name_free(self) -> None:
+        """It was not heard for a while: this node has its name for itself."""
+
     def internal_error(self, doing: str, error: Exception) -> None:
         """A bug of ours gave up one EIP, one hello or one link for a while; see ``events.InternalError``."""
 
