@@ -77,6 +77,8 @@ class Report:
         self._failing: dict[str, str] = {}
         self._conflicts: dict[str, tuple[str, float]] = {}
         """EIP → what is told of its rival, and when he was last heard (CLOCK_MONOTONIC)."""
+        self._name_clash: str | None = None
+        """What is told of another host with this node's name."""
         self._strange: set[tuple[str, Enum]] = set()
         self._martians: tuple[int, int] | None = None
         self._ready = False
@@ -305,6 +307,7 @@ class Report:
             *self._failing.values(),
             *self._internal.problems(),
             *self.conflicts().values(),
+            *filter(None, [self._name_clash]),
         ]
 
     def conflicts(self) -> dict[str, str]:
@@ -369,6 +372,20 @@ class Report:
             "frozen",
             message="this process did not run for so long that others may have taken over: everything was given up",
         )
+
+    def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None:
+        """Another host that lives has this node's name and key. Which of the two keeps the name both know alike."""
+        self._metrics.name_clashes.inc()
+        where = f"{format_mac(mac)} on {link.name}" if link is not None and mac is not None else "renews our Lease"
+        fate = "it keeps it: nothing is held here until it is gone" if silent else "this one keeps it"
+        self._name_clash = f"another host has this node's name ({where}); {fate}. Give each host a --node of its own"
+        log.error("name clash", message=self._name_clash, silent=silent)
+        self.stale.set()
+
+    def name_free(self) -> None:
+        self._name_clash = None
+        log.info("name free", message="no other host was heard with this node's name for a while")
+        self.stale.set()
 
     def peer(self, node: str, link: Link, alive: bool) -> None:
         if alive:

@@ -137,6 +137,12 @@ class Tally:
     def conflict(self, link: Link, address: IPAddress, mac: Mac, held: bool) -> None:
         self._send("conflict", link, address, mac, held)
 
+    def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None:
+        self._send("name_clash", link, mac, silent)
+
+    def name_free(self) -> None:
+        self._send("name_free")
+
     def failed(self, edge: str, error: str) -> None:
         self._send("edge_failed", edge, error)
 
@@ -248,6 +254,7 @@ class Conversation:
                 self._channel, self.settled = channel, False
                 channel.send("resumed", before, await self._begin(spec, stack))
                 assert self.life is not None
+                self.life.owner.retell()
                 await self._obey(channel, messages, {**self._commands, **self.life.commands()})
         finally:
             self._channel = None

@@ -34,6 +34,10 @@ class Listener(Told, Supervisor, Protocol):
     def wire_error(self, task: str, words: str, place: str, trace: str) -> None:
         """What nobody foresaw, met by the wire process."""
 
+    def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None: ...
+
+    def name_free(self) -> None: ...
+
 
 class Moves(Acquaintances, Protocol):
     """Who follows what moves here, from whom, and what moves away."""
