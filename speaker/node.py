@@ -284,8 +284,8 @@ class Host:
         self._wire = wire
         self._report = report
         self._decider = Decider(forwards=settings.forwarder is not Forwarding.NONE)
-        self._told_of: Mapping[ServiceKey, Exception] = {}
-        """Services that were set aside, as last told."""
+        self._failed: Mapping[ServiceKey, Exception] = {}
+        """Services that are set aside."""
         self._unserved: frozenset[IPAddress] = frozenset()
         """EIPs that are not offered, since the kernel refuses to forward for them."""
         self._spots: dict[IPAddress, Spot] = {}
@@ -408,6 +408,7 @@ class Host:
         decision, touched = await asyncio.to_thread(self._decide, view, snapshot, changed)
         await self._wire.withdraw_except(self._spots, touched)
         self._applied(await self._forwarder.apply(decision.forwarding), decision)
+        self._tell_failed({**view.settlement.failed, **self._decider.failed})
         self._links = frozenset({spot.link.index: spot.link for spot in self._spots.values()}.values())
         await self._say(partial(self._report.decided, decision, touched))
         if self._settings.peers is not None:
@@ -437,16 +438,19 @@ class Host:
     def _applied(self, changes: tuple[Change, ...], decision: Decision) -> None:
         with contained("report", self._report):
             self._report.forwarding(changes, self._forwarder.approximations(decision.forwarding))
-        for key, error in self._decider.failed.items():
-            if self._told_of.get(key) is not error:
+
+    def _tell_failed(self, failed: Mapping[ServiceKey, Exception]) -> None:
+        """Services that met what nobody foresaw."""
+        for key, error in failed.items():
+            if self._failed.get(key) is not error:
                 self._report.internal_error("decide", error)
-        self._told_of = self._decider.failed
+        self._failed = failed
 
     def _set_aside(self) -> tuple[str, ...]:
         """What is not as it was asked for, by name."""
         refused = self._forwarder.refused
         return (
-            *(f"{key} is set aside: internal_error: {error!r}" for key, error in self._decider.failed.items()),
+            *(f"{key} is set aside: internal_error: {error!r}" for key, error in self._failed.items()),
             *(f"{name_of(part)} is set aside: {words}: {self._fate(part)}" for part, words in refused.items()),
         )
 
