@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from speaker.errors import EdgeError
+from speaker.garbage import letting_go
 from speaker.layer2.announcer import Announcer
 from speaker.layer2.answer import Rival, answer_arp, answer_ndp, arp_rival, ndp_rival
 from speaker.layer2.claims import Claims
@@ -80,6 +81,7 @@ class LinkSpeaker:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._stack.close()
+        del self._arps, self._ndps, self._prober  # they refer back to us by what they call
 
     # ── what the owner says ──
 
@@ -133,17 +135,18 @@ class LinkSpeaker:
         """Until cancelled; raises EdgeError when the link goes down or away."""
         name = self.link.name
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._arps.serve(), name=f"arp {name}")
-                tasks.create_task(self._ndps.serve(), name=f"ndp {name}")
-                tasks.create_task(self._settle(), name=f"settle {name}")
-                tasks.create_task(self._announcer.serve(), name=f"announce {name}")
-                tasks.create_task(self._prober.serve(), name=f"probe {name}")
+            with letting_go():
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self._arps.serve(), name=f"arp {name}")
+                    tasks.create_task(self._ndps.serve(), name=f"ndp {name}")
+                    tasks.create_task(self._settle(), name=f"settle {name}")
+                    tasks.create_task(self._announcer.serve(), name=f"announce {name}")
+                    tasks.create_task(self._prober.serve(), name=f"probe {name}")
         except* EdgeError as errors:
-            lost = errors.exceptions[0]
+            words = str(errors.exceptions[0])
         else:
             return
-        raise lost
+        raise EdgeError(words)
 
     async def _settle(self) -> None:
         """Works off what was taken and dropped, and the groups and filters that follow from it, in slices."""

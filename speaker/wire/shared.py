@@ -65,15 +65,16 @@ class _Claim(NamedTuple):
 class _Port:
     """A link that carries our hellos now."""
 
-    def __init__(self, hellos: Hellos, now: float, failed: asyncio.Future[None]) -> None:
+    def __init__(self, hellos: Hellos, now: float, failed: asyncio.Future[str]) -> None:
         self.hellos, self.left_at, self.failed = hellos, now, failed
         self.known_macs: frozenset[Mac] = frozenset()
         self.speakers: dict[str, Speaker] = {}
         """As last told."""
 
     def fail(self, error: EdgeError) -> None:
+        """In words: the error itself holds who came upon it, and so this port."""
         if not self.failed.done():
-            self.failed.set_exception(error)
+            self.failed.set_result(str(error))
 
 
 class Shared:
@@ -403,7 +404,7 @@ class Shared:
             try:
                 self._acquaint(port)
                 self._tell(LinkChanged(link.index, up=True))
-                await port.failed
+                raise EdgeError(await port.failed)
             finally:
                 loop.remove_reader(hellos)
                 if self._ports.get(link.index) is port:
@@ -415,18 +416,24 @@ class Shared:
         known: dict[tuple[int, str], bool] = {}
         counted: dict[int, int] = {}
         while True:
-            peers = self.machine.peers(self._clock())
-            now = {(index, peer.node): peer.alive for index, some in peers.items() for peer in some}
-            for (index, node), alive in now.items():
-                if known.get((index, node), False) is not alive and (port := self._ports.get(index)) is not None:
-                    self._told.peer(node, port.hellos.link, alive)
-            known = now
-            for index, port in self._ports.items():
-                number = sum(alive for (at, _), alive in now.items() if at == index)
-                if counted.get(index) != number:
-                    counted[index] = number
-                    self._told.peers(port.hellos.link.name, number)
+            known = self._tell_of_peers(known, counted)
             await asyncio.sleep(PEERS_SECONDS)
+
+    def _tell_of_peers(
+        self, known: Mapping[tuple[int, str], bool], counted: dict[int, int]
+    ) -> dict[tuple[int, str], bool]:
+        """Who is alive, where that was ``known`` otherwise; what is known now."""
+        peers = self.machine.peers(self._clock())
+        now = {(index, peer.node): peer.alive for index, some in peers.items() for peer in some}
+        for (index, node), alive in now.items():
+            if known.get((index, node), False) is not alive and (port := self._ports.get(index)) is not None:
+                self._told.peer(node, port.hellos.link, alive)
+        for index, port in self._ports.items():
+            number = sum(alive for (at, _), alive in now.items() if at == index)
+            if counted.get(index) != number:
+                counted[index] = number
+                self._told.peers(port.hellos.link.name, number)
+        return now
 
 
 def incarnate(known: Incarnation) -> Incarnation:
