@@ -23,6 +23,7 @@ from speaker.controller.desk import Desk
 from speaker.controller.sweeper import ANNOUNCEMENTS, Grace, HeldObject, Sweeper
 from speaker.controller.wanted import EIPS
 from speaker.errors import EdgeError
+from speaker.garbage import start_over, uncollected
 from speaker.supervise import Supervisor, supervised
 from speaker.waiting import set_within
 
@@ -57,6 +58,7 @@ class Leader:
         await supervised("leader", self._lead, self._supervisor)
 
     async def _lead(self) -> None:
+        start_over()  # this process may have led before
         changed = asyncio.Event()
         services = self._mirror("/api/v1/services", ServiceObject, changed)
         eips = self._mirror(EIPS, EipObject, changed)
@@ -87,12 +89,8 @@ class Leader:
                 await changed.wait()
             # The garbage collector stops everything while it walks over all that is known: 0.1 s for 10,000 Services,
             # and nothing of it is garbage, as nothing refers to itself. So it does not look there.
-            gc.disable()
-            try:
+            with uncollected(lambda: True):
                 await decide()
-            finally:
-                gc.freeze()
-                gc.enable()
             swept_at, fresh = float("-inf"), 0
             while True:
                 await set_within(changed, SWEEP)

@@ -4,7 +4,6 @@
 """
 
 import asyncio
-import gc
 import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple, NoReturn, Self, TypeAlias
 
 from speaker.clock import boottime
 from speaker.errors import EdgeError
+from speaker.garbage import settle
 from speaker.interfaces.carrier import watch_carrier
 from speaker.layer2.fleet import Spot
 from speaker.model import Family, IPAddress, Link, Mac
@@ -304,15 +304,15 @@ def _owner(spec: Spec, keyring: Keyring | None, tally: Tally) -> _Owner:
 def _commands(owner: _Owner, keyring: Keyring | None) -> Mapping[str, Callable[..., Any]]:
     """What ``remote.py`` may ask for, by name."""
 
-    def settled() -> None:
-        # What was just built lives long: the garbage collector need not walk over it again and again.
-        gc.freeze()
+    def offer(spots: Mapping[IPAddress, Spot]) -> None:
+        owner.offer(spots)
+        settle()
 
     commands: dict[str, Callable[..., Any]] = {
         "links": owner.links,
         "withdraw": owner.withdraw,
-        "offer": owner.offer,
-        "settled": settled,
+        "offer": offer,
+        "settled": settle,
         "standings": lambda addresses: [owner.standing(address) for address in addresses],
         "ready": lambda: owner.ready,
         "has_peers": lambda: owner.has_peers,
@@ -342,6 +342,6 @@ async def _flush(tally: Tally) -> None:
 
 
 async def _watch_carrier(owner: Shared, tally: Tally) -> None:
-    async for attempt in retrying(lambda error: tally.failed("carrier", str(error)), limit=5):
+    async for attempt in retrying(lambda error: tally.failed("carrier", str(error)), on=EdgeError, limit=5):
         with attempt:
             await watch_carrier(lambda: owner.indexes, owner.carrier)
