@@ -72,11 +72,14 @@ def _selector() -> Schema:
     )
     labels = {
         "type": "object",
-        "additionalProperties": value,
+        "additionalProperties": {**value, "nullable": True},
+        "minProperties": 1,
         "maxProperties": MAX_LABELS,
-        "x-kubernetes-validations": cel.label_keys(),
+        "x-kubernetes-validations": cel.match_labels(),
     }
-    return _object({"matchLabels": labels, "matchExpressions": _list(expression, maxItems=MAX_LABELS)})
+    expressions = _list(expression, minItems=1, maxItems=MAX_LABELS)
+    # Empty it would select everything, and what a template makes of nothing is empty.
+    return _object({"matchLabels": labels, "matchExpressions": expressions}, minProperties=1)
 
 
 def _seconds(low: float, high: float, *, or_zero: bool = False) -> Schema:
