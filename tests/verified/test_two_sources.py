@@ -3,21 +3,15 @@
 SPEAKER_TWO_SOURCES sets how many histories there are; `make fuzz` asks for many.
 """
 
-import asyncio
 import os
-import random
-import ssl
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from real_api import USERS
-from two_sources import EIPS, NAMESPACES, NODE, SERVICES, SLICES, Estate, Http, Memory, offered, path_of
+from two_sources import EIPS, NAMESPACES, NODE, SERVICES, Estate, Memory, offered, path_of
 
 from speaker.api.ranges import parse_range
-from speaker.cluster.crds import definitions
 from speaker.model import Pool
 
 HISTORIES = int(os.environ.get("SPEAKER_TWO_SOURCES", "2000"))

@@ -234,6 +234,9 @@ class ByFiles:
         self.__init__()  # type: ignore[misc]
         self._allocator.restore(msgspec.json.decode(written, type=Ledger), now)
 
+    def suspended(self, now: float) -> frozenset[str]:
+        return frozenset(address for held in self._allocator.ledger(now).held for address in held.suspended)
+
     def end(self, objects: list[Json], node: Node, snapshot: Snapshot, now: float) -> End:
         """As ``run.Manifests`` and ``node.Host`` have it."""
         read = [each for found in objects for each in _read_text(json.dumps(found))]
@@ -398,9 +401,11 @@ class Estate:
         self.put({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": {"addresses": addresses}})
 
     def restart(self, *, controller: bool, agent: bool) -> None:
-        """A leader knows nothing of what rests, and ``speaker run`` does: a minute makes them equal."""
+        """A leader knows nothing of what rests, and ``speaker run`` does: a minute makes them equal. Nor does it know
+        for sure of a place that is kept while a host has the address: the annotation that says it is only a wish."""
         self.now += REST + 1
-        if controller:
+        kept = self.by_files.suspended(self.now)
+        if controller and kept.isdisjoint(self.own):
             self.by_files.restart(self.now)
             self.by_api.restart_controller()
         if agent:
