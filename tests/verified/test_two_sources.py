@@ -3,15 +3,19 @@
 SPEAKER_TWO_SOURCES sets how many histories there are; `make fuzz` asks for many.
 """
 
+import asyncio
 import os
+import ssl
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from two_sources import EIPS, NAMESPACES, NODE, SERVICES, Estate, Memory, offered, path_of
+from real_api import USERS
+from two_sources import EIPS, NAMESPACES, NODE, SERVICES, SLICES, Estate, Http, Memory, offered, path_of
 
 from speaker.api.ranges import parse_range
+from speaker.cluster.crds import definitions
 from speaker.model import Pool
 
 HISTORIES = int(os.environ.get("SPEAKER_TWO_SOURCES", "2000"))
@@ -107,6 +111,8 @@ class History:
 
     def __init__(self, estate: Estate) -> None:
         self.estate = estate
+        for wish in STARTS:
+            self.pool(wish)
 
     def pool(self, wish: Json) -> None:
         name = wish["name"]
@@ -234,12 +240,62 @@ def _slice(wish: Json) -> Json:
     }
 
 
+owns = st.frozensets(st.sampled_from(OWN), max_size=2)
+edits = st.one_of(
+    st.tuples(st.just("pool"), pools),
+    st.tuples(st.just("pool_gone"), st.sampled_from(NAMES)),
+    *[st.tuples(st.just("service"), services)] * 3,
+    st.tuples(st.just("service_gone"), st.sampled_from(KEYS)),
+    st.tuples(st.just("slice"), slices),
+    st.tuples(st.just("namespace"), st.sampled_from(NAMESPACES), st.booleans()),
+    st.tuples(st.just("node"), st.booleans(), owns, st.booleans()),
+    st.tuples(st.just("restart"), st.booleans(), st.booleans()),
+)
+
+
+async def test_an_api_server_is_told_the_same(api):
+    store = await asyncio.to_thread(_store, api)
+
+    @given(history=st.lists(edits, min_size=1, max_size=STEPS))
+    @settings(max_examples=BY_HTTP, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    def tell(history):
+        _clear(store)
+        told = History(Estate(store))
+        for what, *how in history:
+            getattr(told, what)(*how)
+            assert told.estate.differences() == []
+
+    await asyncio.to_thread(tell)
+    await asyncio.to_thread(_clear, store)
+
+
+def _store(api: Any) -> Http:
+    if api.fake is not None:
+        return Http(api.port)
+    store = Http(api.port, USERS["admin"][0], ssl.create_default_context(cafile=api.real.ca))
+    for definition in definitions().values():
+        store.ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+    while store.ask("GET", EIPS)[0] == 404:
+        pass
+    return store
+
+
+def _clear(store: Http) -> None:
+    """What the last history left."""
+    for collection in (SERVICES, SLICES, EIPS):
+        for found in store.list(collection):
+            if found["metadata"].get("finalizers"):
+                store.ask("PATCH", path_of(found), {"metadata": {"finalizers": None}}, "application/merge-patch+json")
+            store.delete(path_of(found))
+
+
 class TwoSources(RuleBasedStateMachine):
+    """Now two edits are seen together, now each by itself."""
+
     def __init__(self) -> None:
         super().__init__()
         self.history = History(Estate(Memory()))
-        for wish in STARTS:
-            self.history.pool(wish)
+        self.edits = 0
 
     @rule(wish=pools)
     def pool(self, wish):
@@ -269,7 +325,7 @@ class TwoSources(RuleBasedStateMachine):
     def namespace(self, name, gold):
         self.history.namespace(name, gold)
 
-    @rule(rack=st.booleans(), own=st.frozensets(st.sampled_from(OWN), max_size=2), carrier=st.booleans())
+    @rule(rack=st.booleans(), own=owns, carrier=st.booleans())
     def node(self, rack, own, carrier):
         self.history.node(rack, own, carrier)
 
@@ -283,6 +339,11 @@ class TwoSources(RuleBasedStateMachine):
 
     @invariant()
     def both_come_to_the_same(self):
+        if self.edits % 3:
+            assert self.history.estate.differences() == []
+        self.edits += 1
+
+    def teardown(self):
         assert self.history.estate.differences() == []
 
 

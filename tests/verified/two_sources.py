@@ -170,7 +170,9 @@ class Http:
         return answer.status, found
 
     def list(self, collection: str) -> list[Json]:
-        found = self.ask("GET", collection)[1]["items"] or []
+        listed = self.ask("GET", collection)[1]
+        kind = listed["kind"].removesuffix("List")
+        found = [{**each, "kind": kind} for each in listed["items"] or []]
         return [each for each in found if self._is_ours(collection, each["metadata"])]
 
     @staticmethod
