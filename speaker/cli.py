@@ -453,9 +453,9 @@ def _controller(args: argparse.Namespace) -> int:
 
 
 def _validate(args: argparse.Namespace) -> int:
-    from speaker.tools.validate import validate
+    from speaker.tools.validate import addresses_here, validate
 
-    return validate(args.directory, sys.stdout, args.json, args.with_peers)
+    return validate(args.directory, sys.stdout, args.json, args.with_peers, addresses_here)
 
 
 def _keygen(args: argparse.Namespace) -> int:

@@ -225,6 +225,12 @@ class Watcher:
             self._dirty.add(part)
 
 
+async def look() -> Snapshot:
+    """As things are now. Raises EdgeError when the kernel refuses."""
+    async with Watcher() as watcher:
+        return await anext(aiter(watcher))
+
+
 def _states(links: Mapping[int, Link]) -> dict[int, tuple[bool, bool]]:
     return {index: (link.up, link.carrier) for index, link in links.items()}
 

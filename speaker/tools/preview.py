@@ -9,8 +9,7 @@ from speaker.decide import Decision, Held, NotHeld, decide
 from speaker.errors import InvalidManifests
 from speaker.forwarding.forwarder import open_forwarder
 from speaker.forwarding.plan import Change
-from speaker.interfaces.netlink import Watcher
-from speaker.interfaces.snapshot import Snapshot
+from speaker.interfaces.netlink import look
 from speaker.memory import recall
 from speaker.settings import RunSettings
 from speaker.standalone.manifests import load
@@ -24,7 +23,7 @@ async def preview(settings: RunSettings, out: TextIO) -> int:
         print(error, file=out)
         return 1
     now = clock_gettime(CLOCK_BOOTTIME)
-    snapshot, allocator = await _snapshot(), recall(settings.state, settings.rest_seconds, now)
+    snapshot, allocator = await look(), recall(settings.state, settings.rest_seconds, now)
     world = with_own_addresses(world, snapshot.own)
     settlement = settle(allocator, world, now)
     decision = decide(with_former_pools(world, allocator), settlement.assignments, snapshot, settings.node)
@@ -32,11 +31,6 @@ async def preview(settings: RunSettings, out: TextIO) -> int:
     changes = await forwarder.pending(decision.forwarding)
     out.writelines(f"{line}\n" for line in _lines(settlement, decision, forwarder.name, changes))
     return 1 if settlement.refusals else 0
-
-
-async def _snapshot() -> Snapshot:
-    async with Watcher() as watcher:
-        return await anext(aiter(watcher))
 
 
 def _lines(settlement: Settlement, decision: Decision, forwarder: str, changes: tuple[Change, ...]) -> Iterator[str]:
