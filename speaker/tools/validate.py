@@ -12,6 +12,7 @@ from speaker.api.world import Reading
 from speaker.errors import InvalidField, InvalidManifests
 from speaker.model import Pool, ServiceKey
 from speaker.standalone.manifests import load
+from speaker.tools.rehearsal import foreseen, rehearse
 
 
 def validate(directory: Path, out: TextIO, as_json: bool, with_peers: bool = False) -> int:
@@ -23,10 +24,12 @@ def validate(directory: Path, out: TextIO, as_json: bool, with_peers: bool = Fal
     """
     try:
         reading = load(directory, named=with_peers)
+        with foreseen(directory):
+            settlement = settle(Allocator(), reading.world, 0.0)
+            rehearse(reading.world, settlement)
     except InvalidManifests as error:
         _write(out, _json_problems(error.problems) if as_json else map(str, error.problems))
         return 1
-    settlement = settle(Allocator(), reading.world, 0.0)
     _write(out, _json_summary(reading, settlement) if as_json else _summary(reading, settlement))
     return 0
 
