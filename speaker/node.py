@@ -179,7 +179,7 @@ async def _serve(end: socket.socket, settings: HostSettings, make: MakeSource, s
             await stack.enter_async_context(serving(settings.metrics, metrics.registry, report.health, traffic.text))
         log.info("started", node=settings.node.name, forwarder=forwarder.name, **started)
         # Two forwarders at once would translate an address twice.
-        if removed := await cleanup(Forwarding.AUTO, settings.runtime_dir, keep=forwarder.name):
+        if removed := await cleanup(settings.runtime_dir, keep=forwarder.name):
             log.info("removed what another forwarder left", removed=list(removed))
         hand_over = await _hand_over(settings, report)
         wire = Wire(end, _spec(settings, keys, source.clerk is not None), report, source.clerk, hand_over)

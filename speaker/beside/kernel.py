@@ -22,8 +22,8 @@ from speaker.forwarding import iptables, nft
 from speaker.forwarding.dummy import bound_on
 from speaker.forwarding.strict_arp import answers_for_all
 from speaker.model import Family, IPAddress, Link
+from speaker.rights import may_administer_network
 
-CAP_NET_ADMIN = 12
 _IP = {Family.IPV4: "ip", Family.IPV6: "ip6"}
 _LEGACY = {Family.IPV4: "iptables-legacy-save", Family.IPV6: "ip6tables-legacy-save"}
 
@@ -116,7 +116,5 @@ def _legacy_tables(family: Family) -> tuple[str, ...]:
 
 def _must_be_allowed() -> None:
     """Raises Unsupported without CAP_NET_ADMIN: no program is started only to be told."""
-    status = Path("/proc/self/status").read_text()
-    effective = int(next(line.split()[1] for line in status.splitlines() if line.startswith("CapEff:")), 16)
-    if not effective >> CAP_NET_ADMIN & 1:
+    if not may_administer_network():
         raise Unsupported("needs NET_ADMIN")

@@ -9,12 +9,13 @@ from typing import TextIO
 
 from speaker.allocator.assign import Allocator
 from speaker.allocator.ranges import offers
-from speaker.allocator.settle import Settlement, settle, with_own_addresses
+from speaker.allocator.settle import Settlement, with_own_addresses
 from speaker.api.world import Notice, Reading
 from speaker.errors import EdgeError, InvalidField, InvalidManifests, Place
 from speaker.interfaces.netlink import look
 from speaker.model import Family, IPAddress, Pool, ServiceKey
 from speaker.standalone.manifests import load
+from speaker.tools.rehearsal import foreseen, rehearse, settled
 
 
 def addresses_here() -> Mapping[IPAddress, str]:
@@ -38,13 +39,15 @@ def validate(
     what a speaker without a memory would give them; one that runs keeps what it gave. ``with_peers``: every Service
     must name its addresses. ``own``: as ``addresses_here``, which no Service gets; a pool that holds any is told.
     """
+    addresses = own()
     try:
         reading = load(directory, named=with_peers)
+        with foreseen(directory):
+            settlement = settled(Allocator(), with_own_addresses(reading.world, addresses), 0.0)
+            rehearse(reading.world, settlement)
     except InvalidManifests as error:
         _write(out, _json_problems(error.problems) if as_json else map(str, error.problems))
         return 1
-    addresses = own()
-    settlement = settle(Allocator(), with_own_addresses(reading.world, addresses), 0.0)
     reading = replace(reading, notices=(*reading.notices, *_held_by_this_host(reading.world.pools.values(), addresses)))
     _write(out, _json_summary(reading, settlement) if as_json else _summary(reading, settlement))
     return 0
