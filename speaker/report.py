@@ -33,7 +33,7 @@ from speaker.wire.told import Standing
 
 log = structlog.get_logger()
 
-#: Changes shown in one log line; the count tells the rest.
+#: Changes shown in one log line, and lines about manifests; the count tells the rest.
 SHOWN = 50
 CONFLICT_SECONDS = 30.0
 """A rival who was not heard for so long is no problem any more: one that stays is heard every ten."""
@@ -106,9 +106,11 @@ class Report:
         self._metrics.manifests_valid.set(0)
         self._metrics.manifest_problems.set(len(problems))
         in_force = "the last good ones stay in force" if still_serving else "nothing is served until they are mended"
-        for problem in problems:
+        more = len(problems) - SHOWN
+        shown = problems if more <= 0 else (*problems[:SHOWN], f"{more} more: `speaker validate` lists them all")
+        for problem in shown:
             log.error("bad manifest", problem=problem, in_force=in_force)
-        self._manifest_problems = problems
+        self._manifest_problems = shown
 
     # ── edges ──
 

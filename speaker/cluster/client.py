@@ -135,8 +135,8 @@ class _TokenFile:
     def read(self) -> None:
         try:
             self._token = self._path.read_text().strip()
-        except OSError as error:
-            raise EdgeError(f"{self._path}: {error.strerror}") from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise EdgeError(f"{self._path}: {error}") from error
         self._due = time.monotonic() + TOKEN_AGE
 
     def expire(self) -> None:
@@ -267,7 +267,7 @@ def _reaching(path: str) -> Iterator[None]:
         yield
     except TimeoutError as error:
         raise ApiUnreachable(f"{path}: no answer in time") from error
-    except (aiohttp.ClientError, OSError) as error:
+    except (aiohttp.ClientError, OSError, RuntimeError) as error:  # RuntimeError: no thread to look the name up in
         raise ApiUnreachable(f"{path}: {error}") from error
 
 

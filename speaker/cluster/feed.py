@@ -9,7 +9,7 @@ from typing import Generic
 
 import msgspec
 
-from speaker.cluster.objects import Bookmark, Object, WatchEvent, read_refusal
+from speaker.cluster.objects import NOT_JSON, Bookmark, Object, WatchEvent, read_refusal
 from speaker.cluster.store import Change, Index, Store, T, differences
 from speaker.errors import EdgeError
 
@@ -73,7 +73,7 @@ class Feed(Generic[T]):
         """One item of a page of the list that was begun."""
         try:
             self._put(raw)
-        except msgspec.DecodeError as error:
+        except NOT_JSON as error:
             raise EdgeError(f"no object: {error}") from error
 
     def end_list(self, version: str) -> Iterator[None]:
@@ -103,7 +103,7 @@ class Feed(Generic[T]):
                 return self._pass(_bookmark.decode(event.object))
             elif event.type == "ERROR":
                 raise read_refusal(event.object)
-        except msgspec.DecodeError as error:
+        except NOT_JSON as error:
             raise EdgeError(f"no watch event: {error}") from error
         return ""
 

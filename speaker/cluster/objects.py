@@ -114,6 +114,9 @@ class Status(msgspec.Struct, frozen=True):
     details: StatusDetails | None = None
 
 
+NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes that are no JSON of the kind asked for: cut short, no UTF-8, nested too deep."""
+
 _page = msgspec.json.Decoder(Page)
 _status = msgspec.json.Decoder(Status)
 
@@ -122,7 +125,7 @@ def read_refusal(body: bytes | msgspec.Raw, code: int = 0) -> ApiRefused:
     """The error that a Status says; ``code`` is HTTP's, for a body that is none (a proxy's page, say)."""
     try:
         status = _status.decode(body)
-    except msgspec.DecodeError:
+    except NOT_JSON:
         status = Status()
     details = status.details
     causes = frozenset(cause.reason for cause in details.causes or ()) if details else frozenset()
@@ -134,5 +137,5 @@ def read_page(body: bytes) -> Page:
     """Raises EdgeError when ``body`` is no list."""
     try:
         return _page.decode(body)
-    except msgspec.DecodeError as error:
+    except NOT_JSON as error:
         raise EdgeError(f"no list of objects: {error}") from error

@@ -4,8 +4,12 @@ import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+import msgspec
+
 from speaker.errors import EdgeError
 from speaker.files import write_atomically
+
+_originals = msgspec.json.Decoder(dict[str, int])
 
 
 class Remembered:
@@ -20,12 +24,11 @@ class Remembered:
 
     def read(self) -> dict[str, int]:
         try:
-            content = json.loads(self._path.read_text())
+            return _originals.decode(self._path.read_bytes())
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError) as error:
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise EdgeError(f"cannot read {self._path}, which holds original settings: {error}") from error
-        return {str(name): int(value) for name, value in content.items()}
 
     def add(self, originals: Mapping[str, int], *, keep: Collection[str]) -> None:
         """Remember values that are about to change; of those known before, which stand, only names in ``keep``."""
