@@ -1,13 +1,17 @@
 """What is heard on the links, and what silence means (rules 4 to 6 and 20 to 22). Pure."""
 
+from dataclasses import replace
+
 from speaker.ownership.claims import Eip
-from speaker.ownership.hello import Hello
+from speaker.ownership.hello import Hello, Terms, has_next
 from speaker.ownership.moving import Moving
 from speaker.ownership.peers import Hearing as Worth
 from speaker.ownership.peers import Peer
 from speaker.ownership.segment import Segment
 
 _FOREVER = float("inf")
+MAX_EIPS = 100_000
+"""That are known at all, ours and others': ten times what was measured."""
 
 
 class Hearing(Moving):
@@ -17,6 +21,7 @@ class Hearing(Moving):
         if not segment.up or hello.node == self.node:
             return
         self._climb(hello)
+        hello = self._within_bounds(hello)
         old = segment.peers.by_node.get(hello.node)
         was_alive = old is not None and old.is_alive(now, self.times)
         was_mutual = old is not None and old.hears_us(now, self.times)
@@ -44,6 +49,20 @@ class Hearing(Moving):
         self._watch_at = min(self._watch_at, now + self.times.suspect)
         self._revive(segment, now)
 
+    def _within_bounds(self, hello: Hello) -> Hello:
+        """Without EIPs that we do not know, where we know of MAX_EIPS: whoever has the key can make up any number."""
+        if len(self.eips) < MAX_EIPS:
+            return hello
+        return replace(
+            hello,
+            claims=self._known(hello.claims),
+            intents=self._known(hello.intents),
+            yielded=self._known(hello.yielded),
+        )
+
+    def _known(self, terms: Terms) -> Terms:
+        return {eip: term for eip, term in terms.items() if eip in self.eips}
+
     def _end_doubt_at(self, segment: Segment) -> None:
         """What was left to its holder because we heard nobody is looked at again then."""
         self._doubts[segment.link] = segment.peers.alone_until
@@ -64,7 +83,7 @@ class Hearing(Moving):
     def _climb(self, hello: Hello) -> None:
         """Somebody knows a later life of ours: our clock went back (rule 5)."""
         known = hello.heard.get(self.node)
-        if known is not None and known.incarnation > self.incarnation:
+        if known is not None and known.incarnation > self.incarnation and has_next(known.incarnation):
             self.incarnation = self._incarnate(known.incarnation)
             self._sequence = 0
             self._hurry()

@@ -16,6 +16,7 @@ from speaker.ownership import frames
 from speaker.ownership.frames import Sender, Stamp
 from speaker.ownership.hello import Addresses, Hello
 from speaker.ownership.keys import Keys
+from speaker.ownership.peers import MAX_NODES
 from speaker.packets import sockets
 from speaker.packets.bpf import ACCEPT, LOAD_PKTTYPE, REJECT, if_equal
 from speaker.packets.ethernet import HEADER_LENGTH, PACKET_OTHERHOST
@@ -25,6 +26,9 @@ FRAMES_A_TURN = 200
 
 OLD_SECONDS = 0.1
 """Of frames that name an earlier life of a node, one is read in so many seconds: proving them costs the most."""
+
+MAX_SENDERS = 2 * MAX_NODES
+"""Of a link: nodes, each by as many of its links as reach it."""
 
 _RECEIVE_BUFFER = 4 << 20
 """Bytes: a quarter of a second of a stranger's 10,000 frames a second."""
@@ -67,6 +71,7 @@ class Hellos:
         self._last: dict[Sender, Stamp] = {}
         """The stamp of its newest authentic frame."""
         self._old_read_at: dict[Sender, float] = {}
+        """Of those in ``_last``."""
 
     def __enter__(self) -> Self:
         try:
@@ -131,11 +136,28 @@ class Hellos:
             sender = hello.node, hello.link
             last = self._last.get(sender)
             if last is None or hello.stamp > last:
+                self._forget_one()
+                self._last.pop(sender, None)
                 self._last[sender] = hello.stamp
+                self.macs.pop(hello.node, None)
                 self.macs[hello.node] = Mac(frame[6:12])
                 if hello.addresses:
+                    self.addresses.pop(hello.node, None)
                     self.addresses[hello.node] = hello.addresses
         return hello
+
+    def _forget_one(self) -> None:
+        """Who was silent for longest, where there are too many to remember. A recording of its frames proves nothing by
+        itself (rule 5)."""
+        if len(self._last) < MAX_SENDERS:
+            return
+        sender = next(iter(self._last))
+        del self._last[sender]
+        self._old_read_at.pop(sender, None)
+        if len(self.macs) >= MAX_SENDERS:
+            del self.macs[next(iter(self.macs))]
+        if len(self.addresses) >= MAX_SENDERS:
+            del self.addresses[next(iter(self.addresses))]
 
     def _is_stale(self, sender: Sender, stamp: Stamp) -> bool:
         last = self._last.get(sender)

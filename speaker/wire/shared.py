@@ -45,7 +45,7 @@ from speaker.ownership.events import (
     WriteRecord,
 )
 from speaker.ownership.hello import Addresses, Hello, Incarnation, above, incarnation
-from speaker.ownership.hellos import Hellos
+from speaker.ownership.hellos import MAX_SENDERS, Hellos
 from speaker.ownership.keys import Keys
 from speaker.ownership.machine import Ownership
 from speaker.retry import retrying
@@ -271,6 +271,10 @@ class Shared:
     def _meet(self, port: _Port, node: str) -> None:
         speaker = Speaker(port.hellos.macs[node], port.hellos.addresses.get(node, ()))
         if port.speakers.get(node) != speaker:
+            if len(port.speakers) >= MAX_SENDERS:
+                port.speakers = {
+                    known: port.speakers[known] for known in port.speakers.keys() & port.hellos.macs.keys()
+                }
             port.speakers[node] = speaker
             self._told.speaker(port.hellos.link.index, node, speaker)
 
