@@ -2,7 +2,7 @@
 
 import re
 
-from speaker.api.addresses import Span, overlaps, parse_host, span
+from speaker.api.addresses import Span, Together, overlaps, parse_host, span
 from speaker.api.fields import Field, seconds
 from speaker.api.metadata import TOP, dns_label, metadata, selector
 from speaker.api.ranges import parse_range
@@ -83,9 +83,9 @@ def _exclude_rules(value: Field, addresses: dict[int, AddressRange], exclude: di
     if value.blank:
         value.refuse("must list what is never given away; leave it out to exclude nothing")
     # An exclusion that excludes nothing is a slip of the pen, and the address it meant would be given away.
-    wanted = _spans(addresses)
+    wanted = Together(_spans(addresses))
     for hole in _spans(exclude):
-        if wanted and not any(map(hole.meets, wanted)):
+        if addresses and not any(wanted.meeting(hole)):
             value[hole.index].refuse("excludes nothing: none of it lies inside the pool's addresses")
 
 

@@ -19,7 +19,7 @@ from speaker.api.fields import DURATION
 from speaker.api.metadata import LABEL, QUALIFIED
 from speaker.api.world import EIP
 from speaker.cluster import cel
-from speaker.model import Gratuitous, Pool
+from speaker.model import MAX_TERM, Gratuitous, Pool
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -232,6 +232,7 @@ def _announcement() -> Schema:
             "term": _described(
                 {
                     **_INTEGER,
+                    "maximum": MAX_TERM,
                     "x-kubernetes-validations": [
                         cel.rule(
                             "self >= oldSelf",

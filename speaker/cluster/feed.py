@@ -108,7 +108,7 @@ class Feed(Generic[T]):
                 return self._pass(_bookmark.decode(event.object))
             elif event.type == "ERROR":
                 raise read_refusal(event.object)
-        except msgspec.DecodeError as error:
+        except UNFIT as error:
             raise EdgeError(f"no watch event: {error}") from error
         return ""
 

@@ -171,7 +171,7 @@ def read_refusal(body: bytes | msgspec.Raw, code: int = 0) -> ApiRefused:
     """The error that a Status says; ``code`` is HTTP's, for a body that is none (a proxy's page, say)."""
     try:
         status = _status.decode(body)
-    except msgspec.DecodeError:
+    except UNFIT:
         status = Status()
     details = status.details
     causes = frozenset(cause.reason for cause in details.causes or ()) if details else frozenset()
@@ -183,5 +183,5 @@ def read_page(body: bytes) -> Page:
     """Raises EdgeError when ``body`` is no list."""
     try:
         return _page.decode(body)
-    except msgspec.DecodeError as error:
+    except UNFIT as error:
         raise EdgeError(f"no list of objects: {error}") from error
