@@ -1,0 +1,386 @@
+"""Three speakers on one LAN, one of them with faults planted into it, and neighbours that ask for every EIP.
+
+The victim is kept busy while a place raises: what is asked of it changes, an address comes and goes, its key file is
+written, people ask it how it is. So nearly every line that it has is passed several times a second.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, ip_address
+from pathlib import Path
+from typing import Any
+
+import yaml
+from fault_plan import Switches
+
+from speaker.child import end_with
+from speaker.control import ask
+from speaker.errors import EdgeError
+from speaker.lab.failover_manifests import ECHO_PORT, POD_PORT, failover_manifests, lab_eips
+from speaker.lab.lan import Lan, netlink_in
+from speaker.lab.outage import Outage, asking, echoing, outages, probing
+from speaker.lab.process import HEALTH, parse_event
+from speaker.lab.speakers import claimed, holders, holds_most
+from speaker.lab.topology import lab_topology
+from speaker.model import IPAddress
+from speaker.ownership.keys import generate
+from speaker.ownership.parameters import Parameters
+
+NODES, EIPS, HELLO_MS = 3, 8, 200
+LINK = "eth0"
+INTERVAL = 0.02
+"""Seconds between two questions for one EIP."""
+PROMISED_MS = Parameters.for_hello(HELLO_MS / 1000).worst_failover * 1000
+UNNOTICED_MS = 150.0
+"""A gap that the machine alone makes: beside other work an answer takes as long."""
+STIR = 0.15
+"""Seconds between two rounds of what keeps the victim busy."""
+REACHED = 8.0
+"""Seconds within which a place must have raised."""
+RAISES = 0.5
+"""Seconds for which it raises each time."""
+HEALED = 15.0
+"""Seconds after which everything must be as before."""
+GUARD = 40.0
+POLL = 0.03
+STIRRED = ip_address("192.0.2.249")
+"""An EIP of the victim's alone, which comes and goes."""
+
+
+class Speaker:
+    """``speaker run`` on one node, from its own directory of manifests; faults planted where there are switches."""
+
+    def __init__(self, node: str, lan: Lan, home: Path, switches: Switches | None) -> None:
+        self.node, self.switches = node, switches
+        self.namespace = lan.namespace(node)
+        self.manifests, self.runtime_dir = home / "manifests", home / "run"
+        self.key = home / "key"
+        self._log = home / "log"
+        self._home = home
+        self.process: subprocess.Popen[bytes]
+
+    def start(self) -> None:
+        (self.runtime_dir / "status.json").unlink(missing_ok=True)
+        self.runtime_dir.mkdir(exist_ok=True)
+        us = os.getpid()
+
+        def settle_in() -> None:
+            end_with(us)
+            self.namespace.join()
+            os.setsid()
+
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "speaker", "run", str(self.manifests), "--node", self.node),
+                    *("--state", str(self._home / "state.json"), "--runtime-dir", str(self.runtime_dir)),
+                    *("--forwarder", "auto", "--metrics", f"{HEALTH[0]}:{HEALTH[1]}", "--log-format", "json"),
+                    *("--with-peers", "--key", str(self.key), "--hello", str(HELLO_MS)),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                env=os.environ | (self.switches.environment if self.switches is not None else {}),
+                preexec_fn=settle_in,
+            )
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    @property
+    def ended(self) -> bool:
+        return self.process.poll() is not None
+
+    def logged(self) -> int:
+        """Bytes, so far."""
+        return self._log.stat().st_size
+
+    def said(self, since: int = 0) -> str:
+        with self._log.open("rb") as log:
+            log.seek(since)
+            return log.read().decode(errors="replace")
+
+    def lines(self, since: int = 0) -> list[Mapping[str, Any]]:
+        return [parse_event(line) for line in self.said(since).splitlines()]
+
+    def status(self) -> Mapping[str, Any]:
+        with suppress(FileNotFoundError):
+            found: Mapping[str, Any] = json.loads((self.runtime_dir / "status.json").read_bytes())
+            return found
+        return {}
+
+    def asked(self) -> Mapping[str, Any]:
+        """What it answers to ``speaker status``; empty where it does not."""
+        with suppress(EdgeError):
+            return list(ask(self.runtime_dir, "status", timeout=2.0))[-1]
+        return {}
+
+    def get(self, path: str) -> str:
+        """Over HTTP; empty where it does not answer."""
+        with self.namespace.entered():
+            sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        with sock, suppress(OSError):
+            sock.settimeout(2.0)
+            sock.connect(HEALTH)
+            sock.sendall(f"GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
+            return b"".join(iter(lambda: sock.recv(1 << 16), b"")).decode(errors="replace")
+        return ""
+
+    def errors_counted(self) -> float:
+        """``eip_speaker_internal_errors_total`` of every task."""
+        lines = self.get("/metrics").splitlines()
+        return sum(float(line.split()[-1]) for line in lines if line.startswith("eip_speaker_internal_errors_total{"))
+
+
+@dataclass
+class Seen:
+    """What neighbours, the log, the metric and ``status`` said of one fault. Times in milliseconds."""
+
+    place: str
+    raised: int = 0
+    ended: bool = False
+    moved: Mapping[IPAddress, str] = field(default_factory=dict)
+    """Each EIP that changed its holder, and who had it before."""
+    out: Mapping[IPAddress, float] = field(default_factory=dict)
+    """The longest that nobody answered a question for it, or a datagram through it."""
+    never_back: tuple[IPAddress, ...] = ()
+    logged: bool = False
+    counted: bool = False
+    told: bool = False
+    healed_ms: float | None = None
+    before: Mapping[IPAddress, str] = field(default_factory=dict)
+    left: str = ""
+    """What was not as before when it should have healed."""
+
+    def __str__(self) -> str:
+        yes = {True: "yes", False: "no"}
+        victims = [out for eip, out in self.out.items() if self.before.get(eip) == "node1"]
+        others = [out for eip, out in self.out.items() if self.before.get(eip) != "node1"]
+        return (
+            f"{self.place:64} {self.raised:6} {'ENDED' if self.ended else '':6} {len(self.moved):5} "
+            f"{max(victims, default=0):6.0f} {max(others, default=0):6.0f} "
+            f"{yes[self.logged]:>6} {yes[self.counted]:>7} {yes[self.told]:>5} "
+            f"{'never' if self.healed_ms is None else f'{self.healed_ms:.0f}':>7} {self.left[:160]}"
+        )
+
+
+HEAD = (
+    f"{'raised at':64} {'times':>6} {'':6} {'moved':>5} {'out':>6} {'others':>6} "
+    f"{'logged':>6} {'counted':>7} {'told':>5} {'healed':>7}   (ms; promised: {PROMISED_MS:.0f})"
+)
+
+
+class FaultLab:
+    """``with FaultLab(directory, places, constants) as lab: await lab.suffers(place)``. From one thread only."""
+
+    victim = "node1"
+
+    def __init__(self, directory: Path, places: Sequence[str], constants: Mapping[str, float]) -> None:
+        self._directory, self._places, self._constants = directory, places, constants
+        self.eips = lab_eips(EIPS)
+        self._asked = [eip for eip in self.eips if isinstance(eip, IPv4Address)]
+        self._stack = ExitStack()
+        self.table: list[Seen] = []
+
+    def __enter__(self) -> "FaultLab":
+        with ExitStack() as stack:
+            self.lan = stack.enter_context(Lan(lab_topology(NODES)))
+            self.names = {self.lan.topology.host(node).mac(LINK): node for node in self.lan.topology.nodes}
+            pods = [pod for node in self.lan.topology.nodes for pod in self.lan.topology.pods_of(node)]
+            stack.enter_context(echoing((self.lan.namespace(pod), POD_PORT) for pod in pods))
+            self.speakers = dict(self._speakers(generate(os.urandom(32))))
+            for speaker in self.speakers.values():
+                speaker.start()
+                stack.callback(speaker.kill)
+            self._netlink = stack.enter_context(netlink_in(self.lan.namespace(self.victim)))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _speakers(self, key: str) -> Iterator[tuple[str, Speaker]]:
+        manifests = failover_manifests(self.lan.topology, self.eips)
+        for node in self.lan.topology.nodes:
+            home = self._directory / node
+            (home / "manifests").mkdir(parents=True)
+            (home / "manifests" / "shared.yaml").write_text(manifests)
+            (home / "key").touch(mode=0o600)
+            (home / "key").write_text(key)
+            switches = None
+            if node == self.victim:
+                switches = self.switches = Switches(home / "faults", self._places, self._constants)
+            yield node, Speaker(node, self.lan, home, switches)
+
+    # ── One fault ──
+
+    async def suffers(self, place: str) -> Seen:
+        """Raise there once, and then for a while; what came of it, once it is over."""
+        before = await self.whole()
+        victim, seen = self.speakers[self.victim], Seen(place, before=before)
+        errors, logged = await asyncio.to_thread(victim.errors_counted), victim.logged()
+        problems = victim.status().get("problems", [])
+        async with AsyncExitStack() as stack:
+            asks = await stack.enter_async_context(asking(self.lan.namespace("host1"), LINK, self._asked, INTERVAL))
+            targets = [(eip, ECHO_PORT) for eip in self.eips]
+            probes = await stack.enter_async_context(probing(self.lan.namespace("client"), targets, INTERVAL))
+            await probes.answering(time.monotonic())
+            since = time.monotonic()
+            await stack.enter_async_context(self._stirring(victim))
+            self.switches.order(place, 1)
+            await self._until(lambda: self.switches.raised(place) > 0 or victim.ended, REACHED)
+            await asyncio.sleep(RAISES / 2)
+            with self.switches.always(place):
+                await asyncio.sleep(RAISES)
+                seen.told = await self._tells(victim, problems)
+            over = time.monotonic()
+            seen.raised, seen.ended = self.switches.raised(place), victim.ended
+            if seen.ended:
+                victim.kill()
+                victim.start()
+            seen.left = "?"
+            while seen.left and time.monotonic() < over + HEALED:
+                seen.left = await self._unlike(problems)
+                seen.told |= any(problem not in problems for problem in victim.status().get("problems", []))
+                await asyncio.sleep(POLL)
+            seen.healed_ms = None if seen.left else (time.monotonic() - over) * 1000
+        said = victim.said(logged)
+        seen.logged = f"injected at {place}" in said
+        seen.counted = await asyncio.to_thread(victim.errors_counted) > errors
+        self._judge(seen, since, [*asks.samples(since)], [*probes.samples(since)])
+        last = {reply.address: reply.mac for reply in asks.replies()}
+        seen.moved = {eip: before[eip] for eip, mac in last.items() if eip in before and self.names[mac] != before[eip]}
+        self.table.append(seen)
+        return seen
+
+    def _judge(self, seen: Seen, since: float, *samples: Iterable[Any]) -> None:
+        longest: dict[IPAddress, list[Outage]] = {eip: [] for eip in self.eips}
+        for some in samples:
+            for eip, outage in outages(some, INTERVAL).items():
+                longest[eip].append(outage)
+        seen.out = {eip: max(outage.ms for outage in found) for eip, found in longest.items()}
+        seen.never_back = tuple(eip for eip, found in longest.items() if not all(one.over for one in found))
+
+    async def _tells(self, victim: Speaker, problems: Sequence[str]) -> bool:
+        told = (await asyncio.to_thread(victim.asked)).get("problems", [])
+        return any(problem not in problems for problem in (*told, *victim.status().get("problems", [])))
+
+    async def _unlike(self, problems: Sequence[str]) -> str:
+        """What is not as it was before; empty where everything is."""
+        victim = self.speakers[self.victim]
+        if victim.ended:
+            return "it has ended"
+        told = victim.status().get("problems", ["no status"])
+        if more := [problem for problem in told if problem not in problems]:
+            return more[0]
+        found = self._holders()
+        return "; ".join(f"{eip}: {them}" for eip, them in found.items() if len(them) != 1)
+
+    # ── The lab as it should be ──
+
+    async def whole(self) -> dict[IPAddress, str]:
+        """Wait until everything is well, and the victim holds something; who holds what."""
+        for speaker in self.speakers.values():
+            if speaker.ended:
+                speaker.start()
+        deadline = time.monotonic() + GUARD
+        while True:
+            found = self._holders()
+            whose = {eip: them[0] for eip, them in found.items() if len(them) == 1}
+            if len(whose) == len(self.eips):
+                if self.victim in whose.values():
+                    return whose
+                await asyncio.to_thread(self._rebalance)
+            assert time.monotonic() < deadline, (found, [one.said()[-3000:] for one in self.speakers.values()])
+            await asyncio.sleep(POLL)
+
+    def _rebalance(self) -> None:
+        busiest = holds_most({eip: them[0] for eip, them in self._holders().items() if them})
+        with suppress(EdgeError):
+            list(ask(self.speakers[busiest].runtime_dir, "rebalance", timeout=5.0))
+
+    def _holders(self) -> Mapping[IPAddress, list[str]]:
+        return holders(self.eips, {node: claimed(speaker.status()) for node, speaker in self.speakers.items()})
+
+    async def _until(self, holds: Any, seconds: float) -> bool:
+        end = time.monotonic() + seconds
+        while not holds():
+            if time.monotonic() > end:
+                return False
+            await asyncio.sleep(POLL)
+        return True
+
+    # ── Keeping the victim busy ──
+
+    @asynccontextmanager
+    async def _stirring(self, victim: Speaker) -> AsyncIterator[None]:
+        stirs = asyncio.create_task(self._stir(victim))
+        try:
+            yield
+        finally:
+            stirs.cancel()
+            with suppress(asyncio.CancelledError):
+                await stirs
+
+    async def _stir(self, victim: Speaker) -> None:
+        for number in range(1 << 30):
+            await asyncio.to_thread(self._stir_once, victim, number)
+            await asyncio.sleep(STIR)
+
+    def _stir_once(self, victim: Speaker, number: int) -> None:
+        there = number % 2 == 0
+        draft = victim.manifests / ".draft"
+        draft.write_text(stirred(there, 8000 + number % 500))
+        draft.replace(victim.manifests / "stir.yaml")
+        with suppress(Exception):
+            self._netlink.addr("add" if there else "del", index=1, address="10.255.0.1", prefixlen=32)
+        os.utime(victim.key)
+        for path in ("/metrics", "/healthz"):
+            victim.get(path)
+        victim.asked()
+
+
+def stirred(there: bool, port: int) -> str:
+    """A manifest that nobody else has."""
+    if not there:
+        return ""
+    pool = {
+        "apiVersion": "eip-speaker.io/v1alpha1",
+        "kind": "Eip",
+        "metadata": {"name": "stirred"},
+        "spec": {"addresses": [str(STIRRED)]},
+    }
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "namespace": "lab",
+            "name": "stirred",
+            "annotations": {"eip-speaker.io/addresses": str(STIRRED)},
+        },
+        "spec": {
+            "type": "LoadBalancer",
+            "loadBalancerClass": "eip-speaker.io/speaker",
+            "ports": [{"protocol": "UDP", "port": port, "targetPort": POD_PORT}],
+        },
+    }
+    text: str = yaml.safe_dump_all([pool, service])
+    return text
+
+
+@contextmanager
+def fault_lab(directory: Path, places: Sequence[str], constants: Mapping[str, float]) -> Iterator[FaultLab]:
+    with FaultLab(directory, places, constants) as lab:
+        yield lab
