@@ -22,6 +22,7 @@ from typing import Any
 
 import yaml
 from fault_plan import Switches
+from speaker_processes import told_apart
 
 from speaker.child import end_with
 from speaker.control import ask
@@ -151,6 +152,8 @@ class Seen:
     place: str
     raised: int = 0
     ended: bool = False
+    replaced: bool = False
+    """Another main process had to take over."""
     moved: Mapping[IPAddress, str] = field(default_factory=dict)
     """Each EIP that changed its holder, and who had it before."""
     out: Mapping[IPAddress, float] = field(default_factory=dict)
@@ -169,7 +172,7 @@ class Seen:
         victims = [out for eip, out in self.out.items() if self.before.get(eip) == "node1"]
         others = [out for eip, out in self.out.items() if self.before.get(eip) != "node1"]
         return (
-            f"{self.place:64} {self.raised:6} {'ENDED' if self.ended else '':6} {len(self.moved):5} "
+            f"{self.place:64} {self.raised:6} {'ENDED' if self.ended else 'again' if self.replaced else '':6} {len(self.moved):5} "
             f"{max(victims, default=0):6.0f} {max(others, default=0):6.0f} "
             f"{yes[self.logged]:>6} {yes[self.counted]:>7} {yes[self.told]:>5} "
             f"{'never' if self.healed_ms is None else f'{self.healed_ms:.0f}':>7} {self.left[:160]}"
@@ -232,6 +235,7 @@ class FaultLab:
         victim, seen = self.speakers[self.victim], Seen(place, before=before)
         errors, logged = await asyncio.to_thread(victim.errors_counted), victim.logged()
         problems = victim.status().get("problems", [])
+        main = told_apart(victim.process.pid).get("main")
         async with AsyncExitStack() as stack:
             asks = await stack.enter_async_context(asking(self.lan.namespace("host1"), LINK, self._asked, INTERVAL))
             targets = [(eip, ECHO_PORT) for eip in self.eips]
@@ -245,14 +249,17 @@ class FaultLab:
             with self.switches.always(place):
                 await asyncio.sleep(RAISES)
                 seen.told = await self._tells(victim, problems)
-            over = time.monotonic()
+            over, passed = time.monotonic(), self.switches.passed(place)
             seen.raised, seen.ended = self.switches.raised(place), victim.ended
+            seen.replaced = not seen.ended and told_apart(victim.process.pid).get("main") != main
             if seen.ended:
                 victim.kill()
                 victim.start()
             seen.left = "?"
             while seen.left and time.monotonic() < over + HEALED:
                 seen.left = await self._unlike(problems)
+                if not seen.left and self.switches.passed(place) == passed:
+                    seen.left = "it has not been passed again"
                 seen.told |= any(problem not in problems for problem in victim.status().get("problems", []))
                 await asyncio.sleep(POLL)
             seen.healed_ms = None if seen.left else (time.monotonic() - over) * 1000

@@ -18,7 +18,7 @@ class Switches:
         directory.mkdir(parents=True)
         lines = [*places, *(f"{name}={value}" for name, value in constants.items())]
         (directory / "places").write_text("".join(f"{line}\n" for line in lines))
-        (directory / "switches").write_bytes(bytes(8 * len(places)))
+        (directory / "switches").write_bytes(bytes(12 * len(places)))
         with (directory / "switches").open("r+b") as file:
             self._memory = memoryview(mmap.mmap(file.fileno(), 0)).cast("I")
 
@@ -28,11 +28,15 @@ class Switches:
 
     def raised(self, place: str) -> int:
         """How often, so far."""
-        return self._memory[2 * self._numbers[place] + 1]
+        return self._memory[3 * self._numbers[place] + 1]
+
+    def passed(self, place: str) -> int:
+        """How often it did what it is there for, so far."""
+        return self._memory[3 * self._numbers[place] + 2]
 
     def order(self, place: str, times: int) -> None:
         """To be raised so often from now on."""
-        self._memory[2 * self._numbers[place]] = times
+        self._memory[3 * self._numbers[place]] = times
 
     @contextmanager
     def always(self, place: str) -> Iterator[None]:

@@ -34,6 +34,8 @@ def broken(place: Place, seen: Seen, victim: str) -> Iterator[str]:
         yield "it was never passed: nothing was shown"
     if seen.ended:
         yield "the speaker ended"
+    if seen.replaced:
+        yield "the main process ended"
     for eip in seen.never_back:
         yield f"{eip} is out to this moment"
     for eip, out in seen.out.items():

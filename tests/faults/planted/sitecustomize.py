@@ -3,8 +3,8 @@ speaker from outside.
 
 ``$SPEAKER_FAULTS`` names a directory with two files. ``places`` says what is planted, a line each, as ``fault_plan.py``
 writes it: functions by ``module:name``, perhaps ``@`` and what one argument must read as, and constants by
-``module:NAME=number``. ``switches`` is shared memory: for each function how often it is to raise from now on, and how
-often it has. So a fault begins and ends from one instruction to the next, in a speaker that was well until then, and
+``module:NAME=number``. ``switches`` is shared memory: for each function how often it is to raise from now on, how often
+it has, and how often it has not. So a fault begins and ends from one instruction to the next, in a speaker that was well until then, and
 none of the speaker's own lines knows of it.
 """
 
@@ -36,17 +36,22 @@ class Function:
         self.line = line
         place, _, self.about = line.partition("@")
         self.module, _, self.name = place.partition(":")
-        self._switches, self._orders, self._raised = switches, 2 * number, 2 * number + 1
+        self._switches, self._orders, self._raised, self._passed = switches, *range(3 * number, 3 * number + 3)
+        # From a line of its own: a speaker tells errors apart by where they were raised.
+        names: dict = {}
+        exec(compile("def fail(error):\n    raise error", f"planted at {line}", "exec"), names)
+        self._fail = names["fail"]
 
     def passed(self, arguments: tuple, named: dict) -> None:
         """Somebody calls it, or it goes on."""
         left = self._switches[self._orders]
         if not left or (self.about and not self._concerned((*arguments, *named.values()))):
+            self._switches[self._passed] = (self._switches[self._passed] + 1) % ALWAYS
             return
         if left != ALWAYS:
             self._switches[self._orders] = left - 1
         self._switches[self._raised] += 1
-        raise Injected(f"injected at {self.line}")
+        self._fail(Injected(f"injected at {self.line}"))
 
     def _concerned(self, arguments: tuple) -> bool:
         parts = [part for one in arguments for part in (one, getattr(one, "address", None), getattr(one, "key", None))]
