@@ -5,14 +5,10 @@ written, people ask it how it is. So nearly every line that it has is passed sev
 """
 
 import asyncio
-import json
 import os
-import signal
 import socket
 import subprocess
-import sys
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -22,15 +18,14 @@ from typing import Any
 
 import yaml
 from fault_plan import Switches
+from lab_speaker import Speaker
 from speaker_processes import told_apart
 
-from speaker.child import end_with
 from speaker.control import ask
 from speaker.errors import EdgeError
 from speaker.lab.failover_manifests import ECHO_PORT, POD_PORT, failover_manifests, lab_eips
 from speaker.lab.lan import Lan, netlink_in
 from speaker.lab.outage import Outage, asking, echoing, outages, probing
-from speaker.lab.process import HEALTH, parse_event
 from speaker.lab.speakers import claimed, holders, holds_most
 from speaker.lab.topology import lab_topology
 from speaker.model import IPAddress
@@ -44,6 +39,8 @@ INTERVAL = 0.02
 PROMISED_MS = Parameters.for_hello(HELLO_MS / 1000).worst_failover * 1000
 UNNOTICED_MS = 150.0
 """A gap that the machine alone makes: beside other work an answer takes as long."""
+STRANGER = "gateway"
+"""Who asks for the victim's own EIP by NDP, again and again."""
 STIR = 0.15
 """Seconds between two rounds of what keeps the victim busy."""
 REACHED = 8.0
@@ -54,95 +51,8 @@ HEALED = 15.0
 """Seconds after which everything must be as before."""
 GUARD = 40.0
 POLL = 0.03
-STIRRED = ip_address("192.0.2.249")
-"""An EIP of the victim's alone, which comes and goes."""
-
-
-class Speaker:
-    """``speaker run`` on one node, from its own directory of manifests; faults planted where there are switches."""
-
-    def __init__(self, node: str, lan: Lan, home: Path, switches: Switches | None) -> None:
-        self.node, self.switches = node, switches
-        self.namespace = lan.namespace(node)
-        self.manifests, self.runtime_dir = home / "manifests", home / "run"
-        self.key = home / "key"
-        self._log = home / "log"
-        self._home = home
-        self.process: subprocess.Popen[bytes]
-
-    def start(self) -> None:
-        (self.runtime_dir / "status.json").unlink(missing_ok=True)
-        self.runtime_dir.mkdir(exist_ok=True)
-        us = os.getpid()
-
-        def settle_in() -> None:
-            end_with(us)
-            self.namespace.join()
-            os.setsid()
-
-        with self._log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "speaker", "run", str(self.manifests), "--node", self.node),
-                    *("--state", str(self._home / "state.json"), "--runtime-dir", str(self.runtime_dir)),
-                    *("--forwarder", "auto", "--metrics", f"{HEALTH[0]}:{HEALTH[1]}", "--log-format", "json"),
-                    *("--with-peers", "--key", str(self.key), "--hello", str(HELLO_MS)),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=log,
-                env=os.environ | (self.switches.environment if self.switches is not None else {}),
-                preexec_fn=settle_in,
-            )
-
-    def kill(self) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-    @property
-    def ended(self) -> bool:
-        return self.process.poll() is not None
-
-    def logged(self) -> int:
-        """Bytes, so far."""
-        return self._log.stat().st_size
-
-    def said(self, since: int = 0) -> str:
-        with self._log.open("rb") as log:
-            log.seek(since)
-            return log.read().decode(errors="replace")
-
-    def lines(self, since: int = 0) -> list[Mapping[str, Any]]:
-        return [parse_event(line) for line in self.said(since).splitlines()]
-
-    def status(self) -> Mapping[str, Any]:
-        with suppress(FileNotFoundError):
-            found: Mapping[str, Any] = json.loads((self.runtime_dir / "status.json").read_bytes())
-            return found
-        return {}
-
-    def asked(self) -> Mapping[str, Any]:
-        """What it answers to ``speaker status``; empty where it does not."""
-        with suppress(EdgeError):
-            return list(ask(self.runtime_dir, "status", timeout=2.0))[-1]
-        return {}
-
-    def get(self, path: str) -> str:
-        """Over HTTP; empty where it does not answer."""
-        with self.namespace.entered():
-            sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        with sock, suppress(OSError):
-            sock.settimeout(2.0)
-            sock.connect(HEALTH)
-            sock.sendall(f"GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
-            return b"".join(iter(lambda: sock.recv(1 << 16), b"")).decode(errors="replace")
-        return ""
-
-    def errors_counted(self) -> float:
-        """``eip_speaker_internal_errors_total`` of every task."""
-        lines = self.get("/metrics").splitlines()
-        return sum(float(line.split()[-1]) for line in lines if line.startswith("eip_speaker_internal_errors_total{"))
+STIRRED = ip_address("192.0.2.249"), ip_address("2001:db8:0:1::249")
+"""EIPs of the victim's alone, which come and go."""
 
 
 @dataclass
@@ -171,8 +81,9 @@ class Seen:
         yes = {True: "yes", False: "no"}
         victims = [out for eip, out in self.out.items() if self.before.get(eip) == "node1"]
         others = [out for eip, out in self.out.items() if self.before.get(eip) != "node1"]
+        end = "ENDED" if self.ended else "again" if self.replaced else ""
         return (
-            f"{self.place:64} {self.raised:6} {'ENDED' if self.ended else 'again' if self.replaced else '':6} {len(self.moved):5} "
+            f"{self.place:64} {self.raised:6} {end:6} {len(self.moved):5} "
             f"{max(victims, default=0):6.0f} {max(others, default=0):6.0f} "
             f"{yes[self.logged]:>6} {yes[self.counted]:>7} {yes[self.told]:>5} "
             f"{'never' if self.healed_ms is None else f'{self.healed_ms:.0f}':>7} {self.left[:160]}"
@@ -208,6 +119,9 @@ class FaultLab:
                 speaker.start()
                 stack.callback(speaker.kill)
             self._netlink = stack.enter_context(netlink_in(self.lan.namespace(self.victim)))
+            with self.lan.namespace(STRANGER).entered():
+                self._stranger = stack.enter_context(socket.socket(socket.AF_INET6, socket.SOCK_DGRAM))
+            self._stranger.setblocking(False)
             self._stack = stack.pop_all()
         return self
 
@@ -218,14 +132,13 @@ class FaultLab:
         manifests = failover_manifests(self.lan.topology, self.eips)
         for node in self.lan.topology.nodes:
             home = self._directory / node
-            (home / "manifests").mkdir(parents=True)
-            (home / "manifests" / "shared.yaml").write_text(manifests)
-            (home / "key").touch(mode=0o600)
-            (home / "key").write_text(key)
-            switches = None
+            environment: Mapping[str, str] = {}
             if node == self.victim:
-                switches = self.switches = Switches(home / "faults", self._places, self._constants)
-            yield node, Speaker(node, self.lan, home, switches)
+                self.switches = Switches(home / "faults", self._places, self._constants)
+                environment = self.switches.environment
+            speaker = Speaker(node, self.lan, home, environment, HELLO_MS, key)
+            (speaker.manifests / "shared.yaml").write_text(manifests)
+            yield node, speaker
 
     # ── One fault ──
 
@@ -354,6 +267,10 @@ class FaultLab:
         with suppress(Exception):
             self._netlink.addr("add" if there else "del", index=1, address="10.255.0.1", prefixlen=32)
         os.utime(victim.key)
+        with self.lan.namespace(STRANGER).entered():
+            subprocess.run(["ip", "-6", "neigh", "flush", "dev", LINK], check=False, stderr=subprocess.DEVNULL)
+        with suppress(OSError):
+            self._stranger.sendto(b"?", (str(STIRRED[1]), ECHO_PORT))
         for path in ("/metrics", "/healthz"):
             victim.get(path)
         victim.asked()
@@ -367,24 +284,28 @@ def stirred(there: bool, port: int) -> str:
         "apiVersion": "eip-speaker.io/v1alpha1",
         "kind": "Eip",
         "metadata": {"name": "stirred"},
-        "spec": {"addresses": [str(STIRRED)]},
+        "spec": {"addresses": [str(eip) for eip in STIRRED]},
     }
-    service = {
+    text: str = yaml.safe_dump_all([pool, *(_service(eip, port) for eip in STIRRED)])
+    return text
+
+
+def _service(eip: IPAddress, port: int) -> Mapping[str, Any]:
+    return {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {
             "namespace": "lab",
-            "name": "stirred",
-            "annotations": {"eip-speaker.io/addresses": str(STIRRED)},
+            "name": f"stirred-{eip.version}",
+            "annotations": {"eip-speaker.io/addresses": str(eip)},
         },
         "spec": {
             "type": "LoadBalancer",
             "loadBalancerClass": "eip-speaker.io/speaker",
+            "ipFamilies": [f"IPv{eip.version}"],
             "ports": [{"protocol": "UDP", "port": port, "targetPort": POD_PORT}],
         },
     }
-    text: str = yaml.safe_dump_all([pool, service])
-    return text
 
 
 @contextmanager

@@ -10,7 +10,7 @@ ALWAYS = 0xFFFF_FFFF
 
 
 class Switches:
-    """``with Switches(directory, places) as switches: …``; a process that starts with ``environment`` has the faults."""
+    """``with Switches(directory, places) as switches: …``; what starts with ``environment`` has the faults."""
 
     def __init__(self, directory: Path, places: Sequence[str], constants: Mapping[str, float]) -> None:
         self._numbers = {place: number for number, place in enumerate(places)}

@@ -122,7 +122,6 @@ WIRE = (
     "speaker.layer2.answer:answer_arp",
     "speaker.layer2.answer:answer_ndp",
     "speaker.layer2.responder:Responder._answer_turn",
-    "speaker.layer2.responder:Responder._tell",
     "speaker.layer2.wire:PacketSocket.receive",
     "speaker.layer2.wire:PacketSocket.send",
     "speaker.layer2.fleet:Fleet.take",

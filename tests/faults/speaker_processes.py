@@ -20,7 +20,8 @@ def told_apart(pid: int) -> dict[str, int]:
     """``wire``, who answers ARP; ``main``, the other that runs the speaker, if there is one."""
     ours = [one for one in family(pid) if "python" in _program(one)]
     wire = max(ours, key=_packet_sockets)
-    return {"wire": wire} | {"main": one for one in ours if one != wire}
+    others = [one for one in ours if one != wire]
+    return {"wire": wire, **({"main": others[0]} if others else {})}
 
 
 def _program(pid: int) -> str:

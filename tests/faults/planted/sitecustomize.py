@@ -138,8 +138,8 @@ class Loader(importlib.abc.Loader):
     def get_code(self, name):
         """Of a module that is run by ``python -m``: planted before its last lines call anything."""
         tree = ast.parse(self._loader.get_source(name))
-        ends = [at for at, line in enumerate(tree.body) if isinstance(line, ast.If) and "__name__" in ast.dump(line.test)]
-        tree.body[ends[0] : ends[0]] = ast.parse(f"__import__('sitecustomize').plant({name!r}, globals())").body
+        end = next(at for at, one in enumerate(tree.body) if isinstance(one, ast.If) and "__name__" in ast.dump(one))
+        tree.body[end:end] = ast.parse(f"__import__('sitecustomize').plant({name!r}, globals())").body
         return compile(tree, self._loader.get_filename(name), "exec")
 
 

@@ -162,7 +162,9 @@ def test_with_few_descriptors_and_many_idle_clients_what_is_asked_is_done_when_t
     for pid in family(speaker.process.pid):
         limit(pid, resource.RLIMIT_NOFILE, FEW_DESCRIPTORS)
     speaker.until("ready")
-    assert {resource.prlimit(pid, resource.RLIMIT_NOFILE)[0] for pid in family(speaker.process.pid)} == {FEW_DESCRIPTORS}
+    assert {resource.prlimit(pid, resource.RLIMIT_NOFILE)[0] for pid in family(speaker.process.pid)} == {
+        FEW_DESCRIPTORS
+    }
     with answered_throughout(client, FIRST):
         with idle(node, FEW_DESCRIPTORS, METRICS, control(speaker)):
             write("site.yaml", TWO)
