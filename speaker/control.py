@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from speaker.errors import EdgeError, SpeakerError
+from speaker.supervise import Supervisor
 
 Message: TypeAlias = Mapping[str, Any]
 Handler: TypeAlias = Callable[[Message], AsyncIterator[Message]]
@@ -34,7 +35,7 @@ MAX_COMMAND = 64 * 1024
 
 
 @asynccontextmanager
-async def serving_control(path: Path, handlers: Mapping[str, Handler]) -> AsyncIterator[None]:
+async def serving_control(path: Path, handlers: Mapping[str, Handler], supervisor: Supervisor) -> AsyncIterator[None]:
     """Take commands on a socket at ``path`` while the block lasts; whoever still waits at its end is cut off.
 
     A socket that a killed speaker left there is replaced. Raises EdgeError where none can be made.
@@ -48,7 +49,7 @@ async def serving_control(path: Path, handlers: Mapping[str, Handler]) -> AsyncI
             if stopping.is_set():  # accepted just before the end
                 writer.transport.abort()
                 return
-            task = clients.create_task(_serve(reader, writer, handlers), name="control client")
+            task = clients.create_task(_serve(reader, writer, handlers, supervisor), name="control client")
             serving[task] = writer
             task.add_done_callback(hang_up)
 
@@ -88,14 +89,19 @@ def _bound(path: Path) -> socket.socket:
     return listening
 
 
-async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handlers: Mapping[str, Handler]) -> None:
+async def _serve(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    handlers: Mapping[str, Handler],
+    supervisor: Supervisor,
+) -> None:
     writer.transport.set_write_buffer_limits(high=0)  # or drain() would return before the kernel has everything
     try:
         line = await _line(reader)
     except (ConnectionError, asyncio.IncompleteReadError):
         return  # gone before it had said what it wants
     async with asyncio.TaskGroup() as both:
-        answering = both.create_task(_answer(line, writer, handlers), name="control answers")
+        answering = both.create_task(_answer(line, writer, handlers, supervisor), name="control answers")
         leaving = both.create_task(_until_gone(reader), name="control client leaves")
         leaving.add_done_callback(lambda _: answering.cancel())
         answering.add_done_callback(lambda _: leaving.cancel())
@@ -115,7 +121,9 @@ async def _until_gone(reader: asyncio.StreamReader) -> None:
             pass
 
 
-async def _answer(line: bytes | None, writer: asyncio.StreamWriter, handlers: Mapping[str, Handler]) -> None:
+async def _answer(
+    line: bytes | None, writer: asyncio.StreamWriter, handlers: Mapping[str, Handler], supervisor: Supervisor
+) -> None:
     with suppress(_ClientGone):
         try:
             handler, command = _understood(line, handlers)
@@ -124,6 +132,11 @@ async def _answer(line: bytes | None, writer: asyncio.StreamWriter, handlers: Ma
                     await _send(writer, answer)
         except SpeakerError as error:
             await _send(writer, {"error": str(error)})
+        except _ClientGone:
+            raise
+        except Exception as error:
+            supervisor.internal_error("control", error)
+            await _send(writer, {"error": f"internal error, which the speaker's log has: {error}"})
 
 
 @asynccontextmanager

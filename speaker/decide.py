@@ -68,6 +68,14 @@ class Decider:
         self._uses: dict[IPAddress, _Use] = {}
         self._assigned: Mapping[ServiceKey, Assignment] = {}
         self._eips: dict[IPAddress, Held | NotHeld] = {}
+        self._failed: dict[IPAddress, Exception] = {}
+
+    @property
+    def failed(self) -> Mapping[ServiceKey, Exception]:
+        """Services of which something met what nobody foresaw, since they last changed: it is as it was before."""
+        uses = {address: self._uses[address] for address in self._failed if address in self._uses}
+        deciding = {key: self._failed[address] for address, use in uses.items() for key in use.services}
+        return deciding | self._planner.failed
 
     def decide(
         self,
@@ -82,17 +90,30 @@ class Decider:
         links = _LinkChoice(snapshot)
         if changed is None:
             self._uses = _uses(assignments)
-            self._eips = {address: _one(address, use, world, links, node) for address, use in self._uses.items()}
+            self._failed.clear()
+            self._eips = {address: self._one(address, use, world, links, node) for address, use in self._uses.items()}
             touched = None
         else:
             touched = self._follow(assignments, changed)
-            self._eips = dict(self._eips)  # the decision before keeps its own
+            eips = dict(self._eips)  # the decision before keeps its own
             for address in touched:
-                self._eips.pop(address, None)
+                eips.pop(address, None)
+                self._failed.pop(address, None)
                 if (use := self._uses.get(address)) is not None:
-                    self._eips[address] = _one(address, use, world, links, node)
+                    eips[address] = self._one(address, use, world, links, node)
+            self._eips = eips
         self._assigned = assignments
         return Decision(self._eips, self._plan(world, assignments, node, changed)), touched
+
+    def _one(self, address: IPAddress, use: "_Use", world: World, links: "_LinkChoice", node: Node) -> Held | NotHeld:
+        try:
+            return _one(address, use, world, links, node)
+        except Exception as error:
+            self._failed[address] = error
+            before = self._eips.get(address)
+            if before is not None and before.services == use.services:
+                return before
+            return NotHeld(address, use.pool, use.services, "internal_error", f"{type(error).__name__}: {error}")
 
     def _follow(
         self, assignments: Mapping[ServiceKey, Assignment], changed: Iterable[ServiceKey]

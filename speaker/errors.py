@@ -8,6 +8,7 @@
     ├── InvalidField          a field of an API object that breaks a rule
     ├── MalformedPacket       bytes from the LAN that are no packet of the kind asked for
     └── EdgeError             the kernel, a file or a program refused
+        ├── InternalError     a bug of ours ended a piece of work in the other process: tried again like all others
         ├── Unsupported       the kernel lacks what the setting needs: retrying will not help
         ├── ApiUnreachable    the Kubernetes API did not answer: whether it did what it was asked is unknown
         └── ApiRefused        the Kubernetes API said no, and why
@@ -66,6 +67,10 @@ class MalformedPacket(SpeakerError):
 
 class EdgeError(SpeakerError):
     """Raised when the kernel, a file or a program refused something; worth retrying."""
+
+
+class InternalError(EdgeError):
+    """Raised when the other process met what nobody foresaw. It has told of it; the work is tried again."""
 
 
 class Unsupported(EdgeError):

@@ -39,19 +39,30 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o644) -> None:
         raise EdgeError(f"cannot write {path}: {error.strerror}") from error
 
 
-@contextlib.contextmanager
-def only_one(path: Path) -> Iterator[None]:
-    """Holds a lock on ``path`` for the length of the block; the kernel lets go of it with the process, however it ends.
+def locked(path: Path) -> int:
+    """A file descriptor that holds the lock of ``path``; the kernel lets go of it with the process, however it ends.
 
     Raises EdgeError when somebody else holds it.
     """
-    with contextlib.ExitStack() as stack:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            file = stack.enter_context(path.open("w"))
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+    fd = -1
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if fd >= 0:
+            os.close(fd)
+        if isinstance(error, BlockingIOError):
             raise EdgeError(f"another speaker runs here already: it holds {path}") from error
-        except OSError as error:
-            raise EdgeError(f"cannot lock {path}: {error.strerror}") from error
+        raise EdgeError(f"cannot lock {path}: {error.strerror}") from error
+    return fd
+
+
+@contextlib.contextmanager
+def only_one(path: Path) -> Iterator[None]:
+    """Holds the lock of ``path`` for the length of the block. Raises as ``locked`` does."""
+    fd = locked(path)
+    try:
         yield
+    finally:
+        os.close(fd)

@@ -103,16 +103,18 @@ class HandOver:
 
     async def _watch(self, hop: NextHop) -> None:
         """Ask it, as long as anything is handed to it and it answers."""
-        while hop in self._moves.hops():
-            self._asked[hop].clear()
-            with self._report.trying("previous holder"):
-                if not await self._answers(hop):
-                    self._report.holder_silent(hop, self._moves.silent(hop))
-                    self._news.set()
-                    break
-            await asyncio.sleep(AGAIN_SECONDS)
-            await set_within(self._asked[hop], ASK_SECONDS - AGAIN_SECONDS)
-        del self._asked[hop]
+        try:
+            while hop in self._moves.hops():
+                self._asked[hop].clear()
+                with self._report.trying("previous holder"):
+                    if not await self._answers(hop):
+                        self._report.holder_silent(hop, self._moves.silent(hop))
+                        self._news.set()
+                        break
+                await asyncio.sleep(AGAIN_SECONDS)
+                await set_within(self._asked[hop], ASK_SECONDS - AGAIN_SECONDS)
+        finally:
+            del self._asked[hop]
 
     async def _answers(self, hop: NextHop) -> bool:
         link = self._snapshot.link_named(hop.link)

@@ -13,6 +13,7 @@ meanwhile. Sources are ``run.Manifests`` (files) and ``agent.source.Cluster`` (t
 
 import asyncio
 import gc
+import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
@@ -30,9 +31,10 @@ from speaker.clock import boottime
 from speaker.control import NAME, serving_control
 from speaker.decide import Decider, Decision, Held
 from speaker.errors import EdgeError, SettingError
-from speaker.files import only_one
 from speaker.forwarding.forwarder import TEND_SECONDS, Forwarder, cleanup, open_forwarder
+from speaker.forwarding.isolating import Isolating, Part, address_of, name_of
 from speaker.forwarding.limits import look, raise_conntrack_max
+from speaker.forwarding.plan import Change
 from speaker.forwarding.strays_table import open_strays, remove_strays
 from speaker.forwarding.traffic import UNKNOWN
 from speaker.handlers import handlers
@@ -50,7 +52,8 @@ from speaker.ownership.parameters import Parameters
 from speaker.report import InForce, Report
 from speaker.retry import retrying
 from speaker.settings import Bind, Limits, LogFormat, Node, PeerSettings
-from speaker.signals import stopped_by_signals
+from speaker.signals import stoppable
+from speaker.supervise import contained, supervised
 from speaker.telemetry import logs
 from speaker.telemetry.http import serving
 from speaker.telemetry.lateness import watch_loop
@@ -135,17 +138,18 @@ MakeSource = Callable[[Report, AsyncExitStack], Awaitable[Source]]
 """Opens what a source needs on the stack."""
 
 
-async def serve(settings: HostSettings, make: MakeSource, **started: object) -> None:
-    """Serve what the source asks for until SIGTERM or SIGINT; ``started``: for the first line of the log.
+async def serve(end: socket.socket, settings: HostSettings, make: MakeSource, **started: object) -> None:
+    """Serve what the source asks for until the wire process at ``end`` asks for the end; ``started``: for the first
+    line of the log.
 
-    Raises SettingError (an address to listen on), Unsupported (the forwarder asked for) and EdgeError (another speaker
-    on this host, a state file that cannot be read) before anything is touched.
+    Raises SettingError (an address to listen on), Unsupported (the forwarder asked for) and EdgeError (a state file
+    that cannot be read) before anything is touched.
     """
     logs.configure(settings.log_format)
     gc.freeze()  # all that was imported
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
-        await _serve(settings, make, started)
+        await _serve(end, settings, make, started)
     except* EdgeError as errors:
         failure: BaseException = errors
         while isinstance(failure, BaseExceptionGroup):
@@ -156,14 +160,14 @@ async def serve(settings: HostSettings, make: MakeSource, **started: object) -> 
     raise failure
 
 
-async def _serve(settings: HostSettings, make: MakeSource, started: Mapping[str, object]) -> None:
+async def _serve(end: socket.socket, settings: HostSettings, make: MakeSource, started: Mapping[str, object]) -> None:
     metrics = Metrics()
     report = Report(metrics, settings.runtime_dir)
     async with AsyncExitStack() as stack:
         keys = KeyFile(settings.peers.key_file) if settings.peers else None
-        stack.enter_context(only_one(settings.runtime_dir / "lock"))
         source = await make(report, stack)
-        forwarder = await open_forwarder(settings.forwarder, settings.runtime_dir, settings.limits.ipvs_timeouts)
+        opened = await open_forwarder(settings.forwarder, settings.runtime_dir, settings.limits.ipvs_timeouts)
+        forwarder = Isolating(opened, report)
         if settings.metrics is not None:
             traffic = _traffic(forwarder, report, real_servers=settings.metrics_real_servers)
             await stack.enter_async_context(serving(settings.metrics, metrics.registry, report.health, traffic.text))
@@ -172,12 +176,12 @@ async def _serve(settings: HostSettings, make: MakeSource, started: Mapping[str,
         if removed := await cleanup(Forwarding.AUTO, settings.runtime_dir, keep=forwarder.name):
             log.info("removed what another forwarder left", removed=list(removed))
         hand_over = await _hand_over(settings, report)
-        wire = Wire(_spec(settings, keys, source.clerk is not None), report, source.clerk, hand_over)
+        wire = Wire(end, _spec(settings, keys, source.clerk is not None), report, source.clerk, hand_over)
         host = Host(settings, keys, source, forwarder, wire, report, hand_over)
         answers = handlers(settings.node.name, settings.peers is None, wire, report)
-        await stack.enter_async_context(serving_control(settings.runtime_dir / NAME, answers))
-        with stopped_by_signals(host.leave):
-            await host.run()
+        await stack.enter_async_context(serving_control(settings.runtime_dir / NAME, answers, report))
+        with stoppable(host.leave) as stop:
+            await host.run(stop)
 
 
 async def _hand_over(settings: HostSettings, report: Report) -> HandOver | None:
@@ -264,7 +268,7 @@ class Host:
         settings: HostSettings,
         keys: KeyFile | None,
         source: Source,
-        forwarder: Forwarder,
+        forwarder: Isolating,
         wire: Wire,
         report: Report,
         hand_over: HandOver | None,
@@ -277,6 +281,10 @@ class Host:
         self._wire = wire
         self._report = report
         self._decider = Decider(forwards=settings.forwarder is not Forwarding.NONE)
+        self._told_of: Mapping[ServiceKey, Exception] = {}
+        """Services that were set aside, as last told."""
+        self._unserved: frozenset[IPAddress] = frozenset()
+        """EIPs that are not offered, since the kernel refuses to forward for them."""
         self._spots: dict[IPAddress, Spot] = {}
         self._decided_on: Snapshot | None = None
         """None: the last pass did not get to its end."""
@@ -288,24 +296,32 @@ class Host:
         )
         self._changed = asyncio.Event()
 
-    async def run(self) -> None:
-        """Every task, by name. One that ends, ends the speaker: none of them is ever done."""
+    async def run(self, stop: Callable[[], None]) -> None:
+        """Every task, by name. One that ends is started again: none of them is ever done. Only the end of the wire
+        process ends the speaker; ``stop`` is called when it asks for that."""
         async with self._wire, asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._wire.watch(), name="wire")
-            tasks.create_task(self._source.run(self._wire, self._changed.set), name="source")
-            tasks.create_task(self._follow_links(), name="links")
-            tasks.create_task(self._reconcile(), name="reconcile")
-            tasks.create_task(self._tend(), name="forwarding")
-            tasks.create_task(self._publish(), name="publish")
-            tasks.create_task(watch_loop(self._report.own_loop_delay), name="loop")
-            tasks.create_task(self._watch_martians(), name="martians")
-            tasks.create_task(self._neighbour.run(), name="kube-proxy")
-            tasks.create_task(self._watch_limits(), name="limits")
-            if self._keys is not None:
-                tasks.create_task(self._keys.follow(self._wire, self._report), name="key file")
-                tasks.create_task(self._watch_gateways(), name="gateways")
-            if self._hand_over is not None:
-                tasks.create_task(self._hand_over.run(), name="hand over")
+            tasks.create_task(self._wire.watch(stop), name="wire")
+            for task, work in self._tasks().items():
+                tasks.create_task(supervised(task, work, self._report), name=task)
+
+    def _tasks(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        tasks: dict[str, Callable[[], Awaitable[None]]] = {
+            "source": partial(self._source.run, self._wire, self._changed.set),
+            "links": self._follow_links,
+            "reconcile": self._reconcile,
+            "forwarding": self._tend,
+            "publish": self._publish,
+            "loop": partial(watch_loop, self._report.own_loop_delay),
+            "martians": self._watch_martians,
+            "kube-proxy": self._neighbour.run,
+            "limits": self._watch_limits,
+        }
+        if self._keys is not None:
+            tasks["key file"] = partial(self._keys.follow, self._wire, self._report)
+            tasks["gateways"] = self._watch_gateways
+        if self._hand_over is not None:
+            tasks["hand over"] = self._hand_over.run
+        return tasks
 
     async def leave(self) -> None:
         """Hand the EIPs over: make before break, where somebody is there to take over. The kernel forwards on."""
@@ -335,7 +351,8 @@ class Host:
 
         async def hand_on() -> None:
             while True:
-                await self._wire.gateway(*await silent.get())
+                with self._report.trying("gateway"):
+                    await self._wire.gateway(*await silent.get())
 
         async def watch() -> None:
             async for attempt in retrying(self._tells("gateway")):
@@ -343,7 +360,15 @@ class Host:
                     tell = lambda link, answers: silent.put_nowait((link, answers))  # noqa: E731
                     await watch_gateways(lambda: self._snapshot, lambda: self._links, tell)
 
-        await asyncio.gather(hand_on(), watch())
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(hand_on(), name="gateway answers")
+            tasks.create_task(watch(), name="gateway questions")
+
+    def _tell_pass(self, error: Exception) -> None:
+        if isinstance(error, EdgeError):
+            self._report.failed("reconcile", error)
+        else:
+            self._report.internal_error("reconcile", error)
 
     def _tells(self, edge: str) -> Callable[[EdgeError], None]:
         return lambda error: self._report.failed(edge, error)
@@ -353,7 +378,7 @@ class Host:
     async def _reconcile(self) -> None:
         while True:
             await self._changed.wait()
-            async for attempt in retrying(self._tells("reconcile"), sleep=self._changed_or):
+            async for attempt in retrying(self._tell_pass, on=Exception, sleep=self._changed_or):
                 with attempt:
                     self._changed.clear()
                     if self._snapshot is not None:
@@ -373,30 +398,60 @@ class Host:
         """One pass, in a safe order: withdrawn before unforwarded, forwarded before claimed."""
         changed = view.changed if snapshot is self._decided_on else None
         self._decided_on = None
+        await self._say(partial(self._report.settled, view.settlement, changed))
         # In a thread, because 10,000 Services take longer than the loop may be kept from its other work.
         decision, touched = await asyncio.to_thread(self._decide, view, snapshot, changed)
         await self._wire.withdraw_except(self._spots, touched)
-        applied = await self._forwarder.apply(decision.forwarding)
-        self._report.forwarding(applied, self._forwarder.approximations(decision.forwarding))
+        self._applied(await self._forwarder.apply(decision.forwarding), decision)
         self._links = frozenset({spot.link.index: spot.link for spot in self._spots.values()}.values())
-        await asyncio.to_thread(self._report.decided, decision, touched)
+        await self._say(partial(self._report.decided, decision, touched))
         if self._settings.peers is not None:
             await self._wire.addresses(own_addresses(snapshot, self._links))
         if self._hand_over is not None:
             await self._hand_over.follow(frozenset(self._spots), snapshot)
         macs = frozenset(link.mac for link in snapshot.links.values())
-        await self._wire.offer(self._spots, self._links, macs, touched)
-        problems = await self._forwarder.problems()
-        self._report.brought_about(InForce(view.settlement, decision, problems, view.usage))
-        checks = partial(health_checks, view.world, view.settlement.assignments, view.node.name)
-        await self._neighbour.follow(Asked(view.world.pools, checks, snapshot.links, self._on_the_lan(snapshot)))
+        unserved = self._forwarder.unserved(decision.forwarding)
+        if touched is not None:
+            touched |= unserved ^ self._unserved
+        self._unserved = unserved
+        offered = {a: spot for a, spot in self._spots.items() if a not in unserved} if unserved else self._spots
+        await self._wire.offer(offered, self._links, macs, touched)
+        with contained("report", self._report):
+            problems = (*await self._forwarder.problems(), *self._set_aside())
+            self._report.brought_about(InForce(view.settlement, decision, problems, view.usage))
+        with contained("kube-proxy", self._report):
+            checks = partial(health_checks, view.world, view.settlement.assignments, view.node.name)
+            await self._neighbour.follow(Asked(view.world.pools, checks, snapshot.links, self._on_the_lan(snapshot)))
         self._decided_on = snapshot
+
+    async def _say(self, tell: Callable[[], None]) -> None:
+        """What people are told, in a thread; no bug there keeps anything from being done."""
+        with contained("report", self._report):
+            await asyncio.to_thread(tell)
+
+    def _applied(self, changes: tuple[Change, ...], decision: Decision) -> None:
+        with contained("report", self._report):
+            self._report.forwarding(changes, self._forwarder.approximations(decision.forwarding))
+        for key, error in self._decider.failed.items():
+            if self._told_of.get(key) is not error:
+                self._report.internal_error("decide", error)
+        self._told_of = self._decider.failed
+
+    def _set_aside(self) -> tuple[str, ...]:
+        """What is not as it was asked for, by name."""
+        refused = self._forwarder.refused
+        return (
+            *(f"{key} is set aside: internal_error: {error!r}" for key, error in self._decider.failed.items()),
+            *(f"{name_of(part)} is set aside: {words}: {self._fate(part)}" for part, words in refused.items()),
+        )
+
+    def _fate(self, part: Part) -> str:
+        return "the EIP is not answered for here" if address_of(part) in self._unserved else "it stays as it was"
 
     def _decide(
         self, view: View, snapshot: Snapshot, changed: frozenset[ServiceKey] | None
     ) -> tuple[Decision, frozenset[IPAddress] | None]:
         assignments = view.settlement.assignments
-        self._report.settled(view.settlement, changed)
         decision, touched = self._decider.decide(view.world, assignments, snapshot, view.node, changed)
         self._follow(decision, touched)
         return decision, touched
@@ -447,4 +502,6 @@ class Host:
             with self._report.trying("limits"):
                 refused = raise_conntrack_max(least) if least else ()
                 self._report.limits(await asyncio.to_thread(look, ipvs=ipvs), refused)
+            if self._forwarder.refused:
+                self._changed.set()  # to try it again
             await asyncio.sleep(LIMIT_SECONDS)

@@ -28,6 +28,8 @@ from speaker.forwarding.strays import NextHop
 from speaker.layer2.fleet import Spot
 from speaker.model import Assignment, Family, IPAddress, Link, Mac, ServiceKey, format_mac
 from speaker.ownership.frames import Rejected
+from speaker.supervise import contained
+from speaker.telemetry.internal_errors import QUIET_SECONDS, InternalErrors
 from speaker.telemetry.metrics import Metrics
 from speaker.wire.told import Standing
 
@@ -46,6 +48,7 @@ class InForce(NamedTuple):
     settlement: Settlement
     decision: Decision
     problems: tuple[str, ...]
+    """Those of Services that were set aside among them."""
     usage: Mapping[str, Mapping[Family, Usage]]
 
 
@@ -79,6 +82,8 @@ class Report:
         self.in_force: InForce | None = None
         self.stale = asyncio.Event()
         """What ``publish`` would say is not what it said last."""
+        self._internal = InternalErrors(metrics.internal_errors, self._ailing)
+        self.internal_error, self.wire_error = self._internal.internal_error, self._internal.told
 
     def health(self) -> tuple[bool, dict[str, object]]:
         """Well once everything asked for was in force for the first time. Later trouble is told, not acted on: a
@@ -125,13 +130,19 @@ class Report:
 
     @contextmanager
     def trying(self, edge: str) -> Iterator[None]:
-        """A refusal by ``edge`` is told and ends the block; it is tried again by whoever does this every so often."""
-        try:
-            yield
-        except EdgeError as error:
-            self.failed(edge, error)
-        else:
-            self.recovered(edge)
+        """A refusal by ``edge``, or what nobody foresaw, is told and ends the block; it is tried again by whoever does
+        this every so often."""
+        with contained(edge, self):
+            try:
+                yield
+            except EdgeError as error:
+                self.failed(edge, error)
+            else:
+                self.recovered(edge)
+
+    def _ailing(self) -> None:
+        self.stale.set()
+        asyncio.get_running_loop().call_later(QUIET_SECONDS + 0.1, self.stale.set)
 
     def lost_link(self, link: Link, error: str) -> None:
         self._metrics.edge_errors.labels("link").inc()
@@ -267,6 +278,7 @@ class Report:
             *self._limits,
             *(self._beside.problems if self._beside is not None else ()),
             *self._failing.values(),
+            *self._internal.problems(),
             *self.conflicts().values(),
         ]
 
@@ -315,6 +327,16 @@ class Report:
             log.info("api answers")
         else:
             log.warning("api does not answer", message="holders go on; claims are decided on the LAN alone")
+
+    def taken_over(self, end: str, away: float, held: int) -> None:
+        self._metrics.taken_over.inc()
+        log.warning(
+            "main process replaced",
+            end=end,
+            away=f"{away:.1f} s",
+            held=held,
+            message="the wire process went on with what it was last offered",
+        )
 
     def frozen(self) -> None:
         self._metrics.frozen.inc()

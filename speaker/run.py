@@ -8,6 +8,7 @@
 """
 
 import asyncio
+import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
@@ -25,13 +26,13 @@ from speaker.standalone.watch import changes
 from speaker.wire.remote import Wire
 
 
-async def run(settings: RunSettings) -> None:
-    """Serve ``settings.directory`` until SIGTERM or SIGINT. Raises as ``node.serve`` does."""
+async def run(end: socket.socket, settings: RunSettings) -> None:
+    """Serve ``settings.directory``; ``end`` leads to the wire process. Raises as ``node.serve`` does."""
 
     async def open_source(report: Report, _: AsyncExitStack) -> Source:
         return Manifests(settings, recall(settings.state, settings.rest_seconds, boottime()), report)
 
-    await serve(settings, open_source, directory=str(settings.directory))
+    await serve(end, settings, open_source, directory=str(settings.directory))
 
 
 class Manifests:

@@ -61,7 +61,8 @@ class Session:
 
     async def run(self) -> None:
         """Endless."""
-        await self._born.wait()
+        if self._life is None:
+            await self._born.wait()
         while self._life is not None:
             self._born.clear()
             succeeded = await self._beat(self._life)

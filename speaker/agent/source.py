@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, TypeVar
 
 import structlog
@@ -23,6 +24,7 @@ from speaker.ownership.events import Record, WriteRecord, gone
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.parameters import Parameters
 from speaker.report import Report
+from speaker.supervise import contained, supervised
 from speaker.waiting import set_within
 from speaker.wire.remote import A_SLICE, Wire
 
@@ -99,11 +101,15 @@ class Cluster:
         indexes: dict[str, Index[_T]] | None = None,
         fields: str = "",
     ) -> Reflector[_T]:
+        def delivered(changes: tuple[Change[_T], ...]) -> None:
+            with contained("mirror", self._report):
+                deliver(changes)
+
         return Reflector(
             self._client,
             Resource(path, field_selector=fields),
             kind,
-            deliver,
+            delivered,
             indexes=indexes,
             # While the API does not answer, that has been said.
             told=lambda error: self._report.failed(path, error, known=self._was_up and not self._up),
@@ -119,18 +125,22 @@ class Cluster:
         self._wire = wire
         self._tell_changed = changed
         async with asyncio.TaskGroup() as tasks:
-            for mirror in self._mirrors:
-                tasks.create_task(mirror.run(), name=f"mirror {mirror.resource.path}")
-            tasks.create_task(self._session.run(), name="session")
-            tasks.create_task(self._records.run(wire), name="records")
-            tasks.create_task(self._come_up(), name="api")
-            tasks.create_task(self._hand_on(wire), name="hand on")
-            tasks.create_task(self._correct(), name="correct")
+            works = [("mirror", mirror.run) for mirror in self._mirrors]
+            works += [
+                ("session", self._session.run),
+                ("records", partial(self._records.run, wire)),
+                ("api", self._come_up),
+                ("hand on", partial(self._hand_on, wire)),
+                ("correct", self._correct),
+            ]
+            for task, work in works:
+                tasks.create_task(supervised(task, work, self._report), name=task)
 
     async def _hand_on(self, wire: Wire) -> None:
         while True:
             tell = await self._told.get()
-            await tell(wire)
+            with contained("hand on", self._report):
+                await tell(wire)
             self._told.task_done()
 
     async def view(self) -> View | None:

@@ -44,6 +44,7 @@ class HealthServer:
 
     async def __aexit__(self, *_: object) -> None:
         await self._runner.cleanup()
+        self._sites.clear()
 
     @property
     def served(self) -> int:

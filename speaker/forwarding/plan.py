@@ -63,7 +63,7 @@ class VirtualServer:
         return self.address, self.protocol, self.port
 
     def __str__(self) -> str:
-        parts = [f"{_label(self.key)} {self.scheduler}"]
+        parts = [f"{label(self.key)} {self.scheduler}"]
         if self.persistence is not None:
             parts.append(f"persistent {self.persistence}s")
         if self.sources:
@@ -101,6 +101,8 @@ class Planner:
         self._claims: dict[VirtualServerKey, dict[ServiceKey, VirtualServer]] = {}
         self._of: dict[ServiceKey, tuple[tuple[IPAddress, ...], tuple[VirtualServer, ...]]] = {}
         self._plan = EMPTY
+        self.failed: dict[ServiceKey, Exception] = {}
+        """Services whose planning met what nobody foresaw, since they last changed: theirs is as it was before."""
 
     def plan(
         self,
@@ -116,11 +118,17 @@ class Planner:
         moved: set[IPAddress] = set()
         for key in keys:
             before = self._of.pop(key, ((), ()))
+            self.failed.pop(key, None)
             service, held = world.services.get(key), assignments.get(key)
             if service is not None and held is not None:
                 endpoints = world.endpoints.get(key, ())
-                here = _served_here(service, held.addresses, endpoints, node)
-                made = _virtual_servers(service, here, endpoints, node)
+                try:
+                    here = _served_here(service, held.addresses, endpoints, node)
+                    made = _virtual_servers(service, here, endpoints, node)
+                except Exception as error:
+                    self.failed[key] = error
+                    here = tuple(eip for eip in before[0] if eip in held.addresses)
+                    made = tuple(server for server in before[1] if server.address in here)
                 if changed is None and made == before[1]:
                     made = before[1]
                 self._of[key] = here, made
@@ -280,7 +288,7 @@ class AddRealServer:
     real_server: RealServer
 
     def __str__(self) -> str:
-        return f"  + {self.real_server} for {_label(self.key)}"
+        return f"  + {self.real_server} for {label(self.key)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +298,7 @@ class ChangeRealServer:
     after: RealServer
 
     def __str__(self) -> str:
-        return f"  ~ {self.after} for {_label(self.key)} (was {self.before})"
+        return f"  ~ {self.after} for {label(self.key)} (was {self.before})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +307,7 @@ class RemoveRealServer:
     real_server: RealServer
 
     def __str__(self) -> str:
-        return f"  - {self.real_server} for {_label(self.key)}"
+        return f"  - {self.real_server} for {label(self.key)}"
 
 
 Change: TypeAlias = (
@@ -397,7 +405,7 @@ def _address_order(address: IPAddress) -> tuple[int, int]:
     return address.version, int(address)
 
 
-def _label(key: VirtualServerKey) -> str:
+def label(key: VirtualServerKey) -> str:
     address, protocol, port = key
     return f"{protocol} {_socket(address, port)}"
 

@@ -23,6 +23,7 @@ from speaker.layer2.sieve import Sieve
 from speaker.layer2.wire import PacketSocket
 from speaker.model import Family, Gratuitous, Link, Mac
 from speaker.packets import arp, ndp
+from speaker.supervise import contained, supervised
 
 _ARP = Protocol(Family.IPV4, answer_arp, arp_rival)
 _NDP = Protocol(Family.IPV6, answer_ndp, ndp_rival)
@@ -89,7 +90,8 @@ class LinkSpeaker:
         idle = not self._holdings.settling
         self._holdings.take(eips, probe)
         if idle:
-            self._settle_slice()
+            with contained("settle", self._observer):
+                self._settle_slice()
         self._nap.cut()
 
     def drop(self, addresses: Iterable[bytes]) -> None:
@@ -136,9 +138,13 @@ class LinkSpeaker:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._arps.serve(), name=f"arp {name}")
                 tasks.create_task(self._ndps.serve(), name=f"ndp {name}")
-                tasks.create_task(self._settle(), name=f"settle {name}")
-                tasks.create_task(self._announcer.serve(), name=f"announce {name}")
-                tasks.create_task(self._prober.serve(), name=f"probe {name}")
+                for task, work in (
+                    ("settle", self._settle),
+                    ("announce", self._announcer.serve),
+                    ("probe", self._prober.serve),
+                ):
+                    supervision = supervised(task, work, self._observer, ends=(EdgeError,))
+                    tasks.create_task(supervision, name=f"{task} {name}")
         except* EdgeError as errors:
             lost = errors.exceptions[0]
         else:
@@ -163,7 +169,9 @@ class LinkSpeaker:
         if not self._holdings.settling:
             return False
         now = self._clock()
-        came, gone = self._holdings.settle(now, EIPS_A_SLICE)
+        came, gone, failed = self._holdings.settle(now, EIPS_A_SLICE)
+        for error in failed:
+            self._observer.internal_error("settle", error)
         self._let_through(came, gone, now)
         self._groups.discard(address for address in gone if len(address) == 16)
         self._groups.add(address for address in came if len(address) == 16)

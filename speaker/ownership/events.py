@@ -112,6 +112,13 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
+class SetAside:
+    """What was ordered for ``eip`` could not be carried out: let it go, and try again after a while."""
+
+    eip: IPAddress
+
+
+@dataclass(frozen=True, slots=True)
 class Rebalance:
     """Plan the fewest moves that level what the nodes hold, and ask for them; nothing while one is under way."""
 
@@ -127,6 +134,7 @@ Event: TypeAlias = (
     | ApiDown
     | LeaseSeen
     | Drain
+    | SetAside
     | Rebalance
 )
 
@@ -142,6 +150,8 @@ class Yielded(Enum):
     LINK_DOWN = "link_down"
     DRAINED = "drained"
     FROZEN = "frozen"
+    INTERNAL_ERROR = "internal_error"
+    """A bug of ours: others take it over, and this node tries again after a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,4 +210,14 @@ class Listen:
     until: float
 
 
-Order: TypeAlias = SendHello | Claim | Withdraw | Announce | WriteRecord | Listen
+@dataclass(frozen=True, slots=True)
+class InternalError:
+    """A bug of ours, met while ``doing`` something about ``what`` (an EIP, a peer, a link). That one was given up for a
+    while, as the machine says of each; the rest goes on."""
+
+    doing: str
+    what: str
+    error: Exception
+
+
+Order: TypeAlias = SendHello | Claim | Withdraw | Announce | WriteRecord | Listen | InternalError

@@ -1,10 +1,11 @@
 """What is heard on the links, and what silence means (rules 4 to 6 and 20 to 22). Pure."""
 
 from speaker.ownership.claims import Eip
+from speaker.ownership.events import HelloHeard
 from speaker.ownership.hello import Hello
 from speaker.ownership.moving import Moving
+from speaker.ownership.peers import NEVER, Peer
 from speaker.ownership.peers import Hearing as Worth
-from speaker.ownership.peers import Peer
 from speaker.ownership.segment import Segment
 
 _FOREVER = float("inf")
@@ -43,6 +44,27 @@ class Hearing(Moving):
         peer.alive = True
         self._watch_at = min(self._watch_at, now + self.times.suspect)
         self._revive(segment, now)
+
+    def _sender(self, event: HelloHeard) -> Peer | None:
+        segment = self.segments.get(event.link)
+        return segment.peers.by_node.get(event.hello.node) if segment is not None else None
+
+    def _unhear(self, event: HelloHeard, before: Peer | None, heard_at: float, now: float) -> None:
+        """What was half understood is put in order; its sender was heard as long ago as ``before`` was, or never."""
+        peer = self._sender(event)
+        if peer is None:
+            return
+        peer.heard_at = heard_at if peer is before else NEVER
+        if not peer.is_alive(now, self.times):
+            peer.claims = {}
+        peer.restore()
+        for address, term in peer.claims.items():
+            x = self._eip(address)
+            x.rivals.setdefault(event.link, set()).add(peer.node)
+            x.raise_maxterm(term)
+        self._look_at(peer.claims)
+        self._look_at(before.claims if before is not None else ())
+        self._watch_at = now
 
     def _end_doubt_at(self, segment: Segment) -> None:
         """What was left to its holder because we heard nobody is looked at again then."""
@@ -169,7 +191,14 @@ class Hearing(Moving):
         for segment in self.segments.values():
             for peer in segment.peers.by_node.values():
                 if peer.alive:
-                    self._watch_at = min(self._watch_at, self._watch(segment, peer, now))
+                    self._watch_at = min(self._watch_at, self._watch_or_wait(segment, peer, now))
+
+    def _watch_or_wait(self, segment: Segment, peer: Peer, now: float) -> float:
+        try:
+            return self._watch(segment, peer, now)
+        except Exception as error:
+            self._contain("watch", peer.node, error)
+            return now + self.times.hello
 
     def _watch(self, segment: Segment, peer: Peer, now: float) -> float:
         """When to look again."""

@@ -78,6 +78,15 @@ class Moving(Holding):
     def _in_touch(self, peer: Peer, now: float) -> bool:
         return peer.is_heard(now, self.times) and peer.hears_us(now, self.times)
 
+    def _guide_courses(self, now: float) -> None:
+        if now < self._beat_at:
+            return
+        try:
+            self._follow_courses(now)
+        except Exception as error:
+            self._contain("rebalance", "the moves under way", error)
+            self._abandon_courses()
+
     def _follow_courses(self, now: float) -> None:
         """Once an interval: what came of it, and the next few."""
         for link, course in (self._courses or {}).items():

@@ -157,6 +157,13 @@ class Peer:
             self.quit.pop(eip, None)
         return True
 
+    def restore(self) -> None:
+        """Its claims were left half changed: what is derived from them is worked out anew."""
+        self._in_order = Ordered()
+        for eip in self.claims:
+            self._in_order.add(eip)
+        self.sum = sum(claim_hash(eip, term) for eip, term in self.claims.items()) & _SUM
+
     def _forget(self, eip: IPAddress) -> None:
         self._in_order.remove(eip)
         self.sum = (self.sum - claim_hash(eip, self.claims.pop(eip))) & _SUM

@@ -154,6 +154,17 @@ class Metrics:
             "1 while the API server answers within its time and what its watches say is of now; `speaker agent` only",
             registry=registry,
         )
+        self.internal_errors = Counter(
+            "eip_speaker_internal_errors",
+            "Errors that nobody foresaw, by the task they were raised in; the log has the traceback of each once",
+            ["task"],
+            registry=registry,
+        )
+        self.taken_over = Counter(
+            "eip_speaker_main_process_replaced",
+            "1 where the main process died and this one took its wire process over",
+            registry=registry,
+        )
         self.frozen = Counter(
             "eip_speaker_frozen",
             "Times this process did not run for so long that it gave everything up",
