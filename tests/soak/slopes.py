@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,7 +55,7 @@ def rates(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     for at, value in points:
         found.setdefault(int(at // BUCKET), (at, value))
     ends = list(found.values())
-    return [(t1, 60 * (v1 - v0) / (t1 - t0)) for (t0, v0), (t1, v1) in zip(ends, ends[1:], strict=False)]
+    return [(t1, 60 * (v1 - v0) / (t1 - t0)) for (t0, v0), (t1, v1) in pairwise(ends)]
 
 
 @dataclass

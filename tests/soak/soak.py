@@ -3,9 +3,9 @@
     python tests/soak/soak.py [--seconds N] [--services N] [--seed N]
 
 Services are edited, deleted and made, endpoints come and go, files are bad, links flap, rulesets are flushed, main
-processes are killed, and one speaker dies with all it has and returns: several things a second, from a seed. What nobody
-edits is asked for all the time. Every now and then everything is left alone: then each EIP that anybody may hold is to
-be answered by exactly one MAC, that of a node that may hold it, and no other EIP by anybody.
+processes are killed, and one speaker dies with all it has and returns: several things a second, from a seed. What
+nobody edits is asked for all the time. Every now and then everything is left alone: then each EIP that anybody may hold
+is to be answered by exactly one MAC, that of a node that may hold it, and no other EIP by anybody.
 
 Memory, descriptors, threads, asyncio tasks of each process, and the log of each speaker, are sampled every second, and
 printed as lines by least squares. Exits with 1 when one of them is not flat or a promise was broken. Needs root or a
@@ -24,7 +24,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "faults")]
@@ -35,7 +34,6 @@ from speaker_processes import family, told_apart  # noqa: E402
 from wishes import (  # noqa: E402
     A_FILE,
     UNTOUCHED,
-    Wish,
     bad_manifest,
     edited,
     first_wishes,
@@ -92,7 +90,9 @@ class Result:
         lines = [f"seed {self.seed}", HEAD, *(str(one) for one in self.series if one.seconds > CHAPTER)]
         lines += [", ".join(f"{count} {what}" for what, count in sorted(self.happened.items()))]
         if self.settled:
-            lines += [f"as asked {max(self.settled):.1f} s after it was left alone at the latest, {len(self.settled)} times"]
+            lines += [
+                f"as asked {max(self.settled):.1f} s after it was left alone at the latest, {len(self.settled)} times"
+            ]
         if self.out_ms:
             lines += [f"nobody answered for an EIP for {max(self.out_ms):.0f} ms at most; promised: {FAILOVER_MS:.0f}"]
         return "\n".join(lines)
@@ -107,7 +107,7 @@ class Soak:
         self.result = Result(seed)
         self._stack = ExitStack()
         self._series: dict[tuple[str, int], Series] = {}
-        self._known: dict[str, tuple[list[int], Mapping[str, int]]] = {}
+        self._roles: dict[str, Mapping[str, int]] = {}
         self._begun = time.monotonic()
         self._impaired = asyncio.Lock()
 
@@ -303,11 +303,11 @@ class Soak:
     def _sample_one(self, node: str, speaker: Speaker, at: float) -> None:
         self._of(node, "log", 0).add(at, {"log": speaker.logged() / 1024})
         pids = family(speaker.process.pid)
-        known, roles = self._known.get(node, ([], {}))
+        roles = self._roles.get(node, {})
         with suppress(OSError):
             if not {*roles.values()} <= {*pids} or len(roles) < 2:
                 roles = told_apart(speaker.process.pid)
-                self._known[node] = pids, roles
+                self._roles[node] = roles
         for role, pid in roles.items():
             if (found := measured(pid, self._tasks)) is not None:
                 self._of(node, role, pid).add(at, found)

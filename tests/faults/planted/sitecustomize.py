@@ -1,11 +1,11 @@
-"""Python imports this before anything else in each process that has this directory in PYTHONPATH: faults, planted into a
-speaker from outside.
+"""Python imports this before anything else in each process that has this directory in PYTHONPATH: faults, planted into
+a speaker from outside.
 
 ``$SPEAKER_FAULTS`` names a directory with two files. ``places`` says what is planted, a line each, as ``fault_plan.py``
 writes it: functions by ``module:name``, perhaps ``@`` and what one argument must read as, and constants by
 ``module:NAME=number``. ``switches`` is shared memory: for each function how often it is to raise from now on, how often
-it has, and how often it has not. So a fault begins and ends from one instruction to the next, in a speaker that was well until then, and
-none of the speaker's own lines knows of it.
+it has, and how often it has not. So a fault begins and ends from one instruction to the next, in a speaker that was
+well until then, and none of the speaker's own lines knows of it.
 """
 
 import ast
@@ -39,7 +39,7 @@ class Function:
         self._switches, self._orders, self._raised, self._passed = switches, *range(3 * number, 3 * number + 3)
         # From a line of its own: a speaker tells errors apart by where they were raised.
         names: dict = {}
-        exec(compile("def fail(error):\n    raise error", f"planted at {line}", "exec"), names)
+        exec(compile("def fail(error):\n    raise error", f"planted at {line}", "exec"), names)  # noqa: S102
         self._fail = names["fail"]
 
     def passed(self, arguments: tuple, named: dict) -> None:

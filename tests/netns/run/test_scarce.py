@@ -96,7 +96,7 @@ def answered_throughout(client, *eips):
         loop.run_until_complete(asyncio.sleep(LINGER))
         over.set()
         asks = loop.run_until_complete(task)
-    longest = {eip: outage for eip, outage in outages(asks.samples(begun[0][1]), ASK).items()}
+    longest = outages(asks.samples(begun[0][1]), ASK)
     assert set(longest) == set(eips)
     assert all(outage.over and outage.ms <= GAP_MS for outage in longest.values()), longest
 
@@ -180,7 +180,7 @@ def test_with_no_descriptor_left_it_answers_says_so_and_goes_on_when_there_are_s
     speaker.until("ready")
     with answered_throughout(client, FIRST):
         for pid in told_apart(speaker.process.pid).values():
-            limit(pid, resource.RLIMIT_NOFILE, len(os.listdir(f"/proc/{pid}/fd")))
+            limit(pid, resource.RLIMIT_NOFILE, len(list(Path(f"/proc/{pid}/fd").iterdir())))
         write("site.yaml", TWO)
         assert "oo many open files" in str(complaint(speaker))
         for pid in told_apart(speaker.process.pid).values():
@@ -264,7 +264,7 @@ def test_with_a_read_only_runtime_directory_it_answers_says_so_and_goes_on_when_
     speaker.until("ready")
     over = str(home / "run")
     with answered_throughout(client, FIRST):
-        # What holds files open for writing in the tmpfs keeps it from being remounted: a mount upon it has no such files.
+        # Files that are open for writing keep the tmpfs from being remounted: a mount upon it has none.
         subprocess.run(["mount", "--bind", over, over], check=True)
         subprocess.run(["mount", "-o", "remount,ro,bind", over], check=True)
         write("site.yaml", TWO)
