@@ -24,7 +24,7 @@ from speaker_processes import told_apart
 from speaker.control import ask
 from speaker.errors import EdgeError
 from speaker.lab.failover_manifests import ECHO_PORT, POD_PORT, failover_manifests, lab_eips
-from speaker.lab.lan import Lan, netlink_in
+from speaker.lab.lan import Lan
 from speaker.lab.outage import Outage, asking, echoing, outages, probing
 from speaker.lab.speakers import claimed, holders, holds_most
 from speaker.lab.topology import lab_topology
@@ -45,11 +45,13 @@ STIR = 0.15
 """Seconds between two rounds of what keeps the victim busy."""
 REACHED = 8.0
 """Seconds within which a place must have raised."""
-RAISES = 0.5
+RAISES = 0.4
 """Seconds for which it raises each time."""
 HEALED = 15.0
 """Seconds after which everything must be as before."""
-GUARD = 40.0
+TOLD = 3.0
+"""Seconds after which ``status`` must have told of it at the latest."""
+GUARD = 60.0
 POLL = 0.03
 STIRRED = ip_address("192.0.2.249"), ip_address("2001:db8:0:1::249")
 """EIPs of the victim's alone, which come and go."""
@@ -118,7 +120,6 @@ class FaultLab:
             for speaker in self.speakers.values():
                 speaker.start()
                 stack.callback(speaker.kill)
-            self._netlink = stack.enter_context(netlink_in(self.lan.namespace(self.victim)))
             with self.lan.namespace(STRANGER).entered():
                 self._stranger = stack.enter_context(socket.socket(socket.AF_INET6, socket.SOCK_DGRAM))
             self._stranger.setblocking(False)
@@ -169,13 +170,14 @@ class FaultLab:
                 victim.kill()
                 victim.start()
             seen.left = "?"
-            while seen.left and time.monotonic() < over + HEALED:
+            while (seen.left and time.monotonic() < over + HEALED) or (not seen.told and time.monotonic() < over + TOLD):
                 seen.left = await self._unlike(problems)
                 if not seen.left and self.switches.passed(place) == passed:
                     seen.left = "it has not been passed again"
-                seen.told |= any(problem not in problems for problem in victim.status().get("problems", []))
+                if not seen.left and seen.healed_ms is None:
+                    seen.healed_ms = (time.monotonic() - over) * 1000
+                seen.told |= self._new(victim, problems)
                 await asyncio.sleep(POLL)
-            seen.healed_ms = None if seen.left else (time.monotonic() - over) * 1000
         said = victim.said(logged)
         seen.logged = f"injected at {place}" in said
         seen.counted = await asyncio.to_thread(victim.errors_counted) > errors
@@ -195,7 +197,10 @@ class FaultLab:
 
     async def _tells(self, victim: Speaker, problems: Sequence[str]) -> bool:
         told = (await asyncio.to_thread(victim.asked)).get("problems", [])
-        return any(problem not in problems for problem in (*told, *victim.status().get("problems", [])))
+        return any(problem not in problems for problem in told) or self._new(victim, problems)
+
+    def _new(self, victim: Speaker, problems: Sequence[str]) -> bool:
+        return any(problem not in problems for problem in victim.status().get("problems", []))
 
     async def _unlike(self, problems: Sequence[str]) -> str:
         """What is not as it was before; empty where everything is."""
@@ -264,16 +269,19 @@ class FaultLab:
         draft = victim.manifests / ".draft"
         draft.write_text(stirred(there, 8000 + number % 500))
         draft.replace(victim.manifests / "stir.yaml")
-        with suppress(Exception):
-            self._netlink.addr("add" if there else "del", index=1, address="10.255.0.1", prefixlen=32)
+        self._in(self.victim, f"ip addr {'replace' if there else 'del'} 10.255.0.1/32 dev lo")
         os.utime(victim.key)
-        with self.lan.namespace(STRANGER).entered():
-            subprocess.run(["ip", "-6", "neigh", "flush", "dev", LINK], check=False, stderr=subprocess.DEVNULL)
+        self._in(STRANGER, f"ip -6 neigh flush dev {LINK}")
         with suppress(OSError):
             self._stranger.sendto(b"?", (str(STIRRED[1]), ECHO_PORT))
         for path in ("/metrics", "/healthz"):
             victim.get(path)
         victim.asked()
+
+    def _in(self, host: str, line: str) -> None:
+        """Whether there is anything for it to do or not."""
+        with self.lan.namespace(host).entered():
+            subprocess.run(line.split(), check=False, stderr=subprocess.DEVNULL)
 
 
 def stirred(there: bool, port: int) -> str:
