@@ -2,8 +2,11 @@
 SHELL := /bin/bash
 VENV  := .venv
 BIN   := $(VENV)/bin
-# Namespaces need a right that root has; everybody else gets it inside a user namespace.
-INSIDE := $(shell [ "$$(id -u)" = 0 ] || echo unshare -Urnm)
+export PATH := $(PATH):/usr/sbin:/sbin
+# Namespaces need a right that root has; everybody else gets it inside a user namespace, where the machine lets them make one.
+INSIDE := $(shell [ "$$(id -u)" = 0 ] || { unshare -Urnm true 2>/dev/null && echo unshare -Urnm; })
+# User-Mode Linux is for one architecture; where the processor has AMX it needs a compiler (tests/ipvs/xstate.c).
+UML := $(shell [ "$$(uname -m)" != x86_64 ] || { echo linux.uml:user-mode-linux; ! grep -qw amx_tile /proc/cpuinfo || echo cc:tcc; })
 # Two at a time: beside IPVS's guest what needs a processor alone, and beside what is about time what waits for others most of it.
 GUEST   := tests/ipvs
 PATIENT := tests/unit tests/scenarios tests/verified tests/netns/forwarding
@@ -22,9 +25,9 @@ demo: $(VENV)/.run
 
 test: $(VENV)/.dev
 	@NEED_OPTIONAL=1 .ci/need nft:nftables ip:iproute2 ping:iputils-ping arping:arping arp-scan:arp-scan ndisc6:ndisc6 curl:curl \
-	  tcpdump:tcpdump linux.uml:user-mode-linux ipvsadm:ipvsadm iptables-legacy:iptables modprobe:kmod sysctl:procps
-	@$(INSIDE) .ci/side-by-side "$(BIN)/pytest $(GUEST)" "$(BIN)/pytest $(PATIENT)"
-	@$(INSIDE) .ci/side-by-side "nice -n 10 $(BIN)/pytest $(REST)" "$(BIN)/pytest $(TIMED)"
+	  tcpdump:tcpdump $(UML) ipvsadm:ipvsadm iptables-legacy:iptables modprobe:kmod sysctl:procps
+	@$(INSIDE) $(BIN)/python .ci/lanes.py "$(BIN)/pytest $(GUEST)" "$(BIN)/pytest $(PATIENT)" \
+	  -- "nice -n 10 $(BIN)/pytest $(REST)" "$(BIN)/pytest $(TIMED)"
 
 # The tests of IPVS on a stock kernel, which guards it with nftables: takes minutes, and fetches 70 MB once.
 test-qemu: $(VENV)/.dev
@@ -39,7 +42,7 @@ check: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.dev
-	@.ci/need nft:nftables ip:iproute2 linux.uml:user-mode-linux ipvsadm:ipvsadm iptables-legacy:iptables modprobe:kmod keepalived:keepalived
+	@.ci/need nft:nftables ip:iproute2 $(UML) ipvsadm:ipvsadm iptables-legacy:iptables modprobe:kmod keepalived:keepalived
 	for b in benchmarks/*.py; do echo "== $$b"; $(INSIDE) $(BIN)/python $$b || exit 1; done
 
 # Long searches for what the tests look for briefly: bytes that crash a parser, routes that the kernel reads otherwise,

@@ -1,17 +1,17 @@
 """The commands and their exit codes.
 
-0: done, everything right. 1: it did not work out (a mistake in the manifests, an EIP out of reach). 2: the command
-line cannot work. ``speaker run`` is the product; follow ``_run`` into ``run.py``.
+0: done, everything right. 1: it did not work out (a mistake in the manifests, an EIP out of reach), or what there was
+to say could not be written. 2: the command line cannot work. 130: Ctrl-C. ``speaker run`` is the product; follow
+``_run`` into ``run.py``.
 """
 
 import argparse
 import asyncio
-import os
 import socket
 import sys
 from pathlib import Path
 
-from speaker import __version__
+from speaker import __version__, streams
 from speaker.errors import EdgeError, SettingError
 from speaker.model import Forwarding
 from speaker.settings import (
@@ -22,6 +22,7 @@ from speaker.settings import (
     DEFAULT_OUTLIVE,
     DEFAULT_RUNTIME_DIR,
     DEFAULT_SERVICE_ACCOUNT,
+    DEFAULT_SETTLE,
     DEFAULT_STATE,
     Bind,
     Limits,
@@ -30,22 +31,45 @@ from speaker.settings import (
     RunSettings,
 )
 
+INTERRUPTED = 130
+"""128 + SIGINT, what a shell shows for a program that was interrupted."""
+
 
 def main(argv: list[str] | None = None) -> int:
-    argv = sys.argv[1:] if argv is None else argv
+    streams.stand_ready()
+    try:
+        code = _obey(sys.argv[1:] if argv is None else argv)
+    except (OSError, ExceptionGroup, SystemExit):  # SystemExit: -h and --version
+        if (refusal := streams.refusal()) is None:
+            raise
+        return _unheard(refusal)
+    return code if (refusal := streams.refusal()) is None else _unheard(refusal)
+
+
+def _obey(argv: list[str]) -> int:
     args = _parser().parse_args(argv, argparse.Namespace(argv=argv))
     try:
         code: int = args.command(args)
     except SettingError as error:
-        print(f"speaker: {error}", file=sys.stderr)  # noqa: T201 -- a command's word to its user
-        return 2
+        return _complain(error, 2)
     except EdgeError as error:
-        print(f"speaker: {error}", file=sys.stderr)  # noqa: T201
-        return 1
-    except BrokenPipeError:  # `speaker … | head`: nobody reads on, also not what Python would flush at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return _complain(error, 1)
+    except KeyboardInterrupt:
+        return INTERRUPTED
     return code
+
+
+def _complain(error: object, code: int) -> int:
+    print(f"speaker: {error}", file=sys.stderr)  # noqa: T201 -- a command's word to its user
+    return code
+
+
+def _unheard(refusal: OSError) -> int:
+    """Nobody reads stdout, as with `speaker … | head`, or it takes no more."""
+    streams.give_up()
+    if not isinstance(refusal, BrokenPipeError):
+        _complain(f"cannot write to stdout: {refusal.strerror}", 1)
+    return 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -74,6 +98,14 @@ def _parser() -> argparse.ArgumentParser:
         metavar="ADDRESS:PORT",
         default=DEFAULT_METRICS,
         help="/metrics and /healthz, or 'off' (default %(default)s)",
+    )
+    run.add_argument(
+        "--settle",
+        metavar="S",
+        type=float,
+        default=DEFAULT_SETTLE,
+        help="seconds that a DIR which asks for nothing any more must stay so until that counts as meant "
+        "(default %(default)g)",
     )
     run.add_argument("--dry-run", action="store_true", help="print what would be done here, and change nothing")
     _peer_flags(run)
@@ -336,6 +368,8 @@ def _own_name() -> str:
 
 
 def _run(args: argparse.Namespace) -> int:
+    if not 0 <= args.settle < 86400:
+        raise SettingError(f"--settle {args.settle:g}: must be seconds from 0 and below a day")
     settings = RunSettings(
         directory=args.directory,
         node=Node.parse(args.node, args.node_labels),
@@ -344,6 +378,7 @@ def _run(args: argparse.Namespace) -> int:
         forwarder=Forwarding(args.forwarder),
         metrics=Bind.parse(args.metrics),
         log_format=args.log_format,
+        settle_seconds=args.settle,
         peers=PeerSettings.parse(args.with_peers, args.key, args.hello, args.ethertype, args.hand_over),
         limits=Limits.parse(Forwarding(args.forwarder), args.ipvs_timeouts, args.conntrack_max),
         metrics_real_servers=args.metrics_real_servers,

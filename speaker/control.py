@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from speaker.errors import EdgeError, SpeakerError
+from speaker.files import is_file
 from speaker.supervise import Supervisor
 
 Message: TypeAlias = Mapping[str, Any]
@@ -35,12 +36,15 @@ MAX_COMMAND = 64 * 1024
 
 
 @asynccontextmanager
-async def serving_control(path: Path, handlers: Mapping[str, Handler], supervisor: Supervisor) -> AsyncIterator[None]:
-    """Take commands on a socket at ``path`` while the block lasts; whoever still waits at its end is cut off.
+async def serving_control(
+    path: Path, handlers: Mapping[str, Handler], supervisor: Supervisor
+) -> AsyncIterator[os.stat_result]:
+    """Take commands on a socket at ``path`` while the block lasts; whoever still waits at its end is cut off. Gives
+    what the file at ``path`` is known by.
 
     A socket that a killed speaker left there is replaced. Raises EdgeError where none can be made.
     """
-    listening = _bound(path)
+    listening, known = _bound(path)
     serving: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
     stopping = asyncio.Event()
     async with asyncio.TaskGroup() as clients:
@@ -59,10 +63,11 @@ async def serving_control(path: Path, handlers: Mapping[str, Handler], superviso
 
         server = await asyncio.start_unix_server(connected, sock=listening, limit=MAX_COMMAND)
         try:
-            yield
+            yield known
         finally:
             stopping.set()
-            _remove(path)
+            if is_file(path, known):
+                _remove(path)
             server.close()
             for task in serving:
                 task.cancel()
@@ -72,21 +77,23 @@ def _remove(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def _bound(path: Path) -> socket.socket:
+def _bound(path: Path) -> tuple[socket.socket, os.stat_result]:
     """Nobody can connect before ``listen``: by then it has its mode and its name."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         draft.unlink(missing_ok=True)
         listening.bind(str(draft))
         draft.chmod(0o600)
         draft.replace(path)
+        known = path.lstat()
     except OSError as error:
         listening.close()
         with suppress(OSError):
             draft.unlink(missing_ok=True)
         raise EdgeError(f"cannot listen on {path}: {error.strerror or error}") from error
-    return listening
+    return listening, known
 
 
 async def _serve(

@@ -169,6 +169,8 @@ def _use(uses: dict[IPAddress, _Use], assignment: Assignment) -> None:
 
 def _one(address: IPAddress, use: _Use, world: World, links: "_LinkChoice", node: Node) -> Held | NotHeld:
     pool = world.pools.get(use.pool)
+    if (refused := _refused(address, use.pool, world, links)) is not None:
+        return NotHeld(address, use.pool, use.services, *refused)
     services = [world.services[key] for key in use.services if key in world.services]
     if (no := veto(address, pool, services, world.endpoints, node)) is not None:
         return NotHeld(address, use.pool, use.services, no.reason.value, no.message)
@@ -179,6 +181,17 @@ def _one(address: IPAddress, use: _Use, world: World, links: "_LinkChoice", node
             return NotHeld(address, use.pool, use.services, reason.value, message)
 
 
+def _refused(address: IPAddress, pool: str, world: World, links: "_LinkChoice") -> tuple[str, str] | None:
+    """Why no node may answer for it, as far as this one knows: reason and sentence."""
+    if (link := links.own(address)) is not None:
+        return "host_address", f"{address} is this host's own: it is bound on {link}"
+    if (whose := world.reserved.get(address)) is not None:
+        return "host_address", f"{address} is an address of {whose} itself"
+    if pool and pool not in world.pools:
+        return "pool_unknown", f"pool {pool} is not there, so nobody knows who may answer: declare it again"
+    return None
+
+
 class _LinkChoice:
     """Resolves once per selector: only ``OwnSubnet`` depends on the address, and a pool may hold thousands."""
 
@@ -186,8 +199,11 @@ class _LinkChoice:
         self._snapshot = snapshot
         self._known: dict[Selector, Resolved | Unresolved] = {}
 
+    def own(self, address: IPAddress) -> str | None:
+        return self._snapshot.own.get(address)
+
     def choose(self, pool: Pool | None, address: IPAddress) -> Resolved | Unresolved:
-        # An EIP outlives its pool until it is released; its own subnet is the best guess left.
+        # Of an EIP whose pool was never written down, its own subnet is the best guess.
         selector = pool.interface if pool is not None else OwnSubnet()
         if isinstance(selector, OwnSubnet):
             return resolve(selector, address, self._snapshot)

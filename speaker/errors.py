@@ -5,10 +5,12 @@
     SpeakerError
     ├── SettingError          a flag or setting that cannot work
     ├── InvalidManifests      one or more InvalidField, from one reading of the manifests
+    ├── DoubtfulManifests     what the manifests ask for may not be meant
     ├── InvalidField          a field of an API object that breaks a rule
+    │   └── Unreadable        a file or directory that cannot be read now
     ├── MalformedPacket       bytes from the LAN that are no packet of the kind asked for
     └── EdgeError             the kernel, a file or a program refused
-        ├── InternalError     a bug of ours ended a piece of work in the other process: tried again like all others
+        ├── WireError         the wire process met a bug of ours: tried again like all others
         ├── Unsupported       the kernel lacks what the setting needs: retrying will not help
         ├── ApiUnreachable    the Kubernetes API did not answer: whether it did what it was asked is unknown
         └── ApiRefused        the Kubernetes API said no, and why
@@ -50,7 +52,12 @@ class InvalidField(SpeakerError):
     def __str__(self) -> str:
         where = ": ".join(part for part in (str(self.place), self.subject, self.path) if part)
         shown = repr(self.value)
-        return f"{where}: {shown if len(shown) <= 120 else shown[:117] + '...'}: {self.rule}"
+        told = f"{where}: {shown if len(shown) <= 120 else shown[:117] + '...'}: {self.rule}"
+        return told.encode(errors="backslashreplace").decode()  # a YAML key may hold what is no character
+
+
+class Unreadable(InvalidField):
+    """Raised when a file or directory of manifests cannot be read. It may be another time, without any change of it."""
 
 
 class InvalidManifests(SpeakerError):
@@ -59,6 +66,15 @@ class InvalidManifests(SpeakerError):
     def __init__(self, problems: tuple[InvalidField, ...]) -> None:
         self.problems = problems
         super().__init__("\n".join(map(str, problems)))
+
+    @property
+    def may_pass(self) -> bool:
+        """Another reading of the same files may go well."""
+        return any(isinstance(problem, Unreadable) for problem in self.problems)
+
+
+class DoubtfulManifests(SpeakerError):
+    """Raised when the manifests hold no mistake, and yet may not be meant: they ask for nothing, all at once."""
 
 
 class MalformedPacket(SpeakerError):
@@ -69,7 +85,7 @@ class EdgeError(SpeakerError):
     """Raised when the kernel, a file or a program refused something; worth retrying."""
 
 
-class InternalError(EdgeError):
+class WireError(EdgeError):
     """Raised when the other process met what nobody foresaw. It has told of it; the work is tried again."""
 
 

@@ -1,13 +1,51 @@
 """Files that other programs read, or that we read after a crash: whole or not at all."""
 
 import contextlib
+import errno
 import fcntl
 import os
+import stat
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 from speaker.errors import EdgeError
+
+
+def shown(path: Path) -> str:
+    """A name as text that can be printed and sent: what of it is not UTF-8, or not to be printed, is escaped."""
+    text = os.fsencode(path).decode(errors="backslashreplace")
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def read_regular(path: Path, most: int) -> tuple[bytes, os.stat_result]:
+    """The content of the regular file that ``path`` leads to, cut off behind ``most + 1`` bytes, and whose it is.
+
+    Never waits, as for the writer of a FIFO. Raises OSError whose ``strerror`` says what else is there instead;
+    FileNotFoundError where nothing is, not even a link.
+    """
+    try:
+        _insist_on_regular(path.stat().st_mode)  # before it is opened: to open a device may set it to work
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except FileNotFoundError as error:
+        if path.is_symlink():
+            words = f"Is a link to {shown(path.readlink())}, where nothing is"
+            raise OSError(errno.EINVAL, words, str(path)) from error
+        raise
+    with os.fdopen(fd, "rb") as file:
+        found = os.fstat(fd)
+        _insist_on_regular(found.st_mode)  # of what was opened, whatever the name means by now
+        return file.read(most + 1), found
+
+
+_KINDS = {stat.S_IFIFO: "Is a FIFO", stat.S_IFSOCK: "Is a socket", stat.S_IFCHR: "Is a device"}
+_KINDS[stat.S_IFBLK] = _KINDS[stat.S_IFCHR]
+
+
+def _insist_on_regular(mode: int) -> None:
+    if stat.S_ISDIR(mode):
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, _KINDS.get(stat.S_IFMT(mode), "Is no regular file"))
 
 
 def write_atomically(path: Path, content: bytes, *, mode: int = 0o644) -> None:
@@ -36,7 +74,7 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o644) -> None:
         finally:
             os.close(directory)
     except OSError as error:
-        raise EdgeError(f"cannot write {path}: {error.strerror}") from error
+        raise EdgeError(f"cannot write {shown(path)}: {error.strerror}") from error
 
 
 def locked(path: Path) -> int:
@@ -58,11 +96,27 @@ def locked(path: Path) -> int:
     return fd
 
 
-@contextlib.contextmanager
-def only_one(path: Path) -> Iterator[None]:
-    """Holds the lock of ``path`` for the length of the block. Raises as ``locked`` does."""
-    fd = locked(path)
+class Lock:
+    """Ours alone, for the life of this process; ``fd`` is what ``locked`` gave for ``path``."""
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self._path, self._fd = path, fd
+
+    def hold(self) -> None:
+        """Somebody may have removed the file, with its directory perhaps: then it is made and locked anew.
+
+        Raises as ``locked`` does.
+        """
+        if not is_file(self._path, os.fstat(self._fd)):
+            fresh = locked(self._path)
+            os.close(self._fd)
+            self._fd = fresh
+
+
+def is_file(path: Path, known: os.stat_result) -> bool:
+    """What is at ``path`` now is the very file that ``known`` is of."""
     try:
-        yield
-    finally:
-        os.close(fd)
+        found = path.lstat()
+    except OSError:
+        return False
+    return (found.st_dev, found.st_ino) == (known.st_dev, known.st_ino)

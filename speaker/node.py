@@ -13,6 +13,7 @@ meanwhile. Sources are ``run.Manifests`` (files) and ``agent.source.Cluster`` (t
 
 import asyncio
 import gc
+import os
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -31,6 +32,7 @@ from speaker.clock import boottime
 from speaker.control import NAME, serving_control
 from speaker.decide import Decider, Decision, Held
 from speaker.errors import EdgeError, SettingError
+from speaker.files import is_file
 from speaker.forwarding.forwarder import TEND_SECONDS, Forwarder, cleanup, open_forwarder
 from speaker.forwarding.isolating import Isolating, Part, address_of, name_of
 from speaker.forwarding.limits import look, raise_conntrack_max
@@ -70,6 +72,8 @@ MARTIAN_SECONDS = 10.0
 """How often the kernel's martian counter is read: it is a symptom to be seen, not a signal to react to."""
 LIMIT_SECONDS = 30.0
 """How often it is looked at how full the kernel's tables are."""
+RUNTIME_DIR_SECONDS = 5.0
+"""How often it is looked whether the control socket and the lock are still there."""
 KEY_SECONDS = 1.0
 """How often the key file is looked at."""
 PUBLISH_SECONDS = 0.1
@@ -105,8 +109,9 @@ class Source(Protocol):
     async def run(self, wire: Wire, changed: Callable[[], None]) -> None:
         """Endless. ``changed`` says that ``view`` is another."""
 
-    async def view(self) -> View | None:
-        """None as long as nothing is known. Raises EdgeError where it is to be asked again."""
+    async def view(self, own: Mapping[IPAddress, str]) -> View | None:
+        """None as long as nothing is known. Raises EdgeError where it is to be asked again. ``own``: as in
+        ``Snapshot``."""
 
 
 class HostSettings(Protocol):
@@ -178,8 +183,6 @@ async def _serve(end: socket.socket, settings: HostSettings, make: MakeSource, s
         hand_over = await _hand_over(settings, report)
         wire = Wire(end, _spec(settings, keys, source.clerk is not None), report, source.clerk, hand_over)
         host = Host(settings, keys, source, forwarder, wire, report, hand_over)
-        answers = handlers(settings.node.name, settings.peers is None, wire, report)
-        await stack.enter_async_context(serving_control(settings.runtime_dir / NAME, answers, report))
         with stoppable(host.leave) as stop:
             await host.run(stop)
 
@@ -315,6 +318,8 @@ class Host:
             "martians": self._watch_martians,
             "kube-proxy": self._neighbour.run,
             "limits": self._watch_limits,
+            "control": self._serve_control,
+            "runtime directory": self._keep_runtime_dir,
         }
         if self._keys is not None:
             tasks["key file"] = partial(self._keys.follow, self._wire, self._report)
@@ -391,7 +396,7 @@ class Host:
         await set_within(self._changed, seconds)
 
     async def _bring_about(self, snapshot: Snapshot) -> None:
-        if (view := await self._source.view()) is not None:
+        if (view := await self._source.view(snapshot.own)) is not None:
             await self._bring_to(view, snapshot)
 
     async def _bring_to(self, view: View, snapshot: Snapshot) -> None:
@@ -494,6 +499,30 @@ class Host:
             with self._report.trying("martians"):
                 self._report.martians(martian_sources(), reverse_path_drops())
             await asyncio.sleep(MARTIAN_SECONDS)
+
+    async def _serve_control(self) -> None:
+        path = self._settings.runtime_dir / NAME
+        answers = handlers(self._settings.node.name, self._settings.peers is None, self._wire, self._report)
+        async for attempt in retrying(self._tells("control"), limit=RUNTIME_DIR_SECONDS):
+            with attempt:
+                while True:
+                    async with serving_control(path, answers, self._report) as known:
+                        self._report.recovered("control")
+                        await self._while_there(path, known)
+
+    @staticmethod
+    async def _while_there(path: Path, known: os.stat_result) -> None:
+        while True:
+            await asyncio.sleep(RUNTIME_DIR_SECONDS)
+            if not is_file(path, known):
+                return
+
+    async def _keep_runtime_dir(self) -> None:
+        """Somebody may remove it under us."""
+        while True:
+            await asyncio.sleep(RUNTIME_DIR_SECONDS)
+            with self._report.trying("runtime directory"):
+                await self._wire.hold_lock()
 
     async def _watch_limits(self) -> None:
         """In a thread: for every real server there is a line to read."""

@@ -26,7 +26,7 @@ from speaker.forwarding.limits import Tables, Use, Watch
 from speaker.forwarding.plan import Change
 from speaker.forwarding.strays import NextHop
 from speaker.layer2.fleet import Spot
-from speaker.model import Assignment, Family, IPAddress, Link, Mac, ServiceKey, format_mac
+from speaker.model import Assignment, Family, IPAddress, Link, Mac, ServiceKey, format_mac, rank
 from speaker.ownership.frames import Rejected
 from speaker.supervise import contained
 from speaker.telemetry.internal_errors import QUIET_SECONDS, InternalErrors
@@ -35,8 +35,10 @@ from speaker.wire.told import Standing
 
 log = structlog.get_logger()
 
-#: Changes shown in one log line; the count tells the rest.
+#: Changes shown in one log line, and values told that cannot be read; the count tells the rest.
 SHOWN = 50
+WRITE_AGAIN = 1.0
+"""Seconds until a status file that could not be written is tried again, where there is no news."""
 CONFLICT_SECONDS = 30.0
 """A rival who was not heard for so long is no problem any more: one that stays is heard every ten."""
 _STRANGE = frozenset({Rejected.WRONG_KEY, Rejected.VERSION})
@@ -71,9 +73,12 @@ class Report:
         self._approximations: tuple[str, ...] = ()
         self._manifest_problems: tuple[str, ...] = ()
         self._notices: frozenset[str] = frozenset()
+        self._unreadable: tuple[str, ...] = ()
         self._failing: dict[str, str] = {}
         self._conflicts: dict[str, tuple[str, float]] = {}
         """EIP → what is told of its rival, and when he was last heard (CLOCK_MONOTONIC)."""
+        self._name_clash: str | None = None
+        """What is told of another host with this node's name."""
         self._strange: set[tuple[str, Enum]] = set()
         self._martians: tuple[int, int] | None = None
         self._ready = False
@@ -105,15 +110,29 @@ class Report:
         world = reading.world
         log.info("manifests read", pools=len(world.pools), services=len(world.services))
         self._manifest_problems, self._notices = (), notices
+        self.stale.set()
 
     def bad_manifests(self, error: SpeakerError, *, still_serving: bool) -> None:
         problems = tuple(map(str, error.problems)) if isinstance(error, InvalidManifests) else (str(error),)
         self._metrics.manifests_valid.set(0)
         self._metrics.manifest_problems.set(len(problems))
         in_force = "the last good ones stay in force" if still_serving else "nothing is served until they are mended"
-        for problem in problems:
+        for problem in _new(problems, self._manifest_problems):
             log.error("bad manifest", problem=problem, in_force=in_force)
         self._manifest_problems = problems
+        self.stale.set()
+
+    def unreadable(self, problems: Sequence[str]) -> None:
+        """What of the API's objects is left out, each a sentence. Whoever may write Services may bring about any number
+        of them: the first are named, the rest are counted."""
+        more = [f"{len(problems) - SHOWN} more values in the API cannot be read"] if len(problems) > SHOWN else []
+        told = (*problems[:SHOWN], *more)
+        if told == self._unreadable:
+            return
+        for problem in _new(told, self._unreadable):
+            log.warning("problem", message=problem)
+        self._unreadable = told
+        self.stale.set()
 
     # ── edges ──
 
@@ -122,11 +141,14 @@ class Report:
         self._metrics.edge_errors.labels(edge).inc()
         if not known and self._failing.get(edge) != str(error):
             log.warning("edge failed", edge=edge, error=str(error))
-        self._failing[edge] = str(error)
+        if self._failing.get(edge) != str(error):
+            self._failing[edge] = str(error)
+            self.stale.set()
 
     def recovered(self, edge: str) -> None:
         if self._failing.pop(edge, None) is not None:
             log.info("edge recovered", edge=edge)
+            self.stale.set()
 
     @contextmanager
     def trying(self, edge: str) -> Iterator[None]:
@@ -242,7 +264,11 @@ class Report:
         mine = sum(one.mine for one in found.values())
         self._metrics.eips.labels("claimed").set(mine)
         self._metrics.eips.labels("not_claimed").set(len(found) - mine)
-        await asyncio.to_thread(self._write, in_force, found)
+        try:
+            await asyncio.to_thread(self._write, in_force, found)
+        except EdgeError:
+            asyncio.get_running_loop().call_later(WRITE_AGAIN, self.stale.set)
+            raise
         if ready and not self._ready:
             self._ready = True
             log.info("ready", eips=mine)
@@ -274,12 +300,14 @@ class Report:
     def problems(self) -> list[str]:
         return [
             *self._manifest_problems,
+            *self._unreadable,
             *self._problems,
             *self._limits,
             *(self._beside.problems if self._beside is not None else ()),
             *self._failing.values(),
             *self._internal.problems(),
             *self.conflicts().values(),
+            *filter(None, [self._name_clash]),
         ]
 
     def conflicts(self) -> dict[str, str]:
@@ -345,6 +373,20 @@ class Report:
             message="this process did not run for so long that others may have taken over: everything was given up",
         )
 
+    def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None:
+        """Another host that lives has this node's name and key. Which of the two keeps the name both know alike."""
+        self._metrics.name_clashes.inc()
+        where = f"{format_mac(mac)} on {link.name}" if link is not None and mac is not None else "renews our Lease"
+        fate = "it keeps it: nothing is held here until it is gone" if silent else "this one keeps it"
+        self._name_clash = f"another host has this node's name ({where}); {fate}. Give each host a --node of its own"
+        log.error("name clash", message=self._name_clash, silent=silent)
+        self.stale.set()
+
+    def name_free(self) -> None:
+        self._name_clash = None
+        log.info("name free", message="no other host was heard with this node's name for a while")
+        self.stale.set()
+
     def peer(self, node: str, link: Link, alive: bool) -> None:
         if alive:
             log.info("peer heard", peer=node, link=link.name)
@@ -404,7 +446,7 @@ class Report:
                 continue
             if before is None or now.addresses != before.addresses:
                 log.info("assigned", service=str(key), addresses=list(map(str, now.addresses)))
-            for eip in sorted(now.flagged - (before.flagged if before is not None else frozenset())):
+            for eip in sorted(now.flagged - (before.flagged if before is not None else frozenset()), key=rank):
                 message = "kept although its pool no longer offers it; gone when released"
                 log.warning("flagged", eip=f"{key} {eip}", message=message)
             self._assigned[key] = now

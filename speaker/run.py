@@ -4,26 +4,35 @@
 
     manifests ──► settle (allocator) ──► state file ──► node.py
 
+What cannot be written to the state file is not used, and everything else goes on.
+
 ``node.py`` does the rest, as it does for ``speaker agent``.
 """
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from math import inf
 
 from speaker.allocator.assign import Allocator
-from speaker.allocator.settle import settle
+from speaker.allocator.settle import settle, with_former_pools, with_own_addresses
+from speaker.api.world import Reading
 from speaker.clock import boottime
-from speaker.errors import EdgeError, InvalidManifests
-from speaker.memory import recall, remember
-from speaker.model import World
+from speaker.errors import DoubtfulManifests, InvalidManifests
+from speaker.files import shown
+from speaker.memory import holdings, only, recall, remember
+from speaker.model import IPAddress, World
 from speaker.node import Source, View, serve
 from speaker.report import Report
 from speaker.settings import RunSettings
-from speaker.standalone.manifests import load
+from speaker.standalone.manifests import load, mount
+from speaker.standalone.patience import Patience
 from speaker.standalone.watch import changes
 from speaker.wire.remote import Wire
+
+AGAIN_SECONDS = 5.0
+"""After which what could not be read or written is tried again, where nothing changes."""
 
 
 async def run(end: socket.socket, settings: RunSettings) -> None:
@@ -32,7 +41,7 @@ async def run(end: socket.socket, settings: RunSettings) -> None:
     async def open_source(report: Report, _: AsyncExitStack) -> Source:
         return Manifests(settings, recall(settings.state, settings.rest_seconds, boottime()), report)
 
-    await serve(end, settings, open_source, directory=str(settings.directory))
+    await serve(end, settings, open_source, directory=shown(settings.directory))
 
 
 class Manifests:
@@ -43,36 +52,64 @@ class Manifests:
 
     def __init__(self, settings: RunSettings, allocator: Allocator, report: Report) -> None:
         self._settings, self._allocator, self._report = settings, allocator, report
+        self._patience = Patience(shown(settings.directory), settings.settle_seconds, bool(allocator.holders))
+        self._again = inf
+        """When to read the directory again (boottime)."""
         self._world: World | None = None
         self._saved: int | None = None
+        self._on_disk = holdings(allocator, boottime())
+        self._changed: Callable[[], None] = lambda: None
 
     async def run(self, _: Wire, changed: Callable[[], None]) -> None:
-        async for _change in changes(self._settings.directory):
+        self._changed = changed
+        async for _change in changes(self._settings.directory, lambda: boottime() >= self._again):
             if await self._read():
                 changed()
 
     async def _read(self) -> bool:
+        self._again = inf
         try:
-            named = self._settings.peers is not None
-            reading = await asyncio.to_thread(load, self._settings.directory, named=named)
-        except (InvalidManifests, EdgeError) as error:
+            reading = await asyncio.to_thread(self._load)
+        except InvalidManifests as error:
+            self._patience.forget()
+            self._again = boottime() + AGAIN_SECONDS if error.may_pass else inf
+            self._report.bad_manifests(error, still_serving=self._world is not None)
+            return False
+        except DoubtfulManifests as error:
             self._report.bad_manifests(error, still_serving=self._world is not None)
             return False
         self._report.good_manifests(reading)
         self._world = reading.world
         return True
 
-    async def view(self) -> View | None:
-        if (world := self._world) is None:
+    def _load(self) -> Reading:
+        """Raises InvalidManifests, DoubtfulManifests."""
+        directory = self._settings.directory
+        place = mount(directory)
+        reading = load(directory, named=self._settings.peers is not None)
+        if (doubt := self._patience.doubt(reading.world, place, boottime())) is not None:
+            self._again = doubt.until
+            raise DoubtfulManifests(doubt.sentence)
+        return reading
+
+    async def view(self, own: Mapping[IPAddress, str]) -> View | None:
+        if self._world is None:
             return None
+        world = with_own_addresses(self._world, own)
         # In threads, because 10,000 Services take longer than the beat may be late.
         settlement = await asyncio.to_thread(settle, self._allocator, world, boottime())
-        await self._remember()
+        if not await self._remember():
+            settlement = only(settlement, self._on_disk)
         usage = {pool: self._allocator.usage(pool) for pool in world.pools}
-        return View(world, settlement, self._settings.node, usage)
+        return View(with_former_pools(world, self._allocator), settlement, self._settings.node, usage)
 
-    async def _remember(self) -> None:
-        if self._allocator.revision != self._saved:
-            revision = self._allocator.revision
-            await asyncio.to_thread(remember, self._settings.state, self._allocator, boottime())
-            self._saved = revision
+    async def _remember(self) -> bool:
+        """Where it is refused, it is tried again after a while."""
+        revision = self._allocator.revision
+        if revision != self._saved:
+            with self._report.trying("state file"):
+                await asyncio.to_thread(remember, self._settings.state, self._allocator, boottime())
+                self._saved, self._on_disk = revision, holdings(self._allocator, boottime())
+        if revision != self._saved:
+            asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._changed)
+        return revision == self._saved

@@ -214,6 +214,7 @@ DEFAULT_RUNTIME_DIR = Path("/run/eip-speaker")
 DEFAULT_METRICS = "127.0.0.1:9900"
 DEFAULT_OUTLIVE = 30.0
 """Seconds for which the wire process goes on without a main process."""
+DEFAULT_SETTLE = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +230,8 @@ class RunSettings:
     forwarder: Forwarding = Forwarding.AUTO
     metrics: Bind | None = field(default_factory=lambda: Bind.parse(DEFAULT_METRICS))
     log_format: LogFormat = "text"
+    settle_seconds: float = DEFAULT_SETTLE
+    """How long a directory that asks for nothing any more has to stay so until that counts as meant."""
     rest_seconds: float = 60.0
     """How long a released address is left alone before somebody else may have it."""
     peers: PeerSettings | None = None

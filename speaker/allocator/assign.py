@@ -3,16 +3,20 @@
 What a Service holds it keeps, until it is released or its owner asks for something else that can be had. Everything
 that might take an address away from a Service that did nothing has another answer here:
 
-- **A pool edited, shrunk, deleted, or no longer selecting the Service**: the EIP stays and is flagged. If another
-  pool offers the address (a pool was renamed), the EIP is accounted to that one, so that its link is known.
+- **A pool edited, shrunk, deleted, or no longer selecting the Service**: the EIP stays, is flagged, and is still that
+  pool's: a deleted one's as it was last. Only where another pool offers the address, and its own does not (it was
+  renamed, or the address was moved), the EIP is accounted to that one. A pool that is there and must not be used, as
+  an older one has come to overlap with it, keeps what it gave.
 - **An ask that cannot be met** (another address or pool, a second family): what is held stays in use, and the outcome
-  carries the refusal beside the assignment. A Service that holds nothing gets both families of RequireDualStack, at
-  least the primary one of PreferDualStack, or nothing.
+  carries the refusal beside the assignment. A Service that holds nothing gets both families of RequireDualStack, or
+  nothing; of PreferDualStack it gets those that there are, unless it names an address of its primary one.
 - **A sharing Service that changes so that it clashes with the others on its EIP** (a port, its key, its namespaces,
   its traffic policy): it is the one that changed, so it alone is *suspended*. It is not served at that address and
   is told why; the others notice nothing. Its place is kept, not given up: undoing the change, or the departure of
   whom it clashes with, restores it. Moving it to an address of its own would be a change nobody asked for.
 - **A disabled pool**: gives nothing new, keeps serving what it gave.
+- **A host that has the EIP for its own address**: the Service is suspended there, until the host has it no more. What
+  two machines answer for is of no use to anybody, and the host was not asked.
 
 A Service with a share key that names no address joins an EIP of that key if it may (same key, same IP where possible),
 and takes an address of its own otherwise.
@@ -21,7 +25,7 @@ An address that its pool avoids or excludes is refused even when it is named: wh
 offers, not its tenants. The pool can list such an address singly, or set ``avoidNetworkAndBroadcast: false``.
 """
 
-from collections.abc import KeysView, Mapping
+from collections.abc import Collection, KeysView, Mapping
 from dataclasses import dataclass
 
 from speaker.allocator.book import Book, Standing
@@ -49,6 +53,8 @@ class Usage:
     used: int
     resting: int
 
+
+_NO_HOSTS: Mapping[IPAddress, str] = {}
 
 #: Of every Service as a rule: one for all of them.
 _NOTHING: frozenset[IPAddress] = frozenset()
@@ -87,11 +93,24 @@ class Allocator:
             for family, space in self._book.catalogue.spaces[pool].items()
         }
 
-    def set_pools(self, pools: Mapping[str, Pool], namespaces: Mapping[str, Mapping[str, str]]) -> None:
-        """The pools and namespace labels from now on. Costs next to nothing when equal to the last ones; changed pools
-        cost time in proportion to the addresses in use. Takes no address from anybody."""
-        if pools != self._book.catalogue.pools:
-            self._book.stock(Catalogue(pools))
+    @property
+    def former_pools(self) -> Mapping[str, Pool]:
+        """Those that are gone while their EIPs are in use, by name, as they were last (see ``Rules``)."""
+        now = self._book.catalogue.pools
+        return {name: pool for name, pool in self._book.pools.items() if name not in now}
+
+    def set_pools(
+        self,
+        pools: Mapping[str, Pool],
+        namespaces: Mapping[str, Mapping[str, str]],
+        reserved: Mapping[IPAddress, str] = _NO_HOSTS,
+        withheld: Collection[str] = (),
+    ) -> None:
+        """The pools and namespace labels from now on; ``reserved`` and ``withheld`` as in ``Catalogue``. Costs next to
+        nothing when equal to the last ones; changed pools cost time in proportion to the addresses in use. Takes no
+        address from anybody."""
+        if not self._book.catalogue.is_of(pools, reserved, withheld):
+            self._book.stock(Catalogue(pools, reserved, withheld))
         self._book.catalogue.set_namespaces(namespaces)
 
     def assign(self, service: Service, now: float) -> Outcome:

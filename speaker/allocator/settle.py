@@ -1,11 +1,11 @@
 """One reading of the world → who has which EIP, in an order that does not depend on who was read first."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from speaker.allocator.assign import Allocator, Outcome
 from speaker.allocator.refusals import Refusal
-from speaker.model import Assignment, Service, ServiceKey, World
+from speaker.model import Assignment, IPAddress, Service, ServiceKey, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ def settle(allocator: Allocator, world: World, now: float) -> Settlement:
     Who holds something comes first, so that nobody is given what a later Service holds already; then who names an
     address, so that no free choice takes it; then the older Service; then its key.
     """
-    allocator.set_pools(world.pools, world.namespaces)
+    allocator.set_pools(world.pools, world.namespaces, world.reserved)
     for key in sorted(allocator.holders - world.services.keys()):
         allocator.release(key, now)
     ordered = sorted(world.services.values(), key=precedence)
@@ -35,6 +35,16 @@ def settle(allocator: Allocator, world: World, now: float) -> Settlement:
         assignments={key: each.assignment for key, each in outcomes.items() if each.assignment is not None},
         refusals={key: each.refusal for key, each in outcomes.items() if each.refusal is not None},
     )
+
+
+def with_own_addresses(world: World, own: Mapping[IPAddress, str]) -> World:
+    """``own``: the addresses of this host, and the link that each is bound on."""
+    return replace(world, reserved={address: f"this host ({link})" for address, link in own.items()})
+
+
+def with_former_pools(world: World, allocator: Allocator) -> World:
+    """What is served after ``settle``: by the rules of pools that are gone, too, where their EIPs are in use."""
+    return replace(world, pools={**allocator.former_pools, **world.pools})
 
 
 def _assign_holders(allocator: Allocator, holders: list[Service], now: float) -> dict[ServiceKey, Outcome]:

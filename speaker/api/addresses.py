@@ -49,7 +49,9 @@ def parse_eip(text: str) -> IPAddress:
 
 
 def parse_source_range(text: str) -> IPNetwork:
-    """A CIDR of either family; host bits are cleared as Kubernetes does. ValueError says the rule."""
+    """A CIDR of either family; host bits are cleared and blanks around it passed over, as Kubernetes does. ValueError
+    says the rule."""
+    text = text.strip()
     address, slash, length = text.partition("/")
     # `ip_network` would also take a bare address and a netmask: Kubernetes takes neither.
     if not (slash and length.isascii() and length.isdigit() and "%" not in address):

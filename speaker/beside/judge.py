@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from speaker.beside.recognise import HEALTH, KubeProxy, Mode
-from speaker.model import AddressRange, IPAddress, IPNetwork, Pool
+from speaker.model import AddressRange, IPAddress, IPNetwork, Pool, rank
 
 GRACE = 5.0
 """Seconds that something may be missing: kube-proxy hears of a Service when we do, and then takes a second or two."""
@@ -98,7 +98,7 @@ class Judge:
     def _overdue(self, now: float, missing: Iterable[IPAddress]) -> list[IPAddress]:
         self._missing = {eip: self._missing.get(eip, now) for eip in missing}
         late = [eip for eip, since in self._missing.items() if now - since >= GRACE]
-        return sorted(late, key=lambda eip: (eip.version, int(eip)))
+        return sorted(late, key=rank)
 
 
 # ── With our own forwarder ────────────────────────────────────────────────────────────────────────────────────
@@ -124,7 +124,7 @@ def _would_fight(here: Here, proxy: KubeProxy) -> Iterator[str]:
 
 def _takes_ours(here: Here, rules: Rules) -> Iterator[str]:
     if rules.eips is not None and (both := here.held & rules.eips):
-        first = min(both, key=lambda eip: (eip.version, int(eip)))
+        first = min(both, key=rank)
         others = " and other EIPs" if len(both) > 1 else ""
         yield (
             f"kube-proxy has rules for {first}{others} too and takes the packets before us: its status must say ipMode"

@@ -25,6 +25,7 @@ import msgspec
 from speaker import __version__
 from speaker.cluster.objects import read_refusal
 from speaker.errors import ApiUnreachable, EdgeError, SettingError
+from speaker.files import read_regular, shown
 from speaker.settings import DEFAULT_SERVICE_ACCOUNT
 
 REQUEST = 5.0
@@ -35,6 +36,8 @@ TOKEN_AGE = 60.0
 _KEEPALIVE = {socket.TCP_KEEPIDLE: 10, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3, socket.TCP_USER_TIMEOUT: 25_000}
 """A server that is gone, or a NAT entry on the way to it, is noticed within 25 s even when nothing is being said."""
 
+MAX_FILE = 2**20
+"""Bytes of a token or of certificates: a ConfigMap holds no more either."""
 READ_BUFFER = 2**20
 """Bytes that may lie in the process while its loop is busy; then the server waits."""
 _AGENT = f"eip-speaker/{__version__}"
@@ -68,8 +71,8 @@ class Access:
     def namespace(self, otherwise: str) -> str:
         """The pod's own; ``otherwise`` for a process outside the cluster."""
         try:
-            text = (self.service_account / "namespace").read_text().strip() if self.kubeconfig is None else ""
-        except OSError:
+            text = _text(self.service_account / "namespace") if self.kubeconfig is None else ""
+        except EdgeError:
             return otherwise
         return text or otherwise
 
@@ -105,10 +108,12 @@ def _in_cluster(access: Access) -> Server:
     url = access.server or _service_address()
     token = _TokenFile(access.service_account / "token")
     token.read()
+    certificates = access.service_account / "ca.crt"
     try:
-        tls = ssl.create_default_context(cafile=access.service_account / "ca.crt")
+        read_regular(certificates, MAX_FILE)  # OpenSSL would wait for the writer of a FIFO
+        tls = ssl.create_default_context(cafile=certificates)
     except OSError as error:  # ssl.SSLError is one
-        raise EdgeError(f"certificates for the API: {access.service_account / 'ca.crt'}: {error}") from error
+        raise EdgeError(f"certificates for the API: {shown(certificates)}: {error}") from error
     return Server(url, tls, authorization=token, refused=token.expire)
 
 
@@ -117,6 +122,17 @@ def _service_address() -> str:
     if not host or not port:
         raise SettingError("not in a cluster (KUBERNETES_SERVICE_HOST is not set): name a kubeconfig")
     return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+
+
+def _text(path: Path) -> str:
+    """Of a small file, without the white space around it. Raises EdgeError."""
+    try:
+        content, _ = read_regular(path, MAX_FILE)
+        return content.decode().strip()
+    except OSError as error:
+        raise EdgeError(f"{shown(path)}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise EdgeError(f"{shown(path)}: must be UTF-8") from error
 
 
 class _TokenFile:
@@ -133,10 +149,7 @@ class _TokenFile:
         return f"Bearer {self._token}"
 
     def read(self) -> None:
-        try:
-            self._token = self._path.read_text().strip()
-        except OSError as error:
-            raise EdgeError(f"{self._path}: {error.strerror}") from error
+        self._token = _text(self._path)
         self._due = time.monotonic() + TOKEN_AGE
 
     def expire(self) -> None:

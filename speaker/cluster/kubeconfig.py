@@ -7,24 +7,27 @@ from kubernetes.aio.client.rest import RESTClientObject
 from kubernetes.aio.config import ConfigException, load_kube_config
 from yaml import YAMLError
 
-from speaker.cluster.client import Server
+from speaker.cluster.client import MAX_FILE, Server
 from speaker.errors import EdgeError, SettingError
+from speaker.files import read_regular, shown
 
 
 async def read_kubeconfig(path: Path, context: str = "") -> Server:
     """``context`` '' is the current one. Raises SettingError, EdgeError."""
     configuration = Configuration()
+    name = shown(path)
     try:
+        read_regular(path, MAX_FILE)  # the library would wait for the writer of a FIFO
         await load_kube_config(
             config_file=str(path), context=context or None, client_configuration=configuration, persist_config=False
         )
     # The library reads fields before it knows that they are there.
     except (ConfigException, YAMLError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise SettingError(f"kubeconfig {path}: {error}") from error
+        raise SettingError(f"kubeconfig {name}: {error}") from error
     try:
         tls = RESTClientObject(configuration).ssl_context
     except OSError as error:  # ssl.SSLError is one
-        raise EdgeError(f"certificates for the API: kubeconfig {path}: {error}") from error
+        raise EdgeError(f"certificates for the API: kubeconfig {name}: {error}") from error
 
     async def authorization() -> str | None:
         # It renews what an exec plugin gave, when that has run out.

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from speaker.allocator.assign import Allocator, Outcome
 from speaker.allocator.pools import Catalogue
 from speaker.api.service import RECORD
+from speaker.cluster.hosts import HostObject, Hosts
 from speaker.cluster.kinds import EipObject, ServiceObject
 from speaker.cluster.objects import Key, Object
 from speaker.cluster.pools import Judged, judge
@@ -14,7 +15,7 @@ from speaker.controller.restore import Duplicate, restored
 from speaker.controller.settling import Settling
 from speaker.controller.sweeper import Uses
 from speaker.controller.wanted import IpMode, Order, Orders, pool_paths, pool_writes, service_status, service_write
-from speaker.model import Assignment, Pool, Service, ServiceKey
+from speaker.model import Assignment, IPAddress, Pool, Service, ServiceKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class News:
     services: Mapping[Key, ServiceObject | None] = field(default_factory=dict)
     eips: Mapping[Key, EipObject | None] = field(default_factory=dict)
     namespaces: Mapping[Key, Object | None] = field(default_factory=dict)
+    nodes: Mapping[Key, HostObject | None] = field(default_factory=dict)
 
 
 class Decider:
@@ -48,6 +50,8 @@ class Decider:
         """Those of the served that keep what they hold and are given nothing."""
         self._pools = _Pools()
         self._namespaces: dict[str, Mapping[str, str]] = {}
+        self._hosts = Hosts()
+        self._reserved: Mapping[IPAddress, str] = {}
         self._allocator = Allocator(settings.rest)
         self._settling = Settling(self._allocator, self._served)
         self._given: dict[str, dict[ServiceKey, Assignment]] = {}
@@ -62,9 +66,11 @@ class Decider:
         changed = self._read_services(told) | self._read_namespaces(news.namespaces)
         if self._pools.read(news.eips):
             changed |= self._served.keys()
+        if self._read_nodes(news.nodes):
+            changed |= self._served.keys()
         if not self._begun:
             self._begin(now)
-        self._allocator.set_pools(self._pools.used, self._namespaces)
+        self._allocator.set_pools(self._pools.used, self._namespaces, self._reserved, self._pools.withheld)
         moved = self._settling.step(changed, self._mistaken, now)
         for key, former in moved.items():
             self._account(key, former)
@@ -92,9 +98,9 @@ class Decider:
 
     def _serve(self, key: ServiceKey, parsed: Parsed | None) -> None:
         self._mistaken.discard(key)
-        if isinstance(parsed, Unreadable) and parsed.keep is not None:
+        if isinstance(parsed, Unreadable) and (keep := parsed.keep or self._served.get(key)) is not None:
             self._mistaken.add(key)
-            self._served[key] = parsed.keep
+            self._served[key] = keep
         elif isinstance(parsed, Service):
             self._served[key] = parsed
         else:
@@ -110,6 +116,13 @@ class Decider:
                 self._namespaces[key.name] = found.metadata.labels
                 relabelled.add(key.name)
         return {key for key in self._served if key.namespace in relabelled} if relabelled else set()
+
+    def _read_nodes(self, told: Mapping[Key, HostObject | None]) -> bool:
+        """Whether their addresses are others than before."""
+        if not self._hosts.hear(told):
+            return False
+        self._reserved = self._hosts.reserved()
+        return True
 
     def _begin(self, now: float) -> None:
         ours = [(self._read[key][0], service) for key, service in self._served.items()]
@@ -175,6 +188,8 @@ class _Pools:
         self.judged: Mapping[str, Judged] = {}
         self.used: Mapping[str, Pool] = {}
         self.refused: Mapping[str, Pool] = {}
+        self.withheld: frozenset[str] = frozenset()
+        """All that must not be used, whether or not they can be read."""
         self._seen: Mapping[str, object] = {}
         """All that they were judged by."""
 
@@ -188,11 +203,12 @@ class _Pools:
         seen = {name: _declares(found) for name, found in self.declared.items()}
         if seen == self._seen:
             return False
-        former, self._seen = self.used, seen
+        former, self._seen = (self.used, self.withheld), seen
         self.judged = judge(self.declared.values())
         self.used = {name: each.pool for name, each in self.judged.items() if each.pool is not None}
         self.refused = {name: each.refused for name, each in self.judged.items() if each.refused is not None}
-        return self.used != former
+        self.withheld = frozenset(self.judged.keys() - self.used.keys())
+        return (self.used, self.withheld) != former
 
 
 _NOTHING = Outcome(None)

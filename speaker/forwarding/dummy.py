@@ -23,9 +23,9 @@ from speaker.forwarding.netlink import (
     nested,
     u32,
 )
-from speaker.model import IPAddress
+from speaker.model import EIP_LINK, IPAddress
 
-LINK_NAME = "eip-speaker0"
+LINK_NAME = EIP_LINK
 
 RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK, RTM_SETLINK = 16, 17, 18, 19
 RTM_NEWADDR, RTM_DELADDR, RTM_GETADDR = 20, 21, 22

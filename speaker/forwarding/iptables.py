@@ -19,7 +19,7 @@ from speaker.forwarding.plan import (
     RemoveRealServer,
     VirtualServer,
 )
-from speaker.model import IPAddress, IPNetwork
+from speaker.model import IPAddress, IPNetwork, rank
 
 EIPS, GUARD, MASQUERADE = "EIP-SPEAKER", "EIP-SPEAKER-GUARD", "EIP-SPEAKER-MASQ"
 """Our chains: what goes to an EIP; what of it may pass; what IPVS sends on."""
@@ -99,9 +99,9 @@ def _masquerade(server: VirtualServer) -> Iterator[str]:
         yield f"-p {protocol} {original} -j MASQUERADE"
 
 
-def _order(item: tuple[tuple[IPAddress, str, int], VirtualServer]) -> tuple[int, int, str, int]:
+def _order(item: tuple[tuple[IPAddress, str, int], VirtualServer]) -> tuple[tuple[int, int], str, int]:
     (address, protocol, port), _ = item
-    return address.version, int(address), protocol, port
+    return rank(address), protocol, port
 
 
 def _host(address: IPAddress) -> str:

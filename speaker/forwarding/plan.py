@@ -20,6 +20,7 @@ from speaker.model import (
     ServicePort,
     TrafficPolicy,
     World,
+    rank,
 )
 
 DEFAULT_SCHEDULER = "rr"
@@ -121,8 +122,9 @@ class Planner:
             self.failed.pop(key, None)
             service, held = world.services.get(key), assignments.get(key)
             if service is not None and held is not None:
-                endpoints = world.endpoints.get(key, ())
                 try:
+                    # One that is its own EIP would send packets round in a circle.
+                    endpoints = tuple(e for e in world.endpoints.get(key, ()) if e.address not in held.addresses)
                     here = _served_here(service, held.addresses, endpoints, node)
                     made = _virtual_servers(service, here, endpoints, node)
                 except Exception as error:
@@ -339,9 +341,9 @@ def diff(have: Plan, want: Plan) -> tuple[Change, ...]:
     gone = before.keys() - after.keys() if len(before) + len(new) > len(after) else ()
     return (
         *(change for key in _sorted(new) for change in _added(after[key])),
-        *(AddEip(eip) for eip in sorted(want.eips - have.eips, key=_address_order)),
+        *(AddEip(eip) for eip in sorted(want.eips - have.eips, key=rank)),
         *(change for key in _sorted(other) for change in _changed(before[key], after[key])),
-        *(RemoveEip(eip) for eip in sorted(have.eips - want.eips, key=_address_order)),
+        *(RemoveEip(eip) for eip in sorted(have.eips - want.eips, key=rank)),
         *(RemoveVirtualServer(before[key]) for key in _sorted(gone)),
     )
 
@@ -397,12 +399,7 @@ def _settings(server: VirtualServer) -> tuple[object, ...]:
 
 
 def _sorted(keys: Iterable[VirtualServerKey]) -> list[VirtualServerKey]:
-    return sorted(keys, key=lambda key: (_address_order(key[0]), key[1], key[2]))
-
-
-def _address_order(address: IPAddress) -> tuple[int, int]:
-    """IPv4 before IPv6: ``ipaddress`` refuses to compare the two."""
-    return address.version, int(address)
+    return sorted(keys, key=lambda key: (rank(key[0]), key[1], key[2]))
 
 
 def label(key: VirtualServerKey) -> str:

@@ -5,7 +5,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from speaker.errors import EdgeError
-from speaker.files import write_atomically
+from speaker.files import read_regular, shown, write_atomically
+
+_MAX_BYTES = 2**20
 
 
 class Remembered:
@@ -20,12 +22,14 @@ class Remembered:
 
     def read(self) -> dict[str, int]:
         try:
-            content = json.loads(self._path.read_text())
+            content, _ = read_regular(self._path, _MAX_BYTES)
+            return {str(name): int(value) for name, value in json.loads(content).items()}
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError) as error:
-            raise EdgeError(f"cannot read {self._path}, which holds original settings: {error}") from error
-        return {str(name): int(value) for name, value in content.items()}
+        except OSError as error:
+            raise self._unreadable(error.strerror) from error
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise self._unreadable(str(error)) from error
 
     def add(self, originals: Mapping[str, int], *, keep: Collection[str]) -> None:
         """Remember values that are about to change; of those known before, which stand, only names in ``keep``."""
@@ -34,6 +38,9 @@ class Remembered:
         if new == known:
             return
         write_atomically(self._path, json.dumps(new, indent=1, sort_keys=True).encode())
+
+    def _unreadable(self, why: str | None) -> EdgeError:
+        return EdgeError(f"cannot read {shown(self._path)}, which holds original settings: {why}")
 
     def forget(self) -> None:
         try:

@@ -18,7 +18,7 @@ from typing import Self, TypeVar
 
 from speaker.errors import EdgeError, Unsupported
 from speaker.interfaces import rtnetlink
-from speaker.interfaces.snapshot import LinkAddress, RouteTables, Snapshot, leads_nowhere
+from speaker.interfaces.snapshot import LinkAddress, RouteTables, Snapshot, leads_nowhere, own
 from speaker.model import Link
 
 REST = 0.02
@@ -170,7 +170,7 @@ class Watcher:
             rules = await self._list(Part.RULES, rtnetlink.RTM_GETRULE, rtnetlink.read_rule)
             self._seen = replace(self._seen, rules=tuple(rules))
         addresses = tuple(bound for bound in self._bound if not self._is_hidden(bound))
-        self._seen = replace(self._seen, addresses=addresses)
+        self._seen = replace(self._seen, addresses=addresses, own=own(self._seen.links, self._bound))
 
     def _is_hidden(self, bound: LinkAddress) -> bool:
         link = self._seen.links.get(bound.link)

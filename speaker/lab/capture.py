@@ -23,7 +23,7 @@ from speaker.lab.ear import (
     read_claim,
 )
 from speaker.lab.namespaces import Namespace
-from speaker.model import IPAddress, Mac
+from speaker.model import IPAddress, Mac, rank
 from speaker.packets import sockets
 from speaker.packets.bpf import ACCEPT, LOAD_PKTTYPE, REJECT, if_equal, load_byte, load_half
 
@@ -182,5 +182,5 @@ def _answers(replies: Iterable[Reply]) -> list[Reply]:
 
 
 def _by_address(replies: Iterable[Reply]) -> Mapping[IPAddress, list[Reply]]:
-    ordered = sorted(replies, key=lambda reply: (reply.address.version, int(reply.address), reply.at))
+    ordered = sorted(replies, key=lambda reply: (rank(reply.address), reply.at))
     return {address: list(said) for address, said in groupby(ordered, key=lambda reply: reply.address)}

@@ -13,7 +13,7 @@ from speaker.lab.request import EIPS, NODES, SCENARIOS, parse
 from speaker.lab.timeline import Timeline, wants_colour
 from speaker.settings import DEFAULT_HELLO_MS
 
-#: 128 + SIGINT, what a shell shows for a program that was interrupted.
+#: As everywhere in ``speaker.cli``.
 INTERRUPTED = 130
 
 

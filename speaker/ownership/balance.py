@@ -4,8 +4,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from speaker.model import IPAddress
-from speaker.ownership.hello import rank
+from speaker.model import IPAddress, rank
 from speaker.ownership.score import score
 
 

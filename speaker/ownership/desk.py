@@ -6,7 +6,7 @@ see the simulation notice.
 """
 
 import heapq
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
 from itertools import count
 
@@ -24,6 +24,8 @@ from speaker.ownership.segment import Segment
 _FOREVER, _NEVER = float("inf"), float("-inf")
 _REVIEW_SECONDS = 1.0
 """At least between two looks at every EIP: an API server that answers now and then goes up and down by the dozen."""
+_LIVES = 64
+"""More than that are not climbed while frames of the first are on their way."""
 _ASIDE_MAX = 60.0
 """Seconds at most until an EIP that a bug of ours concerns is tried again."""
 
@@ -51,6 +53,8 @@ class Desk:
         self.revision = revision
         self.times = times or Parameters()
         self.incarnation = incarnate(Incarnation(0))
+        self.lives = deque([self.incarnation], maxlen=_LIVES)
+        """The incarnations that this machine has had."""
         self.draining_since: float | None = None
         self.api = Arbiter(node, self.times, api)
         self.eips: dict[IPAddress, Eip] = {}
@@ -67,6 +71,14 @@ class Desk:
         self._watch_at = now
         """No peer can become suspect or dead before."""
         self._hurried = False
+        self._silent_until: float | None = None
+        """Another host keeps our name; it counts as gone then."""
+        self._clash_until: float | None = None
+        """Another host has our name, which we keep; it counts as gone then."""
+        self._last_word = False
+        """One more hello, before silence."""
+        self._foreign_lease_at = _NEVER
+        """When our Lease was last renewed by another life."""
         self._orders: list[Order] = []
         self._urgent: OrderedDict[IPAddress, None] = OrderedDict()
         self._pending: OrderedDict[IPAddress, None] = OrderedDict()
@@ -124,7 +136,13 @@ class Desk:
         return (peer.revision, score(x.address, peer.node)) > (self.revision, score(x.address, self.node))
 
     def _eligible(self, x: Eip) -> bool:
-        return x.link is not None and not x.aside and self.segments[x.link].up and self.draining_since is None
+        return (
+            x.link is not None
+            and not x.aside
+            and self.segments[x.link].up
+            and self.draining_since is None
+            and self._silent_until is None
+        )
 
     def _may_claim(self, x: Eip, now: float) -> bool:
         return x.link is not None and self._eligible(x) and not self._listening(self.segments[x.link], now)
@@ -179,7 +197,7 @@ class Desk:
             self._waiting.add(x.address)
 
     def _write(self, x: Eip, term: int, now: float, *, claims: bool = False, holder: bool = True) -> None:
-        if not self.api.up or x.writing is not None:
+        if not self.api.up or x.writing is not None or self._silent_until is not None:
             return
         hurried = claims and x.ever_held
         waits = not hurried and self._writing >= self.times.writes

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from speaker.model import IPAddress
+from speaker.model import IPAddress, Mac
 from speaker.ownership.hello import Hello, Incarnation
 
 # ── Told ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -39,10 +39,13 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class HelloHeard:
-    """An authenticated hello (one part of it) was received on ``link``."""
+    """An authenticated hello (one part of it) was received on ``link``, from ``mac``. ``looped``: that is one of this
+    host's own."""
 
     link: int
     hello: Hello
+    mac: Mac | None = None
+    looped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +155,8 @@ class Yielded(Enum):
     FROZEN = "frozen"
     INTERNAL_ERROR = "internal_error"
     """A bug of ours: others take it over, and this node tries again after a while."""
+    NAME_CLASH = "name_clash"
+    """Another host has this node's name, and keeps it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,4 +225,19 @@ class InternalError:
     error: Exception
 
 
-Order: TypeAlias = SendHello | Claim | Withdraw | Announce | WriteRecord | Listen | InternalError
+@dataclass(frozen=True, slots=True)
+class NameClash:
+    """Another host that lives has our name: it says so on ``link``, from ``mac``, or renews our Lease (both None).
+    ``silent``: it keeps the name; we hold nothing and say nothing until ``NameFree``."""
+
+    link: int | None
+    mac: Mac | None
+    silent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NameFree:
+    """Nothing was heard of the other for a while."""
+
+
+Order: TypeAlias = SendHello | Claim | Withdraw | Announce | WriteRecord | Listen | InternalError | NameClash | NameFree

@@ -48,7 +48,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 from speaker.errors import MalformedPacket
-from speaker.model import IPAddress, Mac
+from speaker.model import IPAddress, Mac, rank
 from speaker.ownership.hello import (
     MAX_AGE,
     MAX_INCARNATION,
@@ -59,7 +59,6 @@ from speaker.ownership.hello import (
     Incarnation,
     Span,
     Terms,
-    rank,
 )
 from speaker.ownership.keys import ID_SIZE, Key, Keys
 

@@ -3,7 +3,7 @@
 from speaker.ownership.claims import Eip
 from speaker.ownership.events import HelloHeard
 from speaker.ownership.hello import Hello
-from speaker.ownership.moving import Moving
+from speaker.ownership.naming import Naming
 from speaker.ownership.peers import NEVER, Peer
 from speaker.ownership.peers import Hearing as Worth
 from speaker.ownership.segment import Segment
@@ -11,13 +11,13 @@ from speaker.ownership.segment import Segment
 _FOREVER = float("inf")
 
 
-class Hearing(Moving):
+class Hearing(Naming):
     """Peers appear, speak, fall silent and die."""
 
     def _hear(self, segment: Segment, hello: Hello, now: float) -> None:
-        if not segment.up or hello.node == self.node:
+        if not segment.up:
             return
-        self._climb(hello)
+        self._climb(hello, now)
         old = segment.peers.by_node.get(hello.node)
         was_alive = old is not None and old.is_alive(now, self.times)
         was_mutual = old is not None and old.hears_us(now, self.times)
@@ -82,15 +82,6 @@ class Hearing(Moving):
                 peer.alive = True
                 self._watch_at = now
                 self._peer_changed(peer)
-
-    def _climb(self, hello: Hello) -> None:
-        """Somebody knows a later life of ours: our clock went back (rule 5)."""
-        known = hello.heard.get(self.node)
-        if known is not None and known.incarnation > self.incarnation:
-            self.incarnation = self._incarnate(known.incarnation)
-            self._sequence = 0
-            self._hurry()
-            self._pending.update(dict.fromkeys(e.address for e in self.eips.values() if e.holding))
 
     def _begin_life(self, segment: Segment, old: Peer | None, now: float) -> None:
         """A higher incarnation voids the old one's claims."""

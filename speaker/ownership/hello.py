@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address
 from typing import NewType, TypeAlias
 
-from speaker.model import IPAddress
+from speaker.model import IPAddress, rank
 
 Terms: TypeAlias = Mapping[IPAddress, int]
 """EIP → term; terms are 1 to 2³²-1."""
@@ -29,11 +29,6 @@ def incarnation(order: int, randomness: int) -> Incarnation:
 def above(known: Incarnation, randomness: int) -> Incarnation:
     """Higher than the one a peer knows us by: our clock stands behind the one we had before (rule 5)."""
     return incarnation((known >> _LOW) + 1, randomness)
-
-
-def rank(address: IPAddress) -> tuple[int, int]:
-    """Sorts EIPs of both families, IPv4 first."""
-    return address.version, int(address)
 
 
 @dataclass(frozen=True, slots=True)

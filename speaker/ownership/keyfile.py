@@ -1,10 +1,10 @@
 """The key file on disk: read at the start and whenever it changes, refused where others could read it too."""
 
-import os
 import stat
 from pathlib import Path
 
 from speaker.errors import SettingError
+from speaker.files import read_regular, shown
 from speaker.ownership.keys import Keys, parse
 
 MAX_BYTES = 64 * 1024
@@ -16,24 +16,23 @@ def read_keys(path: Path) -> Keys:
 
     Raises SettingError that names the file and what would have been right, and shows nothing of the content.
     """
-    return parse(read_private(path), str(path))
+    return parse(read_private(path), shown(path))
 
 
 def read_private(path: Path) -> bytes:
     """The content of ``path``, which only its owner may read. Raises SettingError as ``read_keys`` does."""
+    name = shown(path)
     try:
-        with path.open("rb") as file:
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)  # of what was opened, whatever the name means by now
-            if mode & 0o077:
-                raise SettingError(
-                    f"{path}: has mode {mode:04o}: must be for its owner alone, as 0600 is: whoever reads it can "
-                    f"take every EIP. If somebody may have read it, make a new one"
-                )
-            content = file.read(MAX_BYTES + 1)
+        content, found = read_regular(path, MAX_BYTES)
     except OSError as error:
         raise SettingError(
-            f"{path}: cannot be read: {error.strerror}: make one with `speaker keygen {path}` and copy it to every host"
+            f"{name}: cannot be read: {error.strerror}: make one with `speaker keygen {name}` and copy it to every host"
         ) from error
+    if (mode := stat.S_IMODE(found.st_mode)) & 0o077:
+        raise SettingError(
+            f"{name}: has mode {mode:04o}: must be for its owner alone, as 0600 is: whoever reads it can "
+            f"take every EIP. If somebody may have read it, make a new one"
+        )
     if len(content) > MAX_BYTES:
-        raise SettingError(f"{path}: is larger than {MAX_BYTES} bytes: must be a file that `speaker keygen` wrote")
+        raise SettingError(f"{name}: is larger than {MAX_BYTES} bytes: must be a file that `speaker keygen` wrote")
     return content

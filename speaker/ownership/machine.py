@@ -52,7 +52,14 @@ class Ownership(Hearing):
                 # It waited with us: to take it for fresh would keep a dead peer alive, here and by our word elsewhere.
                 event = Tick()
         self._heed(event, now)
-        for stage in (self._watch_peers, self._end_listening, self._end_doubts, self._guide_courses, self._review):
+        for stage in (
+            self._end_clash,
+            self._watch_peers,
+            self._end_listening,
+            self._end_doubts,
+            self._guide_courses,
+            self._review,
+        ):
             try:
                 stage(now)
             except Exception as error:
@@ -104,6 +111,11 @@ class Ownership(Hearing):
         """Link → everybody ever heard there, by name."""
         return {link: segment.peers.states(now) for link, segment in self.segments.items()}
 
+    def believed(self, link: int, hello: Hello) -> bool:
+        """It was heard last, and counts."""
+        peer = self.segments[link].peers.by_node.get(hello.node)
+        return peer is not None and peer.stamp == hello.stamp
+
     def answers(self, eip: IPAddress, asked_at: float, now: float) -> bool:
         """Rules 27 and 28 for one request that the kernel received at ``asked_at``."""
         return self.holding(eip) and now < self.answer_until and now - asked_at <= self.times.request_age
@@ -138,6 +150,8 @@ class Ownership(Hearing):
         match event:
             case Tick():
                 pass
+            case HelloHeard() if event.hello.node == self.node:
+                self._hear_own_name(self._segment(event.link, now), event, now)
             case HelloHeard():
                 self._hear(self._segment(event.link, now), event.hello, now)
             case LinkChanged():
@@ -153,6 +167,8 @@ class Ownership(Hearing):
                     self._regain_api(now)
             case ApiDown():
                 self._lose_api()
+            case LeaseSeen() if event.node == self.node:
+                self._see_own_lease(event, now)
             case LeaseSeen():
                 if self.api.see_lease(event.node, event.incarnation, event.renewed, now):
                     self._look_at(self._recorded[event.node])
@@ -290,8 +306,9 @@ class Ownership(Hearing):
             self._beat_at = now + self.times.hello
         self._hurried = False
         self._sent_at = now
+        speaks, self._last_word = self._last_word or not self.silent, False
         for segment in self.segments.values():
-            if segment.up:
+            if segment.up and speaks:
                 self._speak_on(segment, beat, now)
 
     def _announce_on(self, segment: Segment) -> None:
@@ -322,6 +339,7 @@ class Ownership(Hearing):
                 # No hello of its own leaves by a link without a carrier: the other links tell what was let go there.
                 yielded={eip: term for other in lost for eip, term in other.own.recently_yielded(now).items()},
             ),
+            self._own_name_heard(segment, now),
             beat,
             now,
         )

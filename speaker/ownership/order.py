@@ -2,8 +2,8 @@
 
 from bisect import bisect_left, bisect_right, insort
 
-from speaker.model import IPAddress
-from speaker.ownership.hello import Span, rank
+from speaker.model import IPAddress, rank
+from speaker.ownership.hello import Span
 
 
 def _rank(entry: tuple[tuple[int, int], IPAddress]) -> tuple[int, int]:

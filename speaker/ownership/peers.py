@@ -25,7 +25,6 @@ class Hearing(Enum):
     OLD_LIFE = "old_life"
     OTHER_LINK = "other_link"
     """Left by another of the peer's links than those before, and does not say that it hears ours: replayed here."""
-    OWN = "own"
 
 
 @dataclass(slots=True)
@@ -197,8 +196,6 @@ class Peers:
 
     def hear(self, hello: Hello, incarnation: Incarnation, now: float) -> tuple[Hearing, Peer | None]:
         """Rule 5. ``incarnation`` is ours; the peer is returned when the hello counts, its claims not yet learnt."""
-        if hello.node == self._me:
-            return Hearing.OWN, None
         peer = self.by_node.get(hello.node)
         if peer is not None and hello.incarnation < peer.incarnation:
             peer.refused_at = now
@@ -219,13 +216,22 @@ class Peers:
         # that did not is in our hello, and whoever is meant climbs above it.
         if stranger is not None and fresh and hello.stamp <= stranger.stamp:
             return Hearing.REPLAYED, None
-        if not self._names_us(hello.heard.get(self._me), incarnation):
+        if not self.names_us(hello, incarnation) or self._lives_on(hello.node, now):
             self.strangers[hello.node] = Stranger(hello.stamp, hello.link, now)
             return Hearing.UNPROVEN, None
         self.strangers.pop(hello.node, None)
         peer = self.by_node[hello.node] = Peer(hello, now)
         self._note(peer, hello, incarnation, now)
         return Hearing.PROVEN, peer
+
+    def _lives_on(self, node: str, now: float) -> bool:
+        """The life before is heard to this moment: whoever says that it follows is another host of that name. Its
+        silence settles it, and comes before its death."""
+        peer = self.by_node.get(node)
+        return peer is not None and now - peer.heard_at < self._times.suspect
+
+    def names_us(self, hello: Hello, incarnation: Incarnation) -> bool:
+        return self._names_us(hello.heard.get(self._me), incarnation)
 
     def _same_link(self, peer: Peer, hello: Hello, incarnation: Incarnation) -> bool:
         """What a node says on one link of its claims there is wrong on every other."""
@@ -260,7 +266,8 @@ class Peers:
             if now - peer.heard_at < times.dead or now - peer.refused_at < times.yielded
         }
         for node, stranger in self.strangers.items():
-            if now - stranger.heard_at < times.dead:
+            peer = self.by_node.get(node)
+            if now - stranger.heard_at < times.dead and (peer is None or stranger.heard_at > peer.heard_at):
                 names[node] = Heard(stranger.stamp[0], age(now - stranger.heard_at), stranger.link)
         return names
 

@@ -1,15 +1,19 @@
 """A directory of manifests → ``World``.
 
 Read are ``*.yaml``, ``*.yml`` and ``*.json`` (JSON is YAML) directly in the directory, in the order of their names;
-subdirectories are not, as with ``kubectl apply -f``. Hidden files and what editors leave behind are passed over,
-which also makes a mounted ConfigMap work: its files are links into a hidden ``..data``.
+what stands in subdirectories is not, as with ``kubectl apply -f``. Hidden files and what editors leave behind are
+passed over, which also makes a mounted ConfigMap work: its files are links into a hidden ``..data``. A name that is
+read and leads to no file that can be (a link to nothing, a FIFO, a directory) is a mistake: to pass over it would be to
+let go of all that it asked for.
 """
 
+import os
 from pathlib import Path
 
 from speaker.api.fields import ApiObject
 from speaker.api.world import Notice, Reading, read_world
-from speaker.errors import InvalidField, InvalidManifests, Place
+from speaker.errors import InvalidField, InvalidManifests, Place, Unreadable
+from speaker.files import read_regular, shown
 from speaker.model import World
 from speaker.standalone.document import parse
 
@@ -25,8 +29,24 @@ def is_manifest(name: str) -> bool:
 
 
 def manifest_files(directory: Path) -> list[Path]:
-    """The files that are read, in order. Raises OSError where ``directory`` is none that can be read."""
-    return sorted(path for path in directory.iterdir() if is_manifest(path.name) and path.is_file())
+    """The names that are read, in order, whatever they lead to. Raises OSError where ``directory`` is none that can be
+    read."""
+    return sorted(path for path in directory.iterdir() if is_manifest(path.name))
+
+
+def mount(directory: Path) -> int:
+    """Which mount ``directory`` is on: the same number for as long as it is the same. 0 where there is no such."""
+    try:
+        fd = os.open(directory, os.O_PATH | os.O_DIRECTORY)
+    except OSError:
+        return 0
+    try:
+        # st_dev would not tell two bind mounts of one file system apart (proc(5), /proc/pid/fdinfo).
+        lines = Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines()
+        numbers = (int(line.split()[1]) for line in lines if line.startswith("mnt_id:"))
+        return next(numbers, 0)
+    finally:
+        os.close(fd)
 
 
 def load(directory: Path, *, default_class: bool = True, named: bool = False) -> Reading:
@@ -53,33 +73,27 @@ def load(directory: Path, *, default_class: bool = True, named: bool = False) ->
     if problems:
         raise InvalidManifests(tuple(sorted(problems, key=lambda problem: (problem.place.file, problem.place.line))))
     if not files:
-        empty = Notice(Place(str(directory)), "", "there are no manifests in this directory")
+        empty = Notice(Place(shown(directory)), "", "there are no manifests in this directory")
         return Reading(reading.world, (empty,))
     return reading
 
 
 def _read(file: Path) -> tuple[list[ApiObject], list[InvalidField]]:
+    name = shown(file)
     try:
-        text = _text(file)
+        content, _ = read_regular(file, MAX_FILE_BYTES)
+        text = content.decode()
     except OSError as error:
         return [], [_unreadable(file, error, "must be a file that can be read")]
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
-        return [], [InvalidField("", error.object[error.start :][:1], "must be UTF-8", place=Place(str(file), line))]
-    if text is None:
-        return [], [
-            InvalidField("", file.name, f"must not be larger than {MAX_FILE_BYTES} bytes", place=Place(str(file)))
-        ]
-    parsed = parse(str(file), text)
+        return [], [InvalidField("", error.object[error.start :][:1], "must be UTF-8", place=Place(name, line))]
+    if len(content) > MAX_FILE_BYTES:
+        rule = f"must not be larger than {MAX_FILE_BYTES} bytes"
+        return [], [InvalidField("", shown(Path(file.name)), rule, place=Place(name))]
+    parsed = parse(name, text)
     return parsed.objects, parsed.problems
 
 
-def _text(file: Path) -> str | None:
-    """None where it is too large."""
-    with file.open("rb") as opened:
-        content = opened.read(MAX_FILE_BYTES + 1)
-    return content.decode() if len(content) <= MAX_FILE_BYTES else None
-
-
 def _unreadable(path: Path, error: OSError, rule: str) -> InvalidField:
-    return InvalidField("", path.name, f"{rule}: {error.strerror}", place=Place(str(path)))
+    return Unreadable("", shown(Path(path.name)), f"{rule}: {error.strerror}", place=Place(shown(path)))

@@ -10,7 +10,10 @@ from typing import TypeVar
 import msgspec
 
 from speaker.errors import EdgeError
-from speaker.files import write_atomically
+from speaker.files import read_regular, shown, write_atomically
+
+MAX_BYTES = 256 * 1024 * 1024
+"""Ten thousand Services take two million."""
 
 VERSION = 1
 """Raised with every change of the ledger that an older reader would misread."""
@@ -29,26 +32,31 @@ def read_state(path: Path, ledger: type[L]) -> L | None:
     ``ledger`` is a dataclass that msgspec can hold. Raises EdgeError where the file cannot be read or understood.
     """
     try:
-        content = path.read_bytes()
+        content, _ = read_regular(path, MAX_BYTES)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise EdgeError(f"state file {path} cannot be read: {error.strerror}") from error
+        raise EdgeError(f"state file {shown(path)} cannot be read: {error.strerror}") from error
     try:
         envelope = msgspec.json.decode(content, type=_Envelope)
         if envelope.version == VERSION:
             return msgspec.json.decode(envelope.ledger, type=ledger)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise EdgeError(
-            f"state file {path} is damaged ({error}): restore it from a backup, or move it away to start anew, "
+            f"state file {shown(path)} is damaged ({error}): restore it from a backup, or move it away to start anew, "
             "where Services may get other addresses than before"
         ) from error
     raise EdgeError(
-        f"state file {path} has version {envelope.version} and this speaker reads version {VERSION}: "
+        f"state file {shown(path)} has version {envelope.version} and this speaker reads version {VERSION}: "
         "run the release that wrote it"
     )
 
 
 def write_state(path: Path, ledger: object) -> None:
-    """Replaces the file at ``path``, readable by its owner only; on disk when this returns. Raises EdgeError."""
-    write_atomically(path, msgspec.json.encode({"version": VERSION, "ledger": ledger}), mode=0o600)
+    """Replaces the file that ``path`` leads to, readable by its owner only; on disk when this returns.
+
+    Raises EdgeError, also for a link to nothing: what it leads to may be a volume that is not mounted.
+    """
+    if path.is_symlink() and not path.exists():
+        raise EdgeError(f"cannot write {shown(path)}: Is a link to {shown(path.readlink())}, where nothing is")
+    write_atomically(path.resolve(), msgspec.json.encode({"version": VERSION, "ledger": ledger}), mode=0o600)

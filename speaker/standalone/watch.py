@@ -6,8 +6,9 @@ another one, or what happens on a network file system, and a busy host may have 
 """
 
 import asyncio
+import stat
 import threading
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from os import stat_result
@@ -35,8 +36,9 @@ class _Look:
     files: frozenset[tuple[str, tuple[int, ...]]]
 
 
-async def changes(directory: Path) -> AsyncGenerator[None, None]:
-    """Yields at once, and from then on after every change: what changes while the caller reads is not lost.
+async def changes(directory: Path, due: Callable[[], bool] = lambda: False) -> AsyncGenerator[None, None]:
+    """Yields at once, and from then on after every change: what changes while the caller reads is not lost. Where
+    nothing changes, it yields when ``due`` says so, which is asked at every look.
 
     A change is a manifest made, written, renamed or removed (also one that is a link), or the directory gone, back
     or replaced by another. Never ends.
@@ -47,7 +49,7 @@ async def changes(directory: Path) -> AsyncGenerator[None, None]:
         async with aclosing(_wakes(directory)) as wakes:
             async for _ in wakes:
                 found = await asyncio.to_thread(_look, directory)
-                if found != seen:
+                if found != seen or due():
                     seen = found
                     yield
                 if found.directory != watched.directory:
@@ -73,10 +75,19 @@ async def _wakes(directory: Path) -> AsyncGenerator[None, None]:
 
 def _look(directory: Path) -> _Look:
     try:
-        files = frozenset((file.name, _stamp(file.stat())) for file in manifest_files(directory))
+        files = frozenset((file.name, _stamp_of_file(file)) for file in manifest_files(directory))
         return _Look(_stamp(directory.stat())[:2], files)
     except OSError:  # gone, or going while we look: the next look settles it
         return _Look((), frozenset())
+
+
+def _stamp_of_file(file: Path) -> tuple[int, ...]:
+    try:
+        found = file.stat()
+    except OSError as error:  # a link to nothing, or gone since it was listed
+        return (error.errno or 0,)
+    # Of what cannot be read it does not matter when it was written to.
+    return _stamp(found) if stat.S_ISREG(found.st_mode) else (found.st_dev, found.st_ino, found.st_mode)
 
 
 def _stamp(found: stat_result) -> tuple[int, ...]:

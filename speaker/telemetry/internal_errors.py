@@ -17,7 +17,8 @@ MOST_KNOWN = 1000
 
 
 class InternalErrors:
-    """A ``supervise.Supervisor``. ``counter`` has the label ``task``; ``changed`` is called when there is a new problem; ``clock`` gives seconds."""
+    """A ``supervise.Supervisor``. ``counter`` has the label ``task``; ``changed`` is called when there is a new
+    problem; ``clock`` gives seconds."""
 
     def __init__(
         self,

@@ -77,10 +77,12 @@ class Writer:
     def _write(self) -> None:
         while (line := self._lines.get()) is not None:
             lines = [line, *self._more()]
-            if self._lost:
-                lines.append(f"{self._lost} lines were lost: nobody read them in time")
-                self._lost = 0
-            self._out("\n".join(lines) + "\n")
+            lost, self._lost = self._lost, 0
+            told = [f"{lost} lines were lost: nobody read them in time"] if lost else []
+            try:
+                self._out("\n".join([*lines, *told]) + "\n")
+            except OSError:  # a disk that is full, a reader that is gone: there may be room or another one later
+                self._lost += lost + len(lines)
 
     def _more(self) -> list[str]:
         """What else waits by now: one write for all of it."""

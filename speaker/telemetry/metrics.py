@@ -120,6 +120,9 @@ class Metrics:
             ["eip"],
             registry=registry,
         )
+        self.name_clashes = Counter(
+            "eip_speaker_name_clashes", "Times another host was found to have this node's name", registry=registry
+        )
         self.claim_changes = Counter(
             "eip_speaker_claim_changes", "EIPs claimed, and let go by reason", ["change"], registry=registry
         )

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from time import CLOCK_BOOTTIME, clock_gettime
 from typing import TextIO
 
-from speaker.allocator.settle import Settlement, settle
+from speaker.allocator.settle import Settlement, settle, with_former_pools, with_own_addresses
 from speaker.decide import Decision, Held, NotHeld, decide
 from speaker.errors import InvalidManifests
 from speaker.forwarding.forwarder import open_forwarder
@@ -24,8 +24,10 @@ async def preview(settings: RunSettings, out: TextIO) -> int:
         print(error, file=out)
         return 1
     now = clock_gettime(CLOCK_BOOTTIME)
-    settlement = settle(recall(settings.state, settings.rest_seconds, now), world, now)
-    decision = decide(world, settlement.assignments, await _snapshot(), settings.node)
+    snapshot, allocator = await _snapshot(), recall(settings.state, settings.rest_seconds, now)
+    world = with_own_addresses(world, snapshot.own)
+    settlement = settle(allocator, world, now)
+    decision = decide(with_former_pools(world, allocator), settlement.assignments, snapshot, settings.node)
     forwarder = await open_forwarder(settings.forwarder, settings.runtime_dir)
     changes = await forwarder.pending(decision.forwarding)
     out.writelines(f"{line}\n" for line in _lines(settlement, decision, forwarder.name, changes))

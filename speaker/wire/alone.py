@@ -73,6 +73,9 @@ class Alone:
                 self._told.claimed(address, spots[address], 0, None)
         return failed
 
+    def retell(self) -> None:
+        """Nothing that was told before and goes on."""
+
     def resumed(self) -> Resumed:
         return Resumed(dict(self._spots), {address: Taken(spot, None) for address, spot in self._spots.items()})
 

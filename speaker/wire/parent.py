@@ -27,7 +27,7 @@ from typing import NoReturn
 import speaker
 from speaker.child import end_with
 from speaker.clock import boottime
-from speaker.files import locked
+from speaker.files import Lock, locked
 from speaker.supervise import wait
 from speaker.wire.process import Before, Conversation
 
@@ -51,8 +51,10 @@ def become(arguments: Sequence[str], runtime_dir: Path, outlive: float) -> NoRet
 
     Raises EdgeError where another speaker has the runtime directory: its lock is this process's for life.
     """
-    os.set_inheritable(locked(runtime_dir / "lock"), True)
-    program = (*_python(), "speaker.wire.parent", str(outlive), *arguments)
+    path = (runtime_dir / "lock").absolute()
+    lock = locked(path)
+    os.set_inheritable(lock, True)
+    program = (*_python(), "speaker.wire.parent", str(outlive), str(lock), str(path), *arguments)
     os.execve(sys.executable, program, _environment())  # noqa: S606 -- no shell is wanted
 
 
@@ -120,13 +122,13 @@ def _bound_to(parent: int) -> Callable[[], None]:
     return bind
 
 
-async def serve(begin: Callable[[], Main], outlive: float) -> int:
+async def serve(begin: Callable[[], Main], lock: Lock, outlive: float) -> int:
     """Until SIGTERM or SIGINT, or until a main process ends by itself with nothing offered; the exit code.
 
     While there is none, what was offered last is answered for, until ``outlive`` seconds after the last one went that
     had said all that may be held here; then everything is given up.
     """
-    talk, stopping = Conversation(), asyncio.Event()
+    talk, stopping = Conversation({"lock": lock.hold}), asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
@@ -186,12 +188,14 @@ async def _pause(stopping: asyncio.Event, seconds: float) -> None:
 
 
 def main() -> None:
-    outlive, *arguments = sys.argv[1:]
+    outlive, number, path, *arguments = sys.argv[1:]
+    os.set_inheritable(int(number), False)
+    lock = Lock(Path(path), int(number))
     gc.set_threshold(*COLLECTED)
     with suppress(OSError):
         # What is started from here is not real-time (sched(7)).
         os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(PRIORITY))
-    sys.exit(asyncio.run(serve(partial(start, arguments), float(outlive))))
+    sys.exit(asyncio.run(serve(partial(start, arguments), lock, float(outlive))))
 
 
 if __name__ == "__main__":

@@ -137,6 +137,12 @@ class Tally:
     def conflict(self, link: Link, address: IPAddress, mac: Mac, held: bool) -> None:
         self._send("conflict", link, address, mac, held)
 
+    def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None:
+        self._send("name_clash", link, mac, silent)
+
+    def name_free(self) -> None:
+        self._send("name_free")
+
     def failed(self, edge: str, error: str) -> None:
         self._send("edge_failed", edge, error)
 
@@ -204,9 +210,11 @@ class Life:
 
 
 class Conversation:
-    """With one main process after the other. ``life`` is None before the first has said what it is."""
+    """With one main process after the other. ``life`` is None before the first has said what it is; ``commands`` are
+    those that need none."""
 
-    def __init__(self) -> None:
+    def __init__(self, commands: Mapping[str, Callable[..., Any]]) -> None:
+        self._commands = commands
         self._channel: Channel | None = None
         self.tally = Tally(self._send)
         self.life: Life | None = None
@@ -247,7 +255,8 @@ class Conversation:
                 self._channel = channel
                 channel.send("resumed", before, await self._begin(spec, stack))
                 assert self.life is not None
-                await self._obey(channel, messages, self.life.commands())
+                self.life.owner.retell()
+                await self._obey(channel, messages, {**self._commands, **self.life.commands()})
         finally:
             self._channel = None
             channel.close()

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeAlias, TypeVar, cast
 
-from speaker.errors import EdgeError, InternalError
+from speaker.errors import EdgeError, WireError
 from speaker.layer2.fleet import Spot
 from speaker.model import IPAddress, Link, Mac
 from speaker.ownership.balance import Rebalancing
@@ -33,6 +33,10 @@ class Listener(Told, Supervisor, Protocol):
 
     def wire_error(self, task: str, words: str, place: str, trace: str) -> None:
         """What nobody foresaw, met by the wire process."""
+
+    def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None: ...
+
+    def name_free(self) -> None: ...
 
 
 class Moves(Acquaintances, Protocol):
@@ -123,7 +127,7 @@ class Wire:
         if reply.done():  # whoever asked was cancelled
             return
         if error:
-            reply.set_exception(InternalError(f"the wire process: {error}"))
+            reply.set_exception(WireError(f"the wire process: {error}"))
         else:
             reply.set_result(result)
 
@@ -230,6 +234,10 @@ class Wire:
         await self._ask("demote", on)
 
     # ── the rest ──
+
+    async def hold_lock(self) -> None:
+        """That of the runtime directory, should it have been removed. Raises EdgeError."""
+        await self._ask("lock")
 
     async def keys(self, secrets: tuple[bytes, ...]) -> None:
         await self._ask("keys", secrets)

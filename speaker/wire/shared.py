@@ -36,6 +36,8 @@ from speaker.ownership.events import (
     LeaseSeen,
     LinkChanged,
     Listen,
+    NameClash,
+    NameFree,
     Order,
     Rebalance,
     Record,
@@ -74,7 +76,6 @@ class _Port:
 
     def __init__(self, hellos: Hellos, now: float, failed: asyncio.Future[None]) -> None:
         self.hellos, self.left_at, self.failed = hellos, now, failed
-        self.known_macs: frozenset[Mac] = frozenset()
         self.speakers: dict[str, Speaker] = {}
         """As last told."""
 
@@ -108,6 +109,8 @@ class Shared:
         self._spots: dict[IPAddress, Spot] = {}
         self._claims: dict[IPAddress, _Claim] = {}
         self._macs: frozenset[Mac] = frozenset()
+        self._ever_macs: frozenset[Mac] = frozenset()
+        """This host's, and those that it had while we run: frames of ours with them may still come back."""
         self._addresses: Mapping[int, Addresses] = {}
         self._ports: dict[int, _Port] = {}
         self._serving: dict[tuple[int, Mac, int], asyncio.Task[NoReturn]] = {}
@@ -117,6 +120,8 @@ class Shared:
         """Link and node → whether it is alive, as last told."""
         self._counted: dict[int, int] = {}
         """Link → how many are alive there, as last told."""
+        self._clash: tuple[Link | None, Mac | None, bool] | None = None
+        """Another host with our name, as last told."""
         self._no_carrier: set[int] = set()
         self._unanswered: set[int] = set()
         """Links whose answering met what nobody foresaw."""
@@ -152,7 +157,7 @@ class Shared:
 
     def links(self, links: Collection[Link], macs: frozenset[Mac]) -> None:
         """Hellos on these links and no others. A link whose MAC or MTU changed is another one."""
-        self._macs = macs
+        self._macs, self._ever_macs = macs, self._ever_macs | macs
         wanted = {(link.index, link.mac, link.mtu): link for link in links}
         for gone in self._serving.keys() - wanted.keys():
             self._serving.pop(gone).cancel()
@@ -189,11 +194,16 @@ class Shared:
             (index, node, speaker) for index, port in self._ports.items() for node, speaker in port.speakers.items()
         )
         held = {a: Taken(self._spots[a], self.machine.held_before(a)) for a in self._claims if a in self._spots}
-        self._counted.clear()
-        self._heard.clear()
         return Resumed(
             dict(self._spots), held, self._incarnation, tuple(speakers), self.machine.draining_since is not None
         )
+
+    def retell(self) -> None:
+        """What somebody new must be told of what was told before, and is not in ``resumed``."""
+        self._counted.clear()
+        self._heard.clear()
+        if self._clash is not None:
+            self._told.name_clash(*self._clash)
 
     def _offer(self, address: IPAddress) -> None:
         link = self._spots[address].link.index
@@ -291,23 +301,26 @@ class Shared:
         except EdgeError as error:
             port.fail(error)
             return
-        for hello in hellos:
-            with contained("hello", self._told):
-                self._meet(port, hello.node)
-                self._tell(HelloHeard(port.hellos.link.index, hello))
-                if port.hellos.macs.get(hello.node) not in port.known_macs:
-                    self._acquaint(port)
+        for hello, mac in hellos:
+            event = HelloHeard(port.hellos.link.index, hello, mac, looped=mac in self._ever_macs)
+            self._tell(event, partial(self._meet, port, event))
 
-    def _meet(self, port: _Port, node: str) -> None:
-        speaker = Speaker(port.hellos.macs[node], port.hellos.addresses.get(node, ()))
-        if port.speakers.get(node) != speaker:
-            port.speakers[node] = speaker
-            self._told.speaker(port.hellos.link.index, node, speaker)
+    def _meet(self, port: _Port, heard: HelloHeard) -> None:
+        """A hello that counts says which MAC and which addresses are its sender's."""
+        hello = heard.hello
+        if heard.mac is None or not self.machine.believed(heard.link, hello):
+            return
+        known = port.speakers.get(hello.node)
+        speaker = Speaker(heard.mac, hello.addresses or (known.addresses if known is not None else ()))
+        if known != speaker:
+            port.speakers[hello.node] = speaker
+            self._told.speaker(heard.link, hello.node, speaker)
+            self._acquaint(port)
 
     def _acquaint(self, port: _Port) -> None:
         """The MACs of peers and of ourselves are no strangers'."""
-        port.known_macs = self._macs | frozenset(port.hellos.macs.values())
-        self._fleet.peers(port.hellos.link.index, port.known_macs)
+        macs = self._macs.union(speaker.mac for speaker in port.speakers.values())
+        self._fleet.peers(port.hellos.link.index, macs)
 
     def _tick(self) -> None:
         self._alarm = None
@@ -315,12 +328,16 @@ class Shared:
             self.hear()  # nobody is silent whose hello lies here unread
         self._tell(Tick())
 
-    def _tell(self, event: Event) -> None:
-        """Whatever is raised ends what this event was to bring, and never the alarms that follow."""
+    def _tell(self, event: Event, first: Callable[[], None] = lambda: None) -> None:
+        """``first``: to be done before what the event leads to. Whatever is raised ends what this event was to bring,
+        and never the alarms that follow."""
         now = self._clock()
         wake = now + AGAIN_SECONDS
         with contained("ownership", self._told):
-            self._carry_out(self.machine.step(now, event), now)
+            orders = self.machine.step(now, event)
+            with contained("meet", self._told):
+                first()
+            self._carry_out(orders, now)
             if self.machine.incarnation != self._incarnation:
                 self._incarnation = self.machine.incarnation
                 self._clerk.incarnation(self._incarnation)
@@ -356,6 +373,13 @@ class Shared:
                         self._listen(now)
                     case WriteRecord():
                         self._clerk.write_record(order)
+                    case NameClash(link=link, mac=mac, silent=silent):
+                        port = self._ports.get(link) if link is not None else None
+                        self._clash = port.hellos.link if port is not None else None, mac, silent
+                        self._told.name_clash(*self._clash)
+                    case NameFree():
+                        self._clash = None
+                        self._told.name_free()
                     case InternalError(doing=doing, what=what, error=error):
                         error.add_note(what)
                         self._told.internal_error(f"ownership: {doing}", error)

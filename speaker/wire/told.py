@@ -100,6 +100,12 @@ class OwnerTold(Told, Supervisor, Protocol):
 class SharedTold(OwnerTold, Acquaintances, Protocol):
     """What an owner with peers tells."""
 
+    def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None:
+        """Another host that lives has this node's name; see ``events.NameClash``."""
+
+    def name_free(self) -> None:
+        """It was not heard for a while: this node has its name for itself."""
+
 
 class Clerk(Protocol):
     """Who speaks with the API server for the wire process."""

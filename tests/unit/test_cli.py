@@ -19,6 +19,8 @@ def test_the_version_is_the_packages_own(capsys):
         (["--metrics", "localhost:9900"], "localhost:9900"),
         (["--node", "Not_A_Name"], "Not_A_Name"),
         (["--node-labels", "=x"], "--node-labels"),
+        (["--settle", "-1"], "--settle -1"),
+        (["--settle", "nan"], "--settle nan"),
         (["--with-peers", "--hello", "10"], "--hello '10'"),
         (["--with-peers", "--ethertype", "ARP"], "--ethertype 'ARP'"),
         (["--key", "/k"], "--key /k: needs --with-peers"),

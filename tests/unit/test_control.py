@@ -288,7 +288,8 @@ async def test_a_socket_that_a_killed_speaker_left_is_replaced(path):
 
 async def test_a_path_that_cannot_be_a_socket_is_named(tmp_path):
     (tmp_path / "taken" / "by").mkdir(parents=True)
-    for path in (tmp_path / "taken", tmp_path / "gone" / NAME, tmp_path / ("x" * 120)):
+    (tmp_path / "taken" / "file").touch()
+    for path in (tmp_path / "taken", tmp_path / "taken" / "file" / NAME, tmp_path / ("x" * 120)):
         with pytest.raises(EdgeError, match=f"cannot listen on {path}: "):
             async with serving_control(path, HANDLERS, Supervisor()):
                 pass

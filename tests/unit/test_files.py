@@ -1,9 +1,15 @@
 """A file is the old one or the new one, whatever happens in between; a lock belongs to one process."""
 
+import os
+import shutil
+from pathlib import Path
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from speaker.errors import EdgeError
-from speaker.files import only_one, write_atomically
+from speaker.files import Lock, is_file, locked, read_regular, shown, write_atomically
 
 
 def test_a_file_is_replaced_and_nothing_else_is_left_behind(tmp_path):
@@ -23,14 +29,79 @@ def test_a_write_that_fails_names_the_path_and_leaves_what_was_there(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
 
 
-def test_a_lock_is_held_once_and_let_go_at_the_end(tmp_path):
-    lock = tmp_path / "run" / "lock"
-    with only_one(lock), pytest.raises(EdgeError, match="another speaker runs here already"), only_one(lock):
-        pass
-    with only_one(lock):
-        pass
+IRREGULAR = {
+    "a directory": (lambda path: path.mkdir(), "Is a directory"),
+    "a FIFO": (os.mkfifo, "Is a FIFO"),
+    "a FIFO behind a link": (lambda path: os.mkfifo(f"{path}.fifo") or path.symlink_to(f"{path}.fifo"), "Is a FIFO"),
+    "a device": (lambda path: path.symlink_to("/dev/null"), "Is a device"),
+    "a link to nothing": (lambda path: path.symlink_to("nowhere"), "Is a link to nowhere, where nothing is"),
+}
 
 
-def test_an_error_inside_the_lock_stays_what_it_is(tmp_path):
-    with pytest.raises(OSError, match="mine"), only_one(tmp_path / "lock"):
-        raise OSError("mine")
+@pytest.mark.parametrize(("make", "said"), IRREGULAR.values(), ids=IRREGULAR.keys())
+def test_what_is_no_regular_file_is_refused_at_once_and_in_words(tmp_path, make, said):
+    make(tmp_path / "file")
+    with pytest.raises(OSError, match=said) as refused:
+        read_regular(tmp_path / "file", 10)
+    assert refused.value.strerror == said
+    assert not isinstance(refused.value, FileNotFoundError)
+
+
+def test_a_name_for_nothing_is_told_from_all_of_these(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        read_regular(tmp_path / "file", 10)
+
+
+def test_a_regular_file_is_read_up_to_a_byte_more_than_wanted(tmp_path):
+    (tmp_path / "file").write_bytes(b"0123456789")
+    assert read_regular(tmp_path / "file", 10)[0] == b"0123456789"
+    assert read_regular(tmp_path / "file", 4)[0] == b"01234"
+
+
+@given(st.binary(min_size=1).filter(lambda name: b"\0" not in name))
+def test_every_name_is_shown_in_characters_that_can_be_printed_and_written(name):
+    told = shown(Path(os.fsdecode(name)))
+    assert told.isprintable()
+    told.encode()
+
+
+def test_a_lock_is_held_once(tmp_path):
+    path = tmp_path / "run" / "lock"
+    fd = locked(path)
+    with pytest.raises(EdgeError, match="another speaker runs here already"):
+        locked(path)
+    os.close(fd)
+    os.close(locked(path))
+
+
+@pytest.mark.parametrize("what", ["mkdir", "mkfifo", "symlink"])
+def test_what_is_no_file_is_no_lock_and_nobody_waits_for_it(tmp_path, what):
+    path = tmp_path / "lock"
+    {"mkdir": path.mkdir, "mkfifo": lambda: os.mkfifo(path), "symlink": lambda: path.symlink_to("/nowhere")}[what]()
+    if what == "mkfifo":
+        os.close(locked(path))  # as good as any file to whoever only locks it
+    else:
+        with pytest.raises(EdgeError, match=r"cannot lock .*/lock"):
+            locked(path)
+
+
+def test_a_lock_that_somebody_removed_is_taken_anew(tmp_path):
+    path = tmp_path / "run" / "lock"
+    lock = Lock(path, locked(path))
+    shutil.rmtree(path.parent)
+    lock.hold()
+    with pytest.raises(EdgeError, match="another speaker runs here already"):
+        locked(path)
+    known = path.stat()
+    lock.hold()
+    assert is_file(path, known)
+
+
+def test_a_lock_that_another_took_meanwhile_is_his(tmp_path):
+    path = tmp_path / "lock"
+    lock = Lock(path, locked(path))
+    path.unlink()
+    his = locked(path)
+    with pytest.raises(EdgeError, match="another speaker runs here already"):
+        lock.hold()
+    os.close(his)

@@ -147,14 +147,14 @@ def test_an_edge_that_fails_is_tried_again_while_everything_that_worked_goes_on(
     state.unlink()
     state.mkdir()  # nothing can be remembered now, so nothing new may be given
     write("site.yaml", POOL + service("web") + service("api"))
-    assert "state.json" in speaker.until("edge failed", edge="reconcile")["error"]
+    assert "state.json" in speaker.until("edge failed", edge="state file")["error"]
     assert "1 packets received" in sh(client, "arping -c 1 -w 2 -i eth0 198.51.100.10")
     assert "0 packets received" in sh(client, "arping -c 1 -w 1 -i eth0 198.51.100.11", check=False)
-    assert 'eip_speaker_edge_errors_total{edge="reconcile"}' in speaker.get("/metrics")
+    assert 'eip_speaker_edge_errors_total{edge="state file"}' in speaker.get("/metrics")
     assert "state.json" in speaker.get("/healthz")
     state.rmdir()
+    speaker.until("edge recovered", edge="state file")
     speaker.until("claimed", eip="198.51.100.11")
-    speaker.until("edge recovered", edge="reconcile")
 
 
 def test_a_dry_run_says_what_would_happen_and_changes_nothing(lan, write, sh, tmp_path):

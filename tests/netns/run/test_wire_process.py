@@ -7,10 +7,13 @@ import socket
 import subprocess
 import sys
 from ipaddress import ip_address
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
-from speaker.errors import EdgeError, InternalError
+from speaker.errors import EdgeError, WireError
+from speaker.files import Lock, locked
 from speaker.layer2.fleet import Spot
 from speaker.model import Gratuitous, Link, Mac
 from speaker.wire.parent import Main, serve
@@ -73,7 +76,9 @@ class Mains:
 
 async def served(mains, outlive=30.0):
     """The exit code, and what each part came to."""
-    code = await serve(mains.begin, outlive)
+    with TemporaryDirectory() as directory:
+        path = Path(directory) / "lock"
+        code = await serve(mains.begin, Lock(path, locked(path)), outlive)
     return code, [await one for one in mains.playing]
 
 
@@ -127,7 +132,7 @@ def test_without_a_main_process_for_too_long_everything_is_given_up():
 
 def test_a_command_that_meets_a_bug_is_told_and_the_next_is_obeyed():
     async def part(wire):
-        with pytest.raises(InternalError, match="offer"):
+        with pytest.raises(WireError, match="offer"):
             await wire._ask("offer", "no mapping")
         return await wire.ready()
 

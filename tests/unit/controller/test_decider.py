@@ -99,6 +99,44 @@ def test_a_change_is_answered_with_what_changes(service_object, eip_object):
     assert {path: order for path, order in gone.items() if "/services/" in path} == {path_of("a"): None}
 
 
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        {"ipFamilies": ["IPv5"]},
+        {"ipFamilies": ["IPv4", "IPv5"]},
+        {"ipFamilyPolicy": "Sideways", "ipFamilies": ["IPv4", "IPv6"]},
+        {"type": "Sideways"},
+        {"ports": [{"port": 0}]},
+        {"annotations": {"pool": "UPPER"}},
+        {"annotations": {"addresses": "192.0.2.2", "adresses": "192.0.2.2"}},
+    ],
+)
+@pytest.mark.parametrize("families", [["IPv4"], ["IPv4", "IPv6"]])
+def test_a_service_that_cannot_be_read_any_more_keeps_what_it_holds_and_gets_nothing_new(
+    service_object, eip_object, mistake, families
+):
+    decider = Decider(ControllerSettings())
+    lan = eip_object("lan", "192.0.2.1-192.0.2.2", "2001:db8::1-2001:db8::2")
+    good = {"ipFamilies": families, "ipFamilyPolicy": "PreferDualStack"}
+    first = decider.decide(news([service_object("a", **good)], [lan]), 1.0, AT)
+    held = first[path_of("a")].body()["status"]["loadBalancer"]["ingress"]
+    assert len(held) == len(families)
+    ingress = [each["ip"] for each in held]
+    told = decider.decide(news([service_object("a", ingress=ingress, **{**good, **mistake})]), 1.0, AT)
+    status = told[path_of("a")].body()["status"]
+    assert "loadBalancer" not in status
+    assert (status["conditions"][0]["status"], status["conditions"][0]["reason"]) == ("True", "Invalid")
+
+
+def test_preferring_two_families_is_no_mistake_where_the_cluster_has_one(service_object, eip_object):
+    asking = service_object("a", ipFamilies=["IPv4"], ipFamilyPolicy="PreferDualStack")
+    for pool in (eip_object("lan", "192.0.2.1", "2001:db8::1"), eip_object("lan", "192.0.2.1")):
+        orders = Decider(ControllerSettings()).decide(news([asking], [pool]), 1.0, AT)
+        status = orders[path_of("a")].body()["status"]
+        assert [each["ip"] for each in status["loadBalancer"]["ingress"]] == ["192.0.2.1"]
+        assert status["conditions"][0]["reason"] == "Assigned"
+
+
 def test_a_pool_that_is_gone_is_written_to_no_more(eip_object):
     decider = Decider(ControllerSettings())
     lan = eip_object("lan", "192.0.2.1-192.0.2.9")

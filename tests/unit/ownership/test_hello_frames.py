@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speaker.model import Mac
+from speaker.model import Mac, rank
 from speaker.ownership import frames
 from speaker.ownership.frames import Rejected, decode, peek
-from speaker.ownership.hello import EVERYTHING, MAX_AGE, Digest, Heard, Hello, Incarnation, Span, rank
+from speaker.ownership.hello import EVERYTHING, MAX_AGE, Digest, Heard, Hello, Incarnation, Span
 from speaker.ownership.keys import Key, Keys
 
 MAC = Mac(b"\x02\x00\x00\x00\x00\x01")

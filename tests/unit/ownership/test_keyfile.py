@@ -1,5 +1,6 @@
 """The key file on disk: who may read it, and what is said when it cannot be used."""
 
+import os
 from base64 import b64encode
 
 import pytest
@@ -52,9 +53,19 @@ def test_a_file_that_is_not_there_is_named_with_the_command_that_makes_one(tmp_p
     )
 
 
-def test_a_directory_is_no_key_file(tmp_path):
-    with pytest.raises(SettingError, match="cannot be read: Is a directory"):
-        read_keys(tmp_path)
+IRREGULAR = {
+    "a directory": (lambda path: path.mkdir(), "Is a directory"),
+    "a FIFO": (os.mkfifo, "Is a FIFO"),
+    "a device": (lambda path: path.symlink_to("/dev/zero"), "Is a device"),
+    "a link to nothing": (lambda path: path.symlink_to("nowhere"), "Is a link to nowhere, where nothing is"),
+}
+
+
+@pytest.mark.parametrize(("make", "said"), IRREGULAR.values(), ids=IRREGULAR.keys())
+def test_what_is_no_file_is_no_key_file_and_is_not_waited_for(tmp_path, make, said):
+    make(tmp_path / "key")
+    with pytest.raises(SettingError, match=f"key: cannot be read: {said}"):
+        read_keys(tmp_path / "key")
 
 
 @pytest.mark.parametrize(

@@ -117,8 +117,8 @@ def test_a_directory_that_is_not_there_is_a_mistake(tmp_path):
         load(tmp_path / "gone")
 
 
-def test_a_link_that_leads_nowhere_is_passed_over_and_a_file_too_large_is_refused(tmp_path, monkeypatch):
-    (tmp_path / "dangling.yaml").symlink_to("nowhere.yaml")
+def test_what_editors_link_to_nowhere_is_passed_over_and_a_file_too_large_is_refused(tmp_path, monkeypatch):
+    (tmp_path / ".#a.yaml").symlink_to("user@host.4711:1")  # Emacs locks a file that way
     assert load(tmp_path).world.pools == {}
     monkeypatch.setattr("speaker.standalone.manifests.MAX_FILE_BYTES", 100)
     assert said_about(tmp_path, "#" * 101) == ["a.yaml: 'a.yaml': must not be larger than 100 bytes"]

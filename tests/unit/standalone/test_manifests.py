@@ -1,5 +1,7 @@
 """Good manifests come out as what they say, whatever they are spread over."""
 
+import os
+import socket
 from contextlib import suppress
 from ipaddress import ip_address, ip_network
 from pathlib import Path
@@ -150,10 +152,72 @@ def test_files_are_read_by_name_and_what_editors_and_configmaps_leave_is_passed_
         (tmp_path / name).symlink_to(f"..data/{name}")
     for name in (".a.yaml.swp", ".hidden.yaml", "a.yaml~", "#a.yaml#", "a.yaml.bak", "README.md"):
         (tmp_path / name).write_text("not: [yaml")
-    (tmp_path / "sub.yaml").mkdir()
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "d.yaml").write_text("not: [yaml")
     assert list(load(tmp_path).world.pools) == ["a", "b", "c"]
+
+
+def a_socket(path):
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+
+
+IRREGULAR = {
+    "a link to nothing": (
+        lambda path: path.symlink_to("..data/web.yaml"),
+        "Is a link to ..data/web.yaml, where",
+    ),
+    "a link to itself": (lambda path: path.symlink_to(path.name), "Too many levels of symbolic links"),
+    "a directory": (lambda path: path.mkdir(), "Is a directory"),
+    "a FIFO": (os.mkfifo, "Is a FIFO"),
+    "a socket": (a_socket, "Is a socket"),
+    "a device": (lambda path: path.symlink_to("/dev/zero"), "Is a device"),
+}
+
+
+@pytest.mark.parametrize(("make", "said"), IRREGULAR.values(), ids=IRREGULAR.keys())
+def test_a_manifest_that_is_no_file_is_a_mistake_and_told_by_name(tmp_path, monkeypatch, make, said):
+    monkeypatch.chdir(tmp_path)  # the path of a socket is short
+    (tmp_path / "a.yaml").write_text(EIP.format(name="a", addresses="192.0.2.1"))
+    make(Path("web.yaml"))
+    with pytest.raises(InvalidManifests) as caught:
+        load(tmp_path)
+    (problem,) = caught.value.problems
+    assert str(problem).startswith(f"{tmp_path}/web.yaml: 'web.yaml': must be a file that can be read: {said}")
+    assert caught.value.may_pass
+
+
+def test_a_mistake_in_a_file_does_not_pass_by_itself(tmp_path):
+    (tmp_path / "a.yaml").write_text("not: [yaml")
+    with pytest.raises(InvalidManifests) as caught:
+        load(tmp_path)
+    assert not caught.value.may_pass
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        (b"caf\xe9.yaml", r"caf\xe9.yaml"),
+        (b"two\nlines.yaml", r"two\nlines.yaml"),
+        (b"\x1b[31mred.yaml", r"\x1b[31mred.yaml"),
+        ("grün.yaml".encode(), "grün.yaml"),
+    ],
+)
+@pytest.mark.parametrize("content", [b"not: [yaml", b"\xff", b"{kind: Eip}"])
+def test_any_name_of_a_file_is_told_in_characters_that_can_be_written(tmp_path, name, told, content):
+    Path(os.fsdecode(bytes(tmp_path) + b"/" + name)).write_bytes(content)
+    with pytest.raises(InvalidManifests) as caught:
+        load(tmp_path)
+    assert {problem.place.file for problem in caught.value.problems} == {f"{tmp_path}/{told}"}
+    assert "\n" not in str(caught.value.problems[0]).encode().decode()
+
+
+def test_a_key_that_holds_no_character_is_told_in_some_that_can_be_written(tmp_path):
+    text = EIP.format(name="a", addresses="192.0.2.1")
+    (tmp_path / "a.yaml").write_text(text.replace("spec:", '"\\ud800": 1\nspec:'))
+    with pytest.raises(InvalidManifests) as caught:
+        load(tmp_path)
+    str(caught.value).encode()
 
 
 def test_json_as_kubectl_writes_it_is_read(tmp_path):

@@ -1,5 +1,6 @@
 """The state file: what was written is read, and what cannot be understood is never taken for nothing."""
 
+import os
 import stat
 
 import pytest
@@ -75,9 +76,38 @@ def test_a_file_of_another_version_is_refused(tmp_path):
         read_state(path, Ledger)
 
 
-def test_what_cannot_be_read_is_refused(tmp_path):
-    with pytest.raises(EdgeError, match="cannot be read: Is a directory"):
-        read_state(tmp_path, Ledger)
+IRREGULAR = {
+    "a directory": (lambda path: path.mkdir(), "Is a directory"),
+    "a FIFO": (os.mkfifo, "Is a FIFO"),
+    "a device": (lambda path: path.symlink_to("/dev/zero"), "Is a device"),
+    "a link to nothing": (lambda path: path.symlink_to("volume/state"), "Is a link to volume/state, where nothing is"),
+}
+
+
+@pytest.mark.parametrize(("make", "said"), IRREGULAR.values(), ids=IRREGULAR.keys())
+def test_what_is_no_file_is_refused_and_never_taken_for_a_new_beginning(tmp_path, make, said):
+    path = tmp_path / "state.json"
+    make(path)
+    with pytest.raises(EdgeError, match=f"state.json cannot be read: {said}"):
+        read_state(path, Ledger)
+
+
+def test_a_link_stays_one_and_what_it_leads_to_is_written(tmp_path):
+    link, volume = tmp_path / "state.json", tmp_path / "volume"
+    volume.mkdir()
+    write_state(volume / "state", Ledger())
+    link.symlink_to("volume/state")
+    write_state(link, LEDGER)
+    assert link.is_symlink()
+    assert read_state(volume / "state", Ledger) == LEDGER
+
+
+def test_a_link_to_what_is_not_mounted_any_more_is_not_written_through(tmp_path):
+    link = tmp_path / "state.json"
+    link.symlink_to("volume/state")
+    with pytest.raises(EdgeError, match=r"cannot write .*state\.json: Is a link to volume/state, where nothing is"):
+        write_state(link, LEDGER)
+    assert list(tmp_path.iterdir()) == [link]
 
 
 @given(st.binary() | st.binary().map(lambda tail: b'{"version": 1, "ledger": ' + tail))

@@ -62,6 +62,9 @@ IN_THE_DIRECTORY = {
     "saved by renaming": rename_save,
     "a new file": lambda d: (d / "b.yaml").write_text("b: 1\n"),
     "a file removed": lambda d: (d / "a.yaml").unlink(),
+    "a file that becomes a link to nothing": lambda d: (d / "a.yaml").unlink() or (d / "a.yaml").symlink_to("nowhere"),
+    "a file that becomes a FIFO": lambda d: (d / "a.yaml").unlink() or os.mkfifo(d / "a.yaml"),
+    "a file that becomes a directory": lambda d: (d / "a.yaml").unlink() or (d / "a.yaml").mkdir(),
     "a file renamed": lambda d: (d / "a.yaml").rename(d / "b.yaml"),
 }
 TO_THE_DIRECTORY = {
@@ -112,6 +115,35 @@ async def test_a_look_that_sees_nothing_new_is_no_change(watched, monkeypatch):
     with pytest.raises(TimeoutError):  # a slow machine looks less often and passes all the same
         async with asyncio.timeout(0.3):
             await changed()
+
+
+async def test_what_is_no_file_hides_no_change_of_the_others(tmp_path):
+    (tmp_path / "a.yaml").symlink_to("nowhere")
+    (tmp_path / "b.yaml").write_text("b: 1\n")
+    async with aclosing(changes(tmp_path)) as found, asyncio.timeout(A_CHANGE):
+        await anext(found)
+        (tmp_path / "b.yaml").write_text("b: 22\n")
+        await anext(found)
+
+
+async def test_what_is_written_to_a_directory_with_a_manifests_name_is_no_change(tmp_path, monkeypatch):
+    monkeypatch.setattr("speaker.standalone.watch.LOOK_SECONDS", 0.01)
+    (tmp_path / "a.yaml").mkdir()
+    async with aclosing(changes(tmp_path)) as found:
+        await anext(found)
+        (tmp_path / "a.yaml" / "b.yaml").write_text("b: 22\n")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await anext(found)
+
+
+async def test_where_nothing_changes_a_look_is_taken_when_it_is_due(tmp_path, monkeypatch):
+    monkeypatch.setattr("speaker.standalone.watch.LOOK_SECONDS", 0.01)
+    due = [False, True, False]
+    async with aclosing(changes(tmp_path, lambda: due.pop(0))) as found, asyncio.timeout(A_CHANGE):
+        await anext(found)
+        await anext(found)
+        assert due == [False]
 
 
 async def test_what_changes_while_the_caller_reads_is_not_lost(watched):

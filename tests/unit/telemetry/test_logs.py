@@ -45,3 +45,29 @@ def test_the_end_does_not_wait_for_a_reader_that_never_comes_back():
     writer.info("never read")
     writer.finish(seconds=0.01)
     out.go.set()
+
+
+class Full(io.StringIO):
+    """A disk that has no room for the first few lines."""
+
+    def __init__(self, refusals: int) -> None:
+        super().__init__()
+        self.refusals = refusals
+        self.asked = threading.Semaphore(0)
+
+    def write(self, text: str) -> int:
+        self.refusals -= 1
+        self.asked.release()
+        if self.refusals >= 0:
+            raise OSError(28, "No space left on device")
+        return super().write(text)
+
+
+def test_a_disk_that_is_full_costs_lines_and_they_are_counted_when_there_is_room():
+    out = Full(refusals=3)
+    writer = Writer(out.write)
+    for number in range(4):
+        writer.info(str(number))
+        out.asked.acquire()
+    writer.finish()
+    assert out.getvalue().splitlines() == ["3", "3 lines were lost: nobody read them in time"]
