@@ -169,15 +169,7 @@ class FaultLab:
             if seen.ended:
                 victim.kill()
                 victim.start()
-            seen.left = "?"
-            while (seen.left and time.monotonic() < over + HEALED) or (not seen.told and time.monotonic() < over + TOLD):
-                seen.left = await self._unlike(problems)
-                if not seen.left and self.switches.passed(place) == passed:
-                    seen.left = "it has not been passed again"
-                if not seen.left and seen.healed_ms is None:
-                    seen.healed_ms = (time.monotonic() - over) * 1000
-                seen.told |= self._new(victim, problems)
-                await asyncio.sleep(POLL)
+            await self._heal(seen, over, passed, problems)
         said = victim.said(logged)
         seen.logged = f"injected at {place}" in said
         seen.counted = await asyncio.to_thread(victim.errors_counted) > errors
@@ -186,6 +178,19 @@ class FaultLab:
         seen.moved = {eip: before[eip] for eip, mac in last.items() if eip in before and self.names[mac] != before[eip]}
         self.table.append(seen)
         return seen
+
+    async def _heal(self, seen: Seen, over: float, passed: int, problems: Sequence[str]) -> None:
+        """Until it is as before, and the place was passed again, since ``over``; and until it was told."""
+        seen.left, now = "?", over
+        while (seen.left and now < over + HEALED) or (not seen.told and now < over + TOLD):
+            seen.left = await self._unlike(problems)
+            if not seen.left and self.switches.passed(seen.place) == passed:
+                seen.left = "it has not been passed again"
+            now = time.monotonic()
+            if not seen.left and seen.healed_ms is None:
+                seen.healed_ms = (now - over) * 1000
+            seen.told |= self._new(self.speakers[self.victim], problems)
+            await asyncio.sleep(POLL)
 
     def _judge(self, seen: Seen, since: float, *samples: Iterable[Any]) -> None:
         longest: dict[IPAddress, list[Outage]] = {eip: [] for eip in self.eips}

@@ -69,6 +69,7 @@ FAILOVER_MS = Parameters.for_hello(HELLO_MS / 1000).worst_failover * 1000
 DOUBLE_MS = 2 * FAILOVER_MS
 """The longest that an EIP may be out in a chapter: its successor may be the next that something happens to."""
 WARM_UP = 25.0
+LAST_LINES = 25
 
 
 @dataclass
@@ -81,6 +82,8 @@ class Result:
     out_ms: list[float] = field(default_factory=list)
     """The longest that an EIP that nobody edits was out, of each chapter."""
     broken: list[str] = field(default_factory=list)
+    last_words: str = ""
+    """Of every speaker, where something was broken."""
 
     def problems(self, seconds: float) -> list[str]:
         long = [one for one in self.series if one.seconds >= 0.6 * (seconds - WARM_UP)]
@@ -95,7 +98,7 @@ class Result:
             ]
         if self.out_ms:
             lines += [f"nobody answered for an EIP for {max(self.out_ms):.0f} ms at most; promised: {FAILOVER_MS:.0f}"]
-        return "\n".join(lines)
+        return "\n".join([*lines, self.last_words])
 
 
 class Soak:
@@ -149,6 +152,8 @@ class Soak:
         finally:
             sampling.cancel()
         self.result.series = list(self._series.values())
+        if self.result.broken:
+            self.result.last_words = "\n".join(f"{node}: {_last(one.said())}" for node, one in self._speakers.items())
         self.result.broken += [f"the speaker of {node} ended" for node, one in self._speakers.items() if one.ended]
         return self.result
 
@@ -315,6 +320,10 @@ class Soak:
     def _of(self, node: str, role: str, pid: int) -> Series:
         name = f"{node} {role}"
         return self._series.setdefault((name, pid), Series(name))
+
+
+def _last(said: str) -> str:
+    return "\n    ".join(line[:500] for line in said.splitlines()[-LAST_LINES:])
 
 
 def _some(names: Sequence[str] | set[str] | frozenset[str]) -> str:
