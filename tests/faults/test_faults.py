@@ -1,17 +1,19 @@
 """One bad thing stays one bad thing: at each place of a running speaker an exception that nobody foresaw."""
 
 import importlib
+import os
 from collections.abc import Iterator
 from functools import reduce
 
 import pytest
 from fault_lab import HEAD, PROMISED_MS, UNNOTICED_MS, FaultLab, Seen, fault_lab
-from places import CONSTANTS, PLACES, Notice, Place
+from places import CONSTANTS, MORE, PLACES, Notice, Place
 
 from speaker.lab.namespaces import Namespace
 
 AT_LEAST = 40
-NAMES = [place.at for place in PLACES]
+TRIED = (*PLACES, *(MORE if os.environ.get("SPEAKER_FAULTS_EVERYWHERE") else ()))
+NAMES = [place.at for place in TRIED]
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +62,7 @@ def concerns(about: str, eip: object) -> bool:
 
 
 @pytest.mark.netns
-@pytest.mark.parametrize("place", PLACES, ids=NAMES)
+@pytest.mark.parametrize("place", TRIED, ids=NAMES)
 async def test_what_is_raised_there_is_told_costs_at_most_a_failover_and_heals(lab, place):
     seen = await lab.suffers(place.at)
     assert list(broken(place, seen, lab.victim)) == []
@@ -71,7 +73,9 @@ def test_there_are_enough_places_and_each_is_one():
     assert len(set(NAMES)) == len(NAMES)
 
 
-@pytest.mark.parametrize("name", sorted({name.partition("@")[0] for name in (*NAMES, *CONSTANTS)}))
+@pytest.mark.parametrize(
+    "name", sorted({name.partition("@")[0] for name in (*(place.at for place in (*PLACES, *MORE)), *CONSTANTS)})
+)
 def test_each_place_is_there(name):
     module, _, path = name.partition(":")
     assert reduce(getattr, path.split("."), importlib.import_module(module)) is not None

@@ -25,7 +25,7 @@ def test_nothing_grows_and_nothing_is_broken(capsys):
     assert result.problems(SECONDS) == []
 
 
-SECONDS_OF_A_SERIES = range(0, 160)
+SECONDS_OF_A_SERIES = range(160)
 
 
 def series(**values):
