@@ -1,11 +1,12 @@
 """An hour (or three minutes) of everything at once: three speakers with 500 Services, and no quiet.
 
-    python tests/soak/soak.py [--seconds N] [--services N] [--seed N]
+    python tests/soak/soak.py [--seconds N] [--services N] [--seed N] [--api]
 
-Services are edited, deleted and made, endpoints come and go, files are bad, links flap, rulesets are flushed, main
-processes are killed, and one speaker dies with all it has and returns: several things a second, from a seed. What
-nobody edits is asked for all the time. Every now and then everything is left alone: then each EIP that anybody may hold
-is to be answered by exactly one MAC, that of a node that may hold it, and no other EIP by anybody.
+Services are edited, deleted and made, endpoints come and go, files are bad (with ``--api``, where agents ask a real
+kube-apiserver: it stands still), links flap, rulesets are flushed, main processes are killed, and one speaker dies with
+all it has and returns: several things a second, from a seed. What nobody edits is asked for all the time. Every now and
+then everything is left alone: then each EIP that anybody may hold is to be answered by exactly one MAC, that of a node
+that may hold it, and no other EIP by anybody.
 
 Memory, descriptors, threads, asyncio tasks of each process, and the log of each speaker, are sampled every second, and
 printed as lines by least squares. Exits with 1 when one of them is not flat or a promise was broken. Needs root or a
@@ -21,32 +22,25 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol, Self
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "faults")]
 
-from lab_speaker import Speaker  # noqa: E402 -- beside this file, which is a program too
+from asked import ByFiles  # noqa: E402 -- beside this file, which is a program too
+from lab_speaker import Speaker  # noqa: E402
 from slopes import HEAD, Series, measured  # noqa: E402
 from speaker_processes import family, told_apart  # noqa: E402
-from wishes import (  # noqa: E402
-    A_FILE,
-    UNTOUCHED,
-    bad_manifest,
-    edited,
-    first_wishes,
-    manifest,
-    pool,
-)
+from wishes import UNTOUCHED, Wish, edited, first_wishes  # noqa: E402
 
 from speaker.lab.faults import plug, pull  # noqa: E402
 from speaker.lab.lan import Lan  # noqa: E402
 from speaker.lab.outage import asking, outages  # noqa: E402
 from speaker.lab.privileges import leave_host_network  # noqa: E402
 from speaker.lab.topology import lab_topology  # noqa: E402
-from speaker.ownership.keys import generate  # noqa: E402
 from speaker.ownership.parameters import Parameters  # noqa: E402
 
 NODES, SERVICES, SECONDS = 3, 500, 3600.0
@@ -57,6 +51,8 @@ ROUND = 2.0
 """Seconds between two rounds of edits: each is read once, and reading 500 Services takes three speakers a second."""
 EDITS = 8
 """Of a round, at most."""
+DISTURBED = 0.2
+"""Rounds after which nothing can be read for one."""
 REST = 1.5
 """Seconds after a fault of the LAN or of a node before the next, so that one failover is over before another begins."""
 ASK, ASK_ALL = 0.05, 0.25
@@ -71,6 +67,26 @@ DOUBLE_MS = 2 * FAILOVER_MS
 """The longest that an EIP may be out in a chapter: its successor may be the next that something happens to."""
 WARM_UP = 25.0
 LAST_LINES = 25
+
+
+class Asked(Protocol):
+    """How the speakers are asked for Services, and what may be wrong with that."""
+
+    speakers: Mapping[str, Speaker]
+    """By node; none runs yet."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def ask(self, wishes: Sequence[Wish], changed: Iterable[int]) -> None:
+        """These of the wishes are not what they were."""
+
+    def disturb(self, dice: random.Random) -> str:
+        """Nothing that is asked comes through; how that is called."""
+
+    def calm(self) -> None:
+        """The end of it."""
 
 
 @dataclass
@@ -103,10 +119,13 @@ class Result:
 
 
 class Soak:
-    """``with Soak(directory, services, seed) as soak: await soak.run(seconds)``. From one thread only."""
+    """``with Soak(directory, services, seed) as soak: await soak.run(seconds)``. From one thread only.
 
-    def __init__(self, directory: Path, services: int, seed: int) -> None:
-        self._directory, self._services = directory, services
+    ``ask_by``: how the speakers are asked.
+    """
+
+    def __init__(self, directory: Path, services: int, seed: int, ask_by: Callable[..., Asked]) -> None:
+        self._directory, self._services, self._ask_by = directory, services, ask_by
         self._dice = random.Random(seed)
         self.result = Result(seed)
         self._stack = ExitStack()
@@ -124,13 +143,9 @@ class Soak:
             self._tasks = self._directory / "tasks"
             self._tasks.mkdir()
             counted = {"PYTHONPATH": str(Path(__file__).with_name("counted")), "SPEAKER_TASKS": str(self._tasks)}
-            key = generate(os.urandom(32))
-            self._speakers = {
-                node: Speaker(node, self._lan, self._directory / node, counted, HELLO_MS, key) for node in self._nodes
-            }
-            self._put("pool.yaml", pool(self._services).encode())
-            for at in range(0, self._services, A_FILE):
-                self._write(at)
+            self._asked = stack.enter_context(self._ask_by(self._directory, self._lan, counted, HELLO_MS))
+            self._asked.ask(self._wishes, range(self._services))
+            self._speakers = self._asked.speakers
             for speaker in self._speakers.values():
                 speaker.start()
                 stack.callback(speaker.kill)
@@ -168,8 +183,7 @@ class Soak:
                 tasks.create_task(self._break(over))
                 await asyncio.sleep(CHAPTER)
                 over.set()
-            with suppress(FileNotFoundError):
-                self._remove("bad.yaml")
+            await asyncio.to_thread(self._asked.calm)
             await asyncio.sleep(REST)
         found = outages(asks.samples(since), ASK)
         self.result.out_ms.append(max(outage.ms for outage in found.values()))
@@ -184,34 +198,17 @@ class Soak:
 
     async def _edit(self, over: asyncio.Event) -> None:
         while not over.is_set():
-            with suppress(FileNotFoundError):
-                self._remove("bad.yaml")
+            await asyncio.to_thread(self._asked.calm)
             touched = set()
             for _ in range(self._dice.randint(1, EDITS)):
                 at = self._dice.randrange(UNTOUCHED, self._services)
                 what, self._wishes[at] = edited(self._wishes[at], self._nodes, self._dice)
                 self.result.happened[what] += 1
                 touched.add(at)
-            for at in touched:
-                self._write(at)
-            if self._dice.random() < 0.2:
-                self._put("bad.yaml", bad_manifest(self._dice))
-                self.result.happened["bad file"] += 1
+            await asyncio.to_thread(self._asked.ask, self._wishes, touched)
+            if self._dice.random() < DISTURBED:
+                self.result.happened[self._asked.disturb(self._dice)] += 1
             await asyncio.sleep(ROUND)
-
-    def _write(self, at: int) -> None:
-        first = at - at % A_FILE
-        self._put(f"services-{first:04}.yaml", manifest(self._wishes[first : first + A_FILE]).encode())
-
-    def _put(self, name: str, content: bytes) -> None:
-        for speaker in self._speakers.values():
-            draft = speaker.manifests / f".{name}"
-            draft.write_bytes(content)
-            draft.replace(speaker.manifests / name)
-
-    def _remove(self, name: str) -> None:
-        for speaker in self._speakers.values():
-            (speaker.manifests / name).unlink()
 
     # ── Unrest: what breaks ──
 
@@ -331,9 +328,16 @@ def _some(names: Sequence[str] | set[str] | frozenset[str]) -> str:
     return ", ".join(sorted(names)) or "nobody"
 
 
-def soak(services: int, seconds: float, seed: int) -> Result:
-    with tempfile.TemporaryDirectory(prefix="soak-") as name, Soak(Path(name), services, seed) as running:
+def soak(services: int, seconds: float, seed: int, ask_by: Callable[..., Asked] = ByFiles) -> Result:
+    with tempfile.TemporaryDirectory(prefix="soak-") as name, Soak(Path(name), services, seed, ask_by) as running:
         return asyncio.run(running.run(seconds))
+
+
+def by_api() -> Callable[..., Asked]:
+    sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("agents", "apiserver")]
+    from asked_by_api import ByApi
+
+    return ByApi
 
 
 def main() -> int:
@@ -341,10 +345,11 @@ def main() -> int:
     arguments.add_argument("--seconds", type=float, default=SECONDS)
     arguments.add_argument("--services", type=int, default=SERVICES)
     arguments.add_argument("--seed", type=int, default=random.randrange(1 << 32))
+    arguments.add_argument("--api", action="store_true")
     options = arguments.parse_args()
     leave_host_network()
     print(f"seed {options.seed}", flush=True)  # noqa: T201
-    result = soak(options.services, options.seconds, options.seed)
+    result = soak(options.services, options.seconds, options.seed, by_api() if options.api else ByFiles)
     problems = result.problems(options.seconds)
     print(result, *problems, "nothing grows, nothing is broken" if not problems else "", sep="\n")  # noqa: T201
     return 1 if problems else 0
