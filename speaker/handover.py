@@ -38,6 +38,8 @@ class HandOver:
         self._moves = HandingOver()
         self._eips: frozenset[IPAddress] = frozenset()
         self._snapshot = Snapshot()
+        self._early: dict[IPAddress, tuple[Spot, str | None]] = {}
+        """Claims of the time before the links were known."""
         self._speakers: dict[tuple[int, str], Speaker] = {}
         """By index of the link, and node."""
         self._asked: dict[NextHop, asyncio.Event] = {}
@@ -52,6 +54,9 @@ class HandOver:
         self._news.set()
 
     def claimed(self, address: IPAddress, spot: Spot, before: str | None) -> None:
+        if not self._snapshot.links:
+            self._early[address] = spot, before
+            return
         hop = self._hop(address, spot.link, before) if before is not None else None
         self._moves.claimed(address, hop)
         if (asked := self._asked.get(hop) if hop is not None else None) is not None:
@@ -59,6 +64,7 @@ class HandOver:
         self._news.set()
 
     def yielded(self, address: IPAddress) -> None:
+        self._early.pop(address, None)
         self._moves.yielded(address)
         self._news.set()
 
@@ -74,6 +80,9 @@ class HandOver:
         """This node may hold ``eips`` from now on, and holds none that is not among them. Returns once the kernel
         knows, or has refused, which is told and tried again."""
         self._eips, self._snapshot = eips, snapshot
+        early, self._early = self._early, {}
+        for address, (spot, before) in early.items():
+            self.claimed(address, spot, before)
         with self._report.trying("hand over"):
             await self._bring()
 

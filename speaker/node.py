@@ -16,8 +16,8 @@ import gc
 import os
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -39,6 +39,7 @@ from speaker.forwarding.limits import look, raise_conntrack_max
 from speaker.forwarding.plan import Change
 from speaker.forwarding.strays_table import open_strays, remove_strays
 from speaker.forwarding.traffic import UNKNOWN
+from speaker.garbage import uncollected
 from speaker.handlers import handlers
 from speaker.handover import HandOver
 from speaker.interfaces.addresses import own_addresses
@@ -248,21 +249,6 @@ class KeyFile:
         return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_mode
 
 
-@contextmanager
-def _uncollected(*, whole: bool) -> Iterator[None]:
-    """A pass over everything makes much that lives long, and nothing of it is garbage: the collector, which would keep
-    the loop from its work for as long as it walks over that, stays away, and does not look there again."""
-    if not whole:
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
-
-
 class Host:
     """The loops of one node and the little they share: what was asked for, and what the links look like."""
 
@@ -284,8 +270,8 @@ class Host:
         self._wire = wire
         self._report = report
         self._decider = Decider(forwards=settings.forwarder is not Forwarding.NONE)
-        self._told_of: Mapping[ServiceKey, Exception] = {}
-        """Services that were set aside, as last told."""
+        self._failed: Mapping[ServiceKey, Exception] = {}
+        """Services that are set aside."""
         self._unserved: frozenset[IPAddress] = frozenset()
         """EIPs that are not offered, since the kernel refuses to forward for them."""
         self._spots: dict[IPAddress, Spot] = {}
@@ -387,9 +373,16 @@ class Host:
                 with attempt:
                     self._changed.clear()
                     if self._snapshot is not None:
-                        with _uncollected(whole=self._decided_on is None):
+                        with self._collected_little():
                             await self._bring_about(self._snapshot)
             self._report.recovered("reconcile")
+
+    def _collected_little(self) -> AbstractContextManager[None]:
+        """A pass over everything makes much that lives long; what the first one made is frozen once it is in force."""
+        if self._decided_on is not None:
+            return nullcontext()
+        first = self._report.in_force is None
+        return uncollected(lambda: first and self._report.in_force is not None)
 
     async def _changed_or(self, seconds: float) -> None:
         """Between two tries: no longer than until there is something new to try."""
@@ -408,6 +401,7 @@ class Host:
         decision, touched = await asyncio.to_thread(self._decide, view, snapshot, changed)
         await self._wire.withdraw_except(self._spots, touched)
         self._applied(await self._forwarder.apply(decision.forwarding), decision)
+        self._tell_failed({**view.settlement.failed, **self._decider.failed})
         self._links = frozenset({spot.link.index: spot.link for spot in self._spots.values()}.values())
         await self._say(partial(self._report.decided, decision, touched))
         if self._settings.peers is not None:
@@ -437,16 +431,19 @@ class Host:
     def _applied(self, changes: tuple[Change, ...], decision: Decision) -> None:
         with contained("report", self._report):
             self._report.forwarding(changes, self._forwarder.approximations(decision.forwarding))
-        for key, error in self._decider.failed.items():
-            if self._told_of.get(key) is not error:
+
+    def _tell_failed(self, failed: Mapping[ServiceKey, Exception]) -> None:
+        """Services that met what nobody foresaw."""
+        for key, error in failed.items():
+            if self._failed.get(key) is not error:
                 self._report.internal_error("decide", error)
-        self._told_of = self._decider.failed
+        self._failed = failed
 
     def _set_aside(self) -> tuple[str, ...]:
         """What is not as it was asked for, by name."""
         refused = self._forwarder.refused
         return (
-            *(f"{key} is set aside: internal_error: {error!r}" for key, error in self._decider.failed.items()),
+            *(f"{key} is set aside: internal_error: {error!r}" for key, error in self._failed.items()),
             *(f"{name_of(part)} is set aside: {words}: {self._fate(part)}" for part, words in refused.items()),
         )
 

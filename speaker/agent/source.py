@@ -173,8 +173,9 @@ class Cluster:
         if wishes.drained != (before.drained if before is not None else None):
             log.info("node", draining=wishes.drained or False)
             await self._wire.set_draining(wishes.drained is not None)
-        if wishes.ready is not (before.ready if before is not None else True):
-            log.info("node", ready=wishes.ready)
+        if before is None or wishes.ready is not before.ready:
+            if before is not None or not wishes.ready:
+                log.info("node", ready=wishes.ready)
             await self._wire.demote(not wishes.ready)
 
     # ── A clerk ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -32,7 +32,7 @@ from speaker.allocator.book import Book, Standing
 from speaker.allocator.choose import Decision, decide
 from speaker.allocator.ledger import Ledger
 from speaker.allocator.pools import Catalogue
-from speaker.allocator.refusals import Refusal
+from speaker.allocator.refusals import Reason, Refusal
 from speaker.model import Assignment, Family, IPAddress, Pool, Service, ServiceKey
 
 
@@ -71,6 +71,8 @@ class Allocator:
         self._book = Book(rest)
         self._settled: dict[ServiceKey, tuple[_Seen, Outcome]] = {}
         """Of Services that lack nothing: while they and the pools stay as they are, so does the outcome."""
+        self.failed: dict[ServiceKey, Exception] = {}
+        """Services that met what nobody foresaw when they were last asked."""
 
     @property
     def holders(self) -> KeysView[ServiceKey]:
@@ -115,6 +117,23 @@ class Allocator:
 
     def assign(self, service: Service, now: float) -> Outcome:
         """What the Service has from now on. Repeating it changes nothing; only a refusal may turn out better later."""
+        self.failed.pop(service.key, None)
+        try:
+            return self._assign(service, now)
+        except Exception as error:
+            self.failed[service.key] = error
+            return self._as_held(service.key, error)
+
+    def _as_held(self, key: ServiceKey, error: Exception) -> Outcome:
+        """Set aside: it keeps what it holds."""
+        self._settled.pop(key, None)
+        eips = self._book.eips
+        held = [a for a in self._book.held_by(key).values() if eips[a].holders[key] is not Standing.SUSPENDED]
+        kept = Assignment(key, tuple(held), tuple(eips[address].pool for address in held)) if held else None
+        words = f"set aside for a bug of the speaker ({type(error).__name__}: {error}): what is held is kept"
+        return Outcome(kept, Refusal(key, Reason.INTERNAL_ERROR, words))
+
+    def _assign(self, service: Service, now: float) -> Outcome:
         self._book.wake(now)
         catalogue = self._book.catalogue
         seen = (service, catalogue, catalogue.namespace_labels(service.key.namespace))
@@ -134,6 +153,7 @@ class Allocator:
         """The Service is gone: its addresses rest, unless others share them. Unknown keys are fine."""
         self._book.wake(now)
         self._settled.pop(key, None)
+        self.failed.pop(key, None)
         for address in list(self._book.held_by(key).values()):
             self._book.leave(key, address, now)
 

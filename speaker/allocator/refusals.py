@@ -24,6 +24,7 @@ class Reason(Enum):
     SHARED_PORT_CLASH = "shared_port_clash"
     SHARED_NAMESPACE = "shared_namespace"
     SHARED_BACKENDS = "shared_backends"
+    INTERNAL_ERROR = "internal_error"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """One reading of the world → who has which EIP, in an order that does not depend on who was read first."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from speaker.allocator.assign import Allocator, Outcome
 from speaker.allocator.refusals import Refusal
@@ -15,6 +15,8 @@ class Settlement:
 
     assignments: Mapping[ServiceKey, Assignment]
     refusals: Mapping[ServiceKey, Refusal]
+    failed: Mapping[ServiceKey, Exception] = field(default_factory=dict)
+    """Those that met what nobody foresaw."""
 
 
 def settle(allocator: Allocator, world: World, now: float) -> Settlement:
@@ -34,6 +36,7 @@ def settle(allocator: Allocator, world: World, now: float) -> Settlement:
     return Settlement(
         assignments={key: each.assignment for key, each in outcomes.items() if each.assignment is not None},
         refusals={key: each.refusal for key, each in outcomes.items() if each.refusal is not None},
+        failed=dict(allocator.failed),
     )
 
 

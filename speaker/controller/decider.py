@@ -59,9 +59,12 @@ class Decider:
         self._duplicates: tuple[Duplicate, ...] = ()
         """Found at the start, and still in the API."""
         self._begun = False
+        self.failed: dict[ServiceKey, Exception] = {}
+        """Services that met what nobody foresaw in the last decision: they keep what they have."""
 
     def decide(self, news: News, now: float, at: str) -> Orders:
         """``now``: seconds, as in ``Allocator``; ``at``: RFC 3339, for what people read."""
+        self.failed.clear()
         told = {ServiceKey(key.namespace, key.name): found for key, found in news.services.items()}
         changed = self._read_services(told) | self._read_namespaces(news.namespaces)
         if self._pools.read(news.eips):
@@ -74,6 +77,7 @@ class Decider:
         moved = self._settling.step(changed, self._mistaken, now)
         for key, former in moved.items():
             self._account(key, former)
+        self.failed |= {key: error for key, error in self._allocator.failed.items() if key in moved}
         return {**self._service_orders(moved.keys() | told.keys(), at), **self._pool_orders(news.eips, at)}
 
     # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -90,11 +94,18 @@ class Decider:
             elif known is not None and _asks(known[0]) == _asks(found):
                 self._read[key] = found, known[1]  # as it comes back from a write of ours
             else:
-                parsed = read_service(found, default_class=self._settings.default_class)
+                parsed = self._parse(key, found)
                 self._read[key] = found, parsed
                 self._serve(key, parsed)
                 changed.add(key)
         return changed
+
+    def _parse(self, key: ServiceKey, found: ServiceObject) -> Parsed:
+        try:
+            return read_service(found, default_class=self._settings.default_class)
+        except Exception as error:
+            self.failed[key] = error
+            return Unreadable(f"set aside for a bug of the speaker ({type(error).__name__}: {error})")
 
     def _serve(self, key: ServiceKey, parsed: Parsed | None) -> None:
         self._mistaken.discard(key)
@@ -149,15 +160,21 @@ class Decider:
         orders: dict[str, Order | None] = {}
         for key in keys:
             orders[service_status(key)] = None
-            outcome = self._outcome(key)
-            if (known := self._read.get(key)) is not None:
-                found, parsed = known
-                record = ",".join(map(str, self._allocator.held_by(key).values())) or None
-                orders[service_status(key)] = service_write(
-                    found, parsed, outcome, record, lost.get(key), self._settings.ip_mode, at
-                )
+            outcome, known = self._outcome(key), self._read.get(key)
+            if known is not None:
+                try:
+                    orders[service_status(key)] = self._service_order(key, known, outcome, lost.get(key), at)
+                except Exception as error:  # what was written last stays
+                    self.failed[key] = error
+                    del orders[service_status(key)]
             self.uses.note(key, known[0] if known is not None else None, outcome.assignment)
         return orders
+
+    def _service_order(
+        self, key: ServiceKey, known: tuple[ServiceObject, Parsed], outcome: Outcome, lost: str | None, at: str
+    ) -> Order | None:
+        record = ",".join(map(str, self._allocator.held_by(key).values())) or None
+        return service_write(*known, outcome, record, lost, self._settings.ip_mode, at)
 
     def _pool_orders(self, told: Mapping[Key, EipObject | None], at: str) -> dict[str, Order | None]:
         orders: dict[str, Order | None] = {path: None for key in told for path in pool_paths(key.name)}

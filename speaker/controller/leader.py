@@ -23,6 +23,8 @@ from speaker.controller.desk import Desk
 from speaker.controller.sweeper import ANNOUNCEMENTS, Grace, HeldObject, Sweeper
 from speaker.controller.wanted import EIPS
 from speaker.errors import EdgeError
+from speaker.garbage import start_over, uncollected
+from speaker.supervise import Supervisor, supervised
 from speaker.waiting import set_within
 
 SWEEP = 1.0
@@ -43,14 +45,20 @@ class Leader:
         election: Election,
         settings: ControllerSettings,
         told: Callable[[str, EdgeError], None],
+        supervisor: Supervisor,
         patience: Patience,
         grace: Grace,
     ) -> None:
+        self._supervisor = supervisor
         self._client, self._election, self._settings = client, election, settings
         self._told, self._patience, self._grace = told, patience, grace
 
     async def work(self, _: Leadership) -> None:
-        """Endless."""
+        """Endless. What nobody foresaw has it begin anew."""
+        await supervised("leader", self._lead, self._supervisor)
+
+    async def _lead(self) -> None:
+        start_over()  # this process may have led before
         changed = asyncio.Event()
         services = self._mirror("/api/v1/services", ServiceObject, changed)
         eips = self._mirror(EIPS, EipObject, changed)
@@ -66,6 +74,8 @@ class Leader:
             news = News(services.take(), eips.take(), namespaces.take(), nodes.take())
             # In a thread, as 10,000 Services take their time.
             await desk.want(await asyncio.to_thread(decider.decide, news, begun, _wall_clock()))
+            for error in decider.failed.values():
+                self._supervisor.internal_error("decide", error)
             # Half the time for the others: each write comes back as a change, many at once.
             await asyncio.sleep(boottime() - begun)
             return len(news.services)
@@ -79,12 +89,8 @@ class Leader:
                 await changed.wait()
             # The garbage collector stops everything while it walks over all that is known: 0.1 s for 10,000 Services,
             # and nothing of it is garbage, as nothing refers to itself. So it does not look there.
-            gc.disable()
-            try:
+            with uncollected(lambda: True):
                 await decide()
-            finally:
-                gc.freeze()
-                gc.enable()
             swept_at, fresh = float("-inf"), 0
             while True:
                 await set_within(changed, SWEEP)

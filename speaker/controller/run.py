@@ -24,6 +24,7 @@ from speaker.settings import Bind, LogFormat
 from speaker.signals import stopped_by_signals
 from speaker.telemetry import logs
 from speaker.telemetry.http import serving
+from speaker.telemetry.internal_errors import InternalErrors
 from speaker.telemetry.lateness import watch_loop
 from speaker.telemetry.maximum import Maximum
 
@@ -65,7 +66,7 @@ async def run(settings: CommandSettings) -> None:
         election = Election(
             client, lease, identity, settings.timing, told=lambda error: voice.failed(lease.path, error)
         )
-        leader = Leader(client, election, settings.controller, voice.failed, Patience(), Grace())
+        leader = Leader(client, election, settings.controller, voice.failed, voice, Patience(), Grace())
 
         async def work(leadership: Leadership) -> None:
             with voice.leading(leadership):
@@ -98,12 +99,21 @@ class Voice:
             "How long of a delay it was work of its own that kept the event loop, at most, since the start",
             self.registry,
         )
+        internal_errors = Counter(
+            "eip_speaker_controller_internal_errors",
+            "Errors that nobody foresaw, by the task they were raised in; the log has the traceback of each once",
+            ["task"],
+            registry=self.registry,
+        )
+        self._internal = InternalErrors(internal_errors)
+        self.internal_error = self._internal.internal_error
         self._term: int | None = None
         self._failing: dict[str, str] = {}
 
     def health(self) -> tuple[bool, dict[str, object]]:
         """Always well: who stands by is as ready as who leads, and a restart mends no API."""
-        return True, {"leads": self._term is not None, "term": self._term}
+        problems = self._internal.problems()
+        return True, {"leads": self._term is not None, "term": self._term, "problems": problems}
 
     @contextmanager
     def leading(self, leadership: Leadership) -> Iterator[None]:

@@ -221,3 +221,4 @@ def _port(link: Link) -> _Port:
 def _cancel(berth: _Berth) -> None:
     if berth.task is not None:
         berth.task.cancel()
+        berth.task = None  # which holds the berth in turn

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from speaker.errors import EdgeError
+from speaker.garbage import letting_go
 from speaker.layer2.announcer import Announcer
 from speaker.layer2.answer import Rival, answer_arp, answer_ndp, arp_rival, ndp_rival
 from speaker.layer2.claims import Claims
@@ -81,6 +82,7 @@ class LinkSpeaker:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._stack.close()
+        del self._arps, self._ndps, self._prober  # they refer back to us by what they call
 
     # ── what the owner says ──
 
@@ -135,21 +137,22 @@ class LinkSpeaker:
         """Until cancelled; raises EdgeError when the link goes down or away."""
         name = self.link.name
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._arps.serve(), name=f"arp {name}")
-                tasks.create_task(self._ndps.serve(), name=f"ndp {name}")
-                for task, work in (
-                    ("settle", self._settle),
-                    ("announce", self._announcer.serve),
-                    ("probe", self._prober.serve),
-                ):
-                    supervision = supervised(task, work, self._observer, ends=(EdgeError,))
-                    tasks.create_task(supervision, name=f"{task} {name}")
+            with letting_go():
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self._arps.serve(), name=f"arp {name}")
+                    tasks.create_task(self._ndps.serve(), name=f"ndp {name}")
+                    for task, work in (
+                        ("settle", self._settle),
+                        ("announce", self._announcer.serve),
+                        ("probe", self._prober.serve),
+                    ):
+                        supervision = supervised(task, work, self._observer, ends=(EdgeError,))
+                        tasks.create_task(supervision, name=f"{task} {name}")
         except* EdgeError as errors:
-            lost = errors.exceptions[0]
+            words = str(errors.exceptions[0])
         else:
             return
-        raise lost
+        raise EdgeError(words)
 
     async def _settle(self) -> None:
         """Works off what was taken and dropped, and the groups and filters that follow from it, in slices."""

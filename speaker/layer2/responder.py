@@ -70,8 +70,12 @@ class Responder:
             await self._over.wait()
         finally:
             loop.remove_reader(self._socket)
-        assert self._error is not None
-        raise self._error
+        error, self._error = self._error, None  # its traceback holds us
+        assert error is not None
+        try:
+            raise error
+        finally:
+            del error
 
     def drop_queued(self) -> None:
         """Drops unread whatever is waiting to be answered."""

@@ -36,6 +36,8 @@ VARIABLE = "EIP_SPEAKER_WIRE"
 PRIORITY = 1
 """The least of the real-time ones, where we may (CAP_SYS_NICE). A busy host would otherwise keep us from the CPU for
 longer than the self-lease, and nice(2) counts only among the processes of one session or container (sched(7))."""
+ENDING_SECONDS = 10.0
+"""A main process that ends gets so long for it before it is killed."""
 COLLECTED = 20_000, 20, 100
 """Thresholds of the garbage collector: there is little garbage, and to walk over 10,000 EIPs takes it 30 ms."""
 
@@ -168,10 +170,34 @@ async def _one(
         return f"it could not be started: {error.strerror}", 1
     ending = asyncio.create_task(main.ended())
     interrupting = asyncio.create_task(_interrupt(main, talk, stopping))
-    await talk.hold(main.end, stack, before)
-    words = await ending
+    try:
+        await talk.hold(main.end, stack, before)
+    except Exception as error:  # it may be of another version than this process
+        if not talk.offered:
+            raise
+        talk.tally.internal_error("conversation", error)
+        main.process.kill()
+    words = await _end(main, ending)
     interrupting.cancel()
+    _reap()
     return words, main.exit_code
+
+
+async def _end(main: Main, ending: asyncio.Task[str]) -> str:
+    """It hears nothing any more: it goes by itself, or it hangs."""
+    try:
+        async with asyncio.timeout(ENDING_SECONDS):
+            return await asyncio.shield(ending)
+    except TimeoutError:
+        main.process.kill()
+        return await ending
+
+
+def _reap() -> None:
+    """What a main process that was killed had started is ours now where we are the first process of a container."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG) != (0, 0):
+            pass
 
 
 async def _interrupt(main: Main, talk: Conversation, stopping: asyncio.Event) -> None:

@@ -4,7 +4,6 @@
 """
 
 import asyncio
-import gc
 import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple, NoReturn, Self, TypeAlias
 
 from speaker.clock import boottime
 from speaker.errors import EdgeError
+from speaker.garbage import settle
 from speaker.interfaces.carrier import watch_carrier
 from speaker.layer2.fleet import Spot
 from speaker.model import Family, IPAddress, Link, Mac
@@ -32,6 +32,10 @@ from speaker.wire.channel import Channel
 from speaker.wire.shared import Shared, incarnate
 from speaker.wire.told import Resumed, Speaker
 
+MOST_WAITING = 64 * 2**20
+"""Bytes that a main process may leave unread: one that does not read them is started anew."""
+MOST_DELAYS = 1000
+"""That wait to be told; of more only the longest is."""
 TALLY_SECONDS = 0.25
 """How often counts are handed on."""
 
@@ -68,13 +72,14 @@ class Before(NamedTuple):
 class Tally:
     """Tells of transitions at once and of counts a few times a second. A ``SharedTold`` and a ``Clerk``."""
 
-    def __init__(self, send: Callable[..., None]) -> None:
-        self._send = send
+    def __init__(self, send: Callable[..., None], read: Callable[[], bool] = lambda: True) -> None:
+        """``read``: whoever is told keeps up; counts wait until it does."""
+        self._send, self._read = send, read
         self._counts: Counter[tuple[Any, ...]] = Counter()
         self._delays: list[tuple[float, float]] = []
 
     def flush(self) -> None:
-        if self._counts or self._delays:
+        if (self._counts or self._delays) and self._read():
             self._send("tally", dict(self._counts), self._delays)
             self._counts.clear()
             self._delays = []
@@ -101,6 +106,8 @@ class Tally:
 
     def loop_delay(self, late: float, busy: float) -> None:
         self._delays.append((late, busy))
+        if len(self._delays) > MOST_DELAYS:
+            self._delays = [(max(late for late, _ in self._delays), max(busy for _, busy in self._delays))]
 
     # transitions
 
@@ -216,15 +223,22 @@ class Conversation:
     def __init__(self, commands: Mapping[str, Callable[..., Any]]) -> None:
         self._commands = commands
         self._channel: Channel | None = None
-        self.tally = Tally(self._send)
+        self.tally = Tally(self._send, self._read)
         self.life: Life | None = None
         self.settled = False
         """The main process of the moment has said all that may be held here."""
 
     def _send(self, *message: Any) -> None:
-        """While nobody listens it is lost: whoever comes is told how things are."""
+        """While nobody listens it is lost: whoever comes is told how things are. Nobody who does not read for too long
+        is kept waiting for."""
         if self._channel is not None:
             self._channel.send(*message)
+            if self._channel.waiting > MOST_WAITING:
+                self._channel.abort()
+
+    def _read(self) -> bool:
+        """Whoever listens has read nearly all that it was told."""
+        return self._channel is None or self._channel.waiting < MOST_WAITING // 64
 
     @property
     def listened(self) -> bool:
@@ -291,15 +305,15 @@ def _owner(spec: Spec, keyring: Keyring | None, tally: Tally) -> _Owner:
 def _commands(owner: _Owner, keyring: Keyring | None) -> Mapping[str, Callable[..., Any]]:
     """What ``remote.py`` may ask for, by name."""
 
-    def settled() -> None:
-        # What was just built lives long: the garbage collector need not walk over it again and again.
-        gc.freeze()
+    def offer(spots: Mapping[IPAddress, Spot]) -> None:
+        owner.offer(spots)
+        settle()
 
     commands: dict[str, Callable[..., Any]] = {
         "links": owner.links,
         "withdraw": owner.withdraw,
-        "offer": owner.offer,
-        "settled": settled,
+        "offer": offer,
+        "settled": settle,
         "standings": lambda addresses: [owner.standing(address) for address in addresses],
         "ready": lambda: owner.ready,
         "has_peers": lambda: owner.has_peers,
@@ -329,6 +343,6 @@ async def _flush(tally: Tally) -> None:
 
 
 async def _watch_carrier(owner: Shared, tally: Tally) -> None:
-    async for attempt in retrying(lambda error: tally.failed("carrier", str(error)), limit=5):
+    async for attempt in retrying(lambda error: tally.failed("carrier", str(error)), on=EdgeError, limit=5):
         with attempt:
             await watch_carrier(lambda: owner.indexes, owner.carrier)

@@ -74,14 +74,15 @@ class _Claim(NamedTuple):
 class _Port:
     """A link that carries our hellos now."""
 
-    def __init__(self, hellos: Hellos, now: float, failed: asyncio.Future[None]) -> None:
+    def __init__(self, hellos: Hellos, now: float, failed: asyncio.Future[str]) -> None:
         self.hellos, self.left_at, self.failed = hellos, now, failed
         self.speakers: dict[str, Speaker] = {}
         """As last told."""
 
     def fail(self, error: EdgeError) -> None:
+        """In words: the error itself holds who came upon it, and so this port."""
         if not self.failed.done():
-            self.failed.set_exception(error)
+            self.failed.set_result(str(error))
 
 
 class Shared:
@@ -437,7 +438,7 @@ class Shared:
     # ── Links ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _serve_link(self, link: Link) -> None:
-        async for attempt in retrying(lambda error: self._lost(link, error), multiplier=0.05, limit=RETRY_MAX):
+        async for attempt in retrying(partial(self._lost, link), on=EdgeError, multiplier=0.05, limit=RETRY_MAX):
             with attempt:
                 await self._serve_once(link)
 
@@ -473,7 +474,7 @@ class Shared:
             try:
                 self._acquaint(port)
                 self._tell(LinkChanged(link.index, up=True))
-                await port.failed
+                raise EdgeError(await port.failed)
             finally:
                 loop.remove_reader(hellos)
                 if self._ports.get(link.index) is port:
@@ -483,18 +484,21 @@ class Shared:
     async def _watch_peers(self) -> None:
         """Tells who came and who fell silent."""
         while True:
-            peers = self.machine.peers(self._clock())
-            now = {(index, peer.node): peer.alive for index, some in peers.items() for peer in some}
-            for (index, node), alive in now.items():
-                if self._heard.get((index, node), False) is not alive and (port := self._ports.get(index)) is not None:
-                    self._told.peer(node, port.hellos.link, alive)
-            self._heard = now
-            for index, port in self._ports.items():
-                number = sum(alive for (at, _), alive in now.items() if at == index)
-                if self._counted.get(index) != number:
-                    self._counted[index] = number
-                    self._told.peers(port.hellos.link.name, number)
+            self._tell_of_peers()
             await asyncio.sleep(PEERS_SECONDS)
+
+    def _tell_of_peers(self) -> None:
+        peers = self.machine.peers(self._clock())
+        now = {(index, peer.node): peer.alive for index, some in peers.items() for peer in some}
+        for (index, node), alive in now.items():
+            if self._heard.get((index, node), False) is not alive and (port := self._ports.get(index)) is not None:
+                self._told.peer(node, port.hellos.link, alive)
+        self._heard = now
+        for index, port in self._ports.items():
+            number = sum(alive for (at, _), alive in now.items() if at == index)
+            if self._counted.get(index) != number:
+                self._counted[index] = number
+                self._told.peers(port.hellos.link.name, number)
 
 
 def incarnate(known: Incarnation) -> Incarnation:

@@ -59,8 +59,8 @@ class Kind:
 
 
 HERE = Path(__file__).parent
-UML = {"linux.uml": "user-mode-linux"} | ({"cc": "tcc"} if " amx_tile " in Path("/proc/cpuinfo").read_text() else {})
-"""Where the processor has AMX it needs a part that is compiled (xstate.c)."""
+AMX = "amx_tile" in Path("/proc/cpuinfo").read_text().split()
+UML = {"linux.uml": "user-mode-linux"} | ({"cc": "tcc"} if AMX else {})  # for xstate.c
 QEMU = {"qemu-system-x86_64": "qemu-system-x86", "nft": "nftables"}
 SILENCE = os.environ.get("EIP_SPEAKER_GUEST_SILENCE")
 KINDS = {

@@ -16,6 +16,7 @@ from speaker.errors import EdgeError, WireError
 from speaker.files import Lock, locked
 from speaker.layer2.fleet import Spot
 from speaker.model import Gratuitous, Link, Mac
+from speaker.wire.channel import Channel
 from speaker.wire.parent import Main, serve
 from speaker.wire.process import PeerSpec, Spec
 from speaker.wire.remote import Wire
@@ -141,6 +142,26 @@ def test_a_command_that_meets_a_bug_is_told_and_the_next_is_obeyed():
     ((task, words),) = mains.heard[0].errors
     assert task == "wire command"
     assert "AttributeError" in words
+
+
+class Strange(Mains):
+    """Where there is no part, one plays that speaks another language."""
+
+    async def _play(self, part, process, end):
+        if part is not None:
+            return await super()._play(part, process, end)
+        channel = await Channel.over(end)
+        channel.send("who", "are", "you")
+        async for _ in channel.messages():
+            pass
+        channel.close()
+        process.wait()
+        return None
+
+
+def test_a_main_process_of_another_release_is_ended_and_the_next_one_tried():
+    code, found = asyncio.run(served(Strange(offer, None, withdraw)))
+    assert (code, found[-1]) == (137, (frozenset(EIPS), SPOTS))
 
 
 def test_its_death_is_told():
