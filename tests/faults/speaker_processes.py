@@ -17,8 +17,10 @@ def family(pid: int) -> list[int]:
 
 
 def told_apart(pid: int) -> dict[str, int]:
-    """``wire``, who answers ARP; ``main``, the other that runs the speaker, if there is one."""
+    """``wire``, who answers ARP; ``main``, the other that runs the speaker, if there is one; nothing of who is gone."""
     ours = [one for one in family(pid) if "python" in _program(one)]
+    if not ours:
+        return {}
     wire = max(ours, key=_packet_sockets)
     others = [one for one in ours if one != wire]
     return {"wire": wire, **({"main": others[0]} if others else {})}

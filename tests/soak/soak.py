@@ -165,6 +165,8 @@ class Soak:
         try:
             while time.monotonic() < end and not self.result.broken:
                 await self._chapter()
+            if sampling.done():
+                sampling.result()
         finally:
             sampling.cancel()
         self.result.series = list(self._series.values())
@@ -307,10 +309,8 @@ class Soak:
         self._of(node, "log", 0).add(at, {"log": speaker.logged() / 1024})
         pids = family(speaker.process.pid)
         roles = self._roles.get(node, {})
-        with suppress(OSError):
-            if not {*roles.values()} <= {*pids} or len(roles) < 2:
-                roles = told_apart(speaker.process.pid)
-                self._roles[node] = roles
+        if not {*roles.values()} <= {*pids} or len(roles) < 2:
+            roles = self._roles[node] = told_apart(speaker.process.pid)
         for role, pid in roles.items():
             if (found := measured(pid, self._tasks)) is not None:
                 self._of(node, role, pid).add(at, found)
