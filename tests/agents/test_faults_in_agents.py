@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
 
 PLACES = (
     # what the API says
-    "speaker.cluster.reflector:Reflector._read",
+    "speaker.cluster.reflector:Reflector._chunk",
     "speaker.cluster.reflector:Reflector._hand_over",
     "speaker.agent.source:Cluster._saw_services",
     "speaker.agent.source:Cluster._saw_slices",
