@@ -18,7 +18,7 @@ FUZZ_SCHEDULES ?= 100000
 FUZZ_FIELDS ?= 50000
 UV := --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock"
 
-.PHONY: demo test test-qemu check bench fuzz lock clean
+.PHONY: demo test test-qemu check bench fuzz soak lock clean
 
 demo: $(VENV)/.run
 	@.ci/need nft:nftables
@@ -53,6 +53,14 @@ fuzz: $(VENV)/.fuzz
 	SPEAKER_RESOLVER_SETS=$(FUZZ_SETS) $(INSIDE) $(BIN)/pytest -q tests/netns/interfaces/test_against_the_kernel.py
 	$(BIN)/python -m speaker.ownership.simulation --schedules $(FUZZ_SCHEDULES)
 	SPEAKER_FAIL_CLOSED=$(FUZZ_FIELDS) $(BIN)/pytest -q tests/unit/test_admitted_clients.py
+
+# An hour of everything at once, of which `make test` has three minutes. SOAK takes what tests/soak/soak.py does: --seed N
+# for what was seen before, --api to ask agents by a real kube-apiserver.
+SOAK_SECONDS ?= 3600
+SOAK ?=
+soak: $(VENV)/.dev
+	@.ci/need nft:nftables
+	$(INSIDE) $(BIN)/python tests/soak/soak.py --seconds $(SOAK_SECONDS) $(SOAK)
 
 # What the image is built from, for every platform: the newest versions that pyproject.toml allows, or with
 # LOCK=--upgrade-package=NAME the newest of one. Tests say when it no longer covers pyproject.toml.

@@ -261,11 +261,12 @@ class Conversation:
 
     async def hold(self, end: socket.socket, stack: AsyncExitStack, before: Before) -> None:
         """Until the other end is closed. The life that begins with it is entered on ``stack``."""
+        self.settled = False  # also for one that never comes to say what it is
         channel = await Channel.over(end)
         messages = channel.messages()
         try:
             async for (spec,) in messages:
-                self._channel, self.settled = channel, False
+                self._channel = channel
                 channel.send("resumed", before, await self._begin(spec, stack))
                 assert self.life is not None
                 self.life.owner.retell()
