@@ -33,7 +33,7 @@ def guard(lan, inside, plan_of):
 @pytest.fixture(autouse=True)
 def bound(lan, sh):
     sh(lan.node, f"ip addr add {lan.eip[4]}/32 dev lo")
-    sh(lan.node, f"ip addr add {lan.eip[6]}/128 dev lo")
+    sh(lan.node, f"ip addr add {lan.eip[6]}/128 dev lo nodad")
 
 
 @pytest.fixture
@@ -156,8 +156,8 @@ def test_cleanup_removes_it_and_nothing_else(lan, inside, sh, guard, virtual_ser
 
 @pytest.fixture
 def speak_as_the_eip(lan, sh):
-    """``speak_as_the_eip(4, Protocol.UDP)``: the client sends one packet from port 22 of the EIP to its own port 4000, by
-    way of the node, which then takes what comes back for replies to the EIP."""
+    """``speak_as_the_eip(4, Protocol.UDP)``: the client sends one packet from port 22 of the EIP to its own port 4000,
+    by way of the node, which then takes what comes back for replies to the EIP."""
 
     def speak(version, protocol):
         # What comes back to the client must not make its kernel end the connection.
