@@ -376,10 +376,10 @@ class Report:
         self._metrics.own_loop_busy_max.rise(busy)
 
     def conflict(self, link: Link, address: IPAddress, mac: Mac, held: bool) -> None:
-        """A stranger says that one of our EIPs is his."""
+        """A stranger, or a peer that does not claim it, says that one of our EIPs is his."""
         self._metrics.conflict(link, address, mac, held)
         fate = "we go on answering, and defend it" if held else "it is not answered until he is gone"
-        sentence = f"{address}: {format_mac(mac)} on {link.name} uses it, which is no speaker: {fate}"
+        sentence = f"{address}: {format_mac(mac)} on {link.name} uses it and claims it in no hello: {fate}"
         log.error("conflict", eip=str(address), link=link.name, mac=format_mac(mac), held=held, message=sentence)
         self._conflicts[str(address)] = sentence, time.monotonic()
         self.stale.set()

@@ -48,7 +48,7 @@ class _Berth:
 class Fleet:
     """Which EIPs are answered on which links; the rest follows, also when a link fails and returns.
 
-    Nothing is answered or announced before ``extend``, or past the deadline it sets.
+    ``excuses`` and ``trial`` as in ``Manner``. Nothing is answered or announced before ``extend``, or past the deadline it sets.
 
     ``clock`` gives seconds of CLOCK_BOOTTIME. ``lost`` hears of every failure of a link's sockets. ``before_answer`` is
     called after requests were received and before any of them is answered, so that news that came earlier by another
@@ -63,9 +63,11 @@ class Fleet:
         lost: Callable[[Link, Exception], None],
         before_answer: Callable[[], None] = lambda: None,
         oldest: float = OLDEST,
+        excuses: Callable[[int, bytes, Mac], bool] = lambda link, address, mac: True,
+        trial: float = 0.0,
     ) -> None:
         self._clock, self._observer, self._lost = clock, observer, lost
-        self._manner = Manner(before_answer, oldest)
+        self._manner = Manner(before_answer, oldest, excuses, trial)
         self._berths: dict[_Port, _Berth] = {}
         self._where: dict[bytes, _Berth] = {}
         self._kept: frozenset[_Port] = frozenset()
@@ -148,7 +150,8 @@ class Fleet:
                 berth.speaker.extend(deadline)
 
     def peers(self, link: int, macs: frozenset[Mac]) -> None:
-        """The MACs of the other speakers on the link of this index: what they say of our EIPs is no conflict."""
+        """The MACs of the other speakers on the link of this index: what they say of EIPs that they claim is no
+        conflict."""
         self._peers[link] = macs
         for berth in self._berths.values():
             if berth.speaker is not None and berth.link.index == link:

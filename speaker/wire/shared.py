@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from enum import Enum
+from ipaddress import ip_address
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -97,7 +98,8 @@ class Shared:
         self.machine, self.node, self._times = machine, machine.node, machine.times
         self._keys, self._ethertype, self._clock, self._told = keys, ethertype, clock, told
         self._clerk = clerk
-        self._fleet = Fleet(clock, told, self._lost, self.hear, machine.times.request_age)
+        times = machine.times
+        self._fleet = Fleet(clock, told, self._lost, self.hear, times.request_age, self._excuses, times.listen)
         self._incarnation: Incarnation | None = None
         """As last told."""
         self._spots: dict[IPAddress, Spot] = {}
@@ -281,6 +283,18 @@ class Shared:
             port.speakers[hello.node] = speaker
             self._told.speaker(heard.link, hello.node, speaker)
             self._acquaint(port)
+
+    def _excuses(self, link: int, address: bytes, mac: Mac) -> bool:
+        """A peer's MAC alone is no excuse for speaking for an EIP of ours: it must claim it, or have done so lately."""
+        port, eip, now = self._ports.get(link), ip_address(address), self._clock()
+        return (
+            port is None
+            or mac in self._macs
+            or any(
+                speaker.mac == mac and self.machine.speaks_for(link, node, eip, now)
+                for node, speaker in port.speakers.items()
+            )
+        )
 
     def _acquaint(self, port: _Port) -> None:
         """The MACs of peers and of ourselves are no strangers'."""

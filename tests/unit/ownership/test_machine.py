@@ -284,3 +284,22 @@ def test_nothing_is_judged_again_when_nothing_changed() -> None:
     machine._judge = lambda x, now: (judged.append(x), original(x, now))[1]  # type: ignore[method-assign]
     machine.step(0.15, hello(machine, 1, claims))
     assert judged == []
+
+
+def test_a_peer_speaks_for_what_it_claims_is_about_to_or_has_just_let_go_and_for_nothing_else() -> None:
+    machine = alone(3)
+
+    def speaks(now: float) -> list[bool]:
+        return [machine.speaks_for(LINK, "peer", EIP + n, now) for n in range(3)]
+
+    assert speaks(0.0) == [False] * 3
+    machine.step(0.1, hello(machine, 0, {EIP: 1}, intents={EIP + 1: 4}))
+    assert speaks(0.1) == [True, True, False]
+    for n in range(1, 60):
+        machine.step(0.1 + n * 0.1, hello(machine, n, {}, yielded={EIP: 1} if n < 10 else {}))
+    assert speaks(2.9) == [True, True, False], "what it says on the wire may be on its way"
+    assert speaks(6.0) == [False] * 3
+    assert machine.speaks_for(LINK, "nobody", EIP, 6.0) is False
+    machine.step(6.1, hello(machine, 99, {EIP: 7}))
+    assert speaks(6.2)[0]
+    assert not speaks(6.1 + machine.times.witness)[0], "a dead one claims nothing"
