@@ -48,12 +48,13 @@ class _Berth:
 class Fleet:
     """Which EIPs are answered on which links; the rest follows, also when a link fails and returns.
 
-    ``excuses`` and ``trial`` as in ``Manner``. Nothing is answered or announced before ``extend``, or past the deadline it sets.
+    Nothing is answered or announced before ``extend``, or past the deadline it sets.
 
     ``clock`` gives seconds of CLOCK_BOOTTIME. ``lost`` hears of every failure of a link's sockets. ``before_answer`` is
     called after requests were received and before any of them is answered, so that news that came earlier by another
     way is heeded; it must be quick, must not raise, and may call every method here. Requests that the kernel received
     more than ``oldest`` seconds ago are not answered. Entering starts nothing; leaving withdraws everything.
+    ``excuses`` and ``trial``: as in ``Manner``.
     """
 
     def __init__(

@@ -32,8 +32,8 @@ class Manner:
 
     ``before`` is called when some were received, before any of them is answered: news that reached this host earlier by
     another way can still change the claims. Those that waited longer than ``oldest`` seconds are not answered.
-    ``excuses`` says of a link's index, an EIP and a peer's MAC whether that peer may speak for the EIP: it claims it, or
-    did lately. Its hello may be lost and come later: it is asked again after ``trial`` seconds.
+    ``excuses`` says of a link's index, an EIP and a peer's MAC whether that peer may speak for the EIP: it claims it,
+    or did lately. Its hello may be lost and come later: it is asked again after ``trial`` seconds.
     """
 
     before: Callable[[], None] = lambda: None

@@ -20,6 +20,7 @@ from speaker.ownership.events import (
     LinkChanged,
     Listen,
     Order,
+    PeersAddress,
     Rebalance,
     RecordRead,
     RecordWritten,
@@ -207,6 +208,8 @@ class Ownership(Hearing):
             self.segments[x.link].eligible -= 1
         if event.link is not None:
             self._segment(event.link, now).eligible += 1
+        if x.owner is not None and (x.link is None) is not (event.link is None):
+            self._orders.append(PeersAddress(x.address, x.owner if event.link is not None else None))
         x.link, x.demoted = event.link, event.demoted
         self._look_at([x.address])
 

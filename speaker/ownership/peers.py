@@ -53,6 +53,7 @@ class Peer:
         "link",
         "met_at",
         "node",
+        "own",
         "probed_at",
         "quit",
         "refused_at",
@@ -82,6 +83,8 @@ class Peer:
         self.sum = 0
         self.digest = Digest()
         self.unsynced_since: float | None = now
+        self.own: dict[IPAddress, float] = {}
+        """When it last said of each of its own addresses that it is."""
         self.held: dict[IPAddress, int] = {}
         """The highest term at which it was heard holding or intending each EIP."""
         self.ended: dict[IPAddress, float] = {}

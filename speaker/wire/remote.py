@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Protocol, Self, TypeAlias, TypeVar, cast
 
 import speaker
@@ -36,6 +36,8 @@ Among: TypeAlias = Collection[IPAddress] | None
 
 class Listener(Told, Protocol):
     def failed(self, edge: str, error: BaseException) -> None: ...
+
+    def peers_address(self, address: IPAddress, node: str | None) -> None: ...
 
     def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None: ...
 
@@ -186,9 +188,12 @@ class Wire:
             await self._ask("offer", these)
         await self._ask("settled")
 
-    async def addresses(self, own: Mapping[int, Addresses]) -> None:
-        """This node's own on its links, by index, for its hellos; only with peers."""
-        await self._ask("addresses", own)
+    async def addresses(
+        self, own: Mapping[int, Addresses], bound: Mapping[int, frozenset[IPAddress]] = MappingProxyType({})
+    ) -> None:
+        """This node's own on its links, by index, for its hellos, one of each family and all of them; only with
+        peers."""
+        await self._ask("addresses", own, dict(bound))
 
     async def gateway(self, link: int, answers: bool) -> None:
         await self._ask("gateway", link, answers)

@@ -39,6 +39,7 @@ from speaker.ownership.events import (
     NameClash,
     NameFree,
     Order,
+    PeersAddress,
     Rebalance,
     Record,
     RecordRead,
@@ -108,6 +109,7 @@ class Shared:
         self._ever_macs: frozenset[Mac] = frozenset()
         """This host's, and those that it had while we run: frames of ours with them may still come back."""
         self._addresses: Mapping[int, Addresses] = {}
+        self._bound: Mapping[int, frozenset[IPAddress]] = {}
         self._ports: dict[int, _Port] = {}
         self._serving: dict[tuple[int, Mac, int], asyncio.Task[None]] = {}
         """By index, MAC and MTU."""
@@ -160,9 +162,9 @@ class Shared:
         for port in self._ports.values():
             self._acquaint(port)
 
-    def addresses(self, own: Mapping[int, Addresses]) -> None:
-        """This node's on its links, by index: told in its hellos."""
-        self._addresses = own
+    def addresses(self, own: Mapping[int, Addresses], bound: Mapping[int, frozenset[IPAddress]]) -> None:
+        """This node's on its links, by index, one of each family and all of them: told in its hellos."""
+        self._addresses, self._bound = own, bound
 
     def withdraw(self, addresses: Iterable[IPAddress]) -> None:
         for address in addresses:
@@ -345,6 +347,8 @@ class Shared:
                     self._listen(now)
                 case WriteRecord():
                     self._clerk.write_record(order)
+                case PeersAddress():
+                    self._told.peers_address(order.eip, order.node)
                 case NameClash():
                     port = self._ports.get(order.link) if order.link is not None else None
                     self._told.name_clash(port.hellos.link if port is not None else None, order.mac, order.silent)
@@ -375,7 +379,8 @@ class Shared:
             self.machine.speak_again()
             return
         try:
-            left = port.hellos.send(replace(hello, addresses=self._addresses.get(link, ())))
+            addresses, own = self._addresses.get(link, ()), self._bound.get(link, frozenset())
+            left = port.hellos.send(replace(hello, addresses=addresses, own=own))
         except EdgeError as error:
             port.fail(error)
             return

@@ -76,6 +76,9 @@ class Acquaintances(Protocol):
 class SharedTold(Told, Acquaintances, Protocol):
     """What an owner with peers tells."""
 
+    def peers_address(self, address: IPAddress, node: str | None) -> None:
+        """``node`` says that this EIP is its own address; see ``events.PeersAddress``."""
+
     def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None:
         """Another host that lives has this node's name; see ``events.NameClash``."""
 
