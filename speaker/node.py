@@ -43,7 +43,7 @@ from speaker.forwarding.traffic import UNKNOWN
 from speaker.garbage import uncollected
 from speaker.handlers import handlers
 from speaker.handover import HandOver
-from speaker.interfaces.addresses import own_addresses
+from speaker.interfaces.addresses import bound_addresses, own_addresses
 from speaker.interfaces.gateway import watch_gateways
 from speaker.interfaces.martians import martian_sources, reverse_path_drops
 from speaker.interfaces.netlink import Watcher
@@ -409,7 +409,8 @@ class Host:
         self._links = frozenset({spot.link.index: spot.link for spot in self._spots.values()}.values())
         await self._say(partial(self._report.decided, decision, touched))
         if self._settings.peers is not None:
-            await self._wire.addresses(own_addresses(snapshot, self._links))
+            own = own_addresses(snapshot, self._links), bound_addresses(snapshot, self._links)
+            await self._wire.addresses(*own)
         if self._hand_over is not None:
             await self._hand_over.follow(frozenset(self._spots), snapshot)
         macs = frozenset(link.mac for link in snapshot.links.values())

@@ -77,6 +77,8 @@ class Report:
         self._failing: dict[str, str] = {}
         self._conflicts: dict[str, tuple[str, float]] = {}
         """EIP → what is told of its rival, and when he was last heard (CLOCK_MONOTONIC)."""
+        self._peers_addresses: dict[IPAddress, str] = {}
+        """EIP → what is told of the peer whose own address it is."""
         self._name_clash: str | None = None
         """What is told of another host with this node's name."""
         self._strange: set[tuple[str, Enum]] = set()
@@ -310,6 +312,7 @@ class Report:
             *self._internal.problems(),
             *self.conflicts().values(),
             *filter(None, [self._name_clash]),
+            *self._peers_addresses.values(),
         ]
 
     def conflicts(self) -> dict[str, str]:
@@ -375,6 +378,15 @@ class Report:
             message="this process did not run for so long that others may have taken over: everything was given up",
         )
 
+    def peers_address(self, address: IPAddress, node: str | None) -> None:
+        if node is None:
+            self._peers_addresses.pop(address, None)
+        else:
+            sentence = f"{address}: node {node} says that it is its own address: it is not claimed here. Exclude it"
+            self._peers_addresses[address] = f"{sentence} from its pool"
+            log.error("peer's address", eip=str(address), peer=node, message=self._peers_addresses[address])
+        self.stale.set()
+
     def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None:
         """Another host that lives has this node's name and key. Which of the two keeps the name both know alike."""
         self._metrics.name_clashes.inc()
@@ -425,10 +437,10 @@ class Report:
         self._metrics.own_loop_busy_max.rise(busy)
 
     def conflict(self, link: Link, address: IPAddress, mac: Mac, held: bool) -> None:
-        """A stranger says that one of our EIPs is his."""
+        """A stranger, or a peer that does not claim it, says that one of our EIPs is his."""
         self._metrics.conflict(link, address, mac, held)
         fate = "we go on answering, and defend it" if held else "it is not answered until he is gone"
-        sentence = f"{address}: {format_mac(mac)} on {link.name} uses it, which is no speaker: {fate}"
+        sentence = f"{address}: {format_mac(mac)} on {link.name} uses it and claims it in no hello: {fate}"
         log.error("conflict", eip=str(address), link=link.name, mac=format_mac(mac), held=held, message=sentence)
         self._conflicts[str(address)] = sentence, time.monotonic()
         self.stale.set()
