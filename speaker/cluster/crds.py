@@ -19,7 +19,7 @@ from speaker.api.fields import DURATION
 from speaker.api.metadata import LABEL, QUALIFIED
 from speaker.api.world import EIP
 from speaker.cluster import cel
-from speaker.model import Gratuitous, Pool
+from speaker.model import MAX_TERM, Gratuitous, Pool
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -232,9 +232,10 @@ def _announcement() -> Schema:
             "term": _described(
                 {
                     **_INTEGER,
+                    "maximum": MAX_TERM,  # one above it is from before there was a limit, and has to go
                     "x-kubernetes-validations": [
                         cel.rule(
-                            "self >= oldSelf",
+                            f"self >= oldSelf || oldSelf > {MAX_TERM}",
                             "must never go down: with a lower term a node that lost the EIP could take it back",
                         )
                     ],
