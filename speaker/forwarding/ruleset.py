@@ -246,7 +246,8 @@ NOTHING = Expressed(EMPTY, EMPTY)
 def expressible(plan: Plan, known: Expressed = NOTHING) -> Plan:
     """``plan`` in the one form that survives the way through the kernel; forwards the same.
 
-    Source ranges without the other family's and without overlaps; a real server's address is local to the whole plan.
+    Source ranges without the other family's and without overlaps; a real server's address is local to the whole plan,
+    or not.
     What ``plan`` shares with the ``known`` one stays the same objects.
     """
     local = _local(plan)
@@ -261,7 +262,10 @@ def expressible(plan: Plan, known: Expressed = NOTHING) -> Plan:
 
 
 def _local(plan: Plan) -> set[IPAddress]:
-    return {real.address for server in plan.virtual_servers.values() for real in server.real_servers if real.local}
+    """Where Services do not agree it is none: who says so of another's backend would keep its replies from coming back
+    this way."""
+    known = [real for server in plan.virtual_servers.values() for real in server.real_servers]
+    return {real.address for real in known if real.local} - {real.address for real in known if not real.local}
 
 
 def _names(server: VirtualServer, addresses: set[IPAddress]) -> bool:
