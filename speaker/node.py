@@ -161,6 +161,7 @@ async def _serve(settings: HostSettings, make: MakeSource, started: Mapping[str,
     metrics = Metrics()
     report = Report(metrics, settings.runtime_dir)
     async with AsyncExitStack() as stack:
+        stack.callback(report.finish)
         keys = KeyFile(settings.peers.key_file) if settings.peers else None
         stack.enter_context(only_one(settings.runtime_dir / "lock"))
         source = await make(report, stack)

@@ -28,13 +28,17 @@ from speaker.forwarding.strays import NextHop
 from speaker.layer2.fleet import Spot
 from speaker.model import Assignment, Family, IPAddress, Link, Mac, ServiceKey, format_mac
 from speaker.ownership.frames import Rejected
+from speaker.telemetry.lines import Transition, in_lines
 from speaker.telemetry.metrics import Metrics
+from speaker.telemetry.telling import Telling, write
 from speaker.wire.told import Standing
 
 log = structlog.get_logger()
 
-#: Changes shown in one log line; the count tells the rest.
-SHOWN = 50
+MISTAKES = 20
+"""In manifests, that get a line each: they are read one by one."""
+CHANGES = 20
+"""Shown in one line; the count tells the rest."""
 CONFLICT_SECONDS = 30.0
 """A rival who was not heard for so long is no problem any more: one that stays is heard every ten."""
 _STRANGE = frozenset({Rejected.WRONG_KEY, Rejected.VERSION})
@@ -57,6 +61,7 @@ class Report:
         self.answered, self.ignored, self.announced = metrics.answered, metrics.ignored, metrics.announced
         self.send_failed, self.join_failed = metrics.send_failed, metrics.join_failed
         self._status_file = runtime_dir / "status.json"
+        self._telling = Telling()
         self._assigned: dict[ServiceKey, Assignment] = {}
         self._refused: dict[str, tuple[str, str]] = {}
         self._eips: Mapping[IPAddress, Held | NotHeld] = {}
@@ -80,6 +85,10 @@ class Report:
         self.stale = asyncio.Event()
         """What ``publish`` would say is not what it said last."""
 
+    def finish(self) -> None:
+        """Say now what waits to be said together."""
+        self._telling.finish()
+
     def health(self) -> tuple[bool, dict[str, object]]:
         """Well once everything asked for was in force for the first time. Later trouble is told, not acted on: a
         restart would take away the EIPs that still work."""
@@ -95,8 +104,7 @@ class Report:
         self._metrics.manifests_valid.set(1)
         self._metrics.manifest_problems.set(0)
         notices = frozenset(map(str, reading.notices))
-        for notice in sorted(notices - self._notices):
-            log.info("notice", message=notice)
+        _tell_sentences("notice", sorted(notices - self._notices), "info")
         world = reading.world
         log.info("manifests read", pools=len(world.pools), services=len(world.services))
         self._manifest_problems, self._notices = (), notices
@@ -106,8 +114,11 @@ class Report:
         self._metrics.manifests_valid.set(0)
         self._metrics.manifest_problems.set(len(problems))
         in_force = "the last good ones stay in force" if still_serving else "nothing is served until they are mended"
-        for problem in problems:
-            log.error("bad manifest", problem=problem, in_force=in_force)
+        told = [
+            Transition("error", "bad manifest", "problem", problem, None, {"in_force": in_force})
+            for problem in problems
+        ]
+        write(in_lines(told, MISTAKES))
         self._manifest_problems = problems
 
     # ── edges ──
@@ -116,12 +127,12 @@ class Report:
         """An edge refused; it is tried again. The same words are not repeated, and none said of what is ``known``."""
         self._metrics.edge_errors.labels(edge).inc()
         if not known and self._failing.get(edge) != str(error):
-            log.warning("edge failed", edge=edge, error=str(error))
+            self._telling.tell(Transition("warning", "edge failed", "error", str(error), edge, {"edge": edge}))
         self._failing[edge] = str(error)
 
     def recovered(self, edge: str) -> None:
         if self._failing.pop(edge, None) is not None:
-            log.info("edge recovered", edge=edge)
+            self._telling.tell(Transition("info", "edge recovered", "edge", edge, None, {}))
 
     @contextmanager
     def trying(self, edge: str) -> Iterator[None]:
@@ -135,7 +146,7 @@ class Report:
 
     def lost_link(self, link: Link, error: str) -> None:
         self._metrics.edge_errors.labels("link").inc()
-        log.warning("link lost", link=link.name, error=error)
+        self._telling.tell(Transition("warning", "link lost", "error", error, link.name, {"link": link.name}))
 
     def martians(self, total: int, reverse_path: int) -> None:
         """Dropped for their source; ``reverse_path`` of the ``total`` by a reverse path filter."""
@@ -169,8 +180,7 @@ class Report:
         self._metrics.ipvs_connections.set(ipvs.connections)
         self._metrics.ipvs_buckets.set(ipvs.size)
         limits = (*refused, *self._watch.problems(tables))
-        for problem in _new(limits, self._limits):
-            log.warning("problem", message=problem)
+        _tell_sentences("problem", _new(limits, self._limits))
         if limits != self._limits:
             self._limits = limits
             self.stale.set()
@@ -181,8 +191,7 @@ class Report:
         mode = seen.kube_proxy.mode
         if before is None or (before.kube_proxy.mode, before.notes) != (mode, seen.notes):
             log.info("kube-proxy", mode=mode.value, evidence=list(seen.kube_proxy.evidence), notes=list(seen.notes))
-        for problem in _new(seen.problems, before.problems if before is not None else ()):
-            log.warning("problem", message=problem)
+        _tell_sentences("problem", _new(seen.problems, before.problems if before is not None else ()))
         self._metrics.kube_proxy.info({"mode": mode.value})
         self._metrics.without_rules.set(math.nan if seen.without_rules is None else seen.without_rules)
         self._metrics.health_checks.labels("served").set(told.served)
@@ -205,10 +214,9 @@ class Report:
         """What the kernel's forwarding was brought to. ``approximations`` None: they are what they were."""
         if changes:
             self._metrics.changes.inc(len(changes))
-            log.info("forwarding", count=len(changes), changes=[str(change).strip() for change in changes[:SHOWN]])
+            log.info("forwarding", count=len(changes), changes=[str(change).strip() for change in changes[:CHANGES]])
         if approximations is not None:
-            for sentence in _new(approximations, self._approximations):
-                log.warning("approximation", message=sentence)
+            _tell_sentences("approximation", _new(approximations, self._approximations))
             self._approximations = approximations
 
     def brought_about(self, in_force: InForce) -> None:
@@ -234,6 +242,7 @@ class Report:
         await asyncio.to_thread(self._write, in_force, found)
         if ready and not self._ready:
             self._ready = True
+            self.finish()
             log.info("ready", eips=mine)
 
     def _write(self, in_force: InForce, standings: Mapping[IPAddress, Standing]) -> None:
@@ -297,13 +306,15 @@ class Report:
     # ── claims and peers ──
 
     def claimed(self, address: IPAddress, spot: Spot, term: int, before: str | None) -> None:
-        mac = format_mac(spot.link.mac)
-        log.info("claimed", eip=str(address), link=spot.link.name, mac=mac, term=term, before=before)
+        link = spot.link.name
+        fields = {"link": link, "mac": format_mac(spot.link.mac), "term": term, "before": before}
+        self._telling.tell(Transition("info", "claimed", "eip", str(address), link, fields))
         self._metrics.claim_changes.labels("claimed").inc()
         self.stale.set()
 
     def yielded(self, address: IPAddress, reason: str, holder: str | None) -> None:
-        log.info("withdrawn", eip=str(address), reason=reason, holder=holder)
+        fields = {"reason": reason, "holder": holder}
+        self._telling.tell(Transition("info", "withdrawn", "eip", str(address), reason, fields))
         self._metrics.claim_changes.labels(reason).inc()
         self._conflicts.pop(str(address), None)
         self.stale.set()
@@ -324,10 +335,8 @@ class Report:
         )
 
     def peer(self, node: str, link: Link, alive: bool) -> None:
-        if alive:
-            log.info("peer heard", peer=node, link=link.name)
-        else:
-            log.warning("peer silent", peer=node, link=link.name)
+        level, event = ("info", "peer heard") if alive else ("warning", "peer silent")
+        self._telling.tell(Transition(level, event, "peer", node, link.name, {"link": link.name}))
         self.stale.set()
 
     def peers(self, link: str, number: int) -> None:
@@ -363,7 +372,8 @@ class Report:
         self._metrics.conflict(link, address, mac, held)
         fate = "we go on answering, and defend it" if held else "it is not answered until he is gone"
         sentence = f"{address}: {format_mac(mac)} on {link.name} uses it, which is no speaker: {fate}"
-        log.error("conflict", eip=str(address), link=link.name, mac=format_mac(mac), held=held, message=sentence)
+        fields = {"link": link.name, "mac": format_mac(mac), "held": held, "message": sentence}
+        self._telling.tell(Transition("error", "conflict", "eip", str(address), (link.name, held), fields))
         self._conflicts[str(address)] = sentence, time.monotonic()
         self.stale.set()
         asyncio.get_running_loop().call_later(CONFLICT_SECONDS + 1, self.stale.set)
@@ -371,35 +381,43 @@ class Report:
     def _tell_assigned(
         self, assignments: Mapping[ServiceKey, Assignment], changed: Collection[ServiceKey] | None
     ) -> None:
+        told: list[Transition] = []
         for key in [*assignments, *(self._assigned.keys() - assignments.keys())] if changed is None else changed:
             before, now = self._assigned.get(key), assignments.get(key)
             if now is before:
                 continue
             if now is None:
                 if before is not None:
-                    log.info("released", service=str(key), addresses=list(map(str, before.addresses)))
+                    told.append(_given("released", before))
                     del self._assigned[key]
                 continue
             if before is None or now.addresses != before.addresses:
-                log.info("assigned", service=str(key), addresses=list(map(str, now.addresses)))
-            for eip in sorted(now.flagged - (before.flagged if before is not None else frozenset())):
+                told.append(_given("assigned", now))
+            for eip in sorted(now.flagged - (before.flagged if before is not None else frozenset()), key=_in_order):
                 message = "kept although its pool no longer offers it; gone when released"
-                log.warning("flagged", eip=f"{key} {eip}", message=message)
+                told.append(Transition("warning", "flagged", "eip", f"{key} {eip}", None, {"message": message}))
             self._assigned[key] = now
+        write(in_lines(told))
 
     def _tell_refused(self, settlement: Settlement) -> None:
         refused = {str(key): (r.reason.value, r.message) for key, r in settlement.refusals.items()}
-        for service, (reason, message) in refused.items():
-            if self._refused.get(service) != (reason, message):
-                log.warning("refused", service=service, reason=reason, message=message)
+        told = [
+            Transition("warning", "refused", "service", service, reason, {"reason": reason, "message": message})
+            for service, (reason, message) in refused.items()
+            if self._refused.get(service) != (reason, message)
+        ]
+        write(in_lines(told))
         self._refused = refused
 
     def decided(self, decision: Decision, touched: Collection[IPAddress] | None = None) -> None:
         """Which EIPs this node must not answer for from now on, and why. ``touched``: only these may be news."""
+        told: list[Transition] = []
         for address in decision.eips if touched is None else touched:
             before, eip = self._eips.get(address), decision.eips.get(address)
             if isinstance(eip, NotHeld) and (not isinstance(before, NotHeld) or before.reason != eip.reason):
-                log.warning("not claimed", eip=str(address), reason=eip.reason, message=eip.message)
+                fields = {"reason": eip.reason, "message": eip.message}
+                told.append(Transition("warning", "not claimed", "eip", str(address), eip.reason, fields))
+        write(in_lines(told))
         self._eips = decision.eips
 
     def _count(self, in_force: InForce) -> None:
@@ -416,6 +434,20 @@ class Report:
                 metrics.pool_size.labels(pool, family).set(numbers.size)
                 metrics.pool_used.labels(pool, family).set(numbers.used)
         metrics.last_reconcile.set(time.time())
+
+
+def _in_order(address: IPAddress) -> tuple[int, int]:
+    """Both families sort together by this."""
+    return address.version, int(address)
+
+
+def _given(event: str, assignment: Assignment) -> Transition:
+    addresses = list(map(str, assignment.addresses))
+    return Transition("info", event, "service", str(assignment.service), None, {"addresses": addresses})
+
+
+def _tell_sentences(event: str, sentences: Iterable[str], level: str = "warning") -> None:
+    write(in_lines(Transition(level, event, "message", sentence, None, {}) for sentence in sentences))
 
 
 def _new(sentences: Iterable[str], known: tuple[str, ...]) -> list[str]:
