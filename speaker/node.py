@@ -34,6 +34,7 @@ from speaker.files import only_one
 from speaker.forwarding.forwarder import TEND_SECONDS, Forwarder, cleanup, open_forwarder
 from speaker.forwarding.limits import look, raise_conntrack_max
 from speaker.forwarding.strays_table import open_strays, remove_strays
+from speaker.forwarding.sysctl import links_not_forwarding
 from speaker.forwarding.traffic import UNKNOWN
 from speaker.garbage import uncollected
 from speaker.handlers import handlers
@@ -64,10 +65,9 @@ from speaker.wire.told import Clerk
 
 log = structlog.get_logger()
 
-MARTIAN_SECONDS = 10.0
-"""How often the kernel's martian counter is read: it is a symptom to be seen, not a signal to react to."""
-LIMIT_SECONDS = 30.0
-"""How often it is looked at how full the kernel's tables are."""
+ENVIRONMENT_SECONDS = 10.0
+"""How often it is looked at what others do to this host: its settings, firewalls, full tables, dropped packets. What is
+told of it is at most so old."""
 KEY_SECONDS = 1.0
 """How often the key file is looked at."""
 PUBLISH_SECONDS = 0.1
@@ -285,9 +285,8 @@ class Host:
             tasks.create_task(self._tend(), name="forwarding")
             tasks.create_task(self._publish(), name="publish")
             tasks.create_task(watch_loop(self._report.own_loop_delay), name="loop")
-            tasks.create_task(self._watch_martians(), name="martians")
             tasks.create_task(self._neighbour.run(), name="kube-proxy")
-            tasks.create_task(self._watch_limits(), name="limits")
+            tasks.create_task(self._watch_environment(), name="environment")
             if self._keys is not None:
                 tasks.create_task(self._keys.follow(self._wire, self._report), name="key file")
                 tasks.create_task(self._watch_gateways(), name="gateways")
@@ -380,8 +379,8 @@ class Host:
             await self._hand_over.follow(frozenset(self._spots), snapshot)
         macs = frozenset(link.mac for link in snapshot.links.values())
         await self._wire.offer(self._spots, self._links, macs, touched)
-        problems = await self._forwarder.problems()
-        self._report.brought_about(InForce(view.settlement, decision, problems, view.usage))
+        await self._look_around()
+        self._report.brought_about(InForce(view.settlement, decision, view.usage))
         checks = partial(health_checks, view.world, view.settlement.assignments, view.node.name)
         await self._neighbour.follow(Asked(view.world.pools, checks, snapshot.links, self._on_the_lan(snapshot)))
         self._decided_on = snapshot
@@ -428,17 +427,21 @@ class Host:
             # Three quarters of the time for what matters more, however many EIPs there are.
             await asyncio.sleep(min(max(PUBLISH_SECONDS, 3 * (boottime() - begun)), PUBLISH_MAX))
 
-    async def _watch_martians(self) -> None:
+    async def _watch_environment(self) -> None:
+        """Whether or not anything of ours changes. The tables in a thread: for every real server there is a line."""
+        least, ipvs = self._settings.limits.conntrack_max, self._forwarder.name == Forwarding.IPVS.value
         while True:
             with self._report.trying("martians"):
                 self._report.martians(martian_sources(), reverse_path_drops())
-            await asyncio.sleep(MARTIAN_SECONDS)
-
-    async def _watch_limits(self) -> None:
-        """In a thread: for every real server there is a line to read."""
-        least, ipvs = self._settings.limits.conntrack_max, self._forwarder.name == Forwarding.IPVS.value
-        while True:
             with self._report.trying("limits"):
                 refused = raise_conntrack_max(least) if least else ()
                 self._report.limits(await asyncio.to_thread(look, ipvs=ipvs), refused)
-            await asyncio.sleep(LIMIT_SECONDS)
+            if self._report.in_force is not None:
+                await self._look_around()
+            await asyncio.sleep(ENVIRONMENT_SECONDS)
+
+    async def _look_around(self) -> None:
+        """What keeps traffic from flowing through what is in force here."""
+        with self._report.trying("environment"):
+            names = () if self._forwarder.name == Forwarding.NONE.value else [link.name for link in self._links]
+            self._report.environment((*links_not_forwarding(names), *await self._forwarder.problems()))

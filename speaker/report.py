@@ -49,7 +49,6 @@ class InForce(NamedTuple):
 
     settlement: Settlement
     decision: Decision
-    problems: tuple[str, ...]
     usage: Mapping[str, Mapping[Family, Usage]]
 
 
@@ -65,10 +64,10 @@ class Report:
         self._assigned: dict[ServiceKey, Assignment] = {}
         self._refused: dict[str, tuple[str, str]] = {}
         self._eips: Mapping[IPAddress, Held | NotHeld] = {}
-        self._problems: tuple[str, ...] = ()
+        self._problems: dict[str, tuple[str, ...]] = {}
+        """Of this host, by who looks for them."""
         self._tables = Tables()
         self._watch = Watch()
-        self._limits: tuple[str, ...] = ()
         self._beside: Seen | None = None
         self._approximations: tuple[str, ...] = ()
         self._manifest_problems: tuple[str, ...] = ()
@@ -179,10 +178,18 @@ class Report:
         self._metrics.conntrack_max.set(conntrack.size)
         self._metrics.ipvs_connections.set(ipvs.connections)
         self._metrics.ipvs_buckets.set(ipvs.size)
-        limits = (*refused, *self._watch.problems(tables))
-        _tell_sentences("problem", _new(limits, self._limits))
-        if limits != self._limits:
-            self._limits = limits
+        self._found("limits", (*refused, *self._watch.problems(tables)))
+
+    def environment(self, problems: tuple[str, ...]) -> None:
+        """What of this host's settings, and of what others do here, keeps traffic from flowing."""
+        self._found("environment", problems)
+
+    def _found(self, where: str, problems: tuple[str, ...]) -> None:
+        """All that there are there now: what is new is told, and what is over."""
+        before, self._problems[where] = self._problems.get(where, ()), problems
+        _tell_sentences("problem", _new(problems, before))
+        _tell_sentences("problem over", _new(before, problems), "info")
+        if problems != before:
             self.stale.set()
 
     def beside(self, told: Told) -> None:
@@ -191,7 +198,7 @@ class Report:
         mode = seen.kube_proxy.mode
         if before is None or (before.kube_proxy.mode, before.notes) != (mode, seen.notes):
             log.info("kube-proxy", mode=mode.value, evidence=list(seen.kube_proxy.evidence), notes=list(seen.notes))
-        _tell_sentences("problem", _new(seen.problems, before.problems if before is not None else ()))
+        self._found("kube-proxy", seen.problems)
         self._metrics.kube_proxy.info({"mode": mode.value})
         self._metrics.without_rules.set(math.nan if seen.without_rules is None else seen.without_rules)
         self._metrics.health_checks.labels("served").set(told.served)
@@ -220,10 +227,7 @@ class Report:
             self._approximations = approximations
 
     def brought_about(self, in_force: InForce) -> None:
-        """Everything asked for is in force, but for its problems."""
-        for problem in _new(in_force.problems, self._problems):
-            log.warning("problem", message=problem)
-        self._problems = in_force.problems
+        """Everything asked for is in force."""
         self.in_force = in_force
         self._count(in_force)
         self.stale.set()
@@ -272,9 +276,11 @@ class Report:
     def problems(self) -> list[str]:
         return [
             *self._manifest_problems,
-            *self._problems,
-            *self._limits,
-            *(self._beside.problems if self._beside is not None else ()),
+            *(
+                problem
+                for where in ("environment", "limits", "kube-proxy")
+                for problem in self._problems.get(where, ())
+            ),
             *self._failing.values(),
             *self.conflicts().values(),
         ]
