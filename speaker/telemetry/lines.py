@@ -144,9 +144,10 @@ class _Source:
 
 
 class Bound:
-    """A bucket of BURST lines for each source, and one more every REFILL seconds."""
+    """A bucket of ``burst`` lines for each of so many ``sources``, and one more every ``refill`` seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, burst: int = BURST, refill: float = REFILL, sources: int = SOURCES) -> None:
+        self._burst, self._refill, self._most = float(burst), refill, sources
         self._sources: dict[str, _Source] = {}
 
     def admits(self, now: float, source: str) -> bool:
@@ -154,8 +155,8 @@ class Bound:
         found = self._sources.get(source)
         if found is None:
             self._forget(now)
-            found = self._sources[source] = _Source(BURST, now)
-        found.lines, found.at = min(float(BURST), found.lines + max(0.0, now - found.at) / REFILL), now
+            found = self._sources[source] = _Source(self._burst, now)
+        found.lines, found.at = min(self._burst, found.lines + max(0.0, now - found.at) / self._refill), now
         if found.lines >= 1:
             found.lines -= 1
             return True
@@ -175,6 +176,6 @@ class Bound:
 
     def _forget(self, now: float) -> None:
         """The oldest, where there are too many."""
-        if len(self._sources) >= SOURCES:
+        if len(self._sources) >= self._most:
             oldest = min(self._sources, key=lambda name: self._sources[name].at)
             del self._sources[oldest]
