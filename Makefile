@@ -12,6 +12,7 @@ REST    := $(addprefix --ignore=,$(GUEST) $(PATIENT) $(TIMED))
 FUZZ_RUNS ?= 200000
 FUZZ_SETS ?= 20000
 FUZZ_SCHEDULES ?= 100000
+FUZZ_HISTORIES ?= 50000
 UV := --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock"
 
 .PHONY: demo test test-qemu check bench fuzz lock clean
@@ -43,11 +44,12 @@ bench: $(VENV)/.dev
 	for b in benchmarks/*.py; do echo "== $$b"; $(INSIDE) $(BIN)/python $$b || exit 1; done
 
 # Long searches for what the tests look for briefly: bytes that crash a parser, routes that the kernel reads otherwise,
-# schedules that break a promise of ownership.
+# schedules that break a promise of ownership, histories that files and an API end differently.
 fuzz: $(VENV)/.fuzz
 	for f in tests/fuzz/fuzz_*.py; do echo "== $$f"; $(BIN)/python $$f -runs=$(FUZZ_RUNS) || exit 1; done
 	SPEAKER_RESOLVER_SETS=$(FUZZ_SETS) $(INSIDE) $(BIN)/pytest -q tests/netns/interfaces/test_against_the_kernel.py
 	$(BIN)/python -m speaker.ownership.simulation --schedules $(FUZZ_SCHEDULES)
+	SPEAKER_TWO_SOURCES=$(FUZZ_HISTORIES) $(BIN)/pytest -q tests/verified/test_two_sources.py
 
 # What the image is built from, for every platform: the newest versions that pyproject.toml allows, or with
 # LOCK=--upgrade-package=NAME the newest of one. Tests say when it no longer covers pyproject.toml.
