@@ -299,12 +299,14 @@ def pool_writes(
     assignments: Collection[Assignment],
     usage: Mapping[Family, Usage],
     at: str,
+    *,
+    kept: bool = False,
 ) -> list[Write]:
     """Its status, and the finalizer while it is in use: deleting it waits until its last EIP is released.
-    ``assignments``: from this pool."""
+    ``assignments``: from this pool. ``kept``: somebody has a place there, served or not."""
     waits = judged.verdict is Verdict.TERMINATING
     condition = _pool_condition(found, judged, _holders(found.metadata.name, assignments) if waits else ())
-    writes = (_finalizer(found, in_use=bool(assignments)), _pool_status(found, condition, usage, at))
+    writes = (_finalizer(found, in_use=kept or bool(assignments)), _pool_status(found, condition, usage, at))
     return [write for write in writes if write is not None]
 
 
@@ -337,7 +339,8 @@ def _pool_condition(found: EipObject, judged: Judged, holders: Sequence[str]) ->
     message = judged.message
     if judged.verdict is Verdict.TERMINATING:
         more = f" and {len(holders) - _SHOWN} more" if len(holders) > _SHOWN else ""
-        message = f"waits for {', '.join(holders[:_SHOWN])}{more}: delete these Services, or name another pool in them"
+        named = ", ".join(holders[:_SHOWN]) or "Services that keep a place there and are not served at it"
+        message = f"waits for {named}{more}: delete these Services, or name another pool in them"
     return {
         "type": READY,
         "status": "True" if judged.verdict is Verdict.ACCEPTED else "False",

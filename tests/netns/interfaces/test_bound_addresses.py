@@ -159,7 +159,10 @@ async def test_what_is_bound_anywhere_is_this_hosts_own_but_for_what_is_bound_fo
     sh(node, "ip addr add 192.0.2.113/32 dev eth1")
     own = {str(address): link for address, link in (await snapshot_of(node)).own.items() if not address.is_link_local}
     assert own == {
-        "127.0.0.1": "lo", "::1": "lo", "192.0.2.112": "lo", "192.0.2.113": "eth1",
+        "127.0.0.1": "lo",
+        "::1": "lo",
+        "192.0.2.112": "lo",
+        "192.0.2.113": "eth1",
         **{at(LAN, family, 5): "eth0" for family in (4, 6)},
         **{at(OTHER, family, 5): "eth1" for family in (4, 6)},
     }
