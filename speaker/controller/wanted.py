@@ -16,7 +16,7 @@ from speaker.allocator.refusals import Refusal
 from speaker.api.service import RECORD, NotOurs
 from speaker.cluster.kinds import (
     ASSIGNED,
-    POOL,
+    ASSIGNED_FROM,
     Condition,
     EipObject,
     FullMetadata,
@@ -214,7 +214,7 @@ def _origin(assignment: Assignment | None) -> Condition | None:
 @lru_cache(256)
 def _recorded(message: str) -> Condition:
     """One for all Services that have theirs from the same pools."""
-    return {"type": POOL, "status": "True", "reason": "Recorded", "message": message}
+    return {"type": ASSIGNED_FROM, "status": "True", "reason": "Recorded", "message": message}
 
 
 def _ours(
@@ -271,7 +271,7 @@ def _service_write(
     if record != meta.annotations.get(RECORD):
         # A Service's annotations can be written with its status, unlike a custom resource's: one request, one right.
         content["metadata"] = {"annotations": {RECORD: record}}
-    write = _conditioned(service_status(found.service_key), found, content, conditions, (ASSIGNED, POOL), at)
+    write = _conditioned(service_status(found.service_key), found, content, conditions, (ASSIGNED, ASSIGNED_FROM), at)
     if ingress != found.status.load_balancer.ingress:
         write = replace(write, ingress=ingress)
     return write if event is None else replace(write, event=Event("Service", found.metadata, *event, at))
@@ -401,7 +401,7 @@ def _conditioned(
 
 def _tell(found: Sequence[Condition], wanted: Sequence[Condition]) -> bool:
     """Whether what is wanted stands there already, and nothing else that is ours."""
-    ours = [each for each in found if each.get("type") in (ASSIGNED, POOL)]
+    ours = [each for each in found if each.get("type") in (ASSIGNED, ASSIGNED_FROM)]
     return len(ours) == len(wanted) and all(
         any(each["type"] == former.get("type") and _says(former, each) for former in ours) for each in wanted
     )

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from speaker.cluster.hosts import HostObject
-from speaker.cluster.kinds import ASSIGNED, POOL, ServiceObject
+from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, ServiceObject
 from speaker.cluster.objects import Key, Metadata, Object
 from speaker.controller.decider import ControllerSettings, Decider, News
 from speaker.controller.wanted import FINALIZER
@@ -143,7 +143,7 @@ def test_who_waits_for_a_pool_is_served_when_there_is_one(service_object, eip_ob
 def told(orders, name):
     """Reason, and the pools that are recorded."""
     conditions = {each["type"]: each for each in orders[path_of(name)].body()["status"]["conditions"]}
-    return conditions[ASSIGNED]["reason"], conditions.get(POOL, {}).get("message")
+    return conditions[ASSIGNED]["reason"], conditions.get(ASSIGNED_FROM, {}).get("message")
 
 
 def host(name, *addresses):
