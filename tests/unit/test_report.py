@@ -97,7 +97,7 @@ async def test_a_status_file_that_could_not_be_written_is_written_later_without_
     monkeypatch.setattr("speaker.report.WRITE_AGAIN", 0.0)
     report = Report(Metrics(), tmp_path / "run")
     nothing = decide(World(), {}, Snapshot({}), NODE)
-    report.brought_about(InForce(Settlement({}, {}), nothing, (), {}))
+    report.brought_about(InForce(Settlement({}, {}), nothing, {}))
 
     async def standings(_):
         return {}
@@ -158,7 +158,7 @@ def test_whatever_was_settled_and_decided_can_be_told(tmp_path_factory, data):
                 report.claimed(eip.address, Spot(eip.link, eip.gratuitous), 7, None)
                 report.yielded(eip.address, "drained", "n2")
             report.strays(len(decision.eips), data.draw(st.dictionaries(addresses, st.none() | hops, max_size=4)))
-            in_force = InForce(settlement, decision, data.draw(st.lists(words).map(tuple)), data.draw(usages))
+            in_force = InForce(settlement, decision, data.draw(usages))
             report.brought_about(in_force)
         told = report.status(in_force, {eip: data.draw(standings) for eip in decision.eips})
         assert msgspec.json.decode(msgspec.json.encode(told))["eips"] == told["eips"]
