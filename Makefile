@@ -2,8 +2,11 @@
 SHELL := /bin/bash
 VENV  := .venv
 BIN   := $(VENV)/bin
-# Namespaces need a right that root has; everybody else gets it inside a user namespace.
-INSIDE := $(shell [ "$$(id -u)" = 0 ] || echo unshare -Urnm)
+export PATH := $(PATH):/usr/sbin:/sbin
+# Namespaces need a right that root has; everybody else gets it inside a user namespace, where the machine lets them make one.
+INSIDE := $(shell [ "$$(id -u)" = 0 ] || { unshare -Urnm true 2>/dev/null && echo unshare -Urnm; })
+# User-Mode Linux is for one architecture; where the processor has AMX it needs a compiler (tests/ipvs/xstate.c).
+UML := $(shell [ "$$(uname -m)" != x86_64 ] || { echo linux.uml:user-mode-linux; ! grep -qw amx_tile /proc/cpuinfo || echo cc:tcc; })
 # Two at a time: beside IPVS's guest what needs a processor alone, and beside what is about time what waits for others most of it.
 GUEST   := tests/ipvs
 PATIENT := tests/unit tests/scenarios tests/verified tests/netns/forwarding
@@ -12,9 +15,10 @@ REST    := $(addprefix --ignore=,$(GUEST) $(PATIENT) $(TIMED))
 FUZZ_RUNS ?= 200000
 FUZZ_SETS ?= 20000
 FUZZ_SCHEDULES ?= 100000
+FUZZ_FIELDS ?= 50000
 UV := --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock"
 
-.PHONY: demo test test-qemu check bench fuzz lock clean
+.PHONY: demo test test-qemu check bench fuzz soak lock clean
 
 demo: $(VENV)/.run
 	@.ci/need nft:nftables
@@ -22,9 +26,9 @@ demo: $(VENV)/.run
 
 test: $(VENV)/.dev
 	@NEED_OPTIONAL=1 .ci/need nft:nftables ip:iproute2 ping:iputils-ping arping:arping arp-scan:arp-scan ndisc6:ndisc6 curl:curl \
-	  tcpdump:tcpdump linux.uml:user-mode-linux ipvsadm:ipvsadm iptables-legacy:iptables modprobe:kmod sysctl:procps
-	@$(INSIDE) .ci/side-by-side "$(BIN)/pytest $(GUEST)" "$(BIN)/pytest $(PATIENT)"
-	@$(INSIDE) .ci/side-by-side "nice -n 10 $(BIN)/pytest $(REST)" "$(BIN)/pytest $(TIMED)"
+	  tcpdump:tcpdump $(UML) ipvsadm:ipvsadm iptables-legacy:iptables modprobe:kmod sysctl:procps
+	@$(INSIDE) $(BIN)/python .ci/lanes.py "$(BIN)/pytest $(GUEST)" "$(BIN)/pytest $(PATIENT)" \
+	  -- "nice -n 10 $(BIN)/pytest $(REST)" "$(BIN)/pytest $(TIMED)"
 
 # The tests of IPVS on a stock kernel, which guards it with nftables: takes minutes, and fetches 70 MB once.
 test-qemu: $(VENV)/.dev
@@ -39,15 +43,24 @@ check: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.dev
-	@.ci/need nft:nftables ip:iproute2 linux.uml:user-mode-linux ipvsadm:ipvsadm iptables-legacy:iptables modprobe:kmod keepalived:keepalived
+	@.ci/need nft:nftables ip:iproute2 $(UML) ipvsadm:ipvsadm iptables-legacy:iptables modprobe:kmod keepalived:keepalived
 	for b in benchmarks/*.py; do echo "== $$b"; $(INSIDE) $(BIN)/python $$b || exit 1; done
 
 # Long searches for what the tests look for briefly: bytes that crash a parser, routes that the kernel reads otherwise,
-# schedules that break a promise of ownership.
+# schedules that break a promise of ownership, fields that let somebody in when they cannot be read.
 fuzz: $(VENV)/.fuzz
 	for f in tests/fuzz/fuzz_*.py; do echo "== $$f"; $(BIN)/python $$f -runs=$(FUZZ_RUNS) || exit 1; done
 	SPEAKER_RESOLVER_SETS=$(FUZZ_SETS) $(INSIDE) $(BIN)/pytest -q tests/netns/interfaces/test_against_the_kernel.py
 	$(BIN)/python -m speaker.ownership.simulation --schedules $(FUZZ_SCHEDULES)
+	SPEAKER_FAIL_CLOSED=$(FUZZ_FIELDS) $(BIN)/pytest -q tests/unit/test_admitted_clients.py
+
+# An hour of everything at once, of which `make test` has three minutes. SOAK takes what tests/soak/soak.py does: --seed N
+# for what was seen before, --api to ask agents by a real kube-apiserver.
+SOAK_SECONDS ?= 3600
+SOAK ?=
+soak: $(VENV)/.dev
+	@.ci/need nft:nftables
+	$(INSIDE) $(BIN)/python tests/soak/soak.py --seconds $(SOAK_SECONDS) $(SOAK)
 
 # What the image is built from, for every platform: the newest versions that pyproject.toml allows, or with
 # LOCK=--upgrade-package=NAME the newest of one. Tests say when it no longer covers pyproject.toml.

@@ -19,6 +19,7 @@ from speaker.settings import (
     DEFAULT_HELLO_MS,
     DEFAULT_KEY,
     DEFAULT_METRICS,
+    DEFAULT_OUTLIVE,
     DEFAULT_RUNTIME_DIR,
     DEFAULT_SERVICE_ACCOUNT,
     DEFAULT_SETTLE,
@@ -37,7 +38,7 @@ INTERRUPTED = 130
 def main(argv: list[str] | None = None) -> int:
     streams.stand_ready()
     try:
-        code = _obey(argv)
+        code = _obey(sys.argv[1:] if argv is None else argv)
     except (OSError, ExceptionGroup, SystemExit):  # SystemExit: -h and --version
         if (refusal := streams.refusal()) is None:
             raise
@@ -45,8 +46,8 @@ def main(argv: list[str] | None = None) -> int:
     return code if (refusal := streams.refusal()) is None else _unheard(refusal)
 
 
-def _obey(argv: list[str] | None) -> int:
-    args = _parser().parse_args(argv)
+def _obey(argv: list[str]) -> int:
+    args = _parser().parse_args(argv, argparse.Namespace(argv=argv))
     try:
         code: int = args.command(args)
     except SettingError as error:
@@ -110,6 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     _peer_flags(run)
     _kernel_flags(run)
     _limit_flags(run)
+    _outlive_flag(run)
     _log_flag(run)
     run.set_defaults(command=_run)
 
@@ -213,6 +215,7 @@ def _agent_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser
         help="who carries the traffic, the same on all nodes (default %(default)s: kube-proxy does)",
     )
     _limit_flags(agent)
+    _outlive_flag(agent)
     _log_flag(agent)
     agent.set_defaults(command=_agent)
 
@@ -344,6 +347,23 @@ def _limit_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _outlive_flag(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--outlive",
+        metavar="S",
+        type=_seconds,
+        default=DEFAULT_OUTLIVE,
+        help="seconds for which EIPs are answered for while the main process is away; the next one takes them over "
+        "(default %(default)g)",
+    )
+
+
+def _seconds(text: str) -> float:
+    if not (text.isascii() and text.isdecimal() and len(text) < 5):
+        raise argparse.ArgumentTypeError(f"{text!r}: must be whole seconds from 0 to 9999")
+    return float(text)
+
+
 def _log_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--log-format", choices=["text", "json"], default="text")
 
@@ -372,10 +392,23 @@ def _run(args: argparse.Namespace) -> int:
         from speaker.tools.preview import preview
 
         return asyncio.run(preview(settings, sys.stdout))
+    end = _wire(args, settings.peers)
     from speaker.run import run
 
-    asyncio.run(run(settings))
+    asyncio.run(run(end, settings))
     return 0
+
+
+def _wire(args: argparse.Namespace, peers: PeerSettings | None) -> socket.socket:
+    """The end of the wire process that started this one. Without one this is the first process: it becomes it."""
+    from speaker.ownership.keyfile import read_keys
+    from speaker.wire.parent import become, inherited
+
+    if (end := inherited()) is not None:
+        return end
+    if peers is not None:
+        read_keys(peers.key_file)  # for its mistakes
+    return become(args.argv, args.runtime_dir, args.outlive)
 
 
 def _agent(args: argparse.Namespace) -> int:
@@ -402,7 +435,7 @@ def _agent(args: argparse.Namespace) -> int:
         limits=Limits.parse(forwarder, args.ipvs_timeouts, args.conntrack_max),
         metrics_real_servers=args.metrics_real_servers,
     )
-    asyncio.run(run(settings))
+    asyncio.run(run(_wire(args, settings.peers), settings))
     return 0
 
 
@@ -425,9 +458,9 @@ def _controller(args: argparse.Namespace) -> int:
 
 
 def _validate(args: argparse.Namespace) -> int:
-    from speaker.tools.validate import validate
+    from speaker.tools.validate import addresses_here, validate
 
-    return validate(args.directory, sys.stdout, args.json, args.with_peers)
+    return validate(args.directory, sys.stdout, args.json, args.with_peers, addresses_here)
 
 
 def _keygen(args: argparse.Namespace) -> int:

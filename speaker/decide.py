@@ -54,8 +54,15 @@ class _Use(NamedTuple):
 
 
 def decide(world: World, assignments: Mapping[ServiceKey, Assignment], snapshot: Snapshot, node: Node) -> Decision:
-    """Every EIP in use, held or not and why, and the virtual servers that carry its traffic."""
-    return Decider(forwards=True).decide(world, assignments, snapshot, node, None)[0]
+    """Every EIP in use, held or not and why, and the virtual servers that carry its traffic.
+
+    Raises what nobody foresaw, over which a ``Decider`` sets one of them aside.
+    """
+    decider = Decider(forwards=True)
+    decision, _ = decider.decide(world, assignments, snapshot, node, None)
+    for error in decider.failed.values():
+        raise error
+    return decision
 
 
 class Decider:
@@ -68,6 +75,14 @@ class Decider:
         self._uses: dict[IPAddress, _Use] = {}
         self._assigned: Mapping[ServiceKey, Assignment] = {}
         self._eips: dict[IPAddress, Held | NotHeld] = {}
+        self._failed: dict[IPAddress, Exception] = {}
+
+    @property
+    def failed(self) -> Mapping[ServiceKey, Exception]:
+        """Services of which something met what nobody foresaw, since they last changed: it is as it was before."""
+        uses = {address: self._uses[address] for address in self._failed if address in self._uses}
+        deciding = {key: self._failed[address] for address, use in uses.items() for key in use.services}
+        return deciding | self._planner.failed
 
     def decide(
         self,
@@ -82,17 +97,30 @@ class Decider:
         links = _LinkChoice(snapshot)
         if changed is None:
             self._uses = _uses(assignments)
-            self._eips = {address: _one(address, use, world, links, node) for address, use in self._uses.items()}
+            self._failed.clear()
+            self._eips = {address: self._one(address, use, world, links, node) for address, use in self._uses.items()}
             touched = None
         else:
             touched = self._follow(assignments, changed)
-            self._eips = dict(self._eips)  # the decision before keeps its own
+            eips = dict(self._eips)  # the decision before keeps its own
             for address in touched:
-                self._eips.pop(address, None)
+                eips.pop(address, None)
+                self._failed.pop(address, None)
                 if (use := self._uses.get(address)) is not None:
-                    self._eips[address] = _one(address, use, world, links, node)
+                    eips[address] = self._one(address, use, world, links, node)
+            self._eips = eips
         self._assigned = assignments
         return Decision(self._eips, self._plan(world, assignments, node, changed)), touched
+
+    def _one(self, address: IPAddress, use: "_Use", world: World, links: "_LinkChoice", node: Node) -> Held | NotHeld:
+        try:
+            return _one(address, use, world, links, node)
+        except Exception as error:
+            self._failed[address] = error
+            before = self._eips.get(address)
+            if before is not None and before.services == use.services:
+                return before
+            return NotHeld(address, use.pool, use.services, "internal_error", f"{type(error).__name__}: {error}")
 
     def _follow(
         self, assignments: Mapping[ServiceKey, Assignment], changed: Iterable[ServiceKey]
@@ -148,6 +176,8 @@ def _use(uses: dict[IPAddress, _Use], assignment: Assignment) -> None:
 
 def _one(address: IPAddress, use: _Use, world: World, links: "_LinkChoice", node: Node) -> Held | NotHeld:
     pool = world.pools.get(use.pool)
+    if (refused := _refused(address, use.pool, world, links)) is not None:
+        return NotHeld(address, use.pool, use.services, *refused)
     services = [world.services[key] for key in use.services if key in world.services]
     if (no := veto(address, pool, services, world.endpoints, node)) is not None:
         return NotHeld(address, use.pool, use.services, no.reason.value, no.message)
@@ -158,6 +188,17 @@ def _one(address: IPAddress, use: _Use, world: World, links: "_LinkChoice", node
             return NotHeld(address, use.pool, use.services, reason.value, message)
 
 
+def _refused(address: IPAddress, pool: str, world: World, links: "_LinkChoice") -> tuple[str, str] | None:
+    """Why no node may answer for it, as far as this one knows: reason and sentence."""
+    if (link := links.own(address)) is not None:
+        return "host_address", f"{address} is this host's own: it is bound on {link}"
+    if (whose := world.reserved.get(address)) is not None:
+        return "host_address", f"{address} is an address of {whose} itself"
+    if pool and pool not in world.pools:
+        return "pool_unknown", f"pool {pool} is not there, so nobody knows who may answer: declare it again"
+    return None
+
+
 class _LinkChoice:
     """Resolves once per selector: only ``OwnSubnet`` depends on the address, and a pool may hold thousands."""
 
@@ -165,8 +206,11 @@ class _LinkChoice:
         self._snapshot = snapshot
         self._known: dict[Selector, Resolved | Unresolved] = {}
 
+    def own(self, address: IPAddress) -> str | None:
+        return self._snapshot.own.get(address)
+
     def choose(self, pool: Pool | None, address: IPAddress) -> Resolved | Unresolved:
-        # An EIP outlives its pool until it is released; its own subnet is the best guess left.
+        # Of an EIP whose pool was never written down, its own subnet is the best guess.
         selector = pool.interface if pool is not None else OwnSubnet()
         if isinstance(selector, OwnSubnet):
             return resolve(selector, address, self._snapshot)

@@ -10,6 +10,7 @@
     │   └── Unreadable        a file or directory that cannot be read now
     ├── MalformedPacket       bytes from the LAN that are no packet of the kind asked for
     └── EdgeError             the kernel, a file or a program refused
+        ├── WireError         the wire process met a bug of ours: tried again like all others
         ├── Unsupported       the kernel lacks what the setting needs: retrying will not help
         ├── ApiUnreachable    the Kubernetes API did not answer: whether it did what it was asked is unknown
         └── ApiRefused        the Kubernetes API said no, and why
@@ -82,6 +83,10 @@ class MalformedPacket(SpeakerError):
 
 class EdgeError(SpeakerError):
     """Raised when the kernel, a file or a program refused something; worth retrying."""
+
+
+class WireError(EdgeError):
+    """Raised when the other process met what nobody foresaw. It has told of it; the work is tried again."""
 
 
 class Unsupported(EdgeError):

@@ -78,19 +78,56 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o644) -> None:
         raise EdgeError(f"cannot write {shown(path)}: {error.strerror}") from error
 
 
-@contextlib.contextmanager
-def only_one(path: Path) -> Iterator[None]:
-    """Holds a lock on ``path`` for the length of the block; the kernel lets go of it with the process, however it ends.
+def locked(path: Path) -> int:
+    """A file descriptor that holds the lock of ``path``; the kernel lets go of it with the process, however it ends.
 
     Raises EdgeError when somebody else holds it.
     """
-    with contextlib.ExitStack() as stack:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            file = stack.enter_context(path.open("w"))
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+    fd = -1
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if fd >= 0:
+            os.close(fd)
+        if isinstance(error, BlockingIOError):
             raise EdgeError(f"another speaker runs here already: it holds {path}") from error
-        except OSError as error:
-            raise EdgeError(f"cannot lock {path}: {error.strerror}") from error
+        raise EdgeError(f"cannot lock {path}: {error.strerror}") from error
+    return fd
+
+
+@contextlib.contextmanager
+def only_one(path: Path) -> Iterator[None]:
+    """Holds the lock of ``path`` for the length of the block. Raises as ``locked`` does."""
+    fd = locked(path)
+    try:
         yield
+    finally:
+        os.close(fd)
+
+
+class Lock:
+    """Ours alone, for the life of this process; ``fd`` is what ``locked`` gave for ``path``."""
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self._path, self._fd = path, fd
+
+    def hold(self) -> None:
+        """Somebody may have removed the file, with its directory perhaps: then it is made and locked anew.
+
+        Raises as ``locked`` does.
+        """
+        if not is_file(self._path, os.fstat(self._fd)):
+            fresh = locked(self._path)
+            os.close(self._fd)
+            self._fd = fresh
+
+
+def is_file(path: Path, known: os.stat_result) -> bool:
+    """What is at ``path`` now is the very file that ``known`` is of."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return (found.st_dev, found.st_ino) == (known.st_dev, known.st_ino)

@@ -26,6 +26,8 @@ REQUESTS, REQUEST_SECONDS = 3, 0.1
 """Of each time, until one is answered; and how long each is waited for."""
 AGAIN_SECONDS = 0.2
 """It is asked no sooner, of however many EIPs it was the holder."""
+MAX_SPEAKERS = 4000
+"""Remembered, of all links together: whoever has the key can make up any number of names."""
 LOOK_SECONDS = 5.0
 """After so long without news the kernel is looked at: what it refused is tried again, what others damaged mended."""
 
@@ -38,6 +40,8 @@ class HandOver:
         self._moves = HandingOver()
         self._eips: frozenset[IPAddress] = frozenset()
         self._snapshot = Snapshot()
+        self._early: dict[IPAddress, tuple[Spot, str | None]] = {}
+        """Claims of the time before the links were known."""
         self._speakers: dict[tuple[int, str], Speaker] = {}
         """By index of the link, and node."""
         self._asked: dict[NextHop, asyncio.Event] = {}
@@ -48,10 +52,16 @@ class HandOver:
     # ── told ──
 
     def speaker(self, link: int, node: str, speaker: Speaker) -> None:
+        self._speakers.pop((link, node), None)
         self._speakers[link, node] = speaker
+        if len(self._speakers) > MAX_SPEAKERS:
+            del self._speakers[next(iter(self._speakers))]  # whose news is the oldest
         self._news.set()
 
     def claimed(self, address: IPAddress, spot: Spot, before: str | None) -> None:
+        if not self._snapshot.links:
+            self._early[address] = spot, before
+            return
         hop = self._hop(address, spot.link, before) if before is not None else None
         self._moves.claimed(address, hop)
         if (asked := self._asked.get(hop) if hop is not None else None) is not None:
@@ -59,6 +69,7 @@ class HandOver:
         self._news.set()
 
     def yielded(self, address: IPAddress) -> None:
+        self._early.pop(address, None)
         self._moves.yielded(address)
         self._news.set()
 
@@ -74,6 +85,9 @@ class HandOver:
         """This node may hold ``eips`` from now on, and holds none that is not among them. Returns once the kernel
         knows, or has refused, which is told and tried again."""
         self._eips, self._snapshot = eips, snapshot
+        early, self._early = self._early, {}
+        for address, (spot, before) in early.items():
+            self.claimed(address, spot, before)
         with self._report.trying("hand over"):
             await self._bring()
 
@@ -103,16 +117,18 @@ class HandOver:
 
     async def _watch(self, hop: NextHop) -> None:
         """Ask it, as long as anything is handed to it and it answers."""
-        while hop in self._moves.hops():
-            self._asked[hop].clear()
-            with self._report.trying("previous holder"):
-                if not await self._answers(hop):
-                    self._report.holder_silent(hop, self._moves.silent(hop))
-                    self._news.set()
-                    break
-            await asyncio.sleep(AGAIN_SECONDS)
-            await set_within(self._asked[hop], ASK_SECONDS - AGAIN_SECONDS)
-        del self._asked[hop]
+        try:
+            while hop in self._moves.hops():
+                self._asked[hop].clear()
+                with self._report.trying("previous holder"):
+                    if not await self._answers(hop):
+                        self._report.holder_silent(hop, self._moves.silent(hop))
+                        self._news.set()
+                        break
+                await asyncio.sleep(AGAIN_SECONDS)
+                await set_within(self._asked[hop], ASK_SECONDS - AGAIN_SECONDS)
+        finally:
+            del self._asked[hop]
 
     async def _answers(self, hop: NextHop) -> bool:
         link = self._snapshot.link_named(hop.link)

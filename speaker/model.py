@@ -19,8 +19,14 @@ def rank(address: IPAddress) -> tuple[int, int]:
     return address.version, int(address)
 
 
+EIP_LINK = "eip-speaker0"
+"""The speaker's own dummy link, for EIPs that have to be bound."""
+
 #: An Ethernet address, six bytes.
 Mac = NewType("Mac", bytes)
+
+MAX_TERM = 2**31
+"""Of a claim. One change of holder a second for 68 years: no speaker comes to a higher one, somebody made it up."""
 
 
 def format_mac(mac: bytes) -> str:
@@ -36,6 +42,10 @@ class Family(StrEnum):
     @staticmethod
     def of(address: IPAddress | IPNetwork) -> "Family":
         return Family.IPV4 if address.version == 4 else Family.IPV6
+
+
+NOBODY: tuple[IPNetwork, ...] = (IPv4Network("0.0.0.0/32"), IPv6Network("::/128"))
+"""Source ranges that let no client in: no packet has such a source (RFC 1122, 3.2.1.3; RFC 4291, 2.5.2)."""
 
 
 class FamilyPolicy(StrEnum):
@@ -106,7 +116,7 @@ class Service:
     affinity_seconds: int | None = None
     """``sessionAffinity: ClientIP`` and its timeout; None without affinity."""
     source_ranges: tuple[IPNetwork, ...] = ()
-    """``spec.loadBalancerSourceRanges``: clients that may reach it; empty means everyone."""
+    """``spec.loadBalancerSourceRanges``: clients that may reach it; empty means everyone. See ``NOBODY``."""
     health_check_port: int | None = None
     """``spec.healthCheckNodePort``: where others ask whether this node has a ready endpoint; None: nowhere."""
     created: str = ""
@@ -244,11 +254,13 @@ class World:
     endpoints: Endpoints = field(default_factory=dict)
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Labels of each namespace; one that is missing has only ``kubernetes.io/metadata.name``."""
+    reserved: Mapping[IPAddress, str] = field(default_factory=dict)
+    """Addresses that hosts have for their own, and whose each is, in words: no EIP, whatever a pool says."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The EIPs a Service has, in the order of its families, each with the pool it came from.
+    """The EIPs a Service has, in the order of its families, each with the pool it came from; '' where nobody knows.
 
     ``flagged`` names the addresses that their pool no longer offers (edited, shrunk, deleted, no longer selected):
     kept until released, and shown.

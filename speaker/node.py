@@ -13,9 +13,11 @@ meanwhile. Sources are ``run.Manifests`` (files) and ``agent.source.Cluster`` (t
 
 import asyncio
 import gc
+import os
+import socket
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -29,12 +31,16 @@ from speaker.beside.watch import Asked, Neighbour
 from speaker.clock import boottime
 from speaker.control import NAME, serving_control
 from speaker.decide import Decider, Decision, Held
+from speaker.descriptors import raise_limit
 from speaker.errors import EdgeError, SettingError
-from speaker.files import only_one
+from speaker.files import is_file
 from speaker.forwarding.forwarder import TEND_SECONDS, Forwarder, cleanup, open_forwarder
+from speaker.forwarding.isolating import Isolating, Part, address_of, name_of
 from speaker.forwarding.limits import look, raise_conntrack_max
+from speaker.forwarding.plan import Change
 from speaker.forwarding.strays_table import open_strays, remove_strays
 from speaker.forwarding.traffic import UNKNOWN
+from speaker.garbage import uncollected
 from speaker.handlers import handlers
 from speaker.handover import HandOver
 from speaker.interfaces.addresses import own_addresses
@@ -50,12 +56,14 @@ from speaker.ownership.parameters import Parameters
 from speaker.report import InForce, Report
 from speaker.retry import retrying
 from speaker.settings import Bind, Limits, LogFormat, Node, PeerSettings
-from speaker.signals import stopped_by_signals
+from speaker.signals import stoppable
+from speaker.supervise import contained, supervised
 from speaker.telemetry import logs
 from speaker.telemetry.http import serving
 from speaker.telemetry.lateness import watch_loop
 from speaker.telemetry.metrics import Metrics
 from speaker.telemetry.traffic import Kept, exposition
+from speaker.threads import start_threads
 from speaker.waiting import set_within
 from speaker.wire.process import PeerSpec, Spec
 from speaker.wire.remote import Wire
@@ -67,6 +75,8 @@ MARTIAN_SECONDS = 10.0
 """How often the kernel's martian counter is read: it is a symptom to be seen, not a signal to react to."""
 LIMIT_SECONDS = 30.0
 """How often it is looked at how full the kernel's tables are."""
+RUNTIME_DIR_SECONDS = 5.0
+"""How often it is looked whether the control socket and the lock are still there."""
 KEY_SECONDS = 1.0
 """How often the key file is looked at."""
 PUBLISH_SECONDS = 0.1
@@ -102,8 +112,9 @@ class Source(Protocol):
     async def run(self, wire: Wire, changed: Callable[[], None]) -> None:
         """Endless. ``changed`` says that ``view`` is another."""
 
-    async def view(self) -> View | None:
-        """None as long as nothing is known. Raises EdgeError where it is to be asked again."""
+    async def view(self, own: Mapping[IPAddress, str]) -> View | None:
+        """None as long as nothing is known. Raises EdgeError where it is to be asked again. ``own``: as in
+        ``Snapshot``."""
 
 
 class HostSettings(Protocol):
@@ -135,17 +146,20 @@ MakeSource = Callable[[Report, AsyncExitStack], Awaitable[Source]]
 """Opens what a source needs on the stack."""
 
 
-async def serve(settings: HostSettings, make: MakeSource, **started: object) -> None:
-    """Serve what the source asks for until SIGTERM or SIGINT; ``started``: for the first line of the log.
+async def serve(end: socket.socket, settings: HostSettings, make: MakeSource, **started: object) -> None:
+    """Serve what the source asks for until the wire process at ``end`` asks for the end; ``started``: for the first
+    line of the log.
 
-    Raises SettingError (an address to listen on), Unsupported (the forwarder asked for) and EdgeError (another speaker
-    on this host, a state file that cannot be read) before anything is touched.
+    Raises SettingError (an address to listen on), Unsupported (the forwarder asked for) and EdgeError (a state file
+    that cannot be read) before anything is touched.
     """
     logs.configure(settings.log_format)
+    raise_limit()
+    start_threads()
     gc.freeze()  # all that was imported
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
-        await _serve(settings, make, started)
+        await _serve(end, settings, make, started)
     except* EdgeError as errors:
         failure: BaseException = errors
         while isinstance(failure, BaseExceptionGroup):
@@ -156,14 +170,14 @@ async def serve(settings: HostSettings, make: MakeSource, **started: object) -> 
     raise failure
 
 
-async def _serve(settings: HostSettings, make: MakeSource, started: Mapping[str, object]) -> None:
+async def _serve(end: socket.socket, settings: HostSettings, make: MakeSource, started: Mapping[str, object]) -> None:
     metrics = Metrics()
     report = Report(metrics, settings.runtime_dir)
     async with AsyncExitStack() as stack:
         keys = KeyFile(settings.peers.key_file) if settings.peers else None
-        stack.enter_context(only_one(settings.runtime_dir / "lock"))
         source = await make(report, stack)
-        forwarder = await open_forwarder(settings.forwarder, settings.runtime_dir, settings.limits.ipvs_timeouts)
+        opened = await open_forwarder(settings.forwarder, settings.runtime_dir, settings.limits.ipvs_timeouts)
+        forwarder = Isolating(opened, report)
         if settings.metrics is not None:
             traffic = _traffic(forwarder, report, real_servers=settings.metrics_real_servers)
             await stack.enter_async_context(serving(settings.metrics, metrics.registry, report.health, traffic.text))
@@ -172,12 +186,10 @@ async def _serve(settings: HostSettings, make: MakeSource, started: Mapping[str,
         if removed := await cleanup(settings.runtime_dir, keep=forwarder.name):
             log.info("removed what another forwarder left", removed=list(removed))
         hand_over = await _hand_over(settings, report)
-        wire = Wire(_spec(settings, keys, source.clerk is not None), report, source.clerk, hand_over)
+        wire = Wire(end, _spec(settings, keys, source.clerk is not None), report, source.clerk, hand_over)
         host = Host(settings, keys, source, forwarder, wire, report, hand_over)
-        answers = handlers(settings.node.name, settings.peers is None, wire, report)
-        await stack.enter_async_context(serving_control(settings.runtime_dir / NAME, answers))
-        with stopped_by_signals(host.leave):
-            await host.run()
+        with stoppable(host.leave) as stop:
+            await host.run(stop)
 
 
 async def _hand_over(settings: HostSettings, report: Report) -> HandOver | None:
@@ -241,21 +253,6 @@ class KeyFile:
         return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_mode
 
 
-@contextmanager
-def _uncollected(*, whole: bool) -> Iterator[None]:
-    """A pass over everything makes much that lives long, and nothing of it is garbage: the collector, which would keep
-    the loop from its work for as long as it walks over that, stays away, and does not look there again."""
-    if not whole:
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
-
-
 class Host:
     """The loops of one node and the little they share: what was asked for, and what the links look like."""
 
@@ -264,7 +261,7 @@ class Host:
         settings: HostSettings,
         keys: KeyFile | None,
         source: Source,
-        forwarder: Forwarder,
+        forwarder: Isolating,
         wire: Wire,
         report: Report,
         hand_over: HandOver | None,
@@ -277,6 +274,10 @@ class Host:
         self._wire = wire
         self._report = report
         self._decider = Decider(forwards=settings.forwarder is not Forwarding.NONE)
+        self._failed: Mapping[ServiceKey, Exception] = {}
+        """Services that are set aside."""
+        self._unserved: frozenset[IPAddress] = frozenset()
+        """EIPs that are not offered, since the kernel refuses to forward for them."""
         self._spots: dict[IPAddress, Spot] = {}
         self._decided_on: Snapshot | None = None
         """None: the last pass did not get to its end."""
@@ -288,24 +289,34 @@ class Host:
         )
         self._changed = asyncio.Event()
 
-    async def run(self) -> None:
-        """Every task, by name. One that ends, ends the speaker: none of them is ever done."""
+    async def run(self, stop: Callable[[], None]) -> None:
+        """Every task, by name. One that ends is started again: none of them is ever done. Only the end of the wire
+        process ends the speaker; ``stop`` is called when it asks for that."""
         async with self._wire, asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._wire.watch(), name="wire")
-            tasks.create_task(self._source.run(self._wire, self._changed.set), name="source")
-            tasks.create_task(self._follow_links(), name="links")
-            tasks.create_task(self._reconcile(), name="reconcile")
-            tasks.create_task(self._tend(), name="forwarding")
-            tasks.create_task(self._publish(), name="publish")
-            tasks.create_task(watch_loop(self._report.own_loop_delay), name="loop")
-            tasks.create_task(self._watch_martians(), name="martians")
-            tasks.create_task(self._neighbour.run(), name="kube-proxy")
-            tasks.create_task(self._watch_limits(), name="limits")
-            if self._keys is not None:
-                tasks.create_task(self._keys.follow(self._wire, self._report), name="key file")
-                tasks.create_task(self._watch_gateways(), name="gateways")
-            if self._hand_over is not None:
-                tasks.create_task(self._hand_over.run(), name="hand over")
+            tasks.create_task(self._wire.watch(stop), name="wire")
+            for task, work in self._tasks().items():
+                tasks.create_task(supervised(task, work, self._report), name=task)
+
+    def _tasks(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        tasks: dict[str, Callable[[], Awaitable[None]]] = {
+            "source": partial(self._source.run, self._wire, self._changed.set),
+            "links": self._follow_links,
+            "reconcile": self._reconcile,
+            "forwarding": self._tend,
+            "publish": self._publish,
+            "loop": partial(watch_loop, self._report.own_loop_delay),
+            "martians": self._watch_martians,
+            "kube-proxy": self._neighbour.run,
+            "limits": self._watch_limits,
+            "control": self._serve_control,
+            "runtime directory": self._keep_runtime_dir,
+        }
+        if self._keys is not None:
+            tasks["key file"] = partial(self._keys.follow, self._wire, self._report)
+            tasks["gateways"] = self._watch_gateways
+        if self._hand_over is not None:
+            tasks["hand over"] = self._hand_over.run
+        return tasks
 
     async def leave(self) -> None:
         """Hand the EIPs over: make before break, where somebody is there to take over. The kernel forwards on."""
@@ -335,7 +346,8 @@ class Host:
 
         async def hand_on() -> None:
             while True:
-                await self._wire.gateway(*await silent.get())
+                with self._report.trying("gateway"):
+                    await self._wire.gateway(*await silent.get())
 
         async def watch() -> None:
             async for attempt in retrying(self._tells("gateway")):
@@ -343,7 +355,15 @@ class Host:
                     tell = lambda link, answers: silent.put_nowait((link, answers))  # noqa: E731
                     await watch_gateways(lambda: self._snapshot, lambda: self._links, tell)
 
-        await asyncio.gather(hand_on(), watch())
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(hand_on(), name="gateway answers")
+            tasks.create_task(watch(), name="gateway questions")
+
+    def _tell_pass(self, error: Exception) -> None:
+        if isinstance(error, EdgeError):
+            self._report.failed("reconcile", error)
+        else:
+            self._report.internal_error("reconcile", error)
 
     def _tells(self, edge: str) -> Callable[[EdgeError], None]:
         return lambda error: self._report.failed(edge, error)
@@ -353,50 +373,91 @@ class Host:
     async def _reconcile(self) -> None:
         while True:
             await self._changed.wait()
-            async for attempt in retrying(self._tells("reconcile"), sleep=self._changed_or):
+            async for attempt in retrying(self._tell_pass, on=Exception, sleep=self._changed_or):
                 with attempt:
                     self._changed.clear()
                     if self._snapshot is not None:
-                        with _uncollected(whole=self._decided_on is None):
+                        with self._collected_little():
                             await self._bring_about(self._snapshot)
             self._report.recovered("reconcile")
+
+    def _collected_little(self) -> AbstractContextManager[None]:
+        """A pass over everything makes much that lives long; what the first one made is frozen once it is in force."""
+        if self._decided_on is not None:
+            return nullcontext()
+        first = self._report.in_force is None
+        return uncollected(lambda: first and self._report.in_force is not None)
 
     async def _changed_or(self, seconds: float) -> None:
         """Between two tries: no longer than until there is something new to try."""
         await set_within(self._changed, seconds)
 
     async def _bring_about(self, snapshot: Snapshot) -> None:
-        if (view := await self._source.view()) is not None:
+        if (view := await self._source.view(snapshot.own)) is not None:
             await self._bring_to(view, snapshot)
 
     async def _bring_to(self, view: View, snapshot: Snapshot) -> None:
         """One pass, in a safe order: withdrawn before unforwarded, forwarded before claimed."""
         changed = view.changed if snapshot is self._decided_on else None
         self._decided_on = None
+        await self._say(partial(self._report.settled, view.settlement, changed))
         # In a thread, because 10,000 Services take longer than the loop may be kept from its other work.
         decision, touched = await asyncio.to_thread(self._decide, view, snapshot, changed)
         await self._wire.withdraw_except(self._spots, touched)
-        applied = await self._forwarder.apply(decision.forwarding)
-        self._report.forwarding(applied, self._forwarder.approximations(decision.forwarding))
+        self._applied(await self._forwarder.apply(decision.forwarding), decision)
+        self._tell_failed({**view.settlement.failed, **self._decider.failed})
         self._links = frozenset({spot.link.index: spot.link for spot in self._spots.values()}.values())
-        await asyncio.to_thread(self._report.decided, decision, touched)
+        await self._say(partial(self._report.decided, decision, touched))
         if self._settings.peers is not None:
             await self._wire.addresses(own_addresses(snapshot, self._links))
         if self._hand_over is not None:
             await self._hand_over.follow(frozenset(self._spots), snapshot)
         macs = frozenset(link.mac for link in snapshot.links.values())
-        await self._wire.offer(self._spots, self._links, macs, touched)
-        problems = await self._forwarder.problems()
-        self._report.brought_about(InForce(view.settlement, decision, problems, view.usage))
-        checks = partial(health_checks, view.world, view.settlement.assignments, view.node.name)
-        await self._neighbour.follow(Asked(view.world.pools, checks, snapshot.links, self._on_the_lan(snapshot)))
+        unserved = self._forwarder.unserved(decision.forwarding)
+        if touched is not None:
+            touched |= unserved ^ self._unserved
+        self._unserved = unserved
+        offered = {a: spot for a, spot in self._spots.items() if a not in unserved} if unserved else self._spots
+        await self._wire.offer(offered, self._links, macs, touched)
+        with contained("report", self._report):
+            problems = (*await self._forwarder.problems(), *self._set_aside())
+            self._report.brought_about(InForce(view.settlement, decision, problems, view.usage))
+        with contained("kube-proxy", self._report):
+            checks = partial(health_checks, view.world, view.settlement.assignments, view.node.name)
+            await self._neighbour.follow(Asked(view.world.pools, checks, snapshot.links, self._on_the_lan(snapshot)))
         self._decided_on = snapshot
+
+    async def _say(self, tell: Callable[[], None]) -> None:
+        """What people are told, in a thread; no bug there keeps anything from being done."""
+        with contained("report", self._report):
+            await asyncio.to_thread(tell)
+
+    def _applied(self, changes: tuple[Change, ...], decision: Decision) -> None:
+        with contained("report", self._report):
+            self._report.forwarding(changes, self._forwarder.approximations(decision.forwarding))
+
+    def _tell_failed(self, failed: Mapping[ServiceKey, Exception]) -> None:
+        """Services that met what nobody foresaw."""
+        for key, error in failed.items():
+            if self._failed.get(key) is not error:
+                self._report.internal_error("decide", error)
+        self._failed = failed
+
+    def _set_aside(self) -> tuple[str, ...]:
+        """What is not as it was asked for, by name."""
+        refused = self._forwarder.refused
+        return (
+            *(f"{key} is set aside: internal_error: {error!r}" for key, error in self._failed.items()),
+            *(f"{name_of(part)} is set aside: {words}: {self._fate(part)}" for part, words in refused.items()),
+        )
+
+    def _fate(self, part: Part) -> str:
+        return "the EIP is not answered for here" if address_of(part) in self._unserved else "it stays as it was"
 
     def _decide(
         self, view: View, snapshot: Snapshot, changed: frozenset[ServiceKey] | None
     ) -> tuple[Decision, frozenset[IPAddress] | None]:
         assignments = view.settlement.assignments
-        self._report.settled(view.settlement, changed)
         decision, touched = self._decider.decide(view.world, assignments, snapshot, view.node, changed)
         self._follow(decision, touched)
         return decision, touched
@@ -440,6 +501,30 @@ class Host:
                 self._report.martians(martian_sources(), reverse_path_drops())
             await asyncio.sleep(MARTIAN_SECONDS)
 
+    async def _serve_control(self) -> None:
+        path = self._settings.runtime_dir / NAME
+        answers = handlers(self._settings.node.name, self._settings.peers is None, self._wire, self._report)
+        async for attempt in retrying(self._tells("control"), limit=RUNTIME_DIR_SECONDS):
+            with attempt:
+                while True:
+                    async with serving_control(path, answers, self._report) as known:
+                        self._report.recovered("control")
+                        await self._while_there(path, known)
+
+    @staticmethod
+    async def _while_there(path: Path, known: os.stat_result) -> None:
+        while True:
+            await asyncio.sleep(RUNTIME_DIR_SECONDS)
+            if not is_file(path, known):
+                return
+
+    async def _keep_runtime_dir(self) -> None:
+        """Somebody may remove it under us."""
+        while True:
+            await asyncio.sleep(RUNTIME_DIR_SECONDS)
+            with self._report.trying("runtime directory"):
+                await self._wire.hold_lock()
+
     async def _watch_limits(self) -> None:
         """In a thread: for every real server there is a line to read."""
         least, ipvs = self._settings.limits.conntrack_max, self._forwarder.name == Forwarding.IPVS.value
@@ -447,4 +532,6 @@ class Host:
             with self._report.trying("limits"):
                 refused = raise_conntrack_max(least) if least else ()
                 self._report.limits(await asyncio.to_thread(look, ipvs=ipvs), refused)
+            if self._forwarder.refused:
+                self._changed.set()  # to try it again
             await asyncio.sleep(LIMIT_SECONDS)

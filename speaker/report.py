@@ -28,12 +28,14 @@ from speaker.forwarding.strays import NextHop
 from speaker.layer2.fleet import Spot
 from speaker.model import Assignment, Family, IPAddress, Link, Mac, ServiceKey, format_mac, rank
 from speaker.ownership.frames import Rejected
+from speaker.supervise import contained
+from speaker.telemetry.internal_errors import QUIET_SECONDS, InternalErrors
 from speaker.telemetry.metrics import Metrics
 from speaker.wire.told import Standing
 
 log = structlog.get_logger()
 
-#: Changes shown in one log line; the count tells the rest.
+#: Changes shown in one log line, lines about manifests, and values told that cannot be read; the count tells the rest.
 SHOWN = 50
 WRITE_AGAIN = 1.0
 """Seconds until a status file that could not be written is tried again, where there is no news."""
@@ -48,6 +50,7 @@ class InForce(NamedTuple):
     settlement: Settlement
     decision: Decision
     problems: tuple[str, ...]
+    """Those of Services that were set aside among them."""
     usage: Mapping[str, Mapping[Family, Usage]]
 
 
@@ -70,9 +73,12 @@ class Report:
         self._approximations: tuple[str, ...] = ()
         self._manifest_problems: tuple[str, ...] = ()
         self._notices: frozenset[str] = frozenset()
+        self._unreadable: tuple[str, ...] = ()
         self._failing: dict[str, str] = {}
         self._conflicts: dict[str, tuple[str, float]] = {}
         """EIP → what is told of its rival, and when he was last heard (CLOCK_MONOTONIC)."""
+        self._name_clash: str | None = None
+        """What is told of another host with this node's name."""
         self._strange: set[tuple[str, Enum]] = set()
         self._martians: tuple[int, int] | None = None
         self._ready = False
@@ -81,6 +87,8 @@ class Report:
         self.in_force: InForce | None = None
         self.stale = asyncio.Event()
         """What ``publish`` would say is not what it said last."""
+        self._internal = InternalErrors(metrics.internal_errors, self._ailing)
+        self.internal_error, self.wire_error = self._internal.internal_error, self._internal.told
 
     def health(self) -> tuple[bool, dict[str, object]]:
         """Well once everything asked for was in force for the first time. Later trouble is told, not acted on: a
@@ -109,9 +117,23 @@ class Report:
         self._metrics.manifests_valid.set(0)
         self._metrics.manifest_problems.set(len(problems))
         in_force = "the last good ones stay in force" if still_serving else "nothing is served until they are mended"
-        for problem in _new(problems, self._manifest_problems):
+        more = len(problems) - SHOWN
+        shown = problems if more <= 0 else (*problems[:SHOWN], f"{more} more: `speaker validate` lists them all")
+        for problem in _new(shown, self._manifest_problems):
             log.error("bad manifest", problem=problem, in_force=in_force)
-        self._manifest_problems = problems
+        self._manifest_problems = shown
+        self.stale.set()
+
+    def unreadable(self, problems: Sequence[str]) -> None:
+        """What of the API's objects is left out, each a sentence. Whoever may write Services may bring about any number
+        of them: the first are named, the rest are counted."""
+        more = [f"{len(problems) - SHOWN} more values in the API cannot be read"] if len(problems) > SHOWN else []
+        told = (*problems[:SHOWN], *more)
+        if told == self._unreadable:
+            return
+        for problem in _new(told, self._unreadable):
+            log.warning("problem", message=problem)
+        self._unreadable = told
         self.stale.set()
 
     # ── edges ──
@@ -132,13 +154,19 @@ class Report:
 
     @contextmanager
     def trying(self, edge: str) -> Iterator[None]:
-        """A refusal by ``edge`` is told and ends the block; it is tried again by whoever does this every so often."""
-        try:
-            yield
-        except EdgeError as error:
-            self.failed(edge, error)
-        else:
-            self.recovered(edge)
+        """A refusal by ``edge``, or what nobody foresaw, is told and ends the block; it is tried again by whoever does
+        this every so often."""
+        with contained(edge, self):
+            try:
+                yield
+            except EdgeError as error:
+                self.failed(edge, error)
+            else:
+                self.recovered(edge)
+
+    def _ailing(self) -> None:
+        self.stale.set()
+        asyncio.get_running_loop().call_later(QUIET_SECONDS + 0.1, self.stale.set)
 
     def lost_link(self, link: Link, error: str) -> None:
         self._metrics.edge_errors.labels("link").inc()
@@ -274,11 +302,14 @@ class Report:
     def problems(self) -> list[str]:
         return [
             *self._manifest_problems,
+            *self._unreadable,
             *self._problems,
             *self._limits,
             *(self._beside.problems if self._beside is not None else ()),
             *self._failing.values(),
+            *self._internal.problems(),
             *self.conflicts().values(),
+            *filter(None, [self._name_clash]),
         ]
 
     def conflicts(self) -> dict[str, str]:
@@ -327,12 +358,36 @@ class Report:
         else:
             log.warning("api does not answer", message="holders go on; claims are decided on the LAN alone")
 
+    def taken_over(self, end: str, away: float, held: int) -> None:
+        self._metrics.taken_over.inc()
+        log.warning(
+            "main process replaced",
+            end=end,
+            away=f"{away:.1f} s",
+            held=held,
+            message="the wire process went on with what it was last offered",
+        )
+
     def frozen(self) -> None:
         self._metrics.frozen.inc()
         log.warning(
             "frozen",
             message="this process did not run for so long that others may have taken over: everything was given up",
         )
+
+    def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None:
+        """Another host that lives has this node's name and key. Which of the two keeps the name both know alike."""
+        self._metrics.name_clashes.inc()
+        where = f"{format_mac(mac)} on {link.name}" if link is not None and mac is not None else "renews our Lease"
+        fate = "it keeps it: nothing is held here until it is gone" if silent else "this one keeps it"
+        self._name_clash = f"another host has this node's name ({where}); {fate}. Give each host a --node of its own"
+        log.error("name clash", message=self._name_clash, silent=silent)
+        self.stale.set()
+
+    def name_free(self) -> None:
+        self._name_clash = None
+        log.info("name free", message="no other host was heard with this node's name for a while")
+        self.stale.set()
 
     def peer(self, node: str, link: Link, alive: bool) -> None:
         if alive:

@@ -10,18 +10,19 @@ What cannot be written to the state file is not used, and everything else goes o
 """
 
 import asyncio
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from math import inf
 
 from speaker.allocator.assign import Allocator
-from speaker.allocator.settle import settle
+from speaker.allocator.settle import settle, with_former_pools, with_own_addresses
 from speaker.api.world import Reading
 from speaker.clock import boottime
 from speaker.errors import DoubtfulManifests, InvalidManifests
 from speaker.files import shown
 from speaker.memory import holdings, only, recall, remember
-from speaker.model import World
+from speaker.model import IPAddress, World
 from speaker.node import Source, View, serve
 from speaker.report import Report
 from speaker.settings import RunSettings
@@ -34,13 +35,13 @@ AGAIN_SECONDS = 5.0
 """After which what could not be read or written is tried again, where nothing changes."""
 
 
-async def run(settings: RunSettings) -> None:
-    """Serve ``settings.directory`` until SIGTERM or SIGINT. Raises as ``node.serve`` does."""
+async def run(end: socket.socket, settings: RunSettings) -> None:
+    """Serve ``settings.directory``; ``end`` leads to the wire process. Raises as ``node.serve`` does."""
 
     async def open_source(report: Report, _: AsyncExitStack) -> Source:
         return Manifests(settings, recall(settings.state, settings.rest_seconds, boottime()), report)
 
-    await serve(settings, open_source, directory=shown(settings.directory))
+    await serve(end, settings, open_source, directory=shown(settings.directory))
 
 
 class Manifests:
@@ -91,15 +92,16 @@ class Manifests:
             raise DoubtfulManifests(doubt.sentence)
         return reading
 
-    async def view(self) -> View | None:
-        if (world := self._world) is None:
+    async def view(self, own: Mapping[IPAddress, str]) -> View | None:
+        if self._world is None:
             return None
+        world = with_own_addresses(self._world, own)
         # In threads, because 10,000 Services take longer than the beat may be late.
         settlement = await asyncio.to_thread(settle, self._allocator, world, boottime())
         if not await self._remember():
             settlement = only(settlement, self._on_disk)
         usage = {pool: self._allocator.usage(pool) for pool in world.pools}
-        return View(world, settlement, self._settings.node, usage)
+        return View(with_former_pools(world, self._allocator), settlement, self._settings.node, usage)
 
     async def _remember(self) -> bool:
         """Where it is refused, it is tried again after a while."""

@@ -212,6 +212,8 @@ def _whole(text: str, most: int) -> int | None:
 DEFAULT_STATE = Path("/var/lib/eip-speaker/state.json")
 DEFAULT_RUNTIME_DIR = Path("/run/eip-speaker")
 DEFAULT_METRICS = "127.0.0.1:9900"
+DEFAULT_OUTLIVE = 30.0
+"""Seconds for which the wire process goes on without a main process."""
 DEFAULT_SETTLE = 30.0
 
 

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def stopped_by_signals(hand_over: Callable[[], Awaitable[None]] | None = None) -> Iterator[None]:
-    """The first SIGTERM or SIGINT ends the block quietly, once ``hand_over`` is done where there is one, the second one
-    at once: leaving every ``with`` inside it is the shutdown."""
+def stoppable(hand_over: Callable[[], Awaitable[None]] | None = None) -> Iterator[Callable[[], None]]:
+    """Gives a function whose first call ends the block quietly, once ``hand_over`` is done where there is one, and
+    whose second call ends it at once: leaving every ``with`` inside it is the shutdown."""
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None
     asked = asyncio.Event()
@@ -29,15 +29,23 @@ def stopped_by_signals(hand_over: Callable[[], Awaitable[None]] | None = None) -
             asked.set()
             leaving.append(loop.create_task(leave(), name="hand over"))
 
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    for number in numbers:
-        loop.add_signal_handler(number, stop)
     try:
-        yield
+        yield stop
     except asyncio.CancelledError:
         if not asked.is_set():
             raise
         task.uncancel()
-    finally:
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[None]:
+    """SIGTERM or SIGINT ends the block quietly."""
+    loop, numbers = asyncio.get_running_loop(), (signal.SIGTERM, signal.SIGINT)
+    with stoppable() as stop:
         for number in numbers:
-            loop.remove_signal_handler(number)
+            loop.add_signal_handler(number, stop)
+        try:
+            yield
+        finally:
+            for number in numbers:
+                loop.remove_signal_handler(number)

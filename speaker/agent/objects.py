@@ -5,9 +5,10 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from speaker.api.service import SCHEDULER
-from speaker.cluster.kinds import Port
-from speaker.cluster.objects import Metadata, Object, Repetitive
+from speaker.api.service import LOAD_BALANCER_CLASS, SCHEDULER, SOURCE_RANGES_ANNOTATION
+from speaker.cluster.hosts import HostObject, HostStatus
+from speaker.cluster.kinds import ASSIGNED, UNREADABLE, Port
+from speaker.cluster.objects import Metadata, Object, Repetitive, apart
 from speaker.model import ServiceKey
 
 # ── Services ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -19,6 +20,7 @@ class Wishes(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The annotations that matter to who forwards."""
 
     scheduler: str | None = msgspec.field(default=None, name=SCHEDULER)
+    source_ranges: str | None = msgspec.field(default=None, name=SOURCE_RANGES_ANNOTATION)
 
 
 class AssignedMetadata(Repetitive, frozen=True, rename="camel", omit_defaults=True, gc=False):
@@ -64,6 +66,7 @@ class AssignedLoadBalancer(msgspec.Struct, frozen=True, gc=False):
 
 class AssignedCondition(msgspec.Struct, frozen=True, gc=False):
     type: str = ""
+    message: str = ""
 
 
 class AssignedStatus(Repetitive, frozen=True, rename="camel", gc=False):
@@ -79,6 +82,17 @@ class AssignedObject(Object, frozen=True, gc=False):
     metadata: AssignedMetadata  # type: ignore[assignment]  # the same, but for its annotations
     spec: AssignedSpec = AssignedSpec()
     status: AssignedStatus = AssignedStatus()
+
+    @classmethod
+    def remains(cls, raw: msgspec.Raw) -> "AssignedObject | None":
+        """One whose EIP is announced where it has endpoints, and that nobody reaches through us."""
+        parts = apart(raw, AssignedMetadata, AssignedStatus)
+        if parts is None or all(condition.type != ASSIGNED for condition in parts[1].conditions or ()):
+            return None
+        spec = AssignedSpec(
+            type=UNREADABLE, load_balancer_class=LOAD_BALANCER_CLASS, external_traffic_policy=UNREADABLE
+        )
+        return cls(parts[0], spec, parts[1])
 
 
 # ── EndpointSlices ────────────────────────────────────────────────────────────────────────────────────────────
@@ -157,11 +171,11 @@ class NodeCondition(msgspec.Struct, frozen=True, gc=False):
     status: str = ""
 
 
-class NodeStatus(msgspec.Struct, frozen=True, gc=False):
+class NodeStatus(HostStatus, frozen=True, gc=False):
     conditions: tuple[NodeCondition, ...] | None = None
 
 
-class NodeObject(Object, frozen=True, gc=False):
+class NodeObject(HostObject, frozen=True, gc=False):
     metadata: NodeMetadata
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()

@@ -1,5 +1,6 @@
 """``speaker agent``: settings, and what is opened before ``node.py`` takes over."""
 
+import socket
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,9 +35,9 @@ class AgentSettings:
     metrics_real_servers: bool = False
 
 
-async def run(settings: AgentSettings) -> None:
-    """Until SIGTERM or SIGINT, when everything is handed over. Raises as ``node.serve`` does; an API that does not
-    answer is waited for."""
+async def run(end: socket.socket, settings: AgentSettings) -> None:
+    """Until the wire process, to which ``end`` leads, asks for the end, when everything is handed over. Raises as
+    ``node.serve`` does; an API that does not answer is waited for."""
     namespace = settings.namespace or settings.access.namespace(NAMESPACE)
 
     async def open_source(report: Report, stack: AsyncExitStack) -> Source:
@@ -44,4 +45,4 @@ async def run(settings: AgentSettings) -> None:
         times = Parameters.for_hello(settings.peers.hello)
         return Cluster(client, settings.node.name, namespace, settings.view, times, report)
 
-    await serve(settings, open_source, leases=namespace)
+    await serve(end, settings, open_source, leases=namespace)

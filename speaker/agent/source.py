@@ -1,7 +1,8 @@
 """What the API says, mirrored and handed on: a ``node.Source`` and the wire process's ``Clerk``."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 import structlog
@@ -23,6 +24,7 @@ from speaker.ownership.events import Record, WriteRecord, gone
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.parameters import Parameters
 from speaker.report import Report
+from speaker.supervise import contained, supervised
 from speaker.waiting import set_within
 from speaker.wire.remote import A_SLICE, Wire
 
@@ -70,7 +72,7 @@ class Cluster:
             "/apis/discovery.k8s.io/v1/endpointslices", SliceObject, self._saw_slices, {"service": by_service}
         )
         self._eips = self._mirror("/apis/eip-speaker.io/v1alpha1/eips", EipObject, self._saw_eips)
-        self._nodes = self._mirror("/api/v1/nodes", NodeObject, self._saw_node, fields=f"metadata.name={node}")
+        self._nodes = self._mirror("/api/v1/nodes", NodeObject, self._saw_nodes)
         self._announcements = self._mirror(ANNOUNCEMENTS, AnnouncementObject, self._saw_announcements)
         leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._leases = self._mirror(leases, LeaseObject, self._saw_leases)
@@ -97,13 +99,16 @@ class Cluster:
         kind: type[_T],
         deliver: Callable[[tuple[Change[_T], ...]], None],
         indexes: dict[str, Index[_T]] | None = None,
-        fields: str = "",
     ) -> Reflector[_T]:
+        def delivered(changes: tuple[Change[_T], ...]) -> None:
+            with contained("mirror", self._report):
+                deliver(changes)
+
         return Reflector(
             self._client,
-            Resource(path, field_selector=fields),
+            Resource(path),
             kind,
-            deliver,
+            delivered,
             indexes=indexes,
             # While the API does not answer, that has been said.
             told=lambda error: self._report.failed(path, error, known=self._was_up and not self._up),
@@ -119,27 +124,33 @@ class Cluster:
         self._wire = wire
         self._tell_changed = changed
         async with asyncio.TaskGroup() as tasks:
-            for mirror in self._mirrors:
-                tasks.create_task(mirror.run(), name=f"mirror {mirror.resource.path}")
-            tasks.create_task(self._session.run(), name="session")
-            tasks.create_task(self._records.run(wire), name="records")
-            tasks.create_task(self._come_up(), name="api")
-            tasks.create_task(self._hand_on(wire), name="hand on")
-            tasks.create_task(self._correct(), name="correct")
+            works = [("mirror", mirror.run) for mirror in self._mirrors]
+            works += [
+                ("session", self._session.run),
+                ("records", partial(self._records.run, wire)),
+                ("api", self._come_up),
+                ("hand on", partial(self._hand_on, wire)),
+                ("correct", self._correct),
+            ]
+            for task, work in works:
+                tasks.create_task(supervised(task, work, self._report), name=task)
 
     async def _hand_on(self, wire: Wire) -> None:
         while True:
             tell = await self._told.get()
-            await tell(wire)
+            with contained("hand on", self._report):
+                await tell(wire)
             self._told.task_done()
 
-    async def view(self) -> View | None:
+    async def view(self, _: Mapping[IPAddress, str]) -> View | None:
         if not all(mirror.synced for mirror in self._mirrors):
             return None
         if self._first:
             self._first = False
             await self._told.join()  # whose everything is, is known before this node may have any of it
-        wishes = node_wishes(self._node, next(iter(self._nodes.store), None), self._settings)
+        key = Key("", self._node)
+        found, unreadable = self._nodes.store.get(key), self._nodes.is_set_aside(key)
+        wishes = node_wishes(self._node, found, self._settings, unreadable=unreadable)
         same_node = self._wishes is not None and self._wishes.node == wishes.node
         await self._follow_wishes(wishes)
         news, self._news = self._news, News()
@@ -148,6 +159,8 @@ class Cluster:
         world, settlement, changed = await asyncio.to_thread(self._reader.read, news, self._slices_of)
         self._reading = False
         self._changed.set()
+        aside = (sentence for mirror in self._mirrors for sentence in mirror.set_aside)
+        self._report.unreadable((*aside, *self._reader.problems()))
         return View(world, settlement, wishes.node, changed=changed if same_node else None)
 
     def _slices_of(self, service: ServiceKey) -> tuple[SliceObject, ...]:
@@ -160,8 +173,9 @@ class Cluster:
         if wishes.drained != (before.drained if before is not None else None):
             log.info("node", draining=wishes.drained or False)
             await self._wire.set_draining(wishes.drained is not None)
-        if wishes.ready is not (before.ready if before is not None else True):
-            log.info("node", ready=wishes.ready)
+        if before is None or wishes.ready is not before.ready:
+            if before is not None or not wishes.ready:
+                log.info("node", ready=wishes.ready)
             await self._wire.demote(not wishes.ready)
 
     # ── A clerk ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -206,18 +220,25 @@ class Cluster:
             self._news.slices.update(services if self._reading else filter(self._reader.follows, services))
             if change.after is None:
                 self._reader.forget_slice(change.key)
-        if self._news.slices:
+        if self._news.slices or not changes:
             self._tell_changed()
 
     def _saw_eips(self, _: tuple[Change[EipObject], ...]) -> None:
         self._news.eips = tuple(self._eips.store)
         self._tell_changed()
 
-    def _saw_node(self, changes: tuple[Change[NodeObject], ...]) -> None:
+    def _saw_nodes(self, changes: tuple[Change[NodeObject], ...]) -> None:
+        """Ours, and of the others the addresses: kubelets write all the time what is no news to us."""
         for change in changes:
-            if change.after is not None:
-                self._session.owner = change.after.metadata.uid
-        self._tell_changed()
+            before, after = change.before, change.after
+            ours = change.key.name == self._node
+            if ours and after is not None:
+                self._session.owner = after.metadata.uid
+            if before is None or after is None or before.status.addresses != after.status.addresses:
+                self._news.nodes[change.key] = after
+            elif not ours:
+                continue
+            self._tell_changed()
 
     def _saw_announcements(self, changes: tuple[Change[AnnouncementObject], ...]) -> None:
 

@@ -1,14 +1,17 @@
 """What the API holds → what is asked of this node. Pure; of 10,000 Services only those that changed are read again."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
-from speaker.agent.objects import AssignedObject, NodeObject, SliceEndpoint, SliceObject
+from speaker.agent.objects import AssignedObject, NodeObject, SliceObject
+from speaker.agent.slices import read_slice
 from speaker.allocator.pools import Catalogue
 from speaker.allocator.settle import Settlement
-from speaker.api.addresses import parse_eip, parse_host
-from speaker.api.endpoints import Slice, merged
-from speaker.cluster.kinds import ASSIGNED, EipObject
+from speaker.api.addresses import parse_eip
+from speaker.api.endpoints import MAX_ENDPOINTS, Slice, merged
+from speaker.cluster.hosts import HostObject, Hosts
+from speaker.cluster.kinds import ASSIGNED, POOL, EipObject, pools_read
 from speaker.cluster.objects import Key
 from speaker.cluster.pools import judge
 from speaker.cluster.reading import Unreadable, read_service
@@ -18,7 +21,6 @@ from speaker.model import (
     Family,
     IPAddress,
     Pool,
-    Protocol,
     Service,
     ServiceKey,
     TrafficPolicy,
@@ -48,15 +50,19 @@ class ViewSettings:
 
 @dataclass(frozen=True, slots=True)
 class NodeWishes:
-    """What our Node object asks for. ``drained``: the reason to hand everything over; None: there is none."""
+    """What our Node object asks for. ``drained``: the reason to hand everything over; None: there is none. ``ready``:
+    its network is set up, too."""
 
     node: Node
     drained: str | None = None
     ready: bool = True
 
 
-def node_wishes(name: str, found: NodeObject | None, settings: ViewSettings) -> NodeWishes:
-    """``found`` None: no such Node; it has no labels then, and holds what any node may hold."""
+def node_wishes(name: str, found: NodeObject | None, settings: ViewSettings, *, unreadable: bool = False) -> NodeWishes:
+    """``found`` None: no such Node; it has no labels then, and holds what any node may hold. ``unreadable``: there is
+    one, and nobody knows what it says, so it may hold nothing."""
+    if found is None and unreadable:
+        return NodeWishes(Node(name, {}, excluded=True))
     if found is None:
         return NodeWishes(Node(name, {"kubernetes.io/hostname": name}))
     labels = found.metadata.labels
@@ -64,7 +70,8 @@ def node_wishes(name: str, found: NodeObject | None, settings: ViewSettings) -> 
     conditions = found.status.conditions or ()
     # Unknown is what the node controller writes when it hears nothing: that is not to be ready either.
     ready = next((each.status == "True" for each in conditions if each.type == "Ready"), True)
-    return NodeWishes(node, _drained(found, settings), ready)
+    cut_off = any(each.type == "NetworkUnavailable" and each.status == "True" for each in conditions)
+    return NodeWishes(node, _drained(found, settings), ready and not cut_off)
 
 
 def _drained(found: NodeObject, settings: ViewSettings) -> str | None:
@@ -82,21 +89,25 @@ def _drained(found: NodeObject, settings: ViewSettings) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A Service of ours with an address, as last read."""
+    """A Service of ours with an address, as last read. ``problem``: what could not be read, '' for nothing."""
 
     found: AssignedObject
     service: Service
     addresses: tuple[IPAddress, ...]
+    pools: Mapping[Family, str]
+    """Which each is from, as our controller wrote it; of addresses that an earlier release gave, nothing."""
+    problem: str = ""
 
 
 @dataclass(slots=True)
 class News:
     """What is another than it was, None for what is gone; at first everything. ``slices``: Services whose endpoints
-    changed; ``eips``: all of them, None where none changed."""
+    changed; ``eips``: all of them, None where none changed; ``nodes``: others as well as ours."""
 
     services: dict[Key, AssignedObject | None] = field(default_factory=dict)
     slices: set[ServiceKey] = field(default_factory=set)
     eips: tuple[EipObject, ...] | None = None
+    nodes: dict[Key, HostObject | None] = field(default_factory=dict)
 
 
 class Reader:
@@ -108,32 +119,42 @@ class Reader:
         self._known: dict[ServiceKey, _Known] = {}
         self._assigned: dict[ServiceKey, Assignment] = {}
         self._on: dict[IPAddress, set[ServiceKey]] = {}
-        self._slices: dict[Key, tuple[SliceObject, Slice]] = {}
+        self._slices: dict[Key, tuple[SliceObject, tuple[Slice, tuple[str, ...]]]] = {}
         self._endpoints: dict[ServiceKey, tuple[Endpoint, ...]] = {}
+        self._problems: dict[ServiceKey, tuple[str, ...]] = {}
         self._pools: dict[str, Pool] = {}
+        """All that can be read, also those from which nothing new is given; of those that cannot be read any more, or
+        are gone, what was last known, for as long as they are in use."""
         self._catalogue = Catalogue({})
+        self._hosts = Hosts()
+        self._reserved: Mapping[IPAddress, str] = {}
 
     def read(
         self, news: News, slices_of: Callable[[ServiceKey], Collection[SliceObject]]
     ) -> tuple[World, Settlement, frozenset[ServiceKey] | None]:
         """``slices_of`` gives those of a Service as they are now. The last of the three: the Services of which anything
-        changed; None: pools changed, and so may anything."""
+        changed; None: pools changed, or addresses of nodes, and so may anything."""
         changed = {key for found in news.services.items() if (key := self._read(*found)) is not None}
         changed |= {key for key in news.slices if self.follows(key)}
         for key in changed:
             self._merge(key, slices_of)
         pools_changed = news.eips is not None and self._read_pools(news.eips)
-        for key in self._known if pools_changed else changed:
+        for key in changed | self._known.keys() if pools_changed else changed:
             self._assign(key)
-        world = World(
-            dict(self._pools), {key: known.service for key, known in self._known.items()}, dict(self._endpoints)
-        )
+        if hosts_changed := self._hosts.hear(news.nodes):
+            self._reserved = self._hosts.reserved()
+        services = {key: known.service for key, known in self._known.items()}
+        world = World(dict(self._pools), services, dict(self._endpoints), reserved=self._reserved)
         settlement = Settlement(dict(self._assigned), {})
-        return world, settlement, None if pools_changed else frozenset(changed)
+        return world, settlement, None if pools_changed or hosts_changed else frozenset(changed)
 
     def services_on(self, eip: IPAddress) -> tuple[str, ...]:
         """namespace/name of each that has it."""
         return tuple(map(str, sorted(self._on.get(eip, ()))))
+
+    def problems(self) -> tuple[str, ...]:
+        """What could not be read of Services and their slices, and is left out."""
+        return tuple(sentence for key in sorted(self._problems) for sentence in self._problems[key])
 
     def follows(self, service: ServiceKey) -> bool:
         """Its endpoints matter."""
@@ -141,10 +162,15 @@ class Reader:
 
     def _read_pools(self, eips: tuple[EipObject, ...]) -> bool:
         """Whether anything that counts is another."""
-        pools = {name: judged.pool for name, judged in judge(eips).items() if judged.pool is not None}
-        if pools == self._pools:
+        judged = judge(eips)
+        offering = {name: each.pool for name, each in judged.items() if each.pool is not None}
+        refused = {name: each.refused for name, each in judged.items() if each.refused is not None}
+        in_use = {pool for assignment in self._assigned.values() for pool in assignment.pools}
+        former = {name: pool for name, pool in self._pools.items() if name in in_use}
+        pools = {**former, **refused, **offering}
+        if pools == self._pools and offering == self._catalogue.pools:
             return False
-        self._pools, self._catalogue = pools, Catalogue(pools)
+        self._pools, self._catalogue = pools, Catalogue(offering)
         return True
 
     def _read(self, key: Key, found: AssignedObject | None) -> ServiceKey | None:
@@ -157,19 +183,26 @@ class Reader:
         elif before is not None:
             del self._known[name]
         if before is not None and now is not None:
-            return name if (before.service, before.addresses) != (now.service, now.addresses) else None
+            return name if _counts(before) != _counts(now) else None
         return None if before is now else name
 
     def _service(self, found: AssignedObject, before: _Known | None) -> _Known | None:
         """None where it is not ours, or has no address."""
-        addresses = _addresses(found)
-        if not addresses:
+        if not (addresses := _addresses(found)):
             return None
         if before is not None and _asks(before.found) == _asks(found):
-            return replace(before, found=found, addresses=addresses)
-        parsed = read_service(found, default_class=self._settings.default_class)
-        service = parsed.keep if isinstance(parsed, Unreadable) else parsed
-        return _Known(found, service, addresses) if isinstance(service, Service) else None
+            known = replace(before, found=found, addresses=addresses, pools=_pools(found))
+        else:
+            parsed = read_service(found, default_class=self._settings.default_class)
+            service, problem = (parsed.keep, parsed.message) if isinstance(parsed, Unreadable) else (parsed, "")
+            if not isinstance(service, Service):
+                return None
+            known = _Known(found, service, addresses, _pools(found), problem)
+        if not found.spec.ip_families:
+            return known
+        # What the cluster gives no address of a family has no endpoint of that family either.
+        served = tuple(address for address in addresses if Family.of(address) in known.service.families)
+        return replace(known, addresses=served) if served else None
 
     def _assign(self, key: ServiceKey) -> None:
         before, known = self._assigned.pop(key, None), self._known.get(key)
@@ -179,32 +212,43 @@ class Reader:
                 del self._on[address]
         if known is None:
             return
-        now = Assignment(key, known.addresses, tuple(map(self._pool, known.addresses)))
+        pools = tuple(known.pools.get(Family.of(address)) or self._guess(address) for address in known.addresses)
+        now = Assignment(key, known.addresses, pools)
         self._assigned[key] = before if before == now and before is not None else now
         for address in known.addresses:
             self._on.setdefault(address, set()).add(key)
 
-    def _pool(self, address: IPAddress) -> str:
-        """'' where the pool is gone: the EIP stays with its Service all the same."""
+    def _guess(self, address: IPAddress) -> str:
+        """The pool of an EIP of which none was recorded, '' where it is gone."""
         return next((space.pool.name for space in self._catalogue.offering(address)), "")
 
     # ── Endpoints ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _merge(self, key: ServiceKey, slices_of: Callable[[ServiceKey], Collection[SliceObject]]) -> None:
         known = self._known.get(key)
+        problems = [known.problem] if known is not None and known.problem else []
         if known is None or not self._needs(known.service):
             self._endpoints.pop(key, None)
-            return
-        self._endpoints[key] = merged(map(self._slice, slices_of(key))).get(key, ())
+        else:
+            # In the order of their names, so that every node uses the same where there are too many.
+            slices = [self._slice(found) for found in sorted(slices_of(key), key=lambda each: each.metadata.name)]
+            problems += [sentence for _, told in slices for sentence in told]
+            endpoints = merged(slice_ for slice_, _ in slices).get(key, ())
+            self._endpoints[key] = endpoints[:MAX_ENDPOINTS]
+            problems += _misfits(known, endpoints)
+        if problems:
+            self._problems[key] = tuple(problems)
+        else:
+            self._problems.pop(key, None)
 
     def _needs(self, service: Service) -> bool:
         return self._settings.forwards or service.traffic_policy is TrafficPolicy.LOCAL
 
-    def _slice(self, found: SliceObject) -> Slice:
+    def _slice(self, found: SliceObject) -> tuple[Slice, tuple[str, ...]]:
         known = self._slices.get(found.key)
         if known is not None and known[0] is found:
             return known[1]
-        read = Slice(found.service_key, tuple(_endpoints(found)))
+        read = read_slice(found)
         self._slices[found.key] = found, read
         return read
 
@@ -226,34 +270,26 @@ def _addresses(found: AssignedObject) -> tuple[IPAddress, ...]:
     return tuple(addresses.values())
 
 
+def _pools(found: AssignedObject) -> Mapping[Family, str]:
+    said = (each.message for each in found.status.conditions or () if each.type == POOL)
+    return _pools_read(next(said, ""))
+
+
+_pools_read = lru_cache(256)(pools_read)
+
+
 def _asks(found: AssignedObject) -> tuple[object, ...]:
     return found.spec, found.metadata.annotations
 
 
-_FAMILIES = {family.value: family for family in Family}
-_PROTOCOLS = {protocol.value: protocol for protocol in Protocol}
+def _counts(known: _Known) -> tuple[object, ...]:
+    """What of it anybody looks at."""
+    return known.service, known.addresses, known.pools, known.problem
 
 
-def _endpoints(found: SliceObject) -> Iterable[Endpoint]:
-    """The API server has validated them; what it may come to allow later is passed over."""
-    if found.address_type not in _FAMILIES:
-        return
-    for each in found.endpoints or ():
-        for address in each.addresses:
-            try:
-                parsed = parse_host(address)
-            except ValueError:
-                continue
-            yield from _ports(parsed, each, found)
-
-
-def _ports(address: IPAddress, endpoint: SliceEndpoint, found: SliceObject) -> Iterable[Endpoint]:
-    conditions, node = endpoint.conditions, endpoint.node_name
-    # Unknown means ready, and serving means ready where it is not said (discovery/v1 EndpointConditions).
-    ready = conditions.ready is not False
-    serving = ready if conditions.serving is None else conditions.serving
-    terminating = bool(conditions.terminating)
-    for port in found.ports or ():
-        protocol = _PROTOCOLS.get(port.protocol or "TCP")
-        if port.port is not None and protocol is not None:
-            yield Endpoint(address, port.port, protocol, port.name or "", ready, serving, terminating, node)
+def _misfits(known: _Known, endpoints: tuple[Endpoint, ...]) -> Iterable[str]:
+    subject = f"Service/{known.service.key}"
+    if len(endpoints) > MAX_ENDPOINTS:
+        yield f"{subject}: of its {len(endpoints)} pairs of address and port only {MAX_ENDPOINTS} are used"
+    if own := {endpoint.address for endpoint in endpoints} & set(known.addresses):
+        yield f"{subject}: an EndpointSlice names its own EIP {', '.join(map(str, own))}: it is left out"

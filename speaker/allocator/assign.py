@@ -3,16 +3,20 @@
 What a Service holds it keeps, until it is released or its owner asks for something else that can be had. Everything
 that might take an address away from a Service that did nothing has another answer here:
 
-- **A pool edited, shrunk, deleted, or no longer selecting the Service**: the EIP stays and is flagged. If another
-  pool offers the address (a pool was renamed), the EIP is accounted to that one, so that its link is known.
+- **A pool edited, shrunk, deleted, or no longer selecting the Service**: the EIP stays, is flagged, and is still that
+  pool's: a deleted one's as it was last. Only where another pool offers the address, and its own does not (it was
+  renamed, or the address was moved), the EIP is accounted to that one. A pool that is there and must not be used, as
+  an older one has come to overlap with it, keeps what it gave.
 - **An ask that cannot be met** (another address or pool, a second family): what is held stays in use, and the outcome
-  carries the refusal beside the assignment. A Service that holds nothing gets both families of RequireDualStack, at
-  least the primary one of PreferDualStack, or nothing.
+  carries the refusal beside the assignment. A Service that holds nothing gets both families of RequireDualStack, or
+  nothing; of PreferDualStack it gets those that there are, unless it names an address of its primary one.
 - **A sharing Service that changes so that it clashes with the others on its EIP** (a port, its key, its namespaces,
   its traffic policy): it is the one that changed, so it alone is *suspended*. It is not served at that address and
   is told why; the others notice nothing. Its place is kept, not given up: undoing the change, or the departure of
   whom it clashes with, restores it. Moving it to an address of its own would be a change nobody asked for.
 - **A disabled pool**: gives nothing new, keeps serving what it gave.
+- **A host that has the EIP for its own address**: the Service is suspended there, until the host has it no more. What
+  two machines answer for is of no use to anybody, and the host was not asked.
 
 A Service with a share key that names no address joins an EIP of that key if it may (same key, same IP where possible),
 and takes an address of its own otherwise.
@@ -21,14 +25,14 @@ An address that its pool avoids or excludes is refused even when it is named: wh
 offers, not its tenants. The pool can list such an address singly, or set ``avoidNetworkAndBroadcast: false``.
 """
 
-from collections.abc import KeysView, Mapping
+from collections.abc import Collection, KeysView, Mapping
 from dataclasses import dataclass
 
 from speaker.allocator.book import Book, Standing
 from speaker.allocator.choose import Decision, decide
 from speaker.allocator.ledger import Ledger
 from speaker.allocator.pools import Catalogue
-from speaker.allocator.refusals import Refusal
+from speaker.allocator.refusals import Reason, Refusal
 from speaker.model import Assignment, Family, IPAddress, Pool, Service, ServiceKey
 
 
@@ -50,6 +54,8 @@ class Usage:
     resting: int
 
 
+_NO_HOSTS: Mapping[IPAddress, str] = {}
+
 #: Of every Service as a rule: one for all of them.
 _NOTHING: frozenset[IPAddress] = frozenset()
 
@@ -65,6 +71,8 @@ class Allocator:
         self._book = Book(rest)
         self._settled: dict[ServiceKey, tuple[_Seen, Outcome]] = {}
         """Of Services that lack nothing: while they and the pools stay as they are, so does the outcome."""
+        self.failed: dict[ServiceKey, Exception] = {}
+        """Services that met what nobody foresaw when they were last asked."""
 
     @property
     def holders(self) -> KeysView[ServiceKey]:
@@ -87,15 +95,45 @@ class Allocator:
             for family, space in self._book.catalogue.spaces[pool].items()
         }
 
-    def set_pools(self, pools: Mapping[str, Pool], namespaces: Mapping[str, Mapping[str, str]]) -> None:
-        """The pools and namespace labels from now on. Costs next to nothing when equal to the last ones; changed pools
-        cost time in proportion to the addresses in use. Takes no address from anybody."""
-        if pools != self._book.catalogue.pools:
-            self._book.stock(Catalogue(pools))
+    @property
+    def former_pools(self) -> Mapping[str, Pool]:
+        """Those that are gone while their EIPs are in use, by name, as they were last (see ``Rules``)."""
+        now = self._book.catalogue.pools
+        return {name: pool for name, pool in self._book.pools.items() if name not in now}
+
+    def set_pools(
+        self,
+        pools: Mapping[str, Pool],
+        namespaces: Mapping[str, Mapping[str, str]],
+        reserved: Mapping[IPAddress, str] = _NO_HOSTS,
+        withheld: Collection[str] = (),
+    ) -> None:
+        """The pools and namespace labels from now on; ``reserved`` and ``withheld`` as in ``Catalogue``. Costs next to
+        nothing when equal to the last ones; changed pools cost time in proportion to the addresses in use. Takes no
+        address from anybody."""
+        if not self._book.catalogue.is_of(pools, reserved, withheld):
+            self._book.stock(Catalogue(pools, reserved, withheld))
         self._book.catalogue.set_namespaces(namespaces)
 
     def assign(self, service: Service, now: float) -> Outcome:
         """What the Service has from now on. Repeating it changes nothing; only a refusal may turn out better later."""
+        self.failed.pop(service.key, None)
+        try:
+            return self._assign(service, now)
+        except Exception as error:
+            self.failed[service.key] = error
+            return self._as_held(service.key, error)
+
+    def _as_held(self, key: ServiceKey, error: Exception) -> Outcome:
+        """Set aside: it keeps what it holds."""
+        self._settled.pop(key, None)
+        eips = self._book.eips
+        held = [a for a in self._book.held_by(key).values() if eips[a].holders[key] is not Standing.SUSPENDED]
+        kept = Assignment(key, tuple(held), tuple(eips[address].pool for address in held)) if held else None
+        words = f"set aside for a bug of the speaker ({type(error).__name__}: {error}): what is held is kept"
+        return Outcome(kept, Refusal(key, Reason.INTERNAL_ERROR, words))
+
+    def _assign(self, service: Service, now: float) -> Outcome:
         self._book.wake(now)
         catalogue = self._book.catalogue
         seen = (service, catalogue, catalogue.namespace_labels(service.key.namespace))
@@ -115,6 +153,7 @@ class Allocator:
         """The Service is gone: its addresses rest, unless others share them. Unknown keys are fine."""
         self._book.wake(now)
         self._settled.pop(key, None)
+        self.failed.pop(key, None)
         for address in list(self._book.held_by(key).values()):
             self._book.leave(key, address, now)
 

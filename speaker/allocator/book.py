@@ -11,9 +11,9 @@ from enum import Enum
 from ipaddress import ip_address
 from itertools import islice
 
-from speaker.allocator.ledger import Held, Ledger, Resting
+from speaker.allocator.ledger import Held, Ledger, Resting, Rules
 from speaker.allocator.pools import Catalogue
-from speaker.model import Family, IPAddress, Service, ServiceKey
+from speaker.model import Family, IPAddress, Pool, Service, ServiceKey
 
 
 class Standing(Enum):
@@ -45,6 +45,8 @@ class Book:
 
     def __init__(self, rest: float) -> None:
         self.catalogue = Catalogue({})
+        self.pools: dict[str, Pool] = {}
+        """Those of the catalogue, and of those that are gone the ones that EIPs in use came from, as they were last."""
         self.eips: dict[IPAddress, Eip] = {}
         self.holdings: dict[ServiceKey, dict[Family, IPAddress]] = {}
         self.revision = 0
@@ -69,18 +71,31 @@ class Book:
     # ── Changing ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def stock(self, catalogue: Catalogue) -> None:
-        """New pools: what is used and resting in them, and EIPs whose pool lost them go to one that has them."""
+        """New pools: what is used and resting in them, and EIPs whose pool lost them go to one that has them, unless
+        theirs is only withheld."""
         self.catalogue = catalogue
         for address, eip in self.eips.items():
             offering = catalogue.offering(address)
             for space in offering:
                 space.use(address)
-            if offering and eip.pool not in {space.pool.name for space in offering}:
+            if offering and eip.pool not in catalogue.withheld.union(space.pool.name for space in offering):
                 eip.pool = offering[0].pool.name
                 self.revision += 1
         for address in self._resting:
             for space in catalogue.offering(address):
                 space.rest(address)
+        self._follow_pools()
+
+    def _follow_pools(self) -> None:
+        before, in_use = self._rules(), {eip.pool for eip in self.eips.values()}
+        former = {name: pool for name, pool in self.pools.items() if name in in_use}
+        self.pools = {**former, **self.catalogue.pools}
+        if self._rules() != before:
+            self.revision += 1
+
+    def _rules(self) -> tuple[Rules, ...]:
+        in_use = {eip.pool for eip in self.eips.values()}
+        return tuple(Rules.of(self.pools[name]) for name in sorted(in_use & self.pools.keys()))
 
     def enter(self, key: ServiceKey, address: IPAddress, pool: str, holder: Service | Standing) -> None:
         """From now on ``key`` holds the address as ``holder`` says; ``pool`` counts if it is the first to do so."""
@@ -154,11 +169,14 @@ class Book:
             resting=tuple(
                 Resting(str(address), rest.holder, rest.until - now) for address, rest in self._resting.items()
             ),
+            pools=self._rules(),
         )
 
     def restore(self, ledger: Ledger, now: float) -> None:
         entries = [(held.service, _places(held)) for held in ledger.held]
         resting = [(ip_address(each.address), each) for each in ledger.resting]
+        unsaid = [Rules(name) for held in ledger.held for name in held.pools]
+        pools = {each.pool: each.as_pool() for each in (*unsaid, *ledger.pools)}
         if len({key for key, _ in entries}) < len(entries):
             raise ValueError("the ledger names a Service twice")
         for key, places in entries:
@@ -167,6 +185,7 @@ class Book:
         for address, rest in sorted(resting, key=lambda pair: pair[1].seconds):
             if address not in self.eips:
                 self._start_rest(address, _Rest(now + min(rest.seconds, self._rest), rest.service))
+        self.pools = {**pools, **self.pools}
         self.stock(self.catalogue)
 
     def _written(self, key: ServiceKey) -> Held:

@@ -1,6 +1,6 @@
 """What one Service is to hold, decided from the book: reads everything, changes nothing."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from speaker.allocator import explain
@@ -35,10 +35,20 @@ def decide(book: Book, service: Service) -> tuple[Mapping[Family, Decision], Ref
     decisions = _decide_families(book, service, wanted, held)
     refusal = misfit or next((each.refusal for each in decisions.values() if each.refusal is not None), None)
     missing = {family for family, each in decisions.items() if each.address is None}
-    needed = wanted if service.family_policy is FamilyPolicy.REQUIRE_DUAL else wanted[:1]
-    if newcomer and not missing.isdisjoint(needed):
+    if newcomer and not _suffices(service, wanted, missing):
         return {}, refusal
     return decisions, refusal
+
+
+def _suffices(service: Service, wanted: tuple[Family, ...], missing: Collection[Family]) -> bool:
+    """Whether a Service that has nothing takes what there is. Who names an address does not want just another one."""
+    match service.family_policy:
+        case FamilyPolicy.REQUIRE_DUAL:
+            return not missing
+        case FamilyPolicy.PREFER_DUAL if _requested(service, wanted[0]) is None:
+            return len(missing) < len(wanted)
+        case _:
+            return wanted[0] not in missing
 
 
 def _decide_families(
@@ -71,6 +81,8 @@ def _is_as_asked(book: Book, service: Service, family: Family, held: IPAddress) 
 
 def _stay(book: Book, service: Service, address: IPAddress) -> Decision:
     eip = book.eips[address]
+    if address in book.catalogue.reserved:
+        return Decision(address, eip.pool, explain.hosts_own(service, book.catalogue, address), suspended=True)
     was_suspended = eip.holders.get(service.key) is Standing.SUSPENDED
     for key, other in eip.holders.items():
         if key == service.key or other is Standing.SUSPENDED:

@@ -17,8 +17,18 @@ def no_such_pool(service: Service, catalogue: Catalogue) -> Refusal:
     return Refusal(service.key, Reason.NO_SUCH_POOL, message)
 
 
+def hosts_own(service: Service, catalogue: Catalogue, address: IPAddress) -> Refusal:
+    message = (
+        f"{address} is an address of {catalogue.reserved[address]} itself, which nobody else may answer for: ask for "
+        f"another address, and exclude this one in the pool"
+    )
+    return Refusal(service.key, Reason.HOST_ADDRESS, message)
+
+
 def not_offered(service: Service, catalogue: Catalogue, address: IPAddress) -> Refusal:
     """No pool that the Service may mean offers the address it names."""
+    if address in catalogue.reserved:
+        return hosts_own(service, catalogue, address)
     candidates = sorted(catalogue.pools) if service.pool is None else [service.pool]
     for pool in (catalogue.pools[name] for name in candidates):
         if not names(pool.addresses, address):

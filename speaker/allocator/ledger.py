@@ -5,9 +5,20 @@ left, not points in time: the allocator's clock starts anew with the machine. Ti
 not count as rest, which errs on the side of resting longer.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from speaker.model import ServiceKey
+from speaker.api.eip import parse_interface
+from speaker.model import (
+    CanReach,
+    Gratuitous,
+    LabelRule,
+    LabelSelector,
+    LinkNames,
+    OwnSubnet,
+    Pool,
+    Selector,
+    ServiceKey,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +45,41 @@ class Resting:
 
 
 @dataclass(frozen=True, slots=True)
+class Rules:
+    """What it takes of a pool to serve its EIPs: they outlive it. ``interface`` as in an ``Eip``; '' for none there."""
+
+    pool: str
+    interface: str = ""
+    nodes: tuple[LabelRule, ...] = ()
+    gratuitous: Gratuitous = field(default_factory=Gratuitous)
+
+    @classmethod
+    def of(cls, pool: Pool) -> "Rules":
+        return cls(pool.name, _written(pool.interface), pool.node_selector.rules, pool.gratuitous)
+
+    def as_pool(self) -> Pool:
+        """One that offers nothing. Raises ValueError where ``interface`` is none."""
+        interface = parse_interface(self.interface) if self.interface else OwnSubnet()
+        return Pool(
+            self.pool, (), interface=interface, node_selector=LabelSelector(self.nodes), gratuitous=self.gratuitous
+        )
+
+
+def _written(selector: Selector) -> str:
+    match selector:
+        case LinkNames(names):
+            return ",".join(names)
+        case CanReach(target):
+            return f"can_reach:{target}"
+        case OwnSubnet():
+            return ""
+
+
+@dataclass(frozen=True, slots=True)
 class Ledger:
     held: tuple[Held, ...] = ()
     resting: tuple[Resting, ...] = ()
     """In the order of their release."""
+    pools: tuple[Rules, ...] = ()
+    """Of the EIPs in use. Earlier releases wrote none: an EIP of a pool that is not here, nor anywhere else, is
+    announced wherever a link's own subnet holds it."""

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import chain
 
@@ -75,12 +75,23 @@ class Space:
 
 
 class Catalogue:
-    """All pools of one reading. A new reading of the pools makes a new catalogue; namespaces may change in place."""
+    """All pools of one reading. A new reading of the pools makes a new catalogue; namespaces may change in place.
 
-    def __init__(self, pools: Mapping[str, Pool]) -> None:
+    ``reserved``: as in ``World``. ``withheld``: names of pools that are there and must not be used; they offer nothing,
+    and what they gave is theirs.
+    """
+
+    def __init__(
+        self,
+        pools: Mapping[str, Pool],
+        reserved: Mapping[IPAddress, str] | None = None,
+        withheld: Collection[str] = (),
+    ) -> None:
         self.pools = dict(pools)
+        self.reserved = dict(reserved or {})
+        self.withheld = frozenset(withheld)
         self.spaces = {
-            pool.name: {family: Space(pool, offer) for family, offer in offers(pool).items()}
+            pool.name: {family: Space(pool, offer) for family, offer in offers(pool, self.reserved).items()}
             for pool in sorted(self.pools.values(), key=_rank)
         }
         self._by_address = {family: _AddressIndex(self._spaces_of(family)) for family in Family}
@@ -88,6 +99,9 @@ class Catalogue:
         self._labels: dict[str, Mapping[str, str]] = {}
         """As ``namespace_labels`` gave them: one for all Services of a namespace."""
         self._by_namespace: dict[str, tuple[str, ...]] = {}
+
+    def is_of(self, pools: Mapping[str, Pool], reserved: Mapping[IPAddress, str], withheld: Collection[str]) -> bool:
+        return pools == self.pools and reserved == self.reserved and self.withheld == frozenset(withheld)
 
     def set_namespaces(self, namespaces: Mapping[str, Mapping[str, str]]) -> None:
         if namespaces == self._namespaces:

@@ -1,6 +1,7 @@
 """What a pool offers, as arithmetic: nothing here grows with the number of addresses.
 
-A pool offers the union of what its ranges offer, less ``exclude``. While ``avoid_network_and_broadcast`` holds,
+A pool offers the union of what its ranges offer, less ``exclude`` and the addresses that hosts have. While
+``avoid_network_and_broadcast`` holds,
 
 - a CIDR of /30 or wider leaves out its first and last address; in IPv6 (/126 or wider) only the first, which is the
   subnet-router anycast address (RFC 4291 section 2.6.1), as there is no broadcast;
@@ -72,9 +73,11 @@ class Offer:
         return IPv4Address(number) if self.family is Family.IPV4 else IPv6Address(number)
 
 
-def offers(pool: Pool) -> Mapping[Family, Offer]:
-    """What the pool offers in each family it has addresses of."""
-    found = {family: _offer(pool, family) for family in Family}
+def offers(pool: Pool, reserved: Iterable[IPAddress] = ()) -> Mapping[Family, Offer]:
+    """What the pool offers in each family it has addresses of. ``reserved``: nobody offers these."""
+    holes = [(address, address) for address in reserved]
+    holes += [(each.first, each.last) for each in pool.exclude]
+    found = {family: _offer(pool, family, holes) for family in Family}
     return {family: offer for family, offer in found.items() if offer.size}
 
 
@@ -86,11 +89,11 @@ def names(ranges: Iterable[AddressRange], address: IPAddress) -> bool:
     )
 
 
-def _offer(pool: Pool, family: Family) -> Offer:
+def _offer(pool: Pool, family: Family, holes: Iterable[tuple[IPAddress, IPAddress]]) -> Offer:
     written = [
         _segment(each, pool.avoid_network_and_broadcast) for each in pool.addresses if Family.of(each.first) is family
     ]
-    excluded = _merge((int(each.first), int(each.last)) for each in pool.exclude if Family.of(each.first) is family)
+    excluded = _merge((int(first), int(last)) for first, last in holes if Family.of(first) is family)
     whole = _merge((each.first, each.last) for each in written if not each.steps_over)
     stepping = _merge((each.first, each.last) for each in written if each.steps_over)
     # What one range offers is offered, whatever another leaves out.

@@ -20,9 +20,11 @@ class Reason(Enum):
     ADDRESS_EXCLUDED = "address_excluded"
     ADDRESS_AVOIDED = "address_avoided"
     ADDRESS_IN_USE = "address_in_use"
+    HOST_ADDRESS = "host_address"
     SHARED_PORT_CLASH = "shared_port_clash"
     SHARED_NAMESPACE = "shared_namespace"
     SHARED_BACKENDS = "shared_backends"
+    INTERNAL_ERROR = "internal_error"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,10 @@ from speaker.model import Endpoint, Family, IPAddress, Protocol, ServiceKey
 
 SERVICE_NAME = "kubernetes.io/service-name"
 
+MAX_ENDPOINTS = 20_000
+"""Pairs of address and port, of one slice and of one Service. A slice of the API may have 1,000 endpoints of 100
+addresses each, and 20,000 ports."""
+
 _SLICE = frozenset({"addressType", "apiVersion", "endpoints", "kind", "metadata", "ports"})
 _ENDPOINT = frozenset(
     {"addresses", "conditions", "deprecatedTopology", "hints", "hostname", "nodeName", "targetRef", "zone"}
@@ -49,7 +53,11 @@ def endpoint_slice(root: Field) -> Slice:
     ports = [_port(item) for item in root["ports"].items()]
     if address_type is _AddressType.FQDN:
         return Slice(key, ())
-    found = [_endpoints(item, Family(address_type), ports) for item in root["endpoints"].items()]
+    items = root["endpoints"].items()
+    if sum(len(item["addresses"].items()) for item in items) * len(ports) > MAX_ENDPOINTS:
+        root["endpoints"].refuse(f"must be at most {MAX_ENDPOINTS} pairs of address and port: write several slices")
+        return Slice(key, ())
+    found = [_endpoints(item, Family(address_type), ports) for item in items]
     return Slice(key, tuple(endpoint for group in found for endpoint in group))
 
 

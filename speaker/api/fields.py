@@ -3,6 +3,10 @@
 A reader never stops at the first mistake: it notes the problem, goes on with a stand-in value, and whoever asked
 for the object (``read``) discards the result when there was any problem. So decoders are straight lines, and a
 person sees all mistakes at once.
+
+Who has to go on with an object that has problems (``read_leniently``: the API's) gets what was made of it. So a
+stand-in never means more than what was written may have meant: a port that cannot be read is none, a limit lets nobody
+in.
 """
 
 import difflib
@@ -136,6 +140,12 @@ class Field:
     def given(self) -> bool:
         return self.value is not None
 
+    @property
+    def blank(self) -> bool:
+        """Written down without a value, as templates do that have none. To an API server that is the same as absent."""
+        parent = self.report.source.at(*self.path[:-1])
+        return not self.given and isinstance(parent, dict) and self.path[-1] in parent
+
     def refuse(self, rule: str) -> None:
         """Note that the value breaks ``rule``, a sentence that says what would have been right."""
         source = self.report.source
@@ -202,6 +212,12 @@ class Field:
             self.refuse("must be values separated by single commas")
         return [Field(part, self.path, self.report) for part in parts if part]
 
+    def sound(self, decode: "Callable[[Field], T]") -> T | None:
+        """What ``decode`` makes of it; None where that noted a problem."""
+        before = len(self.report.problems)
+        result = decode(self)
+        return result if len(self.report.problems) == before else None
+
     def boolean(self, default: bool) -> bool:
         return cast(bool, self.value) if self.given and self._is(bool) else default
 
@@ -213,15 +229,12 @@ class Field:
             self.refuse(f"must be from {low} to {high}")
         return number
 
-    def choice(self, options: type[E], default: E) -> E:
-        text = self.text()
-        if text is None:
+    def choice(self, options: type[E], default: E, stand_in: E | None = None) -> E:
+        """``stand_in``: for what is none of the options; ``default`` where it is not told."""
+        if not self.given:
             return default
-        try:
-            return options(text)
-        except ValueError:
-            self.refuse(f"must be {either(options)}")
-            return default
+        found = self.parsed(lambda text: _option(options, text))
+        return found or stand_in or default
 
     def _is(self, wanted: type) -> bool:
         # `type is`, because True is an int to isinstance() and must not become port 1.
@@ -232,6 +245,13 @@ class Field:
         whole = "a whole number" if wanted is int else _TYPES[wanted]
         self.refuse(f"must be {whole}, not {found or 'nothing'}{quoted}")
         return False
+
+
+def _option(options: type[E], text: str) -> E:
+    try:
+        return options(text)
+    except ValueError:
+        raise ValueError(f"must be {either(options)}") from None
 
 
 def either(options: Iterable[str]) -> str:
@@ -274,8 +294,14 @@ def _duration(text: str) -> float:
 
 def read(source: ApiObject, decode: Callable[[Field], T]) -> T:
     """What ``decode`` makes of the object; raises InvalidManifests with every problem it noted."""
+    result, problems = read_leniently(source, decode)
+    if problems:
+        raise InvalidManifests(problems)
+    return result
+
+
+def read_leniently(source: ApiObject, decode: Callable[[Field], T]) -> tuple[T, tuple[InvalidField, ...]]:
+    """What ``decode`` makes of the object, with a stand-in for each field that has one of the problems."""
     report = _Report(source)
     result = decode(Field(source.data, (), report))
-    if report.problems:
-        raise InvalidManifests(tuple(report.problems.values()))
-    return result
+    return result, tuple(report.problems.values())

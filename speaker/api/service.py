@@ -1,19 +1,22 @@
 """``Service`` (core/v1) → ``Service``, where it is ours to serve.
 
 Nothing that narrows access is ever dropped in silence: source ranges become part of the noun, and a field that
-core/v1 does not have is refused, because a misspelt ``loadBalancerSourceRanges`` opens a Service to the world.
+core/v1 does not have is refused, because a misspelt ``loadBalancerSourceRanges`` opens a Service to the world. What
+stands in for a field with a problem narrows as well, for those who must go on with what the API server let through.
 
 Left to others, and therefore not read: ``clusterIP``, node ports and ``externalIPs`` (kube-proxy), ``targetPort``
 (EndpointSlices carry the real one).
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from enum import Enum, StrEnum
 
 from speaker.api.addresses import parse_eip, parse_source_range
 from speaker.api.fields import Field, did_you_mean
 from speaker.api.metadata import TOP, Metadata, dns_label, dns_subdomain, label_map, metadata
 from speaker.model import (
+    NOBODY,
     Family,
     FamilyPolicy,
     IPAddress,
@@ -107,38 +110,44 @@ class _Affinity(StrEnum):
     CLIENT_IP = "ClientIP"
 
 
-def service(root: Field, *, default_class: bool) -> Service | NotOurs:
-    """``default_class``: Services that name no ``loadBalancerClass`` are ours as well."""
+def service(root: Field, *, default_class: bool, families_told: bool = False) -> Service | NotOurs:
+    """``default_class``: Services that name no ``loadBalancerClass`` are ours as well. ``families_told``: an API server
+    has filled in ``ipFamilies``, so they are all that the Service has in this cluster."""
     root.object(TOP, "a Service")
     # Looked at before anything is passed over: a misspelt `type` would make a load balancer look like none.
     spec = root["spec"].object(_SPEC, "a Service's spec")
-    return _not_ours(spec, default_class) or _ours(root, spec)
+    kind = spec["type"].sound(lambda value: value.choice(_Type, _Type.CLUSTER_IP))
+    if (no := _not_ours(kind, spec["loadBalancerClass"], default_class)) is not None:
+        return no
+    found = _ours(root, spec, families_told)
+    return found if kind is not None else replace(found, ports=())
 
 
-def _not_ours(spec: Field, default_class: bool) -> NotOurs | None:
-    if spec["type"].choice(_Type, _Type.CLUSTER_IP) is not _Type.LOAD_BALANCER:
+def _not_ours(kind: _Type | None, named: Field, default_class: bool) -> NotOurs | None:
+    """``kind`` None: it cannot be read."""
+    if kind not in (_Type.LOAD_BALANCER, None):
         return NotOurs.NOT_A_LOAD_BALANCER
-    match spec["loadBalancerClass"].text():
+    match named.text():
         case None:
             return None if default_class else NotOurs.NO_CLASS
         case cls:
             return None if cls == LOAD_BALANCER_CLASS else NotOurs.OTHER_CLASS
 
 
-def _ours(root: Field, spec: Field) -> Service:
+def _ours(root: Field, spec: Field, families_told: bool) -> Service:
     meta = metadata(root, namespaced=True, short_name=True)
     for annotation in meta.annotations.children():
         _refuse_unknown(annotation, str(annotation.path[-1]))
     requested = _requested(meta.annotations[ADDRESSES], spec["loadBalancerIP"])
     policy = spec["ipFamilyPolicy"].choice(FamilyPolicy, FamilyPolicy.SINGLE)
-    families = _families(spec, policy, requested)
-    traffic_policy = spec["externalTrafficPolicy"].choice(TrafficPolicy, TrafficPolicy.CLUSTER)
+    # Local is the narrower one: of the nodes only those with endpoints, and of the endpoints only a node's own.
+    traffic_policy = spec["externalTrafficPolicy"].choice(TrafficPolicy, TrafficPolicy.CLUSTER, TrafficPolicy.LOCAL)
     return Service(
         key=ServiceKey(meta.namespace, meta.name),
         ports=_ports(spec["ports"]),
         labels=meta.labels,
-        selector=label_map(spec["selector"]),
-        families=families,
+        selector=spec["selector"].sound(label_map) or {},
+        families=_families(spec, policy, requested, families_told),
         family_policy=policy,
         traffic_policy=traffic_policy,
         pool=meta.annotations[POOL].parsed(dns_subdomain),
@@ -172,16 +181,19 @@ def _requested(annotation: Field, field: Field) -> tuple[IPAddress, ...]:
     return by_annotation or ((by_field,) if by_field is not None else ())
 
 
-def _families(spec: Field, policy: FamilyPolicy, requested: tuple[IPAddress, ...]) -> tuple[Family, ...]:
-    """As the API server fills them in (pkg/registry/core/service/storage/alloc.go), in order of preference."""
+def _families(spec: Field, policy: FamilyPolicy, requested: tuple[IPAddress, ...], told: bool) -> tuple[Family, ...]:
+    """As the API server fills them in (pkg/registry/core/service/storage/alloc.go), in order of preference. Where it
+    has done so, PreferDualStack in a cluster of one family names one."""
     asked = _asked_families(spec["ipFamilies"])
-    families = asked or tuple(dict.fromkeys(map(Family.of, requested))) or (Family.IPV4,)
-    if policy is FamilyPolicy.SINGLE:
-        if len(families) > 1:
-            why = "ipFamilies has two" if asked else "addresses of both families are requested"
-            spec["ipFamilyPolicy"].refuse(f"must be PreferDualStack or RequireDualStack where {why}")
+    if told and spec["ipFamilies"].given:
+        families = asked
     else:
-        families = tuple(dict.fromkeys((*families, *Family)))
+        families = asked or tuple(dict.fromkeys(map(Family.of, requested))) or (Family.IPV4,)
+        if policy is not FamilyPolicy.SINGLE:
+            families = tuple(dict.fromkeys((*families, *Family)))
+    if policy is FamilyPolicy.SINGLE and len(families) > 1:
+        why = "ipFamilies has two" if asked else "addresses of both families are requested"
+        spec["ipFamilyPolicy"].refuse(f"must be PreferDualStack or RequireDualStack where {why}")
     for address in requested:
         if Family.of(address) not in families:
             spec["ipFamilies"].refuse(f"must include {Family.of(address)}, the family of the requested {address}")
@@ -189,7 +201,8 @@ def _families(spec: Field, policy: FamilyPolicy, requested: tuple[IPAddress, ...
 
 
 def _asked_families(value: Field) -> tuple[Family, ...]:
-    asked = [item.require().choice(Family, Family.IPV4) for item in value.items()]
+    read = [item.sound(lambda entry: entry.require().choice(Family, Family.IPV4)) for item in value.items()]
+    asked = [family for family in read if family is not None]
     if len(set(asked)) != len(asked):
         value.refuse("must name every family once")
     return tuple(dict.fromkeys(asked))
@@ -202,29 +215,37 @@ def _ports(value: Field) -> tuple[ServicePort, ...]:
     items = value.items()
     if value.value in (None, []):
         value.refuse("must list at least one port")
-    ports = [_port(item, alone=len(items) == 1) for item in items]
-    _refuse_repeated(items, [f"{port.protocol} {port.port}" for port in ports], "port")
-    _refuse_repeated([item["name"] for item in items], [port.name for port in ports], "name")
-    return tuple(ports)
+    ports: dict[str, int] = {}
+    names: dict[str, int] = {}
+    found = []
+    for i, item in enumerate(items):
+        port = item.sound(_port)
+        if port is None:
+            continue
+        nameless = not port.name and len(items) > 1
+        if nameless:
+            item["name"].refuse("is required where a Service has several ports")
+        repeats = _repeats(item, f"{port.protocol} {port.port}", ports, i, "port")
+        if not (_repeats(item["name"], port.name, names, i, "name") or repeats or nameless):
+            found.append(port)
+    return tuple(found)
 
 
-def _port(value: Field, alone: bool) -> ServicePort:
+def _port(value: Field) -> ServicePort:
     value.object(_PORT, "a Service's port")
-    number, name = value["port"], value["name"]
-    if not (alone or name.nonempty().given):
-        name.refuse("is required where a Service has several ports")
     return ServicePort(
         protocol=value["protocol"].choice(Protocol, Protocol.TCP),
-        port=number.require().integer(0, 1, 65535),
-        name=name.nonempty().parsed(dns_label) or "",
+        port=value["port"].require().integer(0, 1, 65535),
+        name=value["name"].nonempty().parsed(dns_label) or "",
     )
 
 
-def _refuse_repeated(fields: list[Field], values: list[str], what: str) -> None:
-    first: dict[str, int] = {}
-    for i, value in enumerate(values):
-        if value and first.setdefault(value, i) != i:
-            fields[i].refuse(f"must not repeat the {what} of ports[{first[value]}]: {value}")
+def _repeats(field: Field, value: str, first: dict[str, int], i: int, what: str) -> bool:
+    """Whether an entry before this one, the ``i``-th, says the same. ``first``: value → the entry that had it first."""
+    if not value or first.setdefault(value, i) == i:
+        return False
+    field.refuse(f"must not repeat the {what} of ports[{first[value]}]: {value}")
+    return True
 
 
 # ── The rest ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -273,17 +294,35 @@ def _health_check(value: Field, policy: TrafficPolicy) -> int | None:
 
 
 def _source_ranges(value: Field, annotation: Field) -> tuple[IPNetwork, ...]:
-    """Empty means everyone, so nothing that was meant to be a restriction may come out empty."""
-    for empty in (value.value == [] and value, annotation.value == "" and annotation):
-        if empty:
-            empty.refuse("must list at least one CIDR; leave it out to let everyone in")
-    by_field = _networks(item.require() for item in value.items())
-    by_annotation = _networks(annotation.nonempty().comma_separated())
-    if value.given and annotation.given and set(by_field) != set(by_annotation):
-        annotation.refuse("must be the same as spec.loadBalancerSourceRanges, or left out")
-    return by_field or by_annotation
+    """Empty means everyone, so nothing that was meant to be a restriction may come out empty: where none of its ranges
+    can be read, it is ``NOBODY``. Of a field and an annotation that differ what both let in is let in."""
+    for ranges in (value, annotation):
+        if ranges.blank or ranges.value in ([], ""):
+            ranges.refuse("must list at least one CIDR; leave it out to let everyone in")
+    by_field = _networks(value, value.items())
+    by_annotation = _networks(annotation, annotation.nonempty().comma_separated())
+    if by_field is None or by_annotation is None:
+        return by_field or by_annotation or ()
+    if set(by_field) == set(by_annotation):
+        return by_field
+    annotation.refuse("must be the same as spec.loadBalancerSourceRanges, or left out")
+    return _common(by_field, by_annotation) or NOBODY
 
 
-def _networks(items: Iterable[Field]) -> tuple[IPNetwork, ...]:
-    parsed = (item.parsed(parse_source_range) for item in items)
-    return tuple(dict.fromkeys(network for network in parsed if network is not None))
+def _networks(value: Field, items: Iterable[Field]) -> tuple[IPNetwork, ...] | None:
+    """None where nothing is written."""
+    if not value.given:
+        return NOBODY if value.blank else None
+    parsed = (item.require().parsed(parse_source_range) for item in items)
+    return tuple(dict.fromkeys(network for network in parsed if network is not None)) or NOBODY
+
+
+def _common(some: Iterable[IPNetwork], others: tuple[IPNetwork, ...]) -> tuple[IPNetwork, ...]:
+    """Of two networks that meet one lies in the other."""
+    found = (
+        one if one.prefixlen >= other.prefixlen else other
+        for one in some
+        for other in others
+        if one.overlaps(other)  # never, where they are of two families
+    )
+    return tuple(dict.fromkeys(found))

@@ -9,13 +9,13 @@ from typing import Generic
 
 import msgspec
 
-from speaker.cluster.objects import Bookmark, Object, WatchEvent, read_refusal
+from speaker.cluster.objects import UNFIT, Bookmark, Key, Named, WatchEvent, read_refusal
 from speaker.cluster.store import Change, Index, Store, T, differences
 from speaker.errors import EdgeError
 
 _event = msgspec.json.Decoder(WatchEvent)
 _bookmark = msgspec.json.Decoder(Bookmark)
-_bare = msgspec.json.Decoder(Object)
+_named = msgspec.json.Decoder(Named)
 
 
 class Lines:
@@ -42,17 +42,22 @@ class Lines:
 class Feed(Generic[T]):
     """The state of one mirrored resource.
 
-    ``resume``: the version to watch from, '' when everything must be listed anew. ``unreadable`` counts objects that
-    ``kind`` does not fit: they stay as they were last understood, because taking them for deleted would take a working
-    Service's EIP away.
+    ``resume``: the version to watch from, '' when everything must be listed anew. Objects that ``kind`` does not fit
+    are ``set_aside``, by name with the reason, and spoil no other: they stay as they were last understood, because
+    taking them for deleted would take a working Service's EIP away; of one that never was there is what
+    ``kind.remains``. ``unreadable`` counts how often one came.
     """
 
     def __init__(self, kind: type[T], indexes: Mapping[str, Index[T]] | None = None) -> None:
         self.store: Store[T] = Store(indexes)
         self.resume = ""
         self.unreadable = 0
+        self.set_aside: dict[Key, str] = {}
+        self._kind = kind
         self._decode = msgspec.json.Decoder(kind).decode
         self._coming: Store[T] | None = None
+        self._set_aside = self.set_aside
+        """Of the list that is under way, or of now."""
         self._changes: list[Change[T]] = []
 
     @property
@@ -64,17 +69,16 @@ class Feed(Generic[T]):
         """The next thing must be a list: what was known of the past is too old, or of no use."""
         self.resume = ""
         self._coming = None
+        self._set_aside = self.set_aside
 
     def begin_list(self) -> None:
         self.forget()
         self._coming = self.store.successor()
+        self._set_aside = {}
 
     def add(self, raw: msgspec.Raw) -> None:
         """One item of a page of the list that was begun."""
-        try:
-            self._put(raw)
-        except msgspec.DecodeError as error:
-            raise EdgeError(f"no object: {error}") from error
+        self._put(raw)
 
     def end_list(self, version: str) -> Iterator[None]:
         """Makes the list that was begun the truth, as of ``version``. Slices: the last one does it."""
@@ -86,6 +90,7 @@ class Feed(Generic[T]):
         self.store.replaced_by(self._coming)
         self._changes += found
         self._coming = None
+        self.set_aside = self._set_aside
         self.resume = version
 
     def take(self, line: bytes) -> str:
@@ -103,7 +108,7 @@ class Feed(Generic[T]):
                 return self._pass(_bookmark.decode(event.object))
             elif event.type == "ERROR":
                 raise read_refusal(event.object)
-        except msgspec.DecodeError as error:
+        except UNFIT as error:
             raise EdgeError(f"no watch event: {error}") from error
         return ""
 
@@ -122,29 +127,48 @@ class Feed(Generic[T]):
     def _put(self, raw: msgspec.Raw) -> None:
         try:
             found = self._decode(raw)
-        except msgspec.ValidationError:
-            self._keep_former(_bare.decode(raw))
-            return
+        except UNFIT as error:
+            self._put_aside(raw, error)
+        else:
+            self._set_aside.pop(found.key, None)
+            self._keep(found)
+            self._resume_from(found.metadata.resource_version)
+
+    def _keep(self, found: T) -> None:
         if self._coming is None:
             self._changes += self.store.put(found)
-            self.resume = found.metadata.resource_version
         else:
             known = self.store.get(found.key)
             same = known is not None and not differences(found.key, known, found)
             # A relist needs no second copy of what has not changed.
             self._coming.put(known if known is not None and same else found)
 
-    def _keep_former(self, bare: Object) -> None:
+    def _put_aside(self, raw: msgspec.Raw, error: Exception) -> None:
         self.unreadable += 1
-        if self._coming is None:
-            self.resume = bare.metadata.resource_version
-        elif (known := self.store.get(bare.key)) is not None:
-            self._coming.put(known)
+        if (named := _name(raw)) is None:
+            return  # which one it is cannot be told: those that are known stay
+        self._set_aside[named.key] = str(error)
+        if (left := self.store.get(named.key) or self._kind.remains(raw)) is not None:
+            self._keep(left)
+        self._resume_from(named.metadata.resource_version)
+
+    def _resume_from(self, version: str) -> None:
+        if self._coming is None and version:
+            self.resume = version
 
     def _remove(self, raw: msgspec.Raw) -> None:
-        bare = _bare.decode(raw)
+        if (named := _name(raw)) is None:
+            return
+        self._set_aside.pop(named.key, None)
         if self._coming is None:
-            self._changes += self.store.remove(bare.key)
-            self.resume = bare.metadata.resource_version
+            self._changes += self.store.remove(named.key)
         else:
-            self._coming.remove(bare.key)
+            self._coming.remove(named.key)
+        self._resume_from(named.metadata.resource_version)
+
+
+def _name(raw: msgspec.Raw) -> Named | None:
+    try:
+        return _named.decode(raw)
+    except UNFIT:
+        return None

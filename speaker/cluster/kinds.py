@@ -3,19 +3,28 @@
 So a field that a newer Kubernetes adds to a Service is no mistake here, as it is in a file that a person wrote.
 """
 
+from collections.abc import Mapping
 from ipaddress import IPv6Address, ip_address
 from typing import Any
 
 import msgspec
 
-from speaker.cluster.objects import Metadata, Object
-from speaker.model import IPAddress, ServiceKey
+from speaker.api.service import LOAD_BALANCER_CLASS
+from speaker.cluster.objects import Metadata, Object, apart
+from speaker.model import Family, IPAddress, ServiceKey
 
 Condition = dict[str, Any]
 """As the API writes it; others' are kept as they came."""
 
 ASSIGNED = "eip-speaker.io/Assigned"
 """The condition that the controller writes beside a Service's addresses: they are its doing."""
+POOL = "eip-speaker.io/Pool"
+"""The condition beside it that says which pool each address is from. Agents go by that, not by which pool has the
+address now; and nobody but the controller may write a Service's status, its owner least of all."""
+
+
+UNREADABLE = "(unreadable)"
+"""Stands in a spec for what could not be decoded: no value that Kubernetes has."""
 
 
 class FullMetadata(Metadata, frozen=True, rename="camel", gc=False):
@@ -70,6 +79,15 @@ class ServiceObject(Object, frozen=True, rename="camel", gc=False):
     def service_key(self) -> ServiceKey:
         return ServiceKey(self.metadata.namespace, self.metadata.name)
 
+    @classmethod
+    def remains(cls, raw: msgspec.Raw) -> "ServiceObject | None":
+        """One of ours that nobody can serve: its EIP stays its own."""
+        parts = apart(raw, FullMetadata, ServiceStatus)
+        if parts is None or condition_of(parts[1].conditions, ASSIGNED) is None:
+            return None
+        spec = ServiceSpec(type=UNREADABLE, load_balancer_class=LOAD_BALANCER_CLASS)
+        return cls(parts[0], spec, parts[1])
+
 
 class EipStatus(msgspec.Struct, frozen=True, rename="camel", gc=False):
     observed_generation: int = 0
@@ -82,6 +100,19 @@ class EipObject(Object, frozen=True, gc=False):
     metadata: FullMetadata
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
     status: EipStatus = EipStatus()
+
+
+def pools_said(pools: Mapping[Family, str]) -> str:
+    """The message of the condition POOL: ``IPv4 from lan, IPv6 from lan6``. It names no address, as thousands of
+    Services say the same then, and agents keep one of it."""
+    return ", ".join(f"{family} from {pool}" for family, pool in pools.items() if pool)
+
+
+def pools_read(message: str) -> dict[Family, str]:
+    """The other way; what is not to be understood is left out."""
+    parts = (part.split(" from ") for part in message.split(", "))
+    said = {part[0]: part[1] for part in parts if len(part) == 2}
+    return {family: pool for family in Family if (pool := said.get(family))}
 
 
 def condition_of(conditions: tuple[Condition, ...], kind: str) -> Condition | None:

@@ -16,7 +16,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 
 from speaker.cluster.client import Client, Stream
 from speaker.cluster.feed import Feed, Lines
-from speaker.cluster.objects import read_page
+from speaker.cluster.objects import Key, read_page
 from speaker.cluster.store import Change, Index, Store, T
 from speaker.errors import ApiRefused, ApiUnreachable, EdgeError
 
@@ -64,8 +64,9 @@ class Reflector(Generic[T]):
     """``run`` mirrors ``resource`` into ``store``, until it is cancelled.
 
     ``kind`` names the fields that are decoded. ``deliver`` gets what has changed after the store has, in order: first
-    everything there is, even if that is nothing, then a batch for whatever the network brought in one go. It is called
-    in the event loop and must be quick. ``told`` hears of every failure.
+    everything there is, even if that is nothing, then a batch for whatever the network brought in one go, which is
+    empty where only ``set_aside`` changed. It is called in the event loop and must be quick. ``told`` hears of every
+    failure.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class Reflector(Generic[T]):
         self._silent_watches = 0
         self._fresh_at: float | None = None
         self._turn_ends = 0.0
+        self._told_aside: tuple[str, ...] = ()
 
     @property
     def store(self) -> Store[T]:
@@ -108,6 +110,17 @@ class Reflector(Generic[T]):
     def unreadable(self) -> int:
         """Objects, counted each time they came, that did not fit ``kind`` and were kept as they were."""
         return self._feed.unreadable
+
+    def is_set_aside(self, key: Key) -> bool:
+        return key in self._feed.set_aside
+
+    @property
+    def set_aside(self) -> tuple[str, ...]:
+        """The objects that do not fit ``kind``, each a sentence."""
+        return tuple(
+            f"{self.resource.path}: {key.namespace}/{key.name} cannot be read, and stays as it was last read: {why}"
+            for key, why in self._feed.set_aside.items()
+        )
 
     def stale(self) -> float:
         """Seconds since the server last proved that nothing is missing here; inf before the first list. Two minutes are
@@ -262,7 +275,9 @@ class Reflector(Generic[T]):
         self._hand_over(even_nothing=first)
 
     def _hand_over(self, *, even_nothing: bool = False) -> None:
-        if (changes := self._feed.collect()) or even_nothing:
+        aside = self.set_aside
+        if (changes := self._feed.collect()) or even_nothing or aside != self._told_aside:
+            self._told_aside = aside
             self._deliver(changes)
 
     async def _turn(self) -> None:

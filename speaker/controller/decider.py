@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from speaker.allocator.assign import Allocator, Outcome
 from speaker.allocator.pools import Catalogue
 from speaker.api.service import RECORD
+from speaker.cluster.hosts import HostObject, Hosts
 from speaker.cluster.kinds import EipObject, ServiceObject
 from speaker.cluster.objects import Key, Object
 from speaker.cluster.pools import Judged, judge
@@ -14,7 +15,7 @@ from speaker.controller.restore import Duplicate, restored
 from speaker.controller.settling import Settling
 from speaker.controller.sweeper import Uses
 from speaker.controller.wanted import IpMode, Order, Orders, pool_paths, pool_writes, service_status, service_write
-from speaker.model import Assignment, Pool, Service, ServiceKey
+from speaker.model import Assignment, IPAddress, Pool, Service, ServiceKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class News:
     services: Mapping[Key, ServiceObject | None] = field(default_factory=dict)
     eips: Mapping[Key, EipObject | None] = field(default_factory=dict)
     namespaces: Mapping[Key, Object | None] = field(default_factory=dict)
+    nodes: Mapping[Key, HostObject | None] = field(default_factory=dict)
 
 
 class Decider:
@@ -48,6 +50,8 @@ class Decider:
         """Those of the served that keep what they hold and are given nothing."""
         self._pools = _Pools()
         self._namespaces: dict[str, Mapping[str, str]] = {}
+        self._hosts = Hosts()
+        self._reserved: Mapping[IPAddress, str] = {}
         self._allocator = Allocator(settings.rest)
         self._settling = Settling(self._allocator, self._served)
         self._given: dict[str, dict[ServiceKey, Assignment]] = {}
@@ -55,19 +59,25 @@ class Decider:
         self._duplicates: tuple[Duplicate, ...] = ()
         """Found at the start, and still in the API."""
         self._begun = False
+        self.failed: dict[ServiceKey, Exception] = {}
+        """Services that met what nobody foresaw in the last decision: they keep what they have."""
 
     def decide(self, news: News, now: float, at: str) -> Orders:
         """``now``: seconds, as in ``Allocator``; ``at``: RFC 3339, for what people read."""
+        self.failed.clear()
         told = {ServiceKey(key.namespace, key.name): found for key, found in news.services.items()}
         changed = self._read_services(told) | self._read_namespaces(news.namespaces)
         if self._pools.read(news.eips):
             changed |= self._served.keys()
+        if self._read_nodes(news.nodes):
+            changed |= self._served.keys()
         if not self._begun:
             self._begin(now)
-        self._allocator.set_pools(self._pools.used, self._namespaces)
+        self._allocator.set_pools(self._pools.used, self._namespaces, self._reserved, self._pools.withheld)
         moved = self._settling.step(changed, self._mistaken, now)
         for key, former in moved.items():
             self._account(key, former)
+        self.failed |= {key: error for key, error in self._allocator.failed.items() if key in moved}
         return {**self._service_orders(moved.keys() | told.keys(), at), **self._pool_orders(news.eips, at)}
 
     # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -84,17 +94,24 @@ class Decider:
             elif known is not None and _asks(known[0]) == _asks(found):
                 self._read[key] = found, known[1]  # as it comes back from a write of ours
             else:
-                parsed = read_service(found, default_class=self._settings.default_class)
+                parsed = self._parse(key, found)
                 self._read[key] = found, parsed
                 self._serve(key, parsed)
                 changed.add(key)
         return changed
 
+    def _parse(self, key: ServiceKey, found: ServiceObject) -> Parsed:
+        try:
+            return read_service(found, default_class=self._settings.default_class)
+        except Exception as error:
+            self.failed[key] = error
+            return Unreadable(f"set aside for a bug of the speaker ({type(error).__name__}: {error})")
+
     def _serve(self, key: ServiceKey, parsed: Parsed | None) -> None:
         self._mistaken.discard(key)
-        if isinstance(parsed, Unreadable) and parsed.keep is not None:
+        if isinstance(parsed, Unreadable) and (keep := parsed.keep or self._served.get(key)) is not None:
             self._mistaken.add(key)
-            self._served[key] = parsed.keep
+            self._served[key] = keep
         elif isinstance(parsed, Service):
             self._served[key] = parsed
         else:
@@ -110,6 +127,13 @@ class Decider:
                 self._namespaces[key.name] = found.metadata.labels
                 relabelled.add(key.name)
         return {key for key in self._served if key.namespace in relabelled} if relabelled else set()
+
+    def _read_nodes(self, told: Mapping[Key, HostObject | None]) -> bool:
+        """Whether their addresses are others than before."""
+        if not self._hosts.hear(told):
+            return False
+        self._reserved = self._hosts.reserved()
+        return True
 
     def _begin(self, now: float) -> None:
         ours = [(self._read[key][0], service) for key, service in self._served.items()]
@@ -136,15 +160,21 @@ class Decider:
         orders: dict[str, Order | None] = {}
         for key in keys:
             orders[service_status(key)] = None
-            outcome = self._outcome(key)
-            if (known := self._read.get(key)) is not None:
-                found, parsed = known
-                record = ",".join(map(str, self._allocator.held_by(key).values())) or None
-                orders[service_status(key)] = service_write(
-                    found, parsed, outcome, record, lost.get(key), self._settings.ip_mode, at
-                )
+            outcome, known = self._outcome(key), self._read.get(key)
+            if known is not None:
+                try:
+                    orders[service_status(key)] = self._service_order(key, known, outcome, lost.get(key), at)
+                except Exception as error:  # what was written last stays
+                    self.failed[key] = error
+                    del orders[service_status(key)]
             self.uses.note(key, known[0] if known is not None else None, outcome.assignment)
         return orders
+
+    def _service_order(
+        self, key: ServiceKey, known: tuple[ServiceObject, Parsed], outcome: Outcome, lost: str | None, at: str
+    ) -> Order | None:
+        record = ",".join(map(str, self._allocator.held_by(key).values())) or None
+        return service_write(*known, outcome, record, lost, self._settings.ip_mode, at)
 
     def _pool_orders(self, told: Mapping[Key, EipObject | None], at: str) -> dict[str, Order | None]:
         orders: dict[str, Order | None] = {path: None for key in told for path in pool_paths(key.name)}
@@ -175,6 +205,8 @@ class _Pools:
         self.judged: Mapping[str, Judged] = {}
         self.used: Mapping[str, Pool] = {}
         self.refused: Mapping[str, Pool] = {}
+        self.withheld: frozenset[str] = frozenset()
+        """All that must not be used, whether or not they can be read."""
         self._seen: Mapping[str, object] = {}
         """All that they were judged by."""
 
@@ -188,11 +220,12 @@ class _Pools:
         seen = {name: _declares(found) for name, found in self.declared.items()}
         if seen == self._seen:
             return False
-        former, self._seen = self.used, seen
+        former, self._seen = (self.used, self.withheld), seen
         self.judged = judge(self.declared.values())
         self.used = {name: each.pool for name, each in self.judged.items() if each.pool is not None}
         self.refused = {name: each.refused for name, each in self.judged.items() if each.refused is not None}
-        return self.used != former
+        self.withheld = frozenset(self.judged.keys() - self.used.keys())
+        return (self.used, self.withheld) != former
 
 
 _NOTHING = Outcome(None)

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from speaker.clock import boottime
 from speaker.cluster.client import Client
 from speaker.cluster.elector import Leadership
+from speaker.cluster.hosts import HostObject
 from speaker.cluster.kinds import EipObject, ServiceObject
 from speaker.cluster.lease import Election
 from speaker.cluster.objects import Key, Object
@@ -22,10 +23,14 @@ from speaker.controller.desk import Desk
 from speaker.controller.sweeper import ANNOUNCEMENTS, Grace, HeldObject, Sweeper
 from speaker.controller.wanted import EIPS
 from speaker.errors import EdgeError
+from speaker.garbage import start_over, uncollected
+from speaker.supervise import Supervisor, supervised
 from speaker.waiting import set_within
 
 SWEEP = 1.0
 """Seconds between two looks for Announcements that are of no use any more."""
+SHOWN = 10
+"""Objects that are named which cannot be read; the count tells the rest."""
 MANY = 500
 """Changed Services, after which what they left behind is put out of the garbage collector's way."""
 
@@ -40,18 +45,25 @@ class Leader:
         election: Election,
         settings: ControllerSettings,
         told: Callable[[str, EdgeError], None],
+        supervisor: Supervisor,
         patience: Patience,
         grace: Grace,
     ) -> None:
+        self._supervisor = supervisor
         self._client, self._election, self._settings = client, election, settings
         self._told, self._patience, self._grace = told, patience, grace
 
     async def work(self, _: Leadership) -> None:
-        """Endless."""
+        """Endless. What nobody foresaw has it begin anew."""
+        await supervised("leader", self._lead, self._supervisor)
+
+    async def _lead(self) -> None:
+        start_over()  # this process may have led before
         changed = asyncio.Event()
         services = self._mirror("/api/v1/services", ServiceObject, changed)
         eips = self._mirror(EIPS, EipObject, changed)
         namespaces = self._mirror("/api/v1/namespaces", Object, changed)
+        nodes = self._mirror("/api/v1/nodes", HostObject, changed)
         announcements = self._mirror(ANNOUNCEMENTS, HeldObject, asyncio.Event())
         desk = Desk(self._client, self._election.fence, self._told)
         decider, sweeper = Decider(self._settings), Sweeper(self._grace)
@@ -59,28 +71,26 @@ class Leader:
         async def decide() -> int:
             changed.clear()
             begun = boottime()
-            news = News(services.take(), eips.take(), namespaces.take())
+            news = News(services.take(), eips.take(), namespaces.take(), nodes.take())
             # In a thread, as 10,000 Services take their time.
             await desk.want(await asyncio.to_thread(decider.decide, news, begun, _wall_clock()))
+            for error in decider.failed.values():
+                self._supervisor.internal_error("decide", error)
             # Half the time for the others: each write comes back as a change, many at once.
             await asyncio.sleep(boottime() - begun)
             return len(news.services)
 
         async with asyncio.TaskGroup() as tasks:
-            for mirror in (services, eips, namespaces, announcements):
+            for mirror in (services, eips, namespaces, nodes, announcements):
                 tasks.create_task(mirror.run(), name=f"mirror {mirror.resource.path}")
             tasks.create_task(desk.run(), name="desk")
-            while not (services.synced and eips.synced and namespaces.synced):
+            while not (services.synced and eips.synced and namespaces.synced and nodes.synced):
                 changed.clear()
                 await changed.wait()
             # The garbage collector stops everything while it walks over all that is known: 0.1 s for 10,000 Services,
             # and nothing of it is garbage, as nothing refers to itself. So it does not look there.
-            gc.disable()
-            try:
+            with uncollected(lambda: True):
                 await decide()
-            finally:
-                gc.freeze()
-                gc.enable()
             swept_at, fresh = float("-inf"), 0
             while True:
                 await set_within(changed, SWEEP)
@@ -111,8 +121,10 @@ class _Mirror(Reflector[T]):
         told: Callable[[EdgeError], None],
     ) -> None:
         super().__init__(client, Resource(path), kind, self._hear, patience=patience, told=told)
-        self._changed = changed
+        self._changed, self._told_of = changed, told
         self._news: dict[Key, T | None] = {}
+        self._said: frozenset[str] = frozenset()
+        """Of those that are set aside."""
 
     def take(self) -> dict[Key, T | None]:
         """As ``decider.News`` has it."""
@@ -122,6 +134,17 @@ class _Mirror(Reflector[T]):
     def _hear(self, changes: tuple[Change[T], ...]) -> None:
         self._news.update((change.key, change.after) for change in changes)
         self._changed.set()
+        if self._said or self.set_aside:
+            self._tell_set_aside()
+
+    def _tell_set_aside(self) -> None:
+        aside = self.set_aside
+        new = [sentence for sentence in aside if sentence not in self._said]
+        for sentence in new[:SHOWN]:
+            self._told_of(EdgeError(sentence))
+        if len(new) > SHOWN:
+            self._told_of(EdgeError(f"{self.resource.path}: {len(new) - SHOWN} more cannot be read"))
+        self._said = frozenset(aside)
 
 
 def _wall_clock() -> str:

@@ -1,7 +1,7 @@
 """Who held what when the last leader stopped, from the Services' statuses and, after them, their record annotations.
 
 An address in a status counts as held if our condition is beside it, or if one of our pools offers it: what another
-controller gave a Service that now is ours is not taken for an EIP.
+controller gave a Service that now is ours is not taken for an EIP. Which pool it is from says our other condition.
 
 The annotation holds what a status cannot: the place of a Service that is suspended at a shared EIP, and everything
 where a restored backup brought Services back without their statuses. Whoever may edit a Service may edit it, so it is
@@ -17,7 +17,7 @@ from speaker.allocator.pools import Catalogue
 from speaker.allocator.sharing import objection
 from speaker.api.addresses import parse_eip
 from speaker.api.service import RECORD
-from speaker.cluster.kinds import ASSIGNED, ServiceObject, condition_of
+from speaker.cluster.kinds import ASSIGNED, POOL, ServiceObject, condition_of, pools_read
 from speaker.model import Family, IPAddress, Service, ServiceKey
 
 
@@ -47,8 +47,9 @@ def restored(
     draft = _Draft(catalogue, refused or Catalogue({}))
     by_age = sorted(services, key=lambda each: (each[1].created, each[1].key))
     for found, service in by_age:
-        for address in _in_status(found, catalogue).values():
-            draft.take_status(service, address)
+        pools = _pools(found)
+        for family, address in _in_status(found, catalogue).items():
+            draft.take_status(service, address, pools.get(family))
     for found, service in by_age:
         for address in _in_annotation(found).values():
             draft.take_annotation(service, address)
@@ -62,13 +63,17 @@ class _Draft:
         self._places: dict[ServiceKey, dict[Family, IPAddress]] = {}
         self._suspended: set[tuple[ServiceKey, IPAddress]] = set()
         self._duplicates: list[Duplicate] = []
+        self._pools: dict[IPAddress, str] = {}
+        """As it was recorded by who was served there."""
 
-    def take_status(self, service: Service, address: IPAddress) -> None:
+    def take_status(self, service: Service, address: IPAddress, pool: str | None) -> None:
         rival = self._rival(service, address)
         if rival is not None and not _are_partners(service, rival):
             self._duplicates.append(Duplicate(service.key, address, rival.key))
         else:
             self._serve(service, address)
+            if pool is not None:
+                self._pools.setdefault(address, pool)
 
     def take_annotation(self, service: Service, address: IPAddress) -> None:
         if Family.of(address) in self._places.get(service.key, {}):
@@ -104,7 +109,9 @@ class _Draft:
         )
 
     def _pool(self, address: IPAddress) -> str:
-        """'' where the pool is gone: the EIP stays with its Service all the same."""
+        """As recorded, or else as it looks. '' where nobody knows: the EIP stays with its Service all the same."""
+        if address in self._pools:
+            return self._pools[address]
         offering = chain(self._catalogue.offering(address), self._refused.offering(address))
         return next((space.pool.name for space in offering), "")
 
@@ -121,6 +128,11 @@ def _may_have(service: Service, address: IPAddress, catalogue: Catalogue) -> boo
         and catalogue.objection(space.pool, service) is None
         for space in catalogue.offering(address)
     )
+
+
+def _pools(found: ServiceObject) -> Mapping[Family, str]:
+    said = condition_of(found.status.conditions, POOL)
+    return pools_read(str(said.get("message", ""))) if said is not None else {}
 
 
 def _in_annotation(found: ServiceObject) -> Mapping[Family, IPAddress]:

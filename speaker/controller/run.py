@@ -19,13 +19,16 @@ from speaker.cluster.reflector import Patience
 from speaker.controller.decider import ControllerSettings
 from speaker.controller.leader import Leader
 from speaker.controller.sweeper import Grace
+from speaker.descriptors import raise_limit
 from speaker.errors import EdgeError
 from speaker.settings import Bind, LogFormat
 from speaker.signals import stopped_by_signals
 from speaker.telemetry import logs
 from speaker.telemetry.http import serving
+from speaker.telemetry.internal_errors import InternalErrors
 from speaker.telemetry.lateness import watch_loop
 from speaker.telemetry.maximum import Maximum
+from speaker.threads import start_threads
 
 log = structlog.get_logger()
 
@@ -51,6 +54,8 @@ async def run(settings: CommandSettings) -> None:
     """Until SIGTERM or SIGINT, when the Lease is given back. Raises SettingError for what cannot work from the start;
     an API that does not answer is waited for."""
     logs.configure(settings.log_format)
+    raise_limit()
+    start_threads()
     gc.freeze()  # all that was imported
     sys.setswitchinterval(SWITCH)
     voice = Voice()
@@ -65,7 +70,7 @@ async def run(settings: CommandSettings) -> None:
         election = Election(
             client, lease, identity, settings.timing, told=lambda error: voice.failed(lease.path, error)
         )
-        leader = Leader(client, election, settings.controller, voice.failed, Patience(), Grace())
+        leader = Leader(client, election, settings.controller, voice.failed, voice, Patience(), Grace())
 
         async def work(leadership: Leadership) -> None:
             with voice.leading(leadership):
@@ -98,12 +103,21 @@ class Voice:
             "How long of a delay it was work of its own that kept the event loop, at most, since the start",
             self.registry,
         )
+        internal_errors = Counter(
+            "eip_speaker_controller_internal_errors",
+            "Errors that nobody foresaw, by the task they were raised in; the log has the traceback of each once",
+            ["task"],
+            registry=self.registry,
+        )
+        self._internal = InternalErrors(internal_errors)
+        self.internal_error = self._internal.internal_error
         self._term: int | None = None
         self._failing: dict[str, str] = {}
 
     def health(self) -> tuple[bool, dict[str, object]]:
         """Always well: who stands by is as ready as who leads, and a restart mends no API."""
-        return True, {"leads": self._term is not None, "term": self._term}
+        problems = self._internal.problems()
+        return True, {"leads": self._term is not None, "term": self._term, "problems": problems}
 
     @contextmanager
     def leading(self, leadership: Leadership) -> Iterator[None]:

@@ -5,11 +5,12 @@ same. Whoever was refused something is, once something has moved that may let it
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import TypeAlias
 
 from speaker.allocator.assign import Allocator, Outcome
 from speaker.allocator.settle import precedence
-from speaker.model import Service, ServiceKey
+from speaker.model import FamilyPolicy, Service, ServiceKey
 
 _Mark: TypeAlias = tuple[int, int]
 
@@ -59,13 +60,14 @@ class Settling:
         newcomers = [each for each in ordered if each.key not in holders]
         # One holder may want what another gives up only after it was asked.
         while asked := [each for each in asked if each.key in due or self._is_stale(each.key)]:
-            self._ask(asked, due, now, before)
-        self._ask(newcomers, due, now, before)
+            self._ask(asked, due, nothing_new, now, before)
+        self._ask(newcomers, due, nothing_new, now, before)
 
     def _ask(
         self,
         services: Iterable[Service],
         due: set[ServiceKey],
+        nothing_new: Collection[ServiceKey],
         now: float,
         before: dict[ServiceKey, Outcome | None],
     ) -> None:
@@ -76,13 +78,20 @@ class Settling:
                 self._replaced += key in self._allocator.holders
             elif not self._is_stale(key):
                 continue
-            former, outcome = self.outcomes.get(key), self._allocator.assign(service, now)
+            asking = self._as_held(service) if key in nothing_new else service
+            former, outcome = self.outcomes.get(key), self._allocator.assign(asking, now)
             before.setdefault(key, former)
             self.outcomes[key] = outcome
             if outcome.refusal is None:
                 self._refused.pop(key, None)
             else:
                 self._refused[key] = self._mark()
+
+    def _as_held(self, service: Service) -> Service:
+        """It asks for what it holds: what of its families cannot be read takes none away, and gives none."""
+        families = tuple(self._allocator.held_by(service.key))
+        policy = FamilyPolicy.SINGLE if len(families) == 1 else FamilyPolicy.PREFER_DUAL
+        return replace(service, families=families, family_policy=policy)
 
     def _forget(self, key: ServiceKey, before: dict[ServiceKey, Outcome | None]) -> None:
         self._refused.pop(key, None)

@@ -14,7 +14,17 @@ from typing import Any, TypeAlias
 from speaker.allocator.assign import Outcome, Usage
 from speaker.allocator.refusals import Refusal
 from speaker.api.service import RECORD, NotOurs
-from speaker.cluster.kinds import ASSIGNED, Condition, EipObject, FullMetadata, Ingress, ServiceObject, condition_of
+from speaker.cluster.kinds import (
+    ASSIGNED,
+    POOL,
+    Condition,
+    EipObject,
+    FullMetadata,
+    Ingress,
+    ServiceObject,
+    condition_of,
+    pools_said,
+)
 from speaker.cluster.pools import Judged, Verdict
 from speaker.cluster.reading import Parsed, Unreadable
 from speaker.model import Assignment, Family, ServiceKey
@@ -89,7 +99,7 @@ class Event:
 class Write:
     """A merge patch that is refused unless the object still has ``version``. Equal ones say the same.
 
-    ``condition`` takes its place among ``others``; None for a write that leaves conditions alone.
+    ``conditions`` take their place among ``others``; None for a write that leaves conditions alone.
     """
 
     path: str
@@ -98,9 +108,9 @@ class Write:
     ingress: tuple[Ingress, ...] | None = None
     """Of a Service, where it changes."""
     others: Sequence[Condition] | None = None
-    condition: Mapping[str, Any] | None = None
+    conditions: Sequence[Condition] = ()
     since: str = field(default="", compare=False)
-    """RFC 3339: ``lastTransitionTime`` of the condition."""
+    """RFC 3339: ``lastTransitionTime`` of the conditions."""
     event: Event | None = field(default=None, compare=False)
     lazy: bool = False
     """Nobody waits for it: a later one may overtake it."""
@@ -111,7 +121,7 @@ class Write:
             written = [{"ip": each.ip, "ipMode": each.ip_mode} for each in self.ingress]
             patch["status"] = {"loadBalancer": {"ingress": written or None}}
         if self.others is not None:
-            mine = [] if self.condition is None else [{**self.condition, "lastTransitionTime": self.since}]
+            mine = [{**each, "lastTransitionTime": self.since} for each in self.conditions]
             patch["status"] = {**patch.get("status", {}), "conditions": [*self.others, *mine]}
         patch["metadata"] = {**patch.get("metadata", {}), "resourceVersion": self.version}
         return patch
@@ -193,6 +203,20 @@ def _say(assignment: Assignment | None, refusal: Refusal | None, unreadable: str
     return _Say(status, "Assigned", f"from pool {pools}", warns=False)
 
 
+def _origin(assignment: Assignment | None) -> Condition | None:
+    """The condition that says where its addresses are from; None where nobody knows."""
+    if assignment is None:
+        return None
+    pools = zip(map(Family.of, assignment.addresses), assignment.pools, strict=True)
+    return _recorded(said) if (said := pools_said(dict(pools))) else None
+
+
+@lru_cache(256)
+def _recorded(message: str) -> Condition:
+    """One for all Services that have theirs from the same pools."""
+    return {"type": POOL, "status": "True", "reason": "Recorded", "message": message}
+
+
 def _ours(
     found: ServiceObject,
     assignment: Assignment | None,
@@ -204,11 +228,12 @@ def _ours(
 ) -> Write | None:
     addresses = assignment.addresses if assignment is not None else ()
     ingress = tuple(Ingress(ip=str(address), ip_mode=ip_mode) for address in addresses)
+    wanted = [each for each in (say.condition, _origin(assignment)) if each is not None]
     former = condition_of(found.status.conditions, ASSIGNED)
     before = found.status.load_balancer.ingress
     moved = {each.ip for each in ingress} != {each.ip for each in before}
     recorded = found.metadata.annotations.get(RECORD) == record
-    if ingress == before and recorded and former is not None and _says(former, say.condition):
+    if ingress == before and recorded and _tell(found.status.conditions, wanted):
         return None
     event = None
     if duplicate is not None and moved:
@@ -219,7 +244,7 @@ def _ours(
         event = ("Normal", "Assigned", f"{', '.join(map(str, addresses))} {say.message}")
     elif moved:
         event = ("Normal", "Released", _listed(before))
-    return _service_write(found, ingress, record, say.condition, event, at)
+    return _service_write(found, ingress, record, wanted, event, at)
 
 
 def _leaving(found: ServiceObject, reason: NotOurs, at: str) -> Write | None:
@@ -230,14 +255,14 @@ def _leaving(found: ServiceObject, reason: NotOurs, at: str) -> Write | None:
     former = found.status.load_balancer.ingress
     ingress = former if reason is NotOurs.OTHER_CLASS else ()
     told = _listed(former) if former and not ingress else "it is not of the speaker's class any more"
-    return _service_write(found, ingress, None, None, ("Normal", "Released", told), at)
+    return _service_write(found, ingress, None, (), ("Normal", "Released", told), at)
 
 
 def _service_write(
     found: ServiceObject,
     ingress: tuple[Ingress, ...],
     record: str | None,
-    condition: Condition | None,
+    conditions: Sequence[Condition],
     event: tuple[str, str, str] | None,
     at: str,
 ) -> Write:
@@ -246,7 +271,7 @@ def _service_write(
     if record != meta.annotations.get(RECORD):
         # A Service's annotations can be written with its status, unlike a custom resource's: one request, one right.
         content["metadata"] = {"annotations": {RECORD: record}}
-    write = _conditioned(service_status(found.service_key), found, content, condition, ASSIGNED, at)
+    write = _conditioned(service_status(found.service_key), found, content, conditions, (ASSIGNED, POOL), at)
     if ingress != found.status.load_balancer.ingress:
         write = replace(write, ingress=ingress)
     return write if event is None else replace(write, event=Event("Service", found.metadata, *event, at))
@@ -336,7 +361,7 @@ def _pool_status(found: EipObject, condition: Condition, usage: Mapping[Family, 
     if same and not status:
         return None
     _, path = pool_paths(found.metadata.name)
-    write = _conditioned(path, found, {"status": status} if status else {}, condition, READY, at)
+    write = _conditioned(path, found, {"status": status} if status else {}, (condition,), (READY,), at)
     if same:
         return replace(write, lazy=True)
     warns = condition["status"] == "False"
@@ -359,15 +384,24 @@ def _conditioned(
     path: str,
     found: ServiceObject | EipObject,
     content: Mapping[str, Any],
-    condition: Condition | None,
-    kind: str,
+    conditions: Sequence[Condition],
+    kinds: tuple[str, ...],
     at: str,
 ) -> Write:
-    former = condition_of(found.status.conditions, kind)
-    others = tuple(each for each in found.status.conditions if each.get("type") != kind)
-    same = former is not None and condition is not None and former.get("status") == condition["status"]
+    """``kinds``: of all conditions that are ours, the one that changes with what happens first."""
+    former = condition_of(found.status.conditions, kinds[0])
+    others = tuple(each for each in found.status.conditions if each.get("type") not in kinds)
+    same = former is not None and bool(conditions) and former.get("status") == conditions[0]["status"]
     since = (former.get("lastTransitionTime") or at) if same and former is not None else at
-    return Write(path, found.metadata.resource_version, content, None, others, condition, since)
+    return Write(path, found.metadata.resource_version, content, None, others, conditions, since)
+
+
+def _tell(found: Sequence[Condition], wanted: Sequence[Condition]) -> bool:
+    """Whether what is wanted stands there already, and nothing else that is ours."""
+    ours = [each for each in found if each.get("type") in (ASSIGNED, POOL)]
+    return len(ours) == len(wanted) and all(
+        any(each["type"] == former.get("type") and _says(former, each) for former in ours) for each in wanted
+    )
 
 
 def _says(former: Condition, condition: Condition) -> bool:

@@ -64,7 +64,7 @@ class VirtualServer:
         return self.address, self.protocol, self.port
 
     def __str__(self) -> str:
-        parts = [f"{_label(self.key)} {self.scheduler}"]
+        parts = [f"{label(self.key)} {self.scheduler}"]
         if self.persistence is not None:
             parts.append(f"persistent {self.persistence}s")
         if self.sources:
@@ -102,6 +102,8 @@ class Planner:
         self._claims: dict[VirtualServerKey, dict[ServiceKey, VirtualServer]] = {}
         self._of: dict[ServiceKey, tuple[tuple[IPAddress, ...], tuple[VirtualServer, ...]]] = {}
         self._plan = EMPTY
+        self.failed: dict[ServiceKey, Exception] = {}
+        """Services whose planning met what nobody foresaw, since they last changed: theirs is as it was before."""
 
     def plan(
         self,
@@ -117,11 +119,18 @@ class Planner:
         moved: set[IPAddress] = set()
         for key in keys:
             before = self._of.pop(key, ((), ()))
+            self.failed.pop(key, None)
             service, held = world.services.get(key), assignments.get(key)
             if service is not None and held is not None:
-                endpoints = world.endpoints.get(key, ())
-                here = _served_here(service, held.addresses, endpoints, node)
-                made = _virtual_servers(service, here, endpoints, node)
+                try:
+                    # One that is its own EIP would send packets round in a circle.
+                    endpoints = tuple(e for e in world.endpoints.get(key, ()) if e.address not in held.addresses)
+                    here = _served_here(service, held.addresses, endpoints, node)
+                    made = _virtual_servers(service, here, endpoints, node)
+                except Exception as error:
+                    self.failed[key] = error
+                    here = tuple(eip for eip in before[0] if eip in held.addresses)
+                    made = tuple(server for server in before[1] if server.address in here)
                 if changed is None and made == before[1]:
                     made = before[1]
                 self._of[key] = here, made
@@ -281,7 +290,7 @@ class AddRealServer:
     real_server: RealServer
 
     def __str__(self) -> str:
-        return f"  + {self.real_server} for {_label(self.key)}"
+        return f"  + {self.real_server} for {label(self.key)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +300,7 @@ class ChangeRealServer:
     after: RealServer
 
     def __str__(self) -> str:
-        return f"  ~ {self.after} for {_label(self.key)} (was {self.before})"
+        return f"  ~ {self.after} for {label(self.key)} (was {self.before})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +309,7 @@ class RemoveRealServer:
     real_server: RealServer
 
     def __str__(self) -> str:
-        return f"  - {self.real_server} for {_label(self.key)}"
+        return f"  - {self.real_server} for {label(self.key)}"
 
 
 Change: TypeAlias = (
@@ -393,7 +402,7 @@ def _sorted(keys: Iterable[VirtualServerKey]) -> list[VirtualServerKey]:
     return sorted(keys, key=lambda key: (rank(key[0]), key[1], key[2]))
 
 
-def _label(key: VirtualServerKey) -> str:
+def label(key: VirtualServerKey) -> str:
     address, protocol, port = key
     return f"{protocol} {_socket(address, port)}"
 

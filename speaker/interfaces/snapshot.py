@@ -9,7 +9,7 @@ from enum import Enum, IntEnum
 from ipaddress import ip_network
 from typing import Literal, NamedTuple, TypeAlias
 
-from speaker.model import IPAddress, IPNetwork, Link
+from speaker.model import EIP_LINK, IPAddress, IPNetwork, Link
 
 Version: TypeAlias = Literal[4, 6]
 
@@ -173,9 +173,21 @@ class Snapshot:
     changes them all day, that is no news to us."""
     groups: Mapping[int, int] = field(default_factory=dict)
     """The group of each link that is not in group 0."""
+    own: Mapping[IPAddress, str] = field(default_factory=dict)
+    """The addresses that this host has for its own, ``lo``'s among them, and the link that each is bound on."""
 
     def link_named(self, name: str) -> Link | None:
         return next((link for link in self.links.values() if link.name == name), None)
+
+
+_OF_SERVICES = frozenset({EIP_LINK, "kube-ipvs0", "kube-dummy-if"})
+"""Links on which addresses of Services are bound: by us, by kube-proxy in ipvs mode, by kube-router."""
+
+
+def own(links: Mapping[int, Link], bound: Iterable[LinkAddress]) -> dict[IPAddress, str]:
+    """As in ``Snapshot``. What is bound for Services is nobody's own, or no EIP could be served beside kube-proxy."""
+    names = {index: link.name for index, link in links.items() if link.name not in _OF_SERVICES}
+    return {each.address: names[each.link] for each in bound if each.link in names}
 
 
 def leads_nowhere(link: Link) -> bool:

@@ -51,6 +51,8 @@ class Ignored(Enum):
     another's advertisement of it; or he probes for one that we probe for ourselves (§2.1.1)."""
     PEER = "peer"
     """As ``CONFLICT``, by the MAC of another speaker: two of them are about to agree on one holder."""
+    INTERNAL_ERROR = "internal_error"
+    """It met a bug of ours."""
     NOT_A_REQUEST = "not_a_request"
     """ARP about our EIP that asks nothing: a reply to somebody, or an operation other than RFC 826's two."""
     BAD_SENDER = "bad_sender"

@@ -50,10 +50,11 @@ class Fleet:
 
     Nothing is answered or announced before ``extend``, or past the deadline it sets.
 
-    ``clock`` gives seconds of CLOCK_BOOTTIME. ``lost`` hears of every failure of a link's sockets. ``before_answer`` is
-    called after requests were received and before any of them is answered, so that news that came earlier by another
-    way is heeded; it must be quick, must not raise, and may call every method here. Requests that the kernel received
-    more than ``oldest`` seconds ago are not answered. Entering starts nothing; leaving withdraws everything.
+    ``clock`` gives seconds of CLOCK_BOOTTIME. ``lost`` hears of every failure of a link: an EdgeError of its sockets,
+    or what nobody foresaw. ``before_answer`` is called after requests were received and before any of them is answered,
+    so that news that came earlier by another way is heeded; it must be quick, must not raise, and may call every method
+    here. Requests that the kernel received more than ``oldest`` seconds ago are not answered. Entering starts nothing;
+    leaving withdraws everything.
     """
 
     def __init__(
@@ -160,6 +161,10 @@ class Fleet:
             if berth.speaker is not None:
                 berth.speaker.drop_queued()
 
+    def answers_on(self, link: int) -> bool:
+        """The sockets of the link of this index are open."""
+        return any(berth.speaker is not None for berth in self._berths.values() if berth.link.index == link)
+
     # ── what follows ──
 
     def _drop(self, addresses: Iterable[bytes]) -> None:
@@ -192,7 +197,7 @@ class Fleet:
 
     async def _serve(self, berth: _Berth) -> None:
         # A link that returns is a new one, and tried at once: the longest wait is only between two hopeless tries.
-        async for attempt in retrying(partial(self._lost, berth.link), multiplier=0.05):
+        async for attempt in retrying(partial(self._lost, berth.link), on=Exception, multiplier=0.05):
             with attempt:
                 await self._serve_once(berth)
 
@@ -216,3 +221,4 @@ def _port(link: Link) -> _Port:
 def _cancel(berth: _Berth) -> None:
     if berth.task is not None:
         berth.task.cancel()
+        berth.task = None  # which holds the berth in turn

@@ -20,6 +20,8 @@ class Settled(NamedTuple):
 
     came: list[bytes]
     gone: list[bytes]
+    failed: tuple[Exception, ...] = ()
+    """What nobody foresaw: each gave up one address."""
 
 
 class Holdings:
@@ -64,24 +66,31 @@ class Holdings:
 
     def settle(self, now: float, most: int) -> Settled:
         """Works off at most ``most`` of what was taken, dropped and announced, in that order."""
-        settled = Settled([], [])
+        came: list[bytes] = []
+        gone: list[bytes] = []
+        failed: list[Exception] = []
         for address in list(islice(self._unsettled, most)):
             del self._unsettled[address]
             gratuitous = self._wanted.get(address)
-            if gratuitous is None:
-                self.burst.withdraw(address)
-                self.disputes.forget(address)
-                settled.gone.append(address)
-                continue
-            settled.came.append(address)
-            if address in self._unproven:
-                self.claims.watch(address)
-                self.probes.begin(address, now)
-            else:
-                if not self.claims.answered(address):
-                    self.claims.add(address)
-                self.burst.announce(address, gratuitous, now)
-        return settled
+            (gone if gratuitous is None else came).append(address)
+            try:
+                self._settle(address, gratuitous, now)
+            except Exception as error:
+                failed.append(error)
+        return Settled(came, gone, tuple(failed))
+
+    def _settle(self, address: bytes, gratuitous: Gratuitous | None, now: float) -> None:
+        if gratuitous is None:
+            self.burst.withdraw(address)
+            self.disputes.forget(address)
+            return
+        if address in self._unproven:
+            self.claims.watch(address)
+            self.probes.begin(address, now)
+        else:
+            if not self.claims.answered(address):
+                self.claims.add(address)
+            self.burst.announce(address, gratuitous, now)
 
     @property
     def settling(self) -> bool:

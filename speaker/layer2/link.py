@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from speaker.errors import EdgeError
+from speaker.garbage import letting_go
 from speaker.layer2.announcer import Announcer
 from speaker.layer2.answer import Rival, answer_arp, answer_ndp, arp_rival, ndp_rival
 from speaker.layer2.claims import Claims
@@ -23,6 +24,7 @@ from speaker.layer2.sieve import Sieve
 from speaker.layer2.wire import PacketSocket
 from speaker.model import Family, Gratuitous, Link, Mac
 from speaker.packets import arp, ndp
+from speaker.supervise import contained, supervised
 
 _ARP = Protocol(Family.IPV4, answer_arp, arp_rival)
 _NDP = Protocol(Family.IPV6, answer_ndp, ndp_rival)
@@ -80,6 +82,7 @@ class LinkSpeaker:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._stack.close()
+        del self._arps, self._ndps, self._prober  # they refer back to us by what they call
 
     # ── what the owner says ──
 
@@ -89,7 +92,8 @@ class LinkSpeaker:
         idle = not self._holdings.settling
         self._holdings.take(eips, probe)
         if idle:
-            self._settle_slice()
+            with contained("settle", self._observer):
+                self._settle_slice()
         self._nap.cut()
 
     def drop(self, addresses: Iterable[bytes]) -> None:
@@ -133,17 +137,22 @@ class LinkSpeaker:
         """Until cancelled; raises EdgeError when the link goes down or away."""
         name = self.link.name
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._arps.serve(), name=f"arp {name}")
-                tasks.create_task(self._ndps.serve(), name=f"ndp {name}")
-                tasks.create_task(self._settle(), name=f"settle {name}")
-                tasks.create_task(self._announcer.serve(), name=f"announce {name}")
-                tasks.create_task(self._prober.serve(), name=f"probe {name}")
+            with letting_go():
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self._arps.serve(), name=f"arp {name}")
+                    tasks.create_task(self._ndps.serve(), name=f"ndp {name}")
+                    for task, work in (
+                        ("settle", self._settle),
+                        ("announce", self._announcer.serve),
+                        ("probe", self._prober.serve),
+                    ):
+                        supervision = supervised(task, work, self._observer, ends=(EdgeError,))
+                        tasks.create_task(supervision, name=f"{task} {name}")
         except* EdgeError as errors:
-            lost = errors.exceptions[0]
+            words = str(errors.exceptions[0])
         else:
             return
-        raise lost
+        raise EdgeError(words)
 
     async def _settle(self) -> None:
         """Works off what was taken and dropped, and the groups and filters that follow from it, in slices."""
@@ -163,7 +172,9 @@ class LinkSpeaker:
         if not self._holdings.settling:
             return False
         now = self._clock()
-        came, gone = self._holdings.settle(now, EIPS_A_SLICE)
+        came, gone, failed = self._holdings.settle(now, EIPS_A_SLICE)
+        for error in failed:
+            self._observer.internal_error("settle", error)
         self._let_through(came, gone, now)
         self._groups.discard(address for address in gone if len(address) == 16)
         self._groups.add(address for address in came if len(address) == 16)

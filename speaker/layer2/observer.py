@@ -4,9 +4,10 @@ from typing import Protocol
 
 from speaker.layer2.answer import Ignored
 from speaker.model import Family, IPAddress, Link, Mac
+from speaker.supervise import Supervisor
 
 
-class Observer(Protocol):
+class Observer(Supervisor, Protocol):
     """Called at most a few times per batch of packets, from the event loop: must be quick and must not raise."""
 
     def answered(self, family: Family, count: int) -> None:

@@ -12,6 +12,7 @@ from speaker.layer2.claims import Claims
 from speaker.layer2.observer import Observer
 from speaker.layer2.wire import PacketSocket, Received
 from speaker.model import Family
+from speaker.supervise import contained
 
 BATCHES_A_TURN = 4
 """Of up to 64 packets: a millisecond at most. Going through the event loop once costs as much as ten answers."""
@@ -69,8 +70,12 @@ class Responder:
             await self._over.wait()
         finally:
             loop.remove_reader(self._socket)
-        assert self._error is not None
-        raise self._error
+        error, self._error = self._error, None  # its traceback holds us
+        assert error is not None
+        try:
+            raise error
+        finally:
+            del error
 
     def drop_queued(self) -> None:
         """Drops unread whatever is waiting to be answered."""
@@ -90,16 +95,12 @@ class Responder:
             received = self._socket.receive()
             if not received.frames:
                 return
-            self._manner.before()
-            self._answer_batch(received)
+            with contained("answer", self._observer):
+                self._manner.before()
+                self._answer_batch(received)
 
     def _answer_batch(self, received: Received) -> None:
-        now = self._clock()
-        answer, claims = self._protocol.answer, self._claims
-        outcomes = [
-            answer(frame, pkttype, claims, now)
-            for frame, pkttype in zip(received.frames, received.pkttypes, strict=True)
-        ]
+        outcomes = self._outcomes(received, self._clock())
         wall = time.time()
         if received.oldest(wall) > self._manner.oldest:
             outcomes = in_time(outcomes, received.ages(wall), self._manner.oldest)
@@ -108,6 +109,21 @@ class Responder:
             self._send(replies)
         if len(replies) < len(outcomes):
             self._tell(received.frames, outcomes)
+
+    def _outcomes(self, received: Received, now: float) -> list[bytes | Ignored]:
+        answer, claims = self._protocol.answer, self._claims
+        packets = list(zip(received.frames, received.pkttypes, strict=True))
+        try:
+            return [answer(frame, pkttype, claims, now) for frame, pkttype in packets]
+        except Exception:  # one packet that meets a bug of ours keeps no other from its answer
+            return [self._outcome(frame, pkttype, now) for frame, pkttype in packets]
+
+    def _outcome(self, frame: bytes, pkttype: int, now: float) -> bytes | Ignored:
+        try:
+            return self._protocol.answer(frame, pkttype, self._claims, now)
+        except Exception as error:
+            self._observer.internal_error("answer", error)
+            return Ignored.INTERNAL_ERROR
 
     def _send(self, replies: list[bytes]) -> None:
         family = self._protocol.family

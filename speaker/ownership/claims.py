@@ -36,6 +36,9 @@ class Eip:
 
     __slots__ = (
         "address",
+        "aside",
+        "aside_for",
+        "aside_until",
         "demoted",
         "ever_held",
         "held_by",
@@ -69,6 +72,11 @@ class Eip:
         """The highest term at which another node had it, by its hellos or by its record, and that node. Nothing is
         decided by it."""
         self.let_go_at = NEVER
+        self.aside = False
+        """Neither held nor judged before ``aside_until``, after a bug of ours."""
+        self.aside_until = NEVER
+        self.aside_for = 0.0
+        """Seconds, the last time."""
         self.record: Record | None = None
         self.record_read_at = NEVER
         self.rivals: dict[int, set[str]] = {}

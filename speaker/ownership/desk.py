@@ -5,7 +5,8 @@ each rule of ``ownership.md`` decides is a small method named for it, so that te
 see the simulation notice.
 """
 
-from collections import OrderedDict, defaultdict
+import heapq
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
 from itertools import count
 
@@ -13,7 +14,7 @@ from speaker.model import IPAddress
 from speaker.ownership.arbiter import Arbiter
 from speaker.ownership.balance import Course
 from speaker.ownership.claims import Attempt, Eip
-from speaker.ownership.events import Claim, Order, Withdraw, WriteRecord, Yielded
+from speaker.ownership.events import Claim, InternalError, Order, Withdraw, WriteRecord, Yielded
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.parameters import Parameters
 from speaker.ownership.peers import Peer
@@ -23,6 +24,10 @@ from speaker.ownership.segment import Segment
 _FOREVER, _NEVER = float("inf"), float("-inf")
 _REVIEW_SECONDS = 1.0
 """At least between two looks at every EIP: an API server that answers now and then goes up and down by the dozen."""
+_LIVES = 64
+"""More than that are not climbed while frames of the first are on their way."""
+_ASIDE_MAX = 60.0
+"""Seconds at most until an EIP that a bug of ours concerns is tried again."""
 
 
 class Desk:
@@ -48,6 +53,8 @@ class Desk:
         self.revision = revision
         self.times = times or Parameters()
         self.incarnation = incarnate(Incarnation(0))
+        self.lives = deque([self.incarnation], maxlen=_LIVES)
+        """The incarnations that this machine has had."""
         self.draining_since: float | None = None
         self.api = Arbiter(node, self.times, api)
         self.eips: dict[IPAddress, Eip] = {}
@@ -55,6 +62,8 @@ class Desk:
         self._incarnate, self._per_hello = incarnate, per_hello
         self._boot = now
         self._sequence = 0
+        self._now = self._calm_at = now
+        """The step's time, and when the next tick may be due."""
         self._attempts = count(1)
         self._sent_at = now
         """When the last hello left: all that is answered hangs on it."""
@@ -62,6 +71,14 @@ class Desk:
         self._watch_at = now
         """No peer can become suspect or dead before."""
         self._hurried = False
+        self._silent_until: float | None = None
+        """Another host keeps our name; it counts as gone then."""
+        self._clash_until: float | None = None
+        """Another host has our name, which we keep; it counts as gone then."""
+        self._last_word = False
+        """One more hello, before silence."""
+        self._foreign_lease_at = _NEVER
+        """When our Lease was last renewed by another life."""
         self._orders: list[Order] = []
         self._urgent: OrderedDict[IPAddress, None] = OrderedDict()
         self._pending: OrderedDict[IPAddress, None] = OrderedDict()
@@ -119,7 +136,13 @@ class Desk:
         return (peer.revision, score(x.address, peer.node)) > (self.revision, score(x.address, self.node))
 
     def _eligible(self, x: Eip) -> bool:
-        return x.link is not None and self.segments[x.link].up and self.draining_since is None
+        return (
+            x.link is not None
+            and not x.aside
+            and self.segments[x.link].up
+            and self.draining_since is None
+            and self._silent_until is None
+        )
 
     def _may_claim(self, x: Eip, now: float) -> bool:
         return x.link is not None and self._eligible(x) and not self._listening(self.segments[x.link], now)
@@ -153,8 +176,8 @@ class Desk:
     def _yield(self, x: Eip, reason: Yielded, now: float, better: int = 0) -> None:
         assert x.link is not None
         x.holding, x.let_go_at = False, now
-        self.segments[x.link].own.remove(x.address, now, better)
         self._orders.append(Withdraw(x.address, x.link, reason, now + self.times.linger))
+        self.segments[x.link].own.remove(x.address, now, better)
         self._hurry()
         self._look_at([x.address])
 
@@ -174,7 +197,7 @@ class Desk:
             self._waiting.add(x.address)
 
     def _write(self, x: Eip, term: int, now: float, *, claims: bool = False, holder: bool = True) -> None:
-        if not self.api.up or x.writing is not None:
+        if not self.api.up or x.writing is not None or self._silent_until is not None:
             return
         hurried = claims and x.ever_held
         waits = not hurried and self._writing >= self.times.writes
@@ -199,6 +222,29 @@ class Desk:
         elif intents.wait(x.address, term):
             self._hurry()
 
+    def _give_up(self, x: Eip, now: float) -> None:
+        """Whatever state a bug left it in. Tried again soon, then ever less often."""
+        again = now < x.aside_until + _ASIDE_MAX
+        x.aside_for = min(2 * x.aside_for, _ASIDE_MAX) if again else self.times.listen
+        x.aside, x.aside_until = True, now + x.aside_for
+        self._wake_at(x, x.aside_until)
+        if x.holding and x.link is not None:
+            self._yield(x, Yielded.INTERNAL_ERROR, now)
+        self._settle(x)
+        self._set_vacant(x, None)
+        self._unwritten.pop(x.address, None)
+
+    def _wake_at(self, x: Eip, when: float) -> None:
+        """Judge it then, events apart."""
+        if when < _FOREVER and when != x.wake:
+            heapq.heappush(self._alarms, (when, next(self._alarm_order), x))
+        x.wake = when
+
+    def _contain(self, doing: str, what: object, error: Exception) -> None:
+        """What is due and raises whenever it is tried must not be tried without a pause."""
+        self._orders.append(InternalError(doing, str(what), error))
+        self._calm_at = self._now + self.times.slot
+
     def _settle(self, x: Eip) -> None:
         """No write is under way any more."""
         if x.writing is not None:
@@ -213,6 +259,8 @@ class Desk:
         self._review_at = max(now, self._reviewed_at + _REVIEW_SECONDS)
 
     def _review(self, now: float) -> None:
+        if now < self._review_at:
+            return
         self._review_at = _FOREVER
         if self.api.up:
             self._reviewed_at = now

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from speaker.model import IPAddress
+from speaker.model import IPAddress, Mac
 from speaker.ownership.hello import Hello, Incarnation
 
 # ── Told ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -39,10 +39,13 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class HelloHeard:
-    """An authenticated hello (one part of it) was received on ``link``."""
+    """An authenticated hello (one part of it) was received on ``link``, from ``mac``. ``looped``: that is one of this
+    host's own."""
 
     link: int
     hello: Hello
+    mac: Mac | None = None
+    looped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,13 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
+class SetAside:
+    """What was ordered for ``eip`` could not be carried out: let it go, and try again after a while."""
+
+    eip: IPAddress
+
+
+@dataclass(frozen=True, slots=True)
 class Rebalance:
     """Plan the fewest moves that level what the nodes hold, and ask for them; nothing while one is under way."""
 
@@ -127,6 +137,7 @@ Event: TypeAlias = (
     | ApiDown
     | LeaseSeen
     | Drain
+    | SetAside
     | Rebalance
 )
 
@@ -142,6 +153,10 @@ class Yielded(Enum):
     LINK_DOWN = "link_down"
     DRAINED = "drained"
     FROZEN = "frozen"
+    INTERNAL_ERROR = "internal_error"
+    """A bug of ours: others take it over, and this node tries again after a while."""
+    NAME_CLASH = "name_clash"
+    """Another host has this node's name, and keeps it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,4 +215,29 @@ class Listen:
     until: float
 
 
-Order: TypeAlias = SendHello | Claim | Withdraw | Announce | WriteRecord | Listen
+@dataclass(frozen=True, slots=True)
+class InternalError:
+    """A bug of ours, met while ``doing`` something about ``what`` (an EIP, a peer, a link). That one was given up for a
+    while, as the machine says of each; the rest goes on."""
+
+    doing: str
+    what: str
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class NameClash:
+    """Another host that lives has our name: it says so on ``link``, from ``mac``, or renews our Lease (both None).
+    ``silent``: it keeps the name; we hold nothing and say nothing until ``NameFree``."""
+
+    link: int | None
+    mac: Mac | None
+    silent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NameFree:
+    """Nothing was heard of the other for a while."""
+
+
+Order: TypeAlias = SendHello | Claim | Withdraw | Announce | WriteRecord | Listen | InternalError | NameClash | NameFree

@@ -1,22 +1,28 @@
 """What is heard on the links, and what silence means (rules 4 to 6 and 20 to 22). Pure."""
 
+from dataclasses import replace
+
 from speaker.ownership.claims import Eip
-from speaker.ownership.hello import Hello
-from speaker.ownership.moving import Moving
+from speaker.ownership.events import HelloHeard
+from speaker.ownership.hello import Hello, Terms
+from speaker.ownership.naming import Naming
+from speaker.ownership.peers import NEVER, Peer
 from speaker.ownership.peers import Hearing as Worth
-from speaker.ownership.peers import Peer
 from speaker.ownership.segment import Segment
 
 _FOREVER = float("inf")
+MAX_EIPS = 100_000
+"""That are known at all, ours and others': ten times what was measured."""
 
 
-class Hearing(Moving):
+class Hearing(Naming):
     """Peers appear, speak, fall silent and die."""
 
     def _hear(self, segment: Segment, hello: Hello, now: float) -> None:
-        if not segment.up or hello.node == self.node:
+        if not segment.up:
             return
-        self._climb(hello)
+        self._climb(hello, now)
+        hello = self._within_bounds(hello)
         old = segment.peers.by_node.get(hello.node)
         was_alive = old is not None and old.is_alive(now, self.times)
         was_mutual = old is not None and old.hears_us(now, self.times)
@@ -44,6 +50,41 @@ class Hearing(Moving):
         self._watch_at = min(self._watch_at, now + self.times.suspect)
         self._revive(segment, now)
 
+    def _sender(self, event: HelloHeard) -> Peer | None:
+        segment = self.segments.get(event.link)
+        return segment.peers.by_node.get(event.hello.node) if segment is not None else None
+
+    def _unhear(self, event: HelloHeard, before: Peer | None, heard_at: float, now: float) -> None:
+        """What was half understood is put in order; its sender was heard as long ago as ``before`` was, or never."""
+        peer = self._sender(event)
+        if peer is None:
+            return
+        peer.heard_at = heard_at if peer is before else NEVER
+        if not peer.is_alive(now, self.times):
+            peer.claims = {}
+        peer.restore()
+        for address, term in peer.claims.items():
+            x = self._eip(address)
+            x.rivals.setdefault(event.link, set()).add(peer.node)
+            x.raise_maxterm(term)
+        self._look_at(peer.claims)
+        self._look_at(before.claims if before is not None else ())
+        self._watch_at = now
+
+    def _within_bounds(self, hello: Hello) -> Hello:
+        """Without EIPs that we do not know, where we know of MAX_EIPS: whoever has the key can make up any number."""
+        if len(self.eips) < MAX_EIPS:
+            return hello
+        return replace(
+            hello,
+            claims=self._known(hello.claims),
+            intents=self._known(hello.intents),
+            yielded=self._known(hello.yielded),
+        )
+
+    def _known(self, terms: Terms) -> Terms:
+        return {eip: term for eip, term in terms.items() if eip in self.eips}
+
     def _end_doubt_at(self, segment: Segment) -> None:
         """What was left to its holder because we heard nobody is looked at again then."""
         self._doubts[segment.link] = segment.peers.alone_until
@@ -60,15 +101,6 @@ class Hearing(Moving):
                 peer.alive = True
                 self._watch_at = now
                 self._peer_changed(peer)
-
-    def _climb(self, hello: Hello) -> None:
-        """Somebody knows a later life of ours: our clock went back (rule 5)."""
-        known = hello.heard.get(self.node)
-        if known is not None and known.incarnation > self.incarnation:
-            self.incarnation = self._incarnate(known.incarnation)
-            self._sequence = 0
-            self._hurry()
-            self._pending.update(dict.fromkeys(e.address for e in self.eips.values() if e.holding))
 
     def _begin_life(self, segment: Segment, old: Peer | None, now: float) -> None:
         """A higher incarnation voids the old one's claims."""
@@ -169,7 +201,14 @@ class Hearing(Moving):
         for segment in self.segments.values():
             for peer in segment.peers.by_node.values():
                 if peer.alive:
-                    self._watch_at = min(self._watch_at, self._watch(segment, peer, now))
+                    self._watch_at = min(self._watch_at, self._watch_or_wait(segment, peer, now))
+
+    def _watch_or_wait(self, segment: Segment, peer: Peer, now: float) -> float:
+        try:
+            return self._watch(segment, peer, now)
+        except Exception as error:
+            self._contain("watch", peer.node, error)
+            return now + self.times.hello
 
     def _watch(self, segment: Segment, peer: Peer, now: float) -> float:
         """When to look again."""

@@ -8,14 +8,15 @@ import socket
 from collections.abc import Callable
 from enum import Enum
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self, TypeAlias
 
 from speaker.errors import EdgeError
 from speaker.model import Link, Mac
 from speaker.ownership import frames
 from speaker.ownership.frames import Sender, Stamp
-from speaker.ownership.hello import Addresses, Hello
+from speaker.ownership.hello import Hello
 from speaker.ownership.keys import Keys
+from speaker.ownership.peers import MAX_NODES
 from speaker.packets import sockets
 from speaker.packets.bpf import ACCEPT, LOAD_PKTTYPE, REJECT, if_equal
 from speaker.packets.ethernet import HEADER_LENGTH, PACKET_OTHERHOST
@@ -25,6 +26,9 @@ FRAMES_A_TURN = 200
 
 OLD_SECONDS = 0.1
 """Of frames that name an earlier life of a node, one is read in so many seconds: proving them costs the most."""
+
+MAX_SENDERS = 2 * MAX_NODES
+"""Of a link: nodes, each by as many of its links as reach it."""
 
 _RECEIVE_BUFFER = 4 << 20
 """Bytes: a quarter of a second of a stranger's 10,000 frames a second."""
@@ -38,6 +42,17 @@ class Replayed(Enum):
 
     REPLAYED = "replayed"
     """Not above the last frame of that life of that node: repeated, doubled or overtaken."""
+
+
+_Source: TypeAlias = tuple[Sender, bytes]
+"""And the MAC: two hosts of one name put nothing of each other out of date."""
+
+
+class Received(NamedTuple):
+    """An authentic, new hello, and the MAC that it came from."""
+
+    hello: Hello
+    mac: Mac
 
 
 class Hellos:
@@ -59,14 +74,11 @@ class Hellos:
         if link.mtu < frames.MIN_MTU:
             raise EdgeError(f"{link.name}: an MTU of {link.mtu}: hellos need at least {frames.MIN_MTU}")
         self.link = link
-        self.macs: dict[str, Mac] = {}
-        """Node → the MAC that its last authentic frame came from."""
-        self.addresses: dict[str, Addresses] = {}
-        """Node → what it last said are its own on this link."""
         self._keys, self._ethertype, self._clock, self._count = keys, ethertype, clock, count
-        self._last: dict[Sender, Stamp] = {}
+        self._last: dict[_Source, Stamp] = {}
         """The stamp of its newest authentic frame."""
-        self._old_read_at: dict[Sender, float] = {}
+        self._old_read_at: dict[_Source, float] = {}
+        """Of those in ``_last``."""
 
     def __enter__(self) -> Self:
         try:
@@ -92,9 +104,9 @@ class Hellos:
                 raise self._refused("hello", error) from error
         return True
 
-    def receive(self) -> list[Hello]:
+    def receive(self) -> list[Received]:
         """The authentic, new ones among at most FRAMES_A_TURN waiting frames. EdgeError: the link is down or gone."""
-        hellos: list[Hello] = []
+        hellos: list[Received] = []
         for _ in range(FRAMES_A_TURN):
             try:
                 frame = self._socket.recv(self.link.mtu + HEADER_LENGTH + 1)
@@ -104,7 +116,7 @@ class Hellos:
                 raise self._refused("hello", error) from error
             read = self._read(frame)
             if isinstance(read, Hello):
-                hellos.append(read)
+                hellos.append(Received(read, Mac(frame[6:12])))
                 self._count(None)
             else:
                 self._count(read)
@@ -124,30 +136,38 @@ class Hellos:
     def _read(self, frame: bytes) -> Hello | Enum:
         # Read before it is proven: what is not newer than what was proven is worthless either way, and cheap to tell.
         claimed = frames.peek(frame)
-        if claimed is not None and self._is_stale(*claimed):
+        mac = frame[6:12]
+        if claimed is not None and self._is_stale((claimed[0], mac), claimed[1]):
             return Replayed.REPLAYED
         hello = frames.decode(frame, self._keys())
         if isinstance(hello, Hello):
-            sender = hello.node, hello.link
-            last = self._last.get(sender)
+            source = (hello.node, hello.link), mac
+            last = self._last.get(source)
             if last is None or hello.stamp > last:
-                self._last[sender] = hello.stamp
-                self.macs[hello.node] = Mac(frame[6:12])
-                if hello.addresses:
-                    self.addresses[hello.node] = hello.addresses
+                self._forget_one()
+                self._last.pop(source, None)
+                self._last[source] = hello.stamp
         return hello
 
-    def _is_stale(self, sender: Sender, stamp: Stamp) -> bool:
-        last = self._last.get(sender)
+    def _forget_one(self) -> None:
+        """Who was silent for longest, where there are too many to remember. A recording of its frames proves nothing by
+        itself (rule 5)."""
+        if len(self._last) >= MAX_SENDERS:
+            source = next(iter(self._last))
+            del self._last[source]
+            self._old_read_at.pop(source, None)
+
+    def _is_stale(self, source: _Source, stamp: Stamp) -> bool:
+        last = self._last.get(source)
         if last is None or stamp > last:
             return False
         if stamp[0] == last[0]:
             return True
         # Of an earlier life: a recording, or a node whose clock went back and who has to be told so (rule 5).
         now = self._clock()
-        if now - self._old_read_at.get(sender, float("-inf")) < OLD_SECONDS:
+        if now - self._old_read_at.get(source, float("-inf")) < OLD_SECONDS:
             return True
-        self._old_read_at[sender] = now
+        self._old_read_at[source] = now
         return False
 
 

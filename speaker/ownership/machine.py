@@ -23,13 +23,14 @@ from speaker.ownership.events import (
     Rebalance,
     RecordRead,
     RecordWritten,
+    SetAside,
     Tick,
     Withdraw,
     Yielded,
 )
 from speaker.ownership.hearing import Hearing
 from speaker.ownership.hello import Hello
-from speaker.ownership.peers import PeerState
+from speaker.ownership.peers import NEVER, PeerState
 from speaker.ownership.segment import Segment
 
 _FOREVER = float("inf")
@@ -44,19 +45,25 @@ class Ownership(Hearing):
 
     def step(self, now: float, event: Event) -> list[Order]:
         """The orders that follow, to be carried out in this order. ``now`` never goes back."""
+        self._now = now
         if self._late(now):
             self._freeze(now)
             if isinstance(event, HelloHeard):
                 # It waited with us: to take it for fresh would keep a dead peer alive, here and by our word elsewhere.
                 event = Tick()
-        self._take_in(event, now)
-        self._watch_peers(now)
-        self._end_listening(now)
-        self._end_doubts(now)
-        if now >= self._beat_at:
-            self._follow_courses(now)
-        if now >= self._review_at:
-            self._review(now)
+        self._heed(event, now)
+        for stage in (
+            self._end_clash,
+            self._watch_peers,
+            self._end_listening,
+            self._end_doubts,
+            self._guide_courses,
+            self._review,
+        ):
+            try:
+                stage(now)
+            except Exception as error:
+                self._contain(stage.__name__.strip("_"), "everything", error)
         self._judge_due(now, at_leisure=not isinstance(event, _IN_SERIES))
         self._speak(now)
         orders, self._orders = self._orders, []
@@ -65,8 +72,9 @@ class Ownership(Hearing):
 
     def next_wake(self, now: float) -> float:
         """When a ``Tick`` is due; in the past if there is more to do at once."""
-        if self._urgent or self._pending:
-            return now
+        return max(now if self._urgent or self._pending else self._next_due(), self._calm_at)
+
+    def _next_due(self) -> float:
         wake = min(self._beat_at, self._watch_at, self._review_at)
         if self._hurried:
             wake = min(wake, self._sent_at + self.times.pace)
@@ -103,16 +111,47 @@ class Ownership(Hearing):
         """Link → everybody ever heard there, by name."""
         return {link: segment.peers.states(now) for link, segment in self.segments.items()}
 
+    def believed(self, link: int, hello: Hello) -> bool:
+        """It was heard last, and counts."""
+        peer = self.segments[link].peers.by_node.get(hello.node)
+        return peer is not None and peer.stamp == hello.stamp
+
     def answers(self, eip: IPAddress, asked_at: float, now: float) -> bool:
         """Rules 27 and 28 for one request that the kernel received at ``asked_at``."""
         return self.holding(eip) and now < self.answer_until and now - asked_at <= self.times.request_age
 
     # ── What is told ──────────────────────────────────────────────────────────────────────────────────────────
 
+    def _heed(self, event: Event, now: float) -> None:
+        """A hello that a bug of ours keeps from being understood counts as lost, so that its sender dies if all of its
+        hellos do; an EIP whose news are lost is given up for a while."""
+        before = self._sender(event) if isinstance(event, HelloHeard) else None
+        heard_at = before.heard_at if before is not None else NEVER
+        try:
+            self._take_in(event, now)
+        except Exception as error:
+            match event:
+                case HelloHeard():
+                    self._contain("hear", event.hello.node, error)
+                    self._unhear(event, before, heard_at, now)
+                case EligibilityChanged():
+                    self._contain("change eligibility", event.eip, error)
+                    self._give_up(self._eip(event.eip), now)
+                    if event.link is not None:
+                        self._segment(event.link, now)
+                    self._eip(event.eip).link = event.link
+                case RecordRead() | RecordWritten():
+                    self._contain("read record", event.eip, error)
+                    self._give_up(self._eip(event.eip), now)
+                case _:
+                    self._contain("take in", type(event).__name__, error)
+
     def _take_in(self, event: Event, now: float) -> None:
         match event:
             case Tick():
                 pass
+            case HelloHeard() if event.hello.node == self.node:
+                self._hear_own_name(self._segment(event.link, now), event, now)
             case HelloHeard():
                 self._hear(self._segment(event.link, now), event.hello, now)
             case LinkChanged():
@@ -128,11 +167,15 @@ class Ownership(Hearing):
                     self._regain_api(now)
             case ApiDown():
                 self._lose_api()
+            case LeaseSeen() if event.node == self.node:
+                self._see_own_lease(event, now)
             case LeaseSeen():
                 if self.api.see_lease(event.node, event.incarnation, event.renewed, now):
                     self._look_at(self._recorded[event.node])
             case Rebalance():
                 self._rebalance(now)
+            case SetAside():
+                self._give_up(self._eip(event.eip), now)
             case Drain():
                 self.draining_since = (self.draining_since or now) if event.on else None
                 self._pending.update(dict.fromkeys(self.eips))
@@ -141,9 +184,9 @@ class Ownership(Hearing):
     def _change_link(self, segment: Segment, up: bool, now: float) -> None:
         if up and not segment.up:
             segment.listen(self._listen_until(now))
-        if segment.up and not up:
+        lost, segment.up = segment.up and not up, up
+        if lost:
             self._hurry()  # what is let go here can only be told on the other links
-        segment.up = up
         self._pending.update(dict.fromkeys(e.address for e in self.eips.values() if e.link == segment.link))
 
     def _change_eligibility(self, event: EligibilityChanged, now: float) -> None:
@@ -166,10 +209,14 @@ class Ownership(Hearing):
 
     def _freeze(self, now: float) -> None:
         for x in self.eips.values():
-            if x.holding:
-                self._yield(x, Yielded.FROZEN, now)
-            self._settle(x)
-            self._set_vacant(x, None)
+            try:
+                if x.holding:
+                    self._yield(x, Yielded.FROZEN, now)
+                self._settle(x)
+                self._set_vacant(x, None)
+            except Exception as error:
+                self._contain("freeze", x.address, error)
+                self._give_up(x, now)
         for segment in self.segments.values():
             segment.listen(self._listen_until(now))
         self._abandon_courses()
@@ -183,11 +230,18 @@ class Ownership(Hearing):
         for segment in self.segments.values():
             if segment.listen_until > now:
                 continue
-            if self._must_wait(segment, now):
+            if self._still_listens(segment, now):
                 segment.listen_until = now + self.times.hello / 10
             else:
                 segment.end_listening()
                 self._pending.update(dict.fromkeys(e for e, x in self.eips.items() if x.link == segment.link))
+
+    def _still_listens(self, segment: Segment, now: float) -> bool:
+        try:
+            return self._must_wait(segment, now)
+        except Exception as error:
+            self._contain("end listening", f"link {segment.link}", error)
+            return False
 
     def _must_wait(self, segment: Segment, now: float) -> bool:
         """Rule 9: for the first list, and for claims not all known yet."""
@@ -209,7 +263,11 @@ class Ownership(Hearing):
                 x = self.eips[_pop(self._pending)]
             else:
                 return
-            self._judge(x, now)
+            try:
+                self._judge(x, now)
+            except Exception as error:
+                self._contain("judge", x.address, error)
+                self._give_up(x, now)
 
     def _due(self, now: float) -> Eip | None:
         while self._alarms and self._alarms[0][0] <= now:
@@ -220,6 +278,10 @@ class Ownership(Hearing):
         return None
 
     def _judge(self, x: Eip, now: float) -> None:
+        if x.aside and now < x.aside_until:
+            self._wake_at(x, x.aside_until)
+            return
+        x.aside = False
         if x.writing is not None and now >= x.writing.sent_at + self.times.record_timeout:
             self._write_timed_out(x, x.writing, now)
         wake = self._judge_held(x, now) if x.holding else _FOREVER
@@ -229,17 +291,13 @@ class Ownership(Hearing):
             wake = min(wake, x.writing.sent_at + self.times.record_timeout)
         if self._unwritten and self.api.up and self._writing < self.times.writes:
             self._look_at([_pop(self._unwritten)])
-        if wake < _FOREVER and wake != x.wake:
-            heapq.heappush(self._alarms, (wake, next(self._alarm_order), x))
-        x.wake = wake
+        self._wake_at(x, wake)
 
     # ── Speaking ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _speak(self, now: float) -> None:
         for segment in self.segments.values():
-            eips = segment.to_announce()
-            if eips:
-                self._orders.append(Announce(segment.link, eips))
+            self._announce_on(segment)
         beat = now >= self._beat_at
         hurried = self._hurried and now >= self._sent_at + self.times.pace
         if not beat and not hurried and not any(s.up and now >= s.own.next_slice_at() for s in self.segments.values()):
@@ -248,9 +306,24 @@ class Ownership(Hearing):
             self._beat_at = now + self.times.hello
         self._hurried = False
         self._sent_at = now
+        speaks, self._last_word = self._last_word or not self.silent, False
         for segment in self.segments.values():
-            if segment.up:
-                self._orders.append(self._hello(segment, beat, now))
+            if segment.up and speaks:
+                self._speak_on(segment, beat, now)
+
+    def _announce_on(self, segment: Segment) -> None:
+        try:
+            if eips := segment.to_announce():
+                self._orders.append(Announce(segment.link, eips))
+        except Exception as error:
+            self._contain("announce", f"link {segment.link}", error)
+
+    def _speak_on(self, segment: Segment, beat: bool, now: float) -> None:
+        """Without a hello the link falls silent when its self-lease is over (rule 27): its peers will take over."""
+        try:
+            self._orders.append(self._hello(segment, beat, now))
+        except Exception as error:
+            self._contain("speak", f"link {segment.link}", error)
 
     def _hello(self, segment: Segment, beat: bool, now: float) -> Order:
         self._sequence += 1
@@ -266,6 +339,7 @@ class Ownership(Hearing):
                 # No hello of its own leaves by a link without a carrier: the other links tell what was let go there.
                 yielded={eip: term for other in lost for eip, term in other.own.recently_yielded(now).items()},
             ),
+            self._own_name_heard(segment, now),
             beat,
             now,
         )

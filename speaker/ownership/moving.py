@@ -3,7 +3,7 @@
 from speaker.model import IPAddress
 from speaker.ownership.balance import Course, Move, Rebalancing, plan
 from speaker.ownership.claims import Eip
-from speaker.ownership.hello import Hello
+from speaker.ownership.hello import Hello, next_term
 from speaker.ownership.holding import Holding
 from speaker.ownership.peers import Peer
 from speaker.ownership.score import score
@@ -78,6 +78,15 @@ class Moving(Holding):
     def _in_touch(self, peer: Peer, now: float) -> bool:
         return peer.is_heard(now, self.times) and peer.hears_us(now, self.times)
 
+    def _guide_courses(self, now: float) -> None:
+        if now < self._beat_at:
+            return
+        try:
+            self._follow_courses(now)
+        except Exception as error:
+            self._contain("rebalance", "the moves under way", error)
+            self._abandon_courses()
+
     def _follow_courses(self, now: float) -> None:
         """Once an interval: what came of it, and the next few."""
         for link, course in (self._courses or {}).items():
@@ -122,8 +131,8 @@ class Moving(Holding):
         if now < x.let_go_at + 2 * self.times.move_patience:
             return
         if self._record_first():
-            self._write(x, x.maxterm + 1, now, claims=True)
+            self._write(x, next_term(x.maxterm), now, claims=True)
             self._look_at([x.address])
             self._hurry()
         else:
-            self._claim(x, x.maxterm + 1, now)
+            self._claim(x, next_term(x.maxterm), now)

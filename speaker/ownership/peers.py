@@ -10,6 +10,8 @@ from speaker.ownership.parameters import Parameters
 from speaker.ownership.score import claim_hash
 
 NEVER = float("-inf")
+MAX_NODES = 1000
+"""That live on one link, ourselves left out."""
 _SUM = 2**64 - 1
 
 
@@ -25,7 +27,8 @@ class Hearing(Enum):
     OLD_LIFE = "old_life"
     OTHER_LINK = "other_link"
     """Left by another of the peer's links than those before, and does not say that it hears ours: replayed here."""
-    OWN = "own"
+    CROWDED = "crowded"
+    """From one more than MAX_NODES: whoever has the key can make up any number of names."""
 
 
 @dataclass(slots=True)
@@ -157,6 +160,13 @@ class Peer:
             self.quit.pop(eip, None)
         return True
 
+    def restore(self) -> None:
+        """Its claims were left half changed: what is derived from them is worked out anew."""
+        self._in_order = Ordered()
+        for eip in self.claims:
+            self._in_order.add(eip)
+        self.sum = sum(claim_hash(eip, term) for eip, term in self.claims.items()) & _SUM
+
     def _forget(self, eip: IPAddress) -> None:
         self._in_order.remove(eip)
         self.sum = (self.sum - claim_hash(eip, self.claims.pop(eip))) & _SUM
@@ -190,8 +200,6 @@ class Peers:
 
     def hear(self, hello: Hello, incarnation: Incarnation, now: float) -> tuple[Hearing, Peer | None]:
         """Rule 5. ``incarnation`` is ours; the peer is returned when the hello counts, its claims not yet learnt."""
-        if hello.node == self._me:
-            return Hearing.OWN, None
         peer = self.by_node.get(hello.node)
         if peer is not None and hello.incarnation < peer.incarnation:
             peer.refused_at = now
@@ -208,17 +216,36 @@ class Peers:
     def _meet(self, hello: Hello, incarnation: Incarnation, now: float) -> tuple[Hearing, Peer | None]:
         stranger = self.strangers.get(hello.node)
         fresh = stranger is not None and now - stranger.heard_at < self._times.dead
+        if stranger is None and hello.node not in self.by_node and self._crowded(now):
+            return Hearing.CROWDED, None
         # A stranger that fell silent binds nobody: it may be an earlier life whose clock was ahead, or a recording. One
         # that did not is in our hello, and whoever is meant climbs above it.
         if stranger is not None and fresh and hello.stamp <= stranger.stamp:
             return Hearing.REPLAYED, None
-        if not self._names_us(hello.heard.get(self._me), incarnation):
+        if not self.names_us(hello, incarnation) or self._lives_on(hello.node, now):
             self.strangers[hello.node] = Stranger(hello.stamp, hello.link, now)
             return Hearing.UNPROVEN, None
         self.strangers.pop(hello.node, None)
         peer = self.by_node[hello.node] = Peer(hello, now)
         self._note(peer, hello, incarnation, now)
         return Hearing.PROVEN, peer
+
+    def _lives_on(self, node: str, now: float) -> bool:
+        """The life before is heard to this moment: whoever says that it follows is another host of that name. Its
+        silence settles it, and comes before its death."""
+        peer = self.by_node.get(node)
+        return peer is not None and now - peer.heard_at < self._times.suspect
+
+    def names_us(self, hello: Hello, incarnation: Incarnation) -> bool:
+        return self._names_us(hello.heard.get(self._me), incarnation)
+
+    def _crowded(self, now: float) -> bool:
+        if len(self.by_node) + len(self.strangers) < MAX_NODES:
+            return False
+        self.strangers = {
+            node: stranger for node, stranger in self.strangers.items() if now - stranger.heard_at < self._times.dead
+        }
+        return len(self.living(now)) + len(self.strangers) >= MAX_NODES
 
     def _same_link(self, peer: Peer, hello: Hello, incarnation: Incarnation) -> bool:
         """What a node says on one link of its claims there is wrong on every other."""
@@ -253,7 +280,8 @@ class Peers:
             if now - peer.heard_at < times.dead or now - peer.refused_at < times.yielded
         }
         for node, stranger in self.strangers.items():
-            if now - stranger.heard_at < times.dead:
+            peer = self.by_node.get(node)
+            if now - stranger.heard_at < times.dead and (peer is None or stranger.heard_at > peer.heard_at):
                 names[node] = Heard(stranger.stamp[0], age(now - stranger.heard_at), stranger.link)
         return names
 

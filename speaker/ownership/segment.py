@@ -1,14 +1,19 @@
 """One link of this node: its peers, its claims, and the hello that tells of them. Pure."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from speaker.model import IPAddress
 from speaker.ownership.claims import Intents, OwnClaims
 from speaker.ownership.events import SendHello
-from speaker.ownership.hello import Hello
+from speaker.ownership.hello import Heard, Hello
 from speaker.ownership.parameters import Parameters
 from speaker.ownership.peers import NEVER, Hearing, Peers
+
+if TYPE_CHECKING:
+    from speaker.ownership.naming import Namesake
 
 _FOREVER = float("inf")
 
@@ -28,6 +33,8 @@ class Segment:
         self.listen_until = now + times.listen
         """Infinity once it is over."""
         self.greeted_at = NEVER
+        self.namesake: Namesake | None = None
+        """The life of our own name, not ours, that was heard here last."""
         self.probes: set[str] = set()
         self.moves: dict[IPAddress, str] = {}
         self.tell_all = False
@@ -51,8 +58,9 @@ class Segment:
         self.announce_all = False
         return eips
 
-    def hello(self, frame: Hello, beat: bool, now: float) -> SendHello:
-        """``frame`` completed by what concerns this link. ``beat``: in its turn; otherwise in a hurry."""
+    def hello(self, frame: Hello, own_name: Mapping[str, Heard], beat: bool, now: float) -> SendHello:
+        """``frame`` completed by what concerns this link. ``own_name``: who else has it. ``beat``: in its turn;
+        otherwise in a hurry."""
         claims, covers = self.own.said(now, self.tell_all, beat)
         hello = replace(
             frame,
@@ -61,7 +69,7 @@ class Segment:
             covers=covers,
             intents=self.intents.said(beat),
             yielded={**frame.yielded, **self.own.yields_said(now, beat)},
-            heard=self.peers.heard(now),
+            heard={**self.peers.heard(now), **own_name},
             probes=frozenset(self.probes),
             wants=self._wants(now),
             moves=dict(self.moves),

@@ -120,6 +120,9 @@ class Metrics:
             ["eip"],
             registry=registry,
         )
+        self.name_clashes = Counter(
+            "eip_speaker_name_clashes", "Times another host was found to have this node's name", registry=registry
+        )
         self.claim_changes = Counter(
             "eip_speaker_claim_changes", "EIPs claimed, and let go by reason", ["change"], registry=registry
         )
@@ -152,6 +155,17 @@ class Metrics:
         self.api = Gauge(
             "eip_speaker_api_up",
             "1 while the API server answers within its time and what its watches say is of now; `speaker agent` only",
+            registry=registry,
+        )
+        self.internal_errors = Counter(
+            "eip_speaker_internal_errors",
+            "Errors that nobody foresaw, by the task they were raised in; the log has the traceback of each once",
+            ["task"],
+            registry=registry,
+        )
+        self.taken_over = Counter(
+            "eip_speaker_main_process_replaced",
+            "1 where the main process died and this one took its wire process over",
             registry=registry,
         )
         self.frozen = Counter(

@@ -5,21 +5,20 @@ from time import CLOCK_BOOTTIME, clock_gettime
 from typing import TextIO
 
 from speaker.allocator.assign import Allocator
-from speaker.allocator.settle import Settlement, settle
+from speaker.allocator.settle import Settlement, with_former_pools, with_own_addresses
 from speaker.decide import Decision, Held, NotHeld, decide
 from speaker.errors import DoubtfulManifests, InvalidManifests
 from speaker.files import shown
 from speaker.forwarding.forwarder import open_forwarder
 from speaker.forwarding.plan import Change
-from speaker.interfaces.netlink import Watcher
-from speaker.interfaces.snapshot import Snapshot
+from speaker.interfaces.netlink import look
 from speaker.memory import recall
 from speaker.model import World
 from speaker.ownership.keyfile import read_keys
 from speaker.settings import RunSettings
 from speaker.standalone.manifests import load, mount
 from speaker.standalone.patience import Patience
-from speaker.tools.rehearsal import foreseen, tell
+from speaker.tools.rehearsal import foreseen, settled, tell
 
 
 async def preview(settings: RunSettings, out: TextIO) -> int:
@@ -35,8 +34,9 @@ async def preview(settings: RunSettings, out: TextIO) -> int:
         world = load(settings.directory, named=settings.peers is not None).world
         with foreseen(settings.directory):
             _must_count(settings, world, allocator, now)
-            settlement = settle(allocator, world, now)
-            decision = decide(world, settlement.assignments, await _snapshot(), settings.node)
+            snapshot = await look()
+            settlement = settled(allocator, with_own_addresses(world, snapshot.own), now)
+            decision = decide(with_former_pools(world, allocator), settlement.assignments, snapshot, settings.node)
             forwarder = await open_forwarder(settings.forwarder, settings.runtime_dir)
             changes = await forwarder.pending(decision.forwarding)
             tell(settlement, decision, changes, forwarder.approximations(decision.forwarding))
@@ -53,11 +53,6 @@ def _must_count(settings: RunSettings, world: World, allocator: Allocator, now: 
     patience = Patience(shown(directory), settings.settle_seconds, bool(allocator.holders))
     if (doubt := patience.doubt(world, mount(directory), now)) is not None:
         raise DoubtfulManifests(doubt.sentence)
-
-
-async def _snapshot() -> Snapshot:
-    async with Watcher() as watcher:
-        return await anext(aiter(watcher))
 
 
 def _lines(settlement: Settlement, decision: Decision, forwarder: str, changes: tuple[Change, ...]) -> Iterator[str]:

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from traceback import extract_tb
 
-from speaker.allocator.settle import Settlement
+from speaker.allocator.assign import Allocator
+from speaker.allocator.settle import Settlement, settle
 from speaker.decide import Decision, decide
 from speaker.errors import InvalidField, InvalidManifests, Place, SpeakerError
 from speaker.files import shown
@@ -24,6 +25,14 @@ from speaker.telemetry.metrics import Metrics
 from speaker.wire.told import Standing
 
 _NOBODYS = Standing(mine=False, holder=None, term=0, since=None)
+
+
+def settled(allocator: Allocator, world: World, now: float) -> Settlement:
+    """As ``settle``; raises what a running speaker would set a Service aside for."""
+    settlement = settle(allocator, world, now)
+    for error in settlement.failed.values():
+        raise error
+    return settlement
 
 
 def rehearse(world: World, settlement: Settlement) -> None:

@@ -5,12 +5,15 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
+from speaker.errors import EdgeError
 from speaker.layer2.fleet import Fleet, Spot
 from speaker.model import IPAddress, Link, Mac
 from speaker.ownership import sole
-from speaker.wire.told import PeerSeen, Standing, Told
+from speaker.supervise import supervised
+from speaker.wire.taking import take_each
+from speaker.wire.told import OwnerTold, PeerSeen, Resumed, Standing, Taken
 
 
 class Alone:
@@ -19,19 +22,20 @@ class Alone:
     ready = True
     has_peers = False
 
-    def __init__(self, node: str, clock: Callable[[], float], told: Told) -> None:
+    def __init__(self, node: str, clock: Callable[[], float], told: OwnerTold) -> None:
         self._node, self._clock, self._told = node, clock, told
         # Nobody else could have answered meanwhile: a request is never too old.
-        self._fleet = Fleet(clock, told, lambda link, error: told.lost_link(link, str(error)), oldest=math.inf)
+        self._fleet = Fleet(clock, told, self._lost, oldest=math.inf)
+        self._spots: dict[IPAddress, Spot] = {}
         self._since: dict[IPAddress, float] = {}
         self._known: set[IPAddress] = set()
         """Held before: nobody else was found to use them then."""
         self._macs: frozenset[Mac] = frozenset()
-        self._beating: asyncio.Task[None]
+        self._beating: asyncio.Task[NoReturn]
 
     async def __aenter__(self) -> Self:
         await self._fleet.__aenter__()
-        self._beating = asyncio.create_task(self._beat(), name="beat")
+        self._beating = asyncio.create_task(supervised("beat", self._beat, self._told), name="beat")
         return self
 
     async def __aexit__(
@@ -39,6 +43,11 @@ class Alone:
     ) -> None:
         self._beating.cancel()
         await self._fleet.__aexit__(kind, error, tb)
+
+    def _lost(self, link: Link, error: Exception) -> None:
+        if not isinstance(error, EdgeError):
+            self._told.internal_error("link", error)
+        self._told.lost_link(link, str(error))
 
     def links(self, links: Collection[Link], macs: frozenset[Mac]) -> None:
         self._macs = macs
@@ -49,15 +58,26 @@ class Alone:
         gone = list(addresses)
         self._fleet.drop(gone)
         for address in gone:
-            del self._since[address]
-            self._told.yielded(address, "not_offered", None)
+            if self._spots.pop(address, None) is not None:
+                del self._since[address]
+                self._told.yielded(address, "not_offered", None)
 
-    def offer(self, spots: Mapping[IPAddress, Spot]) -> None:
-        self._fleet.take(spots, probe=spots.keys() - self._known)
-        self._known.update(spots)
-        for address in spots.keys() - self._since.keys():
-            self._since[address] = time.time()
-            self._told.claimed(address, spots[address], 0, None)
+    def offer(self, spots: Mapping[IPAddress, Spot]) -> list[IPAddress]:
+        """Those that could not be taken, through a bug of ours."""
+        taken, failed = take_each(self._fleet, spots, spots.keys() - self._known, self._told)
+        self._known.update(taken)
+        for address in taken:
+            self._spots[address] = spots[address]
+            if address not in self._since:
+                self._since[address] = time.time()
+                self._told.claimed(address, spots[address], 0, None)
+        return failed
+
+    def retell(self) -> None:
+        """Nothing that was told before and goes on."""
+
+    def resumed(self) -> Resumed:
+        return Resumed(dict(self._spots), {address: Taken(spot, None) for address, spot in self._spots.items()})
 
     def standing(self, address: IPAddress) -> Standing:
         mine = address in self._since

@@ -39,5 +39,14 @@ class Channel:
                 return
             yield pickle.loads(body)  # noqa: S301 -- from our own other half
 
+    @property
+    def waiting(self) -> int:
+        """Bytes that the other end has not read."""
+        return self._writer.transport.get_write_buffer_size()
+
+    def abort(self) -> None:
+        """Close it at once: what the other end has not read is lost."""
+        self._writer.transport.abort()
+
     def close(self) -> None:
         self._writer.close()

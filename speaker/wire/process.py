@@ -1,18 +1,21 @@
-"""The child: ``python -m speaker.wire.process FD``. Does what it is told over the socket FD, and ends with it."""
+"""The wire process at work: it does what the main process of the moment tells it, and goes on when that one is gone.
+
+``parent.py`` starts the main processes; this is what lies between them and the owner of the EIPs.
+"""
 
 import asyncio
-import gc
-import os
 import socket
-import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from enum import Enum
-from typing import Any, NamedTuple, TypeAlias
+from functools import partial
+from types import TracebackType
+from typing import Any, NamedTuple, NoReturn, Self, TypeAlias
 
 from speaker.clock import boottime
 from speaker.errors import EdgeError
+from speaker.garbage import settle
 from speaker.interfaces.carrier import watch_carrier
 from speaker.layer2.fleet import Spot
 from speaker.model import Family, IPAddress, Link, Mac
@@ -22,17 +25,19 @@ from speaker.ownership.keys import Key, Keys
 from speaker.ownership.machine import Ownership
 from speaker.ownership.parameters import Parameters
 from speaker.retry import retrying
+from speaker.supervise import described, supervised
 from speaker.telemetry.lateness import watch_loop
 from speaker.wire.alone import Alone
 from speaker.wire.channel import Channel
 from speaker.wire.shared import Shared, incarnate
-from speaker.wire.told import Speaker
+from speaker.wire.told import Resumed, Speaker
 
+MOST_WAITING = 64 * 2**20
+"""Bytes that a main process may leave unread: one that does not read them is started anew."""
+MOST_DELAYS = 1000
+"""That wait to be told; of more only the longest is."""
 TALLY_SECONDS = 0.25
 """How often counts are handed on."""
-PRIORITY = 1
-"""The least of the real-time ones, where we may (CAP_SYS_NICE). A busy host would otherwise keep us from the CPU for
-longer than the self-lease, and nice(2) counts only among the processes of one session or container (sched(7))."""
 
 
 class PeerSpec(NamedTuple):
@@ -55,20 +60,26 @@ class Spec(NamedTuple):
 
 _Owner: TypeAlias = Alone | Shared
 
-COLLECTED = 20_000, 20, 100
-"""Thresholds of the garbage collector: there is little garbage, and to walk over 10,000 EIPs takes it 30 ms."""
+
+class Before(NamedTuple):
+    """The main process before this one: how it ended ('' where there was none), and for how many seconds there was
+    none."""
+
+    end: str = ""
+    away: float = 0.0
 
 
 class Tally:
     """Tells of transitions at once and of counts a few times a second. A ``SharedTold`` and a ``Clerk``."""
 
-    def __init__(self, send: Callable[..., None]) -> None:
-        self._send = send
+    def __init__(self, send: Callable[..., None], read: Callable[[], bool] = lambda: True) -> None:
+        """``read``: whoever is told keeps up; counts wait until it does."""
+        self._send, self._read = send, read
         self._counts: Counter[tuple[Any, ...]] = Counter()
         self._delays: list[tuple[float, float]] = []
 
     def flush(self) -> None:
-        if self._counts or self._delays:
+        if (self._counts or self._delays) and self._read():
             self._send("tally", dict(self._counts), self._delays)
             self._counts.clear()
             self._delays = []
@@ -95,6 +106,8 @@ class Tally:
 
     def loop_delay(self, late: float, busy: float) -> None:
         self._delays.append((late, busy))
+        if len(self._delays) > MOST_DELAYS:
+            self._delays = [(max(late for late, _ in self._delays), max(busy for _, busy in self._delays))]
 
     # transitions
 
@@ -131,8 +144,19 @@ class Tally:
     def conflict(self, link: Link, address: IPAddress, mac: Mac, held: bool) -> None:
         self._send("conflict", link, address, mac, held)
 
+    def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None:
+        self._send("name_clash", link, mac, silent)
+
+    def name_free(self) -> None:
+        self._send("name_free")
+
     def failed(self, edge: str, error: str) -> None:
         self._send("edge_failed", edge, error)
+
+    # what nobody foresaw
+
+    def internal_error(self, task: str, error: BaseException) -> None:
+        self._send("wire_error", task, *described(error))
 
 
 class Keyring:
@@ -147,27 +171,127 @@ class Keyring:
         self.current = Keys(signing, *others)
 
 
-async def serve(end: socket.socket) -> None:
-    """Until the other end is closed."""
-    channel = await Channel.over(end)
-    messages = channel.messages()
-    spec: Spec
-    (spec,) = await anext(messages)
-    tally = Tally(channel.send)
-    keyring = Keyring(spec.peers.secrets) if spec.peers else None
-    owner = _owner(spec, keyring, tally)
-    async with owner, asyncio.TaskGroup() as tasks:
-        others = [
-            tasks.create_task(_flush(tally), name="tally"),
-            tasks.create_task(watch_loop(tally.loop_delay), name="loop"),
-        ]
-        if isinstance(owner, Shared):
-            others.append(tasks.create_task(_watch_carrier(owner, tally), name="carrier"))
-        does = _commands(owner, keyring)
-        async for number, name, arguments in messages:
-            channel.send("reply", number, does[name](*arguments))
-        for task in others:
+class Life:
+    """What outlives a main process: the owner and its tasks. Entered with the first ``Spec``; left, nothing is answered
+    any more."""
+
+    def __init__(self, spec: Spec, tally: Tally) -> None:
+        self.spec, self._tally = spec, tally
+        self._keyring = Keyring(spec.peers.secrets) if spec.peers else None
+        self.owner = _owner(spec, self._keyring, tally)
+        self._stack = AsyncExitStack()
+        self._tasks: list[asyncio.Task[NoReturn]] = []
+
+    async def __aenter__(self) -> Self:
+        await self._stack.enter_async_context(self.owner)
+        self._start("tally", partial(_flush, self._tally))
+        self._start("wire loop", partial(watch_loop, self._tally.loop_delay))
+        if isinstance(self.owner, Shared):
+            self._start("carrier", partial(_watch_carrier, self.owner, self._tally))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        for task in self._tasks:
             task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._stack.__aexit__(kind, error, tb)
+
+    def _start(self, task: str, work: Callable[[], Awaitable[None]]) -> None:
+        self._tasks.append(asyncio.create_task(supervised(task, work, self._tally), name=task))
+
+    def resume(self, spec: Spec) -> Resumed:
+        """Another main process comes; what it finds."""
+        if self._keyring is not None and spec.peers is not None:
+            self._keyring.replace(spec.peers.secrets)
+        return self.owner.resumed()
+
+    def api_away(self) -> None:
+        """Whoever spoke with the API server is gone."""
+        if isinstance(self.owner, Shared) and self.spec.peers is not None and self.spec.peers.api:
+            self.owner.api(False)
+
+    def commands(self) -> Mapping[str, Callable[..., Any]]:
+        return _commands(self.owner, self._keyring)
+
+
+class Conversation:
+    """With one main process after the other. ``life`` is None before the first has said what it is; ``commands`` are
+    those that need none."""
+
+    def __init__(self, commands: Mapping[str, Callable[..., Any]]) -> None:
+        self._commands = commands
+        self._channel: Channel | None = None
+        self.tally = Tally(self._send, self._read)
+        self.life: Life | None = None
+        self.settled = False
+        """The main process of the moment has said all that may be held here."""
+
+    def _send(self, *message: Any) -> None:
+        """While nobody listens it is lost: whoever comes is told how things are. Nobody who does not read for too long
+        is kept waiting for."""
+        if self._channel is not None:
+            self._channel.send(*message)
+            if self._channel.waiting > MOST_WAITING:
+                self._channel.abort()
+
+    def _read(self) -> bool:
+        """Whoever listens has read nearly all that it was told."""
+        return self._channel is None or self._channel.waiting < MOST_WAITING // 64
+
+    @property
+    def listened(self) -> bool:
+        """There is a main process that hears what it is told."""
+        return self._channel is not None
+
+    @property
+    def offered(self) -> bool:
+        """There is something that this node may hold."""
+        return self.life is not None and bool(self.life.owner.resumed().offered)
+
+    def stop(self) -> None:
+        """Have it hand over and end."""
+        self._send("stop")
+
+    def forsake(self) -> None:
+        """Nobody says any more what this node may hold: it gives up everything."""
+        if self.life is not None:
+            self.life.owner.withdraw(list(self.life.owner.resumed().offered))
+
+    async def hold(self, end: socket.socket, stack: AsyncExitStack, before: Before) -> None:
+        """Until the other end is closed. The life that begins with it is entered on ``stack``."""
+        self.settled = False  # also for one that never comes to say what it is
+        channel = await Channel.over(end)
+        messages = channel.messages()
+        try:
+            async for (spec,) in messages:
+                self._channel = channel
+                channel.send("resumed", before, await self._begin(spec, stack))
+                assert self.life is not None
+                self.life.owner.retell()
+                await self._obey(channel, messages, {**self._commands, **self.life.commands()})
+        finally:
+            self._channel = None
+            channel.close()
+            if self.life is not None:
+                self.life.api_away()
+
+    async def _begin(self, spec: Spec, stack: AsyncExitStack) -> Resumed:
+        if self.life is None:
+            self.life = await stack.enter_async_context(Life(spec, self.tally))
+        return self.life.resume(spec)
+
+    async def _obey(
+        self, channel: Channel, messages: AsyncIterator[tuple[Any, ...]], does: Mapping[str, Callable[..., Any]]
+    ) -> None:
+        async for number, name, arguments in messages:
+            try:
+                channel.send("reply", number, does[name](*arguments), "")
+            except Exception as error:
+                self.tally.internal_error("wire command", error)
+                channel.send("reply", number, None, f"{name}: {type(error).__name__}: {error}")
+            self.settled = self.settled or name == "settled"
 
 
 def _owner(spec: Spec, keyring: Keyring | None, tally: Tally) -> _Owner:
@@ -181,15 +305,15 @@ def _owner(spec: Spec, keyring: Keyring | None, tally: Tally) -> _Owner:
 def _commands(owner: _Owner, keyring: Keyring | None) -> Mapping[str, Callable[..., Any]]:
     """What ``remote.py`` may ask for, by name."""
 
-    def settled() -> None:
-        # What was just built lives long: the garbage collector need not walk over it again and again.
-        gc.freeze()
+    def offer(spots: Mapping[IPAddress, Spot]) -> None:
+        owner.offer(spots)
+        settle()
 
     commands: dict[str, Callable[..., Any]] = {
         "links": owner.links,
         "withdraw": owner.withdraw,
-        "offer": owner.offer,
-        "settled": settled,
+        "offer": offer,
+        "settled": settle,
         "standings": lambda addresses: [owner.standing(address) for address in addresses],
         "ready": lambda: owner.ready,
         "has_peers": lambda: owner.has_peers,
@@ -219,17 +343,6 @@ async def _flush(tally: Tally) -> None:
 
 
 async def _watch_carrier(owner: Shared, tally: Tally) -> None:
-    async for attempt in retrying(lambda error: tally.failed("carrier", str(error)), limit=5):
+    async for attempt in retrying(lambda error: tally.failed("carrier", str(error)), on=EdgeError, limit=5):
         with attempt:
             await watch_carrier(lambda: owner.indexes, owner.carrier)
-
-
-def main() -> None:
-    gc.set_threshold(*COLLECTED)
-    with suppress(OSError):
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(PRIORITY))
-    asyncio.run(serve(socket.socket(fileno=int(sys.argv[1]))))
-
-
-if __name__ == "__main__":
-    main()

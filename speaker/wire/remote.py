@@ -1,41 +1,42 @@
-"""The wire process as ``run.py`` sees it."""
+"""The wire process as the main process sees it."""
 
 import asyncio
-import os
-import signal
 import socket
-import sys
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
-from contextlib import suppress
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeAlias, TypeVar, cast
 
-import speaker
-from speaker.child import end_with
-from speaker.errors import EdgeError
+from speaker.errors import EdgeError, WireError
 from speaker.layer2.fleet import Spot
 from speaker.model import IPAddress, Link, Mac
 from speaker.ownership.balance import Rebalancing
 from speaker.ownership.events import Record, WriteRecord
 from speaker.ownership.hello import Addresses, Incarnation
+from speaker.supervise import Supervisor, contained
 from speaker.wire.channel import Channel
-from speaker.wire.process import Spec
-from speaker.wire.told import Acquaintances, Clerk, PeerSeen, Standing, Told
+from speaker.wire.process import Before, Spec
+from speaker.wire.told import Acquaintances, Clerk, PeerSeen, Resumed, Standing, Told
 
 A_SLICE = 50
 """EIPs in one message: the wire process takes some milliseconds for it, and answers in between."""
-_END = 1.0
-"""Seconds the wire process gets to end by itself."""
-
 _K = TypeVar("_K")
 
 Among: TypeAlias = Collection[IPAddress] | None
 """Only of these anything has changed since the call before; None: of any."""
 
 
-class Listener(Told, Protocol):
+class Listener(Told, Supervisor, Protocol):
     def failed(self, edge: str, error: BaseException) -> None: ...
+
+    def taken_over(self, end: str, away: float, held: int) -> None:
+        """Another main process was here before: how it ended, how long ago in seconds, and so many EIPs are held."""
+
+    def wire_error(self, task: str, words: str, place: str, trace: str) -> None:
+        """What nobody foresaw, met by the wire process."""
+
+    def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None: ...
+
+    def name_free(self) -> None: ...
 
 
 class Moves(Acquaintances, Protocol):
@@ -47,11 +48,18 @@ class Moves(Acquaintances, Protocol):
 
 
 class Wire:
-    """Entered, it runs and reports to ``told`` and ``clerk``; left, nothing is answered any more. ``watch`` raises when
-    it dies."""
+    """Entered, it knows us and reports to ``told``, ``clerk`` and ``moves`` for as long as ``watch`` runs. ``end`` is
+    the socket that it gave us."""
 
-    def __init__(self, spec: Spec, told: Listener, clerk: Clerk | None = None, moves: Moves | None = None) -> None:
-        self._spec, self._told, self._clerk, self._moves = spec, told, clerk, moves
+    def __init__(
+        self,
+        end: socket.socket,
+        spec: Spec,
+        told: Listener,
+        clerk: Clerk | None = None,
+        moves: Moves | None = None,
+    ) -> None:
+        self._end, self._spec, self._told, self._clerk, self._moves = end, spec, told, clerk, moves
         self._offered: dict[IPAddress, Spot] = {}
         self._held: set[IPAddress] = set()
         self._handing_over: list[asyncio.Queue[tuple[IPAddress, str | None]]] = []
@@ -60,19 +68,9 @@ class Wire:
         self.draining = False
         """As it was last asked for."""
         self._channel: Channel
-        self._process: asyncio.subprocess.Process
 
     async def __aenter__(self) -> Self:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        with theirs:
-            self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", "speaker.wire.process", str(theirs.fileno())),
-                pass_fds=[theirs.fileno()],
-                stdin=asyncio.subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": _path()},
-                preexec_fn=_bound_to(os.getpid()),
-            )
-        self._channel = await Channel.over(ours)
+        self._channel = await Channel.over(self._end)
         self._channel.send(self._spec)
         return self
 
@@ -80,54 +78,71 @@ class Wire:
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
         self._channel.close()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_END):
-                await self._process.wait()
-                return
-        self._process.kill()
-        await self._process.wait()
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
-    def exit_code(self) -> int | None:
-        return self._process.returncode
 
     @property
     def held(self) -> frozenset[IPAddress]:
         """The EIPs that this node answers for, as far as it has told."""
         return frozenset(self._held)
 
-    async def watch(self) -> None:
-        """Hear what it tells. Never returns; raises EdgeError when it is gone."""
+    async def watch(self, stop: Callable[[], None] = lambda: None) -> None:
+        """Hear what it tells; ``stop`` is called when it asks for the end. Never returns; raises EdgeError when it is
+        gone."""
         heard = 0
         async for name, *arguments in self._channel.messages():
             heard += 1
             if heard % A_SLICE == 0:
                 await asyncio.sleep(0)  # what was read in one go is there without waiting
-            match name:
-                case "reply":
-                    number, result = arguments
-                    self._replies.pop(number).set_result(result)
-                case "tally":
-                    self._count(*arguments)
-                case "edge_failed":
-                    edge, error = arguments
-                    self._told.failed(edge, EdgeError(error))
-                case "incarnation" | "write_record":
-                    if self._clerk is not None:
-                        getattr(self._clerk, name)(*arguments)
-                case "speaker":
-                    if self._moves is not None:
-                        self._moves.speaker(*arguments)
-                case _:
-                    self._note(name, arguments)
-                    getattr(self._told, name)(*arguments)
+            if name == "stop":
+                stop()
+                continue
+            with contained("wire message", self._told):
+                self._hear(name, arguments)
         for reply in self._replies.values():
             reply.cancel()
         raise EdgeError("the wire process ended unasked: what it wrote to stderr says why")
+
+    def _hear(self, name: str, arguments: list[Any]) -> None:
+        match name:
+            case "reply":
+                self._reply(*arguments)
+            case "resumed":
+                self._resume(*arguments)
+            case "tally":
+                self._count(*arguments)
+            case "edge_failed":
+                edge, error = arguments
+                self._told.failed(edge, EdgeError(error))
+            case "incarnation" | "write_record":
+                if self._clerk is not None:
+                    getattr(self._clerk, name)(*arguments)
+            case "speaker":
+                if self._moves is not None:
+                    self._moves.speaker(*arguments)
+            case _:
+                self._note(name, arguments)
+                getattr(self._told, name)(*arguments)
+
+    def _reply(self, number: int, result: Any, error: str) -> None:
+        reply = self._replies.pop(number)
+        if reply.done():  # whoever asked was cancelled
+            return
+        if error:
+            reply.set_exception(WireError(f"the wire process: {error}"))
+        else:
+            reply.set_result(result)
+
+    def _resume(self, before: Before, found: Resumed) -> None:
+        """It may be at work already, by what another main process said."""
+        self._offered, self._held, self.draining = dict(found.offered), set(found.held), found.draining
+        if self._moves is not None:
+            for link, node, speaker in found.speakers:
+                self._moves.speaker(link, node, speaker)
+            for address, taken in found.held.items():
+                self._moves.claimed(address, *taken)
+        if self._clerk is not None and found.incarnation is not None:
+            self._clerk.incarnation(found.incarnation)
+        if before.end:
+            self._told.taken_over(before.end, before.away, len(found.held))
 
     def _count(self, counts: Mapping[tuple[Any, ...], int], delays: Iterable[tuple[float, float]]) -> None:
         for (name, *arguments), count in counts.items():
@@ -165,7 +180,7 @@ class Wire:
         for some in _slices(gone):
             await self._ask("withdraw", some)
             for address in some:
-                del self._offered[address]
+                self._offered.pop(address, None)
 
     async def offer(
         self, spots: Mapping[IPAddress, Spot], links: Collection[Link], macs: frozenset[Mac], among: Among = None
@@ -178,8 +193,9 @@ class Wire:
         changed = {a: spots[a] for a in asked if a in spots and self._offered.get(a) != spots[a]}
         for some in _slices(changed):
             these = {address: changed[address] for address in some}
-            self._offered.update(these)
-            await self._ask("offer", these)
+            self._offered.update(these)  # before it is held, which may be told before the reply comes
+            for refused in await self._ask("offer", these):
+                self._offered.pop(refused, None)
         await self._ask("settled")
 
     async def addresses(self, own: Mapping[int, Addresses]) -> None:
@@ -218,6 +234,10 @@ class Wire:
         await self._ask("demote", on)
 
     # ── the rest ──
+
+    async def hold_lock(self) -> None:
+        """That of the runtime directory, should it have been removed. Raises EdgeError."""
+        await self._ask("lock")
 
     async def keys(self, secrets: tuple[bytes, ...]) -> None:
         await self._ask("keys", secrets)
@@ -272,23 +292,6 @@ class Wire:
                 return
             await asyncio.sleep(_FOLLOW)
             state = await self._ask("rebalancing")
-
-
-def _bound_to(parent: int) -> Callable[[], None]:
-    """What the child does between fork and exec: system calls only, so that other threads' locks do not matter."""
-
-    def bind() -> None:
-        # A service manager signals every process of the unit: this one ends by its parent's word, or with its parent.
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        end_with(parent)
-
-    return bind
-
-
-def _path() -> str:
-    """Where this very program was imported from, before all else: never the directory that it happens to run in."""
-    return os.pathsep.join([str(Path(speaker.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 _FOLLOW = 0.05

@@ -11,12 +11,13 @@ next is looked at.
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from enum import Enum
+from functools import partial
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple, NoReturn, Self
 
 from speaker.errors import EdgeError
 from speaker.layer2.fleet import Fleet, Spot
@@ -31,28 +32,36 @@ from speaker.ownership.events import (
     EligibilityChanged,
     Event,
     HelloHeard,
+    InternalError,
     LeaseSeen,
     LinkChanged,
     Listen,
+    NameClash,
+    NameFree,
     Order,
     Rebalance,
     Record,
     RecordRead,
     RecordWritten,
     SendHello,
+    SetAside,
     Tick,
     Withdraw,
     WriteRecord,
 )
 from speaker.ownership.hello import Addresses, Hello, Incarnation, above, incarnation
-from speaker.ownership.hellos import Hellos
+from speaker.ownership.hellos import MAX_SENDERS, Hellos
 from speaker.ownership.keys import Keys
 from speaker.ownership.machine import Ownership
 from speaker.retry import retrying
-from speaker.wire.told import Clerk, PeerSeen, SharedTold, Speaker, Standing
+from speaker.supervise import contained, supervised
+from speaker.wire.taking import drop_each, take_each
+from speaker.wire.told import Clerk, PeerSeen, Resumed, SharedTold, Speaker, Standing, Taken
 
 RETRY_MAX = 5.0
 """Seconds at most between two tries to open a link's hello socket: without one, nothing is held there."""
+AGAIN_SECONDS = 0.02
+"""After an error that nobody foresaw the ownership machine is asked again."""
 PEERS_SECONDS = 0.1
 """How often the list of peers is compared with what was told of it."""
 
@@ -65,22 +74,22 @@ class _Claim(NamedTuple):
 class _Port:
     """A link that carries our hellos now."""
 
-    def __init__(self, hellos: Hellos, now: float, failed: asyncio.Future[None]) -> None:
+    def __init__(self, hellos: Hellos, now: float, failed: asyncio.Future[str]) -> None:
         self.hellos, self.left_at, self.failed = hellos, now, failed
-        self.known_macs: frozenset[Mac] = frozenset()
         self.speakers: dict[str, Speaker] = {}
         """As last told."""
 
     def fail(self, error: EdgeError) -> None:
+        """In words: the error itself holds who came upon it, and so this port."""
         if not self.failed.done():
-            self.failed.set_exception(error)
+            self.failed.set_result(str(error))
 
 
 class Shared:
     """One of several speakers on its links.
 
     ``keys`` is asked for every frame, so that it can be rotated; ``clock`` gives seconds of CLOCK_BOOTTIME. A link that
-    fails is lost, told and tried again; anything else that is raised ends the ``with``.
+    fails is lost, told and tried again. What nobody foresaw gives up the EIP, the hello or the link that it concerns.
     """
 
     def __init__(
@@ -101,30 +110,35 @@ class Shared:
         self._spots: dict[IPAddress, Spot] = {}
         self._claims: dict[IPAddress, _Claim] = {}
         self._macs: frozenset[Mac] = frozenset()
+        self._ever_macs: frozenset[Mac] = frozenset()
+        """This host's, and those that it had while we run: frames of ours with them may still come back."""
         self._addresses: Mapping[int, Addresses] = {}
         self._ports: dict[int, _Port] = {}
-        self._serving: dict[tuple[int, Mac, int], asyncio.Task[None]] = {}
+        self._serving: dict[tuple[int, Mac, int], asyncio.Task[NoReturn]] = {}
         """By index, MAC and MTU."""
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: list[asyncio.Task[NoReturn]] = []
+        self._heard: dict[tuple[int, str], bool] = {}
+        """Link and node → whether it is alive, as last told."""
+        self._counted: dict[int, int] = {}
+        """Link → how many are alive there, as last told."""
+        self._clash: tuple[Link | None, Mac | None, bool] | None = None
+        """Another host with our name, as last told."""
         self._no_carrier: set[int] = set()
+        self._unanswered: set[int] = set()
+        """Links whose answering met what nobody foresaw."""
         self._silent_gateways: set[int] = set()
         self._demoted = False
         """For a reason that concerns the whole node."""
         self._stack = AsyncExitStack()
         self._group = asyncio.TaskGroup()
         self._alarm: asyncio.TimerHandle | None = None
-        self._broken: asyncio.Future[None]
         self.indexes: frozenset[int] = frozenset()
         """Of the links that EIPs are announced on."""
 
     async def __aenter__(self) -> Self:
-        self._broken = asyncio.get_running_loop().create_future()
         await self._stack.enter_async_context(self._fleet)
         await self._stack.enter_async_context(self._group)
-        self._tasks = [
-            self._group.create_task(self._until_broken(), name="ownership"),
-            self._group.create_task(self._watch_peers(), name="peers"),
-        ]
+        self._tasks = [self._supervise("peers", self._watch_peers)]
         self._tick()
         return self
 
@@ -137,17 +151,20 @@ class Shared:
             task.cancel()
         await self._stack.__aexit__(kind, error, tb)
 
+    def _supervise(self, task: str, work: Callable[[], Awaitable[None]]) -> asyncio.Task[NoReturn]:
+        return self._group.create_task(supervised(task, work, self._told), name=task)
+
     # ── What the node may hold ────────────────────────────────────────────────────────────────────────────────
 
     def links(self, links: Collection[Link], macs: frozenset[Mac]) -> None:
         """Hellos on these links and no others. A link whose MAC or MTU changed is another one."""
-        self._macs = macs
+        self._macs, self._ever_macs = macs, self._ever_macs | macs
         wanted = {(link.index, link.mac, link.mtu): link for link in links}
         for gone in self._serving.keys() - wanted.keys():
             self._serving.pop(gone).cancel()
         for new in wanted.keys() - self._serving.keys():
             link = wanted[new]
-            self._serving[new] = self._group.create_task(self._serve_link(link), name=f"hellos on {link.name}")
+            self._serving[new] = self._supervise("hellos", partial(self._serve_link, link))
         self.indexes = frozenset(link.index for link in links)
         self._no_carrier &= self.indexes
         self._fleet.keep(links)
@@ -160,14 +177,34 @@ class Shared:
 
     def withdraw(self, addresses: Iterable[IPAddress]) -> None:
         for address in addresses:
-            del self._spots[address]
-            self._tell(EligibilityChanged(address, None))
+            if self._spots.pop(address, None) is not None:
+                self._tell(EligibilityChanged(address, None))
 
-    def offer(self, spots: Mapping[IPAddress, Spot]) -> None:
+    def offer(self, spots: Mapping[IPAddress, Spot]) -> list[IPAddress]:
+        """Those that will not be tried, through a bug of ours: none, as what failed is set aside for a while."""
         self._spots.update(spots)
+        held = {address: spot for address, spot in spots.items() if address in self._claims}
         for address in spots:
             self._offer(address)
-        self._fleet.take({address: spot for address, spot in spots.items() if address in self._claims})
+        _, failed = take_each(self._fleet, {a: s for a, s in held.items() if a in self._claims}, (), self._told)
+        self._set_aside(failed)
+        return []
+
+    def resumed(self) -> Resumed:
+        speakers = (
+            (index, node, speaker) for index, port in self._ports.items() for node, speaker in port.speakers.items()
+        )
+        held = {a: Taken(self._spots[a], self.machine.held_before(a)) for a in self._claims if a in self._spots}
+        return Resumed(
+            dict(self._spots), held, self._incarnation, tuple(speakers), self.machine.draining_since is not None
+        )
+
+    def retell(self) -> None:
+        """What somebody new must be told of what was told before, and is not in ``resumed``."""
+        self._counted.clear()
+        self._heard.clear()
+        if self._clash is not None:
+            self._told.name_clash(*self._clash)
 
     def _offer(self, address: IPAddress) -> None:
         link = self._spots[address].link.index
@@ -183,12 +220,15 @@ class Shared:
     def gateway(self, link: int, answers: bool) -> None:
         """A node whose gateway is silent claims behind the others (rule 10)."""
         (self._silent_gateways.discard if answers else self._silent_gateways.add)(link)
-        self._group.create_task(self._offer_again({link}), name="gateway")
+        self._offer_soon({link})
 
     def demote(self, on: bool) -> None:
         """So does one that is not Ready."""
         self._demoted = on
-        self._group.create_task(self._offer_again(self.indexes), name="node")
+        self._offer_soon(self.indexes)
+
+    def _offer_soon(self, links: Collection[int]) -> None:
+        self._group.create_task(self._offer_again(links), name="offer again")
 
     async def _offer_again(self, links: Collection[int]) -> None:
         for address in [address for address, spot in self._spots.items() if spot.link.index in links]:
@@ -262,36 +302,49 @@ class Shared:
         except EdgeError as error:
             port.fail(error)
             return
-        for hello in hellos:
-            self._meet(port, hello.node)
-            self._tell(HelloHeard(port.hellos.link.index, hello))
-            if port.hellos.macs.get(hello.node) not in port.known_macs:
-                self._acquaint(port)
+        for hello, mac in hellos:
+            event = HelloHeard(port.hellos.link.index, hello, mac, looped=mac in self._ever_macs)
+            self._tell(event, partial(self._meet, port, event))
 
-    def _meet(self, port: _Port, node: str) -> None:
-        speaker = Speaker(port.hellos.macs[node], port.hellos.addresses.get(node, ()))
-        if port.speakers.get(node) != speaker:
-            port.speakers[node] = speaker
-            self._told.speaker(port.hellos.link.index, node, speaker)
+    def _meet(self, port: _Port, heard: HelloHeard) -> None:
+        """A hello that counts says which MAC and which addresses are its sender's."""
+        hello = heard.hello
+        if heard.mac is None or not self.machine.believed(heard.link, hello):
+            return
+        known = port.speakers.get(hello.node)
+        speaker = Speaker(heard.mac, hello.addresses or (known.addresses if known is not None else ()))
+        if known != speaker:
+            if len(port.speakers) >= MAX_SENDERS:
+                del port.speakers[next(iter(port.speakers))]
+            port.speakers[hello.node] = speaker
+            self._told.speaker(heard.link, hello.node, speaker)
+            self._acquaint(port)
 
     def _acquaint(self, port: _Port) -> None:
         """The MACs of peers and of ourselves are no strangers'."""
-        port.known_macs = self._macs | frozenset(port.hellos.macs.values())
-        self._fleet.peers(port.hellos.link.index, port.known_macs)
+        macs = self._macs.union(speaker.mac for speaker in port.speakers.values())
+        self._fleet.peers(port.hellos.link.index, macs)
 
     def _tick(self) -> None:
         self._alarm = None
-        with self._unbroken():
+        with contained("hear", self._told):
             self.hear()  # nobody is silent whose hello lies here unread
-            self._tell(Tick())
+        self._tell(Tick())
 
-    def _tell(self, event: Event) -> None:
+    def _tell(self, event: Event, first: Callable[[], None] = lambda: None) -> None:
+        """``first``: to be done before what the event leads to. Whatever is raised ends what this event was to bring,
+        and never the alarms that follow."""
         now = self._clock()
-        self._carry_out(self.machine.step(now, event), now)
-        if self.machine.incarnation != self._incarnation:
-            self._incarnation = self.machine.incarnation
-            self._clerk.incarnation(self._incarnation)
-        wake = self.machine.next_wake(now)
+        wake = now + AGAIN_SECONDS
+        with contained("ownership", self._told):
+            orders = self.machine.step(now, event)
+            with contained("meet", self._told):
+                first()
+            self._carry_out(orders, now)
+            if self.machine.incarnation != self._incarnation:
+                self._incarnation = self.machine.incarnation
+                self._clerk.incarnation(self._incarnation)
+            wake = self.machine.next_wake(now)
         loop = asyncio.get_running_loop()
         when = loop.time() + max(0.0, wake - now)
         if self._alarm is None or when < self._alarm.when() - 1e-4:
@@ -303,35 +356,57 @@ class Shared:
         """Silence before everything else, then the hellos: what follows may take longer than they may be late."""
         given_up = [order for order in orders if isinstance(order, Withdraw)]
         if given_up:
-            self._fleet.drop([order.eip for order in given_up])
+            drop_each(self._fleet, [order.eip for order in given_up], self._told)
             for gone in given_up:
-                self._let_go(gone)
+                with contained("withdraw", self._told):
+                    self._let_go(gone)
         for order in orders:
             if isinstance(order, SendHello):
-                self._send(order.link, order.hello, now)
+                with contained("send hello", self._told):
+                    self._send(order.link, order.hello, now)
         taken = [order for order in orders if isinstance(order, Claim)]
         if taken:
             self._take(taken)
         for order in orders:
-            match order:
-                case Announce(eips=eips):
-                    self._fleet.announce(eips)
-                case Listen():
-                    self._listen(now)
-                case WriteRecord():
-                    self._clerk.write_record(order)
-                case _:
-                    pass
+            with contained("order", self._told):
+                match order:
+                    case Announce(eips=eips):
+                        self._fleet.announce(eips)
+                    case Listen():
+                        self._listen(now)
+                    case WriteRecord():
+                        self._clerk.write_record(order)
+                    case NameClash(link=link, mac=mac, silent=silent):
+                        port = self._ports.get(link) if link is not None else None
+                        self._clash = port.hellos.link if port is not None else None, mac, silent
+                        self._told.name_clash(*self._clash)
+                    case NameFree():
+                        self._clash = None
+                        self._told.name_free()
+                    case InternalError(doing=doing, what=what, error=error):
+                        error.add_note(what)
+                        self._told.internal_error(f"ownership: {doing}", error)
+                    case _:
+                        pass
 
     def _take(self, orders: Iterable[Claim]) -> None:
-        spots = {order.eip: self._spots[order.eip] for order in orders}
-        self._fleet.take(spots, probe=frozenset(order.eip for order in orders if order.first))
-        for order in orders:
-            self._claims[order.eip] = _Claim(order.term, time.time())
-            self._told.claimed(order.eip, spots[order.eip], order.term, self.machine.held_before(order.eip))
+        spots = {order.eip: self._spots[order.eip] for order in orders if order.eip in self._spots}
+        probe = frozenset(order.eip for order in orders if order.first)
+        taken, failed = take_each(self._fleet, spots, probe, self._told)
+        if failed:
+            asyncio.get_running_loop().call_soon(self._set_aside, failed)  # not in the middle of these orders
+        terms = {order.eip: order.term for order in orders}
+        for eip in taken:
+            self._claims[eip] = _Claim(terms[eip], time.time())
+            self._told.claimed(eip, spots[eip], terms[eip], self.machine.held_before(eip))
+
+    def _set_aside(self, eips: Iterable[IPAddress]) -> None:
+        for eip in eips:
+            self._tell(SetAside(eip))
 
     def _let_go(self, order: Withdraw) -> None:
-        del self._claims[order.eip]
+        if self._claims.pop(order.eip, None) is None:
+            return
         self._told.yielded(order.eip, order.reason.value, self.standing(order.eip).holder)
 
     def _send(self, link: int, hello: Hello, now: float) -> None:
@@ -362,31 +437,29 @@ class Shared:
             port.hellos.drop_queued()
         self._told.frozen()
 
-    @contextmanager
-    def _unbroken(self) -> Iterator[None]:
-        """Whatever is raised in a callback belongs to the owner's task, not to the loop's exception handler."""
-        try:
-            yield
-        except BaseException as error:
-            if not self._broken.done():
-                self._broken.set_exception(error)
-
-    async def _until_broken(self) -> None:
-        await self._broken
-
     # ── Links ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _serve_link(self, link: Link) -> None:
-        async for attempt in retrying(lambda error: self._lost(link, error), multiplier=0.05, limit=RETRY_MAX):
+        async for attempt in retrying(partial(self._lost, link), on=EdgeError, multiplier=0.05, limit=RETRY_MAX):
             with attempt:
                 await self._serve_once(link)
 
     def _lost(self, link: Link, error: Exception) -> None:
+        """What nobody foresaw gives up the link until it is answered on again: a claim that nobody answers for is worse
+        than none."""
+        if not isinstance(error, EdgeError):
+            self._told.internal_error("link", error)
+            self._unanswered.add(link.index)
+            if (port := self._ports.get(link.index)) is not None:
+                port.fail(EdgeError(f"{link.name}: it is not answered on"))
         self._told.lost_link(link, str(error))
 
     async def _serve_once(self, link: Link) -> None:
         if link.index in self._no_carrier:
             raise EdgeError(f"{link.name}: no carrier")
+        if link.index in self._unanswered and not self._fleet.answers_on(link.index):
+            raise EdgeError(f"{link.name}: it is not answered on")
+        self._unanswered.discard(link.index)
         loop = asyncio.get_running_loop()
 
         def count(rejected: Enum | None) -> None:
@@ -396,14 +469,14 @@ class Shared:
             port = self._ports[link.index] = _Port(hellos, self._clock(), loop.create_future())
 
             def on_readable() -> None:
-                with self._unbroken():
+                with contained("hear", self._told):
                     self._hear(port)
 
             loop.add_reader(hellos, on_readable)
             try:
                 self._acquaint(port)
                 self._tell(LinkChanged(link.index, up=True))
-                await port.failed
+                raise EdgeError(await port.failed)
             finally:
                 loop.remove_reader(hellos)
                 if self._ports.get(link.index) is port:
@@ -412,21 +485,22 @@ class Shared:
 
     async def _watch_peers(self) -> None:
         """Tells who came and who fell silent."""
-        known: dict[tuple[int, str], bool] = {}
-        counted: dict[int, int] = {}
         while True:
-            peers = self.machine.peers(self._clock())
-            now = {(index, peer.node): peer.alive for index, some in peers.items() for peer in some}
-            for (index, node), alive in now.items():
-                if known.get((index, node), False) is not alive and (port := self._ports.get(index)) is not None:
-                    self._told.peer(node, port.hellos.link, alive)
-            known = now
-            for index, port in self._ports.items():
-                number = sum(alive for (at, _), alive in now.items() if at == index)
-                if counted.get(index) != number:
-                    counted[index] = number
-                    self._told.peers(port.hellos.link.name, number)
+            self._tell_of_peers()
             await asyncio.sleep(PEERS_SECONDS)
+
+    def _tell_of_peers(self) -> None:
+        peers = self.machine.peers(self._clock())
+        now = {(index, peer.node): peer.alive for index, some in peers.items() for peer in some}
+        for (index, node), alive in now.items():
+            if self._heard.get((index, node), False) is not alive and (port := self._ports.get(index)) is not None:
+                self._told.peer(node, port.hellos.link, alive)
+        self._heard = now
+        for index, port in self._ports.items():
+            number = sum(alive for (at, _), alive in now.items() if at == index)
+            if self._counted.get(index) != number:
+                self._counted[index] = number
+                self._told.peers(port.hellos.link.name, number)
 
 
 def incarnate(known: Incarnation) -> Incarnation:

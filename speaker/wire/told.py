@@ -1,5 +1,6 @@
 """What the wire process tells of itself."""
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -8,6 +9,7 @@ from speaker.layer2.observer import Observer
 from speaker.model import IPAddress, Link, Mac
 from speaker.ownership.events import WriteRecord
 from speaker.ownership.hello import Addresses, Incarnation
+from speaker.supervise import Supervisor
 
 
 class Standing(NamedTuple):
@@ -66,6 +68,24 @@ class Speaker(NamedTuple):
     addresses: Addresses = ()
 
 
+class Taken(NamedTuple):
+    """An EIP that this node answers for, and the other node that had it last, if one is known."""
+
+    spot: Spot
+    before: str | None
+
+
+class Resumed(NamedTuple):
+    """What a main process finds when it comes to a wire process that is at work already."""
+
+    offered: Mapping[IPAddress, Spot] = {}
+    held: Mapping[IPAddress, Taken] = {}
+    incarnation: Incarnation | None = None
+    speakers: tuple[tuple[int, str, Speaker], ...] = ()
+    """Index of the link, node, and how it speaks there."""
+    draining: bool = False
+
+
 class Acquaintances(Protocol):
     """Who speaks on which link, by its index: told at first and whenever it changes, before any claim that it bears on.
     None is ever taken back."""
@@ -73,8 +93,18 @@ class Acquaintances(Protocol):
     def speaker(self, link: int, node: str, speaker: Speaker) -> None: ...
 
 
-class SharedTold(Told, Acquaintances, Protocol):
+class OwnerTold(Told, Supervisor, Protocol):
+    """What an owner tells."""
+
+
+class SharedTold(OwnerTold, Acquaintances, Protocol):
     """What an owner with peers tells."""
+
+    def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None:
+        """Another host that lives has this node's name; see ``events.NameClash``."""
+
+    def name_free(self) -> None:
+        """It was not heard for a while: this node has its name for itself."""
 
 
 class Clerk(Protocol):

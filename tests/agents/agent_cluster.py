@@ -408,6 +408,11 @@ class Cluster:
         except OSError:  # not there yet, or 503
             return False
 
+    def metrics(self, node: str) -> str:
+        with self.lan.namespace(node).entered(), urllib.request.urlopen(METRICS, timeout=5) as answer:
+            text: bytes = answer.read()
+            return text.decode()
+
     # ── Watching it ──
 
     @asynccontextmanager
@@ -442,7 +447,7 @@ def broken_promises(
 
 
 HELLO_MS = DEFAULT_HELLO_MS
-HEALTH = "http://127.0.0.1:9900/healthz"
+HEALTH, METRICS = "http://127.0.0.1:9900/healthz", "http://127.0.0.1:9900/metrics"
 
 
 async def until(holds: Callable[[], Any], told: Callable[[], object] = lambda: "", patience: float = GUARD) -> Any:

@@ -1,15 +1,23 @@
 """Tests marked ``ipvs`` run inside one guest per session, whose kernel has IPVS.
 
-User-Mode Linux boots in seconds but has no nftables, so there iptables is the guard. With ``EIP_SPEAKER_GUEST=qemu`` it
-is QEMU with Debian's stock kernel, which has both: slow, and the way IPVS runs on real nodes.
+The first kind of guest that boots here is taken. ``EIP_SPEAKER_GUEST`` names the kinds in the order in which they are
+tried, with commas between them; those that ``EIP_SPEAKER_GUEST_BROKEN`` names panic at boot, to see what happens then.
+
+- ``uml``: User-Mode Linux boots in seconds but has no nftables, so there iptables is the guard.
+- ``qemu``: QEMU with Debian's stock kernel, which has both: slow, and the way IPVS runs on real nodes.
+
+Where no kind boots, because of the processor or of what the machine forbids, the tests are skipped for one reason.
+Where only a package is missing they are as well; but where ``CI`` is set, which installs it, one of them fails.
 
 The outer pytest boots the guest (see ``guest``) at the first such test with all of them on its command line; the pytest
 in there writes each report to a file the outer one then replays, so tracebacks, skips and durations look as if the
-tests had run here. A guest that hangs, panics or exits fails the test it was in and those it never came to.
+tests had run here. A guest that boots and then hangs, panics or exits fails the test it was in and those it never came
+to.
 """
 
 import json
 import os
+import platform
 import shlex
 import shutil
 import signal
@@ -17,32 +25,50 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import cache
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 REPORTS = os.environ.get("EIP_SPEAKER_GUEST_REPORTS")
 """Set inside the guest only: where its pytest leaves its reports."""
-KIND = os.environ.get("EIP_SPEAKER_GUEST", "uml")
-QEMU = KIND == "qemu"
-BOOTS = Path(__file__).with_name("guest-qemu" if QEMU else "guest")
-SILENCE = float(os.environ.get("EIP_SPEAKER_GUEST_SILENCE", "180" if QEMU else "60"))
-"""Seconds without a new report after which the guest counts as hung."""
-BOOT = 180.0 if QEMU else 60.0
-"""Seconds a busy machine may take to boot the guest and collect the tests; 3 on an idle one (QEMU: 30)."""
+CI = bool(os.environ.get("CI"))
 HANDED_ON = ("EIP_SPEAKER_HISTORIES",)
 """Variables that tests in the guest read."""
 STARTED = "import speaker.run, speaker.forwarding.ipvs"
 """What the tests run as programs of their own, which collecting them does not import."""
-NEEDED = {
-    "ipvsadm": "ipvsadm",
-    "iptables-legacy": "iptables",
-    "ip": "iproute2",
-    "modprobe": "kmod",
-} | ({"qemu-system-x86_64": "qemu-system-x86", "nft": "nftables"} if QEMU else {"linux.uml": "user-mode-linux"})
+BOOTED = "The guest is up."
+"""What its first process says first (see ``guest``): what goes wrong after it is no fault of the machine's."""
+NEEDED = {"ipvsadm": "ipvsadm", "iptables-legacy": "iptables", "ip": "iproute2", "modprobe": "kmod"}
+"""Packages by the program they bring."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A way to run a kernel of our own; both times are in seconds."""
+
+    name: str
+    script: Path
+    needed: dict[str, str]
+    boot: float
+    """What a busy machine may take to boot the guest and collect the tests, 3 on an idle one (QEMU: 30), besides:"""
+    silence: float
+    """Without a new report for so long the guest counts as hung."""
+
+
+HERE = Path(__file__).parent
+AMX = "amx_tile" in Path("/proc/cpuinfo").read_text().split()
+UML = {"linux.uml": "user-mode-linux"} | ({"cc": "tcc"} if AMX else {})  # for xstate.c
+QEMU = {"qemu-system-x86_64": "qemu-system-x86", "nft": "nftables"}
+SILENCE = os.environ.get("EIP_SPEAKER_GUEST_SILENCE")
+KINDS = {
+    "uml": Kind("uml", HERE / "guest", NEEDED | UML, boot=60.0, silence=float(SILENCE or 60.0)),
+    "qemu": Kind("qemu", HERE / "guest-qemu", NEEDED | QEMU, boot=180.0, silence=float(SILENCE or 180.0)),
+}
+TRIED = [KINDS[name] for name in os.environ.get("EIP_SPEAKER_GUEST", "uml").split(",")]
+BROKEN = os.environ.get("EIP_SPEAKER_GUEST_BROKEN", "").split(",")
 
 
 # ── Inside the guest ──────────────────────────────────────────────────────────────────────────────────────────
@@ -66,45 +92,44 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 # ── Outside ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+class Unusable(Exception):
+    """Raised when no guest came up here; ``blame``, where that is to be a failure nevertheless."""
+
+    def __init__(self, reason: str, *, blame: bool = False) -> None:
+        super().__init__(reason)
+        self.blame = blame
+
+
 class Guest:
-    """One boot with all the session's ``ipvs`` tests: ``reports`` by node id, and ``end``, how it ended."""
+    """All the session's ``ipvs`` tests in the first ``kind`` of guest that boots: their ``reports`` by node id, how it
+    came to its ``end``, and why no kind before it would do, ``passed_over``."""
 
     def __init__(self, session: pytest.Session) -> None:
         nodes = [item.nodeid for item in session.items if item.get_closest_marker("ipvs")]
         self.reports: dict[str, list[pytest.TestReport]] = {node: [] for node in nodes}
-        with tempfile.TemporaryDirectory(prefix="eip-speaker-guest-") as name:
-            directory = Path(name)
-            _prepare(directory, session.config, nodes)
-            self.end = self._run(directory)
-            for line in (directory / "reports").read_text().splitlines():
-                report = session.config.hook.pytest_report_from_serializable(
-                    config=session.config, data=json.loads(line)
-                )
-                if isinstance(report.longrepr, list):  # a skip's (path, line, reason): JSON knows no tuples
-                    report.longrepr = tuple(report.longrepr)
-                self.reports[report.nodeid].append(report)
+        self.passed_over: list[Unusable] = []
+        with tempfile.TemporaryDirectory(prefix="eip-speaker-guest-") as directory:
+            for kind in TRIED:
+                try:
+                    self._run(kind, Path(directory), session.config, nodes)
+                except Unusable as why:
+                    self.passed_over.append(why)
+                else:
+                    self.kind = kind
+                    return
+        reasons = "; ".join(map(str, self.passed_over))
+        blame = any(why.blame for why in self.passed_over)
+        raise Unusable(f"needs a guest whose kernel has IPVS; {reasons}", blame=blame)
 
-    def _run(self, directory: Path) -> str:
-        reports, console = directory / "reports", directory / "console"
-        reports.touch()
-        with console.open("w") as output:
-            guest = subprocess.Popen(
-                [BOOTS, directory],
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # a guest is many processes: they go together
-            )
-            try:
-                hung = _is_hung(guest, reports)
-            finally:
-                with suppress(ProcessLookupError):
-                    os.killpg(guest.pid, signal.SIGKILL)
-                guest.wait()
-        why = f"hung: no report in {SILENCE:g} s" if hung else "ended early"
-        exit_status = directory / "exit"
-        if exit_status.exists():
-            why = f"ended: pytest in it exited with {exit_status.read_text().strip()}"
-        return f"the guest {why}; the end of its console:\n{console.read_text(errors='replace')[-4000:]}"
+    def _run(self, kind: Kind, directory: Path, config: pytest.Config, nodes: Sequence[str]) -> None:
+        _lacks_nothing(kind)
+        _prepare(directory, kind, config, nodes)
+        self.end = _boot(directory, kind)
+        for line in (directory / "reports").read_text().splitlines():
+            report = config.hook.pytest_report_from_serializable(config=config, data=json.loads(line))
+            if isinstance(report.longrepr, list):  # a skip's (path, line, reason): JSON knows no tuples
+                report.longrepr = tuple(report.longrepr)
+            self.reports[report.nodeid].append(report)
 
     def of(self, item: pytest.Item) -> Iterator[pytest.TestReport]:
         """The item's reports; a failed one in place of what the guest did not live to write."""
@@ -112,9 +137,69 @@ class Guest:
         yield from known
         if not known or known[-1].when != "teardown":
             yield _made_up(item, "failed", f"{'in' if known else 'before'} this test {self.end}")
+            self.end = self.end.partition(";")[0]  # its console is shown once
 
 
-def _prepare(directory: Path, config: pytest.Config, nodes: list[str]) -> None:
+class NoGuest:
+    """Stands for the guest where there is none: its tests are skipped for one reason, or the first fails and the others
+    are skipped."""
+
+    def __init__(self, why: Unusable) -> None:
+        self.reason, self.outcome = str(why), "failed" if why.blame else "skipped"
+
+    def of(self, item: pytest.Item) -> Iterator[pytest.TestReport]:
+        yield _made_up(item, self.outcome, self.reason)
+        self.outcome = "skipped"
+
+
+def _lacks_nothing(kind: Kind) -> None:
+    """Raises Unusable where the machine lacks what the kind needs."""
+    if platform.machine() != "x86_64":
+        raise Unusable(f"{kind.name}: not for {platform.machine()}")
+    if missing := sorted({package for program, package in kind.needed.items() if not shutil.which(program)}):
+        install = f"apt-get install --no-install-recommends {' '.join(missing)}"
+        raise Unusable(f"{kind.name}: {install}", blame=CI)
+    fetched = subprocess.run([kind.script], capture_output=True, text=True, check=False)
+    if fetched.returncode != 0:
+        raise Unusable(f"{kind.name}: its kernel cannot be fetched: {_last_words(fetched.stderr)}", blame=CI)
+
+
+def _boot(directory: Path, kind: Kind) -> str:
+    """How the guest ended that ran the directory's command; raises Unusable where it did not come so far."""
+    console = directory / "console"
+    (directory / "reports").touch()
+    with console.open("w") as output:
+        guest = subprocess.Popen(
+            [kind.script, directory],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=os.environ | ({"GUEST_BROKEN": "yes"} if kind.name in BROKEN else {}),
+            start_new_session=True,  # a guest is many processes: they go together
+        )
+        try:
+            hung = _is_hung(guest, directory / "reports", kind.boot, kind.silence)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(guest.pid, signal.SIGKILL)
+            guest.wait()
+    said = console.read_text(errors="replace")
+    if BOOTED not in said:
+        raise Unusable(f"{kind.name}: does not boot here{' in time' * hung}: {_last_words(said)}")
+    why = f"hung: no report in {kind.silence:g} s" if hung else "ended early"
+    exit_status = directory / "exit"
+    if exit_status.exists():
+        why = f"ended: pytest in it exited with {exit_status.read_text().strip()}"
+    return f"the guest {why}; the end of its console:\n{said[-4000:]}"
+
+
+def _last_words(console: str) -> str:
+    """Of a kernel that panicked, the line in which it says so and the one before it, which says why."""
+    before, panic, after = console.rstrip().partition("Kernel panic")
+    lines = [*before.splitlines()[-1:], *(panic + after).splitlines()[:1]]
+    return ": ".join(line.strip() for line in lines)[-200:] or "it says nothing"
+
+
+def _prepare(directory: Path, kind: Kind, config: pytest.Config, nodes: Sequence[str]) -> None:
     """Write the guest's command, and all its bytecode: compiling is slow in there, where nothing can be kept."""
     cache = getattr(config, "cache", None)  # missing with -p no:cacheprovider
     bytecode = cache.mkdir("guest-bytecode") if cache else directory / "bytecode"
@@ -130,8 +215,8 @@ def _prepare(directory: Path, config: pytest.Config, nodes: list[str]) -> None:
             stdout=subprocess.DEVNULL,
             check=False,  # whatever is wrong, the guest's console will show it
         )
-    pytest_line += ["--basetemp=/run/pytest", "-o", f"faulthandler_timeout={SILENCE * 0.8:g}", *nodes]
-    environment |= {"EIP_SPEAKER_GUEST": KIND, "EIP_SPEAKER_GUEST_REPORTS": "/run/out/reports"}
+    pytest_line += ["--basetemp=/run/pytest", "-o", f"faulthandler_timeout={kind.silence / 2:g}", *nodes]
+    environment |= {"EIP_SPEAKER_GUEST": kind.name, "EIP_SPEAKER_GUEST_REPORTS": "/run/out/reports"}
     environment |= {"PYTHONDONTWRITEBYTECODE": "1"}
     environment |= {name: os.environ[name] for name in HANDED_ON if name in os.environ}
     exports = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in environment.items())
@@ -140,15 +225,15 @@ def _prepare(directory: Path, config: pytest.Config, nodes: list[str]) -> None:
     command.chmod(0o755)
 
 
-def _is_hung(guest: "subprocess.Popen[bytes]", reports: Path) -> bool:
+def _is_hung(guest: "subprocess.Popen[bytes]", reports: Path, boot: float, silence: float) -> bool:
     """Waits until the guest has ended by itself (False) or nothing comes from it any more (True)."""
-    size, deadline = 0, time.monotonic() + BOOT + SILENCE
+    size, deadline = 0, time.monotonic() + boot + silence
     while True:
         try:
             guest.wait(timeout=0.1)
         except subprocess.TimeoutExpired:
             if reports.stat().st_size != size:
-                size, deadline = reports.stat().st_size, time.monotonic() + SILENCE
+                size, deadline = reports.stat().st_size, time.monotonic() + silence
             elif time.monotonic() > deadline:
                 return True
         else:
@@ -156,34 +241,21 @@ def _is_hung(guest: "subprocess.Popen[bytes]", reports: Path) -> bool:
 
 
 def _made_up(item: pytest.Item, outcome: str, why: str) -> pytest.TestReport:
-    longrepr = (str(item.path), item.location[1] or 0, why) if outcome == "skipped" else why
+    longrepr = (str(HERE), None, why) if outcome == "skipped" else why  # one place: pytest tells them in one line
     return pytest.TestReport(item.nodeid, item.location, dict.fromkeys(item.keywords, 1), outcome, longrepr, "call")
 
 
-@cache
-def _lacking() -> str:
-    """What a guest needs and this machine lacks; '' where that is nothing."""
-    missing = sorted({package for program, package in NEEDED.items() if not shutil.which(program)})
-    if missing:
-        return f"apt-get install --no-install-recommends {' '.join(missing)}"
-    if QEMU:
-        fetched = subprocess.run([BOOTS], capture_output=True, text=True, check=False)
-        if fetched.returncode != 0:
-            return f"its kernel could not be fetched: {fetched.stderr[-200:]}"
-    return ""
-
-
-def _reports(item: pytest.Item) -> Iterator[pytest.TestReport]:
-    if lacking := _lacking():
-        why = f"needs a guest whose kernel has IPVS; {lacking}"
-        return iter([_made_up(item, "failed" if os.environ.get("CI") else "skipped", why)])
-    stash = item.session.stash
+def _guest(session: pytest.Session) -> Guest | NoGuest:
+    stash = session.config.stash
     if GUEST not in stash:
-        stash[GUEST] = Guest(item.session)
-    return stash[GUEST].of(item)
+        try:
+            stash[GUEST] = Guest(session)
+        except Unusable as why:
+            stash[GUEST] = NoGuest(why)
+    return stash[GUEST]
 
 
-GUEST = pytest.StashKey[Guest]()
+GUEST = pytest.StashKey[Guest | NoGuest]()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -191,9 +263,16 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     if REPORTS or not item.get_closest_marker("ipvs"):
         return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    for report in _reports(item):
+    for report in _guest(item.session).of(item):
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     # The test before this one left standing what it shares with this one, which nobody else would take down.
     item.session._setupstate.teardown_exact(nextitem)
     return True
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    guest = config.stash.get(GUEST, None)
+    if isinstance(guest, Guest) and guest.passed_over:
+        terminalreporter.section("the guest")
+        terminalreporter.line(f"{guest.kind.name}, since {'; '.join(map(str, guest.passed_over))}")

@@ -1,6 +1,7 @@
 """A file is the old one or the new one, whatever happens in between; a lock belongs to one process."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speaker.errors import EdgeError
-from speaker.files import only_one, read_regular, shown, write_atomically
+from speaker.files import Lock, is_file, locked, read_regular, shown, write_atomically
 
 
 def test_a_file_is_replaced_and_nothing_else_is_left_behind(tmp_path):
@@ -94,14 +95,43 @@ def test_a_full_disk_and_a_read_only_one_are_told_and_keep_the_old_file(tmp_path
     assert done.stdout.splitlines() == ["No space left on device", "Read-only file system"], done.stderr
 
 
-def test_a_lock_is_held_once_and_let_go_at_the_end(tmp_path):
-    lock = tmp_path / "run" / "lock"
-    with only_one(lock), pytest.raises(EdgeError, match="another speaker runs here already"), only_one(lock):
-        pass
-    with only_one(lock):
-        pass
+def test_a_lock_is_held_once(tmp_path):
+    path = tmp_path / "run" / "lock"
+    fd = locked(path)
+    with pytest.raises(EdgeError, match="another speaker runs here already"):
+        locked(path)
+    os.close(fd)
+    os.close(locked(path))
 
 
-def test_an_error_inside_the_lock_stays_what_it_is(tmp_path):
-    with pytest.raises(OSError, match="mine"), only_one(tmp_path / "lock"):
-        raise OSError("mine")
+@pytest.mark.parametrize("what", ["mkdir", "mkfifo", "symlink"])
+def test_what_is_no_file_is_no_lock_and_nobody_waits_for_it(tmp_path, what):
+    path = tmp_path / "lock"
+    {"mkdir": path.mkdir, "mkfifo": lambda: os.mkfifo(path), "symlink": lambda: path.symlink_to("/nowhere")}[what]()
+    if what == "mkfifo":
+        os.close(locked(path))  # as good as any file to whoever only locks it
+    else:
+        with pytest.raises(EdgeError, match=r"cannot lock .*/lock"):
+            locked(path)
+
+
+def test_a_lock_that_somebody_removed_is_taken_anew(tmp_path):
+    path = tmp_path / "run" / "lock"
+    lock = Lock(path, locked(path))
+    shutil.rmtree(path.parent)
+    lock.hold()
+    with pytest.raises(EdgeError, match="another speaker runs here already"):
+        locked(path)
+    known = path.stat()
+    lock.hold()
+    assert is_file(path, known)
+
+
+def test_a_lock_that_another_took_meanwhile_is_his(tmp_path):
+    path = tmp_path / "lock"
+    lock = Lock(path, locked(path))
+    path.unlink()
+    his = locked(path)
+    with pytest.raises(EdgeError, match="another speaker runs here already"):
+        lock.hold()
+    os.close(his)

@@ -53,7 +53,7 @@ class Near(Wire):
                 self.asked.append((name, *arguments))
             elif name == "links":
                 self.linked.append(arguments)
-            self._other.send("reply", number, None)
+            self._other.send("reply", number, [] if name == "offer" else None, "")
 
     def asks(self):
         """Since the call before."""
@@ -68,7 +68,7 @@ class Near(Wire):
 
 @pytest.fixture
 async def wire():
-    async with Near(Spec("n1", None), Deaf()) as near:
+    async with Near(None, Spec("n1", None), Deaf()) as near:
         yield near
 
 

@@ -159,10 +159,11 @@ class Running:
         self, client: Client, namespace: str, identity: str, settings: ControllerSettings, grace: Grace
     ) -> None:
         self.errors: list[EdgeError] = []
+        self.bugs: list[tuple[str, BaseException]] = []
         self.failed, self.stopped = asyncio.Event(), asyncio.Event()
         self.election = Election(client, LeaseName(namespace, "controller"), identity, QUICK)
         patience = Patience(backoff=0.02, backoff_limit=0.2)
-        self._leader = Leader(client, self.election, settings, self._tell, patience, grace)
+        self._leader = Leader(client, self.election, settings, self._tell, self, patience, grace)
         self.task = asyncio.create_task(self.election.lead(self._work), name=identity)
 
     async def _work(self, leadership: Leadership) -> None:
@@ -175,9 +176,13 @@ class Running:
         self.errors.append(error)
         self.failed.set()
 
+    def internal_error(self, task: str, error: BaseException) -> None:
+        self.bugs.append((task, error))
+
     async def stop(self) -> None:
         self.task.cancel()
         await asyncio.wait((self.task,))
+        assert self.bugs == []
         if not self.task.cancelled():
             self.task.result()
 

@@ -119,20 +119,22 @@ def test_a_stopped_speaker_leaves_nothing_behind_that_answers(pair):
     assert held(two) == EIPS
 
 
-def test_it_ends_when_its_wire_process_dies_and_says_so(pair):
-    one, _ = pair
-    (wire,) = children(one)
-    os.kill(wire, signal.SIGKILL)
-    assert one.process.wait(10) == 1
-    assert "the wire process ended unasked" in one.last_words()
-
-
-def test_its_wire_process_dies_with_it(pair):
+def test_it_goes_on_when_its_main_process_dies(pair):
     one, two = pair
-    (wire,) = children(one)
+    before = holders(two)
+    (main,) = children(one)
+    os.kill(main, signal.SIGKILL)
+    one.until("main process replaced", end="killed by SIGKILL", held=len(held(two) ^ EIPS))
+    one.until("ready")
+    assert holders(one) == holders(two) == before
+
+
+def test_its_main_process_dies_with_it(pair):
+    one, two = pair
+    (main,) = children(one)
     one.stop(signal.SIGKILL)
     two.until("peer silent", peer="n1")
-    assert not Path(f"/proc/{wire}").exists() or "\nState:\tZ" in Path(f"/proc/{wire}/status").read_text()
+    assert not Path(f"/proc/{main}").exists() or "\nState:\tZ" in Path(f"/proc/{main}/status").read_text()
 
 
 def test_a_key_is_rotated_step_by_step_without_anybody_losing_anybody(pair, tmp_path):

@@ -1,63 +1,184 @@
-"""The wire process by itself: how it starts, what it says, how it ends."""
+"""The wire process by itself: how it starts, what it says, what it outlives, how it ends."""
 
 import asyncio
 import os
 import signal
+import socket
+import subprocess
+import sys
+from ipaddress import ip_address
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
-from speaker.errors import EdgeError
+from speaker.errors import EdgeError, WireError
+from speaker.files import Lock, locked
+from speaker.layer2.fleet import Spot
+from speaker.model import Gratuitous, Link, Mac
+from speaker.wire.channel import Channel
+from speaker.wire.parent import Main, serve
 from speaker.wire.process import PeerSpec, Spec
 from speaker.wire.remote import Wire
 
 pytestmark = pytest.mark.netns
 
 SPECS = [Spec("a", None), Spec("a", PeerSpec(0.1, 0x88B5, (b"k" * 32,)))]
+HERE = Spot(Link(7777, "none0", Mac(b"\x02\0\0\0\0\x01")), Gratuitous())
+"""On a link that there is not: what is held there is told, and no socket is ever opened."""
+EIPS = [ip_address(f"192.0.2.{number}") for number in (10, 11, 12)]
+SPOTS = dict.fromkeys(EIPS, HERE)
 
 
-class Deaf:
-    """A listener that does not listen."""
+class Told:
+    """A listener that keeps what it needs."""
+
+    def __init__(self):
+        self.replaced, self.errors = [], []
+
+    def taken_over(self, end, away, held):
+        self.replaced.append((end, held))
+
+    def wire_error(self, task, words, place, trace):
+        self.errors.append((task, words))
 
     def __getattr__(self, name):
         return lambda *_: None
 
 
-async def with_wire(spec, ask):
-    """What ``ask(wire)`` returns, and how the process ended."""
-    async with Wire(spec, Deaf()) as wire:
-        watching = asyncio.create_task(wire.watch())
-        answer = await ask(wire)
-        watching.cancel()
-    return answer, wire.exit_code
+class Mains:
+    """Main processes: each a process that sleeps, whose part is played here."""
+
+    def __init__(self, *parts):
+        self.parts, self.heard = list(parts), []
+        self.playing = []
+
+    def begin(self):
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        process = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+        self.playing.append(asyncio.create_task(self._play(self.parts.pop(0), process, theirs)))
+        return Main(process, ours)
+
+    async def _play(self, part, process, end):
+        told = Told()
+        self.heard.append(told)
+        try:
+            async with Wire(end, SPECS[self.peers], told) as wire:
+                watching = asyncio.create_task(wire.watch(lambda: process.send_signal(signal.SIGTERM)))
+                try:
+                    return await part(wire)
+                finally:
+                    watching.cancel()
+        finally:
+            process.kill()
+
+    peers = 0
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=["alone", "with peers"])
-def test_with_nothing_offered_it_is_ready_and_ends_when_it_is_let_go(spec):
-    assert asyncio.run(with_wire(spec, Wire.ready)) == (True, 0)
+async def served(mains, outlive=30.0):
+    """The exit code, and what each part came to."""
+    with TemporaryDirectory() as directory:
+        path = Path(directory) / "lock"
+        code = await serve(mains.begin, Lock(path, locked(path)), outlive)
+    return code, [await one for one in mains.playing]
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=["alone", "with peers"])
-def test_a_service_manager_that_signals_every_process_does_not_end_it(spec):
-    async def ask(wire):
-        os.kill(wire.pid, signal.SIGTERM)
-        os.kill(wire.pid, signal.SIGINT)
-        return await wire.has_peers()
+async def offer(wire):
+    await wire.offer(SPOTS, [HERE.link], frozenset())
+    return wire.held, {eip: wire.offered(eip) for eip in EIPS}
 
-    assert asyncio.run(with_wire(spec, ask)) == (False, 0)
+
+async def look(wire):
+    return wire.held, {eip: wire.offered(eip) for eip in EIPS}
+
+
+async def withdraw(wire):
+    held, offered = await settle(wire)
+    await wire.withdraw_except({})
+    return held, offered
+
+
+async def settle(wire):
+    """The next one finds what was: and says the same."""
+    await wire.ready()  # what it was told first has come by then
+    found = await look(wire)
+    await wire.offer(SPOTS, [HERE.link], frozenset())
+    return found
+
+
+@pytest.mark.parametrize("peers", [0, 1], ids=["alone", "with peers"])
+def test_with_nothing_offered_it_is_ready_and_ends_with_its_main_process(peers):
+    mains = Mains(Wire.ready)
+    mains.peers = peers
+    assert asyncio.run(served(mains)) == (137, [True])
+
+
+def test_the_next_main_process_finds_what_the_one_before_had_offered():
+    mains = Mains(offer, settle, withdraw)
+    code, found = asyncio.run(served(mains))
+    whole = frozenset(EIPS), SPOTS
+    assert (code, found) == (137, [whole] * 3)
+    assert [told.replaced for told in mains.heard] == [[]] + [[("killed by SIGKILL", 3)]] * 2
+
+
+def test_without_a_main_process_for_too_long_everything_is_given_up():
+    async def never(wire):
+        return await look(wire)
+
+    mains = Mains(offer, never, *[look] * 100)
+    code, found = asyncio.run(served(mains, outlive=0.0))
+    assert code == 137
+    assert found[1:] == [(frozenset(), dict.fromkeys(EIPS))]
+
+
+def test_a_command_that_meets_a_bug_is_told_and_the_next_is_obeyed():
+    async def part(wire):
+        with pytest.raises(WireError, match="offer"):
+            await wire._ask("offer", "no mapping")
+        return await wire.ready()
+
+    mains = Mains(part)
+    assert asyncio.run(served(mains)) == (137, [True])
+    ((task, words),) = mains.heard[0].errors
+    assert task == "wire command"
+    assert "AttributeError" in words
+
+
+class Strange(Mains):
+    """Where there is no part, one plays that speaks another language."""
+
+    async def _play(self, part, process, end):
+        if part is not None:
+            return await super()._play(part, process, end)
+        channel = await Channel.over(end)
+        channel.send("who", "are", "you")
+        async for _ in channel.messages():
+            pass
+        channel.close()
+        process.wait()
+        return None
+
+
+def test_a_main_process_of_another_release_is_ended_and_the_next_one_tried():
+    code, found = asyncio.run(served(Strange(offer, None, withdraw)))
+    assert (code, found[-1]) == (137, (frozenset(EIPS), SPOTS))
 
 
 def test_its_death_is_told():
     async def ask():
-        async with Wire(SPECS[0], Deaf()) as wire:
-            os.kill(wire.pid, signal.SIGKILL)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        theirs.close()
+        async with Wire(ours, SPECS[0], Told()) as wire:
             await wire.watch()
 
     with pytest.raises(EdgeError, match="the wire process ended unasked"):
         asyncio.run(ask())
 
 
-def test_what_lies_in_the_current_directory_is_not_run(tmp_path, monkeypatch):
-    (tmp_path / "speaker").mkdir()
-    (tmp_path / "speaker" / "__init__.py").write_text("raise SystemExit('hijacked')")
-    monkeypatch.chdir(tmp_path)
-    assert asyncio.run(with_wire(SPECS[0], Wire.ready)) == (True, 0)
+def test_asked_to_stop_while_there_is_nobody_to_tell_it_ends():
+    async def part(wire):
+        await offer(wire)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    code, _ = asyncio.run(served(Mains(part)))
+    assert code == 137

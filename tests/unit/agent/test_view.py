@@ -1,7 +1,7 @@
 """What is asked of a node, from the objects of the API."""
 
 from collections.abc import Callable
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from typing import Any
 
 import msgspec
@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from speaker.agent.objects import AssignedObject, NodeObject, SliceObject
 from speaker.agent.view import DRAIN, OUT_OF_SERVICE, News, Reader, ViewSettings, node_wishes
-from speaker.cluster.kinds import ASSIGNED, EipObject, ServiceObject
+from speaker.api.endpoints import MAX_ENDPOINTS
+from speaker.cluster.kinds import ASSIGNED, POOL, EipObject, ServiceObject
 from speaker.cluster.objects import Key
-from speaker.model import Assignment, Endpoint, Protocol, ServiceKey
+from speaker.model import Assignment, Endpoint, LinkNames, Protocol, ServiceKey
 from speaker.ownership.eligibility import EXCLUDE
 
 WEB = ServiceKey("default", "web")
@@ -36,9 +37,15 @@ def service_object(service_object: Callable[..., ServiceObject]) -> MakeService:
 
 
 def node(
-    *, labels: Any = None, annotations: Any = None, taints: Any = None, cordoned: Any = False, ready: Any = None
+    *,
+    labels: Any = None,
+    annotations: Any = None,
+    taints: Any = None,
+    cordoned: Any = False,
+    ready: Any = None,
+    conditions: Any = None,
 ) -> NodeObject:
-    conditions = None if ready is None else [{"type": "Ready", "status": ready}]
+    conditions = conditions if ready is None else [{"type": "Ready", "status": ready}]
     data = {
         "metadata": {"name": "n1", "labels": labels or {}, "annotations": annotations or {}},
         "spec": {"unschedulable": cordoned, "taints": taints},
@@ -123,6 +130,12 @@ def test_a_node_that_is_not_ready_still_holds_but_goes_last(ready, counts):
     assert wishes.drained is None
 
 
+@pytest.mark.parametrize(("unavailable", "counts"), [("True", False), ("False", True), ("Unknown", True)])
+def test_a_node_whose_network_is_not_set_up_goes_last(unavailable, counts):
+    conditions = [{"type": "NetworkUnavailable", "status": unavailable}, {"type": "Ready", "status": "True"}]
+    assert node_wishes("n1", node(conditions=conditions), AS_IT_COMES).ready is counts
+
+
 def test_the_exclude_label_counts_unless_it_is_to_be_ignored():
     found = node(labels={EXCLUDE: ""})
     assert node_wishes("n1", found, AS_IT_COMES).node.excluded
@@ -132,6 +145,10 @@ def test_the_exclude_label_counts_unless_it_is_to_be_ignored():
 def test_a_node_that_the_api_does_not_know_serves_what_asks_for_no_label():
     wishes = node_wishes("n1", None, AS_IT_COMES)
     assert (wishes.drained, wishes.ready, wishes.node.excluded) == (None, True, False)
+
+
+def test_a_node_that_is_there_and_cannot_be_read_holds_nothing():
+    assert node_wishes("n1", None, AS_IT_COMES, unreadable=True).node.excluded
 
 
 # ── Services ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -161,6 +178,115 @@ def test_nothing_is_announced_that_our_controller_has_not_assigned(service_objec
     assert (world.services, settlement.assignments) == ({}, {})
 
 
+# ── Pools of EIPs in use ──────────────────────────────────────────────────────────────────────────────────────
+
+FROM_LAN = (*OURS, {"type": POOL, "status": "True", "reason": "Recorded", "message": "IPv4 from lan"})
+RACK_A = {"nodeSelector": {"matchLabels": {"rack": "a"}}, "interface": "eth1"}
+
+
+@pytest.mark.parametrize(
+    ("edit", "known"),
+    [
+        ({"lan": (["192.0.2.10-192.0.2.20"], {"exclude": ["192.0.2.10"]})}, True),
+        ({"lan": (["192.0.2.11-192.0.2.20"], {})}, True),
+        ({"lan": (["192.0.2.10-192.0.2.29"], {}), "wan": (["192.0.2.25-192.0.2.30"], {"age": 2})}, True),
+        ({"lan": (["192.0.2.10-192.0.2.20"], {}), "wan": (["192.0.2.0/24"], {"age": 2})}, True),
+        ({"lan": (["192.0.2.11-192.0.2.20"], {}), "wan": (["192.0.2.8-192.0.2.10"], {"age": 2})}, True),
+        ({"lan": (["192.0.2.10-x"], {})}, True),
+        ({}, True),
+        ({"lan": (["192.0.2.11-192.0.2.20"], {})}, False),
+        ({"lan": (["192.0.2.10-192.0.2.29"], {}), "wan": (["192.0.2.25-192.0.2.30"], {"age": 2})}, False),
+    ],
+    ids=[
+        *("excluded", "shrunk", "widened over an older one", "an older one widened over it", "given to another"),
+        *("unreadable", "deleted by force", "shrunk before we came", "refused before we came"),
+    ],
+)
+def test_an_eip_in_use_is_served_by_its_own_pools_rules_whatever_becomes_of_what_that_offers(
+    service_object: MakeService, eip_object: MakeEip, edit, known
+):
+    reader = Reader(AS_IT_COMES)
+    found = service_object("web", ingress=[EIP], conditions=FROM_LAN)
+    if known:
+        read(reader, [found], [eip_object("lan", "192.0.2.10-192.0.2.20", **RACK_A)])
+    edited = [
+        eip_object(name, *addresses, **({"interface": "eth0"} if name == "wan" else RACK_A), **parts)
+        for name, (addresses, parts) in edit.items()
+    ]
+    world, settlement = read(reader, [] if known else [found], edited)
+    assert settlement.assignments == {WEB: Assignment(WEB, (ip_address(EIP),), ("lan",))}
+    assert world.pools["lan"].interface == LinkNames(("eth1",))
+    assert not world.pools["lan"].node_selector.matches({"rack": "b"})
+
+
+def test_the_rules_of_a_pool_hold_as_they_are_now(service_object: MakeService, eip_object: MakeEip):
+    reader = Reader(AS_IT_COMES)
+    read(reader, [service_object("web", ingress=[EIP], conditions=FROM_LAN)], [eip_object("lan", "192.0.2.0/24")])
+    world, _ = read(reader, eips=[eip_object("lan", "198.51.100.0/24", **RACK_A)])
+    assert world.pools["lan"].interface == LinkNames(("eth1",))
+
+
+def test_what_is_recorded_of_a_pool_that_nobody_here_knew_is_no_reason_to_guess(service_object, eip_object):
+    found = service_object("web", ingress=[EIP], conditions=FROM_LAN)
+    world, settlement = read(Reader(AS_IT_COMES), [found], [eip_object("wan", "192.0.2.0/24")])
+    assert settlement.assignments[WEB].pools == ("lan",)
+    assert "lan" not in world.pools
+
+
+def test_what_was_known_of_a_pool_that_is_gone_is_forgotten_with_its_last_eip(service_object, eip_object):
+    reader = Reader(AS_IT_COMES)
+    found = service_object("web", ingress=[EIP], conditions=FROM_LAN)
+    read(reader, [found], [eip_object("lan", "192.0.2.0/24")])
+    assert set(read(reader, eips=[])[0].pools) == {"lan"}
+    read(reader, gone=[found.key])
+    assert set(read(reader, eips=[eip_object("wan", "198.51.100.0/24")])[0].pools) == {"wan"}
+
+
+def test_where_nothing_was_recorded_the_pool_that_has_the_address_now_counts(service_object, eip_object):
+    found = service_object("web", ingress=[EIP, "2001:db8::10"], conditions=FROM_LAN)
+    _, settlement = read(Reader(AS_IT_COMES), [found], [eip_object("wan", "192.0.2.0/24", "2001:db8::/64")])
+    assert settlement.assignments[WEB].pools == ("lan", "wan")
+
+
+@pytest.mark.parametrize("annotation", ["eip-speaker.io/pool", "eip-speaker.io/assigned-pools", POOL])
+def test_who_owns_a_service_does_not_say_which_pools_rules_hold_for_its_eip(service_object, eip_object, annotation):
+    found = service_object("web", ingress=[EIP], conditions=FROM_LAN)
+    data = msgspec.to_builtins(found)
+    data["metadata"]["annotations"] = {annotation: "IPv4 from wan"}
+    pools = [eip_object("lan", "192.0.2.0/24"), eip_object("wan", "198.51.100.0/24")]
+    _, settlement = read(Reader(AS_IT_COMES), [msgspec.convert(data, AssignedObject)], pools)
+    assert settlement.assignments[WEB].pools == ("lan",)
+
+
+def test_a_service_that_goes_while_pools_change_is_gone(service_object: MakeService, eip_object: MakeEip):
+    reader = Reader(AS_IT_COMES)
+    found = service_object("web", ingress=[EIP], conditions=FROM_LAN)
+    read(reader, [found], [eip_object("lan", "192.0.2.0/24")])
+    _, settlement = read(reader, eips=[eip_object("wan", "192.0.2.0/24")], gone=[found.key])
+    assert settlement.assignments == {}
+    assert reader.services_on(ip_address(EIP)) == ()
+
+
+def test_the_addresses_of_all_nodes_are_known_and_a_change_of_them_may_change_anything():
+    def host(name, *addresses):
+        status = {"addresses": [{"type": "InternalIP", "address": each} for each in addresses]}
+        return Key("", name), msgspec.convert({"metadata": {"name": name}, "status": status}, NodeObject)
+
+    reader = Reader(AS_IT_COMES)
+    told = dict([host("n1", "192.0.2.1", "n1.example.com"), host("n2", "192.0.2.2", "2001:db8::2")])
+    world, _, changed = reader.read(News(nodes=told), lambda _: ())
+    assert {str(address): whose for address, whose in world.reserved.items()} == {
+        "192.0.2.1": "node n1",
+        "192.0.2.2": "node n2",
+        "2001:db8::2": "node n2",
+    }
+    assert changed is None
+    assert reader.read(News(nodes=dict([host("n1", "192.0.2.1")])), lambda _: ())[2] == frozenset()
+    world, _, changed = reader.read(News(nodes={Key("", "n2"): None}), lambda _: ())
+    assert set(map(str, world.reserved)) == {"192.0.2.1"}
+    assert changed is None
+
+
 def test_a_service_without_a_class_is_served_where_ours_is_the_default(service_object: MakeService):
     found = service_object("web", ingress=[EIP], conditions=OURS, loadBalancerClass=None)
     _, settlement = read(Reader(ViewSettings(default_class=True)), [found])
@@ -171,6 +297,48 @@ def test_a_service_with_a_mistake_keeps_its_address_on_the_lan(service_object: M
     found = service_object("web", ingress=[EIP], conditions=OURS, annotations={"scheduler": "no such"})
     _, settlement = read(Reader(AS_IT_COMES), [found])
     assert set(settlement.assignments) == {WEB}
+
+
+def with_old_annotation(found: AssignedObject, ranges: str) -> AssignedObject:
+    data = msgspec.to_builtins(found)
+    data["metadata"]["annotations"] = {"service.beta.kubernetes.io/load-balancer-source-ranges": ranges}
+    return msgspec.convert(data, AssignedObject)
+
+
+@pytest.mark.parametrize(
+    ("parts", "old"),
+    [
+        ({"loadBalancerSourceRanges": ["10.0.0.0/8"], "annotations": {"scheduler": "no such"}}, None),
+        ({"loadBalancerSourceRanges": [" 10.0.0.0/8"]}, None),
+        ({"loadBalancerSourceRanges": ["10.0.0.0/8", "nonsense"]}, None),
+        ({}, "10.0.0.0/8"),
+    ],
+    ids=["a mistake elsewhere", "a blank in front", "one that is none", "the old annotation"],
+)
+def test_source_ranges_hold_whatever_else_is_wrong(service_object: MakeService, parts, old):
+    found = service_object("web", ingress=[EIP], conditions=OURS, **parts)
+    world, _ = read(Reader(ViewSettings(forwards=True)), [with_old_annotation(found, old) if old else found])
+    assert world.services[WEB].source_ranges == (ip_network("10.0.0.0/8"),)
+
+
+def test_what_is_wrong_with_a_service_is_told_until_it_is_mended(service_object: MakeService):
+    reader = Reader(AS_IT_COMES)
+    read(reader, [service_object("web", ingress=[EIP], conditions=OURS, annotations={"scheduler": "no such"})])
+    (told,) = reader.problems()
+    assert "'no such': is no scheduler of IPVS" in told
+    read(reader, [service_object("web", ingress=[EIP], conditions=OURS)])
+    assert reader.problems() == ()
+
+
+@pytest.mark.parametrize(
+    ("families", "served"), [(["IPv4"], [EIP]), (["IPv6"], ["2001:db8::10"]), (["IPv6", "IPv4"], [EIP, "2001:db8::10"])]
+)
+def test_an_eip_of_a_family_that_the_service_has_not_is_not_served(service_object: MakeService, families, served):
+    found = service_object(
+        "web", ingress=[EIP, "2001:db8::10"], conditions=OURS, ipFamilies=families, ipFamilyPolicy="PreferDualStack"
+    )
+    _, settlement = read(Reader(AS_IT_COMES), [found])
+    assert settlement.assignments[WEB].addresses == tuple(map(ip_address, served))
 
 
 def test_an_address_is_of_the_pool_that_offers_it_now(service_object: MakeService, eip_object: MakeEip):
@@ -267,20 +435,92 @@ def test_conditions_that_are_not_told_are_taken_as_the_api_says(service_object: 
 
 @pytest.mark.parametrize(
     "odd",
-    [
-        slice_of(),
-        slice_of(at("example.com"), family="FQDN"),
-        slice_of(at("198.51.100.1"), ports=None),
-        slice_of(at("198.51.100.1"), ports=[{"port": None}]),
-        slice_of(at("198.51.100.1"), ports=[{"port": 80, "protocol": "QUIC"}]),
-        slice_of(at("no address")),
-    ],
-    ids=["no endpoints", "names", "no ports", "every port", "another protocol", "no address"],
+    [slice_of(), slice_of(ports=None), slice_of(at("example.com"), family="FQDN")],
+    ids=["no endpoints", "as the controller makes it where no pod is", "names"],
 )
 def test_a_slice_that_says_nothing_of_use_gives_no_endpoint(service_object: MakeService, odd):
-    found = service_object("web", ingress=[EIP], conditions=OURS)
-    world, _ = read(Reader(ViewSettings(forwards=True)), [found], [], [odd])
+    found, reader = service_object("web", ingress=[EIP], conditions=OURS), Reader(ViewSettings(forwards=True))
+    world, _ = read(reader, [found], [], [odd])
     assert world.endpoints[WEB] == ()
+    assert reader.problems() == ()
+
+
+GOOD_PORT, GOOD = {"name": "good", "port": 8080}, at("198.51.100.1")
+OF_THE_SLICE = "EndpointSlice/default/web-1: "
+
+
+@pytest.mark.parametrize(
+    ("odd", "problem"),
+    [
+        *(
+            (slice_of(GOOD, ports=[GOOD_PORT, {"name": "odd", "port": number}]), f"ports[1].port: {number}: must be")
+            for number in (0, -1, 65536, 2**31 - 1, None)
+        ),
+        (slice_of(GOOD, ports=[{"port": 1, "protocol": "QUIC"}, GOOD_PORT]), "ports[0].protocol: 'QUIC': must be"),
+        *(
+            (slice_of(GOOD, at(address), ports=[GOOD_PORT]), f"endpoints[1].addresses[0]: '{address}': must be")
+            for address in (
+                "127.0.0.1",
+                "0.0.0.0",
+                "169.254.1.1",
+                "224.0.0.1",
+                "239.1.1.1",
+                "255.255.255.255",
+                "2001:db8::1",
+                "::ffff:198.51.100.1",
+                "no address",
+                "198.51.100.1%eth0",
+                "",
+            )
+        ),
+    ],
+)
+def test_what_is_wrong_in_a_slice_is_left_out_and_told_with_its_name_and_value(
+    service_object: MakeService, odd, problem
+):
+    found, reader = service_object("web", ingress=[EIP], conditions=OURS), Reader(ViewSettings(forwards=True))
+    world, _ = read(reader, [found], [], [odd])
+    assert world.endpoints[WEB] == (Endpoint(ip_address("198.51.100.1"), 8080, Protocol.TCP, "good"),)
+    (told,) = reader.problems()
+    assert told.startswith(f"{OF_THE_SLICE}{problem}")
+    read(reader, [], [], [slice_of(GOOD)])
+    assert reader.problems() == ()
+
+
+def test_endpoints_without_a_port_are_told(service_object: MakeService):
+    found, reader = service_object("web", ingress=[EIP], conditions=OURS), Reader(ViewSettings(forwards=True))
+    world, _ = read(reader, [found], [], [slice_of(GOOD, ports=None)])
+    assert world.endpoints[WEB] == ()
+    assert reader.problems() == (
+        f"{OF_THE_SLICE}ports: None: must list the ports of its endpoints: without them none is used",
+    )
+
+
+def test_a_slice_full_of_mistakes_is_told_in_a_few_lines(service_object: MakeService):
+    found, reader = service_object("web", ingress=[EIP], conditions=OURS), Reader(ViewSettings(forwards=True))
+    read(reader, [found], [], [slice_of(*[at("127.0.0.1")] * 1000, GOOD)])
+    assert len(reader.problems()) == 6
+    assert reader.problems()[-1] == f"{OF_THE_SLICE}995 more of its values are left out"
+
+
+def test_a_slice_and_a_service_have_no_more_endpoints_than_can_be_carried(service_object: MakeService):
+    found, reader = service_object("web", ingress=[EIP], conditions=OURS), Reader(ViewSettings(forwards=True))
+
+    def part(name: str, net: int) -> SliceObject:
+        addresses = [at(f"10.{net}.{i // 250}.{i % 250}") for i in range(500)]
+        return slice_of(*addresses, name=name, ports=[{"name": f"p{i}", "port": 1000 + i} for i in range(100)])
+
+    many = [part("b", 2), part("a", 1)]
+    world, _ = read(reader, [found], [], many)
+    assert len(world.endpoints[WEB]) == MAX_ENDPOINTS
+    assert {str(endpoint.address)[:5] for endpoint in world.endpoints[WEB]} == {"10.1."}, "by the names of the slices"
+    assert len(reader.problems()) == 3
+
+
+def test_an_eip_that_a_slice_names_as_its_own_endpoint_is_told(service_object: MakeService):
+    found, reader = service_object("web", ingress=[EIP], conditions=OURS), Reader(ViewSettings(forwards=True))
+    read(reader, [found], [], [slice_of(at(EIP))])
+    assert reader.problems() == (f"Service/default/web: an EndpointSlice names its own EIP {EIP}: it is left out",)
 
 
 def test_a_slice_that_changed_is_read_again_and_one_that_went_is_forgotten(service_object: MakeService):

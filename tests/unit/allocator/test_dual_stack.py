@@ -29,14 +29,14 @@ def test_families_come_in_the_order_asked_for(lan, families, policy, answer):
     ("pool", "families", "policy", "answer"),
     [
         ("192.0.2.1", "46", "prefer", "192.0.2.1 (no_address_of_family)"),
-        ("192.0.2.1", "64", "prefer", "no_address_of_family"),
+        ("192.0.2.1", "64", "prefer", "192.0.2.1 (no_address_of_family)"),
         ("192.0.2.1", "46", "require", "no_address_of_family"),
         ("192.0.2.1", "64", "require", "no_address_of_family"),
-        ("2001:db8::1", "46", "prefer", "no_address_of_family"),
+        ("2001:db8::1", "46", "prefer", "2001:db8::1 (no_address_of_family)"),
         ("2001:db8::1", "64", "prefer", "2001:db8::1 (no_address_of_family)"),
     ],
 )
-def test_preferred_means_the_primary_at_least_and_required_means_both_or_nothing(lan, pool, families, policy, answer):
+def test_preferred_means_what_there_is_and_required_means_both_or_nothing(lan, pool, families, policy, answer):
     lan.pool("lan", pool)
     assert lan.ask("s1", families=families, policy=policy) == answer
     if "(" not in answer:
@@ -100,3 +100,19 @@ def test_a_required_address_that_is_taken_keeps_the_other_family_free_too(lan):
     assert lan.ask("s2", policy="require", **wish) == "address_in_use"
     assert lan.used("lan") == (6, 0, 0)
     assert lan.ask("s2", policy="prefer", **wish) == "192.0.2.1 (address_in_use)"
+
+
+def test_where_only_the_primary_family_is_full_the_other_one_is_given_and_the_primary_follows_when_it_can(lan):
+    lan.pool("lan", "192.0.2.1 2001:db8::/64")
+    lan.ask("first")
+    wish = {"families": "46", "policy": "prefer"}
+    assert lan.ask("s1", **wish) == "2001:db8::1 (pool_full)"
+    lan.gone("first")
+    assert lan.ask("s1", **wish) == "192.0.2.1 2001:db8::1"
+
+
+def test_who_names_an_address_of_its_primary_family_does_not_want_just_another(lan):
+    lan.pool("lan", "192.0.2.1 2001:db8::/64")
+    lan.ask("first")
+    assert lan.ask("s1", families="46", policy="prefer", addresses="192.0.2.1") == "address_in_use"
+    assert lan.ask("s2", families="46", policy="prefer", addresses="2001:db8::5") == "2001:db8::5 (pool_full)"

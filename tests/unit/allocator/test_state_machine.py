@@ -272,7 +272,10 @@ class AllocatorMachine(RuleBasedStateMachine):
         families = [Family.of(address) for address in assignment.addresses]
         assert families == [family for family in wanted(service) if family in families]
         if newcomer:
-            assert families[0] is service.families[0]
+            free = service.family_policy is FamilyPolicy.PREFER_DUAL and service.families[0] not in map(
+                Family.of, service.addresses
+            )
+            assert free or families[0] is service.families[0]
             assert len(families) == 2 or service.family_policy is not FamilyPolicy.REQUIRE_DUAL
         for address, pool_name in zip(assignment.addresses, assignment.pools, strict=True):
             pool = self.pools.get(pool_name)

@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from speaker.agent.objects import AssignedObject
 from speaker.cluster.feed import Feed, Lines
+from speaker.cluster.kinds import ServiceObject
 from speaker.cluster.objects import Key, Object, read_page, read_refusal
+from speaker.cluster.reading import Unreadable, read_service
 from speaker.errors import ApiRefused, EdgeError
 
 
@@ -22,7 +25,12 @@ class Thing(Object, frozen=True):
 
 
 def body(name: str, version: int, uid: str = "u1", **spec: object) -> dict[str, Any]:
-    meta = {"name": name, "uid": uid, "resourceVersion": str(version), "managedFields": [{"manager": "kubectl"}]}
+    meta: dict[str, Any] = {
+        "name": name,
+        "uid": uid,
+        "resourceVersion": str(version),
+        "managedFields": [{"manager": "kubectl"}],
+    }
     return {"kind": "Thing", "metadata": meta, "spec": spec}
 
 
@@ -117,6 +125,62 @@ def test_an_object_that_cannot_be_read_stays_as_it_was(relist: bool):
         feed.take(line("MODIFIED", strange))
     assert (names(feed), feed.collect(), feed.unreadable) == ({"a": 1}, (), 1)
     assert feed.resume == ("20" if relist else "11")
+
+
+STRANGE_META = [{"labels": None}, {"labels": {"a": 1}}, {"uid": 5}]
+
+
+@pytest.mark.parametrize("relist", [False, True])
+@pytest.mark.parametrize("strange", [{"spec": None}, *({"metadata": meta} for meta in STRANGE_META)])
+def test_of_many_objects_the_one_that_cannot_be_read_is_set_aside_by_name(relist: bool, strange: dict[str, Any]):
+    feed = Feed(Thing)
+    one = body("b", 12)
+    bodies = [body("a", 11, port=1), {**one, **strange, "metadata": {**one["metadata"], **strange.get("metadata", {})}}]
+    if relist:
+        listed(feed, 20, *bodies, body("c", 13, port=3))
+    else:
+        listed(feed, 10)
+        for found in (*bodies, body("c", 13, port=3)):
+            feed.take(line("ADDED", found))
+    assert names(feed) == {"a": 1, "c": 3}
+    assert (set(feed.set_aside), feed.resume) == ({Key("", "b")}, "20" if relist else "13")
+    feed.take(line("MODIFIED", body("b", 21, port=2)))
+    assert (names(feed), feed.set_aside) == ({"a": 1, "b": 2, "c": 3}, {})
+
+
+def test_one_that_does_not_even_have_a_name_spoils_no_other():
+    feed = Feed(Thing)
+    listed(feed, 10, {"metadata": {"name": 5}}, {"metadata": None}, {}, body("a", 1, port=1))
+    feed.take(line("DELETED", {"metadata": []}))
+    feed.take(b'{"type": "MODIFIED", "object": [1, 2]}')
+    assert (names(feed), feed.set_aside, feed.resume) == ({"a": 1}, {}, "10")
+
+
+def test_what_was_set_aside_and_is_gone_is_told_no_more():
+    feed = Feed(Thing)
+    listed(feed, 10, body("a", 1, port="x"), body("b", 1, port="x"))
+    feed.take(line("DELETED", body("a", 11, port="x")))
+    assert set(feed.set_aside) == {Key("", "b")}
+    listed(feed, 20)
+    assert feed.set_aside == {}
+
+
+def test_a_service_of_ours_that_cannot_be_read_keeps_its_eip_and_is_given_nothing():
+    status = {
+        "loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]},
+        "conditions": [{"type": "eip-speaker.io/Assigned", "status": "True"}],
+    }
+    for kind in (ServiceObject, AssignedObject):
+        feed = Feed(kind)
+        web = {"name": "web", "namespace": "default", "uid": "u1", "resourceVersion": "1"}
+        listed(feed, 10, {"metadata": web, "spec": {"ports": 80}, "status": status})
+        (found,) = feed.store
+        parsed = read_service(found, default_class=False)
+        assert isinstance(parsed, Unreadable)
+        assert parsed.keep is not None
+        assert parsed.keep.ports == ()
+        listed(feed, 20, {**body("other", 1), "spec": {"ports": 80}, "status": {}})
+        assert len(feed.store) == 0, "nobody knows whether it is ours"
 
 
 def test_an_error_event_is_a_refusal():

@@ -54,6 +54,16 @@ def test_what_is_dropped_is_silent_at_once_and_tidied_later(holdings):
     assert holdings.burst.due(99.0, 10) == [OTHER]
 
 
+def test_an_eip_that_meets_a_bug_keeps_no_other_from_being_settled(holdings):
+    holdings.take({EIP: ONCE, OTHER: "a bug", SIX: ONCE}, ())
+    came, gone, failed = settled(holdings)
+    assert (came, gone) == ([EIP, OTHER, SIX], [])
+    assert [type(error) for error in failed] == [AttributeError]
+    assert holdings.claims.answered(EIP)
+    assert holdings.claims.answered(SIX)
+    assert not holdings.settling
+
+
 def test_dropped_before_it_was_settled_it_never_answers(holdings):
     holdings.take({EIP: ONCE}, ())
     holdings.drop([EIP])

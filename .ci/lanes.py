@@ -1,0 +1,101 @@
+"""usage: lanes.py LANE... [-- LANE...]...
+
+Runs pytest in lanes, each a command line in one word: those before a ``--`` at once, then those after it. All of them
+run and tell whatever the others do: of those at once the last one shows what it says as it goes, the others afterwards,
+each whole. The end is a line for each lane, the most common reason for a skip, and on the last line the sum.
+
+Fails when any lane does. One that does so without a failed test, or ends without a report of its tests, counts as one
+failure.
+"""
+
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from xml.etree import ElementTree
+
+PASSED, FAILED, NOT_STARTED = 0, 1, 127
+"""What a command exits with: pytest whose tests all passed, or of which some failed; what could not be started."""
+
+
+@dataclass(frozen=True)
+class Lane:
+    """What a lane did; ``reasons`` are those of its skips."""
+
+    command: str
+    seconds: float
+    passed: int = 0
+    failed: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    trouble: str = ""
+
+    def __str__(self) -> str:
+        return f"  {self.seconds:4.0f} s  {_sum([self])}  {self.command}{self.trouble}"
+
+
+def _sum(lanes: Sequence[Lane]) -> str:
+    passed, failed = sum(lane.passed for lane in lanes), sum(lane.failed for lane in lanes)
+    return f"{passed} passed, {failed} failed, {sum(lane.reasons.total() for lane in lanes)} skipped"
+
+
+def _judge(command: str, seconds: float, status: int, report: Path) -> Lane:
+    """What a command did that ended with this status and wrote this report, or none."""
+    try:
+        suite = next(ElementTree.parse(report).iter("testsuite"))  # noqa: S314  written by our own pytest
+    except (OSError, ElementTree.ParseError):
+        return Lane(command, seconds, failed=1, trouble=f": no report, exit status {status}")
+    tests, failures, errors, skipped = (int(suite.attrib[name]) for name in ("tests", "failures", "errors", "skipped"))
+    reasons = Counter(skip.get("message", "") for skip in suite.iter("skipped"))
+    failed = failures + errors or int(status != PASSED)
+    trouble = "" if status in (PASSED, FAILED) else f": exit status {status}"
+    return Lane(command, seconds, tests - failures - errors - skipped, failed, reasons, trouble)
+
+
+def _run(command: str, directory: Path, *, shown: bool) -> Lane:
+    """Runs the command, which says it to us or, where it is not shown, into the directory."""
+    begun, report = time.monotonic(), directory / "report"
+    with (directory / "said").open("wb") as said:
+        output = None if shown else said
+        try:
+            words = [*shlex.split(command), f"--junitxml={report}"]
+            status = subprocess.run(words, stdout=output, stderr=output, check=False).returncode
+        except OSError as error:
+            said.write(f"{command}: {error}\n".encode())
+            status = NOT_STARTED
+    return _judge(command, time.monotonic() - begun, status, report)
+
+
+def _at_once(commands: Sequence[str]) -> list[Lane]:
+    with tempfile.TemporaryDirectory(prefix="lanes-") as name, ThreadPoolExecutor(len(commands)) as pool:
+        directories = [Path(name, str(at)) for at in range(len(commands))]
+        for directory in directories:
+            directory.mkdir()
+        shown = [False] * (len(commands) - 1) + [True]
+        lanes = list(pool.map(lambda *lane: _run(*lane[:2], shown=lane[2]), commands, directories, shown))
+        for directory in directories:
+            with (directory / "said").open("rb") as said:
+                shutil.copyfileobj(said, sys.stdout.buffer)
+        sys.stdout.flush()
+    return lanes
+
+
+def main(arguments: Sequence[str]) -> int:
+    rounds = [list(some) for apart, some in groupby(arguments, lambda word: word == "--") if not apart]
+    lanes = [lane for commands in rounds for lane in _at_once(commands)]
+    print("=" * 80, *lanes, sep="\n")
+    for reason, count in sum((lane.reasons for lane in lanes), Counter[str]()).most_common(1):
+        print(f"{count} skipped for one reason: {reason}")
+    print(_sum(lanes))
+    return FAILED if any(lane.failed for lane in lanes) else PASSED
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

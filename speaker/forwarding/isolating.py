@@ -1,0 +1,176 @@
+"""A Service whose forwarding is refused keeps no other from its own: what is refused whole is tried in parts."""
+
+from collections import deque
+from collections.abc import Collection, Mapping
+from typing import TypeAlias
+
+from speaker.errors import EdgeError
+from speaker.forwarding.forwarder import Forwarder
+from speaker.forwarding.plan import (
+    AddEip,
+    AddRealServer,
+    AddVirtualServer,
+    Change,
+    ChangeRealServer,
+    ChangeVirtualServer,
+    Plan,
+    RemoveEip,
+    RemoveRealServer,
+    RemoveVirtualServer,
+    VirtualServerKey,
+    label,
+)
+from speaker.forwarding.traffic import Traffic
+from speaker.model import IPAddress
+from speaker.supervise import Supervisor
+
+BARREN = 8
+"""Tries in a row that were all refused, after which it is not the parts but the kernel: three halvings."""
+
+Part: TypeAlias = IPAddress | VirtualServerKey
+"""What is asked for and refused by itself: a virtual server, or an EIP without one."""
+
+
+class Isolating:
+    """A forwarder that sets aside the parts of a plan that ``inner`` refuses, as they were, and brings about the rest.
+
+    A part that was set aside is tried again with the next plan. Where nothing of a plan is accepted, not even what
+    stands already, ``apply`` raises as ``inner`` does. ``supervisor`` hears of what ``inner`` raises but EdgeErrors.
+    """
+
+    def __init__(self, inner: Forwarder, supervisor: Supervisor) -> None:
+        self._inner, self._supervisor = inner, supervisor
+        self.name = inner.name
+        self._good: Plan | None = None
+        """What was accepted last."""
+        self.refused: Mapping[Part, str] = {}
+        """Parts of the last plan that were set aside, and why."""
+
+    async def apply(self, plan: Plan) -> tuple[Change, ...]:
+        try:
+            changes = await self._apply(plan)
+        except EdgeError as error:
+            changes = await self._in_parts(plan, error)
+        else:
+            self._good, self.refused = plan, {}
+        return changes
+
+    def unserved(self, plan: Plan) -> frozenset[IPAddress]:
+        """EIPs of ``plan``, the last one, for which nothing of what was asked stands, since it was refused."""
+        if not self.refused or self._good is None:
+            return frozenset()
+        refused = {address_of(part) for part in self.refused}
+        standing = {key[0] for key in self._good.virtual_servers}
+        return frozenset(eip for eip in refused if eip not in standing or eip not in self._good.eips)
+
+    async def _apply(self, plan: Plan) -> tuple[Change, ...]:
+        """Raises EdgeError only."""
+        try:
+            return await self._inner.apply(plan)
+        except EdgeError:
+            raise
+        except Exception as error:
+            self._supervisor.internal_error("apply", error)
+            raise EdgeError(f"internal error: {type(error).__name__}: {error}") from error
+
+    async def _in_parts(self, plan: Plan, error: EdgeError) -> tuple[Change, ...]:
+        good = await self._standing(plan)
+        try:
+            changes = [*await self._apply(good)]
+        except EdgeError:
+            raise error from None  # not even what stands is accepted
+        refused: dict[Part, str] = {}
+        waiting, barren, failed = deque([differing(good, plan)]), 0, False
+        while waiting:
+            if barren >= BARREN:
+                raise error
+            some = waiting.popleft()
+            try:
+                tried = mixed(good, plan, some)
+                changes += await self._apply(tried)
+            except EdgeError as why:
+                barren, failed = barren + 1, True
+                if len(some) == 1:
+                    refused[some[0]] = str(why)
+                else:
+                    half = len(some) // 2
+                    waiting.extend((some[:half], some[half:]))
+            else:
+                good, barren, failed = tried, 0, False
+        if failed:  # what was asked for last is what is kept up
+            changes += await self._apply(good)
+        self._good, self.refused = good, refused
+        return tuple(changes)
+
+    async def _standing(self, plan: Plan) -> Plan:
+        """What was accepted last; in a speaker that just started, what of ``plan`` the kernel has already."""
+        if self._good is not None:
+            return self._good
+        changed = {part for change in await self._inner.pending(plan) for part in _parts(change)}
+        missing = changed | {address_of(part) for part in changed}
+        return Plan(
+            frozenset(eip for eip in plan.eips if eip not in missing),
+            {key: server for key, server in plan.virtual_servers.items() if key[0] not in missing},
+        )
+
+    async def tend(self) -> tuple[Change, ...]:
+        return await self._inner.tend()
+
+    async def pending(self, plan: Plan) -> tuple[Change, ...]:
+        return await self._inner.pending(plan)
+
+    def approximations(self, plan: Plan) -> tuple[str, ...]:
+        return self._inner.approximations(plan)
+
+    async def problems(self) -> tuple[str, ...]:
+        return await self._inner.problems()
+
+    def traffic(self, *, real_servers: bool) -> Traffic:
+        return self._inner.traffic(real_servers=real_servers)
+
+    async def cleanup(self) -> tuple[str, ...]:
+        return await self._inner.cleanup()
+
+
+def differing(good: Plan, want: Plan) -> list[Part]:
+    """The parts that are not the same in both, EIPs that go or have no virtual server among them."""
+    keys = good.virtual_servers.keys() | want.virtual_servers.keys()
+    parts: list[Part] = [key for key in keys if good.virtual_servers.get(key) != want.virtual_servers.get(key)]
+    named = {address_of(part) for part in parts}
+    return [*parts, *((good.eips ^ want.eips) - named)]
+
+
+def mixed(good: Plan, want: Plan, parts: Collection[Part]) -> Plan:
+    """``good``, but for ``parts``, which are as ``want`` has them. An EIP is there if any of its virtual servers is."""
+    servers = dict(good.virtual_servers)
+    for part in parts:
+        if isinstance(part, tuple):
+            if (server := want.virtual_servers.get(part)) is None:
+                servers.pop(part, None)
+            else:
+                servers[part] = server
+    touched = {address_of(part) for part in parts}
+    served = {key[0] for key in servers}
+    kept = good.eips - (touched - want.eips)
+    return Plan(frozenset(kept | (touched & want.eips) | (served & (good.eips | want.eips))), servers)
+
+
+def address_of(part: Part) -> IPAddress:
+    return part[0] if isinstance(part, tuple) else part
+
+
+def name_of(part: Part) -> str:
+    """As people read it."""
+    return label(part) if isinstance(part, tuple) else f"EIP {part}"
+
+
+def _parts(change: Change) -> tuple[Part, ...]:
+    match change:
+        case AddEip(eip) | RemoveEip(eip):
+            return (eip,)
+        case AddVirtualServer(server) | RemoveVirtualServer(server):
+            return (server.key,)
+        case ChangeVirtualServer(_, after):
+            return (after.key,)
+        case AddRealServer(key) | ChangeRealServer(key) | RemoveRealServer(key):
+            return (key,)

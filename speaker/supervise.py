@@ -1,0 +1,85 @@
+"""No bug of ours ends more than the work it is in: an endless task that ends is told, and started again."""
+
+import asyncio
+import random
+import traceback
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import NoReturn, Protocol
+
+STEADY_SECONDS = 5.0
+"""A task that ran for so long starts anew with short waits."""
+FIRST_WAIT, LONGEST_WAIT = 0.1, 10.0
+"""Seconds, of which a random part passes before a task is started again: at first, and after many failures in a row."""
+
+
+class Ended(Exception):
+    """Raised for an endless task that returned."""
+
+
+class Supervisor(Protocol):
+    """Who is told of what nobody foresaw."""
+
+    def internal_error(self, task: str, error: BaseException) -> None:
+        """``task`` is one of a closed set of names: a metric label."""
+
+
+async def supervised(
+    task: str,
+    work: Callable[[], Awaitable[None]],
+    supervisor: Supervisor,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ends: tuple[type[Exception], ...] = (),
+) -> NoReturn:
+    """Runs ``work``, which never returns by itself, over and over. Ends when cancelled, or with one of ``ends``."""
+    loop, failures = asyncio.get_running_loop(), 0
+    while True:
+        begun = loop.time()
+        try:
+            await work()
+            raise Ended(f"{task} returned")
+        except ends:
+            raise
+        except Exception as error:
+            supervisor.internal_error(task, error)
+        failures = 1 if loop.time() - begun >= STEADY_SECONDS else failures + 1
+        await sleep(wait(failures))
+
+
+def wait(failures: int) -> float:
+    """Seconds before the next try after so many failures in a row."""
+    return random.uniform(0, min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(failures, 20)))  # noqa: S311
+
+
+@contextmanager
+def contained(task: str, supervisor: Supervisor) -> Iterator[None]:
+    """What is raised in the block ends the block and no more. For work that goes on without it."""
+    try:
+        yield
+    except Exception as error:
+        supervisor.internal_error(task, error)
+
+
+def described(error: BaseException) -> tuple[str, str, str]:
+    """Words, place and traceback, for people and for telling two apart."""
+    one = single(error)[0]
+    return _words(one), _place(one), "".join(traceback.format_exception(one))
+
+
+def single(error: BaseException) -> list[BaseException]:
+    """Those that a group is made of."""
+    if isinstance(error, BaseExceptionGroup):
+        return [part for one in error.exceptions for part in single(one)]
+    return [error]
+
+
+def _words(error: BaseException) -> str:
+    notes: list[str] = getattr(error, "__notes__", [])
+    return ", ".join((f"{type(error).__name__}: {error}", *notes))[:500]
+
+
+def _place(error: BaseException) -> str:
+    """The same for every error of that kind from that line."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{where}"

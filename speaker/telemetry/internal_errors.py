@@ -1,0 +1,57 @@
+"""What nobody foresaw: logged once with its traceback, counted, and a problem until its task works again."""
+
+import time
+from collections.abc import Callable
+
+import structlog
+from prometheus_client import Counter
+
+from speaker.supervise import described, single
+
+log = structlog.get_logger()
+
+QUIET_SECONDS = 15.0
+"""After which without another one a task counts as well again: longer than any wait between two tries."""
+MOST_KNOWN = 1000
+"""Errors, by task, kind and line of code, that are logged in full; further ones are only counted."""
+
+
+class InternalErrors:
+    """A ``supervise.Supervisor``. ``counter`` has the label ``task``; ``changed`` is called when there is a new
+    problem; ``clock`` gives seconds."""
+
+    def __init__(
+        self,
+        counter: Counter,
+        changed: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._count, self._changed, self._clock = counter, changed, clock
+        self._known: set[tuple[str, str]] = set()
+        self._ailing: dict[str, tuple[str, float]] = {}
+        """Task → what is told of its last error, and when that was."""
+
+    def internal_error(self, task: str, error: BaseException) -> None:
+        for one in single(error):
+            self.told(task, *described(one))
+
+    def told(self, task: str, words: str, place: str, trace: str) -> None:
+        """As ``internal_error``, of one that another process met. ``place``: where it was raised."""
+        self._count.labels(task).inc()
+        if (task, place) not in self._known and len(self._known) < MOST_KNOWN:
+            self._known.add((task, place))
+            log.error("internal error", task=task, error=words, place=place, traceback=trace)
+        new = task not in self._ailing
+        self._ailing[task] = words, self._clock()
+        if new:
+            self._changed()
+
+    def problems(self) -> tuple[str, ...]:
+        oldest = self._clock() - QUIET_SECONDS
+        for task in [task for task, (_, when) in self._ailing.items() if when <= oldest]:
+            del self._ailing[task]
+            log.info("internal error over", task=task)
+        return tuple(
+            f"internal error in {task}: {words}: it is set aside and tried again; the log has its traceback"
+            for task, (words, _) in self._ailing.items()
+        )

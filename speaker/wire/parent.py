@@ -1,0 +1,228 @@
+"""``speaker run`` and ``speaker agent`` as an operating system sees them: the wire process is the first one, and starts
+the main process beside itself, again and again.
+
+::
+
+    cli.py ── become() ──► wire process (this file, process.py) ── start() ──► main process: cli.py again, node.py
+                                 ▲ SIGTERM                          socket pair: channel.py, remote.py
+
+In a pod the first process must live for the others to live. What must never be late is also the least likely to die:
+it goes on with what it was last offered when the main process is killed or fails, and the next one takes it over.
+"""
+
+import asyncio
+import gc
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import NoReturn
+
+import speaker
+from speaker.child import end_with
+from speaker.clock import boottime
+from speaker.files import Lock, locked
+from speaker.supervise import wait
+from speaker.wire.process import Before, Conversation
+
+VARIABLE = "EIP_SPEAKER_WIRE"
+"""In the main process's environment: the file descriptor of its end."""
+PRIORITY = 1
+"""The least of the real-time ones, where we may (CAP_SYS_NICE). A busy host would otherwise keep us from the CPU for
+longer than the self-lease, and nice(2) counts only among the processes of one session or container (sched(7))."""
+ENDING_SECONDS = 10.0
+"""A main process that ends gets so long for it before it is killed."""
+COLLECTED = 20_000, 20, 100
+"""Thresholds of the garbage collector: there is little garbage, and to walk over 10,000 EIPs takes it 30 ms."""
+
+
+def inherited() -> socket.socket | None:
+    """The main process's end; None in the first process, which is to ``become`` the wire process."""
+    number = os.environ.pop(VARIABLE, None)
+    return None if number is None else socket.socket(fileno=int(number))
+
+
+def become(arguments: Sequence[str], runtime_dir: Path, outlive: float) -> NoReturn:
+    """Make this process the wire process of ``speaker ARGUMENTS``.
+
+    Raises EdgeError where another speaker has the runtime directory: its lock is this process's for life.
+    """
+    path = (runtime_dir / "lock").absolute()
+    lock = locked(path)
+    os.set_inheritable(lock, True)
+    program = (*_python(), "speaker.wire.parent", str(outlive), str(lock), str(path), *arguments)
+    os.execve(sys.executable, program, _environment())  # noqa: S606 -- no shell is wanted
+
+
+def _python() -> tuple[str, ...]:
+    return sys.executable, *(f"-W{option}" for option in sys.warnoptions), "-P", "-m"
+
+
+def _environment() -> dict[str, str]:
+    """Where this very program was imported from comes first: never the directory that it happens to run in."""
+    path = [str(Path(speaker.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(path))}
+
+
+@dataclass(frozen=True, slots=True)
+class Main:
+    """One main process, and our end of what lies between."""
+
+    process: subprocess.Popen[bytes]
+    end: socket.socket
+
+    async def ended(self) -> str:
+        """Wait for it; how it ended, in words."""
+        number = os.pidfd_open(self.process.pid)
+        try:
+            over = asyncio.Event()
+            loop = asyncio.get_running_loop()
+            loop.add_reader(number, over.set)
+            await over.wait()
+            loop.remove_reader(number)
+        finally:
+            os.close(number)
+        code = self.process.wait()
+        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+    @property
+    def exit_code(self) -> int:
+        """As a shell has it."""
+        code = self.process.returncode
+        return 128 - code if code < 0 else code
+
+
+def start(arguments: Sequence[str]) -> Main:
+    """Run ``speaker ARGUMENTS`` as the main process."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    with theirs:
+        process = subprocess.Popen(
+            (*_python(), "speaker", *arguments),
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            env={**_environment(), VARIABLE: str(theirs.fileno())},
+            preexec_fn=_bound_to(os.getpid()),
+        )
+    return Main(process, ours)
+
+
+def _bound_to(parent: int) -> Callable[[], None]:
+    """What the child does between fork and exec: system calls only, so that other threads' locks do not matter."""
+
+    def bind() -> None:
+        # A service manager or a terminal signals every process: this one stops by its parent's word, or ends with it.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        end_with(parent)
+
+    return bind
+
+
+async def serve(begin: Callable[[], Main], lock: Lock, outlive: float) -> int:
+    """Until SIGTERM or SIGINT, or until a main process ends by itself with nothing offered; the exit code.
+
+    While there is none, what was offered last is answered for, until ``outlive`` seconds after the last one went that
+    had said all that may be held here; then everything is given up.
+    """
+    talk, stopping = Conversation({"lock": lock.hold}), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        stopping.set()
+        talk.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    before, failures, alone_since = Before(), 0, boottime()
+    async with AsyncExitStack() as stack:
+        while True:
+            begun = boottime()
+            words, code = await _one(begin, talk, stopping, stack, before)
+            gone = boottime()
+            if stopping.is_set() or not talk.offered:
+                return code
+            if talk.settled or gone - begun >= outlive:
+                failures, alone_since = 0, gone
+            failures += 1
+            await _pause(stopping, min(wait(failures), max(alone_since + outlive - boottime(), 0.0)))
+            if boottime() >= alone_since + outlive:
+                talk.forsake()
+            before = Before(words, boottime() - gone)
+
+
+async def _one(
+    begin: Callable[[], Main], talk: Conversation, stopping: asyncio.Event, stack: AsyncExitStack, before: Before
+) -> tuple[str, int]:
+    """The life of one main process; how it ended, in words and as an exit code."""
+    if stopping.is_set():
+        return "", 0
+    try:
+        main = begin()
+    except OSError as error:
+        if not talk.offered:
+            raise
+        return f"it could not be started: {error.strerror}", 1
+    ending = asyncio.create_task(main.ended())
+    interrupting = asyncio.create_task(_interrupt(main, talk, stopping))
+    try:
+        await talk.hold(main.end, stack, before)
+    except Exception as error:  # it may be of another version than this process
+        if not talk.offered:
+            raise
+        talk.tally.internal_error("conversation", error)
+        main.process.kill()
+    words = await _end(main, ending)
+    interrupting.cancel()
+    _reap()
+    return words, main.exit_code
+
+
+async def _end(main: Main, ending: asyncio.Task[str]) -> str:
+    """It hears nothing any more: it goes by itself, or it hangs."""
+    try:
+        async with asyncio.timeout(ENDING_SECONDS):
+            return await asyncio.shield(ending)
+    except TimeoutError:
+        main.process.kill()
+        return await ending
+
+
+def _reap() -> None:
+    """What a main process that was killed had started is ours now where we are the first process of a container."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG) != (0, 0):
+            pass
+
+
+async def _interrupt(main: Main, talk: Conversation, stopping: asyncio.Event) -> None:
+    """One that is asked to stop before it can hear of it has nothing to hand over."""
+    await stopping.wait()
+    if not talk.listened:
+        main.process.kill()
+
+
+async def _pause(stopping: asyncio.Event, seconds: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await stopping.wait()
+
+
+def main() -> None:
+    outlive, number, path, *arguments = sys.argv[1:]
+    os.set_inheritable(int(number), False)
+    lock = Lock(Path(path), int(number))
+    gc.set_threshold(*COLLECTED)
+    with suppress(OSError):
+        # What is started from here is not real-time (sched(7)).
+        os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(PRIORITY))
+    sys.exit(asyncio.run(serve(partial(start, arguments), lock, float(outlive))))
+
+
+if __name__ == "__main__":
+    main()

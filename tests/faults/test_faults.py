@@ -1,0 +1,81 @@
+"""One bad thing stays one bad thing: at each place of a running speaker an exception that nobody foresaw."""
+
+import importlib
+import os
+from collections.abc import Iterator
+from functools import reduce
+
+import pytest
+from fault_lab import HEAD, PROMISED_MS, UNNOTICED_MS, FaultLab, Seen, fault_lab
+from places import CONSTANTS, MORE, PLACES, Notice, Place
+
+from speaker.lab.namespaces import Namespace
+
+AT_LEAST = 40
+TRIED = (*PLACES, *(MORE if os.environ.get("SPEAKER_FAULTS_EVERYWHERE") else ()))
+NAMES = [place.at for place in TRIED]
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[FaultLab]:
+    """One for all places: a speaker that is not well again is seen by the next of them."""
+    try:
+        Namespace("may we?").close()
+    except PermissionError as error:
+        pytest.skip(f"needs the right to make network namespaces (root, or `unshare -Urnm`): {error}")
+    with fault_lab(tmp_path_factory.mktemp("faults"), NAMES, CONSTANTS) as lab:
+        yield lab
+    with pytestconfig.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        print("", HEAD, *lab.table, sep="\n")  # noqa: T201
+
+
+def broken(place: Place, seen: Seen, victim: str) -> Iterator[str]:
+    """What was promised and not kept, in sentences."""
+    about = place.at.partition("@")[2]
+    if not seen.raised:
+        yield "it was never passed: nothing was shown"
+    if seen.ended:
+        yield "the speaker ended"
+    if seen.replaced:
+        yield "the main process ended"
+    for eip in seen.never_back:
+        yield f"{eip} is out to this moment"
+    for eip, out in seen.out.items():
+        mine = seen.before[eip] == victim
+        may_move = mine and (place.notice is Notice.FAILOVER or (place.notice is Notice.ONE and concerns(about, eip)))
+        if out > (PROMISED_MS if may_move else UNNOTICED_MS):
+            yield f"{eip}, {'' if mine else 'not '}the victim's, was out for {out:.0f} ms"
+        if eip in seen.moved and not may_move:
+            yield f"{eip} left {seen.moved[eip]}"
+    if not seen.logged:
+        yield "no line of the log names it"
+    if not seen.counted:
+        yield "the metric did not count it"
+    if not seen.told:
+        yield "status did not tell of it"
+    if seen.healed_ms is None:
+        yield f"not healed: {seen.left}"
+
+
+def concerns(about: str, eip: object) -> bool:
+    return str(eip) == about or str(eip).replace(".", "-") in about
+
+
+@pytest.mark.netns
+@pytest.mark.parametrize("place", TRIED, ids=NAMES)
+async def test_what_is_raised_there_is_told_costs_at_most_a_failover_and_heals(lab, place):
+    seen = await lab.suffers(place.at)
+    assert list(broken(place, seen, lab.victim)) == []
+
+
+def test_there_are_enough_places_and_each_is_one():
+    assert len(PLACES) >= AT_LEAST
+    assert len(set(NAMES)) == len(NAMES)
+
+
+@pytest.mark.parametrize(
+    "name", sorted({name.partition("@")[0] for name in (*(place.at for place in (*PLACES, *MORE)), *CONSTANTS)})
+)
+def test_each_place_is_there(name):
+    module, _, path = name.partition(":")
+    assert reduce(getattr, path.split("."), importlib.import_module(module)) is not None

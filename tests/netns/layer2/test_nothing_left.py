@@ -1,0 +1,124 @@
+"""A link that is closed leaves nothing behind that only the garbage collector would find: it looks rarely in the wire
+process, and every flap would cost memory until then."""
+
+import asyncio
+import gc
+from collections import Counter
+from ipaddress import ip_address
+
+import pytest
+
+from speaker.layer2.fleet import Spot
+from speaker.layer2.link import LinkSpeaker
+from speaker.layer2.responder import Responder
+from speaker.layer2.wire import Batch, PacketSocket
+from speaker.model import Gratuitous
+from speaker.ownership.hellos import Hellos
+from speaker.ownership.keys import Key, Keys
+from speaker.ownership.machine import Ownership
+from speaker.ownership.parameters import Parameters
+from speaker.wire.shared import Shared, _Port, incarnate
+
+pytestmark = pytest.mark.netns
+
+KINDS = LinkSpeaker, Responder, PacketSocket, Batch, Hellos, _Port
+OPEN = {"LinkSpeaker": 1, "Responder": 2, "PacketSocket": 2, "Batch": 4, "Hellos": 1, "_Port": 1}
+EIPS = [ip_address(text) for text in ("192.0.2.10", "192.0.2.11", "2001:db8::10")]
+FLAPS = 3
+
+
+@pytest.fixture
+def uncollected():
+    """Without the garbage collector; what was garbage before is gone."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def alive():
+    """How many there are of each, garbage or not."""
+    return dict(Counter(type(one).__name__ for one in gc.get_objects() if isinstance(one, KINDS)))
+
+
+class Told:
+    """An observer and a clerk; ``lost`` is set by every link that is."""
+
+    def __init__(self):
+        self.lost, self.claims = asyncio.Event(), asyncio.Event()
+
+    def lost_link(self, *_):
+        self.lost.set()
+
+    def claimed(self, *_):
+        self.claims.set()
+
+    def __getattr__(self, name):
+        return lambda *_: None
+
+
+def clock():
+    return asyncio.get_running_loop().time()
+
+
+async def once(holds):
+    async with asyncio.timeout(10):
+        while not holds():  # noqa: ASYNC110 -- nobody tells
+            await asyncio.sleep(0.005)
+
+
+def shared(told):
+    machine = Ownership("n1", incarnate, clock(), times=Parameters.for_hello(0.1), api=False)
+    keys = Keys(Key(b"k" * 32))
+    return Shared(machine, lambda: keys, 0x88B5, clock, told, told)
+
+
+async def flapped(sh, lan, eth0):
+    """What is alive while the link is open, and when it is open again after it went down and came up so often."""
+    told = Told()
+    async with shared(told) as owner:
+        owner.links([eth0], frozenset({eth0.mac}))
+        owner.offer(dict.fromkeys(EIPS, Spot(eth0, Gratuitous(burst=1))))
+        await asyncio.wait_for(told.claims.wait(), 10)
+        before = alive()
+        for _ in range(FLAPS):
+            port = owner._ports[eth0.index]
+            sh(lan.node, "ip link set eth0 down")
+            await once(lambda: is_open(owner) == (False, False))
+            sh(lan.node, "ip link set eth0 up")
+            await once(lambda: is_open(owner) == (True, True))
+            assert owner._ports[eth0.index] is not port
+        del port
+        await once(lambda: alive() == before)  # some turns later
+        return before, alive()
+
+
+async def left_alone(eth0):
+    """Until nothing is alive after it was told so often to leave the link alone and to take it up again."""
+    async with shared(Told()) as owner:
+        for _ in range(FLAPS):
+            owner.links([eth0], frozenset({eth0.mac}))
+            owner.offer(dict.fromkeys(EIPS, Spot(eth0, Gratuitous(burst=1))))
+            await once(lambda: is_open(owner) == (True, True))
+            owner.withdraw(EIPS)
+            owner.links([], frozenset())
+            await once(lambda: is_open(owner) == (False, False))
+        await once(lambda: not alive())
+
+
+def is_open(owner):
+    """For hellos, and for requests."""
+    return bool(owner._ports), any(berth.speaker for berth in owner._fleet._berths.values())
+
+
+def test_a_link_that_flaps_is_freed_each_time_without_the_garbage_collector(lan, sh, link, uncollected):
+    with lan.node.entered():
+        before, after = asyncio.run(flapped(sh, lan, link(lan.node, "eth0")))
+    assert before == OPEN
+    assert after == OPEN
+
+
+def test_a_link_that_is_left_alone_is_freed_without_the_garbage_collector(lan, link, uncollected):
+    with lan.node.entered():
+        asyncio.run(left_alone(link(lan.node, "eth0")))
+    assert alive() == {}

@@ -1,0 +1,215 @@
+"""The wire process outlives the main one, for a while: what it held it answers for, and the next main process takes it
+over as it is."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from ipaddress import IPv4Address
+
+import pytest
+from speaker_processes import told_apart
+
+from speaker.lab.outage import asking, outages
+from speaker.ownership.keys import generate
+from speaker.ownership.parameters import Parameters
+from speaker.settings import DEFAULT_HELLO_MS
+
+pytestmark = pytest.mark.netns
+
+EIPS = [IPv4Address(f"198.51.100.1{number}") for number in range(4)]
+SITE = """
+apiVersion: eip-speaker.io/v1alpha1
+kind: Eip
+metadata: {name: lan}
+spec: {addresses: [198.51.100.10-198.51.100.19], interface: eth0}
+""" + "".join(
+    f"""
+---
+apiVersion: v1
+kind: Service
+metadata: {{name: s{number}, namespace: default, annotations: {{eip-speaker.io/addresses: {eip}}}}}
+spec: {{type: LoadBalancer, ports: [{{port: 80}}]}}
+"""
+    for number, eip in enumerate(EIPS)
+)
+ASK = 0.002
+"""Seconds between two requests for one EIP."""
+LATE = 0.1
+"""Seconds after which an answer is none: a busy machine takes as long."""
+WATCHED = 3.0
+"""Seconds: a main process starts again within them."""
+FAILOVER_MS = Parameters.for_hello(DEFAULT_HELLO_MS / 1000).worst_failover * 1000
+PATIENCE = 60.0
+OUTLIVE = 8
+"""Seconds."""
+SOON = 0.5
+"""Seconds by which it may be too early, counting from when a main process was killed."""
+
+
+@pytest.fixture
+def lan(new_namespace, wire, sh):
+    """(nodes, client): a switch of veth pairs."""
+    switch, client = new_namespace("switch"), new_namespace("client")
+    nodes = [new_namespace(f"n{number}") for number in (1, 2, 3)]
+    sh(switch, "ip link add lan type bridge")
+    sh(switch, "ip link set lan up")
+    for number, host in enumerate((*nodes, client), 1):
+        wire(switch, f"port{number}", host, "eth0")
+        sh(switch, f"ip link set port{number} master lan")
+        sh(host, f"ip addr add 198.51.100.{number}/24 dev eth0")
+        host.sysctl("net.ipv4.ip_forward", 1)
+    return nodes, client
+
+
+@pytest.fixture
+def three(lan, write, start, tmp_path):
+    """Three speakers that share the EIPs, once every EIP has a holder; and the client."""
+    write("site.yaml", SITE)
+    key = tmp_path / "key"
+    key.touch(mode=0o600)
+    key.write_text(generate(os.urandom(32)))
+    nodes, client = lan
+    flags = ("--with-peers", "--key", str(key))
+    speakers = [start(node, *flags, name=f"n{number}") for number, node in enumerate(nodes, 1)]
+    for speaker in speakers:
+        speaker.until("ready")
+    return speakers, client
+
+
+def held(speaker):
+    return {eip["address"] for eip in speaker.status()["eips"] if eip["claimed"]}
+
+
+def busiest(speakers):
+    return max(speakers, key=lambda speaker: len(held(speaker)))
+
+
+def lost(asks, since):
+    """Requests without an answer of their own: a request and its answer are each the next of their EIP."""
+    found = {}
+    for eip in EIPS:
+        sent = [sample.sent for sample in asks.samples(since) if sample.eip == eip]
+        came = [one.at for one in asks.replies() if one.address == eip and not one.unasked and one.at >= sent[0]]
+        missing = 0
+        for at in sent:
+            if came and came[0] <= at + LATE:
+                came.pop(0)
+            else:
+                missing += 1
+        found[str(eip)] = missing
+    return found
+
+
+def seen_from(asks):
+    """EIP → the MACs that answered for it."""
+    found = {}
+    for reply in asks.replies():
+        if not reply.unasked:
+            found.setdefault(str(reply.address), set()).add(reply.mac)
+    return found
+
+
+async def until(holds):
+    deadline = time.monotonic() + PATIENCE
+    while not (found := holds()):
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
+    return found
+
+
+async def pause(seconds):
+    await asyncio.sleep(seconds)
+
+
+def another_main(speaker, before):
+    now = told_apart(speaker.process.pid).get("main")
+    return now if now not in (None, before) else None
+
+
+async def test_when_the_main_process_is_killed_not_one_probe_is_lost_and_another_takes_over(three):
+    speakers, client = three
+    victim = busiest(speakers)
+    processes, before = told_apart(victim.process.pid), held(victim)
+    assert before
+    async with asking(client, "eth0", EIPS, ASK) as asks:
+        await pause(0.5)
+        since = time.monotonic()
+        os.kill(processes["main"], signal.SIGKILL)
+        await until(lambda: another_main(victim, processes["main"]))
+        await pause(WATCHED)
+    assert lost(asks, since) == {str(eip): 0 for eip in EIPS}
+    assert {eip: len(macs) for eip, macs in seen_from(asks).items()} == {str(eip): 1 for eip in EIPS}, "nothing moves"
+    assert told_apart(victim.process.pid)["wire"] == processes["wire"]
+    assert held(victim) == before
+    assert victim.process.poll() is None
+
+
+async def test_the_main_process_that_takes_over_does_what_is_asked_next(three, write):
+    victim = busiest(three[0])
+    main = told_apart(victim.process.pid)["main"]
+    os.kill(main, signal.SIGKILL)
+    await until(lambda: another_main(victim, main))
+    write("site.yaml", SITE.replace("port: 80", "port: 81"))
+    await until(lambda: forwards(victim, 81))
+    assert victim.stop() == 0
+
+
+def forwards(speaker, port):
+    with speaker.node.entered():
+        listed = subprocess.run(["nft", "list", "ruleset"], capture_output=True, text=True, check=False).stdout
+    return f". {port} " in listed
+
+
+async def test_when_the_main_process_stands_still_not_one_probe_is_lost(three):
+    speakers, client = three
+    main = told_apart(busiest(speakers).process.pid)["main"]
+    async with asking(client, "eth0", EIPS, ASK) as asks:
+        await pause(0.5)
+        since = time.monotonic()
+        os.kill(main, signal.SIGSTOP)
+        await pause(WATCHED)
+        os.kill(main, signal.SIGCONT)
+        await pause(0.5)
+    assert lost(asks, since) == {str(eip): 0 for eip in EIPS}
+    assert {len(macs) for macs in seen_from(asks).values()} == {1}
+
+
+async def test_when_both_are_killed_what_they_held_is_out_for_one_failover_and_nothing_else_is(three):
+    speakers, client = three
+    victim = busiest(speakers)
+    before = held(victim)
+    async with asking(client, "eth0", EIPS, ASK) as asks:
+        await pause(0.5)
+        since = time.monotonic()
+        for pid in told_apart(victim.process.pid).values():
+            with suppress(ProcessLookupError):  # one ends with the other
+                os.kill(pid, signal.SIGKILL)
+        await pause(WATCHED)
+    out = {str(eip): outage for eip, outage in outages(asks.samples(since), ASK).items()}
+    assert all(outage.over for outage in out.values()), out
+    assert {eip for eip, outage in out.items() if outage.ms > FAILOVER_MS} == set(), out
+    assert {eip for eip, macs in seen_from(asks).items() if len(macs) > 1} == before
+
+
+async def test_what_no_main_process_returns_for_is_answered_for_as_long_as_was_asked_and_then_given_up(
+    lan, write, start, tmp_path
+):
+    nodes, client = lan
+    write("site.yaml", SITE)
+    speaker = start(nodes[0], "--outlive", str(OUTLIVE))
+    speaker.until("ready")
+    processes = told_apart(speaker.process.pid)
+    async with asking(client, "eth0", EIPS, ASK) as asks:
+        await pause(0.5)
+        (tmp_path / "state.json").write_text("nobody can start from this")
+        since = time.monotonic()
+        os.kill(processes["main"], signal.SIGKILL)
+        await until(lambda: speaker.process.poll() is not None)
+        await pause(0.5)
+    for eip, outage in outages(asks.samples(since), ASK).items():
+        assert not outage.over, eip
+        assert outage.began - since >= OUTLIVE - SOON, eip
+    assert speaker.process.returncode != 0

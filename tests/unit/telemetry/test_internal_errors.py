@@ -1,0 +1,63 @@
+"""What nobody foresaw is logged once, counted each time, and a problem for a while."""
+
+import pytest
+from structlog.testing import capture_logs
+
+from speaker.telemetry.internal_errors import QUIET_SECONDS, InternalErrors
+from speaker.telemetry.metrics import Metrics
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+class World:
+    def __init__(self):
+        self.now, self.changes, metrics = 0.0, 0, Metrics()
+        self.registry = metrics.registry
+        self.errors = InternalErrors(metrics.internal_errors, self.changed, lambda: self.now)
+
+    def changed(self):
+        self.changes += 1
+
+    def stumble(self, word):
+        try:
+            raise KeyError(word)
+        except KeyError as error:
+            self.errors.internal_error("decide", error)
+
+    def count(self):
+        return self.registry.get_sample_value("eip_speaker_internal_errors_total", {"task": "decide"})
+
+
+def test_one_line_of_code_is_logged_once_with_its_traceback_and_counted_each_time(world):
+    with capture_logs() as logs:
+        for word in ("a", "b", "c"):
+            world.stumble(word)
+    (line,) = logs
+    assert (line["event"], line["task"], line["error"]) == ("internal error", "decide", "KeyError: 'a'")
+    assert "raise KeyError(word)" in line["traceback"]
+    assert world.count() == 3
+
+
+def test_it_is_a_problem_until_it_has_been_quiet(world):
+    world.stumble("a")
+    world.now = QUIET_SECONDS - 1
+    world.stumble("b")
+    world.now += QUIET_SECONDS - 1
+    (problem,) = world.errors.problems()
+    assert "internal error in decide: KeyError: 'b'" in problem
+    world.now += 1
+    assert world.errors.problems() == ()
+
+
+def test_a_new_problem_is_news_and_a_repeated_one_is_not(world):
+    world.stumble("a")
+    world.stumble("b")
+    assert world.changes == 1
+
+
+def test_of_a_group_each_is_told(world):
+    world.errors.internal_error("decide", ExceptionGroup("tasks", [ValueError("a"), TypeError("b")]))
+    assert world.count() == 2

@@ -1,0 +1,76 @@
+"""What `make test` says at its end, whatever its lanes did: `.ci/lanes.py`."""
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LANES = Path(__file__).parents[2] / ".ci" / "lanes.py"
+TESTS = {
+    "passes": "def test_1(): pass\ndef test_2(): pass",
+    "fails": "def test_1(): assert 0\ndef test_2(): pass",
+    "skips": """
+import pytest
+@pytest.mark.parametrize("n", range(3))
+def test_1(n): pytest.skip("it rains" if n else "it snows")
+""",
+    "errors": "import pytest\n@pytest.fixture\ndef bad(): raise ValueError\ndef test_1(bad): pass",
+    "cannot be read": "def",
+    "crashes": "import os\ndef test_1(): os._exit(3)",
+    "fails at its end": "import pytest\ndef pytest_sessionfinish(session): session.exitstatus = 1",
+}
+
+
+@pytest.fixture
+def lanes(tmp_path):
+    """``lanes("passes", "--", "fails")`` runs those tests in lanes and returns what that says."""
+
+    def lane(name):
+        if name not in TESTS:
+            return name
+        directory = tmp_path / name
+        directory.mkdir(exist_ok=True)
+        (directory / "pytest.ini").touch()
+        (directory / ("conftest.py" if "sessionfinish" in TESTS[name] else "test_it.py")).write_text(TESTS[name])
+        return shlex.join([sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(directory)])
+
+    def run(*names):
+        return subprocess.run(
+            [sys.executable, LANES, *map(lane, names)],
+            env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("names", "status", "last", "said"),
+    [
+        (["passes", "passes", "--", "skips"], 0, "4 passed, 0 failed, 3 skipped", "2 skipped for one reason: it rains"),
+        (["fails", "passes", "--", "skips"], 1, "3 passed, 1 failed, 3 skipped", "2 skipped for one reason: it rains"),
+        (["passes", "errors", "--", "passes"], 1, "4 passed, 1 failed, 0 skipped", "0 passed, 1 failed, 0 skipped"),
+        (["crashes", "passes"], 1, "2 passed, 1 failed, 0 skipped", "crashes: no report, exit status 3"),
+        (["no-such-program", "passes"], 1, "2 passed, 1 failed, 0 skipped", "No such file or directory"),
+        (["passes", "cannot be read", "--", "passes"], 1, "4 passed, 1 failed, 0 skipped", "exit status 2"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_every_lane_runs_and_the_last_line_sums_them_up(lanes, names, status, last, said):
+    done = lanes(*names)
+    lines = done.stdout.splitlines()
+    assert lines[-1] == last
+    assert said in done.stdout
+    assert done.stdout.count("test session starts") == sum(name in TESTS for name in names)
+    assert done.returncode == status
+
+
+def test_a_lane_that_fails_without_a_failed_test_is_a_failure(lanes):
+    done = lanes("fails at its end")
+    assert done.stdout.endswith("0 passed, 1 failed, 0 skipped\n")
+    assert done.returncode == 1
