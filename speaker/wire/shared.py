@@ -272,9 +272,7 @@ class Shared:
         speaker = Speaker(port.hellos.macs[node], port.hellos.addresses.get(node, ()))
         if port.speakers.get(node) != speaker:
             if len(port.speakers) >= MAX_SENDERS:
-                port.speakers = {
-                    known: port.speakers[known] for known in port.speakers.keys() & port.hellos.macs.keys()
-                }
+                del port.speakers[next(iter(port.speakers))]
             port.speakers[node] = speaker
             self._told.speaker(port.hellos.link.index, node, speaker)
 

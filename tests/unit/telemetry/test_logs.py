@@ -45,3 +45,21 @@ def test_the_end_does_not_wait_for_a_reader_that_never_comes_back():
     writer.info("never read")
     writer.finish(seconds=0.01)
     out.go.set()
+
+
+def test_a_disk_that_is_full_loses_lines_tells_how_many_and_takes_those_that_come_later():
+    room, taken, refused = threading.Event(), io.StringIO(), threading.Event()
+
+    def out(text: str) -> None:
+        if not room.is_set():
+            refused.set()
+            raise OSError(28, "No space left on device")
+        taken.write(text)
+
+    writer = Writer(out)
+    writer.info("lost")
+    refused.wait()
+    room.set()
+    writer.info("kept")
+    writer.finish()
+    assert taken.getvalue().splitlines() == ["kept", "1 lines were lost: nobody read them in time"]
