@@ -14,7 +14,7 @@ from speaker.allocator.refusals import Reason, Refusal
 from speaker.allocator.settle import Settlement, settle
 from speaker.api.ranges import parse_range
 from speaker.decide import Decision, Held, NotHeld, decide
-from speaker.errors import EdgeError
+from speaker.errors import EdgeError, InvalidField, InvalidManifests, Place
 from speaker.forwarding.plan import AddEip, RemoveEip
 from speaker.forwarding.strays import NextHop
 from speaker.interfaces.snapshot import LinkAddress, Snapshot
@@ -34,7 +34,7 @@ from speaker.model import (
     World,
     rank,
 )
-from speaker.report import InForce, Report
+from speaker.report import MISTAKES, SHOWN, InForce, Report
 from speaker.settings import Node
 from speaker.telemetry.metrics import Metrics
 from speaker.wire.told import Standing
@@ -164,3 +164,14 @@ def test_whatever_was_settled_and_decided_can_be_told(tmp_path_factory, data):
         assert msgspec.json.decode(msgspec.json.encode(told))["eips"] == told["eips"]
         flagged = {f"{key} {eip}" for key, each in settlement.assignments.items() for eip in each.flagged}
         assert set(events(logs, "flagged")) <= flagged
+
+
+def test_mistakes_without_end_are_counted_and_told_up_to_a_bound(tmp_path):
+    report = Report(Metrics(), tmp_path)
+    wrong = tuple(InvalidField("a", number, "is wrong", place=Place("a.yaml", number)) for number in range(20_000))
+    with capture_logs() as lines:
+        report.bad_manifests(InvalidManifests(wrong), still_serving=True)
+    assert len(lines) <= MISTAKES + 1
+    assert lines[-1]["count"] == 20_000
+    assert report.problems()[-1] == f"{20_000 - SHOWN} more: `speaker validate` lists them all"
+    assert len(report.problems()) == SHOWN + 1
