@@ -201,10 +201,10 @@ def _traffic(forwarder: Forwarder, report: Report, *, real_servers: bool) -> Kep
     """What /metrics tells of the traffic; nothing for as long as the kernel does not."""
 
     def read() -> bytes:
-        counted = UNKNOWN
+        text = exposition(*UNKNOWN)
         with report.trying("traffic"):
-            counted = forwarder.traffic(real_servers=real_servers)
-        return exposition(*counted)
+            text = exposition(*forwarder.traffic(real_servers=real_servers))
+        return text
 
     return Kept(read)
 

@@ -216,7 +216,7 @@ class Soak:
 
     async def _break(self, over: asyncio.Event) -> None:
         while not over.is_set():
-            match self._dice.choices(("flap", "flush", "main", "death"), (4, 2, 1, 1))[0]:
+            match self._dice.choices(("flap", "flush", "main", "death"), (6, 2, 1, 1))[0]:
                 case "flap":
                     await self._flap(self._dice.choice(self._nodes[:-1]))
                 case "flush":
