@@ -38,7 +38,6 @@ from speaker.forwarding.isolating import Isolating, Part, address_of, name_of
 from speaker.forwarding.limits import look, raise_conntrack_max
 from speaker.forwarding.plan import Change
 from speaker.forwarding.strays_table import open_strays, remove_strays
-from speaker.forwarding.traffic import UNKNOWN
 from speaker.garbage import uncollected
 from speaker.handlers import handlers
 from speaker.handover import HandOver
@@ -201,10 +200,9 @@ def _traffic(forwarder: Forwarder, report: Report, *, real_servers: bool) -> Kep
     """What /metrics tells of the traffic; nothing for as long as the kernel does not."""
 
     def read() -> bytes:
-        text = exposition(*UNKNOWN)
         with report.trying("traffic"):
-            text = exposition(*forwarder.traffic(real_servers=real_servers))
-        return text
+            return exposition(*forwarder.traffic(real_servers=real_servers))
+        return b""
 
     return Kept(read)
 

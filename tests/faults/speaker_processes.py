@@ -15,7 +15,7 @@ def family(pid: int) -> list[int]:
 
 
 def told_apart(pid: int) -> dict[str, int]:
-    """``wire`` and ``main``: the first of each, since one that is about to run something else looks like who started it.
+    """``wire`` and ``main``: the first of each, since what is about to run something else looks like who started it.
     Nothing of who is gone."""
     roles: dict[str, int] = {}
     for one in family(pid):
