@@ -200,9 +200,10 @@ def _traffic(forwarder: Forwarder, report: Report, *, real_servers: bool) -> Kep
     """What /metrics tells of the traffic; nothing for as long as the kernel does not."""
 
     def read() -> bytes:
+        text = b""
         with report.trying("traffic"):
-            return exposition(*forwarder.traffic(real_servers=real_servers))
-        return b""
+            text = exposition(*forwarder.traffic(real_servers=real_servers))
+        return text  # noqa: RET504 -- what raised has not been assigned
 
     return Kept(read)
 
