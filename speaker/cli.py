@@ -142,7 +142,12 @@ def _parser() -> argparse.ArgumentParser:
     steps.add_argument("--retire", action="store_true", help="remove the second key")
     keygen.set_defaults(command=_keygen)
 
-    cleanup = commands.add_parser("cleanup", help="remove everything the speaker made in this kernel, and nothing else")
+    cleanup = commands.add_parser(
+        "cleanup",
+        help="remove everything the speaker made in this kernel, and nothing else",
+        description="Needs CAP_NET_ADMIN, and that no speaker runs with this --runtime-dir. Ends with 1 where "
+        "something is left, or may be, and says what.",
+    )
     _kernel_flags(cleanup)
     cleanup.set_defaults(command=_cleanup)
 
@@ -453,9 +458,9 @@ def _controller(args: argparse.Namespace) -> int:
 
 
 def _validate(args: argparse.Namespace) -> int:
-    from speaker.tools.validate import validate
+    from speaker.tools.validate import addresses_here, validate
 
-    return validate(args.directory, sys.stdout, args.json, args.with_peers)
+    return validate(args.directory, sys.stdout, args.json, args.with_peers, addresses_here)
 
 
 def _keygen(args: argparse.Namespace) -> int:
@@ -500,8 +505,6 @@ def _connections(args: argparse.Namespace) -> int:
 
 
 def _cleanup(args: argparse.Namespace) -> int:
-    from speaker.forwarding.forwarder import cleanup
+    from speaker.tools.cleanup import cleanup
 
-    for line in asyncio.run(cleanup(Forwarding(args.forwarder), args.runtime_dir)):
-        print(line)  # noqa: T201
-    return 0
+    return asyncio.run(cleanup(Forwarding(args.forwarder), args.runtime_dir, sys.stdout))

@@ -16,6 +16,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from speaker.crowd import Crowd
+from speaker.descriptors import share
 from speaker.errors import EdgeError, SpeakerError
 from speaker.files import is_file
 from speaker.supervise import Supervisor
@@ -30,6 +32,14 @@ NAME = "control"
 
 MAX_COMMAND = 64 * 1024
 """Bytes of a line that is read."""
+COMMAND_SECONDS = 10.0
+"""For which a client may say nothing, or half of a line."""
+MAX_CLIENTS = 64
+"""At a time; fewer where this process may have few files open. One more, and the oldest that has said nothing goes."""
+BACKLOG = 1024
+"""Clients that the kernel keeps for us, as long as the loop is busy."""
+_PART = 16
+"""One of so many of all descriptors may be clients."""
 
 
 # ── The speaker's side ────────────────────────────────────────────────────────────────────────────────────────
@@ -45,7 +55,9 @@ async def serving_control(
     A socket that a killed speaker left there is replaced. Raises EdgeError where none can be made.
     """
     listening, known = _bound(path)
+    most = share(_PART, MAX_CLIENTS)
     serving: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+    crowd: Crowd[asyncio.Task[None]] = Crowd(most)
     stopping = asyncio.Event()
     async with asyncio.TaskGroup() as clients:
 
@@ -53,15 +65,23 @@ async def serving_control(
             if stopping.is_set():  # accepted just before the end
                 writer.transport.abort()
                 return
-            task = clients.create_task(_serve(reader, writer, handlers, supervisor), name="control client")
+            task = clients.create_task(_serve(reader, writer, handlers, supervisor, asked), name="control client")
             serving[task] = writer
             task.add_done_callback(hang_up)
+            if (leaves := crowd.enter(task)) is not None:
+                leaves.cancel()
+
+        def asked() -> None:
+            if (task := asyncio.current_task()) is not None:
+                crowd.occupy(task)
 
         def hang_up(task: asyncio.Task[None]) -> None:
             # Here and not in the task: one that is cancelled before its first step never gets to a `finally`.
+            crowd.leave(task)
             serving.pop(task).transport.abort()
 
-        server = await asyncio.start_unix_server(connected, sock=listening, limit=MAX_COMMAND)
+        server = await asyncio.start_unix_server(connected, sock=listening, limit=MAX_COMMAND, backlog=1)
+        listening.listen(BACKLOG)  # asyncio accepts its backlog in one go, before anybody can be shown the door
         try:
             yield known
         finally:
@@ -80,7 +100,10 @@ def _remove(path: Path) -> None:
 def _bound(path: Path) -> tuple[socket.socket, os.stat_result]:
     """Nobody can connect before ``listen``: by then it has its mode and its name."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    except OSError as error:
+        raise EdgeError(f"cannot listen on {path}: {error.strerror}") from error
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         draft.unlink(missing_ok=True)
@@ -101,12 +124,15 @@ async def _serve(
     writer: asyncio.StreamWriter,
     handlers: Mapping[str, Handler],
     supervisor: Supervisor,
+    asked: Callable[[], None],
 ) -> None:
     writer.transport.set_write_buffer_limits(high=0)  # or drain() would return before the kernel has everything
     try:
-        line = await _line(reader)
-    except (ConnectionError, asyncio.IncompleteReadError):
-        return  # gone before it had said what it wants
+        async with asyncio.timeout(COMMAND_SECONDS):
+            line = await _line(reader)
+    except (ConnectionError, asyncio.IncompleteReadError, TimeoutError):
+        return  # gone, or silent, before it had said what it wants
+    asked()
     async with asyncio.TaskGroup() as both:
         answering = both.create_task(_answer(line, writer, handlers, supervisor), name="control answers")
         leaving = both.create_task(_until_gone(reader), name="control client leaves")

@@ -54,8 +54,15 @@ class _Use(NamedTuple):
 
 
 def decide(world: World, assignments: Mapping[ServiceKey, Assignment], snapshot: Snapshot, node: Node) -> Decision:
-    """Every EIP in use, held or not and why, and the virtual servers that carry its traffic."""
-    return Decider(forwards=True).decide(world, assignments, snapshot, node, None)[0]
+    """Every EIP in use, held or not and why, and the virtual servers that carry its traffic.
+
+    Raises what nobody foresaw, over which a ``Decider`` sets one of them aside.
+    """
+    decider = Decider(forwards=True)
+    decision, _ = decider.decide(world, assignments, snapshot, node, None)
+    for error in decider.failed.values():
+        raise error
+    return decision
 
 
 class Decider:

@@ -6,6 +6,7 @@ import fcntl
 import os
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from speaker.errors import EdgeError
@@ -94,6 +95,16 @@ def locked(path: Path) -> int:
             raise EdgeError(f"another speaker runs here already: it holds {path}") from error
         raise EdgeError(f"cannot lock {path}: {error.strerror}") from error
     return fd
+
+
+@contextlib.contextmanager
+def only_one(path: Path) -> Iterator[None]:
+    """Holds the lock of ``path`` for the length of the block. Raises as ``locked`` does."""
+    fd = locked(path)
+    try:
+        yield
+    finally:
+        os.close(fd)
 
 
 class Lock:

@@ -26,6 +26,8 @@ REQUESTS, REQUEST_SECONDS = 3, 0.1
 """Of each time, until one is answered; and how long each is waited for."""
 AGAIN_SECONDS = 0.2
 """It is asked no sooner, of however many EIPs it was the holder."""
+MAX_SPEAKERS = 4000
+"""Remembered, of all links together: whoever has the key can make up any number of names."""
 LOOK_SECONDS = 5.0
 """After so long without news the kernel is looked at: what it refused is tried again, what others damaged mended."""
 
@@ -50,7 +52,10 @@ class HandOver:
     # ── told ──
 
     def speaker(self, link: int, node: str, speaker: Speaker) -> None:
+        self._speakers.pop((link, node), None)
         self._speakers[link, node] = speaker
+        if len(self._speakers) > MAX_SPEAKERS:
+            del self._speakers[next(iter(self._speakers))]  # whose news is the oldest
         self._news.set()
 
     def claimed(self, address: IPAddress, spot: Spot, before: str | None) -> None:

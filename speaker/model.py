@@ -25,6 +25,9 @@ EIP_LINK = "eip-speaker0"
 #: An Ethernet address, six bytes.
 Mac = NewType("Mac", bytes)
 
+MAX_TERM = 2**31
+"""Of a claim. One change of holder a second for 68 years: no speaker comes to a higher one, somebody made it up."""
+
 
 def format_mac(mac: bytes) -> str:
     return mac.hex(":")

@@ -31,6 +31,7 @@ from speaker.beside.watch import Asked, Neighbour
 from speaker.clock import boottime
 from speaker.control import NAME, serving_control
 from speaker.decide import Decider, Decision, Held
+from speaker.descriptors import raise_limit
 from speaker.errors import EdgeError, SettingError
 from speaker.files import is_file
 from speaker.forwarding.forwarder import TEND_SECONDS, Forwarder, cleanup, open_forwarder
@@ -61,6 +62,7 @@ from speaker.telemetry.http import serving
 from speaker.telemetry.lateness import watch_loop
 from speaker.telemetry.metrics import Metrics
 from speaker.telemetry.traffic import Kept, exposition
+from speaker.threads import start_threads
 from speaker.waiting import set_within
 from speaker.wire.process import PeerSpec, Spec
 from speaker.wire.remote import Wire
@@ -151,6 +153,8 @@ async def serve(end: socket.socket, settings: HostSettings, make: MakeSource, **
     that cannot be read) before anything is touched.
     """
     logs.configure(settings.log_format)
+    raise_limit()
+    start_threads()
     gc.freeze()  # all that was imported
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
@@ -178,7 +182,7 @@ async def _serve(end: socket.socket, settings: HostSettings, make: MakeSource, s
             await stack.enter_async_context(serving(settings.metrics, metrics.registry, report.health, traffic.text))
         log.info("started", node=settings.node.name, forwarder=forwarder.name, **started)
         # Two forwarders at once would translate an address twice.
-        if removed := await cleanup(Forwarding.AUTO, settings.runtime_dir, keep=forwarder.name):
+        if removed := await cleanup(settings.runtime_dir, keep=forwarder.name):
             log.info("removed what another forwarder left", removed=list(removed))
         hand_over = await _hand_over(settings, report)
         wire = Wire(end, _spec(settings, keys, source.clerk is not None), report, source.clerk, hand_over)

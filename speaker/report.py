@@ -35,7 +35,7 @@ from speaker.wire.told import Standing
 
 log = structlog.get_logger()
 
-#: Changes shown in one log line, and values told that cannot be read; the count tells the rest.
+#: Changes shown in one log line, lines about manifests, and values told that cannot be read; the count tells the rest.
 SHOWN = 50
 WRITE_AGAIN = 1.0
 """Seconds until a status file that could not be written is tried again, where there is no news."""
@@ -117,9 +117,11 @@ class Report:
         self._metrics.manifests_valid.set(0)
         self._metrics.manifest_problems.set(len(problems))
         in_force = "the last good ones stay in force" if still_serving else "nothing is served until they are mended"
-        for problem in _new(problems, self._manifest_problems):
+        more = len(problems) - SHOWN
+        shown = problems if more <= 0 else (*problems[:SHOWN], f"{more} more: `speaker validate` lists them all")
+        for problem in _new(shown, self._manifest_problems):
             log.error("bad manifest", problem=problem, in_force=in_force)
-        self._manifest_problems = problems
+        self._manifest_problems = shown
         self.stale.set()
 
     def unreadable(self, problems: Sequence[str]) -> None:

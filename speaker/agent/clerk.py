@@ -10,6 +10,7 @@ import msgspec
 from speaker.agent.objects import AnnouncementObject
 from speaker.agent.record import ANNOUNCEMENTS, Facts, change, correction, creation, eip_of, path_of, read_record
 from speaker.cluster.client import REQUEST, Client
+from speaker.cluster.objects import UNFIT
 from speaker.errors import ApiRefused, EdgeError
 from speaker.model import IPAddress
 from speaker.ownership.events import Record, WriteRecord, gone
@@ -106,7 +107,7 @@ class RecordClerk:
 def _object(body: bytes) -> AnnouncementObject:
     try:
         return _decode(body)
-    except msgspec.DecodeError as error:
+    except UNFIT as error:
         raise EdgeError(f"no Announcement: {error}") from error
 
 

@@ -8,7 +8,7 @@ import msgspec
 from speaker.api.service import LOAD_BALANCER_CLASS, SCHEDULER, SOURCE_RANGES_ANNOTATION
 from speaker.cluster.hosts import HostObject, HostStatus
 from speaker.cluster.kinds import ASSIGNED, UNREADABLE, Port
-from speaker.cluster.objects import Metadata, Object, Repetitive
+from speaker.cluster.objects import Metadata, Object, Repetitive, apart
 from speaker.model import ServiceKey
 
 # ── Services ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -86,24 +86,13 @@ class AssignedObject(Object, frozen=True, gc=False):
     @classmethod
     def remains(cls, raw: msgspec.Raw) -> "AssignedObject | None":
         """One whose EIP is announced where it has endpoints, and that nobody reaches through us."""
-        try:
-            found = _remains.decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return None
-        if all(condition.type != ASSIGNED for condition in found.status.conditions or ()):
+        parts = apart(raw, AssignedMetadata, AssignedStatus)
+        if parts is None or all(condition.type != ASSIGNED for condition in parts[1].conditions or ()):
             return None
         spec = AssignedSpec(
             type=UNREADABLE, load_balancer_class=LOAD_BALANCER_CLASS, external_traffic_policy=UNREADABLE
         )
-        return cls(found.metadata, spec, found.status)
-
-
-class _Remains(msgspec.Struct, frozen=True):
-    metadata: AssignedMetadata
-    status: AssignedStatus
-
-
-_remains = msgspec.json.Decoder(_Remains)
+        return cls(parts[0], spec, parts[1])
 
 
 # ── EndpointSlices ────────────────────────────────────────────────────────────────────────────────────────────

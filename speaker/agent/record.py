@@ -4,14 +4,12 @@ from typing import Any, NamedTuple
 
 from speaker.agent.objects import AnnouncementObject, LeaseObject
 from speaker.cluster.kinds import announced_eip, announcement_name
-from speaker.model import IPAddress
+from speaker.model import MAX_TERM, IPAddress
 from speaker.ownership.events import Record, WriteRecord
 from speaker.ownership.hello import MAX_INCARNATION, Incarnation
 
 ANNOUNCEMENTS = "/apis/eip-speaker.io/v1alpha1/announcements"
 
-MAX_TERM = 2**31
-"""One change of holder a second for 68 years; hellos carry terms up to 2³²-1."""
 MAX_SERVICES = 1024
 """In one status: as the CRD has it."""
 

@@ -14,7 +14,7 @@ import msgspec
 
 from speaker.agent.record import identity
 from speaker.cluster.client import Client
-from speaker.cluster.objects import Metadata
+from speaker.cluster.objects import UNFIT, Metadata
 from speaker.errors import ApiRefused, EdgeError
 from speaker.ownership.hello import Incarnation
 from speaker.waiting import set_within
@@ -108,5 +108,5 @@ class Session:
             answer = await self._client.create(self._collection, body, within=LATE)
         try:
             return int(msgspec.json.decode(answer, type=_Answer).metadata.resource_version)
-        except (msgspec.DecodeError, ValueError) as error:
+        except (*UNFIT, ValueError) as error:
             raise EdgeError(f"{self._collection}/{self._node}: no Lease: {error}") from error

@@ -139,7 +139,7 @@ class Reader:
         for key in changed:
             self._merge(key, slices_of)
         pools_changed = news.eips is not None and self._read_pools(news.eips)
-        for key in self._known if pools_changed else changed:
+        for key in changed | self._known.keys() if pools_changed else changed:
             self._assign(key)
         if hosts_changed := self._hosts.hear(news.nodes):
             self._reserved = self._hosts.reserved()

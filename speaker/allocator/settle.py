@@ -29,10 +29,14 @@ def settle(allocator: Allocator, world: World, now: float) -> Settlement:
     for key in sorted(allocator.holders - world.services.keys()):
         allocator.release(key, now)
     ordered = sorted(world.services.values(), key=precedence)
-    holders = [service for service in ordered if service.key in allocator.holders]
-    newcomers = [service for service in ordered if service.key not in allocator.holders]
-    outcomes = _assign_holders(allocator, holders, now)
-    outcomes.update((service.key, allocator.assign(service, now)) for service in newcomers)
+    outcomes = _ask(allocator, ordered, now)
+    # Whoever was refused something may have been asked before others changed: as they are now, it may have it, or it is
+    # to be told something else.
+    while refused := [service for service in ordered if outcomes[service.key].refusal is not None]:
+        before = allocator.revision
+        outcomes.update(_ask(allocator, refused, now))
+        if allocator.revision == before:
+            break
     return Settlement(
         assignments={key: each.assignment for key, each in outcomes.items() if each.assignment is not None},
         refusals={key: each.refusal for key, each in outcomes.items() if each.refusal is not None},
@@ -48,6 +52,14 @@ def with_own_addresses(world: World, own: Mapping[IPAddress, str]) -> World:
 def with_former_pools(world: World, allocator: Allocator) -> World:
     """What is served after ``settle``: by the rules of pools that are gone, too, where their EIPs are in use."""
     return replace(world, pools={**allocator.former_pools, **world.pools})
+
+
+def _ask(allocator: Allocator, ordered: list[Service], now: float) -> dict[ServiceKey, Outcome]:
+    holders = [service for service in ordered if service.key in allocator.holders]
+    newcomers = [service for service in ordered if service.key not in allocator.holders]
+    outcomes = _assign_holders(allocator, holders, now)
+    outcomes.update((service.key, allocator.assign(service, now)) for service in newcomers)
+    return outcomes
 
 
 def _assign_holders(allocator: Allocator, holders: list[Service], now: float) -> dict[ServiceKey, Outcome]:

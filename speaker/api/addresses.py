@@ -1,8 +1,10 @@
 """Addresses as people write them, and those that never are a service's or a backend's."""
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
+from itertools import takewhile
 
 from speaker.api.ranges import parse_range
 from speaker.model import AddressRange, IPAddress, IPNetwork
@@ -83,28 +85,49 @@ def span(range_: AddressRange, index: int) -> Span:
 
 
 def without(wanted: Iterable[Span], excluded: Iterable[Span]) -> list[Span]:
-    """``wanted`` with every address of ``excluded`` cut out."""
-    left = list(wanted)
-    for hole in excluded:
-        left = [piece for span in left for piece in _cut(span, hole)]
-    return left
+    """``wanted`` with every address of ``excluded`` cut out. O(n log n), as all here: a pool may list thousands."""
+    holes = Together(excluded)
+    return [piece for span in wanted for piece in _cut(span, holes.meeting(span))]
 
 
-def _cut(span: Span, hole: Span) -> Iterator[Span]:
-    if not span.meets(hole):
-        yield span
-        return
-    if span.first < hole.first:
-        yield Span(span.version, span.first, hole.first - 1, span.index)
-    if hole.last < span.last:
-        yield Span(span.version, hole.last + 1, span.last, span.index)
+class Together:
+    """What several spans cover: in order, none of them overlapping another."""
+
+    def __init__(self, found: Iterable[Span]) -> None:
+        self._spans: list[Span] = []
+        for span in sorted(found):
+            last = self._spans[-1] if self._spans else None
+            if last is None or last.version != span.version or last.last < span.first:
+                self._spans.append(span)
+            elif last.last < span.last:
+                self._spans[-1] = Span(last.version, last.first, span.last, last.index)
+        self._ends = [(span.version, span.last) for span in self._spans]
+
+    def add(self, span: Span) -> None:
+        """One that overlaps none of them."""
+        at = bisect_left(self._ends, (span.version, span.last))
+        self._spans.insert(at, span)
+        self._ends.insert(at, (span.version, span.last))
+
+    def meeting(self, span: Span) -> Iterator[Span]:
+        """Those that overlap it."""
+        start = bisect_left(self._ends, (span.version, span.first))
+        return takewhile(span.meets, (self._spans[at] for at in range(start, len(self._spans))))
+
+
+def _cut(span: Span, holes: Iterable[Span]) -> Iterator[Span]:
+    """``holes`` in order."""
+    first = span.first
+    for hole in holes:
+        if first < hole.first:
+            yield Span(span.version, first, hole.first - 1, span.index)
+        first = hole.last + 1
+    if first <= span.last:
+        yield Span(span.version, first, span.last, span.index)
 
 
 def overlaps(found: Iterable[Span]) -> list[tuple[int, int]]:
-    """Pairs of indexes, the smaller first, whose spans overlap; of several at one place at least one pair.
-
-    O(n log n): a pool may list thousands of entries.
-    """
+    """Pairs of indexes, the smaller first, whose spans overlap; of several at one place at least one pair."""
     pairs = []
     widest: Span | None = None
     for span in sorted(found):

@@ -2,7 +2,7 @@
 
 import re
 
-from speaker.api.addresses import Span, overlaps, parse_host, span
+from speaker.api.addresses import Span, Together, overlaps, parse_host, span
 from speaker.api.fields import Field, seconds
 from speaker.api.metadata import TOP, dns_label, metadata, selector
 from speaker.api.ranges import parse_range
@@ -41,6 +41,7 @@ def pool(root: Field) -> Pool:
     root.object(TOP, "an Eip")
     meta = metadata(root, namespaced=False, short_name=False)
     spec = root["spec"].object(SPEC, "an Eip's spec")
+    by_label = spec["namespaceSelector"]
     addresses = _ranges(spec["addresses"])
     exclude = _ranges(spec["exclude"])
     _addresses_rules(spec["addresses"], addresses)
@@ -52,7 +53,7 @@ def pool(root: Field) -> Pool:
         interface=_interface(spec["interface"]),
         node_selector=selector(spec["nodeSelector"]),
         namespaces=_namespaces(spec["namespaces"]),
-        namespace_selector=selector(spec["namespaceSelector"]) if spec["namespaceSelector"].given else None,
+        namespace_selector=selector(by_label) if by_label.given or by_label.blank else None,
         service_selector=selector(spec["serviceSelector"]),
         priority=spec["priority"].integer(0, -INT32, INT32 - 1),
         auto_assign=spec["autoAssign"].boolean(True),
@@ -79,10 +80,12 @@ def _addresses_rules(value: Field, addresses: dict[int, AddressRange]) -> None:
 
 
 def _exclude_rules(value: Field, addresses: dict[int, AddressRange], exclude: dict[int, AddressRange]) -> None:
+    if value.blank:
+        value.refuse("must list what is never given away; leave it out to exclude nothing")
     # An exclusion that excludes nothing is a slip of the pen, and the address it meant would be given away.
-    wanted = _spans(addresses)
+    wanted = Together(_spans(addresses))
     for hole in _spans(exclude):
-        if wanted and not any(map(hole.meets, wanted)):
+        if addresses and not any(wanted.meeting(hole)):
             value[hole.index].refuse("excludes nothing: none of it lies inside the pool's addresses")
 
 
@@ -92,7 +95,7 @@ def _spans(ranges: dict[int, AddressRange]) -> list[Span]:
 
 def _namespaces(value: Field) -> frozenset[str]:
     # [] from an empty template would otherwise open the pool to everyone.
-    if value.value == []:
+    if value.blank or value.value == []:
         value.refuse("must name at least one namespace; leave it out to serve every namespace")
     names = (item.require().parsed(dns_label) for item in value.items())
     return frozenset(name for name in names if name is not None)

@@ -140,6 +140,12 @@ class Field:
     def given(self) -> bool:
         return self.value is not None
 
+    @property
+    def blank(self) -> bool:
+        """Written down without a value, as templates do that have none. To an API server that is the same as absent."""
+        parent = self.report.source.at(*self.path[:-1])
+        return not self.given and isinstance(parent, dict) and self.path[-1] in parent
+
     def refuse(self, rule: str) -> None:
         """Note that the value breaks ``rule``, a sentence that says what would have been right."""
         source = self.report.source

@@ -116,8 +116,15 @@ def _check_key(label: Field, key: str) -> None:
 
 
 def selector(value: Field) -> LabelSelector:
-    """A ``LabelSelector`` of meta/v1: ``matchLabels`` and ``matchExpressions``, all of which must match."""
+    """A ``LabelSelector`` of meta/v1: ``matchLabels`` and ``matchExpressions``, all of which must match.
+
+    An empty one matches everything in Kubernetes. Here it is refused: a template without a value makes one, and so does
+    an API server that drops a label without a value.
+    """
     value.object({"matchLabels", "matchExpressions"}, "a label selector")
+    for each in (value, value["matchLabels"], value["matchExpressions"]):
+        if each.blank or each.value in ({}, []):
+            each.refuse("must hold at least one requirement; leave it out to ask for nothing")
     wanted = label_map(value["matchLabels"])
     equal = [LabelRule(key, "In", frozenset({text})) for key, text in wanted.items()]
     return LabelSelector((*equal, *map(_expression, value["matchExpressions"].items())))

@@ -296,9 +296,9 @@ def _health_check(value: Field, policy: TrafficPolicy) -> int | None:
 def _source_ranges(value: Field, annotation: Field) -> tuple[IPNetwork, ...]:
     """Empty means everyone, so nothing that was meant to be a restriction may come out empty: where none of its ranges
     can be read, it is ``NOBODY``. Of a field and an annotation that differ what both let in is let in."""
-    for empty in (value.value == [] and value, annotation.value == "" and annotation):
-        if empty:
-            empty.refuse("must list at least one CIDR; leave it out to let everyone in")
+    for ranges in (value, annotation):
+        if ranges.blank or ranges.value in ([], ""):
+            ranges.refuse("must list at least one CIDR; leave it out to let everyone in")
     by_field = _networks(value, value.items())
     by_annotation = _networks(annotation, annotation.nonempty().comma_separated())
     if by_field is None or by_annotation is None:
@@ -310,9 +310,9 @@ def _source_ranges(value: Field, annotation: Field) -> tuple[IPNetwork, ...]:
 
 
 def _networks(value: Field, items: Iterable[Field]) -> tuple[IPNetwork, ...] | None:
-    """None where nothing is given."""
+    """None where nothing is written."""
     if not value.given:
-        return None
+        return NOBODY if value.blank else None
     parsed = (item.require().parsed(parse_source_range) for item in items)
     return tuple(dict.fromkeys(network for network in parsed if network is not None)) or NOBODY
 

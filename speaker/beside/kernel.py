@@ -22,8 +22,8 @@ from speaker.forwarding import iptables, nft
 from speaker.forwarding.dummy import bound_on
 from speaker.forwarding.strict_arp import answers_for_all
 from speaker.model import Family, IPAddress, Link
+from speaker.rights import may_administer_network
 
-CAP_NET_ADMIN = 12
 _IP = {Family.IPV4: "ip", Family.IPV6: "ip6"}
 _LEGACY = {Family.IPV4: "iptables-legacy-save", Family.IPV6: "ip6tables-legacy-save"}
 
@@ -34,9 +34,11 @@ async def chains() -> frozenset[tuple[str, str]] | None:
         _must_be_allowed()
         listing = await nft.list_object("chains") or b""
         saved = await _legacy_save(Family.IPV4, "nat")
+        return await asyncio.to_thread(
+            lambda: chains_named(listing) | {("nat", name) for name in chains_in_save(saved)}
+        )
     except EdgeError:
         return None
-    return await asyncio.to_thread(lambda: chains_named(listing) | {("nat", name) for name in chains_in_save(saved)})
 
 
 async def rules(mode: Mode, links: Mapping[int, Link]) -> Rules:
@@ -63,7 +65,7 @@ async def answering(names: frozenset[str]) -> tuple[str, ...]:
     """Those of the links on which the kernel answers ARP for addresses of other links; none where it does not say."""
     try:
         return await asyncio.to_thread(answers_for_all, names)
-    except (EdgeError, OSError):
+    except EdgeError:
         return ()
 
 
@@ -116,7 +118,9 @@ def _legacy_tables(family: Family) -> tuple[str, ...]:
 
 def _must_be_allowed() -> None:
     """Raises Unsupported without CAP_NET_ADMIN: no program is started only to be told."""
-    status = Path("/proc/self/status").read_text()
-    effective = int(next(line.split()[1] for line in status.splitlines() if line.startswith("CapEff:")), 16)
-    if not effective >> CAP_NET_ADMIN & 1:
+    try:
+        allowed = may_administer_network()
+    except (OSError, StopIteration, ValueError) as error:
+        raise EdgeError(f"/proc/self/status does not say what we may: {error}") from error
+    if not allowed:
         raise Unsupported("needs NET_ADMIN")

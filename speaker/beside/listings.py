@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from speaker.errors import EdgeError
 from speaker.model import IPAddress
 
 SERVICE_MAPS = ("service-ips", "no-endpoint-services")
@@ -37,12 +38,13 @@ def in_save(text: str) -> frozenset[IPAddress]:
 
 def chains_named(listing: bytes) -> frozenset[tuple[str, str]]:
     """Table and name of each in ``nft --json list chains``, whatever the family."""
-    return frozenset((item["chain"]["table"], item["chain"]["name"]) for item in _items(listing) if "chain" in item)
+    chains = (item["chain"] for item in _items(listing) if "chain" in item)
+    return frozenset((str(chain.get("table")), str(chain.get("name"))) for chain in chains)
 
 
 def tables_named(listing: bytes) -> frozenset[str]:
     """The names in ``nft --json list tables``, whatever the family."""
-    return frozenset(item["table"]["name"] for item in _items(listing) if "table" in item)
+    return frozenset(str(item["table"].get("name")) for item in _items(listing) if "table" in item)
 
 
 def chains_in_save(text: str) -> frozenset[str]:
@@ -57,14 +59,28 @@ def _addresses(texts: Iterator[str]) -> Iterator[IPAddress]:
             continue
 
 
-def _items(listing: bytes) -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = msgspec.json.decode(listing)["nftables"]
-    return items
+class _Listing(msgspec.Struct):
+    nftables: list[dict[str, dict[str, Any]]]
+
+
+_listing = msgspec.json.Decoder(_Listing)
+
+
+def _items(listing: bytes) -> list[dict[str, dict[str, Any]]]:
+    """Raises EdgeError for what is no listing."""
+    try:
+        return _listing.decode(listing).nftables
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise EdgeError(f"what nft printed is no listing: {error}") from error
+
+
+def _list(found: object) -> list[Any]:
+    return found if isinstance(found, list) else []
 
 
 def _map_keys(listing: bytes) -> Iterator[str]:
     for item in _items(listing):
-        for element in item.get("map", {}).get("elem", ()):
+        for element in _list(item.get("map", {}).get("elem")):
             match element:
                 case [{"concat": [str(address), *_]}, _] | [{"elem": {"val": {"concat": [str(address), *_]}}}, _]:
                     yield address
@@ -72,7 +88,7 @@ def _map_keys(listing: bytes) -> Iterator[str]:
 
 def _destinations(listing: bytes) -> Iterator[str]:
     for item in _items(listing):
-        for part in item.get("rule", {}).get("expr", ()):
+        for part in _list(item.get("rule", {}).get("expr")):
             match part:
                 case {"match": {"op": "==", "left": {"payload": {"field": "daddr"}}, "right": str(address)}}:
                     yield address

@@ -207,9 +207,13 @@ def label_key() -> Rules:
     return [rule(_is_key("self"), _KEY_MESSAGE)]
 
 
-def label_keys() -> Rules:
-    """For a mapping whose keys are label keys."""
-    return [rule(f"self.all(k, {_is_key('k')})", f"holds a key that {_KEY_MESSAGE}")]
+def match_labels() -> Rules:
+    """For a mapping of labels whose values are ``nullable``: an API server drops a null where it is not, and with it
+    the requirement."""
+    return [
+        rule(f"self.all(k, {_is_key('k')})", f"holds a key that {_KEY_MESSAGE}"),
+        rule("self.all(k, type(self[k]) == string)", "holds a key without a value: write '' for an empty value"),
+    ]
 
 
 def match_expression() -> Rules:

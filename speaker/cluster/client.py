@@ -280,7 +280,7 @@ def _reaching(path: str) -> Iterator[None]:
         yield
     except TimeoutError as error:
         raise ApiUnreachable(f"{path}: no answer in time") from error
-    except (aiohttp.ClientError, OSError) as error:
+    except (aiohttp.ClientError, OSError, RuntimeError) as error:  # RuntimeError: no thread to look the name up in
         raise ApiUnreachable(f"{path}: {error}") from error
 
 

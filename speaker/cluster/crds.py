@@ -19,7 +19,7 @@ from speaker.api.fields import DURATION
 from speaker.api.metadata import LABEL, QUALIFIED
 from speaker.api.world import EIP
 from speaker.cluster import cel
-from speaker.model import Gratuitous, Pool
+from speaker.model import MAX_TERM, Gratuitous, Pool
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -72,11 +72,14 @@ def _selector() -> Schema:
     )
     labels = {
         "type": "object",
-        "additionalProperties": value,
+        "additionalProperties": {**value, "nullable": True},
+        "minProperties": 1,
         "maxProperties": MAX_LABELS,
-        "x-kubernetes-validations": cel.label_keys(),
+        "x-kubernetes-validations": cel.match_labels(),
     }
-    return _object({"matchLabels": labels, "matchExpressions": _list(expression, maxItems=MAX_LABELS)})
+    expressions = _list(expression, minItems=1, maxItems=MAX_LABELS)
+    # Empty it would select everything, and what a template makes of nothing is empty.
+    return _object({"matchLabels": labels, "matchExpressions": expressions}, minProperties=1)
 
 
 def _seconds(low: float, high: float, *, or_zero: bool = False) -> Schema:
@@ -229,6 +232,7 @@ def _announcement() -> Schema:
             "term": _described(
                 {
                     **_INTEGER,
+                    "maximum": MAX_TERM,
                     "x-kubernetes-validations": [
                         cel.rule(
                             "self >= oldSelf",

@@ -9,15 +9,13 @@ from typing import Generic
 
 import msgspec
 
-from speaker.cluster.objects import Bookmark, Key, Named, WatchEvent, read_refusal
+from speaker.cluster.objects import UNFIT, Bookmark, Key, Named, WatchEvent, read_refusal
 from speaker.cluster.store import Change, Index, Store, T, differences
 from speaker.errors import EdgeError
 
 _event = msgspec.json.Decoder(WatchEvent)
 _bookmark = msgspec.json.Decoder(Bookmark)
 _named = msgspec.json.Decoder(Named)
-
-_UNFIT = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Lines:
@@ -110,7 +108,7 @@ class Feed(Generic[T]):
                 return self._pass(_bookmark.decode(event.object))
             elif event.type == "ERROR":
                 raise read_refusal(event.object)
-        except msgspec.DecodeError as error:
+        except UNFIT as error:
             raise EdgeError(f"no watch event: {error}") from error
         return ""
 
@@ -129,7 +127,7 @@ class Feed(Generic[T]):
     def _put(self, raw: msgspec.Raw) -> None:
         try:
             found = self._decode(raw)
-        except _UNFIT as error:
+        except UNFIT as error:
             self._put_aside(raw, error)
         else:
             self._set_aside.pop(found.key, None)
@@ -172,5 +170,5 @@ class Feed(Generic[T]):
 def _name(raw: msgspec.Raw) -> Named | None:
     try:
         return _named.decode(raw)
-    except _UNFIT:
+    except UNFIT:
         return None

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from speaker.api.service import LOAD_BALANCER_CLASS
-from speaker.cluster.objects import Metadata, Object
+from speaker.cluster.objects import Metadata, Object, apart
 from speaker.model import Family, IPAddress, ServiceKey
 
 Condition = dict[str, Any]
@@ -82,22 +82,11 @@ class ServiceObject(Object, frozen=True, rename="camel", gc=False):
     @classmethod
     def remains(cls, raw: msgspec.Raw) -> "ServiceObject | None":
         """One of ours that nobody can serve: its EIP stays its own."""
-        try:
-            found = _remains.decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return None
-        if condition_of(found.status.conditions, ASSIGNED) is None:
+        parts = apart(raw, FullMetadata, ServiceStatus)
+        if parts is None or condition_of(parts[1].conditions, ASSIGNED) is None:
             return None
         spec = ServiceSpec(type=UNREADABLE, load_balancer_class=LOAD_BALANCER_CLASS)
-        return cls(found.metadata, spec, found.status)
-
-
-class _Remains(msgspec.Struct, frozen=True):
-    metadata: FullMetadata
-    status: ServiceStatus
-
-
-_remains = msgspec.json.Decoder(_Remains)
+        return cls(parts[0], spec, parts[1])
 
 
 class EipStatus(msgspec.Struct, frozen=True, rename="camel", gc=False):

@@ -12,6 +12,7 @@ import msgspec
 from speaker.clock import boottime
 from speaker.cluster.client import Client
 from speaker.cluster.elector import Elector, Leadership, Look, Record, Rest, Seen, Timing, Write
+from speaker.cluster.objects import UNFIT
 from speaker.errors import ApiRefused, EdgeError
 
 _NOT_THERE, _CONFLICT = 404, 409
@@ -220,7 +221,7 @@ class Election:
         try:
             lease = msgspec.json.decode(body, type=_Lease)
             self._stored = msgspec.json.decode(body)
-        except msgspec.DecodeError as error:
+        except UNFIT as error:
             raise EdgeError(f"{self._lease.path}: no Lease: {error}") from error
         spec = lease.spec
         record = Record(

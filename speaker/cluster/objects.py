@@ -136,6 +136,33 @@ class Status(msgspec.Struct, frozen=True):
     details: StatusDetails | None = None
 
 
+_M = TypeVar("_M", bound=msgspec.Struct)
+_S = TypeVar("_S", bound=msgspec.Struct)
+
+UNFIT = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What a decoder raises."""
+
+
+class _Parts(msgspec.Struct, frozen=True):
+    metadata: msgspec.Raw
+    status: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+def apart(raw: msgspec.Raw, metadata: type[_M], status: type[_S]) -> tuple[_M, _S] | None:
+    """The metadata and status of an object that does not fit as a whole, the former only with its name where the rest
+    does not fit either; None where there is no more to read."""
+    try:
+        parts = msgspec.json.decode(raw, type=_Parts)
+        found = msgspec.json.decode(parts.status, type=status)
+        try:
+            return msgspec.json.decode(parts.metadata, type=metadata), found
+        except UNFIT:
+            named = msgspec.json.decode(parts.metadata, type=NamedMetadata)
+            return msgspec.convert(msgspec.to_builtins(named), metadata), found
+    except UNFIT:
+        return None
+
+
 _page = msgspec.json.Decoder(Page)
 _status = msgspec.json.Decoder(Status)
 
@@ -144,7 +171,7 @@ def read_refusal(body: bytes | msgspec.Raw, code: int = 0) -> ApiRefused:
     """The error that a Status says; ``code`` is HTTP's, for a body that is none (a proxy's page, say)."""
     try:
         status = _status.decode(body)
-    except msgspec.DecodeError:
+    except UNFIT:
         status = Status()
     details = status.details
     causes = frozenset(cause.reason for cause in details.causes or ()) if details else frozenset()
@@ -156,5 +183,5 @@ def read_page(body: bytes) -> Page:
     """Raises EdgeError when ``body`` is no list."""
     try:
         return _page.decode(body)
-    except msgspec.DecodeError as error:
+    except UNFIT as error:
         raise EdgeError(f"no list of objects: {error}") from error

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from speaker.api.addresses import Span, overlaps, span, without
+from speaker.api.addresses import Span, Together, span, without
 from speaker.cluster.kinds import EipObject
 from speaker.cluster.reading import Unreadable, read_pool
 from speaker.model import Pool
@@ -36,7 +36,7 @@ def judge(eips: Iterable[EipObject]) -> Mapping[str, Judged]:
     What one pool excludes another may offer: that is how an address is moved between pools.
     """
     judged: dict[str, Judged] = {}
-    offered: list[Span] = []
+    offered = Together(())
     owners: list[str] = []
     for found in sorted(eips, key=lambda each: (each.metadata.creation_timestamp, each.metadata.name)):
         name = found.metadata.name
@@ -45,11 +45,12 @@ def judge(eips: Iterable[EipObject]) -> Mapping[str, Judged]:
             judged[name] = Judged(None, Verdict.INVALID, pool.message)
             continue
         spans = _offered(pool, len(owners))
-        if rivals := sorted({owners[former] for former, _ in overlaps([*offered, *spans])}):
+        if rivals := sorted({owners[other.index] for one in spans for other in offered.meeting(one)}):
             rule = "an address belongs to one pool; nothing is given from this one, as it is the younger"
             judged[name] = Judged(None, Verdict.OVERLAP, f"overlaps with Eip {', '.join(rivals)}: {rule}", pool)
             continue
-        offered += spans
+        for each in spans:
+            offered.add(each)
         owners.append(name)
         judged[name] = _accepted(found, pool)
     return judged

@@ -19,6 +19,7 @@ from speaker.cluster.reflector import Patience
 from speaker.controller.decider import ControllerSettings
 from speaker.controller.leader import Leader
 from speaker.controller.sweeper import Grace
+from speaker.descriptors import raise_limit
 from speaker.errors import EdgeError
 from speaker.settings import Bind, LogFormat
 from speaker.signals import stopped_by_signals
@@ -27,6 +28,7 @@ from speaker.telemetry.http import serving
 from speaker.telemetry.internal_errors import InternalErrors
 from speaker.telemetry.lateness import watch_loop
 from speaker.telemetry.maximum import Maximum
+from speaker.threads import start_threads
 
 log = structlog.get_logger()
 
@@ -52,6 +54,8 @@ async def run(settings: CommandSettings) -> None:
     """Until SIGTERM or SIGINT, when the Lease is given back. Raises SettingError for what cannot work from the start;
     an API that does not answer is waited for."""
     logs.configure(settings.log_format)
+    raise_limit()
+    start_threads()
     gc.freeze()  # all that was imported
     sys.setswitchinterval(SWITCH)
     voice = Voice()

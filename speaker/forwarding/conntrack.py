@@ -1,6 +1,7 @@
 """The kernel's table of connections, through pyroute2: list those to a virtual server, forget some."""
 
 import socket
+import struct
 from collections.abc import AsyncIterator, Callable, Iterable
 from errno import ENOENT
 from ipaddress import ip_address
@@ -27,15 +28,16 @@ async def forget(keys: Iterable[VirtualServerKey], goes_on: Callable[[Flow], boo
 
 async def _forget(version: int, keys: set[VirtualServerKey], goes_on: Callable[[Flow], bool]) -> int:
     family = socket.AF_INET if version == 4 else socket.AF_INET6
-    kernel = AsyncNFCTSocket(nfgen_family=family)
-    await kernel.setup_endpoint()
     try:
-        gone = [flow async for flow in _flows(kernel, family, keys) if not goes_on(flow)]
-        return sum([await _delete(kernel, family, flow) for flow in gone])
-    except (NetlinkError, OSError) as error:
+        kernel = AsyncNFCTSocket(nfgen_family=family)
+        try:
+            await kernel.setup_endpoint()
+            gone = [flow async for flow in _flows(kernel, family, keys) if not goes_on(flow)]
+            return sum([await _delete(kernel, family, flow) for flow in gone])
+        finally:
+            kernel.close()
+    except (NetlinkError, OSError, struct.error, AttributeError) as error:  # also an entry without what each has
         raise EdgeError(f"conntrack: {error}") from error
-    finally:
-        kernel.close()
 
 
 async def _flows(kernel: Any, family: int, keys: set[VirtualServerKey]) -> AsyncIterator[Flow]:

@@ -94,6 +94,8 @@ class DummyLink:
             if error.errno == errno.ENODEV:
                 return 0
             raise EdgeError(f"the kernel does not show the link {self.name}: {error.strerror}") from error
+        if len(answer) < _IFINFO.size:
+            raise EdgeError(f"the kernel's answer about the link {self.name} is cut short")
         info = attributes(attributes(answer, _IFINFO.size).get(IFLA_LINKINFO, b""))
         if info.get(IFLA_INFO_KIND) != b"dummy\0":
             raise EdgeError(f"the link {self.name} is not a dummy link, so not ours: rename or remove it")
@@ -153,8 +155,11 @@ def _addresses(netlink: Netlink, index: int) -> list[IPAddress]:
         answers = netlink.dump(Request(RTM_GETADDR, _IFADDR.pack(socket.AF_UNSPEC, 0, 0, 0, 0)))
     except OSError as error:
         raise EdgeError(f"the kernel does not list addresses: {error.strerror}") from error
-    mine = (attributes(answer, _IFADDR.size) for answer in answers if _IFADDR.unpack_from(answer)[4] == index)
-    return [ip_address(found.get(IFA_LOCAL) or found[IFA_ADDRESS]) for found in mine]
+    try:
+        mine = (attributes(answer, _IFADDR.size) for answer in answers if _IFADDR.unpack_from(answer)[4] == index)
+        return [ip_address(found.get(IFA_LOCAL) or found[IFA_ADDRESS]) for found in mine]
+    except (KeyError, ValueError, struct.error) as error:
+        raise EdgeError("the kernel lists an address that is none") from error
 
 
 def _address(index: int, eip: IPAddress, scope: int = RT_SCOPE_UNIVERSE) -> bytes:

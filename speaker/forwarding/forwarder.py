@@ -114,16 +114,10 @@ async def _open_nftables() -> Forwarder:
     return await open_nftables()
 
 
-async def cleanup(kind: Forwarding, runtime_dir: Path, keep: str = "") -> tuple[str, ...]:
-    """Remove everything that ``kind`` of forwarder (``AUTO``: every kind but the one named ``keep``) ever made here.
-
-    Where none is kept, what hands strays over goes first: it may stand beside any.
-    """
-    from speaker.forwarding.strays_table import remove_strays
-
-    kinds = (Forwarding.IPVS, Forwarding.NFTABLES) if kind is Forwarding.AUTO else (kind,)
-    removed = () if keep else await remove_strays()
-    for each in kinds:
+async def cleanup(runtime_dir: Path, keep: str) -> tuple[str, ...]:
+    """Remove everything that forwarders of other kinds than ``keep`` ever made here."""
+    removed: tuple[str, ...] = ()
+    for each in (Forwarding.IPVS, Forwarding.NFTABLES):
         if each.value != keep:
             # What this kernel does not support has left nothing in it.
             with suppress(Unsupported):

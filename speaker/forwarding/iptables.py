@@ -20,6 +20,7 @@ from speaker.forwarding.plan import (
     VirtualServer,
 )
 from speaker.model import IPAddress, IPNetwork, rank
+from speaker.programs import run as run_program
 
 EIPS, GUARD, MASQUERADE = "EIP-SPEAKER", "EIP-SPEAKER-GUARD", "EIP-SPEAKER-MASQ"
 """Our chains: what goes to an EIP; what of it may pass; what IPVS sends on."""
@@ -243,19 +244,7 @@ def _program(name: str) -> str:
 
 async def run(*command: str, text: str = "") -> str:
     """What the program says, given ``text``. Raises EdgeError with its complaint."""
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        output, complaint = await process.communicate(text.encode())
-    except asyncio.CancelledError:
-        # Left running, it could commit after whatever comes next.
-        process.kill()
-        await process.wait()
-        raise
-    if process.returncode != 0:
-        raise EdgeError(f"{' '.join(command)}: {' '.join(complaint.decode(errors='replace').split())}")
+    status, output, complaint = await run_program(*command, text=text)
+    if status != 0:
+        raise EdgeError(f"{' '.join(command)}: {complaint}")
     return output.decode(errors="replace")

@@ -46,6 +46,7 @@ from speaker.forwarding.sysctl import forwarding_off
 from speaker.forwarding.traffic import Traffic
 from speaker.model import Family, IPAddress
 from speaker.settings import AS_THEY_ARE, Timeouts
+from speaker.threads import in_thread
 
 LOOK_SECONDS = 60.0
 """How long it is believed that what we made is still there."""
@@ -190,8 +191,11 @@ class IpvsForwarder:
             messages = tables.service_messages()
         if not real_servers:
             return traffic(self._plan.eips, messages, ())
-        with FILE.open() as lines:
-            return traffic(self._plan.eips, messages, lines)
+        try:
+            with FILE.open() as lines:
+                return traffic(self._plan.eips, messages, lines)
+        except (OSError, UnicodeDecodeError) as error:
+            raise EdgeError(f"{FILE}: {error}") from error
 
     async def cleanup(self) -> tuple[str, ...]:
         async with self._turn:
@@ -208,7 +212,7 @@ class IpvsForwarder:
             return removed
 
     async def _do(self, work: Callable[..., T], *arguments: object) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
+        return await in_thread(self._thread, work, *arguments)
 
     # ── in the worker thread: a thousand virtual servers take longer to compare than the loop may be held ──
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from speaker.errors import EdgeError
 from speaker.forwarding.remembered import Remembered
 
 NEEDED = {
@@ -46,7 +47,10 @@ class IpvsSettings:
         )
 
     def _values(self) -> dict[str, int]:
-        return {name: int((self._folder / name).read_text()) for name in NEEDED if (self._folder / name).exists()}
+        try:
+            return {name: int((self._folder / name).read_text()) for name in NEEDED if (self._folder / name).exists()}
+        except (OSError, ValueError) as error:
+            raise EdgeError(f"{self._folder}: {error}") from error
 
     def _set(self, name: str, value: int) -> None:
         try:

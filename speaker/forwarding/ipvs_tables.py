@@ -127,6 +127,8 @@ class IpvsTables:
             return Timeouts(*(_U32.unpack(found[kind])[0] for kind in TIMEOUTS))
         except OSError as error:
             raise EdgeError(f"IPVS does not tell its timeouts: {_permission(error.errno or 0)}") from error
+        except (KeyError, struct.error) as error:
+            raise EdgeError("IPVS does not tell its timeouts: its answer lacks them") from error
 
     def set_timeouts(self, timeouts: Timeouts) -> None:
         """All three; 0 leaves one as it is. Raises EdgeError where the kernel has others afterwards."""

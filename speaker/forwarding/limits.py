@@ -96,8 +96,8 @@ def raise_conntrack_max(least: int, proc: Path = PROC) -> tuple[str, ...]:
         if now is not None and now < least:
             file.write_text(str(least))
             now = _number(file)
-    except OSError as error:  # a container's /proc/sys is read-only
-        return (f"{_too_low(least)} ({error.strerror})",)
+    except (OSError, ValueError) as error:  # a container's /proc/sys is read-only
+        return (f"{_too_low(least)} ({error})",)
     return (_too_low(least),) if now is not None and now < least else ()
 
 

@@ -39,6 +39,10 @@ class _Foreign(Exception):
     """Raised when a listing holds something that we did not make, or lacks something that we did."""
 
 
+_NOT_OURS = (_Foreign, LookupError, TypeError, ValueError, AttributeError)
+"""Also what comes of reading JSON of another shape than nft's."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Found:
     elements: Mapping[str, frozenset[str]]
@@ -51,7 +55,7 @@ def read_plan(listing: Listing) -> Plan | None:
     try:
         found = _found(listing, FORWARDER)
         plan = _plan(found)
-    except _Foreign:
+    except _NOT_OURS:
         return None
     # Rules are compared as read: the text of a rule is ours, the kernel keeps only its meaning.
     return plan if forwarder_ruleset(plan).elements == found.elements else None
@@ -61,7 +65,7 @@ def read_guard(listing: Listing, want: Ruleset) -> Ruleset | None:
     """The guard's ruleset as it stands, None where its fixed part is not ours."""
     try:
         found = _found(listing, GUARD)
-    except _Foreign:
+    except _NOT_OURS:
         return None
     return None if found.rules else replace(want, elements=found.elements)
 

@@ -9,6 +9,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -40,8 +41,10 @@ class Netlink:
     """A socket of one netlink protocol: ``socket.NETLINK_ROUTE``, or 16, generic netlink."""
 
     def __init__(self, protocol: int) -> None:
-        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol)
-        self._socket.setsockopt(SOL_NETLINK, NETLINK_CAP_ACK, 1)
+        """Raises EdgeError where there is no socket to be had."""
+        with _talking():
+            self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol)
+            self._socket.setsockopt(SOL_NETLINK, NETLINK_CAP_ACK, 1)
         self._sequence = 0
 
     def __enter__(self) -> Self:
@@ -51,7 +54,8 @@ class Netlink:
         self._socket.close()
 
     def send(self, requests: Sequence[Request]) -> list[int]:
-        """The kernel's answer to each, in order: 0, or an errno. A refusal does not stop those after it."""
+        """The kernel's answer to each, in order: 0, or an errno. A refusal does not stop those after it. Raises
+        EdgeError where the kernel could not be asked."""
         return [
             answer
             for start in range(0, len(requests), BATCH)
@@ -59,12 +63,14 @@ class Netlink:
         ]
 
     def ask(self, request: Request) -> bytes:
-        """The payload of the one message that answers. Raises OSError."""
+        """The payload of the one message that answers. Raises OSError with the kernel's refusal, EdgeError."""
         self._write([request])
-        return next(self._read())
+        for payload in self._read():
+            return payload
+        raise EdgeError("netlink: the kernel answered with nothing")
 
     def dump(self, request: Request) -> list[bytes]:
-        """The payloads of all that the kernel lists. Raises OSError."""
+        """The payloads of all that the kernel lists. Raises OSError with the kernel's refusal, EdgeError."""
         for _ in range(ATTEMPTS):
             self._write([request._replace(flags=request.flags | NLM_F_DUMP)])
             try:
@@ -89,7 +95,8 @@ class Netlink:
             length = _HEADER.size + len(request.payload)
             datagram += _HEADER.pack(length, request.kind, NLM_F_REQUEST | request.flags, self._sequence, 0)
             datagram += request.payload + bytes(-length % 4)
-        self._socket.send(datagram)
+        with _talking():
+            self._socket.send(datagram)
 
     def _read(self) -> Iterator[bytes]:
         interrupted = False
@@ -106,12 +113,24 @@ class Netlink:
 
     def _messages(self) -> Iterator[tuple[int, int, int, bytes]]:
         """(type, flags, sequence, payload) of each message in the next datagram."""
-        datagram = self._socket.recv(1 << 17)
+        with _talking():
+            datagram = self._socket.recv(1 << 17)
         at = 0
         while at < len(datagram):
-            length, kind, flags, sequence, _ = _HEADER.unpack_from(datagram, at)
+            if len(datagram) - at < _HEADER.size or (header := _HEADER.unpack_from(datagram, at))[0] < _HEADER.size:
+                raise EdgeError("netlink: a message that is cut short")
+            length, kind, flags, sequence, _ = header
             yield kind, flags, sequence, datagram[at + _HEADER.size : at + length]
             at += length + -length % 4
+
+
+@contextmanager
+def _talking() -> Iterator[None]:
+    """No descriptor, no memory, no room, no such protocol: other than what the kernel answers."""
+    try:
+        yield
+    except OSError as error:
+        raise EdgeError(f"netlink: {error.strerror or error}") from error
 
 
 def _errno(payload: bytes) -> int:

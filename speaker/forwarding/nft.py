@@ -1,29 +1,38 @@
 """The ``nft`` program: one script is one transaction, which the kernel takes whole or not at all."""
 
-import asyncio
-import os
 from typing import Any
 
 import msgspec
 
-from speaker.errors import EdgeError, Unsupported
+from speaker import programs
+from speaker.errors import EdgeError
+
+
+class Refused(EdgeError):
+    """Raised when nft ran and said no."""
+
+
+class _Listing(msgspec.Struct):
+    nftables: list[dict[str, Any]]
+
+
+_listing = msgspec.json.Decoder(_Listing)
 
 
 async def run(script: str, *, check: bool = False) -> None:
     """Hand ``script`` to the kernel as one transaction; with ``check`` the kernel only says whether it would.
 
-    Raises EdgeError with nft's own words; nothing was changed then.
+    Raises Refused with nft's own words, EdgeError where it could not be run; nothing was changed then.
     """
     status, _, complaint = await _nft(*(["--check"] if check else []), "-f", "-", script=script)
     if status != 0:
-        raise EdgeError(f"nft: {complaint}")
+        raise Refused(f"nft: {complaint}")
 
 
 async def list_table(table: str) -> list[dict[str, Any]] | None:
     """What table ``inet`` ``table`` holds, as nft's JSON objects; None where there is none."""
     output = await list_object("table", "inet", table)
-    listing: list[dict[str, Any]] | None = None if output is None else msgspec.json.decode(output)["nftables"]
-    return listing
+    return None if output is None else _listed(output, f"table inet {table}")
 
 
 async def list_object(*what: str) -> bytes | None:
@@ -42,28 +51,16 @@ async def list_chains() -> list[dict[str, Any]]:
     status, output, complaint = await _nft("--json", "list", "chains")
     if status != 0:
         raise EdgeError(f"nft list chains: {complaint}")
-    listing: list[dict[str, Any]] = msgspec.json.decode(output)["nftables"]
-    return listing
+    return _listed(output, "chains")
 
 
-async def _nft(*arguments: str, script: str = "") -> tuple[int, bytes, str]:
+async def _nft(*arguments: str, script: str = "") -> programs.Ended:
+    return await programs.run("nft", *arguments, text=script)
+
+
+def _listed(output: bytes, what: str) -> list[dict[str, Any]]:
+    """Raises EdgeError where nft has not printed what it prints: it was cut short, or is another program."""
     try:
-        process = await asyncio.create_subprocess_exec(
-            "nft",
-            *arguments,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, "LC_ALL": "C"},  # list_object reads its error message
-        )
-    except FileNotFoundError as error:
-        raise Unsupported("the program nft is not installed (package nftables)") from error
-    try:
-        output, complaint = await process.communicate(script.encode())
-    except asyncio.CancelledError:
-        # Left running, it could commit after whatever comes next (`speaker cleanup`, another apply).
-        process.kill()
-        await process.wait()
-        raise
-    assert process.returncode is not None  # communicate() waited
-    return process.returncode, output, " ".join(complaint.decode(errors="replace").split())
+        return _listing.decode(output).nftables
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise EdgeError(f"nft list {what}: what it printed is no listing: {error}") from error

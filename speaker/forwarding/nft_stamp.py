@@ -50,4 +50,7 @@ def _table(kernel: Netlink, name: str, family: str) -> tuple[int, int] | None:
 
 
 def _number(answer: bytes, kind: int) -> int:
-    return int.from_bytes(attributes(answer, _HEADER.size)[kind], "big")
+    found = attributes(answer, _HEADER.size).get(kind)
+    if found is None:
+        raise EdgeError("nftables: the kernel's answer lacks what was asked for")
+    return int.from_bytes(found, "big")

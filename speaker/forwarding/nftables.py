@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from ipaddress import IPv4Address, IPv4Network
 
-from speaker.errors import EdgeError, Unsupported
+from speaker.errors import Unsupported
 from speaker.forwarding import conntrack, nft
 from speaker.forwarding.flows import affected, goes_on
 from speaker.forwarding.listing import Listing, read_guard, read_plan
@@ -148,7 +148,7 @@ async def open_guard() -> NftablesGuard:
 async def _supported(ruleset: Ruleset) -> None:
     try:
         await nft.run(rebuild_script(ruleset), check=True)
-    except EdgeError as error:
+    except nft.Refused as error:
         raise Unsupported(f"this kernel refuses our nftables rules (it needs Linux 5.9): {error}") from error
 
 
@@ -169,10 +169,11 @@ def _guard_step(listing: Listing | None, want: Plan) -> Step:
 
 async def _dropping_chains() -> tuple[str, ...]:
     """Docker and firewalld drop forwarded traffic by default; one accepting table cannot overrule another's drop."""
-    chains = [item["chain"] for item in await nft.list_chains() if "chain" in item]
+    found = [item["chain"] for item in await nft.list_chains() if "chain" in item]
+    chains = [chain for chain in found if isinstance(chain, dict)]
     return tuple(
-        f"chain {chain['family']} {chain['table']} {chain['name']} drops forwarded traffic unless one of its rules"
-        " accepts it: accept there what goes to and comes from the endpoints"
+        f"chain {chain.get('family')} {chain.get('table')} {chain.get('name')} drops forwarded traffic unless one of"
+        " its rules accepts it: accept there what goes to and comes from the endpoints"
         for chain in chains
         if chain.get("hook") == "forward" and chain.get("policy") == "drop"
     )

@@ -4,10 +4,14 @@ import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+import msgspec
+
 from speaker.errors import EdgeError
 from speaker.files import read_regular, shown, write_atomically
 
 _MAX_BYTES = 2**20
+
+_originals = msgspec.json.Decoder(dict[str, int])
 
 
 class Remembered:
@@ -23,12 +27,12 @@ class Remembered:
     def read(self) -> dict[str, int]:
         try:
             content, _ = read_regular(self._path, _MAX_BYTES)
-            return {str(name): int(value) for name, value in json.loads(content).items()}
+            return _originals.decode(content)
         except FileNotFoundError:
             return {}
         except OSError as error:
             raise self._unreadable(error.strerror) from error
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise self._unreadable(str(error)) from error
 
     def add(self, originals: Mapping[str, int], *, keep: Collection[str]) -> None:

@@ -157,7 +157,7 @@ async def remove_strays() -> tuple[str, ...]:
 async def _open_nftables() -> NftablesStrays:
     try:
         await nft.run(script(None, _EVERYTHING, ()), check=True)
-    except EdgeError as error:
+    except nft.Refused as error:
         raise Unsupported(f"this kernel cannot do it with nftables (CONFIG_NFT_DUP_IPV4, _IPV6): {error}") from error
     return NftablesStrays()
 
@@ -186,3 +186,5 @@ def _is_loose() -> bool:
         return _LOOSE.read_text().strip() != "0"
     except FileNotFoundError:  # conntrack is not loaded yet: its default
         return True
+    except OSError as error:
+        raise EdgeError(f"{_LOOSE}: {error.strerror}") from error

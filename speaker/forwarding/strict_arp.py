@@ -134,12 +134,19 @@ def _list(netlink: Netlink) -> list[ArpLink]:
         answers = netlink.dump(Request(RTM_GETLINK, _IFINFO.pack(socket.AF_UNSPEC, 0, 0, 0, 0)))
     except OSError as error:
         raise EdgeError(f"the kernel does not list links: {error.strerror}") from error
-    return [link for link in map(_parse, answers) if link]
+    try:
+        return [link for link in map(_parse, answers) if link]
+    except (KeyError, UnicodeDecodeError, struct.error) as error:
+        raise EdgeError("the kernel lists a link that is none") from error
 
 
 def conf_all() -> dict[int, int]:
-    """net.ipv4.conf.all of the calling thread's network namespace; rtnetlink does not show it."""
-    return {kind: int(Path("/proc/sys/net/ipv4/conf/all", name).read_text()) for kind, name in NAMES.items()}
+    """net.ipv4.conf.all of the calling thread's network namespace; rtnetlink does not show it. Raises EdgeError."""
+    folder = Path("/proc/sys/net/ipv4/conf/all")
+    try:
+        return {kind: int((folder / name).read_text()) for kind, name in NAMES.items()}
+    except (OSError, ValueError) as error:
+        raise EdgeError(f"{folder}: {error}") from error
 
 
 def _parse(answer: bytes) -> ArpLink | None:

@@ -12,11 +12,13 @@ import asyncio
 import errno
 import os
 import socket
+import struct
 import threading
 from collections.abc import Callable, Collection
 
 from speaker.errors import EdgeError
 from speaker.interfaces import rtnetlink
+from speaker.threads import in_thread
 
 EVERY = 0.025
 """Seconds between two looks; two links cost about one per cent of a core."""
@@ -46,7 +48,7 @@ async def watch_carrier(links: Callable[[], Collection[int]], tell: Tell, every:
 
     probe = _Probe()
     try:
-        await asyncio.to_thread(_watch, probe, links, post, ended, every)
+        await in_thread(None, _watch, probe, links, post, ended, every)
     finally:
         ended.set()  # the thread ends by itself, perhaps later: it may be waiting for RTNL
 
@@ -92,9 +94,12 @@ class _Probe:
             datagram = self.socket.recv(_DATAGRAM, socket.MSG_DONTWAIT)
         except OSError as error:
             raise EdgeError(f"rtnetlink: link {link}: {error.strerror}") from error
-        message = next(rtnetlink.messages(datagram))
-        if message.kind == rtnetlink.NLMSG_ERROR:
-            if (number := rtnetlink.errno_of(datagram, message)) == errno.ENODEV:
-                return None
-            raise EdgeError(f"rtnetlink: link {link}: {os.strerror(number)}")
-        return rtnetlink.read_signal(datagram, message.start, message.end)
+        try:
+            (message, *_) = rtnetlink.messages(datagram)
+            if message.kind == rtnetlink.NLMSG_ERROR:
+                if (number := rtnetlink.errno_of(datagram, message)) == errno.ENODEV:
+                    return None
+                raise EdgeError(f"rtnetlink: link {link}: {os.strerror(number)}")
+            return rtnetlink.read_signal(datagram, message.start, message.end)
+        except (struct.error, LookupError, ValueError) as error:
+            raise EdgeError(f"rtnetlink: link {link}: an answer that cannot be read") from error

@@ -9,6 +9,7 @@ import asyncio
 import errno
 import os
 import socket
+import struct
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -78,6 +79,8 @@ class Watcher:
         self._due = dict.fromkeys(Part, 0.0)
         self._seen = Snapshot()
         self._bound: list[LinkAddress] = []
+        self._failed: EdgeError | None = None
+        """Why nothing can be heard any more."""
 
     async def __aenter__(self) -> Self:
         with ExitStack() as opened:
@@ -88,7 +91,7 @@ class Watcher:
                 self._quick = _Lister(opened.enter_context(_netlink_socket()))
                 self._slow = _Lister(opened.enter_context(_netlink_socket()))
             except OSError as error:
-                raise EdgeError(f"rtnetlink: {error.strerror}") from error
+                raise _refused(error) from error
             self._sockets = opened.pop_all()
         asyncio.get_running_loop().add_reader(self._events, self._drain)
         return self
@@ -126,14 +129,23 @@ class Watcher:
         for _ in range(DRAIN):
             try:
                 datagram = self._events.recv(DATAGRAM)
+                self._read_events(datagram)
             except BlockingIOError:
                 return
             except OSError as error:
-                if error.errno != errno.ENOBUFS:
-                    raise
-                self._mark(set(Part))  # more was told than the socket could hold: some of it is lost
-            else:
-                self._read_events(datagram)
+                if error.errno not in (errno.ENOBUFS, errno.ENOMEM):
+                    self._fail(_refused(error))
+                    return
+                self._mark(set(Part))  # more was told than could be held: some of it is lost
+            except _UNREADABLE as error:
+                self._fail(_garbled(error))
+                return
+
+    def _fail(self, error: EdgeError) -> None:
+        """In a callback of the loop, where nobody would hear of it."""
+        asyncio.get_running_loop().remove_reader(self._events)
+        self._failed = error
+        self._woken.set()
 
     def _read_events(self, datagram: bytes) -> None:
         for message in rtnetlink.messages(datagram):
@@ -153,6 +165,8 @@ class Watcher:
     async def _next_due(self) -> None:
         """Until something is both changed and rested."""
         while not any(map(self._is_due, Part)):
+            if self._failed is not None:
+                raise self._failed
             self._woken.clear()
             when = min((self._due[part] for part in self._dirty), default=None)
             with suppress(TimeoutError):
@@ -214,15 +228,27 @@ class Watcher:
 
     @contextmanager
     def _listing(self, part: Part, lister: "_Lister") -> Iterator[None]:
-        """What changes from here on makes the part dirty again, and is looked at when the part has rested."""
+        """What changes from here on makes the part dirty again, and is looked at when the part has rested. Raises
+        EdgeError."""
         self._dirty.discard(part)
-        yield
+        try:
+            yield
+        except OSError as error:
+            raise _refused(error) from error
+        except _UNREADABLE as error:
+            raise _garbled(error) from error
         rest = REST
         if part is Part.ROUTES:
             rest = min(max(REST, ROUTES_REST_RATIO * lister.busy), ROUTES_REST_LIMIT)
         self._due[part] = asyncio.get_running_loop().time() + rest
         if lister.interrupted:
             self._dirty.add(part)
+
+
+async def look() -> Snapshot:
+    """As things are now. Raises EdgeError when the kernel refuses."""
+    async with Watcher() as watcher:
+        return await anext(aiter(watcher))
 
 
 def _states(links: Mapping[int, Link]) -> dict[int, tuple[bool, bool]]:
@@ -245,7 +271,7 @@ class _Lister:
     async def dump(self, kind: int) -> AsyncIterator[tuple[bytes, list[rtnetlink.Message]]]:
         """Datagrams, each with its messages, as the kernel writes them. Other tasks get a turn after each.
 
-        Raises Unsupported when the kernel has nothing of the kind, and EdgeError.
+        Raises Unsupported when the kernel has nothing of the kind, EdgeError and OSError.
         """
         loop = asyncio.get_running_loop()
         self._sequence += 1
@@ -262,6 +288,18 @@ class _Lister:
             yield datagram, messages
             self.busy += loop.time() - begun
             await asyncio.sleep(0)  # the next datagram is there already: waiting for it would not let others in
+
+
+_UNREADABLE = (struct.error, LookupError, ValueError)
+"""What comes of reading bytes that are no messages."""
+
+
+def _refused(error: OSError) -> EdgeError:
+    return EdgeError(f"rtnetlink: {error.strerror or error}")
+
+
+def _garbled(error: Exception) -> EdgeError:
+    return EdgeError(f"rtnetlink: messages that cannot be read: {error}")
 
 
 def _raise_for(number: int) -> None:

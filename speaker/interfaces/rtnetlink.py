@@ -95,9 +95,12 @@ class Message(NamedTuple):
 
 
 def messages(datagram: bytes) -> Iterator[Message]:
+    """Raises struct.error or ValueError for bytes that are none."""
     at = 0
     while at < len(datagram):
         length, kind, flags, sequence, _ = _HEADER.unpack_from(datagram, at)
+        if length < _HEADER.size:
+            raise ValueError("a message shorter than its header")
         yield Message(kind, flags, sequence, at + _HEADER.size, at + length)
         at += (length + 3) & ~3
 

@@ -196,6 +196,8 @@ def _badly_served(promise: Promise, view: View) -> Iterator[str]:
     who, promised = _who(view), f"promised were {promise.outage_ms:.0f}"
     if not view.outage.sent:
         yield f"{who}: was never probed"
+    if view.address.version == 4 and (view.silence is None or not view.silence.sent):
+        yield f"{who}: nobody asked for it by ARP"
     if not view.outage.over:
         yield f"{who}: is out to this moment"
     elif view.outage.ms > promise.outage_ms:
@@ -290,9 +292,23 @@ class FailedOver:
         return max((view.longest_ms for view in self.views if view.moves), default=0.0)
 
     @property
-    def moves(self) -> int:
-        """As every neighbour saw them, together."""
-        return sum(view.moves for view in self.views)
+    def moved(self) -> frozenset[IPAddress]:
+        """The EIPs that any neighbour saw move, however often."""
+        return frozenset(view.address for view in self.views if view.moves)
+
+    @property
+    def probes(self) -> int:
+        return sum(view.outage.sent for view in self.views)
+
+    @property
+    def requests(self) -> int:
+        """By ARP."""
+        return sum(view.silence.sent for view in self.views if view.silence is not None)
+
+    @property
+    def superseded(self) -> int:
+        """Answers of nodes whose successor had answered or claimed already."""
+        return sum(view.duplicates + view.stale for view in self.views)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -304,7 +320,8 @@ class FailedOver:
             "promised_ms": round(self.promise.outage_ms, 1),
             "outage_ms": {str(address): round(ms, 1) for address, ms in self.outage_ms.items()},
             "duplicate_answers": sum(view.duplicates for view in self.views),
-            "moves": self.moves,
+            "moves": sum(view.moves for view in self.views),
+            "moved": len(self.moved),
             "eips": [view.as_json() for view in self.views],
             "problems": list(self.problems),
         }

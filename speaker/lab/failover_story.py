@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from speaker.lab.capture import Reply, moves
-from speaker.lab.failover import FailedOver, View
+from speaker.lab.failover import FailedOver, View, settle_ms
 from speaker.lab.narrator import sentence
 from speaker.lab.outage import Outage
 from speaker.lab.scene import Played, Scene
@@ -52,7 +52,7 @@ def show(scene: Scene, played: Played, result: FailedOver) -> None:
     for problem in result.problems:
         timeline.write(timeline.paint(f"✗ {problem}", Tone.BAD))
     if result.ok:
-        timeline.write(timeline.paint(f"✓ {_summary(result)}", Tone.GOOD))
+        timeline.write(timeline.paint(f"✓ {summary(result)}", Tone.GOOD))
 
 
 def _lines(scene: Scene, played: Played, result: FailedOver) -> Iterator[_Line]:
@@ -97,9 +97,18 @@ def _ms(outage: Outage) -> str:
     return f"{outage.ms:.0f} ms" if outage.over else "ever since"
 
 
-def _summary(result: FailedOver) -> str:
-    lossless = not any(view.outage.lost for view in result.views)
-    served = "no probe lost" if lossless else f"{max(result.outage_ms.values()):.0f} ms out at worst"
-    if result.moves and not result.promise.lossless:
-        served += f", a new holder after {result.longest_ms:.0f} ms (promised: {result.promise.outage_ms:.0f})"
-    return f"{result.scenario}: {served}; {result.moves} moves, nobody answered twice"
+def summary(result: FailedOver) -> str:
+    """What was measured, when that is what was promised."""
+    probes, requests = result.probes, result.requests
+    lost = sum(view.outage.lost for view in result.views)
+    told = [f"{max(result.outage_ms.values()):.0f} ms out at worst" if lost else f"none of {probes} probes lost"]
+    if result.moved and not result.promise.lossless:
+        told.append(f"never longer without any answer than {result.longest_ms:.0f} ms")
+        told[-1] += f" (promised: {result.promise.outage_ms:.0f})"
+    told.append(f"{len(result.moved)} of {len(result.outage_ms)} EIPs moved")
+    if result.superseded:
+        told.append(f"answers of a node after its successor's: {result.superseded}")
+    elif requests:
+        but = f", but within {settle_ms(result.hello_ms):.0f} ms of the healing" if result.victim is None else ""
+        told.append(f"to {requests} ARP requests no node answered after its successor{but}")
+    return f"{result.scenario}: {'; '.join(told)}"

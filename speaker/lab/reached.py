@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from speaker.lab.wishes import Wish
-from speaker.model import IPAddress, Mac, format_mac
+from speaker.model import Family, IPAddress, Mac, format_mac
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,8 @@ class EipResult:
             yield f"{who}: {self.observer}'s neighbour table has {found}, not {self.link}'s {format_mac(self.expected)}"
         for stranger in sorted(self.claimed_by - {self.expected}):
             yield f"{who}: {format_mac(stranger)} claimed the address too"
+        if not self.ports:
+            yield f"{who}: was asked on no port"
         for port in self.ports:
             if silent := sorted(port.wish.backends - port.answers.keys()):
                 yield f"{who}, {port.wish.protocol} {port.wish.port}: no answer from {', '.join(silent)}"
@@ -86,6 +88,16 @@ class Reached:
     @property
     def ok(self) -> bool:
         return bool(self.eips) and not self.problems
+
+    def summary(self) -> str:
+        """What was measured, when all is well."""
+        addresses, services = {eip.address for eip in self.eips}, {eip.service for eip in self.eips}
+        families = " and ".join(sorted({Family.of(address) for address in addresses}))
+        ports = sum(len(eip.ports) for eip in self.eips)
+        return (
+            f"{len(addresses)} EIPs of {len(services)} Services reached over {families}, on each of {ports} ports an "
+            f"answer from every backend, {self.elapsed:.1f} s after the speaker's start"
+        )
 
     def as_json(self) -> dict[str, Any]:
         return {"ok": self.ok, "eips": [eip.as_json() for eip in self.eips], "problems": list(self.problems)}

@@ -217,9 +217,4 @@ def _show(stage: Stage, reached: Reached) -> None:
     for problem in reached.problems:
         timeline.write(timeline.paint(f"✗ {problem}", Tone.BAD))
     if reached.ok:
-        addresses, services = {eip.address for eip in reached.eips}, {eip.service for eip in reached.eips}
-        summary = (
-            f"✓ {len(addresses)} EIPs of {len(services)} Services reached, over IPv4 and IPv6, each spread over its "
-            f"backends, {reached.elapsed:.1f} s after the speaker's start"
-        )
-        timeline.write(timeline.paint(summary, Tone.GOOD))
+        timeline.write(timeline.paint(f"✓ {reached.summary()}", Tone.GOOD))

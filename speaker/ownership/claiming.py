@@ -3,6 +3,7 @@
 from speaker.ownership.claims import Attempt, Eip
 from speaker.ownership.desk import Desk
 from speaker.ownership.events import Record, RecordWritten
+from speaker.ownership.hello import next_term
 from speaker.ownership.peers import Peer
 from speaker.ownership.score import fair_share
 from speaker.ownership.segment import Segment
@@ -35,9 +36,9 @@ class Claiming(Desk):
         if now < claim_at:
             return claim_at
         if self._record_first() and not (x.ever_held and now >= claim_at + self._persists()):
-            self._write(x, x.maxterm + 1, now, claims=True)
+            self._write(x, next_term(x.maxterm), now, claims=True)
         else:
-            self._claim(x, x.maxterm + 1, now)
+            self._claim(x, next_term(x.maxterm), now)
         return _FOREVER
 
     def _held_until(self, x: Eip, now: float) -> float:
@@ -173,4 +174,4 @@ class Claiming(Desk):
         self._settle(x)
         self._lose_api()
         if attempt.claims and not x.holding and self._may_claim(x, now) and self._held_until(x, now) <= now:
-            self._claim(x, attempt.term if x.maxterm <= attempt.term else x.maxterm + 1, now)
+            self._claim(x, attempt.term if x.maxterm <= attempt.term else next_term(x.maxterm), now)

@@ -14,7 +14,7 @@ Values, by kind (``_Kind``)::
     COVERS     first and last EIP, each 1 IP version · 16 address, an IPv4 one behind twelve zeros; one such section
     CLAIMS, INTENTS, YIELDED
                1 IP version · entries, by EIP, of 4 bits: a - 1 · 4 bits: b - 1
-               · a step from the EIP before it in its section, the first from 0 · b term (1 to 4)
+               · a step from the EIP before it in its section, the first from 0 · b term (1 to 4), at most 2³¹
     HEARD      2 entries (n) · 1 bytes of an age (1 or 2: a) · 1 bytes of a link (1 to 4: b) · n times a age
                · n entries of name · 8 incarnation · b link
     PROBES, WANTS
@@ -48,7 +48,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 from speaker.errors import MalformedPacket
-from speaker.model import IPAddress, Mac, rank
+from speaker.model import MAX_TERM, IPAddress, Mac, rank
 from speaker.ownership.hello import (
     MAX_AGE,
     MAX_INCARNATION,
@@ -535,9 +535,10 @@ def _read_run(value: bytes) -> Terms:
         end = middle + 1 + (value[at] & 0xF)
         step = int.from_bytes(value[at + 1 : middle], "big")
         eip += step
-        _demand(end <= len(value) and end - middle <= 4, "an entry cut off, or a term that is none")
+        term = int.from_bytes(value[middle:end], "big")
+        _demand(end <= len(value) and term <= MAX_TERM, "an entry cut off, or a term that nobody comes to")
         _demand(eip < 1 << 8 * size and (step > 0 or at == 1), "an EIP beyond the last address, or twice")
-        terms[address(eip)] = int.from_bytes(value[middle:end], "big")
+        terms[address(eip)] = term
         at = end
     return MappingProxyType(terms)
 

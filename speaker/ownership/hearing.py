@@ -1,14 +1,18 @@
 """What is heard on the links, and what silence means (rules 4 to 6 and 20 to 22). Pure."""
 
+from dataclasses import replace
+
 from speaker.ownership.claims import Eip
 from speaker.ownership.events import HelloHeard
-from speaker.ownership.hello import Hello
+from speaker.ownership.hello import Hello, Terms
 from speaker.ownership.naming import Naming
 from speaker.ownership.peers import NEVER, Peer
 from speaker.ownership.peers import Hearing as Worth
 from speaker.ownership.segment import Segment
 
 _FOREVER = float("inf")
+MAX_EIPS = 100_000
+"""That are known at all, ours and others': ten times what was measured."""
 
 
 class Hearing(Naming):
@@ -18,6 +22,7 @@ class Hearing(Naming):
         if not segment.up:
             return
         self._climb(hello, now)
+        hello = self._within_bounds(hello)
         old = segment.peers.by_node.get(hello.node)
         was_alive = old is not None and old.is_alive(now, self.times)
         was_mutual = old is not None and old.hears_us(now, self.times)
@@ -65,6 +70,20 @@ class Hearing(Naming):
         self._look_at(peer.claims)
         self._look_at(before.claims if before is not None else ())
         self._watch_at = now
+
+    def _within_bounds(self, hello: Hello) -> Hello:
+        """Without EIPs that we do not know, where we know of MAX_EIPS: whoever has the key can make up any number."""
+        if len(self.eips) < MAX_EIPS:
+            return hello
+        return replace(
+            hello,
+            claims=self._known(hello.claims),
+            intents=self._known(hello.intents),
+            yielded=self._known(hello.yielded),
+        )
+
+    def _known(self, terms: Terms) -> Terms:
+        return {eip: term for eip, term in terms.items() if eip in self.eips}
 
     def _end_doubt_at(self, segment: Segment) -> None:
         """What was left to its holder because we heard nobody is looked at again then."""

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address
 from typing import NewType, TypeAlias
 
-from speaker.model import IPAddress, rank
+from speaker.model import MAX_TERM, IPAddress, rank
 
 Terms: TypeAlias = Mapping[IPAddress, int]
-"""EIP → term; terms are 1 to 2³²-1."""
+"""EIP → term; terms are 1 to MAX_TERM."""
 
 Incarnation = NewType("Incarnation", int)
 """One life of a node: 63 bits (an API object's int64), compared as a number. The upper 32 are ordered (seconds since
@@ -19,6 +19,16 @@ _LOW = 31
 
 MAX_AGE = 0xFFFF
 """ms; an age of this or more travels as this."""
+
+
+def next_term(term: int) -> int:
+    """Above ``term``; MAX_TERM is followed by itself: then the score alone decides (rule 8)."""
+    return min(term + 1, MAX_TERM)
+
+
+def has_next(life: Incarnation) -> bool:
+    """Whether there is a life above it. No clock comes to the last ones: somebody made them up."""
+    return life >> _LOW < MAX_INCARNATION >> _LOW
 
 
 def incarnation(order: int, randomness: int) -> Incarnation:

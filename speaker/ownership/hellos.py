@@ -16,6 +16,7 @@ from speaker.ownership import frames
 from speaker.ownership.frames import Sender, Stamp
 from speaker.ownership.hello import Hello
 from speaker.ownership.keys import Keys
+from speaker.ownership.peers import MAX_NODES
 from speaker.packets import sockets
 from speaker.packets.bpf import ACCEPT, LOAD_PKTTYPE, REJECT, if_equal
 from speaker.packets.ethernet import HEADER_LENGTH, PACKET_OTHERHOST
@@ -25,6 +26,9 @@ FRAMES_A_TURN = 200
 
 OLD_SECONDS = 0.1
 """Of frames that name an earlier life of a node, one is read in so many seconds: proving them costs the most."""
+
+MAX_SENDERS = 2 * MAX_NODES
+"""Of a link: nodes, each by as many of its links as reach it."""
 
 _RECEIVE_BUFFER = 4 << 20
 """Bytes: a quarter of a second of a stranger's 10,000 frames a second."""
@@ -74,6 +78,7 @@ class Hellos:
         self._last: dict[_Source, Stamp] = {}
         """The stamp of its newest authentic frame."""
         self._old_read_at: dict[_Source, float] = {}
+        """Of those in ``_last``."""
 
     def __enter__(self) -> Self:
         try:
@@ -139,8 +144,18 @@ class Hellos:
             source = (hello.node, hello.link), mac
             last = self._last.get(source)
             if last is None or hello.stamp > last:
+                self._forget_one()
+                self._last.pop(source, None)
                 self._last[source] = hello.stamp
         return hello
+
+    def _forget_one(self) -> None:
+        """Who was silent for longest, where there are too many to remember. A recording of its frames proves nothing by
+        itself (rule 5)."""
+        if len(self._last) >= MAX_SENDERS:
+            source = next(iter(self._last))
+            del self._last[source]
+            self._old_read_at.pop(source, None)
 
     def _is_stale(self, source: _Source, stamp: Stamp) -> bool:
         last = self._last.get(source)

@@ -3,6 +3,7 @@
 from speaker.ownership.claiming import Claiming
 from speaker.ownership.claims import Eip
 from speaker.ownership.events import Record, Yielded
+from speaker.ownership.hello import next_term
 from speaker.ownership.peers import Peer
 
 _FOREVER = float("inf")
@@ -52,14 +53,14 @@ class Holding(Claiming):
         record = x.record
         if record is None or record.holder is None:
             # Somebody may have held it at a higher term, unheard, and let it go: terms never go back.
-            self._write(x, x.term if record is None or record.term <= x.term else record.term + 1, now)
+            self._write(x, x.term if record is None or record.term <= x.term else next_term(record.term), now)
         elif record.holder == self.node:
             if record.term != x.term or record.incarnation != self.incarnation:
-                self._write(x, x.term if record.term <= x.term else record.term + 1, now)
+                self._write(x, x.term if record.term <= x.term else next_term(record.term), now)
         elif record.term < x.term:
             self._write(x, x.term, now)
         elif not self._better_record(x, record):
-            self._write(x, record.term + 1, now)
+            self._write(x, next_term(record.term), now)
         else:
             return self._judge_better_record(x, record, now)
         return _FOREVER
@@ -71,7 +72,7 @@ class Holding(Claiming):
             return _FOREVER
         until = self.api.bound_until(x, self._peer(x, record.holder), now)
         if until <= now:
-            self._write(x, record.term + 1, now)
+            self._write(x, next_term(record.term), now)
             return _FOREVER
         return min(until, yield_at)
 

@@ -3,7 +3,7 @@
 from speaker.model import IPAddress
 from speaker.ownership.balance import Course, Move, Rebalancing, plan
 from speaker.ownership.claims import Eip
-from speaker.ownership.hello import Hello
+from speaker.ownership.hello import Hello, next_term
 from speaker.ownership.holding import Holding
 from speaker.ownership.peers import Peer
 from speaker.ownership.score import score
@@ -131,8 +131,8 @@ class Moving(Holding):
         if now < x.let_go_at + 2 * self.times.move_patience:
             return
         if self._record_first():
-            self._write(x, x.maxterm + 1, now, claims=True)
+            self._write(x, next_term(x.maxterm), now, claims=True)
             self._look_at([x.address])
             self._hurry()
         else:
-            self._claim(x, x.maxterm + 1, now)
+            self._claim(x, next_term(x.maxterm), now)

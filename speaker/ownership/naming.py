@@ -10,7 +10,7 @@ silent, until nothing was heard of the name for ``SILENCE``.
 from dataclasses import dataclass
 
 from speaker.ownership.events import HelloHeard, LeaseSeen, NameClash, NameFree, Yielded
-from speaker.ownership.hello import Heard, Hello, Incarnation
+from speaker.ownership.hello import Heard, Hello, Incarnation, has_next
 from speaker.ownership.moving import Moving
 from speaker.ownership.peers import NEVER, age
 from speaker.ownership.segment import Segment
@@ -117,7 +117,7 @@ class Naming(Moving):
     def _climb(self, hello: Hello, now: float) -> None:
         """Somebody knows a later life of ours: our clock went back (rule 5)."""
         known = hello.heard.get(self.node)
-        if known is None or known.incarnation <= self.incarnation or self.silent:
+        if known is None or known.incarnation <= self.incarnation or not has_next(known.incarnation) or self.silent:
             return
         if not any(self._is_met(segment, known.incarnation, now) for segment in self.segments.values()):
             self._rise_above(known.incarnation)

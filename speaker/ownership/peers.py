@@ -10,6 +10,8 @@ from speaker.ownership.parameters import Parameters
 from speaker.ownership.score import claim_hash
 
 NEVER = float("-inf")
+MAX_NODES = 1000
+"""That live on one link, ourselves left out."""
 _SUM = 2**64 - 1
 
 
@@ -25,6 +27,8 @@ class Hearing(Enum):
     OLD_LIFE = "old_life"
     OTHER_LINK = "other_link"
     """Left by another of the peer's links than those before, and does not say that it hears ours: replayed here."""
+    CROWDED = "crowded"
+    """From one more than MAX_NODES: whoever has the key can make up any number of names."""
 
 
 @dataclass(slots=True)
@@ -212,6 +216,8 @@ class Peers:
     def _meet(self, hello: Hello, incarnation: Incarnation, now: float) -> tuple[Hearing, Peer | None]:
         stranger = self.strangers.get(hello.node)
         fresh = stranger is not None and now - stranger.heard_at < self._times.dead
+        if stranger is None and hello.node not in self.by_node and self._crowded(now):
+            return Hearing.CROWDED, None
         # A stranger that fell silent binds nobody: it may be an earlier life whose clock was ahead, or a recording. One
         # that did not is in our hello, and whoever is meant climbs above it.
         if stranger is not None and fresh and hello.stamp <= stranger.stamp:
@@ -232,6 +238,14 @@ class Peers:
 
     def names_us(self, hello: Hello, incarnation: Incarnation) -> bool:
         return self._names_us(hello.heard.get(self._me), incarnation)
+
+    def _crowded(self, now: float) -> bool:
+        if len(self.by_node) + len(self.strangers) < MAX_NODES:
+            return False
+        self.strangers = {
+            node: stranger for node, stranger in self.strangers.items() if now - stranger.heard_at < self._times.dead
+        }
+        return len(self.living(now)) + len(self.strangers) >= MAX_NODES
 
     def _same_link(self, peer: Peer, hello: Hello, incarnation: Incarnation) -> bool:
         """What a node says on one link of its claims there is wrong on every other."""

@@ -5,6 +5,7 @@ meaning between a cluster and a host without one: timestamps and ``12:34`` are t
 """
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias, cast
@@ -20,6 +21,10 @@ MAX_DEPTH = 100
 """Nesting. Kubernetes objects need a dozen; libyaml's composer overflows the C stack at some ten thousand."""
 MAX_REPEATED = 1_000_000
 """Characters that aliases may add to those written: a billion laughs fit into a kilobyte."""
+MAX_DOCUMENTS = 50_000
+"""In one file. Ten thousand Services with their EndpointSlices are 20,000; the parser takes ever longer for each."""
+MAX_BITS = 64
+"""Of a whole number: more than any field of Kubernetes holds."""
 
 _TAG = "tag:yaml.org,2002:"
 _BOOLEANS = {"yes": True, "true": True, "on": True, "no": False, "false": False, "off": False}
@@ -40,7 +45,11 @@ def parse(file: str, text: str) -> Parsed:
     """All documents of a file; empty ones count for nothing. After an error of syntax the rest cannot be read."""
     parsed = Parsed()
     try:
-        for root in _composed(text):
+        for count, root in enumerate(_composed(_with_whole_characters(file, text)), 1):
+            if count > MAX_DOCUMENTS:
+                rule = f"must not hold more than {MAX_DOCUMENTS} documents: put the rest into another file"
+                parsed.problems.append(InvalidField("", "", rule, place=_place(file, root)))
+                break
             # Without an alias there is no more than was written, and the parser counted the depth.
             excess = _excess(root, len(text)) if "*" in text else None
             if excess is None:
@@ -55,7 +64,7 @@ def parse(file: str, text: str) -> Parsed:
 def _add(parsed: Parsed, file: str, root: Node) -> None:
     reader = _Plain()
     data = reader.plain(root, ())
-    source = ApiObject(data, lambda path: locate(file, root, path))
+    source = ApiObject(data, _Places(file, root).locate)
     parsed.problems += [
         InvalidField(show_path(path), value, rule, source.subject, _place(file, node))
         for path, node, value, rule in reader.problems
@@ -80,6 +89,21 @@ class _Loader(yaml.CSafeLoader):
 
     def ascend_resolver(self) -> None:
         self.depth -= 1
+
+
+_PAIR = re.compile(r"(?<!\\)((?:\\\\)*)\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+
+
+def _with_whole_characters(file: str, text: str) -> str:
+    """JSON writes a character beyond U+FFFF as two escapes (RFC 8259 section 7), each of which YAML refuses."""
+    if not file.endswith(".json") or "\\u" not in text:
+        return text
+    return _PAIR.sub(_whole_character, text)
+
+
+def _whole_character(found: re.Match[str]) -> str:
+    high, low = int(found[2], 16), int(found[3], 16)
+    return f"{found[1]}\\U{0x10000 + ((high & 0x3FF) << 10 | low & 0x3FF):08x}"
 
 
 def _composed(text: str) -> Iterator[Node]:
@@ -208,9 +232,12 @@ class _Plain:
             number = int(digits, 0) if whole else float(digits)
         except ValueError:
             number = math.nan
-        if math.isfinite(number):
+        if isinstance(number, int) and number.bit_length() > MAX_BITS:
+            self._refuse(node, path, f"must be a number of at most {MAX_BITS} bits, or text in quotes")
+        elif math.isfinite(number):
             return number
-        self._refuse(node, path, "must be a finite decimal number without leading zeros, or text in quotes")
+        else:
+            self._refuse(node, path, "must be a finite decimal number without leading zeros, or text in quotes")
         return None
 
 
@@ -240,19 +267,33 @@ def entries(node: MappingNode) -> Entries:
 # ── Paths → lines ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def locate(file: str, root: Node, path: Path) -> Place:
-    """The line of the value at ``path``: of a collection its key's, of what is missing that of its parent."""
-    node = line = root
-    for step in path:
-        match node, step:
-            case MappingNode(), str() if (found := entries(node).get(step)) is not None:
-                key, node = found
-                line = node if isinstance(node, ScalarNode) else key
-            case SequenceNode(), int() if step < len(node.value):
-                line = node = node.value[step]
-            case _:
-                break
-    return _place(file, line)
+@dataclass(slots=True)
+class _Places:
+    """Where everything of one document stands."""
+
+    file: str
+    root: Node
+    _entries: dict[int, Entries] = field(default_factory=dict)
+    """By identity of the mapping, which ``root`` keeps: a mapping of thousands is gone through once."""
+
+    def locate(self, path: Path) -> Place:
+        """The line of the value at ``path``: of a collection its key's, of what is missing that of its parent."""
+        node = line = self.root
+        for step in path:
+            match node, step:
+                case MappingNode(), str() if (found := self._of(node).get(step)) is not None:
+                    key, node = found
+                    line = node if isinstance(node, ScalarNode) else key
+                case SequenceNode(), int() if step < len(node.value):
+                    line = node = node.value[step]
+                case _:
+                    break
+        return _place(self.file, line)
+
+    def _of(self, node: MappingNode) -> Entries:
+        if id(node) not in self._entries:
+            self._entries[id(node)] = entries(node)
+        return self._entries[id(node)]
 
 
 def _place(file: str, node: Node) -> Place:

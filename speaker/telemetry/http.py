@@ -1,13 +1,15 @@
-"""``/metrics`` and ``/healthz`` over aiohttp."""
+"""``/metrics`` and ``/healthz``."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 
-from aiohttp import web
+import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from speaker.errors import SettingError
+from speaker.listening import Answer, Front, Question, plain
 from speaker.settings import Bind
 
 Health = Callable[[], tuple[bool, dict[str, object]]]
@@ -27,23 +29,22 @@ async def serving(
     Raises SettingError when the address is taken or not ours: a speaker nobody can watch should not start.
     """
 
-    async def metrics(_: web.Request) -> web.Response:
-        body = generate_latest(registry) + await more()
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
-
-    async def healthz(_: web.Request) -> web.Response:
+    async def answer(question: Question) -> Answer:
+        if question.path not in ("/metrics", "/healthz"):
+            return plain(HTTPStatus.NOT_FOUND)
+        if question.method not in ("GET", "HEAD"):
+            return plain(HTTPStatus.METHOD_NOT_ALLOWED)
+        if question.path == "/metrics":
+            return Answer(
+                HTTPStatus.OK, generate_latest(registry) + await more(), {"Content-Type": CONTENT_TYPE_LATEST}
+            )
         well, details = health()
-        return web.json_response(details, status=200 if well else 503)
+        status = HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE
+        return Answer(status, msgspec.json.encode(details), {"Content-Type": "application/json; charset=utf-8"})
 
-    app = web.Application()
-    app.add_routes([web.get("/metrics", metrics), web.get("/healthz", healthz)])
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    try:
+    async with Front() as front:
         try:
-            await web.TCPSite(runner, bind.host, bind.port).start()
+            await front.open(bind.host, bind.port, answer)
         except OSError as error:
             raise SettingError(f"--metrics {bind.host}:{bind.port}: cannot listen there: {error.strerror}") from error
         yield
-    finally:
-        await runner.cleanup()

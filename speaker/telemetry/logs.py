@@ -9,8 +9,10 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from queue import Empty, SimpleQueue
+from typing import NoReturn
 
 import structlog
 
@@ -42,6 +44,21 @@ def configure(format: LogFormat) -> None:  # noqa: A002 -- the flag's own name
         logger_factory=lambda *_: writer,
         cache_logger_on_first_use=True,
     )
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Nothing is logged in the block."""
+    before = structlog.get_config()
+    structlog.configure(processors=[_drop])
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
+
+
+def _drop(*_: object) -> NoReturn:
+    raise structlog.DropEvent
 
 
 def _to_stderr(text: str) -> None:

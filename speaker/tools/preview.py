@@ -4,39 +4,55 @@ from collections.abc import Iterator
 from time import CLOCK_BOOTTIME, clock_gettime
 from typing import TextIO
 
-from speaker.allocator.settle import Settlement, settle, with_former_pools, with_own_addresses
+from speaker.allocator.assign import Allocator
+from speaker.allocator.settle import Settlement, with_former_pools, with_own_addresses
 from speaker.decide import Decision, Held, NotHeld, decide
-from speaker.errors import InvalidManifests
+from speaker.errors import DoubtfulManifests, InvalidManifests
+from speaker.files import shown
 from speaker.forwarding.forwarder import open_forwarder
 from speaker.forwarding.plan import Change
-from speaker.interfaces.netlink import Watcher
-from speaker.interfaces.snapshot import Snapshot
+from speaker.interfaces.netlink import look
 from speaker.memory import recall
+from speaker.model import World
+from speaker.ownership.keyfile import read_keys
 from speaker.settings import RunSettings
-from speaker.standalone.manifests import load
+from speaker.standalone.manifests import load, mount
+from speaker.standalone.patience import Patience
+from speaker.tools.rehearsal import foreseen, settled, tell
 
 
 async def preview(settings: RunSettings, out: TextIO) -> int:
-    """Print it; 0, or 1 when the manifests are wrong or a Service is refused. Raises EdgeError, Unsupported."""
+    """Print it; 0, or 1 when the manifests are wrong, or would not count, or a Service is refused.
+
+    Raises as ``run`` does where that could not start: SettingError, EdgeError, Unsupported.
+    """
+    if settings.peers is not None:
+        read_keys(settings.peers.key_file)
+    now = clock_gettime(CLOCK_BOOTTIME)
+    allocator = recall(settings.state, settings.rest_seconds, now)
     try:
         world = load(settings.directory, named=settings.peers is not None).world
-    except InvalidManifests as error:
+        with foreseen(settings.directory):
+            _must_count(settings, world, allocator, now)
+            snapshot = await look()
+            settlement = settled(allocator, with_own_addresses(world, snapshot.own), now)
+            decision = decide(with_former_pools(world, allocator), settlement.assignments, snapshot, settings.node)
+            forwarder = await open_forwarder(settings.forwarder, settings.runtime_dir)
+            changes = await forwarder.pending(decision.forwarding)
+            tell(settlement, decision, changes, forwarder.approximations(decision.forwarding))
+    except (InvalidManifests, DoubtfulManifests) as error:
         print(error, file=out)
         return 1
-    now = clock_gettime(CLOCK_BOOTTIME)
-    snapshot, allocator = await _snapshot(), recall(settings.state, settings.rest_seconds, now)
-    world = with_own_addresses(world, snapshot.own)
-    settlement = settle(allocator, world, now)
-    decision = decide(with_former_pools(world, allocator), settlement.assignments, snapshot, settings.node)
-    forwarder = await open_forwarder(settings.forwarder, settings.runtime_dir)
-    changes = await forwarder.pending(decision.forwarding)
     out.writelines(f"{line}\n" for line in _lines(settlement, decision, forwarder.name, changes))
     return 1 if settlement.refusals else 0
 
 
-async def _snapshot() -> Snapshot:
-    async with Watcher() as watcher:
-        return await anext(aiter(watcher))
+def _must_count(settings: RunSettings, world: World, allocator: Allocator, now: float) -> None:
+    """Raises DoubtfulManifests where ``run``, started now, would wait for others."""
+    directory = settings.directory
+    patience = Patience(shown(directory), settings.settle_seconds, bool(allocator.holders))
+    if (doubt := patience.doubt(world, mount(directory), now)) is not None:
+        raise DoubtfulManifests(doubt.sentence)
 
 
 def _lines(settlement: Settlement, decision: Decision, forwarder: str, changes: tuple[Change, ...]) -> Iterator[str]:

@@ -1,34 +1,71 @@
 """``speaker validate DIR``: every mistake in the manifests, or what they would come to."""
 
+import asyncio
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
 from speaker.allocator.assign import Allocator
 from speaker.allocator.ranges import offers
-from speaker.allocator.settle import Settlement, settle
-from speaker.api.world import Reading
-from speaker.errors import InvalidField, InvalidManifests
-from speaker.model import Pool, ServiceKey
+from speaker.allocator.settle import Settlement, with_own_addresses
+from speaker.api.world import Notice, Reading
+from speaker.errors import EdgeError, InvalidField, InvalidManifests, Place
+from speaker.interfaces.netlink import look
+from speaker.model import Family, IPAddress, Pool, ServiceKey
 from speaker.standalone.manifests import load
+from speaker.tools.rehearsal import foreseen, rehearse, settled
 
 
-def validate(directory: Path, out: TextIO, as_json: bool, with_peers: bool = False) -> int:
+def addresses_here() -> Mapping[IPAddress, str]:
+    """This host's own, and the link that each is bound on; none where the kernel does not say."""
+    try:
+        return asyncio.run(look()).own
+    except EdgeError:
+        return {}
+
+
+def validate(
+    directory: Path,
+    out: TextIO,
+    as_json: bool,
+    with_peers: bool = False,
+    own: Callable[[], Mapping[IPAddress, str]] = dict,
+) -> int:
     """Writes a line for each problem, or a summary; returns 0 where there is no problem and 1 otherwise.
 
     ``as_json``: one object ``{"ok", "problems", "notices", "pools", "services"}`` instead. What the Services get is
     what a speaker without a memory would give them; one that runs keeps what it gave. ``with_peers``: every Service
-    must name its addresses.
+    must name its addresses. ``own``: as ``addresses_here``, which no Service gets; a pool that holds any is told.
     """
+    addresses = own()
     try:
         reading = load(directory, named=with_peers)
+        with foreseen(directory):
+            settlement = settled(Allocator(), with_own_addresses(reading.world, addresses), 0.0)
+            rehearse(reading.world, settlement)
     except InvalidManifests as error:
         _write(out, _json_problems(error.problems) if as_json else map(str, error.problems))
         return 1
-    settlement = settle(Allocator(), reading.world, 0.0)
+    reading = replace(reading, notices=(*reading.notices, *_held_by_this_host(reading.world.pools.values(), addresses)))
     _write(out, _json_summary(reading, settlement) if as_json else _summary(reading, settlement))
     return 0
+
+
+def _held_by_this_host(pools: Iterable[Pool], own: Mapping[IPAddress, str]) -> Iterator[Notice]:
+    for pool in pools:
+        offered = offers(pool)
+        held = sorted(
+            (
+                f"{address} ({link})"
+                for address, link in own.items()
+                if int(address) in offered.get(Family.of(address), ())
+            )
+        )
+        if held:
+            sentence = f"holds this host's own {', '.join(held)}: exclude what is a host's; no Service gets it here"
+            yield Notice(Place(), f"Eip/{pool.name}", sentence)
 
 
 def _write(out: TextIO, told: dict[str, object] | Iterable[str]) -> None:

@@ -50,7 +50,7 @@ from speaker.ownership.events import (
     WriteRecord,
 )
 from speaker.ownership.hello import Addresses, Hello, Incarnation, above, incarnation
-from speaker.ownership.hellos import Hellos
+from speaker.ownership.hellos import MAX_SENDERS, Hellos
 from speaker.ownership.keys import Keys
 from speaker.ownership.machine import Ownership
 from speaker.retry import retrying
@@ -314,6 +314,8 @@ class Shared:
         known = port.speakers.get(hello.node)
         speaker = Speaker(heard.mac, hello.addresses or (known.addresses if known is not None else ()))
         if known != speaker:
+            if len(port.speakers) >= MAX_SENDERS:
+                del port.speakers[next(iter(port.speakers))]
             port.speakers[hello.node] = speaker
             self._told.speaker(heard.link, hello.node, speaker)
             self._acquaint(port)

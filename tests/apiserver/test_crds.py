@@ -63,7 +63,6 @@ GOOD = [
         "vrf-blue", "enp0s3@x", "größe",
     )),
     {"nodeSelector": {"matchLabels": {"kubernetes.io/os": "linux", "rack": "", "a_b.C": "x_y.Z"}}},
-    {"nodeSelector": {}},
     {"serviceSelector": entry(key="tier", operator="In", values=["a", "b"])},
     {"namespaceSelector": entry(key="tier", operator="Exists")},
     {"namespaceSelector": entry(key="tier", operator="DoesNotExist", values=[])},
@@ -117,6 +116,15 @@ BAD = [
     {"serviceSelector": entry(key="-tier", operator="Exists")},
     {"serviceSelector": entry(operator="Exists")},
     {"serviceSelector": entry(key="tier")},
+    *({name: empty} for name in ("nodeSelector", "namespaceSelector", "serviceSelector") for empty in (
+        {}, {"matchLabels": {}}, {"matchExpressions": []}, {"matchLabels": None}, {"matchLabels": {"team": None}},
+        {"matchLabels": {"team": None, "tier": "a"}}, {"matchLabels": {}, **entry(key="tier", operator="Exists")},
+        {"matchExpressions": [None]}, entry(key="tier", operator="In", values=[None]),
+        entry(key="tier", operator="NotIn", values=None),
+    )),
+    {"namespaces": [None]},
+    {"addresses": [None]},
+    {"exclude": [None]},
     {"namespaces": []},
     {"namespaces": ["Shop"]},
     {"namespaces": ["a.b"]},
@@ -154,6 +162,14 @@ ONLY_THE_SCHEMA_TAKES = [
     pytest.param({"addresses": ["192.0.2.1", "192.0.2.0/24"]}, id="overlaps are a condition"),
     pytest.param({"exclude": ["192.0.2.200"]}, id="an exclusion that excludes nothing is a condition"),
     pytest.param({"interface": "ü" * 8}, id="a link's name is counted in characters, not bytes"),
+    *(
+        pytest.param({name: None}, id=f"no value for {name} is the same as no {name} to an API server")
+        for name in ("nodeSelector", "namespaceSelector", "serviceSelector", "namespaces", "exclude")
+    ),
+    pytest.param(
+        {"nodeSelector": {"matchLabels": None, **entry(key="tier", operator="Exists")}},
+        id="nor can one half of a selector be told from none",
+    ),
 ]
 
 ONLY_FILES_MAY = [

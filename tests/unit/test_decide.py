@@ -71,9 +71,31 @@ def test_services_that_share_an_eip_are_held_once_and_forwarded_each(snapshot):
     assert {port for _, _, port in decision.forwarding.virtual_servers} == {80, 53}
 
 
-def test_an_eip_whose_pool_is_gone_is_held_on_the_link_of_its_own_subnet(snapshot):
-    decision = decide(world(service(), pools=()), assigned(WEB), snapshot, NODE)
-    assert decision.eips == {EIP: Held(EIP, "lan", (WEB,), ETH0, Gratuitous())}
+def test_an_eip_of_which_no_pool_was_ever_recorded_is_held_on_the_link_of_its_own_subnet(snapshot):
+    decision = decide(world(service(), pools=()), assigned(WEB, pool=""), snapshot, NODE)
+    assert decision.eips == {EIP: Held(EIP, "", (WEB,), ETH0, Gratuitous())}
+
+
+def test_an_eip_of_a_pool_whose_rules_nobody_knows_is_held_by_nobody(snapshot):
+    eip = decide(world(service(), pools=()), assigned(WEB), snapshot, NODE).eips[EIP]
+    assert isinstance(eip, NotHeld)
+    assert (eip.pool, eip.reason) == ("lan", "pool_unknown")
+
+
+@pytest.mark.parametrize(
+    ("own", "reserved", "words"),
+    [
+        ({EIP: "eth0"}, {}, "bound on eth0"),
+        ({}, {EIP: "node n2"}, "an address of node n2"),
+        ({EIP: "eth0"}, {EIP: "node n1"}, "bound on eth0"),
+    ],
+)
+def test_an_address_that_a_host_has_for_its_own_is_held_by_nobody(own, reserved, words, snapshot):
+    asked = replace(world(service()), reserved=reserved)
+    eip = decide(asked, assigned(WEB), replace(snapshot, own=own), NODE).eips[EIP]
+    assert isinstance(eip, NotHeld)
+    assert eip.reason == "host_address"
+    assert words in eip.message
 
 
 @pytest.mark.parametrize(

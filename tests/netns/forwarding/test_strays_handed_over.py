@@ -31,9 +31,9 @@ from speaker.forwarding.forwarder import cleanup
 from speaker.forwarding.nftables import NftablesForwarder
 from speaker.forwarding.plan import Plan, RealServer, VirtualServer
 from speaker.forwarding.strays import NextHop
-from speaker.forwarding.strays_table import NftablesStrays, Strays, open_strays
+from speaker.forwarding.strays_table import NftablesStrays, Strays, open_strays, remove_strays
 from speaker.lab.namespaces import Namespace
-from speaker.model import Forwarding, Mac, Protocol
+from speaker.model import Mac, Protocol
 
 pytestmark = pytest.mark.netns
 
@@ -483,9 +483,9 @@ def test_whatever_was_there_the_kernel_ends_up_with_what_is_wanted(node, inside,
 def test_cleanup_removes_it_and_nothing_else(scene, inside, sh, tmp_path):
     scene.hand_over()
     sh(scene["two"], "nft add table inet other")
-    inside(scene["two"], cleanup, Forwarding.AUTO, tmp_path, "nftables")
+    inside(scene["two"], cleanup, tmp_path, "nftables")
     assert not scene.hand_over()
-    removed = inside(scene["two"], cleanup, Forwarding.NONE, tmp_path)
+    removed = inside(scene["two"], remove_strays)
     assert removed == ("nftables table ip eip-speaker-strays", "nftables table ip6 eip-speaker-strays")
     assert sh(scene["two"], "nft list tables").split("\n") == ["table inet eip-speaker", "table inet other", ""]
-    assert inside(scene["two"], cleanup, Forwarding.NONE, tmp_path) == ()
+    assert inside(scene["two"], remove_strays) == ()

@@ -5,6 +5,8 @@ import re
 import select
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 
 pytestmark = pytest.mark.netns
 
+LAB = (sys.executable, "-W", "error", "-m", "speaker", "lab")
 #: Seconds: how long the kernel may take to end a killed process, or the lab to end in good order.
 PATIENCE = 20
 
@@ -52,6 +55,21 @@ def test_a_lab_that_may_clean_up_leaves_no_file_and_exits_with_its_verdict(kept_
     lab.process.send_signal(number)
     assert lab.process.wait(PATIENCE) == 0
     assert not directory.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "then", "complaint"),
+    [
+        ((), "| head -1", ""),
+        (("--scenario", "crash", "--nodes", "2", "--eips", "2"), "| head -1", ""),
+        (("--json",), ">/dev/full", "speaker: cannot write to stdout: No space left on device\n"),
+    ],
+)
+def test_a_lab_that_nobody_listens_to_ends_with_1_and_no_traceback(new_namespace, words, then, complaint):
+    new_namespace("may we?")
+    line = f'"$@" {then}; exit ${{PIPESTATUS[0]}}'
+    done = subprocess.run(["bash", "-c", line, "bash", *LAB, *words], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, complaint)
 
 
 def _directory(story: str) -> Path:

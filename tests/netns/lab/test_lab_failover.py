@@ -32,7 +32,7 @@ def assert_only_the_victims_eips_moved_once(found):
     assert held, "the victim holds most"
     assert all(eip["moves"] == 1 and eip["after"] not in (found["victim"], "a stranger") for eip in held), held
     assert all(eip["moves"] == 0 and eip["after"] == eip["before"] for eip in others), others
-    assert found["moves"] == len(held)
+    assert found["moves"] == found["moved"] == len(held)
     assert found["duplicate_answers"] == 0
 
 

@@ -86,6 +86,33 @@ def test_a_restart_gives_the_same_addresses_whatever_the_order_of_the_files(lan,
     }
 
 
+DUAL_STACK = """
+apiVersion: eip-speaker.io/v1alpha1
+kind: Eip
+metadata: {name: lan}
+spec: {addresses: [198.51.100.%d-198.51.100.19, "2001:db8::%d-2001:db8::19"], interface: eth0}
+"""
+
+
+def test_a_pool_shrunk_under_a_dual_stack_service_ends_no_speaker_and_no_start(lan, write, start, sh, tmp_path):
+    node, client = lan
+    web = service("web", "ipFamilyPolicy: RequireDualStack")
+    write("site.yaml", DUAL_STACK % (10, 10) + web)
+    first = start(node)
+    first.until("ready")
+    write("site.yaml", DUAL_STACK % (15, 15) + web)
+    first.until("flagged", eip="default/web 2001:db8::10")
+    write("site.yaml", DUAL_STACK % (15, 15) + web + service("api"))
+    first.until("claimed", eip="198.51.100.15")
+    assert first.stop() == 0
+    state = f"--state {tmp_path}/state.json --runtime-dir {tmp_path}/run --forwarder nftables"
+    said = sh(node, f"{sys.executable} -m speaker run {tmp_path}/manifests --dry-run {state}")
+    assert "198.51.100.10  default/web  (pool lan): would be claimed on eth0" in said
+    second = start(node)
+    second.until("ready")
+    assert "1 packets received" in sh(client, "arping -c 1 -w 2 -i eth0 198.51.100.10")
+
+
 def test_a_service_that_goes_is_silent_on_the_wire(lan, write, start, sh):
     node, client = lan
     write("site.yaml", POOL + service("web") + service("api"))
@@ -168,6 +195,21 @@ def test_a_dry_run_says_what_would_happen_and_changes_nothing(lan, write, sh, tm
     assert sh(node, "nft list ruleset") == before
     assert not (tmp_path / "state.json").exists()
     assert "0 packets received" in sh(client, "arping -c 1 -w 1 -i eth0 198.51.100.10", check=False)
+
+
+def test_a_dry_run_says_what_a_start_would_wait_for(lan, sh, tmp_path):
+    node, _ = lan
+    (tmp_path / "manifests").mkdir()
+    (tmp_path / "state.json").write_text(
+        '{"version":1,"ledger":{"held":[{"service":{"namespace":"default","name":"web"},'
+        '"addresses":["198.51.100.10"],"pools":["lan"]}]}}'
+    )
+    state = f"--state {tmp_path}/state.json --runtime-dir {tmp_path}/run --forwarder none"
+    said = sh(node, f"{sys.executable} -m speaker run {tmp_path}/manifests --dry-run {state}", check=False)
+    assert "asks for nothing, while the state file remembers Services" in said
+    peers = f"--with-peers --key {tmp_path}/key {state}"
+    said = sh(node, f"{sys.executable} -m speaker run {tmp_path}/manifests --dry-run {peers}", check=False)
+    assert "make one with `speaker keygen" in said, "as a start without --dry-run would say"
 
 
 def test_metrics_on_every_address_of_the_node_are_not_on_its_eips(lan, write, start, sh):

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from speaker.agent.objects import AssignedObject, NodeObject, SliceObject
 from speaker.agent.view import DRAIN, OUT_OF_SERVICE, News, Reader, ViewSettings, node_wishes
 from speaker.api.endpoints import MAX_ENDPOINTS
-from speaker.cluster.kinds import ASSIGNED, EipObject, ServiceObject
+from speaker.cluster.kinds import ASSIGNED, POOL, EipObject, ServiceObject
 from speaker.cluster.objects import Key
-from speaker.model import Assignment, Endpoint, Protocol, ServiceKey
+from speaker.model import Assignment, Endpoint, LinkNames, Protocol, ServiceKey
 from speaker.ownership.eligibility import EXCLUDE
 
 WEB = ServiceKey("default", "web")
@@ -176,6 +176,115 @@ def test_a_service_has_what_our_controller_wrote_into_its_status(service_object:
 def test_nothing_is_announced_that_our_controller_has_not_assigned(service_object: MakeService, parts):
     world, settlement = read(Reader(AS_IT_COMES), [service_object("web", **parts)])
     assert (world.services, settlement.assignments) == ({}, {})
+
+
+# ── Pools of EIPs in use ──────────────────────────────────────────────────────────────────────────────────────
+
+FROM_LAN = (*OURS, {"type": POOL, "status": "True", "reason": "Recorded", "message": "IPv4 from lan"})
+RACK_A = {"nodeSelector": {"matchLabels": {"rack": "a"}}, "interface": "eth1"}
+
+
+@pytest.mark.parametrize(
+    ("edit", "known"),
+    [
+        ({"lan": (["192.0.2.10-192.0.2.20"], {"exclude": ["192.0.2.10"]})}, True),
+        ({"lan": (["192.0.2.11-192.0.2.20"], {})}, True),
+        ({"lan": (["192.0.2.10-192.0.2.29"], {}), "wan": (["192.0.2.25-192.0.2.30"], {"age": 2})}, True),
+        ({"lan": (["192.0.2.10-192.0.2.20"], {}), "wan": (["192.0.2.0/24"], {"age": 2})}, True),
+        ({"lan": (["192.0.2.11-192.0.2.20"], {}), "wan": (["192.0.2.8-192.0.2.10"], {"age": 2})}, True),
+        ({"lan": (["192.0.2.10-x"], {})}, True),
+        ({}, True),
+        ({"lan": (["192.0.2.11-192.0.2.20"], {})}, False),
+        ({"lan": (["192.0.2.10-192.0.2.29"], {}), "wan": (["192.0.2.25-192.0.2.30"], {"age": 2})}, False),
+    ],
+    ids=[
+        *("excluded", "shrunk", "widened over an older one", "an older one widened over it", "given to another"),
+        *("unreadable", "deleted by force", "shrunk before we came", "refused before we came"),
+    ],
+)
+def test_an_eip_in_use_is_served_by_its_own_pools_rules_whatever_becomes_of_what_that_offers(
+    service_object: MakeService, eip_object: MakeEip, edit, known
+):
+    reader = Reader(AS_IT_COMES)
+    found = service_object("web", ingress=[EIP], conditions=FROM_LAN)
+    if known:
+        read(reader, [found], [eip_object("lan", "192.0.2.10-192.0.2.20", **RACK_A)])
+    edited = [
+        eip_object(name, *addresses, **({"interface": "eth0"} if name == "wan" else RACK_A), **parts)
+        for name, (addresses, parts) in edit.items()
+    ]
+    world, settlement = read(reader, [] if known else [found], edited)
+    assert settlement.assignments == {WEB: Assignment(WEB, (ip_address(EIP),), ("lan",))}
+    assert world.pools["lan"].interface == LinkNames(("eth1",))
+    assert not world.pools["lan"].node_selector.matches({"rack": "b"})
+
+
+def test_the_rules_of_a_pool_hold_as_they_are_now(service_object: MakeService, eip_object: MakeEip):
+    reader = Reader(AS_IT_COMES)
+    read(reader, [service_object("web", ingress=[EIP], conditions=FROM_LAN)], [eip_object("lan", "192.0.2.0/24")])
+    world, _ = read(reader, eips=[eip_object("lan", "198.51.100.0/24", **RACK_A)])
+    assert world.pools["lan"].interface == LinkNames(("eth1",))
+
+
+def test_what_is_recorded_of_a_pool_that_nobody_here_knew_is_no_reason_to_guess(service_object, eip_object):
+    found = service_object("web", ingress=[EIP], conditions=FROM_LAN)
+    world, settlement = read(Reader(AS_IT_COMES), [found], [eip_object("wan", "192.0.2.0/24")])
+    assert settlement.assignments[WEB].pools == ("lan",)
+    assert "lan" not in world.pools
+
+
+def test_what_was_known_of_a_pool_that_is_gone_is_forgotten_with_its_last_eip(service_object, eip_object):
+    reader = Reader(AS_IT_COMES)
+    found = service_object("web", ingress=[EIP], conditions=FROM_LAN)
+    read(reader, [found], [eip_object("lan", "192.0.2.0/24")])
+    assert set(read(reader, eips=[])[0].pools) == {"lan"}
+    read(reader, gone=[found.key])
+    assert set(read(reader, eips=[eip_object("wan", "198.51.100.0/24")])[0].pools) == {"wan"}
+
+
+def test_where_nothing_was_recorded_the_pool_that_has_the_address_now_counts(service_object, eip_object):
+    found = service_object("web", ingress=[EIP, "2001:db8::10"], conditions=FROM_LAN)
+    _, settlement = read(Reader(AS_IT_COMES), [found], [eip_object("wan", "192.0.2.0/24", "2001:db8::/64")])
+    assert settlement.assignments[WEB].pools == ("lan", "wan")
+
+
+@pytest.mark.parametrize("annotation", ["eip-speaker.io/pool", "eip-speaker.io/assigned-pools", POOL])
+def test_who_owns_a_service_does_not_say_which_pools_rules_hold_for_its_eip(service_object, eip_object, annotation):
+    found = service_object("web", ingress=[EIP], conditions=FROM_LAN)
+    data = msgspec.to_builtins(found)
+    data["metadata"]["annotations"] = {annotation: "IPv4 from wan"}
+    pools = [eip_object("lan", "192.0.2.0/24"), eip_object("wan", "198.51.100.0/24")]
+    _, settlement = read(Reader(AS_IT_COMES), [msgspec.convert(data, AssignedObject)], pools)
+    assert settlement.assignments[WEB].pools == ("lan",)
+
+
+def test_a_service_that_goes_while_pools_change_is_gone(service_object: MakeService, eip_object: MakeEip):
+    reader = Reader(AS_IT_COMES)
+    found = service_object("web", ingress=[EIP], conditions=FROM_LAN)
+    read(reader, [found], [eip_object("lan", "192.0.2.0/24")])
+    _, settlement = read(reader, eips=[eip_object("wan", "192.0.2.0/24")], gone=[found.key])
+    assert settlement.assignments == {}
+    assert reader.services_on(ip_address(EIP)) == ()
+
+
+def test_the_addresses_of_all_nodes_are_known_and_a_change_of_them_may_change_anything():
+    def host(name, *addresses):
+        status = {"addresses": [{"type": "InternalIP", "address": each} for each in addresses]}
+        return Key("", name), msgspec.convert({"metadata": {"name": name}, "status": status}, NodeObject)
+
+    reader = Reader(AS_IT_COMES)
+    told = dict([host("n1", "192.0.2.1", "n1.example.com"), host("n2", "192.0.2.2", "2001:db8::2")])
+    world, _, changed = reader.read(News(nodes=told), lambda _: ())
+    assert {str(address): whose for address, whose in world.reserved.items()} == {
+        "192.0.2.1": "node n1",
+        "192.0.2.2": "node n2",
+        "2001:db8::2": "node n2",
+    }
+    assert changed is None
+    assert reader.read(News(nodes=dict([host("n1", "192.0.2.1")])), lambda _: ())[2] == frozenset()
+    world, _, changed = reader.read(News(nodes={Key("", "n2"): None}), lambda _: ())
+    assert set(map(str, world.reserved)) == {"192.0.2.1"}
+    assert changed is None
 
 
 def test_a_service_without_a_class_is_served_where_ours_is_the_default(service_object: MakeService):

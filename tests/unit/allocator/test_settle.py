@@ -77,3 +77,27 @@ def test_a_service_served_in_part_is_among_the_assignments_and_the_refusals(lan,
     lan.pool("lan", "192.0.2.0/29")
     answers = lan.settle([service("s1", families="46", policy="prefer")])
     assert answers == {"s1": "192.0.2.1 (no_address_of_family)"}
+
+
+def test_whoever_was_asked_before_another_changed_is_asked_again(lan, service):
+    lan.pool("lan", "192.0.2.1")
+    early = {"share": "k", "created": "1"}
+    late = {"share": "k", "created": "2"}
+    assert lan.settle([service("a", ports="80", **early), service("b", ports="81", **late)]) == {
+        "a": "192.0.2.1",
+        "b": "192.0.2.1",
+    }
+    clashing = lan.settle([service("a", ports="81", **early), service("b", ports="81", **late)])
+    assert clashing == {"a": "shared_port_clash", "b": "192.0.2.1"}
+    assert lan.settle([service("a", ports="81", **early), service("b", ports="82", **late)]) == {
+        "a": "192.0.2.1",
+        "b": "192.0.2.1",
+    }
+
+
+def test_what_is_told_is_what_holds_when_all_have_been_asked(lan, service):
+    lan.pool("lan", "192.0.2.1")
+    both = service("a", families="46", policy="require", addresses="192.0.2.1 2001:db8::9", created="1")
+    taker = service("b", addresses="192.0.2.1", created="2")
+    assert lan.settle([both, taker]) == {"a": "address_in_use", "b": "192.0.2.1"}
+    assert lan.settle([both, taker]) == {"a": "address_in_use", "b": "192.0.2.1"}

@@ -65,7 +65,7 @@ def pools(draw):
         interface=draw(interfaces),
         node_selector=draw(selectors),
         namespaces=draw(st.frozensets(labels, max_size=3)),
-        namespace_selector=draw(st.none() | selectors),
+        namespace_selector=draw(st.none() | selectors.filter(lambda each: each.rules)),
         service_selector=draw(selectors),
         priority=draw(st.integers(-(2**31), 2**31 - 1)),
         auto_assign=draw(st.booleans()),
@@ -96,6 +96,7 @@ def written(found):
             "refresh": found.gratuitous.refresh,
         },
     }
+    spec = {name: value for name, value in spec.items() if value is not None}
     return {"apiVersion": "eip-speaker.io/v1alpha1", "kind": "Eip", "metadata": {"name": found.name}, "spec": spec}
 
 
@@ -115,7 +116,7 @@ def interface_text(selector):
 
 
 def selector_data(selector):
-    if selector is None:
+    if selector is None or not selector.rules:
         return None
     return {
         "matchExpressions": [

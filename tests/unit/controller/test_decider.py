@@ -7,8 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from speaker.cluster.kinds import ServiceObject
-from speaker.cluster.objects import Metadata, Object
+from speaker.cluster.hosts import HostObject
+from speaker.cluster.kinds import ASSIGNED, POOL, ServiceObject
+from speaker.cluster.objects import Key, Metadata, Object
 from speaker.controller.decider import ControllerSettings, Decider, News
 
 AT = "2026-01-02T00:00:00Z"
@@ -171,3 +172,87 @@ def test_who_waits_for_a_pool_is_served_when_there_is_one(service_object, eip_ob
     moved = eip_object("lan", "192.0.2.9")
     flagged = decider.decide(news([], [moved]), 1.0, AT)[path_of("a")]
     assert flagged.body()["status"]["conditions"][0]["reason"] == "Flagged"
+
+
+# ── Pools of EIPs in use, and addresses that are none ─────────────────────────────────────────────────────────
+
+
+def told(orders, name):
+    """Reason, and the pools that are recorded."""
+    conditions = {each["type"]: each for each in orders[path_of(name)].body()["status"]["conditions"]}
+    return conditions[ASSIGNED]["reason"], conditions.get(POOL, {}).get("message")
+
+
+def host(name, *addresses):
+    status = {"addresses": [{"type": "InternalIP", "address": each} for each in addresses]}
+    found = msgspec.convert({"metadata": {"name": name}, "status": status}, HostObject)
+    return {found.key: found}
+
+
+def lan(eip_object, *addresses, **parts):
+    return eip_object("lan", *(addresses or ("192.0.2.1-192.0.2.9",)), **parts)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (lambda e: [lan(e, "192.0.2.1-192.0.2.9", exclude=["192.0.2.1"])], ("Flagged", "IPv4 from lan")),
+        (lambda e: [lan(e, "192.0.2.5-192.0.2.9")], ("Flagged", "IPv4 from lan")),
+        (lambda e: [lan(e), e("wide", "192.0.2.0/24", age=5)], ("Flagged", "IPv4 from lan")),
+        (lambda e: [lan(e, "192.0.2.1-192.0.2.20"), e("old", "192.0.2.20", age=5)], ("Flagged", "IPv4 from lan")),
+        (lambda e: [lan(e, "192.0.2.1-x"), e("wide", "192.0.2.0/24")], ("Flagged", "IPv4 from lan")),
+        (lambda e: [lan(e, "192.0.2.5"), e("other", "192.0.2.1")], ("Assigned", "IPv4 from other")),
+        (lambda e: [e("renamed", "192.0.2.1-192.0.2.9")], ("Assigned", "IPv4 from renamed")),
+    ],
+    ids=["excluded", "shrunk", "an older one widened", "widened", "unreadable", "moved to another", "renamed"],
+)
+def test_an_eip_stays_its_pools_unless_another_has_it_now_and_its_own_does_not(
+    service_object, eip_object, edit, said, restarted
+):
+    decider = Decider(ControllerSettings())
+    first = decider.decide(news([service_object("web")], [lan(eip_object)]), 1.0, AT)
+    assert told(first, "web") == ("Assigned", "IPv4 from lan")
+    web = written(service_object("web"), {path_of("web"): first[path_of("web")].body()})
+    if restarted:
+        decider = Decider(ControllerSettings())
+        services = [web]
+    else:
+        decider.decide(news([web]), 1.0, AT)
+        services = []
+    edited = edit(eip_object)
+    gone = {} if any(each.key.name == "lan" for each in edited) else {Key("", "lan"): None}
+    change = news(services, edited)
+    orders = decider.decide(News(change.services, {**change.eips, **gone}), 1.0, AT)
+    if orders.get(path_of("web")) is None:
+        assert said == ("Assigned", "IPv4 from lan")
+    else:
+        assert told(orders, "web") == said
+    assert [each.ip for each in web.status.load_balancer.ingress] == ["192.0.2.1"]
+
+
+def test_an_address_of_a_node_is_no_eip_and_who_asks_for_it_is_told_whose_it_is(service_object, eip_object):
+    decider = Decider(ControllerSettings())
+    asks = service_object("asks", annotations={"addresses": "192.0.2.1"})
+    found = news([service_object("web"), asks], [lan(eip_object)])
+    orders = decider.decide(News(found.services, found.eips, nodes=host("n1", "192.0.2.1", "n1.example.com")), 1.0, AT)
+    assert orders[path_of("web")].body()["status"]["loadBalancer"]["ingress"] == [{"ip": "192.0.2.2", "ipMode": "VIP"}]
+    assert told(orders, "asks") == ("HostAddress", None)
+    assert "node n1" in orders[path_of("asks")].body()["status"]["conditions"][0]["message"]
+
+
+def test_an_eip_that_turns_out_to_be_a_nodes_is_served_no_more_until_it_is_the_nodes_no_more(
+    service_object, eip_object
+):
+    decider = Decider(ControllerSettings())
+    first = decider.decide(news([service_object("web")], [lan(eip_object)]), 1.0, AT)
+    web = written(service_object("web"), {path_of("web"): first[path_of("web")].body()})
+    decider.decide(news([web]), 1.0, AT)
+    taken = decider.decide(News(nodes=host("n1", "192.0.2.1")), 1.0, AT)
+    assert told(taken, "web") == ("HostAddress", None)
+    assert taken[path_of("web")].body()["status"]["loadBalancer"] == {"ingress": None}
+    waits = written(web, {path_of("web"): taken[path_of("web")].body()})
+    decider.decide(news([waits]), 1.0, AT)
+    back = decider.decide(News(nodes={Key("", "n1"): None}), 1.0, AT)
+    assert told(back, "web") == ("Assigned", "IPv4 from lan")
+    assert back[path_of("web")].body()["status"]["loadBalancer"]["ingress"] == [{"ip": "192.0.2.1", "ipMode": "VIP"}]

@@ -7,7 +7,7 @@ import pytest
 from speaker.allocator.pools import Catalogue
 from speaker.cluster.reading import read_pool, read_service
 from speaker.controller.restore import restored
-from speaker.controller.wanted import ASSIGNED
+from speaker.controller.wanted import ASSIGNED, POOL
 from speaker.model import ServiceKey
 
 MARK = {"type": ASSIGNED, "status": "True", "reason": "Assigned", "message": ""}
@@ -32,6 +32,39 @@ def held(was):
 def test_both_families_of_a_service(restore, service_object):
     was = restore(service_object("web", ingress=["2001:db8::10", "192.0.2.10"]))
     assert held(was) == {"web": (("2001:db8::10", "192.0.2.10"), ("lan", "lan"))}
+
+
+def recorded(said):
+    return {"type": POOL, "status": "True", "reason": "Recorded", "message": said}
+
+
+@pytest.mark.parametrize(
+    ("said", "pools"),
+    [
+        ("IPv4 from wan, IPv6 from six", ("six", "wan")),
+        ("IPv4 from wan", ("lan", "wan")),
+        ("somewhere", ("lan", "lan")),
+        ("", ("lan", "lan")),
+    ],
+)
+def test_the_pool_is_the_one_that_was_recorded_or_else_the_one_that_has_the_address(
+    restore, service_object, said, pools
+):
+    conditions = [MARK, recorded(said)]
+    was = restore(service_object("web", ingress=["2001:db8::10", "192.0.2.10"], conditions=conditions))
+    assert held(was) == {"web": (("2001:db8::10", "192.0.2.10"), pools)}
+
+
+def test_a_place_that_is_kept_is_in_the_pool_of_those_who_are_served_there(restore, service_object):
+    sharing = {"share": "dns"}
+    served = service_object(
+        "served", age=1, ingress=["192.0.2.10"], conditions=[MARK, recorded("IPv4 from wan")], annotations=sharing
+    )
+    kept = service_object("kept", age=2, annotations={**sharing, "record": "192.0.2.10"})
+    assert held(restore(served, kept)) == {
+        "served": (("192.0.2.10",), ("wan",)),
+        "kept": (("192.0.2.10",), ("wan",)),
+    }
 
 
 @pytest.mark.parametrize("names", [("older", "younger"), ("younger", "older")])

@@ -7,7 +7,7 @@ import pytest
 from speaker.allocator.assign import Outcome, Usage
 from speaker.allocator.refusals import Reason, Refusal
 from speaker.api.service import RECORD
-from speaker.cluster.kinds import ASSIGNED, EipObject, ServiceObject
+from speaker.cluster.kinds import ASSIGNED, POOL, EipObject, ServiceObject
 from speaker.cluster.pools import judge
 from speaker.cluster.reading import read_service
 from speaker.controller.wanted import FINALIZER, IpMode, pool_writes, service_write
@@ -60,7 +60,7 @@ def test_a_new_assignment_is_written_at_the_version_it_was_decided_from(service_
         {"ip": "192.0.2.10", "ipMode": "Proxy"},
         {"ip": "2001:db8::1", "ipMode": "Proxy"},
     ]
-    assert [each["type"] for each in body["status"]["conditions"]] == ["example.com/Seen", ASSIGNED]
+    assert [each["type"] for each in body["status"]["conditions"]] == ["example.com/Seen", ASSIGNED, POOL]
     assert event(write) == ("Normal", "Assigned")
 
 
@@ -81,6 +81,32 @@ def test_the_record_goes_with_the_status_and_comes_back_when_somebody_changes_it
     assert event(changed) is None
     left = after(write, annotations={"record": "192.0.2.10"}, type="ClusterIP")
     assert decide(left, NOTHING).body()["metadata"]["annotations"] == {RECORD: None}
+
+
+def test_which_pool_an_eip_is_from_is_written_with_it_and_alone_where_an_earlier_release_did_not(service_object, after):
+    outcome = Outcome(Assignment(WEB, (ip_address("192.0.2.10"), ip_address("2001:db8::1")), ("lan", "lan6")))
+    write = decide(service_object("web"), outcome)
+    assert write.body()["status"]["conditions"][1] == {
+        "type": POOL,
+        "status": "True",
+        "reason": "Recorded",
+        "message": "IPv4 from lan, IPv6 from lan6",
+        "lastTransitionTime": AT,
+    }
+    found = after(write)
+    earlier = service_object("web", ingress=["192.0.2.10", "2001:db8::1"], conditions=[found.status.conditions[0]])
+    mended = decide(earlier, outcome, at=LATER)
+    assert [each["type"] for each in mended.body()["status"]["conditions"]] == [ASSIGNED, POOL]
+    assert "loadBalancer" not in mended.body()["status"]
+    assert event(mended) is None
+    assert decide(found, outcome, at=LATER) is None
+
+
+def test_what_is_released_is_from_no_pool_any_more(service_object, after):
+    given = after(decide(service_object("web"), assigned("192.0.2.10")))
+    assert [each["type"] for each in decide(given, refused()).body()["status"]["conditions"]] == [ASSIGNED]
+    unknown = Outcome(Assignment(WEB, (ip_address("192.0.2.10"),), ("",)))
+    assert [each["type"] for each in decide(given, unknown).body()["status"]["conditions"]] == [ASSIGNED]
 
 
 def test_the_same_refusal_in_other_words_is_no_event(service_object, after):

@@ -1,5 +1,6 @@
 """What the failover scenarios make of a capture and of probes, and which promises they see broken."""
 
+from dataclasses import replace
 from ipaddress import ip_address
 
 import pytest
@@ -19,6 +20,7 @@ from speaker.lab.failover import (
     settle_ms,
     views,
 )
+from speaker.lab.failover_story import summary
 from speaker.lab.outage import Outage
 from speaker.model import Mac
 
@@ -34,10 +36,10 @@ def answer(at, mac, address=EIP, unasked=False):
     return Reply(at, address, mac, unasked)
 
 
-def view_of(*replies, instants=None, outage=SERVED, silence=None, neighbour="client"):
+def view_of(*replies, instants=None, outage=SERVED, silence=SERVED, neighbour="client", eip=EIP):
     """The view of EIP, which node1 held at first; the fault is at 10 s unless ``instants`` says otherwise."""
-    silences = {} if silence is None else {EIP: silence}
-    seen = Seen(neighbour, sorted(replies, key=lambda r: r.at), {EIP: outage}, silences, {EIP: NODE1})
+    silences = {} if silence is None else {eip: silence}
+    seen = Seen(neighbour, sorted(replies, key=lambda r: r.at), {eip: outage}, silences, {eip: NODE1})
     (view,) = views(seen, NAMES, instants or Instants(10.0), HELLO)
     return view
 
@@ -129,6 +131,8 @@ def test_the_victims_eips_move_once_and_nobody_elses():
         ({"outage": Outage(501.0, 250, 1000, began=10.0)}, "was out for 501 ms, promised were 500"),
         ({"outage": Outage(100.0, 50, 1000, began=10.0, over=False)}, "is out to this moment"),
         ({"outage": Outage(0.0, 0, 0)}, "was never probed"),
+        ({"silence": None}, "nobody asked for it by ARP"),
+        ({"silence": Outage(0.0, 0, 0)}, "nobody asked for it by ARP"),
         (
             {"silence": Outage(520.0, 30, 100, began=10.0)},
             "nobody answered those who asked for it for 520 ms, promised were 500",
@@ -223,3 +227,55 @@ def test_the_json_tells_each_eips_worst_outage_and_the_sums():
     assert told["outage_ms"] == {"192.0.2.200": 410.0}
     assert (told["moves"], told["duplicate_answers"], told["problems"]) == (2, 0, [])
     assert [eip["neighbour"] for eip in told["eips"]] == ["client", "client2"]
+
+
+# ── the closing line ──────────────────────────────────────────────────────────────────────────────────────────
+
+OTHER_MOVED = view_of(answer(10.3, NODE2, OTHER), outage=Outage(300.0, 150, 1000, began=10.0), eip=OTHER)
+SIX = ip_address("2001:db8::1")
+SIX_STAYED = view_of(silence=None, eip=SIX)
+FLAPPED = view_of(answer(10.0, NODE1), answer(10.01, NODE2), answer(10.02, NODE1), answer(10.5, NODE2))
+LOSSLESS = Promise(500.0, lossless=True)
+
+
+def closing(*seen, scenario="crash", victim="node1", promise=PROMISE):
+    return summary(FailedOver(scenario, 3, HELLO, victim, promise, seen, ()))
+
+
+@pytest.mark.parametrize(
+    ("story", "line"),
+    [
+        (
+            closing(MOVED, OTHER_MOVED, SIX_STAYED),
+            "crash: 400 ms out at worst; never longer without any answer than 400 ms (promised: 500); 2 of 3 EIPs "
+            "moved; to 2000 ARP requests no node answered after its successor",
+        ),
+        (
+            closing(STAYED, scenario="rejoin", promise=LOSSLESS),
+            "rejoin: none of 1000 probes lost; 0 of 1 EIPs moved; to 1000 ARP requests no node answered after its "
+            "successor",
+        ),
+        (
+            closing(FLAPPED, SIX_STAYED, scenario="drain", promise=LOSSLESS),
+            "drain: none of 2000 probes lost; 1 of 2 EIPs moved; answers of a node after its successor's: 1",
+        ),
+        (
+            closing(view_of(answer(10.4, NODE2), neighbour="client2"), STAYED, scenario="partition", victim=None),
+            "partition: none of 2000 probes lost; never longer without any answer than 400 ms (promised: 500); 1 of 1 "
+            "EIPs moved; to 2000 ARP requests no node answered after its successor, but within 220 ms of the healing",
+        ),
+        (closing(SIX_STAYED), "crash: none of 1000 probes lost; 0 of 1 EIPs moved"),
+    ],
+)
+def test_the_closing_line_says_what_was_measured_and_no_more(story, line):
+    assert story == line
+
+
+def test_an_answer_of_a_thawed_node_is_counted_in_the_closing_line():
+    view = view_of(answer(10.4, NODE2), answer(15.001, NODE1), instants=Instants(10.0, thawed=15.0))
+    assert closing(view, scenario="freeze").endswith("answers of a node after its successor's: 1")
+
+
+def test_an_eip_that_went_to_and_fro_moved_once_in_the_closing_line():
+    assert FLAPPED.moves == 3
+    assert "1 of 1 EIPs moved" in closing(FLAPPED, replace(FLAPPED, neighbour="client2"))

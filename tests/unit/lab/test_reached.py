@@ -64,6 +64,7 @@ def test_all_backends_through_the_nodes_mac_is_good():
             "shop/web at 192.0.2.200: 02:00:00:01:00:12 claimed the address too",
         ),
         ({"ports": (PortResult(WISH, {"pod1": 12}),)}, "shop/web at 192.0.2.200, TCP 80: no answer from pod2"),
+        ({"ports": ()}, "shop/web at 192.0.2.200: was asked on no port"),
         ({"ports": (PortResult(WISH, {}),)}, "shop/web at 192.0.2.200, TCP 80: no answer from pod1, pod2"),
         (
             {"ports": (PortResult(WISH, {"pod1": 5, "pod2": 6, "node1": 1}),)},
@@ -79,3 +80,12 @@ def test_each_flaw_is_told_and_fails_the_whole(flaw, problem):
 
 def test_a_run_without_any_eip_is_no_success():
     assert not Reached((), 0.5).ok
+
+
+def test_the_closing_line_names_the_families_and_ports_that_were_asked():
+    six = replace(GOOD, address=ip_address("2001:db8::1"), ports=GOOD.ports[:1])
+    assert Reached((GOOD,), 0.5).summary() == (
+        "1 EIPs of 1 Services reached over IPv4, on each of 2 ports an answer from every backend, "
+        "0.5 s after the speaker's start"
+    )
+    assert "2 EIPs of 1 Services reached over IPv4 and IPv6, on each of 3 ports" in Reached((GOOD, six), 0.5).summary()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speaker.model import Mac, rank
+from speaker.model import MAX_TERM, Mac, rank
 from speaker.ownership import frames
 from speaker.ownership.frames import Rejected, decode, peek
 from speaker.ownership.hello import EVERYTHING, MAX_AGE, Digest, Heard, Hello, Incarnation, Span
@@ -20,7 +20,7 @@ OLD, NEW = Key(bytes(range(32))), Key(bytes(range(100, 140)))
 KEYS = Keys(OLD)
 
 eips = st.ip_addresses() | st.sampled_from([ip_address(a) for a in ("0.0.0.0", "255.255.255.255", "::", "::1")])
-few = st.dictionaries(eips, st.integers(0, 2**32 - 1), max_size=60)
+few = st.dictionaries(eips, st.integers(0, MAX_TERM), max_size=60)
 runs = st.builds(lambda first, count: {first + i: i for i in range(count)}, st.just(IPv6Address(5)), st.integers(0, 99))
 terms = few | runs | st.builds(dict.__or__, few, runs)
 names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=60) | st.sampled_from(["n1", "n" * 253])
@@ -412,7 +412,7 @@ def carried(*sections):
         (["02 04 30 fffffffe 01 00 01 01"], {"claims": {IPv4Address(2**32 - 2): 1, IPv4Address(2**32 - 1): 1}}),
         (["02 04 00 00 01"], {"claims": {IPv4Address(0): 1}}),
         (["03 04 40 000a000001 01"], {"intents": {ONE: 1}}),
-        (["04 06 03 01 ffffffff"], {"yielded": {IPv6Address(1): 2**32 - 1}}),
+        (["04 06 03 01 80000000"], {"yielded": {IPv6Address(1): MAX_TERM}}),
         (["02 04"], {}),
         (["01 04 0000000000000000000000000a000001 04 0000000000000000000000000a000001"], {"covers": Span(ONE, ONE)}),
         (["05 0001 01 01 64 00 00 02 6e32 0000000000000001 03"], {"heard": N2}),
@@ -429,6 +429,12 @@ def carried(*sections):
 )
 def test_a_section_says_what_the_format_says(sections, fields):
     assert carried(*sections) == hello(**fields)
+
+
+@pytest.mark.parametrize("kind", ["02", "03", "04"], ids=["claims", "intents", "yielded"])
+@pytest.mark.parametrize("term", ["ffffffff", "80000001"])
+def test_a_term_that_no_speaker_comes_to_is_refused(kind, term):
+    assert carried(f"{kind} 04 33 0a000001 {term}") is Rejected.MALFORMED
 
 
 LONG = (b"\x00\x00\xfd" + b"n" * 253).hex()

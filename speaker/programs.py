@@ -1,0 +1,50 @@
+"""Edge: programs that are run for what they say. Whatever keeps one from its work is an EdgeError."""
+
+import asyncio
+import os
+from typing import NamedTuple
+
+from speaker.errors import EdgeError, Unsupported
+
+SECONDS = 60.0
+"""A program that takes longer hangs; ten thousand virtual servers take nft some seconds."""
+
+
+class Ended(NamedTuple):
+    """``complaint``: what it wrote to stderr, on one line."""
+
+    status: int
+    output: bytes
+    complaint: str
+
+
+async def run(*command: str, text: str = "") -> Ended:
+    """Runs ``command`` with ``text`` on its standard input, to its end, however that came.
+
+    Raises Unsupported where there is no such program or it may not be executed, EdgeError where the host cannot run it
+    now (no process, thread, descriptor or memory left) or it is not done within SECONDS. Cancelled, it leaves nothing
+    running: that could still commit after whatever comes next.
+    """
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "LC_ALL": "C"},  # some read the complaint
+        )
+    except (FileNotFoundError, PermissionError) as error:
+        raise Unsupported(f"the program {command[0]} is not installed, or not executable: {error.strerror}") from error
+    except (OSError, RuntimeError) as error:  # before Python 3.12 asyncio waits for a child in a thread of its own
+        raise EdgeError(f"cannot run {command[0]}: {error}") from error
+    try:
+        async with asyncio.timeout(SECONDS):
+            output, complaint = await process.communicate(text.encode())
+    except TimeoutError as error:
+        raise EdgeError(f"{command[0]} was not done within {SECONDS:g} s") from error
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode is not None  # communicate() waited
+    return Ended(process.returncode, output, " ".join(complaint.decode(errors="replace").split()))

@@ -1,0 +1,107 @@
+"""``speaker cleanup``: removes what the speaker has made in this kernel, or says what it could not look at."""
+
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple, TextIO
+
+from speaker.errors import EdgeError, Unsupported
+from speaker.files import only_one
+from speaker.forwarding.dummy import LINK_NAME
+from speaker.forwarding.forwarder import open_forwarder
+from speaker.forwarding.nft_stamp import stamp
+from speaker.forwarding.ruleset import GUARD_TABLE, TABLE
+from speaker.forwarding.strays import FAMILIES, STRAYS_TABLE
+from speaker.forwarding.strays_table import open_strays
+from speaker.model import Forwarding
+from speaker.rights import may_administer_network
+
+
+class Part(NamedTuple):
+    """``remove`` names what it removed; ``left`` are names of what shows, without its help, that it has work."""
+
+    name: str
+    remove: Callable[[], Awaitable[tuple[str, ...]]]
+    left: Callable[[], tuple[str, ...]]
+
+
+async def cleanup(kind: Forwarding, runtime_dir: Path, out: TextIO) -> int:
+    """Of every kind of forwarder for AUTO. Prints what it removed; 1 where something is left, or may be.
+
+    Raises EdgeError where it may not look, or a speaker runs here.
+    """
+    if not may_administer_network():
+        raise EdgeError("cleanup needs CAP_NET_ADMIN (root): nothing was looked at, and nothing removed")
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(only_one(runtime_dir / "lock"))
+        except EdgeError as error:
+            raise EdgeError(f"{error}: stop it first (SIGTERM), or its EIPs are answered and not forwarded") from error
+        removed, left = await clean(_parts(kind, runtime_dir))
+    out.writelines(f"{line}\n" for line in removed)
+    if not (removed or left):
+        out.write("there was nothing to remove\n")
+    for line in left:
+        print(f"speaker: {line}", file=sys.stderr)  # noqa: T201 -- a command's word to its user
+    return 1 if left else 0
+
+
+async def clean(parts: tuple[Part, ...]) -> tuple[list[str], list[str]]:
+    """What was removed, and what was not and why. One part that cannot be removed keeps none of the others."""
+    removed: list[str] = []
+    left: list[str] = []
+    for part in parts:
+        try:
+            removed += await part.remove()
+        except Unsupported as error:  # what this kernel does not support has left nothing in it, as a rule
+            left += (f"{name} is still there: {error}" for name in part.left())
+        except EdgeError as error:
+            left.append(f"{part.name}: {error}")
+    return removed, left
+
+
+def _parts(kind: Forwarding, runtime_dir: Path) -> tuple[Part, ...]:
+    """What hands strays over goes first: it may stand beside any forwarder."""
+
+    def of(each: Forwarding) -> Callable[[], Awaitable[tuple[str, ...]]]:
+        async def remove() -> tuple[str, ...]:
+            return await (await open_forwarder(each, runtime_dir)).cleanup()
+
+        return remove
+
+    async def remove_strays() -> tuple[str, ...]:
+        return await (await open_strays()).cleanup()
+
+    kinds = (Forwarding.IPVS, Forwarding.NFTABLES) if kind is Forwarding.AUTO else (kind,)
+    forwarders = (Part(each.value, of(each), _LEFT[each]) for each in kinds)
+    return (Part("strays", remove_strays, _strays_left), *forwarders)
+
+
+def _tables_left(*tables: tuple[str, str]) -> tuple[str, ...]:
+    """``family name``: the kernel says so itself, without the program nft."""
+    return tuple(f"nftables table {family} {name}" for family, name in tables if _is_there(family, name))
+
+
+def _is_there(family: str, name: str) -> bool:
+    try:
+        return stamp(name, family).table is not None
+    except EdgeError:  # a kernel without nftables
+        return False
+
+
+def _strays_left() -> tuple[str, ...]:
+    return _tables_left(*((family, STRAYS_TABLE) for family in FAMILIES.values()))
+
+
+def _ipvs_left() -> tuple[str, ...]:
+    links = (f"link {name}" for _, name in socket.if_nameindex() if name == LINK_NAME)
+    return (*links, *_tables_left(("inet", GUARD_TABLE)))
+
+
+_LEFT: dict[Forwarding, Callable[[], tuple[str, ...]]] = {
+    Forwarding.NONE: tuple,
+    Forwarding.IPVS: _ipvs_left,
+    Forwarding.NFTABLES: lambda: _tables_left(("inet", TABLE)),
+}

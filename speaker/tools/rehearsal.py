@@ -1,0 +1,77 @@
+"""What a running speaker would do with manifests, short of doing it: decide, write it down for the kernel, tell it.
+
+``validate`` and ``run --dry-run`` go through it, so that nothing is called right over which a speaker would stumble.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from traceback import extract_tb
+
+from speaker.allocator.assign import Allocator
+from speaker.allocator.settle import Settlement, settle
+from speaker.decide import Decision, decide
+from speaker.errors import InvalidField, InvalidManifests, Place, SpeakerError
+from speaker.files import shown
+from speaker.forwarding import iptables
+from speaker.forwarding.plan import EMPTY, Change, diff
+from speaker.forwarding.ruleset import approximations, expressible, forwarder_ruleset, guard_ruleset, rebuild_script
+from speaker.interfaces.snapshot import Snapshot
+from speaker.model import World
+from speaker.report import InForce, Report
+from speaker.settings import Node
+from speaker.telemetry.logs import quiet
+from speaker.telemetry.metrics import Metrics
+from speaker.wire.told import Standing
+
+_NOBODYS = Standing(mine=False, holder=None, term=0, since=None)
+
+
+def settled(allocator: Allocator, world: World, now: float) -> Settlement:
+    """As ``settle``; raises what a running speaker would set a Service aside for."""
+    settlement = settle(allocator, world, now)
+    for error in settlement.failed.values():
+        raise error
+    return settlement
+
+
+def rehearse(world: World, settlement: Settlement) -> None:
+    """On a host without any link: what is decided of those is not in the manifests."""
+    decision = decide(world, settlement.assignments, Snapshot({}), Node("rehearsal"))
+    plan = expressible(decision.forwarding)
+    for ruleset in (forwarder_ruleset(plan), guard_ruleset(plan)):
+        rebuild_script(ruleset)
+    for version in (4, 6):
+        iptables.script("", plan, version)
+    tell(settlement, decision, diff(EMPTY, plan), approximations(plan))
+
+
+def tell(settlement: Settlement, decision: Decision, changes: Sequence[Change], approximated: tuple[str, ...]) -> None:
+    """To nobody."""
+    with quiet():
+        report = Report(Metrics(), Path("/nowhere"))
+        report.settled(settlement)
+        report.decided(decision)
+        report.forwarding(changes, approximated)
+        in_force = InForce(settlement, decision, (), {})
+        report.brought_about(in_force)
+        report.status(in_force, dict.fromkeys(decision.eips, _NOBODYS))
+
+
+@contextmanager
+def foreseen(directory: Path) -> Iterator[None]:
+    """What nobody foresaw, which a running speaker would come upon as well, is a mistake of these manifests.
+
+    Raises InvalidManifests with what it was and where.
+    """
+    try:
+        yield
+    except SpeakerError:
+        raise
+    except Exception as error:
+        at = extract_tb(error.__traceback__)[-1]
+        where = f"{Path(at.filename).name}:{at.lineno}"
+        rule = f"a running speaker would stumble over these manifests: {error} ({where}), which is a bug of the speaker"
+        raise InvalidManifests(
+            (InvalidField("", type(error).__name__, rule, place=Place(shown(directory))),)
+        ) from error

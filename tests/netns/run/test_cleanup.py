@@ -1,0 +1,77 @@
+"""``speaker cleanup`` on a real kernel: it removes, or says what it could not look at."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.netns
+
+POOL = """
+apiVersion: eip-speaker.io/v1alpha1
+kind: Eip
+metadata: {name: lan}
+spec: {addresses: [198.51.100.10], interface: eth0}
+---
+{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {type: LoadBalancer, ports: [{port: 80}]}}
+"""
+FLAGS = ("--forwarder", "nftables", "--metrics", "off")
+
+
+@pytest.fixture
+def node(new_namespace, wire, sh):
+    node, client = new_namespace("node"), new_namespace("client")
+    wire(node, "eth0", client, "eth0")
+    sh(node, "ip addr add 198.51.100.1/24 dev eth0")
+    return node
+
+
+@pytest.fixture
+def cleanup(tmp_path):
+    """``cleanup(node)``: what it said and how it ended; ``before``: words in front of the command."""
+
+    def run(node, *before: str, **environment: str) -> tuple[int, str, str]:
+        command = [*before, sys.executable, "-m", "speaker", "cleanup", "--runtime-dir", str(tmp_path / "run")]
+        with node.entered():
+            done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | environment)
+        return done.returncode, done.stdout, done.stderr
+
+    return run
+
+
+def test_beside_a_running_speaker_it_removes_nothing_and_says_what_to_do_first(node, write, start, sh, cleanup):
+    write("site.yaml", POOL)
+    speaker = start(node, *FLAGS)
+    speaker.until("ready")
+    before = sh(node, "nft list ruleset")
+    code, out, complaint = cleanup(node)
+    assert (code, out) == (1, "")
+    assert "another speaker runs here already" in complaint
+    assert "stop it first (SIGTERM)" in complaint
+    assert sh(node, "nft list ruleset") == before
+    assert speaker.stop() == 0
+    assert cleanup(node) == (0, "nftables table inet eip-speaker\n", "")
+    assert cleanup(node) == (0, "there was nothing to remove\n", "")
+    assert sh(node, "nft list tables") == ""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a right up")
+def test_without_the_right_to_look_it_says_so_and_ends_with_1(node, cleanup, sh):
+    sh(node, "nft add table inet eip-speaker")
+    code, out, complaint = cleanup(node, "setpriv", "--bounding-set", "-net_admin", "--inh-caps", "-net_admin")
+    assert (code, out) == (1, "")
+    assert complaint == "speaker: cleanup needs CAP_NET_ADMIN (root): nothing was looked at, and nothing removed\n"
+    assert "eip-speaker" in sh(node, "nft list tables")
+
+
+def test_a_table_that_cannot_be_removed_without_the_program_is_named(node, cleanup, sh, tmp_path):
+    sh(node, "nft add table inet eip-speaker")
+    empty = tmp_path / "bin"
+    empty.mkdir()
+    code, out, complaint = cleanup(node, PATH=str(empty))
+    assert (code, out) == (1, "")
+    assert complaint == (
+        "speaker: nftables table inet eip-speaker is still there: this kernel refuses our nftables rules (it needs "
+        "Linux 5.9): the program nft is not installed (package nftables)\n"
+    )

@@ -1,0 +1,119 @@
+"""What a holder of the key may make up has an end: terms, lives, nodes and EIPs. The wire goes on with what it had."""
+
+from ipaddress import IPv4Address
+from itertools import count
+
+import pytest
+from stepping import EIP, LINK, advance, alone, hello, timed
+
+from speaker.model import MAX_TERM, Mac
+from speaker.ownership import frames
+from speaker.ownership.events import Claim, Record, RecordRead, SendHello, WriteRecord
+from speaker.ownership.hearing import MAX_EIPS
+from speaker.ownership.hello import MAX_INCARNATION, Heard, Incarnation, next_term
+from speaker.ownership.hellos import MAX_SENDERS, Hellos
+from speaker.ownership.keys import Key, Keys
+from speaker.ownership.machine import Ownership
+from speaker.ownership.peers import MAX_NODES, Hearing
+
+KEYS = Keys(Key(bytes(32)))
+
+
+def sent(orders):
+    return [order.hello for _, order in orders if isinstance(order, SendHello)]
+
+
+def test_the_highest_term_is_followed_by_itself():
+    assert next_term(MAX_TERM - 1) == next_term(MAX_TERM) == MAX_TERM
+
+
+@pytest.mark.parametrize("told", ["claims", "intents", "yielded"])
+def test_after_the_highest_term_there_is_still_a_holder_whose_hellos_every_peer_reads(told):
+    machine, sequence = alone(), count()
+    timed(machine, 0.0, 0.3)
+    machine.step(
+        0.3,
+        hello(
+            machine, next(sequence), **({"claims": {EIP: MAX_TERM}} if told == "claims" else {told: {EIP: MAX_TERM}})
+        ),
+    )
+    orders = timed(machine, 0.3, 5.0)  # the peer says nothing more, and is dead
+    assert machine.held() == {EIP: MAX_TERM} or machine.held()[EIP] == MAX_TERM - 1 + 1
+    for each in sent(orders):
+        for frame in frames.encode(each, KEYS, Mac(bytes(6))):
+            assert frames.decode(frame, KEYS) is not frames.Rejected.MALFORMED
+
+
+def test_a_record_at_the_highest_term_is_followed_by_one_that_the_api_takes():
+    machine = alone(api=True)
+    machine.step(0.0, RecordRead(EIP, Record("peer", Incarnation(1), MAX_TERM, 7)))
+    orders = advance(machine, 0.0, 60.0)
+    assert machine.holding(EIP)
+    terms = {order.term for order in orders if isinstance(order, Claim | WriteRecord)}
+    assert max(terms) == MAX_TERM
+
+
+def test_a_life_of_ours_that_none_can_be_above_is_no_reason_to_begin_another():
+    machine = alone()
+    timed(machine, 0.0, 1.0)
+    life = machine.incarnation
+    told = {"me": Heard(Incarnation(MAX_INCARNATION), 10, LINK)}
+    for sequence in range(20):
+        machine.step(1.0, hello(machine, sequence, heard=told))
+    assert machine.incarnation == life
+    machine.step(1.0, hello(machine, 21, heard={"me": Heard(Incarnation(life + 1), 10, LINK)}))
+    assert machine.incarnation > life + 1
+
+
+def test_names_without_end_are_not_remembered_and_whom_we_know_is_still_heard():
+    machine = alone()
+    timed(machine, 0.0, 0.1)
+    machine.step(0.1, hello(machine, 0))
+    for number in range(MAX_NODES + 500):
+        machine.step(
+            0.1,
+            hello(
+                machine, 0, node=f"n{number}", heard={} if number % 2 else {"me": Heard(machine.incarnation, 1, LINK)}
+            ),
+        )
+    segment = machine.segments[LINK]
+    assert len(segment.peers.by_node) + len(segment.peers.strangers) == MAX_NODES
+    assert segment.hearings[Hearing.CROWDED] == 501
+    machine.step(0.1, hello(machine, 1))
+    assert segment.hearings[Hearing.NEWS] == 1
+
+
+def test_room_is_made_by_strangers_that_fell_silent():
+    machine = alone()
+    timed(machine, 0.0, 0.1)
+    for number in range(MAX_NODES + 1):
+        machine.step(0.1, hello(machine, 0, node=f"n{number}", heard={}))
+    timed(machine, 0.1, 3.0)
+    machine.step(3.0, hello(machine, 0, node="newcomer"))
+    assert set(machine.segments[LINK].peers.by_node) == {"newcomer"}
+
+
+def test_eips_without_end_are_not_remembered_and_those_we_know_are_still_claimed():
+    machine = alone()
+    timed(machine, 0.0, 1.0)
+    first = IPv4Address("11.0.0.0")
+    for sequence in range(MAX_EIPS // 1000 + 5):
+        claims = {first + 1000 * sequence + i: 1 for i in range(1000)}
+        machine.step(1.0, hello(machine, sequence, claims, covers=None))
+    assert MAX_EIPS <= len(machine.eips) < MAX_EIPS + 1000
+    machine.step(1.0, hello(machine, 1000, {EIP: 9}, covers=None))
+    assert not machine.holding(EIP)
+
+
+class Link:
+    mtu, name, mac, index = 1500, "lan", Mac(bytes(6)), 2
+
+
+def test_senders_without_end_are_not_remembered():
+    hellos = Hellos(Link, lambda: KEYS, frames.ETHERTYPE, lambda: 0.0, lambda _: None)
+    machine = Ownership("me", lambda above: Incarnation(1 << 31), 0.0)
+    for number in range(MAX_SENDERS + 100):
+        said = hello(machine, 0, node=f"n{number}", addresses=(IPv4Address("192.0.2.1"),)).hello
+        (frame,) = frames.encode(said, KEYS, Mac(bytes(6)))
+        assert hellos._read(frame).node == f"n{number}"
+    assert len(hellos._last) == len(hellos.macs) == len(hellos.addresses) == MAX_SENDERS

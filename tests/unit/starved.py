@@ -1,0 +1,194 @@
+"""Run by test_starved.py in a process of its own: every edge, once this process can have no more of something.
+
+``python starved.py descriptors|processes DIR`` prints what each edge came to, as JSON by name.
+"""
+
+import asyncio
+import json
+import os
+import resource
+import sys
+import threading
+from collections.abc import Callable
+from ipaddress import IPv4Address, IPv6Address
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from speaker import programs
+from speaker.allocator.ledger import Ledger
+from speaker.beside import kernel
+from speaker.beside.recognise import Mode
+from speaker.cluster.client import Client, Server
+from speaker.control import serving_control
+from speaker.errors import SpeakerError
+from speaker.files import only_one, write_atomically
+from speaker.forwarding import conntrack, iptables, limits, nft, strays_table, strict_arp, sysctl
+from speaker.forwarding.dummy import DummyLink, bound_on
+from speaker.forwarding.ipvs import IpvsForwarder
+from speaker.forwarding.ipvs_settings import NEEDED, IpvsSettings
+from speaker.forwarding.ipvs_tables import IpvsTables
+from speaker.forwarding.ipvs_timeouts import IpvsTimeouts
+from speaker.forwarding.nft_stamp import stamp
+from speaker.forwarding.nftables import NftablesForwarder, NftablesGuard, open_nftables
+from speaker.forwarding.plan import EMPTY
+from speaker.forwarding.remembered import Remembered
+from speaker.interfaces import asking, martians
+from speaker.interfaces.carrier import watch_carrier
+from speaker.interfaces.neighbor import Question
+from speaker.interfaces.netlink import Watcher
+from speaker.layer2.filter import NOTHING
+from speaker.layer2.groups import Groups
+from speaker.layer2.wire import PacketSocket
+from speaker.model import Family, Link, Mac, Protocol
+from speaker.ownership.keyfile import read_keys
+from speaker.settings import Bind, Timeouts
+from speaker.standalone.manifests import load
+from speaker.standalone.state import read_state
+from speaker.telemetry.http import serving
+from speaker.threads import in_thread, start_threads
+
+LO = Link(1, "lo", Mac(bytes(6)), up=True, carrier=True)
+
+
+async def entered(manager: Any) -> None:
+    async with manager:
+        pass
+
+
+async def requested() -> None:
+    async with Client(Server("http://127.0.0.1:9")) as client:
+        await client.get("/api")
+
+
+async def forgot() -> None:
+    await conntrack.forget([(IPv4Address("192.0.2.1"), Protocol.UDP, 53)], lambda flow: True)
+
+
+def joined() -> None:
+    groups = Groups(LO)
+    groups.add([IPv6Address("fe80::1").packed])
+    groups.work(0.0, 1)
+
+
+def locked(path: Path) -> None:
+    with only_one(path):
+        pass
+
+
+def packets() -> None:
+    PacketSocket(LO, 0x0806, NOTHING, room=64, frame_length=42).close()
+
+
+def without_descriptors(folder: Path) -> dict[str, Callable[[], Any]]:
+    kept = folder / "kept.json"
+    settings = IpvsSettings(Remembered(kept), folder / "vs")
+    asked = Question(1, bytes(6), IPv4Address("192.0.2.1"), IPv4Address("192.0.2.2"))
+    ipvs = IpvsForwarder(folder, NftablesGuard())
+    return {
+        "programs": lambda: programs.run("true"),
+        "nft.run": lambda: nft.run(""),
+        "nft.list_table": lambda: nft.list_table("none"),
+        "nft.list_chains": nft.list_chains,
+        "nftables: opened": open_nftables,
+        "nftables: apply": lambda: NftablesForwarder().apply(EMPTY),
+        "nftables: pending": lambda: NftablesForwarder().pending(EMPTY),
+        "nftables: problems": lambda: NftablesForwarder().problems(),
+        "nftables: cleanup": lambda: NftablesForwarder().cleanup(),
+        "strays: opened": strays_table.open_strays,
+        "iptables": lambda: iptables.run("true"),
+        "nft_stamp": lambda: stamp("none"),
+        "dummy: eips": lambda: DummyLink("none0").eips(),
+        "dummy: index": lambda: DummyLink("none0").index(),
+        "dummy: bind": lambda: DummyLink("none0").bind([IPv4Address("192.0.2.1")]),
+        "dummy: unbind": lambda: DummyLink("none0").unbind([IPv4Address("192.0.2.1")]),
+        "dummy: remove": lambda: DummyLink("none0").remove(),
+        "dummy: bound on": lambda: bound_on(1),
+        "strict arp: all": strict_arp.conf_all,
+        "strict arp: answers": lambda: strict_arp.answers_for_all(["lo"]),
+        "strict arp: restore": lambda: strict_arp.StrictArp(Remembered(kept), ()).restore(),
+        "ipvs: opened": lambda: IpvsTables(),
+        "ipvs: apply": lambda: ipvs.apply(EMPTY),
+        "ipvs: traffic": lambda: ipvs.traffic(real_servers=True),
+        "ipvs: settings": settings.adjust,
+        "ipvs: timeouts": lambda: IpvsTimeouts(Timeouts(tcp=1), Remembered(folder / "none.json")).adjust(),
+        "remembered": lambda: Remembered(kept).read(),
+        "sysctl": lambda: sysctl.forwarding_off([Family.IPV4]),
+        "limits": lambda: limits.look(ipvs=True),
+        "conntrack": forgot,
+        "rtnetlink": lambda: entered(Watcher()),
+        "carrier": lambda: watch_carrier(lambda: [1], lambda *_: None),
+        "gateway": lambda: asking.answers(asked, 1, 0.01),
+        "martians": martians.martian_sources,
+        "reverse path": martians.reverse_path_drops,
+        "packet socket": packets,
+        "groups": joined,
+        "files: written": lambda: write_atomically(folder / "written", b""),
+        "files: locked": lambda: locked(folder / "lock"),
+        "state": lambda: read_state(kept, Ledger),
+        "key": lambda: read_keys(folder / "key"),
+        "manifests": lambda: load(folder / "vs"),
+        "control": lambda: entered(serving_control(folder / "control", {})),
+        "metrics": lambda: entered(serving(Bind("127.0.0.1", 0), CollectorRegistry(), lambda: (True, {}))),
+        "API": requested,
+        "beside: chains": kernel.chains,
+        "beside: rules": lambda: kernel.rules(Mode.NFTABLES, {}),
+        "beside: answering": lambda: kernel.answering(frozenset({"lo"})),
+    }
+
+
+def without_processes(_: Path) -> dict[str, Callable[[], Any]]:
+    return {
+        "programs": lambda: programs.run("true"),
+        "nft.run": lambda: nft.run(""),
+        "iptables": lambda: iptables.run("true"),
+        "threads": start_threads,
+        "a thread": lambda: in_thread(None, threading.get_ident),
+        "carrier": lambda: watch_carrier(list, lambda *_: None),
+        "ipvs": lambda: IpvsForwarder(Path("/nowhere"), NftablesGuard()).apply(EMPTY),
+    }
+
+
+def starve_descriptors() -> None:
+    lowest = os.dup(0)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, lowest))
+
+
+def starve_processes() -> None:
+    if os.geteuid() == 0:  # whom no limit binds
+        os.setuid(65534)
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+
+
+async def come_to(edge: Callable[[], Any]) -> str:
+    try:
+        found = edge()
+        if asyncio.iscoroutine(found):
+            await found
+    except SpeakerError as error:
+        return f"SpeakerError: {error}"
+    except BaseException as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing raised"
+
+
+async def main(kind: str, folder: Path) -> None:
+    (folder / "kept.json").write_text('{"tcp": 1}')
+    (folder / "key").write_text("")
+    (folder / "vs").mkdir()
+    for name in (*NEEDED, "a.yaml"):
+        (folder / "vs" / name).write_text("1")
+    edges, starve = {
+        "descriptors": (without_descriptors, starve_descriptors),
+        "processes": (without_processes, starve_processes),
+    }[kind]
+    named = edges(folder)
+    starve()
+    print(json.dumps({name: await come_to(edge) for name, edge in named.items()}), flush=True)  # noqa: T201
+    os._exit(0)  # asyncio ends its threads with another thread
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], Path(sys.argv[2])))
