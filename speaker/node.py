@@ -40,7 +40,6 @@ from speaker.forwarding.limits import look, raise_conntrack_max
 from speaker.forwarding.plan import Change
 from speaker.forwarding.strays_table import open_strays, remove_strays
 from speaker.forwarding.sysctl import links_not_forwarding
-from speaker.forwarding.traffic import UNKNOWN
 from speaker.garbage import uncollected
 from speaker.handlers import handlers
 from speaker.handover import HandOver
@@ -206,10 +205,10 @@ def _traffic(forwarder: Forwarder, report: Report, *, real_servers: bool) -> Kep
     """What /metrics tells of the traffic; nothing for as long as the kernel does not."""
 
     def read() -> bytes:
-        counted = UNKNOWN
+        text = b""
         with report.trying("traffic"):
-            counted = forwarder.traffic(real_servers=real_servers)
-        return exposition(*counted)
+            text = exposition(*forwarder.traffic(real_servers=real_servers))
+        return text  # noqa: RET504 -- what raised has not been assigned
 
     return Kept(read)
 

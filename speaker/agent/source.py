@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import structlog
 
 from speaker.agent.clerk import RecordClerk
+from speaker.agent.delivery import Delivery
 from speaker.agent.objects import AnnouncementObject, AssignedObject, LeaseObject, NodeObject, SliceObject, by_service
 from speaker.agent.record import ANNOUNCEMENTS, Facts, eip_of, is_made_up, life_of, read_record
 from speaker.agent.session import Session
@@ -102,15 +103,14 @@ class Cluster:
         deliver: Callable[[tuple[Change[_T], ...]], None],
         indexes: dict[str, Index[_T]] | None = None,
     ) -> Reflector[_T]:
-        def delivered(changes: tuple[Change[_T], ...]) -> None:
-            with contained("mirror", self._report):
-                deliver(changes)
+        def later(seconds: float, what: Callable[[], None]) -> object:
+            return asyncio.get_running_loop().call_later(seconds, what)
 
         return Reflector(
             self._client,
             Resource(path),
             kind,
-            delivered,
+            Delivery(deliver, self._report, later),
             indexes=indexes,
             # While the API does not answer, that has been said.
             told=lambda error: self._report.failed(path, error, known=self._was_up and not self._up),

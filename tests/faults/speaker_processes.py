@@ -1,7 +1,5 @@
-"""The processes of a running speaker, told apart by what they do and not by who started whom."""
+"""The processes of a running speaker, told apart by what they run and not by who started whom."""
 
-import os
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,32 +15,17 @@ def family(pid: int) -> list[int]:
 
 
 def told_apart(pid: int) -> dict[str, int]:
-    """``wire``, who answers ARP; ``main``, the other that runs the speaker, if there is one; nothing of who is gone."""
-    ours = [one for one in family(pid) if "python" in _program(one)]
-    if not ours:
-        return {}
-    wire = max(ours, key=_packet_sockets)
-    others = [one for one in ours if one != wire]
-    return {"wire": wire, **({"main": others[0]} if others else {})}
+    """``wire`` and ``main``: the first of each, since what is about to run something else looks like who started it.
+    Nothing of who is gone."""
+    roles: dict[str, int] = {}
+    for one in family(pid):
+        words = _command(one)
+        if "-m" in words and any(word.startswith("speaker") for word in words):
+            roles.setdefault("wire" if any(word.startswith("speaker.wire") for word in words) else "main", one)
+    return roles
 
 
-def _program(pid: int) -> str:
+def _command(pid: int) -> list[str]:
     with suppress(OSError):
-        return os.readlink(f"/proc/{pid}/exe")  # noqa: PTH115 -- a name, also of a file that was replaced
-    return ""
-
-
-def _packet_sockets(pid: int) -> int:
-    with suppress(OSError):
-        lines = Path(f"/proc/{pid}/net/packet").read_text().splitlines()[1:]
-        return len({line.split()[-1] for line in lines} & set(_sockets(pid)))
-    return 0
-
-
-def _sockets(pid: int) -> Iterator[str]:
-    """Their inodes."""
-    for fd in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(OSError):
-            name = os.readlink(fd)  # noqa: PTH115 -- no path
-            if name.startswith("socket:["):
-                yield name.removeprefix("socket:[").removesuffix("]")
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    return []

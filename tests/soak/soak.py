@@ -138,6 +138,7 @@ class Soak:
         with ExitStack() as stack:
             self._lan = stack.enter_context(Lan(lab_topology(NODES)))
             self._nodes = self._lan.topology.nodes
+            self._flapping = self._nodes[:2]
             self._names = {self._lan.topology.host(node).mac(LINK): node for node in self._nodes}
             self._wishes = first_wishes(self._services, self._nodes)
             self._tasks = self._directory / "tasks"
@@ -216,9 +217,9 @@ class Soak:
 
     async def _break(self, over: asyncio.Event) -> None:
         while not over.is_set():
-            match self._dice.choices(("flap", "flush", "main", "death"), (4, 2, 1, 1))[0]:
+            match self._dice.choices(("flap", "flush", "main", "death"), (6, 2, 1, 1))[0]:
                 case "flap":
-                    await self._flap(self._dice.choice(self._nodes[:-1]))
+                    await self._flap()
                 case "flush":
                     await asyncio.to_thread(self._flush, self._dice.choice(self._nodes))
                 case "main":
@@ -227,9 +228,10 @@ class Soak:
                     await self._die()
             await asyncio.sleep(REST)
 
-    async def _flap(self, node: str) -> None:
-        """The first costs it what it holds, the others what it might take back."""
-        for _ in range(self._dice.randint(1, 5)):
+    async def _flap(self) -> None:
+        """Of the one that did not flap the last time: it has what the other lost. The first costs it all of that."""
+        self._flapping, node = self._flapping[::-1], self._flapping[0]
+        for _ in range(self._dice.randint(1, 3)):
             await asyncio.to_thread(pull, self._lan, node, LINK)
             await asyncio.sleep(self._dice.uniform(0.05, 0.3))
             await asyncio.to_thread(plug, self._lan, node, LINK)
