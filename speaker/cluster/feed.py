@@ -155,9 +155,10 @@ class Feed(Generic[T]):
 
     def _put_aside(self, raw: msgspec.Raw, error: Exception) -> None:
         self.unreadable += 1
-        if (named := _name(raw)) is None:
-            return  # which one it is cannot be told: those that are known stay
-        self._set_aside[named.key] = str(error)
+        named = _name(raw)
+        self._set_aside[named.key if named is not None else Key("", "")] = str(error)
+        if named is None:
+            return  # which one it is nobody knows: those that are known stay
         if (left := self.store.get(named.key) or self._kind.remains(raw)) is not None:
             self._keep(left)
         self._resume_from(named.metadata.resource_version)
