@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from speaker.forwarding.plan import Plan, Planner
+from speaker.forwarding.plan import Plan, Planner, without
 from speaker.interfaces.resolve import Resolved, Unresolved, resolve
 from speaker.interfaces.snapshot import Snapshot
 from speaker.model import Assignment, Gratuitous, IPAddress, Link, OwnSubnet, Pool, Selector, ServiceKey, World
@@ -92,7 +92,9 @@ class Decider:
                 if (use := self._uses.get(address)) is not None:
                     self._eips[address] = _one(address, use, world, links, node)
         self._assigned = assignments
-        return Decision(self._eips, self._plan(world, assignments, node, changed)), touched
+        # What is this host's own, on a link that leads somewhere, is no EIP here: the guard would shut its sshd.
+        own = {bound.address for bound in snapshot.addresses}
+        return Decision(self._eips, without(self._plan(world, assignments, node, changed), own)), touched
 
     def _follow(
         self, assignments: Mapping[ServiceKey, Assignment], changed: Iterable[ServiceKey]

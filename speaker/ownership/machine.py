@@ -109,7 +109,7 @@ class Ownership(Hearing):
         return not any(segment.up and segment.listening for segment in self.segments.values())
 
     def peers(self, now: float) -> dict[int, tuple[PeerState, ...]]:
-        """Link → everybody ever heard there, by name."""
+        """Link → everybody heard there within the last hour, by name."""
         return {link: segment.peers.states(now) for link, segment in self.segments.items()}
 
     def speaks_for(self, link: int, node: str, eip: IPAddress, now: float) -> bool:

@@ -10,6 +10,9 @@ from speaker.ownership.parameters import Parameters
 from speaker.ownership.score import claim_hash
 
 NEVER = float("-inf")
+FORGOTTEN = 3600.0
+"""Seconds for which a node that was heard before is told of. What it said last is kept: whoever repeats it later must
+not be believed."""
 _SUM = 2**64 - 1
 
 
@@ -292,6 +295,7 @@ class Peers:
                 claims=peer.digest.count,
             )
             for node, peer in sorted(self.by_node.items())
+            if now < peer.heard_at + FORGOTTEN
         )
 
     def all_lost_at(self, now: float) -> float | None:
