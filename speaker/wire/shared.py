@@ -350,6 +350,8 @@ class Shared:
                 case PeersAddress():
                     self._told.peers_address(order.eip, order.node)
                 case NameClash():
+                    if order.silent:
+                        self._clerk.silence()
                     port = self._ports.get(order.link) if order.link is not None else None
                     self._told.name_clash(port.hellos.link if port is not None else None, order.mac, order.silent)
                 case NameFree():
