@@ -123,7 +123,8 @@ class Ownership(Hearing):
 
     def believed(self, link: int, hello: Hello) -> bool:
         """It was heard last, and counts."""
-        peer = self.segments[link].peers.by_node.get(hello.node)
+        segment = self.segments.get(link)
+        peer = segment.peers.by_node.get(hello.node) if segment is not None else None
         return peer is not None and peer.stamp == hello.stamp
 
     def answers(self, eip: IPAddress, asked_at: float, now: float) -> bool:

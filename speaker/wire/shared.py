@@ -313,8 +313,10 @@ class Shared:
         """``first``: to be done before what the event leads to."""
         now = self._clock()
         orders = self.machine.step(now, event)
-        first()
-        self._carry_out(orders, now)
+        try:
+            first()
+        finally:
+            self._carry_out(orders, now)
         if self.machine.incarnation != self._incarnation:
             self._incarnation = self.machine.incarnation
             self._clerk.incarnation(self._incarnation)
