@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from speaker.forwarding.plan import Plan, Planner
+from speaker.forwarding.plan import Plan, Planner, without
 from speaker.interfaces.resolve import Resolved, Unresolved, resolve
 from speaker.interfaces.snapshot import Snapshot
 from speaker.model import Assignment, Gratuitous, IPAddress, Link, OwnSubnet, Pool, Selector, ServiceKey, World
@@ -110,7 +110,9 @@ class Decider:
                     eips[address] = self._one(address, use, world, links, node)
             self._eips = eips
         self._assigned = assignments
-        return Decision(self._eips, self._plan(world, assignments, node, changed)), touched
+        # What is this host's own, on a link that leads somewhere, is no EIP here: the guard would shut its sshd.
+        own = {bound.address for bound in snapshot.addresses}
+        return Decision(self._eips, without(self._plan(world, assignments, node, changed), own)), touched
 
     def _one(self, address: IPAddress, use: "_Use", world: World, links: "_LinkChoice", node: Node) -> Held | NotHeld:
         try:

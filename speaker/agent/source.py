@@ -190,6 +190,9 @@ class Cluster:
     def incarnation(self, number: Incarnation) -> None:
         self._session.live(number)
 
+    def silence(self) -> None:
+        self._session.live(None)
+
     def write_record(self, order: WriteRecord) -> None:
         self._records.take(order)
 

@@ -40,6 +40,7 @@ from speaker.forwarding.plan import (
     applied,
     crowded,
     diff,
+    without,
 )
 from speaker.forwarding.remembered import Remembered
 from speaker.forwarding.strict_arp import StrictArp, conf_all, lax_everywhere
@@ -329,14 +330,6 @@ async def _open_guard() -> Guard:
 
 
 # ── Decisions ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def without(plan: Plan, foreign: Collection[IPAddress]) -> Plan:
-    """``plan`` without the EIPs that others have virtual servers for: binding one would make those ours."""
-    if plan.eips.isdisjoint(foreign):
-        return plan
-    servers = {key: server for key, server in plan.virtual_servers.items() if server.address not in foreign}
-    return Plan(plan.eips.difference(foreign), servers)
 
 
 def completed(have: Plan, remembered: Plan, want: Plan) -> Plan:

@@ -4,7 +4,7 @@
 the work); ``diff`` compares two plans. The same changes are printed by ``--dry-run``, logged, tested, and applied.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
 
@@ -424,3 +424,11 @@ def label(key: VirtualServerKey) -> str:
 
 def _socket(address: IPAddress, port: int) -> str:
     return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
+
+
+def without(plan: Plan, addresses: Collection[IPAddress]) -> Plan:
+    """``plan`` without the EIPs among ``addresses``, as others have them: to bind or guard one would make it ours."""
+    if plan.eips.isdisjoint(addresses):
+        return plan
+    servers = {key: server for key, server in plan.virtual_servers.items() if server.address not in addresses}
+    return Plan(plan.eips.difference(addresses), servers)

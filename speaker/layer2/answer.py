@@ -57,7 +57,7 @@ class Ignored(Enum):
     NOT_A_REQUEST = "not_a_request"
     """ARP about our EIP that asks nothing: a reply to somebody, or an operation other than RFC 826's two."""
     BAD_SENDER = "bad_sender"
-    """The asker's MAC is a group's or zero: a reply would reach many, or none."""
+    """The asker's MAC is a group's or zero, or its IPv6 address a group's: a reply would reach many, or none."""
 
 
 def answer_arp(frame: bytes, pkttype: int, claims: Claims, now: float) -> bytes | Ignored:
@@ -141,7 +141,7 @@ def _answer_ndp(frame: bytes, claims: Claims, now: float) -> bytes | Ignored:
     part = claims.ndp[target]
     if part is None:
         return Ignored.NOT_OURS
-    if not is_station(sender_mac):
+    if not is_station(sender_mac) or source[0] == ndp.MULTICAST:
         return Ignored.BAD_SENDER
     if source == ndp.UNSPECIFIED:
         return ndp.unsolicited_advertisement(part)

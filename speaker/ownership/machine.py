@@ -109,7 +109,7 @@ class Ownership(Hearing):
         return not any(segment.up and segment.listening for segment in self.segments.values())
 
     def peers(self, now: float) -> dict[int, tuple[PeerState, ...]]:
-        """Link → everybody ever heard there, by name."""
+        """Link → everybody heard there within the last hour, by name."""
         return {link: segment.peers.states(now) for link, segment in self.segments.items()}
 
     def speaks_for(self, link: int, node: str, eip: IPAddress, now: float) -> bool:
@@ -123,7 +123,8 @@ class Ownership(Hearing):
 
     def believed(self, link: int, hello: Hello) -> bool:
         """It was heard last, and counts."""
-        peer = self.segments[link].peers.by_node.get(hello.node)
+        segment = self.segments.get(link)
+        peer = segment.peers.by_node.get(hello.node) if segment is not None else None
         return peer is not None and peer.stamp == hello.stamp
 
     def answers(self, eip: IPAddress, asked_at: float, now: float) -> bool:

@@ -12,6 +12,9 @@ from speaker.ownership.score import claim_hash
 NEVER = float("-inf")
 MAX_NODES = 1000
 """That live on one link, ourselves left out."""
+FORGOTTEN = 3600.0
+"""Seconds for which a node that was heard before is told of. What it said last is kept: whoever repeats it later must
+not be believed."""
 _SUM = 2**64 - 1
 
 
@@ -306,6 +309,7 @@ class Peers:
                 claims=peer.digest.count,
             )
             for node, peer in sorted(self.by_node.items())
+            if now < peer.heard_at + FORGOTTEN
         )
 
     def all_lost_at(self, now: float) -> float | None:

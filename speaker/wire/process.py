@@ -123,6 +123,9 @@ class Tally:
     def incarnation(self, number: Incarnation) -> None:
         self._send("incarnation", number)
 
+    def silence(self) -> None:
+        self._send("silence")
+
     def write_record(self, order: WriteRecord) -> None:
         self._send("write_record", order)
 

@@ -114,7 +114,7 @@ class Wire:
             case "edge_failed":
                 edge, error = arguments
                 self._told.failed(edge, EdgeError(error))
-            case "incarnation" | "write_record":
+            case "incarnation" | "silence" | "write_record":
                 if self._clerk is not None:
                     getattr(self._clerk, name)(*arguments)
             case "speaker":

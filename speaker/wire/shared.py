@@ -210,6 +210,8 @@ class Shared:
         self._counted.clear()
         self._heard.clear()
         if self._clash is not None:
+            if self._clash[2]:
+                self._clerk.silence()
             self._told.name_clash(*self._clash)
         for eip, node in self._peers_own.items():
             self._told.peers_address(eip, node)
@@ -399,6 +401,8 @@ class Shared:
                     case PeersAddress(eip=eip, node=node):
                         self._note_peers_address(eip, node)
                     case NameClash(link=link, mac=mac, silent=silent):
+                        if silent:
+                            self._clerk.silence()
                         port = self._ports.get(link) if link is not None else None
                         self._clash = port.hellos.link if port is not None else None, mac, silent
                         self._told.name_clash(*self._clash)

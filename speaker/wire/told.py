@@ -114,7 +114,10 @@ class Clerk(Protocol):
     """Who speaks with the API server for the wire process."""
 
     def incarnation(self, number: Incarnation) -> None:
-        """Which life this is; told at the start, and when a peer knows a later one."""
+        """Which life this is; told at the start, and when it is followed by a later one."""
+
+    def silence(self) -> None:
+        """Another host keeps our name: until the next ``incarnation`` nothing is said in it."""
 
     def write_record(self, order: WriteRecord) -> None:
         """What the API server is to be told. ``Wire.written`` is the answer."""

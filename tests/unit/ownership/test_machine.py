@@ -361,3 +361,16 @@ def test_an_address_told_before_its_eip_was_asked_for_counts_too() -> None:
     timed(machine, 0.2, 2.0)
     assert machine.held().keys() == {EIP}
     assert told_owners(machine.step(2.0, EligibilityChanged(EIP + 9, None))) == [(EIP + 9, None)]
+
+
+def test_a_peer_that_is_gone_is_told_of_for_an_hour_and_its_recordings_are_refused_for_ever() -> None:
+    machine = alone()
+    timed(machine, 0.0, 1.0)
+    machine.step(1.0, hello(machine, 5, {EIP: 9}))
+    assert [peer.alive for peer in machine.peers(3600.9)[LINK]] == [False]
+    assert machine.peers(3601.1)[LINK] == ()
+    timed(machine, 1.0, 2.0)
+    machine.step(2.0, hello(machine, 5, {EIP: 99}))
+    assert machine.holding(EIP)
+    machine.step(2.1, hello(machine, 6))
+    assert [peer.alive for peer in machine.peers(2.1)[LINK]] == [True]
