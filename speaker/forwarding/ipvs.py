@@ -136,7 +136,11 @@ class IpvsForwarder:
     async def tend(self) -> tuple[Change, ...]:
         async with self._turn:
             is_fresh = self._believed is not None and self._clock() < self._look_again
-            if self._asked is None or (is_fresh and not self._draining.until):
+            if self._asked is None:
+                return ()
+            if is_fresh and not self._draining.until:
+                if self._plan.eips:
+                    await self._do(self._keep_settings)
                 return ()
             return await self._apply(self._asked, count=self._draining.keys())
 
@@ -277,6 +281,11 @@ class IpvsForwarder:
         if going := going - held_back(refused):
             self._link.unbind(going)
         return refused
+
+    def _keep_settings(self) -> None:
+        """Others set them back, and links come; what is in the tables takes longer to look at."""
+        self._arp.tighten()
+        self._settings.adjust()
 
     def _problems(self) -> tuple[str, ...]:
         off = forwarding_off({Family.of(eip) for eip in self._plan.eips})

@@ -49,6 +49,7 @@ class Peer:
         "claims",
         "digest",
         "draining",
+        "ended",
         "heard_at",
         "hears_us_at",
         "held",
@@ -56,6 +57,7 @@ class Peer:
         "link",
         "met_at",
         "node",
+        "own",
         "probed_at",
         "quit",
         "refused_at",
@@ -85,8 +87,12 @@ class Peer:
         self.sum = 0
         self.digest = Digest()
         self.unsynced_since: float | None = now
+        self.own: dict[IPAddress, float] = {}
+        """When it last said of each of its own addresses that it is."""
         self.held: dict[IPAddress, int] = {}
         """The highest term at which it was heard holding or intending each EIP."""
+        self.ended: dict[IPAddress, float] = {}
+        """When it last said of each EIP that it holds it no longer."""
         self.quit: dict[IPAddress, int] = {}
         self.left: dict[IPAddress, int] = {}
         """As ``quit``, by the word of another link."""
@@ -125,6 +131,7 @@ class Peer:
         for eip, term in hello.yielded.items():
             if self.quit.get(eip, 0) < term:
                 self.quit[eip] = term
+                self.ended[eip] = self.heard_at
                 changed.add(eip)
             if eip not in hello.claims and self.claims.get(eip, term + 1) <= term:
                 self._forget(eip)
@@ -169,6 +176,7 @@ class Peer:
 
     def _forget(self, eip: IPAddress) -> None:
         self._in_order.remove(eip)
+        self.ended[eip] = self.heard_at
         self.sum = (self.sum - claim_hash(eip, self.claims.pop(eip))) & _SUM
 
 

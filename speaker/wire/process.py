@@ -144,6 +144,9 @@ class Tally:
     def conflict(self, link: Link, address: IPAddress, mac: Mac, held: bool) -> None:
         self._send("conflict", link, address, mac, held)
 
+    def peers_address(self, address: IPAddress, node: str | None) -> None:
+        self._send("peers_address", address, node)
+
     def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None:
         self._send("name_clash", link, mac, silent)
 

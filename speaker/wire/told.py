@@ -100,6 +100,9 @@ class OwnerTold(Told, Supervisor, Protocol):
 class SharedTold(OwnerTold, Acquaintances, Protocol):
     """What an owner with peers tells."""
 
+    def peers_address(self, address: IPAddress, node: str | None) -> None:
+        """``node`` says that this EIP is its own address; see ``events.PeersAddress``."""
+
     def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None:
         """Another host that lives has this node's name; see ``events.NameClash``."""
 

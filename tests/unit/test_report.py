@@ -75,7 +75,7 @@ def test_a_pool_shrunk_under_a_dual_stack_service_is_told_and_both_addresses_sta
             report.settled(settlement)
             decision = decide(asked, settlement.assignments, snapshot, NODE)
             report.decided(decision)
-            report.brought_about(InForce(settlement, decision, (), {"lan": allocator.usage("lan")}))
+            report.brought_about(InForce(settlement, decision, {"lan": allocator.usage("lan")}))
     assert settlement.assignments[WEB].addresses == (ip_address("192.0.2.10"), ip_address("2001:db8::10"))
     assert events(logs, "flagged") == ["default/web 192.0.2.10", "default/web 2001:db8::10"], "once, IPv4 first"
 

@@ -62,7 +62,7 @@ class Site:
         return await self.asked_now()
 
     async def asked_now(self):
-        view = await self.manifests.view()
+        view = await self.manifests.view({})
         return None if view is None else {key.name: _text(each) for key, each in view.settlement.assignments.items()}
 
     async def until_told(self, words):
@@ -238,7 +238,7 @@ async def test_what_cannot_be_remembered_is_not_served_and_everything_else_goes_
         site.write("site.yaml", SITE.replace("port: 80", "port: 81") + SERVICE % ("dns", 53))
         assert await site.asked() == {"web": "192.0.2.10"}
         assert any("state.json" in problem for problem in site.report.problems())
-        view = await site.manifests.view()
+        view = await site.manifests.view({})
         assert view.world.services[WEB].ports[0].port == 81, "what needs no memory comes into force"
         site.state.rmdir()
         while await site.asked() != {"web": "192.0.2.10", "dns": "192.0.2.11"}:

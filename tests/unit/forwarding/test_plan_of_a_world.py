@@ -211,3 +211,10 @@ def test_planned_step_by_step_it_is_as_planned_at_once(web, pod, world, data):
             assert same == step.virtual_servers.keys()
             assert all(step.virtual_servers[key] is last.virtual_servers[key] for key in same)
         last = step
+
+
+def test_an_eip_is_never_its_own_real_server(web, pod, world):
+    """Packets would go round in a circle."""
+    found, assignments = world((web(), (pod("192.0.2.10"), pod("10.0.0.3")), ("192.0.2.10",)))
+    (server,) = plan(found, assignments, "a").virtual_servers.values()
+    assert [str(real.address) for real in server.real_servers] == ["10.0.0.3"]
