@@ -38,6 +38,7 @@ from speaker.forwarding.plan import (
     VirtualServer,
     VirtualServerKey,
     applied,
+    crowded,
     diff,
 )
 from speaker.forwarding.remembered import Remembered
@@ -184,7 +185,7 @@ class IpvsForwarder:
         return step.changes
 
     def approximations(self, plan: Plan) -> tuple[str, ...]:
-        return ()
+        return crowded(plan)
 
     async def problems(self) -> tuple[str, ...]:
         return (*self._refusals, *(await self._do(self._problems) if self._plan.eips else ()))

@@ -159,6 +159,9 @@ class Planner:
 T = TypeVar("T")
 K = TypeVar("K")
 
+MAX_REAL_SERVERS = 4096
+"""Of a virtual server: whoever may write EndpointSlices in one namespace must not fill every node's kernel."""
+
 
 def _claim(
     claims: dict[K, dict[ServiceKey, T]], service: ServiceKey, before: Mapping[K, T], now: Mapping[K, T]
@@ -231,7 +234,19 @@ def _real_servers(endpoints: list[Endpoint], node: str, protocol: Protocol) -> t
         merged[place] = RealServer(
             *place, weight=max(seen.weight, int(takes_new)), local=seen.local or endpoint.node == node
         )
-    return tuple(sorted(real for real in merged.values() if real.weight or protocol is not Protocol.UDP))
+    kept = sorted(real for real in merged.values() if real.weight or protocol is not Protocol.UDP)
+    if len(kept) > MAX_REAL_SERVERS:  # those that take new connections, first
+        kept = sorted(sorted(kept, key=lambda real: -real.weight)[:MAX_REAL_SERVERS])
+    return tuple(kept)
+
+
+def crowded(plan: Plan) -> tuple[str, ...]:
+    """A sentence for each virtual server that may lack real servers, because nobody needs so many."""
+    return tuple(
+        f"{server}: no more than {MAX_REAL_SERVERS} endpoints of a port are used"
+        for server in plan.virtual_servers.values()
+        if len(server.real_servers) >= MAX_REAL_SERVERS
+    )
 
 
 # ── Changes ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -546,7 +546,8 @@ def _read_run(value: bytes) -> Terms:
         step = int.from_bytes(value[at + 1 : middle], "big")
         eip += step
         term = int.from_bytes(value[middle:end], "big")
-        _demand(end <= len(value) and term <= MAX_TERM, "an entry cut off, or a term that nobody comes to")
+        _demand(end <= len(value) and end - middle <= 4, "an entry cut off, or a term that is none")
+        _demand(term <= MAX_TERM, "a term that nobody comes to")
         _demand(eip < 1 << 8 * size and (step > 0 or at == 1), "an EIP beyond the last address, or twice")
         terms[address(eip)] = term
         at = end

@@ -166,8 +166,11 @@ class Http:
         content = None if body is None else json.dumps(body).encode()
         self._connection.request(method, path, content, {**self._headers, "Content-Type": kind})
         answer = self._connection.getresponse()
-        found = json.loads(answer.read() or b"{}")
-        return answer.status, found
+        said, is_json = answer.read(), "json" in answer.headers.get("Content-Type", "")
+        return answer.status, json.loads(said) if is_json else {}
+
+    def close(self) -> None:
+        self._connection.close()
 
     def list(self, collection: str) -> list[Json]:
         listed = self.ask("GET", collection)[1]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speaker.agent.objects import AssignedObject
-from speaker.cluster.feed import Feed, Lines
+from speaker.cluster.feed import MAX_LINE, Feed, Lines
 from speaker.cluster.kinds import ServiceObject
 from speaker.cluster.objects import Key, Object, read_page, read_refusal
 from speaker.cluster.reading import Unreadable, read_service
@@ -246,3 +246,21 @@ def test_lines_are_whole_wherever_the_network_cuts(wanted: list[bytes], data: st
     assert not lines.cut
     lines.feed(b"half")
     assert lines.cut
+
+
+def test_a_line_without_end_is_an_edge_error_and_long_ones_are_whole():
+    lines, chunk = Lines(), b"x" * (MAX_LINE // 4)
+    assert [lines.feed(chunk) for _ in range(4)] == [[]] * 4
+    assert lines.feed(b"\nrest") == [chunk * 4]
+    for _ in range(3):
+        assert lines.feed(chunk) == []
+    with pytest.raises(EdgeError, match=f"a line of more than {MAX_LINE} bytes"):
+        lines.feed(chunk)
+
+
+def test_json_nested_without_end_is_an_edge_error():
+    deep = b'{"type": "ADDED", "object": {"metadata": ' + b"[" * 200_000 + b"}}"
+    with pytest.raises(EdgeError):
+        Feed(Thing).take(deep)
+    with pytest.raises(EdgeError):
+        read_page(b'{"metadata": {}, "items": [' + b"[" * 200_000)

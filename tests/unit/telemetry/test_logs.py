@@ -118,3 +118,21 @@ def test_the_writer_asks_now_and_then():
     writer = Writer(io.StringIO().write, now_and_then=asked.set)
     assert asked.wait(10)
     writer.finish()
+
+
+def test_a_disk_that_is_full_loses_lines_tells_how_many_and_takes_those_that_come_later():
+    room, taken, refused = threading.Event(), io.StringIO(), threading.Event()
+
+    def out(text: str) -> None:
+        if not room.is_set():
+            refused.set()
+            raise OSError(28, "No space left on device")
+        taken.write(text)
+
+    writer = Writer(out)
+    writer.info("lost")
+    refused.wait()
+    room.set()
+    writer.info("kept")
+    writer.finish()
+    assert taken.getvalue().splitlines() == ["kept", "1 lines were lost: nobody read them in time"]
