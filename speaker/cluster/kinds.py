@@ -103,8 +103,8 @@ class EipObject(Object, frozen=True, gc=False):
 
 
 def pools_said(pools: Mapping[Family, str]) -> str:
-    """The message of the condition ASSIGNED_FROM: ``IPv4 from lan, IPv6 from lan6``. It names no address: thousands of
-    Services say the same then, and agents keep one of it."""
+    """The message of that condition: ``IPv4 from lan, IPv6 from lan6``. It names no address, as thousands of Services
+    say the same then, and agents keep one of it."""
     return ", ".join(f"{family} from {pool}" for family, pool in pools.items() if pool)
 
 
