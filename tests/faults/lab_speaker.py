@@ -22,16 +22,19 @@ class Speaker:
     """``speaker run`` on one node, from its own directory of manifests, with ``environment`` beside ours."""
 
     def __init__(
-        self, node: str, lan: Lan, home: Path, environment: Mapping[str, str], hello_ms: int, key: str
+        self, node: str, lan: Lan, home: Path, environment: Mapping[str, str], hello_ms: int, key: str | None
     ) -> None:
+        """``key`` None: it is alone."""
         self.node, self._environment, self._hello_ms = node, environment, hello_ms
         self.namespace = lan.namespace(node)
         self.manifests, self.runtime_dir = home / "manifests", home / "run"
         self.key = home / "key"
         self._log, self._home = home / "log", home
         self.manifests.mkdir(parents=True)
-        self.key.touch(mode=0o600)
-        self.key.write_text(key)
+        self._shares = key is not None
+        if key is not None:
+            self.key.touch(mode=0o600)
+            self.key.write_text(key)
         self.process: subprocess.Popen[bytes]
 
     def start(self) -> None:
@@ -50,7 +53,8 @@ class Speaker:
                     *(sys.executable, "-m", "speaker", "run", str(self.manifests), "--node", self.node),
                     *("--state", str(self._home / "state.json"), "--runtime-dir", str(self.runtime_dir)),
                     *("--forwarder", "auto", "--metrics", f"{HEALTH[0]}:{HEALTH[1]}", "--log-format", "json"),
-                    *("--with-peers", "--key", str(self.key), "--hello", str(self._hello_ms)),
+                    *(("--with-peers", "--key", str(self.key)) if self._shares else ()),
+                    *(("--hello", str(self._hello_ms)) if self._shares else ()),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

@@ -8,20 +8,25 @@ from pathlib import Path
 from typing import Self
 
 from lab_speaker import Speaker
-from wishes import A_FILE, Wish, bad_manifest, manifest, pool
+from wishes import A_FILE, FIRST_OF_LONE, Wish, bad_manifest, first_wishes, manifest, pool
 
 from speaker.lab.lan import Lan
 from speaker.ownership.keys import generate
 
 BAD = "bad.yaml"
+OF_LONE = 300
+"""Services of the lone one."""
 
 
 class ByFiles:
+    """The last node is alone: whatever happens to its link, what it had comes back to it."""
+
     def __init__(self, directory: Path, lan: Lan, environment: Mapping[str, str], hello_ms: int) -> None:
-        key = generate(os.urandom(32))
-        self.speakers = {
-            node: Speaker(node, lan, directory / node, environment, hello_ms, key) for node in lan.topology.nodes
-        }
+        key, (*nodes, last) = generate(os.urandom(32)), lan.topology.nodes
+        self.speakers = {node: Speaker(node, lan, directory / node, environment, hello_ms, key) for node in nodes}
+        self.lone = Speaker(last, lan, directory / last, environment, hello_ms, None)
+        self.lones = first_wishes(OF_LONE, [last], FIRST_OF_LONE)
+        (self.lone.manifests / "all.yaml").write_text(f"{pool(OF_LONE, FIRST_OF_LONE)}---\n{manifest(self.lones)}")
 
     def __enter__(self) -> Self:
         return self

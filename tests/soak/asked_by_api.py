@@ -39,7 +39,10 @@ class AgentSpeaker(Speaker):
 
 
 class ByApi:
-    """Hellos come as often as agents send them by themselves."""
+    """Hellos come as often as agents send them by themselves. Nobody is alone."""
+
+    lone = None
+    lones: Sequence[Wish] = ()
 
     def __init__(self, directory: Path, lan: Lan, environment: Mapping[str, str], hello_ms: int) -> None:
         assert hello_ms >= DEFAULT_HELLO_MS, "promised is what takes longer"

@@ -55,6 +55,8 @@ DISTURBED = 0.2
 """Rounds after which nothing can be read for one."""
 REST = 1.5
 """Seconds after a fault of the LAN or of a node before the next, so that one failover is over before another begins."""
+FLAP = 0.4
+"""Seconds for which the link of the lone speaker has no carrier, and then has one."""
 ASK, ASK_ALL = 0.05, 0.25
 """Seconds between two questions for one EIP: for those that nobody edits, and for all of them."""
 SETTLES = 40.0
@@ -66,7 +68,7 @@ FAILOVER_MS = Parameters.for_hello(HELLO_MS / 1000).worst_failover * 1000
 DOUBLE_MS = 2 * FAILOVER_MS
 """The longest that an EIP may be out in a chapter: its successor may be the next that something happens to."""
 WARM_UP = 25.0
-LAST_LINES = 25
+LAST_LINES = 8
 
 
 class Asked(Protocol):
@@ -74,6 +76,9 @@ class Asked(Protocol):
 
     speakers: Mapping[str, Speaker]
     """By node; none runs yet."""
+    lone: Speaker | None
+    """One without peers on a node of its own, and what it is asked for, which nobody edits."""
+    lones: Sequence[Wish]
 
     def __enter__(self) -> Self: ...
 
@@ -136,10 +141,11 @@ class Soak:
 
     def __enter__(self) -> "Soak":
         with ExitStack() as stack:
-            self._lan = stack.enter_context(Lan(lab_topology(NODES)))
-            self._nodes = self._lan.topology.nodes
+            alone = int(self._ask_by is ByFiles)
+            self._lan = stack.enter_context(Lan(lab_topology(NODES + alone)))
+            self._nodes = self._lan.topology.nodes[:NODES]
             self._flapping = self._nodes[:2]
-            self._names = {self._lan.topology.host(node).mac(LINK): node for node in self._nodes}
+            self._names = {self._lan.topology.host(node).mac(LINK): node for node in self._lan.topology.nodes}
             self._wishes = first_wishes(self._services, self._nodes)
             self._tasks = self._directory / "tasks"
             self._tasks.mkdir()
@@ -147,7 +153,8 @@ class Soak:
             self._asked = stack.enter_context(self._ask_by(self._directory, self._lan, counted, HELLO_MS))
             self._asked.ask(self._wishes, range(self._services))
             self._speakers = self._asked.speakers
-            for speaker in self._speakers.values():
+            self._all = {**self._speakers, **({self._asked.lone.node: self._asked.lone} if self._asked.lone else {})}
+            for speaker in self._all.values():
                 speaker.start()
                 stack.callback(speaker.kill)
             self._stack = stack.pop_all()
@@ -172,8 +179,8 @@ class Soak:
             sampling.cancel()
         self.result.series = list(self._series.values())
         if self.result.broken:
-            self.result.last_words = "\n".join(f"{node}: {_last(one.said())}" for node, one in self._speakers.items())
-        self.result.broken += [f"the speaker of {node} ended" for node, one in self._speakers.items() if one.ended]
+            self.result.last_words = "\n".join(f"{node}: {_last(one.said())}" for node, one in self._all.items())
+        self.result.broken += [f"the speaker of {node} ended" for node, one in self._all.items() if one.ended]
         return self.result
 
     async def _chapter(self) -> None:
@@ -184,6 +191,8 @@ class Soak:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._edit(over))
                 tasks.create_task(self._break(over))
+                if self._asked.lone is not None:
+                    tasks.create_task(self._flap_alone(self._asked.lone.node, over))
                 await asyncio.sleep(CHAPTER)
                 over.set()
             await asyncio.to_thread(self._asked.calm)
@@ -238,6 +247,15 @@ class Soak:
             await asyncio.sleep(self._dice.uniform(0.1, 0.4))
             self.result.happened["link flap"] += 1
 
+    async def _flap_alone(self, node: str, over: asyncio.Event) -> None:
+        """Each costs it all that it has, and brings it back."""
+        while not over.is_set():
+            await asyncio.to_thread(pull, self._lan, node, LINK)
+            await asyncio.sleep(FLAP)
+            await asyncio.to_thread(plug, self._lan, node, LINK)
+            await asyncio.sleep(FLAP)
+            self.result.happened["link flap of one that is alone"] += 1
+
     def _flush(self, node: str) -> None:
         with self._lan.namespace(node).entered():
             subprocess.run(["nft", "flush", "ruleset"], check=True)
@@ -283,7 +301,7 @@ class Soak:
 
     async def _unlike(self) -> list[str]:
         """EIPs that are not answered for as they should be, and how."""
-        everything = [wish.eip for wish in self._wishes]
+        everything = [wish.eip for wish in (*self._wishes, *self._asked.lones)]
         async with asking(self._lan.namespace(ASKER), LINK, everything, ASK_ALL) as asks:
             await asyncio.sleep(2 * ASK_ALL)
         said: defaultdict[object, set[str]] = defaultdict(set)
@@ -292,8 +310,10 @@ class Soak:
         return list(self._wrong(said))
 
     def _wrong(self, said: Mapping[object, set[str]]) -> Iterator[str]:
-        for wish in self._wishes:
-            by, may = said.get(wish.eip, set()), wish.may_hold(self._nodes)
+        wished = [(wish, wish.may_hold(self._nodes)) for wish in self._wishes]
+        wished += [(wish, frozenset(wish.nodes)) for wish in self._asked.lones]
+        for wish, may in wished:
+            by = said.get(wish.eip, set())
             if len(by) != bool(may) or not by <= may:
                 yield f"{wish.eip}: answered by {_some(by)}, may be by {'one of ' if len(may) > 1 else ''}{_some(may)}"
 
@@ -304,7 +324,7 @@ class Soak:
             await asyncio.sleep(1.0)
             at = time.monotonic() - self._begun
             if at > WARM_UP:
-                for node, speaker in self._speakers.items():
+                for node, speaker in self._all.items():
                     self._sample_one(node, speaker, at)
 
     def _sample_one(self, node: str, speaker: Speaker, at: float) -> None:
@@ -323,7 +343,7 @@ class Soak:
 
 
 def _last(said: str) -> str:
-    return "\n    ".join(line[:500] for line in said.splitlines()[-LAST_LINES:])
+    return "\n    ".join(line[:300] for line in said.splitlines()[-LAST_LINES:])
 
 
 def _some(names: Sequence[str] | set[str] | frozenset[str]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-FIRST = IPv4Address("10.99.0.1")
+FIRST, FIRST_OF_LONE = IPv4Address("10.99.0.1"), IPv4Address("10.98.0.1")
 A_SUBNET = 250
 """EIPs from each /24: pools leave out .0 and .255."""
 A_FILE = 10
@@ -17,8 +17,8 @@ UNTOUCHED = 20
 """Services, the first ones, that nobody edits: they are watched all the time."""
 
 
-def eips(count: int) -> list[IPv4Address]:
-    return [FIRST + 256 * (at // A_SUBNET) + at % A_SUBNET for at in range(count)]
+def eips(count: int, first: IPv4Address = FIRST) -> list[IPv4Address]:
+    return [first + 256 * (at // A_SUBNET) + at % A_SUBNET for at in range(count)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,8 @@ class Wish:
         )
 
 
-def first_wishes(count: int, nodes: Sequence[str]) -> list[Wish]:
-    return [Wish(eip, tuple(nodes)) for eip in eips(count)]
+def first_wishes(count: int, nodes: Sequence[str], first: IPv4Address = FIRST) -> list[Wish]:
+    return [Wish(eip, tuple(nodes)) for eip in eips(count, first)]
 
 
 def edited(wish: Wish, nodes: Sequence[str], dice: random.Random) -> tuple[str, Wish]:
@@ -103,14 +103,14 @@ def manifest(wishes: Sequence[Wish]) -> str:
     return text
 
 
-def pool(count: int) -> str:
-    last = eips(count)[-1]
+def pool(count: int, first: IPv4Address = FIRST) -> str:
+    last = eips(count, first)[-1]
     text: str = yaml.safe_dump(
         {
             "apiVersion": "eip-speaker.io/v1alpha1",
             "kind": "Eip",
             "metadata": {"name": "many"},
-            "spec": {"addresses": [f"{FIRST}-{last}"], "interface": "eth0"},
+            "spec": {"addresses": [f"{first}-{last}"], "interface": "eth0"},
         }
     )
     return text
