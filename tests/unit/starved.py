@@ -52,6 +52,13 @@ from speaker.threads import in_thread, start_threads
 LO = Link(1, "lo", Mac(bytes(6)), up=True, carrier=True)
 
 
+class Quiet:
+    """Nothing unforeseen is to be told here."""
+
+    def internal_error(self, task, error):
+        raise AssertionError(task) from error
+
+
 async def entered(manager: Any) -> None:
     async with manager:
         pass
@@ -129,7 +136,7 @@ def without_descriptors(folder: Path) -> dict[str, Callable[[], Any]]:
         "state": lambda: read_state(kept, Ledger),
         "key": lambda: read_keys(folder / "key"),
         "manifests": lambda: load(folder / "vs"),
-        "control": lambda: entered(serving_control(folder / "control", {})),
+        "control": lambda: entered(serving_control(folder / "control", {}, Quiet())),
         "metrics": lambda: entered(serving(Bind("127.0.0.1", 0), CollectorRegistry(), lambda: (True, {}))),
         "API": requested,
         "beside: chains": kernel.chains,
