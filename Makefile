@@ -16,6 +16,7 @@ FUZZ_RUNS ?= 200000
 FUZZ_SETS ?= 20000
 FUZZ_SCHEDULES ?= 100000
 FUZZ_FIELDS ?= 50000
+FUZZ_HISTORIES ?= 50000
 UV := --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock"
 
 .PHONY: demo test test-qemu check bench fuzz soak lock clean
@@ -47,12 +48,14 @@ bench: $(VENV)/.dev
 	for b in benchmarks/*.py; do echo "== $$b"; $(INSIDE) $(BIN)/python $$b || exit 1; done
 
 # Long searches for what the tests look for briefly: bytes that crash a parser, routes that the kernel reads otherwise,
-# schedules that break a promise of ownership, fields that let somebody in when they cannot be read.
+# schedules that break a promise of ownership, fields that let somebody in when they cannot be read, histories that files
+# and an API end differently.
 fuzz: $(VENV)/.fuzz
 	for f in tests/fuzz/fuzz_*.py; do echo "== $$f"; $(BIN)/python $$f -runs=$(FUZZ_RUNS) || exit 1; done
 	SPEAKER_RESOLVER_SETS=$(FUZZ_SETS) $(INSIDE) $(BIN)/pytest -q tests/netns/interfaces/test_against_the_kernel.py
 	$(BIN)/python -m speaker.ownership.simulation --schedules $(FUZZ_SCHEDULES)
 	SPEAKER_FAIL_CLOSED=$(FUZZ_FIELDS) $(BIN)/pytest -q tests/unit/test_admitted_clients.py
+	SPEAKER_TWO_SOURCES=$(FUZZ_HISTORIES) $(BIN)/pytest -q tests/verified/test_two_sources.py
 
 # An hour of everything at once, of which `make test` has three minutes. SOAK takes what tests/soak/soak.py does: --seed N
 # for what was seen before, --api to ask agents by a real kube-apiserver.

@@ -397,7 +397,11 @@ def phases(
 ) -> Iterator[tuple[str, float]]:
     """What ``Round.phases`` says; nothing for what did not happen, or is not logged."""
     ours = {str(eip) for eip in case.eips}
-    logged = [told for told in case.contender.log(at) if told.event.get("eip") in ours]
+    logged = [
+        told
+        for told in case.contender.log(at)
+        if not ours.isdisjoint([told.event.get("eip"), *told.event.get("eips", ())])
+    ]
     times = {
         "withdrawn": [told.at for told in logged if told.event["event"] == "withdrawn" and told.node == case.node],
         "claimed": [told.at for told in logged if told.event["event"] == "claimed"],

@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from speaker.forwarding.plan import Plan, Planner
+from speaker.forwarding.plan import Plan, Planner, without
 from speaker.interfaces.resolve import Resolved, Unresolved, resolve
 from speaker.interfaces.snapshot import Snapshot
 from speaker.model import Assignment, Gratuitous, IPAddress, Link, OwnSubnet, Pool, Selector, ServiceKey, World
-from speaker.ownership.eligibility import veto
+from speaker.ownership.eligibility import Ineligible, Veto, veto
 from speaker.settings import Node
 
 
@@ -110,7 +110,9 @@ class Decider:
                     eips[address] = self._one(address, use, world, links, node)
             self._eips = eips
         self._assigned = assignments
-        return Decision(self._eips, self._plan(world, assignments, node, changed)), touched
+        # What is this host's own, on a link that leads somewhere, is no EIP here: the guard would shut its sshd.
+        own = {bound.address for bound in snapshot.addresses}
+        return Decision(self._eips, without(self._plan(world, assignments, node, changed), own)), touched
 
     def _one(self, address: IPAddress, use: "_Use", world: World, links: "_LinkChoice", node: Node) -> Held | NotHeld:
         try:
@@ -177,7 +179,7 @@ def _use(uses: dict[IPAddress, _Use], assignment: Assignment) -> None:
 def _one(address: IPAddress, use: _Use, world: World, links: "_LinkChoice", node: Node) -> Held | NotHeld:
     pool = world.pools.get(use.pool)
     if (refused := _refused(address, use.pool, world, links)) is not None:
-        return NotHeld(address, use.pool, use.services, *refused)
+        return NotHeld(address, use.pool, use.services, refused.reason.value, refused.message)
     services = [world.services[key] for key in use.services if key in world.services]
     if (no := veto(address, pool, services, world.endpoints, node)) is not None:
         return NotHeld(address, use.pool, use.services, no.reason.value, no.message)
@@ -188,14 +190,15 @@ def _one(address: IPAddress, use: _Use, world: World, links: "_LinkChoice", node
             return NotHeld(address, use.pool, use.services, reason.value, message)
 
 
-def _refused(address: IPAddress, pool: str, world: World, links: "_LinkChoice") -> tuple[str, str] | None:
-    """Why no node may answer for it, as far as this one knows: reason and sentence."""
+def _refused(address: IPAddress, pool: str, world: World, links: "_LinkChoice") -> Veto | None:
+    """Why no node may answer for it, as far as this one knows."""
     if (link := links.own(address)) is not None:
-        return "host_address", f"{address} is this host's own: it is bound on {link}"
+        return Veto(Ineligible.HOST_ADDRESS, f"{address} is this host's own: it is bound on {link}")
     if (whose := world.reserved.get(address)) is not None:
-        return "host_address", f"{address} is an address of {whose} itself"
+        return Veto(Ineligible.HOST_ADDRESS, f"{address} is an address of {whose} itself")
     if pool and pool not in world.pools:
-        return "pool_unknown", f"pool {pool} is not there, so nobody knows who may answer: declare it again"
+        message = f"pool {pool} is not there, so nobody knows who may answer: declare it again"
+        return Veto(Ineligible.POOL_UNKNOWN, message)
     return None
 
 

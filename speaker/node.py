@@ -39,10 +39,11 @@ from speaker.forwarding.isolating import Isolating, Part, address_of, name_of
 from speaker.forwarding.limits import look, raise_conntrack_max
 from speaker.forwarding.plan import Change
 from speaker.forwarding.strays_table import open_strays, remove_strays
+from speaker.forwarding.sysctl import links_not_forwarding
 from speaker.garbage import uncollected
 from speaker.handlers import handlers
 from speaker.handover import HandOver
-from speaker.interfaces.addresses import own_addresses
+from speaker.interfaces.addresses import bound_addresses, own_addresses
 from speaker.interfaces.gateway import watch_gateways
 from speaker.interfaces.martians import martian_sources, reverse_path_drops
 from speaker.interfaces.netlink import Watcher
@@ -70,10 +71,9 @@ from speaker.wire.told import Clerk
 
 log = structlog.get_logger()
 
-MARTIAN_SECONDS = 10.0
-"""How often the kernel's martian counter is read: it is a symptom to be seen, not a signal to react to."""
-LIMIT_SECONDS = 30.0
-"""How often it is looked at how full the kernel's tables are."""
+ENVIRONMENT_SECONDS = 10.0
+"""How often it is looked at what others do to this host: its settings, firewalls, full tables, dropped packets. What is
+told of it is at most so old."""
 RUNTIME_DIR_SECONDS = 5.0
 """How often it is looked whether the control socket and the lock are still there."""
 KEY_SECONDS = 1.0
@@ -173,6 +173,7 @@ async def _serve(end: socket.socket, settings: HostSettings, make: MakeSource, s
     metrics = Metrics()
     report = Report(metrics, settings.runtime_dir)
     async with AsyncExitStack() as stack:
+        stack.callback(report.finish)
         keys = KeyFile(settings.peers.key_file) if settings.peers else None
         source = await make(report, stack)
         opened = await open_forwarder(settings.forwarder, settings.runtime_dir, settings.limits.ipvs_timeouts)
@@ -304,9 +305,8 @@ class Host:
             "forwarding": self._tend,
             "publish": self._publish,
             "loop": partial(watch_loop, self._report.own_loop_delay),
-            "martians": self._watch_martians,
             "kube-proxy": self._neighbour.run,
-            "limits": self._watch_limits,
+            "environment": self._watch_environment,
             "control": self._serve_control,
             "runtime directory": self._keep_runtime_dir,
         }
@@ -408,7 +408,8 @@ class Host:
         self._links = frozenset({spot.link.index: spot.link for spot in self._spots.values()}.values())
         await self._say(partial(self._report.decided, decision, touched))
         if self._settings.peers is not None:
-            await self._wire.addresses(own_addresses(snapshot, self._links))
+            own = own_addresses(snapshot, self._links), bound_addresses(snapshot, self._links)
+            await self._wire.addresses(*own)
         if self._hand_over is not None:
             await self._hand_over.follow(frozenset(self._spots), snapshot)
         macs = frozenset(link.mac for link in snapshot.links.values())
@@ -419,8 +420,9 @@ class Host:
         offered = {a: spot for a, spot in self._spots.items() if a not in unserved} if unserved else self._spots
         await self._wire.offer(offered, self._links, macs, touched)
         with contained("report", self._report):
-            problems = (*await self._forwarder.problems(), *self._set_aside())
-            self._report.brought_about(InForce(view.settlement, decision, problems, view.usage))
+            await self._look_around()
+            self._report.set_aside(self._set_aside())
+            self._report.brought_about(InForce(view.settlement, decision, view.usage))
         with contained("kube-proxy", self._report):
             checks = partial(health_checks, view.world, view.settlement.assignments, view.node.name)
             await self._neighbour.follow(Asked(view.world.pools, checks, snapshot.links, self._on_the_lan(snapshot)))
@@ -494,11 +496,26 @@ class Host:
             # Three quarters of the time for what matters more, however many EIPs there are.
             await asyncio.sleep(min(max(PUBLISH_SECONDS, 3 * (boottime() - begun)), PUBLISH_MAX))
 
-    async def _watch_martians(self) -> None:
+    async def _watch_environment(self) -> None:
+        """Whether or not anything of ours changes. The tables in a thread: for every real server there is a line."""
+        least, ipvs = self._settings.limits.conntrack_max, self._forwarder.name == Forwarding.IPVS.value
         while True:
             with self._report.trying("martians"):
                 self._report.martians(martian_sources(), reverse_path_drops())
-            await asyncio.sleep(MARTIAN_SECONDS)
+            with self._report.trying("limits"):
+                refused = raise_conntrack_max(least) if least else ()
+                self._report.limits(await asyncio.to_thread(look, ipvs=ipvs), refused)
+            if self._report.in_force is not None:
+                await self._look_around()
+            if self._forwarder.refused:
+                self._changed.set()  # to try it again
+            await asyncio.sleep(ENVIRONMENT_SECONDS)
+
+    async def _look_around(self) -> None:
+        """What keeps traffic from flowing through what is in force here."""
+        with self._report.trying("environment"):
+            names = () if self._forwarder.name == Forwarding.NONE.value else [link.name for link in self._links]
+            self._report.environment((*links_not_forwarding(names), *await self._forwarder.problems()))
 
     async def _serve_control(self) -> None:
         path = self._settings.runtime_dir / NAME
@@ -523,14 +540,3 @@ class Host:
             await asyncio.sleep(RUNTIME_DIR_SECONDS)
             with self._report.trying("runtime directory"):
                 await self._wire.hold_lock()
-
-    async def _watch_limits(self) -> None:
-        """In a thread: for every real server there is a line to read."""
-        least, ipvs = self._settings.limits.conntrack_max, self._forwarder.name == Forwarding.IPVS.value
-        while True:
-            with self._report.trying("limits"):
-                refused = raise_conntrack_max(least) if least else ()
-                self._report.limits(await asyncio.to_thread(look, ipvs=ipvs), refused)
-            if self._forwarder.refused:
-                self._changed.set()  # to try it again
-            await asyncio.sleep(LIMIT_SECONDS)

@@ -30,13 +30,19 @@ from speaker.model import Assignment, Family, IPAddress, Link, Mac, ServiceKey, 
 from speaker.ownership.frames import Rejected
 from speaker.supervise import contained
 from speaker.telemetry.internal_errors import QUIET_SECONDS, InternalErrors
+from speaker.telemetry.lines import Transition, in_lines
 from speaker.telemetry.metrics import Metrics
+from speaker.telemetry.telling import Telling, write
 from speaker.wire.told import Standing
 
 log = structlog.get_logger()
 
-#: Changes shown in one log line, lines about manifests, and values told that cannot be read; the count tells the rest.
+MISTAKES = 20
+"""In manifests, that get a line each: they are read one by one."""
+CHANGES = 20
+"""Shown in one line; the count tells the rest."""
 SHOWN = 50
+"""Mistakes in manifests, and values that cannot be read, that are told; the count tells the rest."""
 WRITE_AGAIN = 1.0
 """Seconds until a status file that could not be written is tried again, where there is no news."""
 CONFLICT_SECONDS = 30.0
@@ -49,8 +55,6 @@ class InForce(NamedTuple):
 
     settlement: Settlement
     decision: Decision
-    problems: tuple[str, ...]
-    """Those of Services that were set aside among them."""
     usage: Mapping[str, Mapping[Family, Usage]]
 
 
@@ -62,13 +66,14 @@ class Report:
         self.answered, self.ignored, self.announced = metrics.answered, metrics.ignored, metrics.announced
         self.send_failed, self.join_failed = metrics.send_failed, metrics.join_failed
         self._status_file = runtime_dir / "status.json"
+        self._telling = Telling()
         self._assigned: dict[ServiceKey, Assignment] = {}
         self._refused: dict[str, tuple[str, str]] = {}
         self._eips: Mapping[IPAddress, Held | NotHeld] = {}
-        self._problems: tuple[str, ...] = ()
+        self._problems: dict[str, tuple[str, ...]] = {}
+        """Of this host, by who looks for them."""
         self._tables = Tables()
         self._watch = Watch()
-        self._limits: tuple[str, ...] = ()
         self._beside: Seen | None = None
         self._approximations: tuple[str, ...] = ()
         self._manifest_problems: tuple[str, ...] = ()
@@ -77,6 +82,8 @@ class Report:
         self._failing: dict[str, str] = {}
         self._conflicts: dict[str, tuple[str, float]] = {}
         """EIP → what is told of its rival, and when he was last heard (CLOCK_MONOTONIC)."""
+        self._peers_addresses: dict[IPAddress, str] = {}
+        """EIP → what is told of the peer whose own address it is."""
         self._name_clash: str | None = None
         """What is told of another host with this node's name."""
         self._strange: set[tuple[str, Enum]] = set()
@@ -89,6 +96,10 @@ class Report:
         """What ``publish`` would say is not what it said last."""
         self._internal = InternalErrors(metrics.internal_errors, self._ailing)
         self.internal_error, self.wire_error = self._internal.internal_error, self._internal.told
+
+    def finish(self) -> None:
+        """Say now what waits to be said together."""
+        self._telling.finish()
 
     def health(self) -> tuple[bool, dict[str, object]]:
         """Well once everything asked for was in force for the first time. Later trouble is told, not acted on: a
@@ -105,8 +116,7 @@ class Report:
         self._metrics.manifests_valid.set(1)
         self._metrics.manifest_problems.set(0)
         notices = frozenset(map(str, reading.notices))
-        for notice in sorted(notices - self._notices):
-            log.info("notice", message=notice)
+        _tell_sentences("notice", sorted(notices - self._notices), "info")
         world = reading.world
         log.info("manifests read", pools=len(world.pools), services=len(world.services))
         self._manifest_problems, self._notices = (), notices
@@ -117,11 +127,13 @@ class Report:
         self._metrics.manifests_valid.set(0)
         self._metrics.manifest_problems.set(len(problems))
         in_force = "the last good ones stay in force" if still_serving else "nothing is served until they are mended"
-        more = len(problems) - SHOWN
-        shown = problems if more <= 0 else (*problems[:SHOWN], f"{more} more: `speaker validate` lists them all")
-        for problem in _new(shown, self._manifest_problems):
-            log.error("bad manifest", problem=problem, in_force=in_force)
-        self._manifest_problems = shown
+        told = [
+            Transition("error", "bad manifest", "problem", problem, None, {"in_force": in_force})
+            for problem in _new(problems, self._manifest_problems)
+        ]
+        write(in_lines(told, MISTAKES))
+        more = [f"{len(problems) - SHOWN} more: `speaker validate` lists them all"] if len(problems) > SHOWN else []
+        self._manifest_problems = (*problems[:SHOWN], *more)
         self.stale.set()
 
     def unreadable(self, problems: Sequence[str]) -> None:
@@ -142,14 +154,14 @@ class Report:
         """An edge refused; it is tried again. The same words are not repeated, and none said of what is ``known``."""
         self._metrics.edge_errors.labels(edge).inc()
         if not known and self._failing.get(edge) != str(error):
-            log.warning("edge failed", edge=edge, error=str(error))
+            self._telling.tell(Transition("warning", "edge failed", "error", str(error), edge, {"edge": edge}))
         if self._failing.get(edge) != str(error):
             self._failing[edge] = str(error)
             self.stale.set()
 
     def recovered(self, edge: str) -> None:
         if self._failing.pop(edge, None) is not None:
-            log.info("edge recovered", edge=edge)
+            self._telling.tell(Transition("info", "edge recovered", "edge", edge, None, {}))
             self.stale.set()
 
     @contextmanager
@@ -170,7 +182,7 @@ class Report:
 
     def lost_link(self, link: Link, error: str) -> None:
         self._metrics.edge_errors.labels("link").inc()
-        log.warning("link lost", link=link.name, error=error)
+        self._telling.tell(Transition("warning", "link lost", "error", error, link.name, {"link": link.name}))
 
     def martians(self, total: int, reverse_path: int) -> None:
         """Dropped for their source; ``reverse_path`` of the ``total`` by a reverse path filter."""
@@ -203,11 +215,22 @@ class Report:
         self._metrics.conntrack_max.set(conntrack.size)
         self._metrics.ipvs_connections.set(ipvs.connections)
         self._metrics.ipvs_buckets.set(ipvs.size)
-        limits = (*refused, *self._watch.problems(tables))
-        for problem in _new(limits, self._limits):
-            log.warning("problem", message=problem)
-        if limits != self._limits:
-            self._limits = limits
+        self._found("limits", (*refused, *self._watch.problems(tables)))
+
+    def environment(self, problems: tuple[str, ...]) -> None:
+        """What of this host's settings, and of what others do here, keeps traffic from flowing."""
+        self._found("environment", problems)
+
+    def set_aside(self, problems: tuple[str, ...]) -> None:
+        """What is not as it was asked for, since it met a bug of ours or the kernel refused it."""
+        self._found("set aside", problems)
+
+    def _found(self, where: str, problems: tuple[str, ...]) -> None:
+        """All that there are there now: what is new is told, and what is over."""
+        before, self._problems[where] = self._problems.get(where, ()), problems
+        _tell_sentences("problem", _new(problems, before))
+        _tell_sentences("problem over", _new(before, problems), "info")
+        if problems != before:
             self.stale.set()
 
     def beside(self, told: Told) -> None:
@@ -216,8 +239,7 @@ class Report:
         mode = seen.kube_proxy.mode
         if before is None or (before.kube_proxy.mode, before.notes) != (mode, seen.notes):
             log.info("kube-proxy", mode=mode.value, evidence=list(seen.kube_proxy.evidence), notes=list(seen.notes))
-        for problem in _new(seen.problems, before.problems if before is not None else ()):
-            log.warning("problem", message=problem)
+        self._found("kube-proxy", seen.problems)
         self._metrics.kube_proxy.info({"mode": mode.value})
         self._metrics.without_rules.set(math.nan if seen.without_rules is None else seen.without_rules)
         self._metrics.health_checks.labels("served").set(told.served)
@@ -240,17 +262,13 @@ class Report:
         """What the kernel's forwarding was brought to. ``approximations`` None: they are what they were."""
         if changes:
             self._metrics.changes.inc(len(changes))
-            log.info("forwarding", count=len(changes), changes=[str(change).strip() for change in changes[:SHOWN]])
+            log.info("forwarding", count=len(changes), changes=[str(change).strip() for change in changes[:CHANGES]])
         if approximations is not None:
-            for sentence in _new(approximations, self._approximations):
-                log.warning("approximation", message=sentence)
+            _tell_sentences("approximation", _new(approximations, self._approximations))
             self._approximations = approximations
 
     def brought_about(self, in_force: InForce) -> None:
-        """Everything asked for is in force, but for its problems."""
-        for problem in _new(in_force.problems, self._problems):
-            log.warning("problem", message=problem)
-        self._problems = in_force.problems
+        """Everything asked for is in force."""
         self.in_force = in_force
         self._count(in_force)
         self.stale.set()
@@ -273,6 +291,7 @@ class Report:
             raise
         if ready and not self._ready:
             self._ready = True
+            self.finish()
             log.info("ready", eips=mine)
 
     def _write(self, in_force: InForce, standings: Mapping[IPAddress, Standing]) -> None:
@@ -303,13 +322,16 @@ class Report:
         return [
             *self._manifest_problems,
             *self._unreadable,
-            *self._problems,
-            *self._limits,
-            *(self._beside.problems if self._beside is not None else ()),
+            *(
+                problem
+                for where in ("set aside", "environment", "limits", "kube-proxy")
+                for problem in self._problems.get(where, ())
+            ),
             *self._failing.values(),
             *self._internal.problems(),
             *self.conflicts().values(),
             *filter(None, [self._name_clash]),
+            *self._peers_addresses.values(),
         ]
 
     def conflicts(self) -> dict[str, str]:
@@ -339,13 +361,15 @@ class Report:
     # ── claims and peers ──
 
     def claimed(self, address: IPAddress, spot: Spot, term: int, before: str | None) -> None:
-        mac = format_mac(spot.link.mac)
-        log.info("claimed", eip=str(address), link=spot.link.name, mac=mac, term=term, before=before)
+        link = spot.link.name
+        fields = {"link": link, "mac": format_mac(spot.link.mac), "term": term, "before": before}
+        self._telling.tell(Transition("info", "claimed", "eip", str(address), link, fields))
         self._metrics.claim_changes.labels("claimed").inc()
         self.stale.set()
 
     def yielded(self, address: IPAddress, reason: str, holder: str | None) -> None:
-        log.info("withdrawn", eip=str(address), reason=reason, holder=holder)
+        fields = {"reason": reason, "holder": holder}
+        self._telling.tell(Transition("info", "withdrawn", "eip", str(address), reason, fields))
         self._metrics.claim_changes.labels(reason).inc()
         self._conflicts.pop(str(address), None)
         self.stale.set()
@@ -375,6 +399,15 @@ class Report:
             message="this process did not run for so long that others may have taken over: everything was given up",
         )
 
+    def peers_address(self, address: IPAddress, node: str | None) -> None:
+        if node is None:
+            self._peers_addresses.pop(address, None)
+        else:
+            sentence = f"{address}: node {node} says that it is its own address: it is not claimed here. Exclude it"
+            self._peers_addresses[address] = f"{sentence} from its pool"
+            log.error("peer's address", eip=str(address), peer=node, message=self._peers_addresses[address])
+        self.stale.set()
+
     def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None:
         """Another host that lives has this node's name and key. Which of the two keeps the name both know alike."""
         self._metrics.name_clashes.inc()
@@ -390,10 +423,8 @@ class Report:
         self.stale.set()
 
     def peer(self, node: str, link: Link, alive: bool) -> None:
-        if alive:
-            log.info("peer heard", peer=node, link=link.name)
-        else:
-            log.warning("peer silent", peer=node, link=link.name)
+        level, event = ("info", "peer heard") if alive else ("warning", "peer silent")
+        self._telling.tell(Transition(level, event, "peer", node, link.name, {"link": link.name}))
         self.stale.set()
 
     def peers(self, link: str, number: int) -> None:
@@ -425,11 +456,12 @@ class Report:
         self._metrics.own_loop_busy_max.rise(busy)
 
     def conflict(self, link: Link, address: IPAddress, mac: Mac, held: bool) -> None:
-        """A stranger says that one of our EIPs is his."""
+        """A stranger, or a peer that does not claim it, says that one of our EIPs is his."""
         self._metrics.conflict(link, address, mac, held)
         fate = "we go on answering, and defend it" if held else "it is not answered until he is gone"
-        sentence = f"{address}: {format_mac(mac)} on {link.name} uses it, which is no speaker: {fate}"
-        log.error("conflict", eip=str(address), link=link.name, mac=format_mac(mac), held=held, message=sentence)
+        sentence = f"{address}: {format_mac(mac)} on {link.name} uses it and claims it in no hello: {fate}"
+        fields = {"link": link.name, "mac": format_mac(mac), "held": held, "message": sentence}
+        self._telling.tell(Transition("error", "conflict", "eip", str(address), (link.name, held), fields))
         self._conflicts[str(address)] = sentence, time.monotonic()
         self.stale.set()
         asyncio.get_running_loop().call_later(CONFLICT_SECONDS + 1, self.stale.set)
@@ -437,35 +469,43 @@ class Report:
     def _tell_assigned(
         self, assignments: Mapping[ServiceKey, Assignment], changed: Collection[ServiceKey] | None
     ) -> None:
+        told: list[Transition] = []
         for key in [*assignments, *(self._assigned.keys() - assignments.keys())] if changed is None else changed:
             before, now = self._assigned.get(key), assignments.get(key)
             if now is before:
                 continue
             if now is None:
                 if before is not None:
-                    log.info("released", service=str(key), addresses=list(map(str, before.addresses)))
+                    told.append(_given("released", before))
                     del self._assigned[key]
                 continue
             if before is None or now.addresses != before.addresses:
-                log.info("assigned", service=str(key), addresses=list(map(str, now.addresses)))
+                told.append(_given("assigned", now))
             for eip in sorted(now.flagged - (before.flagged if before is not None else frozenset()), key=rank):
                 message = "kept although its pool no longer offers it; gone when released"
-                log.warning("flagged", eip=f"{key} {eip}", message=message)
+                told.append(Transition("warning", "flagged", "eip", f"{key} {eip}", None, {"message": message}))
             self._assigned[key] = now
+        write(in_lines(told))
 
     def _tell_refused(self, settlement: Settlement) -> None:
         refused = {str(key): (r.reason.value, r.message) for key, r in settlement.refusals.items()}
-        for service, (reason, message) in refused.items():
-            if self._refused.get(service) != (reason, message):
-                log.warning("refused", service=service, reason=reason, message=message)
+        told = [
+            Transition("warning", "refused", "service", service, reason, {"reason": reason, "message": message})
+            for service, (reason, message) in refused.items()
+            if self._refused.get(service) != (reason, message)
+        ]
+        write(in_lines(told))
         self._refused = refused
 
     def decided(self, decision: Decision, touched: Collection[IPAddress] | None = None) -> None:
         """Which EIPs this node must not answer for from now on, and why. ``touched``: only these may be news."""
+        told: list[Transition] = []
         for address in decision.eips if touched is None else touched:
             before, eip = self._eips.get(address), decision.eips.get(address)
             if isinstance(eip, NotHeld) and (not isinstance(before, NotHeld) or before.reason != eip.reason):
-                log.warning("not claimed", eip=str(address), reason=eip.reason, message=eip.message)
+                fields = {"reason": eip.reason, "message": eip.message}
+                told.append(Transition("warning", "not claimed", "eip", str(address), eip.reason, fields))
+        write(in_lines(told))
         self._eips = decision.eips
 
     def _count(self, in_force: InForce) -> None:
@@ -482,6 +522,20 @@ class Report:
                 metrics.pool_size.labels(pool, family).set(numbers.size)
                 metrics.pool_used.labels(pool, family).set(numbers.used)
         metrics.last_reconcile.set(time.time())
+
+
+def _in_order(address: IPAddress) -> tuple[int, int]:
+    """Both families sort together by this."""
+    return address.version, int(address)
+
+
+def _given(event: str, assignment: Assignment) -> Transition:
+    addresses = list(map(str, assignment.addresses))
+    return Transition("info", event, "service", str(assignment.service), None, {"addresses": addresses})
+
+
+def _tell_sentences(event: str, sentences: Iterable[str], level: str = "warning") -> None:
+    write(in_lines(Transition(level, event, "message", sentence, None, {}) for sentence in sentences))
 
 
 def _new(sentences: Iterable[str], known: tuple[str, ...]) -> list[str]:

@@ -145,12 +145,12 @@ class Running:
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
     """``start(node, *flags, name="n1")`` runs a speaker over ``tmp_path/manifests``; killed when the test ends. Several
-    have different names."""
+    have different names, or a ``home`` of their own."""
     with ExitStack() as stack:
 
-        def begin(node: Namespace, *flags: str, name: str = "n1") -> Running:
-            home = tmp_path if name == "n1" else tmp_path / name
-            running = Running(node, tmp_path / "manifests", home, name, *flags)
+        def begin(node: Namespace, *flags: str, name: str = "n1", home: str | None = None) -> Running:
+            directory = tmp_path if name == "n1" and home is None else tmp_path / (home or name)
+            running = Running(node, tmp_path / "manifests", directory, name, *flags)
             stack.callback(running.close)
             return running
 

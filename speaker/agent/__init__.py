@@ -6,6 +6,6 @@
     Announcements, Leases ──► records ──► the wire process's ownership machine ──► clerk ──► Announcements
                                           session ──► our Lease
 
-Pure are ``objects``, ``view`` and ``record``; ``clerk`` and ``session`` write, ``source`` is what runs, ``run`` the
-command.
+Pure are ``objects``, ``slices``, ``view`` and ``record``; ``clerk`` and ``session`` write, ``source`` is what runs,
+``run`` the command.
 """

@@ -38,6 +38,8 @@ class RecordClerk:
     ) -> None:
         self._client, self._deadline, self._facts, self._told = client, deadline, facts, told
         self._orders: asyncio.Queue[tuple[WriteRecord, float]] = asyncio.Queue()
+        self._failing: dict[IPAddress, str] = {}
+        """Of which EIPs the record cannot be written, and why: others go on, and that it fails again is no news."""
 
     def take(self, order: WriteRecord) -> None:
         self._orders.put_nowait((order, time.monotonic() + self._deadline))
@@ -56,10 +58,22 @@ class RecordClerk:
             try:
                 succeeded, record = await self._write(order)
             except EdgeError as error:
-                self._told(error)
+                self._failed(order.eip, error)
             else:
-                self._told(None)
+                self._succeeded(order.eip)
                 await wire.written(order, succeeded, record)
+
+    def _failed(self, eip: IPAddress, error: EdgeError) -> None:
+        if self._failing.get(eip) != str(error):
+            self._failing[eip] = str(error)
+            self._told(error)
+
+    def _succeeded(self, eip: IPAddress) -> None:
+        if self._failing:
+            ours = {each: why for each, why in self._failing.items() if each != eip and self._facts(each) is not None}
+            self._failing = ours
+        if not self._failing:
+            self._told(None)
 
     async def _write(self, order: WriteRecord) -> tuple[bool, Record]:
         path = path_of(order.eip)
@@ -99,9 +113,9 @@ class RecordClerk:
                 await self._client.patch(f"{path_of(eip)}/status", patch, within=REQUEST)
             except EdgeError as error:
                 if not (isinstance(error, ApiRefused) and error.code in (404, 409)):
-                    self._told(error)
+                    self._failed(eip, error)
             else:
-                self._told(None)
+                self._succeeded(eip)
 
 
 def _object(body: bytes) -> AnnouncementObject:

@@ -24,14 +24,19 @@ class Facts(NamedTuple):
 
 
 def read_record(found: AnnouncementObject) -> Record:
-    """One whose term no agent can have come to says nothing: somebody wrote it by hand, and hellos could not carry the
-    next one. Its EIP is decided on the LAN then, until it is deleted."""
+    """One whose term no agent can have come to says nothing: somebody wrote it by hand. Its EIP is decided on the LAN,
+    and its holder writes the record anew."""
     status = found.status
     # Versions are numbers that grow, of one resource at least (KEP-5504).
     version = int(found.metadata.resource_version)
-    if status.term > MAX_TERM:
+    if is_made_up(found):
         return Record(None, Incarnation(0), 0, version)
     return Record(status.holder or None, Incarnation(min(status.incarnation, MAX_INCARNATION)), status.term, version)
+
+
+def is_made_up(found: AnnouncementObject) -> bool:
+    """Its term is one that no agent can have come to."""
+    return not 0 <= found.status.term <= MAX_TERM
 
 
 def eip_of(found: AnnouncementObject) -> IPAddress | None:

@@ -54,17 +54,18 @@ class Session:
         self._life: Incarnation | None = None
         self._born = asyncio.Event()
 
-    def live(self, life: Incarnation) -> None:
-        """From now on it is this one's; written at once."""
+    def live(self, life: Incarnation | None) -> None:
+        """From now on it is this one's; written at once. None: another host has our name, and renews it for itself."""
         self._life = life
         self._born.set()
 
     async def run(self) -> None:
         """Endless."""
-        if self._life is None:
-            await self._born.wait()
-        while self._life is not None:
+        while True:
             self._born.clear()
+            if self._life is None:
+                await self._born.wait()
+                continue
             succeeded = await self._beat(self._life)
             # Half the time after a failure, as the model has it; and not all nodes together when the API is back.
             pause = self._renew if succeeded else self._renew / 2 * random.uniform(0.5, 1)  # noqa: S311

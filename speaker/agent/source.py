@@ -10,7 +10,7 @@ import structlog
 from speaker.agent.clerk import RecordClerk
 from speaker.agent.delivery import AGAIN_SECONDS, Delivery
 from speaker.agent.objects import AnnouncementObject, AssignedObject, LeaseObject, NodeObject, SliceObject, by_service
-from speaker.agent.record import ANNOUNCEMENTS, Facts, eip_of, life_of, read_record
+from speaker.agent.record import ANNOUNCEMENTS, Facts, eip_of, is_made_up, life_of, read_record
 from speaker.agent.session import Session
 from speaker.agent.view import News, NodeWishes, Reader, ViewSettings, node_wishes
 from speaker.cluster.client import Client
@@ -66,6 +66,8 @@ class Cluster:
         self._answered = asyncio.Event()
         self._doubted = False
         """The API was away since the mirrors connected: what came by these connections, or did not, proves nothing."""
+        self._made_up: set[str] = set()
+        """Names of the Announcements whose term no agent wrote."""
         self._own_lease = Key(namespace, node)
         self._first = True
         self._services = self._mirror("/api/v1/services", AssignedObject, self._saw_services)
@@ -159,9 +161,14 @@ class Cluster:
         world, settlement, changed = await asyncio.to_thread(self._reader.read, news, self._slices_of)
         self._reading = False
         self._changed.set()
-        aside = (sentence for mirror in self._mirrors for sentence in mirror.set_aside)
-        self._report.unreadable((*aside, *self._reader.problems()))
+        self._report.unreadable((*self._set_aside(), *self._reader.problems()))
         return View(world, settlement, wishes.node, changed=changed if same_node else None)
+
+    def _set_aside(self) -> Iterable[str]:
+        for mirror in self._mirrors:
+            yield from mirror.set_aside
+        for name in sorted(self._made_up):
+            yield f"Announcement/{name}: no agent comes to its term: it counts for nothing, and is written anew"
 
     def _slices_of(self, service: ServiceKey) -> tuple[SliceObject, ...]:
         return tuple(self._slices.store.by("service", service))
@@ -182,6 +189,9 @@ class Cluster:
 
     def incarnation(self, number: Incarnation) -> None:
         self._session.live(number)
+
+    def silence(self) -> None:
+        self._session.live(None)
 
     def write_record(self, order: WriteRecord) -> None:
         self._records.take(order)
@@ -251,7 +261,12 @@ class Cluster:
                 asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._see_again, tuple(unread))
 
         self._told.put_nowait(tell)
-        if self._first:
+        before = len(self._made_up)
+        for change in changes:
+            self._made_up.discard(change.key.name)
+            if change.after is not None and is_made_up(change.after):
+                self._made_up.add(change.key.name)
+        if self._first or self._made_up or before:
             self._tell_changed()
 
     def _records_of(

@@ -11,7 +11,7 @@ from speaker.allocator.settle import Settlement
 from speaker.api.addresses import parse_eip
 from speaker.api.endpoints import MAX_ENDPOINTS, Slice, merged
 from speaker.cluster.hosts import HostObject, Hosts
-from speaker.cluster.kinds import ASSIGNED, POOL, EipObject, pools_read
+from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, EipObject, pools_read
 from speaker.cluster.objects import Key
 from speaker.cluster.pools import judge
 from speaker.cluster.reading import Unreadable, read_service
@@ -271,7 +271,7 @@ def _addresses(found: AssignedObject) -> tuple[IPAddress, ...]:
 
 
 def _pools(found: AssignedObject) -> Mapping[Family, str]:
-    said = (each.message for each in found.status.conditions or () if each.type == POOL)
+    said = (each.message for each in found.status.conditions or () if each.type == ASSIGNED_FROM)
     return _pools_read(next(said, ""))
 
 

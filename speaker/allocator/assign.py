@@ -101,6 +101,10 @@ class Allocator:
         now = self._book.catalogue.pools
         return {name: pool for name, pool in self._book.pools.items() if name not in now}
 
+    def is_in_use(self, pool: str) -> bool:
+        """Whether anybody holds an EIP from there, served at it or not."""
+        return any(eip.pool == pool for eip in self._book.eips.values())
+
     def set_pools(
         self,
         pools: Mapping[str, Pool],

@@ -12,6 +12,8 @@ from speaker.model import Family, FamilyPolicy, IPAddress, Service
 #: How many EIPs of its share key a Service looks at before it takes one of its own: it bounds the cost where
 #: thousands of Services carry one key and one port.
 JOIN_LOOKS = 64
+MAX_SHARING = 256
+"""Services that join one EIP: each of them is asked whether the next one may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +173,8 @@ def _gives(book: Book, service: Service, address: IPAddress, pool: str) -> bool:
 
 def _objection_to_joining(service: Service, address: IPAddress, eip: Eip) -> tuple[Reason, str] | None:
     """Nobody joins an EIP without the consent of all that are served there, of whom there must be one."""
+    if len(eip.holders) - (service.key in eip.holders) >= MAX_SHARING:
+        return Reason.ADDRESS_IN_USE, f"{address} is shared by {MAX_SHARING} Services already: ask for another address"
     others = {key: holder for key, holder in eip.holders.items() if key != service.key}
     consent = not others
     for key, other in others.items():

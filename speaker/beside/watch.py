@@ -12,8 +12,8 @@ from speaker.beside.judge import GRACE, NO_FORWARDER, Here, Judge, Seen
 from speaker.beside.recognise import Mode, Signs, recognise
 from speaker.model import IPAddress, Link, Pool
 
-FIRST_SECONDS, LOOK_SECONDS = 2.0, 30.0
-"""Between two looks: at first, and in the long run."""
+FIRST_SECONDS, LOOK_SECONDS = 2.0, 20.0
+"""Between two looks: at first, and in the long run. With AGAIN_SECONDS it is less than 30 until a change is told."""
 AGAIN_SECONDS = GRACE + 1
 """Where something seems to be missing."""
 

@@ -232,10 +232,10 @@ def _announcement() -> Schema:
             "term": _described(
                 {
                     **_INTEGER,
-                    "maximum": MAX_TERM,
+                    "maximum": MAX_TERM,  # one above it is from before there was a limit, and has to go
                     "x-kubernetes-validations": [
                         cel.rule(
-                            "self >= oldSelf",
+                            f"self >= oldSelf || oldSelf > {MAX_TERM}",
                             "must never go down: with a lower term a node that lost the EIP could take it back",
                         )
                     ],

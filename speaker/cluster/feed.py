@@ -18,14 +18,24 @@ _bookmark = msgspec.json.Decoder(Bookmark)
 _named = msgspec.json.Decoder(Named)
 
 
+MAX_LINE = 16 * 1024 * 1024
+"""Bytes of an event; etcd takes objects of a tenth of it."""
+
+
 class Lines:
     """Chunks as the network cuts them → whole lines."""
 
     def __init__(self) -> None:
         self._rest: list[bytes] = []
+        self._waiting = 0
+        """Bytes of it."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
+        """Raises EdgeError for a line longer than MAX_LINE."""
         head, newline, tail = chunk.rpartition(b"\n")
+        self._waiting = len(tail) if newline else self._waiting + len(tail)
+        if self._waiting > MAX_LINE:
+            raise EdgeError(f"a line of more than {MAX_LINE} bytes")
         if not newline:
             self._rest.append(tail)  # part of a long line: joined once, when its end is here
             return []
@@ -145,9 +155,10 @@ class Feed(Generic[T]):
 
     def _put_aside(self, raw: msgspec.Raw, error: Exception) -> None:
         self.unreadable += 1
-        if (named := _name(raw)) is None:
-            return  # which one it is cannot be told: those that are known stay
-        self._set_aside[named.key] = str(error)
+        named = _name(raw)
+        self._set_aside[named.key if named is not None else Key("", "")] = str(error)
+        if named is None:
+            return  # which one it is nobody knows: those that are known stay
         if (left := self.store.get(named.key) or self._kind.remains(raw)) is not None:
             self._keep(left)
         self._resume_from(named.metadata.resource_version)

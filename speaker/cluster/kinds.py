@@ -18,7 +18,7 @@ Condition = dict[str, Any]
 
 ASSIGNED = "eip-speaker.io/Assigned"
 """The condition that the controller writes beside a Service's addresses: they are its doing."""
-POOL = "eip-speaker.io/Pool"
+ASSIGNED_FROM = "eip-speaker.io/AssignedFrom"
 """The condition beside it that says which pool each address is from. Agents go by that, not by which pool has the
 address now; and nobody but the controller may write a Service's status, its owner least of all."""
 
@@ -103,8 +103,8 @@ class EipObject(Object, frozen=True, gc=False):
 
 
 def pools_said(pools: Mapping[Family, str]) -> str:
-    """The message of the condition POOL: ``IPv4 from lan, IPv6 from lan6``. It names no address, as thousands of
-    Services say the same then, and agents keep one of it."""
+    """The message of that condition: ``IPv4 from lan, IPv6 from lan6``. It names no address, as thousands of Services
+    say the same then, and agents keep one of it."""
     return ", ".join(f"{family} from {pool}" for family, pool in pools.items() if pool)
 
 

@@ -118,7 +118,8 @@ class Reflector(Generic[T]):
     def set_aside(self) -> tuple[str, ...]:
         """The objects that do not fit ``kind``, each a sentence."""
         return tuple(
-            f"{self.resource.path}: {key.namespace}/{key.name} cannot be read, and stays as it was last read: {why}"
+            f"{self.resource.path}: {key.namespace}/{key.name or '(no name)'} cannot be read, and stays as it was: "
+            f"{why}"
             for key, why in self._feed.set_aside.items()
         )
 

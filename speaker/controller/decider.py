@@ -14,7 +14,16 @@ from speaker.cluster.reading import Parsed, Unreadable, read_service
 from speaker.controller.restore import Duplicate, restored
 from speaker.controller.settling import Settling
 from speaker.controller.sweeper import Uses
-from speaker.controller.wanted import IpMode, Order, Orders, pool_paths, pool_writes, service_status, service_write
+from speaker.controller.wanted import (
+    FINALIZER,
+    IpMode,
+    Order,
+    Orders,
+    pool_paths,
+    pool_writes,
+    service_status,
+    service_write,
+)
 from speaker.model import Assignment, IPAddress, Pool, Service, ServiceKey
 
 
@@ -182,7 +191,9 @@ class Decider:
             orders |= dict.fromkeys(pool_paths(name))
             usage = self._allocator.usage(name) if name in self._pools.used else {}
             given = self._given.get(name, {}).values()
-            for write in pool_writes(found, self._pools.judged[name], given, usage, at):
+            # Asked only where it matters, as it walks over every EIP in use.
+            kept = not given and FINALIZER in found.metadata.finalizers and self._allocator.is_in_use(name)
+            for write in pool_writes(found, self._pools.judged[name], given, usage, at, kept=kept):
                 orders[write.path] = write
         return orders
 

@@ -8,6 +8,7 @@ from itertools import count
 from speaker.cluster.client import REQUEST, Client
 from speaker.controller.wanted import Event, Order, Orders, Removal, Write
 from speaker.errors import ApiRefused, EdgeError
+from speaker.telemetry.lines import Bound
 
 WORKERS = 16
 """Requests at a time."""
@@ -16,6 +17,10 @@ BACKOFF, BACKOFF_LIMIT = 0.2, 30.0
 LAZY = 1.0
 """Seconds that a write waits which nobody waits for: counts that change with every Service are written together."""
 
+EVENTS, EVENT_SECONDS = 25, 300.0
+"""Of one object at once, and seconds until it may have another: what client-go allows (EventSourceObjectSpamFilter)."""
+EVENT_OBJECTS = 10_000
+"""For which that is remembered."""
 SLICE = 0.005
 """Seconds of taking orders before others get a turn: 10,000 may come at once."""
 
@@ -40,6 +45,7 @@ class Desk:
         self._queue: asyncio.PriorityQueue[tuple[int, int, str | Event]] = asyncio.PriorityQueue()
         """Paths, then Events: who waits for an address goes before who wants to read about it."""
         self._turns = count()
+        self._events = Bound(EVENTS, EVENT_SECONDS, EVENT_OBJECTS)
 
     async def want(self, orders: Orders) -> None:
         """Replaces what was wanted at these paths before."""
@@ -112,8 +118,13 @@ class Desk:
             if error.code not in _STALE:
                 raise
             return
-        if isinstance(order, Write) and order.event is not None:
+        if isinstance(order, Write) and order.event is not None and self._may_be_told(order.event):
             self._queue.put_nowait((1, next(self._turns), order.event))
+
+    def _may_be_told(self, event: Event) -> bool:
+        """Not of an object that had too many: its condition says how it is now."""
+        about = f"{event.kind} {event.about.namespace}/{event.about.name}"
+        return self._events.admits(asyncio.get_running_loop().time(), about)
 
     async def _tell(self, event: Event) -> None:
         """Once: the condition says the same, and stays."""

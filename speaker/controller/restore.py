@@ -17,7 +17,7 @@ from speaker.allocator.pools import Catalogue
 from speaker.allocator.sharing import objection
 from speaker.api.addresses import parse_eip
 from speaker.api.service import RECORD
-from speaker.cluster.kinds import ASSIGNED, POOL, ServiceObject, condition_of, pools_read
+from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, ServiceObject, condition_of, pools_read
 from speaker.model import Family, IPAddress, Service, ServiceKey
 
 
@@ -131,7 +131,7 @@ def _may_have(service: Service, address: IPAddress, catalogue: Catalogue) -> boo
 
 
 def _pools(found: ServiceObject) -> Mapping[Family, str]:
-    said = condition_of(found.status.conditions, POOL)
+    said = condition_of(found.status.conditions, ASSIGNED_FROM)
     return pools_read(str(said.get("message", ""))) if said is not None else {}
 
 

@@ -27,7 +27,9 @@ from speaker.telemetry import logs
 from speaker.telemetry.http import serving
 from speaker.telemetry.internal_errors import InternalErrors
 from speaker.telemetry.lateness import watch_loop
+from speaker.telemetry.lines import Transition
 from speaker.telemetry.maximum import Maximum
+from speaker.telemetry.telling import Telling
 from speaker.threads import start_threads
 
 log = structlog.get_logger()
@@ -35,6 +37,8 @@ log = structlog.get_logger()
 LEASE = "eip-speaker-controller"
 SWITCH = 0.001
 """Seconds for which a thread that decides keeps the loop waiting, each time that it has something to do."""
+REMEMBERED = 1000
+"""Objects whose last failure is remembered."""
 _NAMESPACE = "eip-speaker"
 
 
@@ -77,6 +81,7 @@ async def run(settings: CommandSettings) -> None:
                 await leader.work(leadership)
 
         log.info("started", identity=identity, lease=lease.path)
+        stack.callback(voice.finish)
         with stopped_by_signals():
             await election.lead(work)
     log.info("stopped")
@@ -113,6 +118,8 @@ class Voice:
         self.internal_error = self._internal.internal_error
         self._term: int | None = None
         self._failing: dict[str, str] = {}
+        """What was said last, by what failed; the newest last."""
+        self._telling = Telling()
 
     def health(self) -> tuple[bool, dict[str, object]]:
         """Always well: who stands by is as ready as who leads, and a restart mends no API."""
@@ -132,16 +139,22 @@ class Voice:
             self._leads.set(0)
             log.info("leads no more", term=leadership.term)
 
+    def finish(self) -> None:
+        """Say now what waits to be said together."""
+        self._telling.finish()
+
     def loop_delay(self, late: float, busy: float) -> None:
         self._loop_delay.rise(late)
         self._loop_busy.rise(busy)
 
     def failed(self, what: str, error: EdgeError) -> None:
-        """The same words are not repeated."""
+        """The same words are not repeated, as long as it is remembered; what fails for one reason is told together."""
         self._errors.inc()
-        if self._failing.get(what) != str(error):
-            self._failing[what] = str(error)
-            log.warning("api failed", what=what, error=str(error))
+        if self._failing.pop(what, None) != str(error):
+            self._telling.tell(Transition("warning", "api failed", "what", what, str(error), {"error": str(error)}))
+        self._failing[what] = str(error)
+        while len(self._failing) > REMEMBERED:
+            del self._failing[next(iter(self._failing))]
 
 
 @asynccontextmanager

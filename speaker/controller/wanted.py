@@ -16,7 +16,7 @@ from speaker.allocator.refusals import Refusal
 from speaker.api.service import RECORD, NotOurs
 from speaker.cluster.kinds import (
     ASSIGNED,
-    POOL,
+    ASSIGNED_FROM,
     Condition,
     EipObject,
     FullMetadata,
@@ -214,7 +214,7 @@ def _origin(assignment: Assignment | None) -> Condition | None:
 @lru_cache(256)
 def _recorded(message: str) -> Condition:
     """One for all Services that have theirs from the same pools."""
-    return {"type": POOL, "status": "True", "reason": "Recorded", "message": message}
+    return {"type": ASSIGNED_FROM, "status": "True", "reason": "Recorded", "message": message}
 
 
 def _ours(
@@ -271,7 +271,7 @@ def _service_write(
     if record != meta.annotations.get(RECORD):
         # A Service's annotations can be written with its status, unlike a custom resource's: one request, one right.
         content["metadata"] = {"annotations": {RECORD: record}}
-    write = _conditioned(service_status(found.service_key), found, content, conditions, (ASSIGNED, POOL), at)
+    write = _conditioned(service_status(found.service_key), found, content, conditions, (ASSIGNED, ASSIGNED_FROM), at)
     if ingress != found.status.load_balancer.ingress:
         write = replace(write, ingress=ingress)
     return write if event is None else replace(write, event=Event("Service", found.metadata, *event, at))
@@ -299,12 +299,14 @@ def pool_writes(
     assignments: Collection[Assignment],
     usage: Mapping[Family, Usage],
     at: str,
+    *,
+    kept: bool = False,
 ) -> list[Write]:
     """Its status, and the finalizer while it is in use: deleting it waits until its last EIP is released.
-    ``assignments``: from this pool."""
+    ``assignments``: from this pool. ``kept``: somebody has a place there, served or not."""
     waits = judged.verdict is Verdict.TERMINATING
     condition = _pool_condition(found, judged, _holders(found.metadata.name, assignments) if waits else ())
-    writes = (_finalizer(found, in_use=bool(assignments)), _pool_status(found, condition, usage, at))
+    writes = (_finalizer(found, in_use=kept or bool(assignments)), _pool_status(found, condition, usage, at))
     return [write for write in writes if write is not None]
 
 
@@ -337,7 +339,8 @@ def _pool_condition(found: EipObject, judged: Judged, holders: Sequence[str]) ->
     message = judged.message
     if judged.verdict is Verdict.TERMINATING:
         more = f" and {len(holders) - _SHOWN} more" if len(holders) > _SHOWN else ""
-        message = f"waits for {', '.join(holders[:_SHOWN])}{more}: delete these Services, or name another pool in them"
+        named = ", ".join(holders[:_SHOWN]) or "Services that keep a place there and are not served at it"
+        message = f"waits for {named}{more}: delete these Services, or name another pool in them"
     return {
         "type": READY,
         "status": "True" if judged.verdict is Verdict.ACCEPTED else "False",
@@ -398,7 +401,7 @@ def _conditioned(
 
 def _tell(found: Sequence[Condition], wanted: Sequence[Condition]) -> bool:
     """Whether what is wanted stands there already, and nothing else that is ours."""
-    ours = [each for each in found if each.get("type") in (ASSIGNED, POOL)]
+    ours = [each for each in found if each.get("type") in (ASSIGNED, ASSIGNED_FROM)]
     return len(ours) == len(wanted) and all(
         any(each["type"] == former.get("type") and _says(former, each) for former in ours) for each in wanted
     )

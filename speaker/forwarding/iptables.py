@@ -22,21 +22,19 @@ from speaker.forwarding.plan import (
 from speaker.model import IPAddress, IPNetwork, rank
 from speaker.programs import run as run_program
 
-EIPS, GUARD, MASQUERADE = "EIP-SPEAKER", "EIP-SPEAKER-GUARD", "EIP-SPEAKER-MASQ"
-"""Our chains: what goes to an EIP; what of it may pass; what IPVS sends on."""
+EIPS, GUARD, SPOOFED, MASQUERADE = "EIP-SPEAKER", "EIP-SPEAKER-GUARD", "EIP-SPEAKER-SPOOFED", "EIP-SPEAKER-MASQ"
+"""Our chains: what goes to an EIP; what of it may pass; what comes from one; what IPVS sends on."""
+
+_REPLY = "-m conntrack --ctstate RELATED,ESTABLISHED --ctdir REPLY"
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table: the kernel's chain that ours are entered from, and the rules of ours, the entered one first."""
+    """A table: the kernel's chains that ours are entered from, which of ours from each, and the rules of ours."""
 
     name: str
-    hook: str
+    entered: Mapping[str, str]
     chains: Mapping[str, tuple[str, ...]]
-
-    @property
-    def jump(self) -> str:
-        return f"{self.hook} -j {next(iter(self.chains))}"
 
 
 def tables(plan: Plan, version: int) -> tuple[Table, Table]:
@@ -46,16 +44,25 @@ def tables(plan: Plan, version: int) -> tuple[Table, Table]:
     return (
         Table(
             "filter",
-            "INPUT",
-            {EIPS: tuple(f"-d {_host(eip)} -g {GUARD}" for eip in eips), GUARD: _guard(servers, version)},
+            {"INPUT": EIPS, "FORWARD": SPOOFED},
+            {
+                EIPS: (f"-j {SPOOFED}", *(f"-d {_host(eip)} -g {GUARD}" for eip in eips)),
+                SPOOFED: tuple(f"-s {_host(eip)} ! -i lo -m conntrack --ctstate NEW -j DROP" for eip in eips),
+                GUARD: _guard(servers, version),
+            },
         ),
-        Table("nat", "POSTROUTING", {MASQUERADE: tuple(rule for server in servers for rule in _masquerade(server))}),
+        Table(
+            "nat",
+            {"POSTROUTING": MASQUERADE},
+            {MASQUERADE: tuple(rule for server in servers for rule in _masquerade(server))},
+        ),
     )
 
 
 def _guard(servers: Sequence[VirtualServer], version: int) -> tuple[str, ...]:
     """IPVS takes its packets in the INPUT hook after this (priority 99, net/netfilter/ipvs/ip_vs_core.c), so what
-    returns is IPVS's; but ICMP, which the kernel answers, and replies to what this host itself sent from an EIP.
+    returns is IPVS's; but ICMP, which the kernel answers, and replies to what this host itself sent from an EIP. Nobody
+    else may send from one, lest what follows be taken for replies (SPOOFED), and no connection begins with one.
 
     Of an open port IPVS leaves to the host what comes from port 20 (ip_vs_schedule) and frames to more than our own
     MAC (ip_vs_in_hook): not even those may pass.
@@ -63,7 +70,8 @@ def _guard(servers: Sequence[VirtualServer], version: int) -> tuple[str, ...]:
     unreachable = f"REJECT --reject-with {'icmp' if version == 4 else 'icmp6'}-port-unreachable"
     return (
         f"-p {'icmp' if version == 4 else 'ipv6-icmp'} -j RETURN",
-        "-m conntrack --ctstate RELATED,ESTABLISHED --ctdir REPLY -j RETURN",
+        f"! -p tcp {_REPLY} -j RETURN",
+        f"-p tcp {_REPLY} -m tcp ! --tcp-flags SYN,ACK SYN -j RETURN",
         "-m pkttype ! --pkt-type unicast -j DROP",
         "-p tcp -m tcp --sport 20 -j REJECT --reject-with tcp-reset",
         f"-p udp -m udp --sport 20 -j {unreachable}",
@@ -133,14 +141,19 @@ def script(saved: str, plan: Plan, version: int) -> str:
 def build(table: Table, saved: str) -> str:
     """Ours comes first: a rule before it that accepts would open a way around the guard."""
     have = _rules(saved, table.name)
-    jumps = [line for line in have if line.startswith(f"-A {table.hook} ")]
-    enters = f"-A {table.jump}"
-    well_entered = jumps[:1] == [enters] and jumps.count(enters) == 1
+    enter = [line for hook, chain in table.entered.items() for line in _enter(hook, chain, have)]
     rules = {chain: [f"-A {chain} {rule}" for rule in chain_rules] for chain, chain_rules in table.chains.items()}
-    if well_entered and all(wanted == _of(chain, have) for chain, wanted in rules.items()):
+    if not enter and all(wanted == _of(chain, have) for chain, wanted in rules.items()):
         return ""
-    enter = [] if well_entered else [*(f"-D {table.jump}" for line in jumps if line == enters), f"-I {table.jump}"]
     return _transaction(table, [*enter, *(rule for wanted in rules.values() for rule in wanted)])
+
+
+def _enter(hook: str, chain: str, have: list[str]) -> list[str]:
+    """Nothing where it is entered once and first."""
+    jumps, jump = _of(hook, have), f"-A {hook} -j {chain}"
+    if jumps[:1] == [jump] and jumps.count(jump) == 1:
+        return []
+    return [*(f"-D {hook} -j {chain}" for line in jumps if line == jump), f"-I {hook} -j {chain}"]
 
 
 def _of(chain: str, lines: list[str]) -> list[str]:
@@ -151,7 +164,8 @@ def remove(table: Table, saved: str) -> str:
     have = _rules(saved, table.name)
     if not any(line.startswith(f":{chain} ") for line in have for chain in table.chains):
         return ""
-    leave = [f"-D {table.jump}" for line in have if line == f"-A {table.jump}"]
+    jumps = [f"{hook} -j {chain}" for hook, chain in table.entered.items()]
+    leave = [f"-D {jump}" for jump in jumps for line in have if line == f"-A {jump}"]
     return _transaction(table, [*leave, *(f"-X {chain}" for chain in table.chains)])
 
 
@@ -204,7 +218,7 @@ class IptablesGuard:
 
     async def cleanup(self) -> tuple[str, ...]:
         changed = await self.apply(Plan(frozenset(), {}))
-        return (f"iptables chains {EIPS}, {GUARD}, {MASQUERADE}",) if changed else ()
+        return (f"iptables chains {EIPS}, {GUARD}, {SPOOFED}, {MASQUERADE}",) if changed else ()
 
     async def _save(self, version: int) -> str:
         return await run(f"{self._programs[version]}-save")

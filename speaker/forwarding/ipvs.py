@@ -38,7 +38,9 @@ from speaker.forwarding.plan import (
     VirtualServer,
     VirtualServerKey,
     applied,
+    crowded,
     diff,
+    without,
 )
 from speaker.forwarding.remembered import Remembered
 from speaker.forwarding.strict_arp import StrictArp, conf_all, lax_everywhere
@@ -136,7 +138,11 @@ class IpvsForwarder:
     async def tend(self) -> tuple[Change, ...]:
         async with self._turn:
             is_fresh = self._believed is not None and self._clock() < self._look_again
-            if self._asked is None or (is_fresh and not self._draining.until):
+            if self._asked is None:
+                return ()
+            if is_fresh and not self._draining.until:
+                if self._plan.eips:
+                    await self._do(self._keep_settings)
                 return ()
             return await self._apply(self._asked, count=self._draining.keys())
 
@@ -180,7 +186,7 @@ class IpvsForwarder:
         return step.changes
 
     def approximations(self, plan: Plan) -> tuple[str, ...]:
-        return ()
+        return crowded(plan)
 
     async def problems(self) -> tuple[str, ...]:
         return (*self._refusals, *(await self._do(self._problems) if self._plan.eips else ()))
@@ -278,6 +284,11 @@ class IpvsForwarder:
             self._link.unbind(going)
         return refused
 
+    def _keep_settings(self) -> None:
+        """Others set them back, and links come; what is in the tables takes longer to look at."""
+        self._arp.tighten()
+        self._settings.adjust()
+
     def _problems(self) -> tuple[str, ...]:
         off = forwarding_off({Family.of(eip) for eip in self._plan.eips})
         return (*off, *self._settings.problems(), *lax_everywhere(conf_all()))
@@ -319,14 +330,6 @@ async def _open_guard() -> Guard:
 
 
 # ── Decisions ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def without(plan: Plan, foreign: Collection[IPAddress]) -> Plan:
-    """``plan`` without the EIPs that others have virtual servers for: binding one would make those ours."""
-    if plan.eips.isdisjoint(foreign):
-        return plan
-    servers = {key: server for key, server in plan.virtual_servers.items() if server.address not in foreign}
-    return Plan(plan.eips.difference(foreign), servers)
 
 
 def completed(have: Plan, remembered: Plan, want: Plan) -> Plan:

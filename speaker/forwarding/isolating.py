@@ -24,8 +24,8 @@ from speaker.forwarding.traffic import Traffic
 from speaker.model import IPAddress
 from speaker.supervise import Supervisor
 
-BARREN = 8
-"""Tries in a row that were all refused, after which it is not the parts but the kernel: three halvings."""
+BARREN = 64
+"""Tries in a row that were all refused, after which it is not the parts but the kernel. What stands is tried first."""
 
 Part: TypeAlias = IPAddress | VirtualServerKey
 """What is asked for and refused by itself: a virtual server, or an EIP without one."""

@@ -24,6 +24,7 @@ from speaker.forwarding.plan import (
     RealServer,
     VirtualServer,
     VirtualServerKey,
+    crowded,
     diff,
 )
 from speaker.forwarding.ruleset import (
@@ -90,7 +91,7 @@ class NftablesForwarder:
         return await self._table.pending(plan)
 
     def approximations(self, plan: Plan) -> tuple[str, ...]:
-        return approximations(plan)
+        return approximations(plan) + crowded(plan)
 
     async def problems(self) -> tuple[str, ...]:
         return forwarding_off(self._families) + await _dropping_chains()

@@ -4,7 +4,7 @@
 the work); ``diff`` compares two plans. The same changes are printed by ``--dry-run``, logged, tested, and applied.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
 
@@ -159,6 +159,9 @@ class Planner:
 T = TypeVar("T")
 K = TypeVar("K")
 
+MAX_REAL_SERVERS = 4096
+"""Of a virtual server: whoever may write EndpointSlices in one namespace must not fill every node's kernel."""
+
 
 def _claim(
     claims: dict[K, dict[ServiceKey, T]], service: ServiceKey, before: Mapping[K, T], now: Mapping[K, T]
@@ -231,7 +234,19 @@ def _real_servers(endpoints: list[Endpoint], node: str, protocol: Protocol) -> t
         merged[place] = RealServer(
             *place, weight=max(seen.weight, int(takes_new)), local=seen.local or endpoint.node == node
         )
-    return tuple(sorted(real for real in merged.values() if real.weight or protocol is not Protocol.UDP))
+    kept = sorted(real for real in merged.values() if real.weight or protocol is not Protocol.UDP)
+    if len(kept) > MAX_REAL_SERVERS:  # those that take new connections, first
+        kept = sorted(sorted(kept, key=lambda real: -real.weight)[:MAX_REAL_SERVERS])
+    return tuple(kept)
+
+
+def crowded(plan: Plan) -> tuple[str, ...]:
+    """A sentence for each virtual server that may lack real servers, because nobody needs so many."""
+    return tuple(
+        f"{server}: no more than {MAX_REAL_SERVERS} endpoints of a port are used"
+        for server in plan.virtual_servers.values()
+        if len(server.real_servers) >= MAX_REAL_SERVERS
+    )
 
 
 # ── Changes ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -409,3 +424,11 @@ def label(key: VirtualServerKey) -> str:
 
 def _socket(address: IPAddress, port: int) -> str:
     return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
+
+
+def without(plan: Plan, addresses: Collection[IPAddress]) -> Plan:
+    """``plan`` without the EIPs among ``addresses``, as others have them: to bind or guard one would make it ours."""
+    if plan.eips.isdisjoint(addresses):
+        return plan
+    servers = {key: server for key, server in plan.virtual_servers.items() if server.address not in addresses}
+    return Plan(plan.eips.difference(addresses), servers)

@@ -82,6 +82,24 @@ ip daddr . meta l4proto . th dport . ip saddr != @sources4 drop comment "not a s
 ip6 daddr . meta l4proto . th dport . ip6 saddr != @sources6 drop comment "not a source range"
 """
 
+# Only this host speaks as an EIP. Whoever else did could have what he then sends to it taken for replies, which the
+# guard lets pass; IPv4 alone has a martian check. What he began before the EIP was here is stopped by its first packet,
+# which is no reply to anything.
+_SPOOFED = """
+  chain spoofed {
+    type filter hook prerouting priority mangle; policy accept;
+    iif != "lo" ip saddr @eips4 ct state new drop comment "nobody else speaks as an EIP"
+    iif != "lo" ip6 saddr @eips6 ct state new drop comment "nobody else speaks as an EIP"
+  }
+"""
+
+_REPLIES = """
+    ct state established,related ct direction reply meta l4proto != tcp return \
+comment "to what the EIP itself began"
+    ct state established,related ct direction reply tcp flags & (syn | ack) != syn return \
+comment "to a connection the EIP itself opened"
+"""
+
 # The last chain is the same for both: without masquerade a reply from another host would bypass us and be refused by
 # the client; a real server that connects to itself through us would answer itself directly. A socket of this host
 # that talks to a bound EIP does so from that EIP: a real server would not know it for this node.
@@ -105,6 +123,7 @@ _POSTROUTING = """
 # host nor the LAN again. Fragments were put together by conntrack before (priority -400).
 FORWARDER = (
     _SETS
+    + _SPOOFED
     + """
   map services4 { type ipv4_addr . inet_proto . inet_service : verdict; }
   map services6 { type ipv6_addr . inet_proto . inet_service : verdict; }
@@ -126,7 +145,9 @@ FORWARDER = (
     jump translate comment "from this node"
   }
   chain refuse {
-    ct state established,related ct direction reply return comment "to a connection the EIP itself opened"
+"""
+    + _REPLIES
+    + """
     ct state invalid drop comment "a reset would let strangers end connections"
     meta l4proto { icmp, icmpv6 } drop comment "errors and neighbour discovery are never answered with errors"
     meta l4proto tcp reject with tcp reset comment "no such service"
@@ -154,6 +175,7 @@ FORWARDER = (
 # it resets even what conntrack finds invalid, such as the connections of the node that had the EIP before.
 GUARD = (
     _SETS
+    + _SPOOFED
     + """
   set ports4 { type ipv4_addr . inet_proto . inet_service; }
   set ports6 { type ipv6_addr . inet_proto . inet_service; }
@@ -164,8 +186,8 @@ GUARD = (
   }
   chain guard {
     meta l4proto { icmp, icmpv6 } return comment "pings, errors, neighbour discovery"
-    ct state established,related ct direction reply return comment "to a connection the EIP itself opened"
 """
+    + _REPLIES
     + _SOURCES
     + """
     ip daddr . meta l4proto . th dport @ports4 return comment "IPVS takes it"
@@ -181,7 +203,9 @@ GUARD = (
   }
   chain left_over {
     meta l4proto { icmp, icmpv6 } return comment "pings, errors, neighbour discovery"
-    ct state established,related ct direction reply return comment "to a connection the EIP itself opened"
+"""
+    + _REPLIES
+    + """
     meta l4proto tcp reject with tcp reset comment "IPVS did not take it"
     reject with icmpx type port-unreachable comment "IPVS did not take it"
   }
@@ -222,7 +246,8 @@ NOTHING = Expressed(EMPTY, EMPTY)
 def expressible(plan: Plan, known: Expressed = NOTHING) -> Plan:
     """``plan`` in the one form that survives the way through the kernel; forwards the same.
 
-    Source ranges without the other family's and without overlaps; a real server's address is local to the whole plan.
+    Source ranges without the other family's and without overlaps; a real server's address is local to the whole plan,
+    or not.
     What ``plan`` shares with the ``known`` one stays the same objects.
     """
     local = _local(plan)
@@ -237,7 +262,10 @@ def expressible(plan: Plan, known: Expressed = NOTHING) -> Plan:
 
 
 def _local(plan: Plan) -> set[IPAddress]:
-    return {real.address for server in plan.virtual_servers.values() for real in server.real_servers if real.local}
+    """Where Services do not agree it is none: who says so of another's backend would keep its replies from coming back
+    this way."""
+    known = [real for server in plan.virtual_servers.values() for real in server.real_servers]
+    return {real.address for real in known if real.local} - {real.address for real in known if not real.local}
 
 
 def _names(server: VirtualServer, addresses: set[IPAddress]) -> bool:

@@ -31,7 +31,7 @@ def _table(want: Wanted, version: int) -> Table:
             for flags in _INVALID[want.loose]
         ),
     )
-    return Table("mangle", "PREROUTING", {STRAYS: stray, STRAY: tuple(_rules(want, version))})
+    return Table("mangle", {"PREROUTING": STRAYS}, {STRAYS: stray, STRAY: tuple(_rules(want, version))})
 
 
 def _rules(want: Wanted, version: int) -> Iterator[str]:

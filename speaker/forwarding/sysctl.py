@@ -18,11 +18,22 @@ def forwarding_off(families: Collection[Family]) -> tuple[str, ...]:
     )
 
 
-def _read(name: str) -> str:
-    path = Path("/proc/sys", *name.split("."))
+def links_not_forwarding(links: Collection[str]) -> tuple[str, ...]:
+    """A sentence for each of ``links`` from which alone the kernel passes no IPv4 on; IPv6 knows no such setting."""
+    if _read(_FORWARDING[Family.IPV4]) == "0":
+        return ()  # which is told as such
+    return tuple(
+        f"net.ipv4.conf.{name}.forwarding is 0, so nothing that comes in on {name} is passed on: set it to 1"
+        for name in sorted(links)
+        if _read("net.ipv4.conf", name, "forwarding") == "0"
+    )
+
+
+def _read(name: str, *more: str) -> str:
+    path = Path("/proc/sys", *name.split("."), *more)  # a link's name may have dots
     try:
         return path.read_text().strip()
-    except FileNotFoundError:  # a kernel without IPv6
+    except FileNotFoundError:  # a kernel without IPv6, a link that is gone
         return ""
     except OSError as error:
         raise EdgeError(f"{path}: {error.strerror}") from error

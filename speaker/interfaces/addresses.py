@@ -1,16 +1,31 @@
 """This node's own addresses on its links: by which others reach it, and from which it asks them. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from speaker.interfaces.neighbor import Question
 from speaker.interfaces.snapshot import LinkAddress, Snapshot
 from speaker.model import IPAddress, Link
+
+MOST = 64
+"""Addresses of a link that are told in hellos: a kilobyte of them."""
 
 
 def own_addresses(snapshot: Snapshot, links: Iterable[Link]) -> dict[int, tuple[IPAddress, ...]]:
     """By index: the first IPv4 address there, one with a subnet before others, and the first IPv6 link-local one; those
     that there are."""
     return {link.index: tuple(filter(None, (_ipv4(snapshot, link), _ipv6(snapshot, link)))) for link in links}
+
+
+def bound_addresses(snapshot: Snapshot, links: Iterable[Link]) -> dict[int, frozenset[IPAddress]]:
+    """By index: all that are bound there, so that nobody takes them for EIPs; of more than ``MOST`` the first, those
+    with a subnet before others."""
+    return {link.index: frozenset(islice(_in_order(snapshot, link), MOST)) for link in links}
+
+
+def _in_order(snapshot: Snapshot, link: Link) -> Iterator[IPAddress]:
+    bound = sorted(_bound(snapshot, link), key=lambda each: each.subnet.prefixlen == each.address.max_prefixlen)
+    return (each.address for each in bound if not each.address.is_link_local)
 
 
 def _ipv4(snapshot: Snapshot, link: Link) -> IPAddress | None:

@@ -27,6 +27,8 @@ REST = 0.02
 ROUTES_REST_RATIO, ROUTES_REST_LIMIT = 9, 5.0
 """Routes rest this many times what listing them took, up to so many seconds: where a full BGP table never settles,
 it takes a tenth of the time."""
+_TICK = 0.02
+"""Seconds by which a route's time is listed too short at most."""
 DRAIN = 64
 """Notifications read before other tasks get their turn."""
 DATAGRAM = 1 << 16
@@ -77,6 +79,8 @@ class Watcher:
         self._woken = asyncio.Event()
         self._dirty = set(Part)
         self._due = dict.fromkeys(Part, 0.0)
+        self._expires_at = float("inf")
+        """When the first route's lifetime is over. The kernel tells when it removes it, half a minute later."""
         self._seen = Snapshot()
         self._bound: list[LinkAddress] = []
         self._failed: EdgeError | None = None
@@ -168,9 +172,12 @@ class Watcher:
             if self._failed is not None:
                 raise self._failed
             self._woken.clear()
-            when = min((self._due[part] for part in self._dirty), default=None)
+            if self._expires_at <= asyncio.get_running_loop().time():
+                self._expires_at = float("inf")
+                self._mark({Part.ROUTES})
+            when = min((*(self._due[part] for part in self._dirty), self._expires_at))
             with suppress(TimeoutError):
-                async with asyncio.timeout_at(when):
+                async with asyncio.timeout_at(when if when < float("inf") else None):
                     await self._woken.wait()
 
     # ── Listing it anew ──
@@ -216,6 +223,7 @@ class Watcher:
                     if (route := reader.read(datagram, message.start, message.end)) is not None:
                         tables.add(route)
                 yield
+        self._expires_at = asyncio.get_running_loop().time() + reader.expires_in + _TICK
         self._seen = replace(self._seen, routes=tables, gateways=frozenset(reader.gateways))
 
     async def _nexthops(self) -> rtnetlink.NexthopReader:

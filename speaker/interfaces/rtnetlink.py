@@ -5,6 +5,7 @@ Why not pyroute2: it takes 39 µs a route where this takes 3, so that a host wit
 does not know the newer selectors of rules, so that a rule for one DSCP reads like a rule for everything.
 """
 
+import os
 from collections.abc import Iterator, Mapping
 from ipaddress import ip_address, ip_network
 from struct import Struct
@@ -62,7 +63,10 @@ _IFA_ADDRESS, _IFA_LOCAL = 1, 2
 _IFA_F_DADFAILED, _IFA_F_TENTATIVE = 0x08, 0x40
 
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_MULTIPATH, _RTA_TABLE = 1, 4, 5, 6, 9, 15
-_RTA_VIA, _RTA_PREF, _RTA_NH_ID = 18, 20, 30
+_RTA_CACHEINFO, _RTA_VIA, _RTA_PREF, _RTA_NH_ID = 12, 18, 20, 30
+_EXPIRES = Struct("=8xi")
+"""struct rta_cacheinfo: what is left of a route's time, in clock ticks; below 0 when it is over, 0 for ever."""
+_TICKS = os.sysconf("SC_CLK_TCK")
 _RTNH_F_DEAD, _RTM_F_CLONED = 0x1, 0x200
 _PREFERENCES = {1: 1, 3: -1}  # RFC 4191, 2.1: two bits, signed
 _KINDS = {kind.value: kind for kind in RouteKind}
@@ -250,11 +254,13 @@ class RouteReader:
     """Routes of one dump. Most of them share a few next hops, which are made once.
 
     ``nexthops`` are the kernel's nexthop objects: where ``net.ipv4.nexthop_compat_mode`` is 0, routes only name them.
-    ``gateways`` gathers those of the default routes read so far.
+    ``gateways`` gathers those of the default routes read so far; ``expires_in``: seconds until the first of the routes
+    that have a lifetime is over. One that is over leads nowhere: the kernel lists it for up to half a minute more.
     """
 
     def __init__(self, nexthops: "NexthopReader") -> None:
         self.gateways: set[Gateway] = set()
+        self.expires_in = float("inf")
         self._objects = nexthops
         self._nexthops = nexthops.nexthops()
         self._single: dict[tuple[int, int], tuple[NextHop, ...]] = {}
@@ -265,6 +271,8 @@ class RouteReader:
         if table == LOCAL_TABLE or source or flags & _RTM_F_CLONED or family not in _VERSIONS or kind not in _KINDS:
             return None
         found = attributes(data, start + _RTMSG.size, end)
+        if _RTA_CACHEINFO in found and self._is_over(found[_RTA_CACHEINFO]):
+            return None
         if _RTA_TABLE in found:
             table = _u32(found[_RTA_TABLE])
         prefix = int.from_bytes(found.get(_RTA_DST, b""), "big")
@@ -274,6 +282,12 @@ class RouteReader:
         if length == 0 and kind == RouteKind.UNICAST:
             self.gateways.update(self._named_gateways(found))
         return Route(_VERSIONS[family], table, prefix, length, hops, _KINDS[kind], metric, tos, preference)
+
+    def _is_over(self, cacheinfo: bytes) -> bool:
+        (left,) = _EXPIRES.unpack_from(cacheinfo)
+        if left > 0:
+            self.expires_in = min(self.expires_in, left / _TICKS)
+        return bool(left < 0)
 
     def _hops(self, found: Mapping[int, bytes], flags: int) -> tuple[NextHop, ...]:
         if _RTA_OIF in found:

@@ -12,7 +12,7 @@ _COMMON = frozenset({"event", "level", "timestamp", "logger"})
 
 def sentence(event: Mapping[str, Any]) -> tuple[str, Tone] | None:
     """What to say about one log event; None for what a newcomer need not read."""
-    match event:
+    match _with_names(event):
         case {"event": "started", "forwarder": forwarder}:
             return f"the speaker starts, forwarding with {forwarder}", Tone.PLAIN
         case {"event": "manifests read", "pools": pools, "services": services}:
@@ -20,6 +20,8 @@ def sentence(event: Mapping[str, Any]) -> tuple[str, Tone] | None:
         case {"event": "assigned" | "released" as verb, "service": service, "addresses": [*addresses]}:
             gets_or_loses = "gets" if verb == "assigned" else "gives back"
             return f"{service} {gets_or_loses} {' and '.join(map(str, addresses))}", Tone.PLAIN
+        case {"event": "assigned" | "released" as verb, "count": count}:
+            return f"{count} Services {'get an address' if verb == 'assigned' else 'give theirs back'}", Tone.PLAIN
         case {"event": "forwarding", "count": count}:
             return f"the kernel forwards: {count} changes to its tables", Tone.PLAIN
         case {"event": "claimed", "eip": eip, "link": link}:
@@ -42,3 +44,14 @@ def sentence(event: Mapping[str, Any]) -> tuple[str, Tone] | None:
             return f"{level}: {event.get('event')} {details}".rstrip(), Tone.BAD
         case _:
             return None
+
+
+def _with_names(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A line about many as one about the first of them."""
+    match event:
+        case {"count": int(count), "eips": [first, *_]}:
+            return {**event, "eip": f"{first} and {count - 1} more"}
+        case {"count": int(count), "peers": [first, *_]}:
+            return {**event, "peer": f"{first} and {count - 1} more"}
+        case _:
+            return event

@@ -50,13 +50,14 @@ class Ignored(Enum):
     """Somebody else says that one of our EIPs is his: another MAC with our address as the sender (RFC 5227 §2.4), or
     another's advertisement of it; or he probes for one that we probe for ourselves (§2.1.1)."""
     PEER = "peer"
-    """As ``CONFLICT``, by the MAC of another speaker: two of them are about to agree on one holder."""
+    """As ``CONFLICT``, by the MAC of another speaker: two of them are about to agree on one holder. If that one does
+    not say in its hellos that it holds the EIP, it is told and fought as a conflict, too."""
     INTERNAL_ERROR = "internal_error"
     """It met a bug of ours."""
     NOT_A_REQUEST = "not_a_request"
     """ARP about our EIP that asks nothing: a reply to somebody, or an operation other than RFC 826's two."""
     BAD_SENDER = "bad_sender"
-    """The asker's MAC is a group's or zero: a reply would reach many, or none."""
+    """The asker's MAC is a group's or zero, or its IPv6 address a group's: a reply would reach many, or none."""
 
 
 def answer_arp(frame: bytes, pkttype: int, claims: Claims, now: float) -> bytes | Ignored:
@@ -140,7 +141,7 @@ def _answer_ndp(frame: bytes, claims: Claims, now: float) -> bytes | Ignored:
     part = claims.ndp[target]
     if part is None:
         return Ignored.NOT_OURS
-    if not is_station(sender_mac):
+    if not is_station(sender_mac) or source[0] == ndp.MULTICAST:
         return Ignored.BAD_SENDER
     if source == ndp.UNSPECIFIED:
         return ndp.unsolicited_advertisement(part)
@@ -159,20 +160,20 @@ def _claimed_by_ndp(frame: bytes, claims: Claims) -> bytes | None:
 
 
 class Rival(NamedTuple):
-    """A MAC, not a peer's, that says an EIP of ours is its own."""
+    """A MAC that says an EIP of ours is its own."""
 
     address: bytes
     mac: Mac
 
 
 def arp_rival(frame: bytes, claims: Claims) -> Rival | None:
-    """Of a frame that ``answer_arp`` just ignored as a ``CONFLICT``."""
+    """Of a frame that ``answer_arp`` just ignored as a ``CONFLICT``, or as a ``PEER``'s."""
     address = _claimed_by_arp(frame, claims)
     return None if address is None else Rival(address, Mac(frame[22:28]))
 
 
 def ndp_rival(frame: bytes, claims: Claims) -> Rival | None:
-    """Of a frame that ``answer_ndp`` just ignored as a ``CONFLICT``."""
+    """Of a frame that ``answer_ndp`` just ignored as a ``CONFLICT``, or as a ``PEER``'s."""
     address = _claimed_by_ndp(frame, claims)
     mac = ndp.link_layer(frame, ndp.extent(frame)) or Mac(frame[6:12])
     return None if address is None else Rival(address, mac)

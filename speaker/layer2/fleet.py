@@ -54,7 +54,7 @@ class Fleet:
     or what nobody foresaw. ``before_answer`` is called after requests were received and before any of them is answered,
     so that news that came earlier by another way is heeded; it must be quick, must not raise, and may call every method
     here. Requests that the kernel received more than ``oldest`` seconds ago are not answered. Entering starts nothing;
-    leaving withdraws everything.
+    leaving withdraws everything. ``excuses`` and ``trial``: as in ``Manner``.
     """
 
     def __init__(
@@ -64,9 +64,11 @@ class Fleet:
         lost: Callable[[Link, Exception], None],
         before_answer: Callable[[], None] = lambda: None,
         oldest: float = OLDEST,
+        excuses: Callable[[int, bytes, Mac], bool] = lambda link, address, mac: True,
+        trial: float = 0.0,
     ) -> None:
         self._clock, self._observer, self._lost = clock, observer, lost
-        self._manner = Manner(before_answer, oldest)
+        self._manner = Manner(before_answer, oldest, excuses, trial)
         self._berths: dict[_Port, _Berth] = {}
         self._where: dict[bytes, _Berth] = {}
         self._kept: frozenset[_Port] = frozenset()
@@ -149,7 +151,8 @@ class Fleet:
                 berth.speaker.extend(deadline)
 
     def peers(self, link: int, macs: frozenset[Mac]) -> None:
-        """The MACs of the other speakers on the link of this index: what they say of our EIPs is no conflict."""
+        """The MACs of the other speakers on the link of this index: what they say of EIPs that they claim is no
+        conflict."""
         self._peers[link] = macs
         for berth in self._berths.values():
             if berth.speaker is not None and berth.link.index == link:

@@ -59,6 +59,8 @@ class LinkSpeaker:
         self._holdings = Holdings(self._claims)
         self._arp_sieve, self._ndp_sieve = Sieve(arp_program), Sieve(ndp_program)
         self._nap = Nap(clock)
+        self._suspected: dict[bytes, asyncio.TimerHandle] = {}
+        """EIPs of ours that a peer speaks for which does not claim them, as far as we have heard."""
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -71,11 +73,12 @@ class LinkSpeaker:
             )
             self._groups = stack.enter_context(Groups(self.link))
             stack.callback(self._claims.clear)
+            stack.callback(self._acquit)
             self._stack = stack.pop_all()
         claims, clock, observer = self._claims, self._clock, self._observer
         outlet = Outlet({Family.IPV4: self._arp, Family.IPV6: self._ndp}, claims, clock)
-        self._arps = Responder(_ARP, self._arp, claims, self._manner, self._dispute, clock, observer)
-        self._ndps = Responder(_NDP, self._ndp, claims, self._manner, self._dispute, clock, observer)
+        self._arps = Responder(_ARP, self._arp, claims, self._manner, self._dispute, self._suspect, clock, observer)
+        self._ndps = Responder(_NDP, self._ndp, claims, self._manner, self._dispute, self._suspect, clock, observer)
         self._announcer = Announcer(outlet, self._holdings.burst, claims, clock, observer)
         self._prober = Prober(outlet, self._holdings.probes, claims, self._proven, clock, observer)
         return self
@@ -116,7 +119,7 @@ class LinkSpeaker:
             self._prober.changed()
 
     def peers(self, macs: frozenset[Mac]) -> None:
-        """Other speakers' MACs on this link: what they say of our EIPs is no conflict."""
+        """Other speakers' MACs on this link: what they say of EIPs that they claim is no conflict."""
         self._claims.peers = macs
 
     def drop_queued(self) -> None:
@@ -218,3 +221,22 @@ class LinkSpeaker:
             self._observer.conflict(self.link, ip_address(rival.address), rival.mac, held)
             if held:
                 self._announcer.defend(rival.address)
+
+    def _suspect(self, rival: Rival) -> None:
+        if rival.address in self._suspected or self._is_excused(rival):
+            return
+        loop = asyncio.get_running_loop()
+        self._suspected[rival.address] = loop.call_later(self._manner.trial, self._convict, rival)
+
+    def _convict(self, rival: Rival) -> None:
+        del self._suspected[rival.address]
+        if rival.address in self._claims and not self._is_excused(rival):
+            self._dispute(rival)
+
+    def _is_excused(self, rival: Rival) -> bool:
+        return self._manner.excuses(self.link.index, rival.address, rival.mac)
+
+    def _acquit(self) -> None:
+        for handle in self._suspected.values():
+            handle.cancel()
+        self._suspected.clear()

@@ -11,7 +11,7 @@ from speaker.layer2.answer import Ignored, Rival, in_time
 from speaker.layer2.claims import Claims
 from speaker.layer2.observer import Observer
 from speaker.layer2.wire import PacketSocket, Received
-from speaker.model import Family
+from speaker.model import Family, Mac
 from speaker.supervise import contained
 
 BATCHES_A_TURN = 4
@@ -33,15 +33,19 @@ class Manner:
 
     ``before`` is called when some were received, before any of them is answered: news that reached this host earlier by
     another way can still change the claims. Those that waited longer than ``oldest`` seconds are not answered.
+    ``excuses`` says of a link's index, an EIP and a peer's MAC whether that peer may speak for the EIP: it claims it,
+    or did lately. Its hello may be lost and come later: it is asked again after ``trial`` seconds.
     """
 
     before: Callable[[], None] = lambda: None
     oldest: float = math.inf
+    excuses: Callable[[int, bytes, Mac], bool] = lambda link, address, mac: True
+    trial: float = 0.0
 
 
 class Responder:
     """Answers what arrives on ``socket``; ``clock`` is the one ``claims.deadline`` is measured by. ``dispute`` hears of
-    every rival."""
+    every rival, ``suspect`` of every peer that speaks for an EIP of ours."""
 
     def __init__(
         self,
@@ -50,11 +54,13 @@ class Responder:
         claims: Claims,
         manner: Manner,
         dispute: Callable[[Rival], None],
+        suspect: Callable[[Rival], None],
         clock: Callable[[], float],
         observer: Observer,
     ) -> None:
         self._protocol, self._socket, self._claims, self._manner = protocol, socket, claims, manner
-        self._dispute, self._clock, self._observer = dispute, clock, observer
+        self._hears = {Ignored.CONFLICT: dispute, Ignored.PEER: suspect}
+        self._clock, self._observer = clock, observer
         self._over = asyncio.Event()
         self._error: BaseException | None = None
 
@@ -139,7 +145,9 @@ class Responder:
         reasons = Counter(outcome for outcome in outcomes if isinstance(outcome, Ignored))
         for reason, count in reasons.items():
             self._observer.ignored(self._protocol.family, reason, count)
-        if Ignored.CONFLICT in reasons:
-            for frame, outcome in zip(frames, outcomes, strict=True):
-                if outcome is Ignored.CONFLICT and (rival := self._protocol.rival(frame, self._claims)) is not None:
-                    self._dispute(rival)
+        if reasons.keys().isdisjoint(self._hears):
+            return
+        for frame, outcome in zip(frames, outcomes, strict=True):
+            hears = self._hears.get(outcome) if isinstance(outcome, Ignored) else None
+            if hears is not None and (rival := self._protocol.rival(frame, self._claims)) is not None:
+                hears(rival)

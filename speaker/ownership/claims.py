@@ -47,6 +47,7 @@ class Eip:
         "let_go_at",
         "link",
         "maxterm",
+        "owner",
         "record",
         "record_read_at",
         "rivals",
@@ -72,6 +73,8 @@ class Eip:
         """The highest term at which another node had it, by its hellos or by its record, and that node. Nothing is
         decided by it."""
         self.let_go_at = NEVER
+        self.owner: str | None = None
+        """The peer that says it is its own address."""
         self.aside = False
         """Neither held nor judged before ``aside_until``, after a bug of ours."""
         self.aside_until = NEVER

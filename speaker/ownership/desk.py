@@ -75,6 +75,8 @@ class Desk:
         """Another host keeps our name; it counts as gone then."""
         self._clash_until: float | None = None
         """Another host has our name, which we keep; it counts as gone then."""
+        self._theirs: defaultdict[IPAddress, set[tuple[int, str]]] = defaultdict(set)
+        """The own addresses of peers: on which link who says so."""
         self._last_word = False
         """One more hello, before silence."""
         self._foreign_lease_at = _NEVER
@@ -109,7 +111,12 @@ class Desk:
         known = self.eips.get(address)
         if known is None:
             known = self.eips[address] = Eip(address)
+            known.owner = self._owner(address)
         return known
+
+    def _owner(self, address: IPAddress) -> str | None:
+        """The peer that says ``address`` is its own; of several one."""
+        return min((node for _, node in self._theirs.get(address, ())), default=None)
 
     def _look_at(self, addresses: Iterable[IPAddress]) -> None:
         self._urgent.update(dict.fromkeys(addresses))
@@ -138,6 +145,7 @@ class Desk:
     def _eligible(self, x: Eip) -> bool:
         return (
             x.link is not None
+            and x.owner is None
             and not x.aside
             and self.segments[x.link].up
             and self.draining_since is None

@@ -17,6 +17,8 @@ class Ineligible(Enum):
     NODE_NOT_SELECTED = "node_not_selected"
     NODE_EXCLUDED = "node_excluded"
     NO_LOCAL_ENDPOINT = "no_local_endpoint"
+    HOST_ADDRESS = "host_address"
+    POOL_UNKNOWN = "pool_unknown"
 
 
 @dataclass(frozen=True, slots=True)

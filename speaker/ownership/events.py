@@ -155,6 +155,8 @@ class Yielded(Enum):
     FROZEN = "frozen"
     INTERNAL_ERROR = "internal_error"
     """A bug of ours: others take it over, and this node tries again after a while."""
+    PEERS_ADDRESS = "peers_address"
+    """A peer says that it is its own."""
     NAME_CLASH = "name_clash"
     """Another host has this node's name, and keeps it."""
 
@@ -226,6 +228,15 @@ class InternalError:
 
 
 @dataclass(frozen=True, slots=True)
+class PeersAddress:
+    """``node`` says that ``eip``, which this node might hold otherwise, is its own address. None: nobody does any more,
+    or this node might not hold it."""
+
+    eip: IPAddress
+    node: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class NameClash:
     """Another host that lives has our name: it says so on ``link``, from ``mac``, or renews our Lease (both None).
     ``silent``: it keeps the name; we hold nothing and say nothing until ``NameFree``."""
@@ -240,4 +251,6 @@ class NameFree:
     """Nothing was heard of the other for a while."""
 
 
-Order: TypeAlias = SendHello | Claim | Withdraw | Announce | WriteRecord | Listen | InternalError | NameClash | NameFree
+Order: TypeAlias = (
+    SendHello | Claim | Withdraw | Announce | WriteRecord | Listen | InternalError | NameClash | NameFree | PeersAddress
+)

@@ -22,6 +22,7 @@ Values, by kind (``_Kind``)::
     MOVES      entries of 1 IP version · 4 or 16 EIP · name
     REVISION   4; left out where it is 0
     ADDRESSES  4 IPv4 · 16 IPv6, either alone or both; one such section (since 1.1)
+    OWN        entries of 1 IP version · 4 or 16 address (since 1.2)
 
     name       1 bytes it begins with like the name before it in its section · 1 bytes it ends with like that one
                · 1 length and the bytes between; the two likenesses do not overlap, the first name has neither
@@ -64,7 +65,7 @@ from speaker.ownership.keys import ID_SIZE, Key, Keys
 
 ETHERTYPE = 0x88B5
 MAGIC = b"EIPh"
-MAJOR, MINOR = 1, 1
+MAJOR, MINOR = 1, 2
 MAX_NAME = 253
 """Bytes of a node name: a Kubernetes object name is a DNS subdomain (RFC 1123)."""
 
@@ -143,6 +144,7 @@ class _Kind(IntEnum):
     MOVES = 8
     REVISION = 9
     ADDRESSES = 10
+    OWN = 11
 
 
 # ── Values to bytes ───────────────────────────────────────────────────────────────────────────────────────────
@@ -277,6 +279,8 @@ def _said_outright(hello: Hello, claims: list[_Claim]) -> Iterator[_Queue]:
         yield _Queue(_Kind.HEARD, _pack_heard, sorted(hello.heard.items()))
     if hello.addresses:
         yield _Queue(_Kind.ADDRESSES, _pack_addresses, [hello.addresses])
+    if hello.own:
+        yield _Queue(_Kind.OWN, _pack_own, sorted(hello.own, key=rank))
 
 
 def _ordered(terms: Terms) -> list[_Claim]:
@@ -346,6 +350,11 @@ def _pack_moves(moves: Sequence[tuple[IPAddress, str]], room: int) -> tuple[byte
 
 def _pack_addresses(addresses: Sequence[Addresses], room: int) -> tuple[bytes, int]:
     entries = _filled((b"".join(address.packed for address in each) for each in addresses), room)
+    return b"".join(entries), len(entries)
+
+
+def _pack_own(own: Sequence[IPAddress], room: int) -> tuple[bytes, int]:
+    entries = _filled((bytes((address.version,)) + address.packed for address in own), room)
     return b"".join(entries), len(entries)
 
 
@@ -475,6 +484,7 @@ def _read(body: bytes) -> Hello:
         wants=_read_names(sections[_Kind.WANTS]),
         moves=_read_moves(sections[_Kind.MOVES]),
         addresses=_read_addresses(sections[_Kind.ADDRESSES]),
+        own=_read_own(sections[_Kind.OWN]),
         revision=_read_revision(sections[_Kind.REVISION]),
         link=link,
         part=part,
@@ -536,7 +546,8 @@ def _read_run(value: bytes) -> Terms:
         step = int.from_bytes(value[at + 1 : middle], "big")
         eip += step
         term = int.from_bytes(value[middle:end], "big")
-        _demand(end <= len(value) and term <= MAX_TERM, "an entry cut off, or a term that nobody comes to")
+        _demand(end <= len(value) and end - middle <= 4, "an entry cut off, or a term that is none")
+        _demand(term <= MAX_TERM, "a term that nobody comes to")
         _demand(eip < 1 << 8 * size and (step > 0 or at == 1), "an EIP beyond the last address, or twice")
         terms[address(eip)] = term
         at = end
@@ -601,6 +612,19 @@ def _read_moves(values: list[bytes]) -> dict[IPAddress, str]:
             _demand(eip not in found, "an EIP twice")
             found[eip] = name.decode()
     return found
+
+
+def _read_own(values: list[bytes]) -> frozenset[IPAddress]:
+    found: set[IPAddress] = set()
+    for value in values:
+        at = 0
+        while at < len(value):
+            _demand(value[at] in _ADDRESS, "an IP version that is neither 4 nor 6")
+            address, size = _ADDRESS[value[at]]
+            _demand(at + 1 + size <= len(value), "an address cut off")
+            found.add(address(value[at + 1 : at + 1 + size]))
+            at += 1 + size
+    return frozenset(found)
 
 
 def _read_revision(values: list[bytes]) -> int:

@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
+from speaker.model import IPAddress
 from speaker.ownership.claims import Eip
-from speaker.ownership.events import HelloHeard
+from speaker.ownership.events import HelloHeard, PeersAddress
 from speaker.ownership.hello import Hello, Terms
 from speaker.ownership.naming import Naming
 from speaker.ownership.peers import NEVER, Peer
@@ -40,6 +41,7 @@ class Hearing(Naming):
         if peer is not old:
             self._begin_life(segment, old, now)
         self._learn(segment, peer, hello, now)
+        self._learn_own(segment, peer, hello, now)
         if peer is not old or not was_alive or peer.draining is not was_draining:
             self._peer_changed(peer)
         self._answer_requests(segment, peer, hello, now)
@@ -107,6 +109,7 @@ class Hearing(Naming):
         self._watch_at = now
         if old is None:
             return
+        segment.peers.by_node[old.node].own = old.own
         for address in old.claims:
             self._eip(address).rivals.get(segment.link, set()).discard(old.node)
         self._look_at(old.claims)
@@ -137,6 +140,33 @@ class Hearing(Naming):
             x.raise_maxterm(term)
             if x.holding and x.link == segment.link:
                 self._hear_yielded(x, peer, term)
+
+    def _learn_own(self, segment: Segment, peer: Peer, hello: Hello, now: float) -> None:
+        """Kept as long as it is repeated, and beyond the death of who said it."""
+        place = segment.link, peer.node
+        for address in (*hello.own, *hello.addresses):
+            if address not in peer.own:
+                self._theirs[address].add(place)
+                self._change_owner(address)
+            peer.own[address] = now
+        for address in [address for address, at in peer.own.items() if now - at >= self.times.linger]:
+            del peer.own[address]
+            self._disown(address, place)
+
+    def _disown(self, address: IPAddress, place: tuple[int, str]) -> None:
+        self._theirs[address].discard(place)
+        if not self._theirs[address]:
+            del self._theirs[address]
+        self._change_owner(address)
+
+    def _change_owner(self, address: IPAddress) -> None:
+        x, owner = self.eips.get(address), self._owner(address)
+        if x is None or x.owner == owner:
+            return
+        x.owner = owner
+        if x.link is not None:
+            self._orders.append(PeersAddress(address, owner))
+        self._look_at([address])
 
     def _hear_left(self, other: Segment, hello: Hello) -> None:
         """What a node let go on a link that carries none of its hellos any more, it says on the others."""

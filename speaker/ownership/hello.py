@@ -85,7 +85,7 @@ class Hello:
     """One message; ``frames.encode`` makes as many of it as a link's MTU asks for, each readable without the others.
 
     Only claims inside ``covers`` speak by their absence. An EIP or peer that is absent from ``intents``, ``yielded``
-    or ``heard`` may be in another part, so those are added to what was heard before, never put in its place.
+    ``heard`` or ``own`` may be in another part, so those are added to what was heard before, never put in its place.
     """
 
     node: str
@@ -121,6 +121,8 @@ class Hello:
     """Asked of the named node: claim this EIP, make before break (rebalance)."""
     addresses: Addresses = ()
     """Where to send what its kernel alone can forward. In one of the parts."""
+    own: frozenset[IPAddress] = frozenset()
+    """What is bound on the link that this leaves by: no EIP for anybody."""
     link: int = 0
     """The sender's own number (ifindex) for the link this left by. Peers echo it in ``heard``, so that what was sent
     on one link and replayed on another proves no hearing there."""

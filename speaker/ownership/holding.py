@@ -16,6 +16,9 @@ class Holding(Claiming):
         if x.link is None or not self.segments[x.link].up:
             self._yield(x, Yielded.INELIGIBLE if x.link is None else Yielded.LINK_DOWN, now)
             return _FOREVER
+        if x.owner is not None:
+            self._yield(x, Yielded.PEERS_ADDRESS, now)
+            return _FOREVER
         for peer in self._rivals(x, now):
             term = peer.claims[x.address]
             if self._beats(x.address, term, peer.node, x.term):

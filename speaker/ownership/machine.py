@@ -20,6 +20,7 @@ from speaker.ownership.events import (
     LinkChanged,
     Listen,
     Order,
+    PeersAddress,
     Rebalance,
     RecordRead,
     RecordWritten,
@@ -108,12 +109,22 @@ class Ownership(Hearing):
         return not any(segment.up and segment.listening for segment in self.segments.values())
 
     def peers(self, now: float) -> dict[int, tuple[PeerState, ...]]:
-        """Link → everybody ever heard there, by name."""
+        """Link → everybody heard there within the last hour, by name."""
         return {link: segment.peers.states(now) for link, segment in self.segments.items()}
+
+    def speaks_for(self, link: int, node: str, eip: IPAddress, now: float) -> bool:
+        """It says that it holds ``eip``, is about to, or did so within the last ``linger``."""
+        segment, x = self.segments.get(link), self.eips.get(eip)
+        peer = segment.peers.by_node.get(node) if segment is not None else None
+        if peer is None or not peer.is_alive(now, self.times):
+            return False
+        said_at, _ = x.intents.get(node, (NEVER, 0)) if x is not None else (NEVER, 0)
+        return eip in peer.claims or now < max(said_at, peer.ended.get(eip, NEVER)) + self.times.linger
 
     def believed(self, link: int, hello: Hello) -> bool:
         """It was heard last, and counts."""
-        peer = self.segments[link].peers.by_node.get(hello.node)
+        segment = self.segments.get(link)
+        peer = segment.peers.by_node.get(hello.node) if segment is not None else None
         return peer is not None and peer.stamp == hello.stamp
 
     def answers(self, eip: IPAddress, asked_at: float, now: float) -> bool:
@@ -198,6 +209,8 @@ class Ownership(Hearing):
             self.segments[x.link].eligible -= 1
         if event.link is not None:
             self._segment(event.link, now).eligible += 1
+        if x.owner is not None and (x.link is None) is not (event.link is None):
+            self._orders.append(PeersAddress(x.address, x.owner if event.link is not None else None))
         x.link, x.demoted = event.link, event.demoted
         self._look_at([x.address])
 

@@ -12,6 +12,9 @@ from speaker.ownership.score import claim_hash
 NEVER = float("-inf")
 MAX_NODES = 1000
 """That live on one link, ourselves left out."""
+FORGOTTEN = 3600.0
+"""Seconds for which a node that was heard before is told of. What it said last is kept: whoever repeats it later must
+not be believed."""
 _SUM = 2**64 - 1
 
 
@@ -49,6 +52,7 @@ class Peer:
         "claims",
         "digest",
         "draining",
+        "ended",
         "heard_at",
         "hears_us_at",
         "held",
@@ -56,6 +60,7 @@ class Peer:
         "link",
         "met_at",
         "node",
+        "own",
         "probed_at",
         "quit",
         "refused_at",
@@ -85,8 +90,12 @@ class Peer:
         self.sum = 0
         self.digest = Digest()
         self.unsynced_since: float | None = now
+        self.own: dict[IPAddress, float] = {}
+        """When it last said of each of its own addresses that it is."""
         self.held: dict[IPAddress, int] = {}
         """The highest term at which it was heard holding or intending each EIP."""
+        self.ended: dict[IPAddress, float] = {}
+        """When it last said of each EIP that it holds it no longer."""
         self.quit: dict[IPAddress, int] = {}
         self.left: dict[IPAddress, int] = {}
         """As ``quit``, by the word of another link."""
@@ -125,6 +134,7 @@ class Peer:
         for eip, term in hello.yielded.items():
             if self.quit.get(eip, 0) < term:
                 self.quit[eip] = term
+                self.ended[eip] = self.heard_at
                 changed.add(eip)
             if eip not in hello.claims and self.claims.get(eip, term + 1) <= term:
                 self._forget(eip)
@@ -169,6 +179,7 @@ class Peer:
 
     def _forget(self, eip: IPAddress) -> None:
         self._in_order.remove(eip)
+        self.ended[eip] = self.heard_at
         self.sum = (self.sum - claim_hash(eip, self.claims.pop(eip))) & _SUM
 
 
@@ -298,6 +309,7 @@ class Peers:
                 claims=peer.digest.count,
             )
             for node, peer in sorted(self.by_node.items())
+            if now < peer.heard_at + FORGOTTEN
         )
 
     def all_lost_at(self, now: float) -> float | None:

@@ -22,6 +22,8 @@ ADVERTISEMENT_LENGTH = 86
 
 ALL_NODES = IPv6Address("ff02::1").packed
 UNSPECIFIED = bytes(16)
+MULTICAST = 0xFF
+"""The first byte of a group's address."""
 _SOLICITED_NODE = IPv6Address("ff02::1:ff00:0").packed[:13]
 
 _ROUTER, _SOLICITED, _OVERRIDE = 0x8000, 0x4000, 0x2000

@@ -9,17 +9,23 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import NoReturn
 
 import structlog
+from structlog.typing import EventDict
 
 from speaker.settings import LogFormat
+from speaker.telemetry.lines import Bound
 
 MAX_WAITING = 100_000
 """Lines; those that come while so many wait are counted, not kept."""
+LOOK_SECONDS = 1.0
+"""How often it is looked at least whether lines that were left out are to be told of."""
+LEFT_OUT = "lines left out"
 _LAST_WORDS = 1.0
 """Seconds that the end of the process waits for a reader."""
 
@@ -31,12 +37,19 @@ def configure(format: LogFormat) -> None:  # noqa: A002 -- the flag's own name
         if format == "json"
         else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
     )
-    writer = Writer(_to_stderr)
-    atexit.register(writer.finish)
+    bounded = Bounded()
+    writer = Writer(_to_stderr, now_and_then=bounded.tell)
+
+    def finish() -> None:
+        bounded.tell()
+        writer.finish()
+
+    atexit.register(finish)
     structlog.configure(
         processors=[
+            bounded,
             structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _stamp,
             structlog.processors.format_exc_info,
             renderer,
         ],
@@ -61,6 +74,14 @@ def _drop(*_: object) -> NoReturn:
     raise structlog.DropEvent
 
 
+_now = structlog.processors.TimeStamper(fmt="iso", utc=True)
+
+
+def _stamp(logger: object, name: str, fields: EventDict) -> EventDict:
+    """Now; unless the line waited for others, and says when it happened."""
+    return fields if "timestamp" in fields else _now(logger, name, fields)
+
+
 def _to_stderr(text: str) -> None:
     """All of it: with PYTHONUNBUFFERED, usual in containers, ``sys.stderr`` drops what a pipe did not take at once."""
     rest = memoryview(text.encode(errors="backslashreplace"))
@@ -68,11 +89,41 @@ def _to_stderr(text: str) -> None:
         rest = rest[os.write(sys.stderr.fileno(), rest) :]
 
 
-class Writer:
-    """A structlog logger: takes lines from any thread without ever waiting, and has ``out`` write them in order."""
+class Bounded:
+    """A structlog processor: drops lines where there are too many, from any thread, and tells how many those were."""
 
-    def __init__(self, out: Callable[[str], object], most: int = MAX_WAITING) -> None:
-        self._out, self._most = out, most
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._bound, self._clock, self._turn = Bound(), clock, threading.Lock()
+
+    def __call__(self, _: object, __: str, fields: EventDict) -> EventDict:
+        if fields["event"] == LEFT_OUT:
+            return fields
+        part = fields.get("edge") or fields.get("task")
+        source = str(fields["event"]) + (f" ({part})" if part else "")
+        with self._turn:
+            admitted = self._bound.admits(self._clock(), source)
+        if not admitted:
+            raise structlog.DropEvent
+        return fields
+
+    def tell(self) -> None:
+        with self._turn:
+            told = self._bound.left_out(self._clock())
+        for source, lines, seconds in told:
+            structlog.get_logger().warning(LEFT_OUT, source=source, lines=lines, seconds=seconds)
+
+
+class Writer:
+    """A structlog logger: takes lines from any thread without ever waiting, and has ``out`` write them in order.
+    ``now_and_then`` is called every second or so, from its thread."""
+
+    def __init__(
+        self,
+        out: Callable[[str], object],
+        most: int = MAX_WAITING,
+        now_and_then: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._out, self._most, self._now_and_then = out, most, now_and_then
         self._lines: SimpleQueue[str | None] = SimpleQueue()
         self._lost = 0
         self._thread = threading.Thread(target=self._write, name="log", daemon=True)
@@ -92,7 +143,7 @@ class Writer:
         self._thread.join(seconds)
 
     def _write(self) -> None:
-        while (line := self._lines.get()) is not None:
+        while (line := self._next()) is not None:
             lines = [line, *self._more()]
             lost, self._lost = self._lost, 0
             told = [f"{lost} lines were lost: nobody read them in time"] if lost else []
@@ -100,6 +151,12 @@ class Writer:
                 self._out("\n".join([*lines, *told]) + "\n")
             except OSError:  # a disk that is full, a reader that is gone: there may be room or another one later
                 self._lost += lost + len(lines)
+
+    def _next(self) -> str | None:
+        while True:
+            self._now_and_then()
+            with suppress(Empty):
+                return self._lines.get(timeout=LOOK_SECONDS)
 
     def _more(self) -> list[str]:
         """What else waits by now: one write for all of it."""

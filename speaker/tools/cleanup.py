@@ -38,6 +38,8 @@ async def cleanup(kind: Forwarding, runtime_dir: Path, out: TextIO) -> int:
         try:
             stack.enter_context(only_one(runtime_dir / "lock"))
         except EdgeError as error:
+            if not isinstance(error.__cause__, BlockingIOError):
+                raise
             raise EdgeError(f"{error}: stop it first (SIGTERM), or its EIPs are answered and not forwarded") from error
         removed, left = await clean(_parts(kind, runtime_dir))
     out.writelines(f"{line}\n" for line in removed)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from speaker.errors import EdgeError, SettingError
+from speaker.files import read_regular
 from speaker.forwarding.connections import (
     CONNTRACK,
     IPVS,
@@ -22,6 +23,8 @@ from speaker.model import IPAddress
 from speaker.tools.table import table
 
 NET = Path("/proc/thread-self/net")
+MAX_STATUS = 256 * 1024 * 1024
+"""Bytes; ten thousand EIPs take three million."""
 
 
 class Source(NamedTuple):
@@ -74,7 +77,7 @@ def _source(runtime_dir: Path, eip: IPAddress | None) -> Source:
 
 def _eips(status: Path) -> Collection[IPAddress]:
     try:
-        return [ip_address(eip["address"]) for eip in json.loads(status.read_text())["eips"]]
+        return [ip_address(eip["address"]) for eip in json.loads(read_regular(status, MAX_STATUS)[0])["eips"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise EdgeError(f"which addresses are EIPs? No speaker says it in {status}: name one") from error
 

@@ -9,6 +9,7 @@ Each step changes one file on one host, which is then copied to all the others b
 At every moment, half copied or not, each host accepts what any other signs.
 """
 
+import os
 import secrets
 from enum import Enum
 from pathlib import Path
@@ -35,7 +36,7 @@ def keygen(file: Path, step: Step) -> tuple[str, str]:
     """
     content = _new(file) if step is Step.MAKE else _changed(file, step)
     keys = parse(content, str(file))
-    write_atomically(file.resolve(), content, mode=0o600)
+    write_atomically(Path(os.path.realpath(file)), content, mode=0o600)
     return f"{file}: {_told(keys)}", f"copy it to every host, readable by root alone{_NEXT[step]}"
 
 

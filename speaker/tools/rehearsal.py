@@ -53,7 +53,7 @@ def tell(settlement: Settlement, decision: Decision, changes: Sequence[Change], 
         report.settled(settlement)
         report.decided(decision)
         report.forwarding(changes, approximated)
-        in_force = InForce(settlement, decision, (), {})
+        in_force = InForce(settlement, decision, {})
         report.brought_about(in_force)
         report.status(in_force, dict.fromkeys(decision.eips, _NOBODYS))
 

@@ -26,6 +26,8 @@ class Channel:
         return cls(*await asyncio.open_unix_connection(sock=end))
 
     def send(self, *message: Any) -> None:
+        if self._writer.is_closing():  # the other end is gone: asyncio would say so on stderr, unasked
+            return
         body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         self._writer.write(_LENGTH.pack(len(body)) + body)
 

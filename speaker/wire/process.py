@@ -123,6 +123,9 @@ class Tally:
     def incarnation(self, number: Incarnation) -> None:
         self._send("incarnation", number)
 
+    def silence(self) -> None:
+        self._send("silence")
+
     def write_record(self, order: WriteRecord) -> None:
         self._send("write_record", order)
 
@@ -143,6 +146,9 @@ class Tally:
 
     def conflict(self, link: Link, address: IPAddress, mac: Mac, held: bool) -> None:
         self._send("conflict", link, address, mac, held)
+
+    def peers_address(self, address: IPAddress, node: str | None) -> None:
+        self._send("peers_address", address, node)
 
     def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None:
         self._send("name_clash", link, mac, silent)

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Protocol, Self, TypeAlias, TypeVar, cast
 
 from speaker.errors import EdgeError, WireError
@@ -33,6 +33,8 @@ class Listener(Told, Supervisor, Protocol):
 
     def wire_error(self, task: str, words: str, place: str, trace: str) -> None:
         """What nobody foresaw, met by the wire process."""
+
+    def peers_address(self, address: IPAddress, node: str | None) -> None: ...
 
     def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None: ...
 
@@ -112,7 +114,7 @@ class Wire:
             case "edge_failed":
                 edge, error = arguments
                 self._told.failed(edge, EdgeError(error))
-            case "incarnation" | "write_record":
+            case "incarnation" | "silence" | "write_record":
                 if self._clerk is not None:
                     getattr(self._clerk, name)(*arguments)
             case "speaker":
@@ -198,9 +200,12 @@ class Wire:
                 self._offered.pop(refused, None)
         await self._ask("settled")
 
-    async def addresses(self, own: Mapping[int, Addresses]) -> None:
-        """This node's own on its links, by index, for its hellos; only with peers."""
-        await self._ask("addresses", own)
+    async def addresses(
+        self, own: Mapping[int, Addresses], bound: Mapping[int, frozenset[IPAddress]] = MappingProxyType({})
+    ) -> None:
+        """This node's own on its links, by index, for its hellos, one of each family and all of them; only with
+        peers."""
+        await self._ask("addresses", own, dict(bound))
 
     async def gateway(self, link: int, answers: bool) -> None:
         await self._ask("gateway", link, answers)

@@ -16,6 +16,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from enum import Enum
 from functools import partial
+from ipaddress import ip_address
 from types import TracebackType
 from typing import NamedTuple, NoReturn, Self
 
@@ -39,6 +40,7 @@ from speaker.ownership.events import (
     NameClash,
     NameFree,
     Order,
+    PeersAddress,
     Rebalance,
     Record,
     RecordRead,
@@ -104,7 +106,8 @@ class Shared:
         self.machine, self.node, self._times = machine, machine.node, machine.times
         self._keys, self._ethertype, self._clock, self._told = keys, ethertype, clock, told
         self._clerk = clerk
-        self._fleet = Fleet(clock, told, self._lost, self.hear, machine.times.request_age)
+        times = machine.times
+        self._fleet = Fleet(clock, told, self._lost, self.hear, times.request_age, self._excuses, times.listen)
         self._incarnation: Incarnation | None = None
         """As last told."""
         self._spots: dict[IPAddress, Spot] = {}
@@ -113,6 +116,7 @@ class Shared:
         self._ever_macs: frozenset[Mac] = frozenset()
         """This host's, and those that it had while we run: frames of ours with them may still come back."""
         self._addresses: Mapping[int, Addresses] = {}
+        self._bound: Mapping[int, frozenset[IPAddress]] = {}
         self._ports: dict[int, _Port] = {}
         self._serving: dict[tuple[int, Mac, int], asyncio.Task[NoReturn]] = {}
         """By index, MAC and MTU."""
@@ -121,6 +125,8 @@ class Shared:
         """Link and node → whether it is alive, as last told."""
         self._counted: dict[int, int] = {}
         """Link → how many are alive there, as last told."""
+        self._peers_own: dict[IPAddress, str] = {}
+        """EIPs that are a peer's own addresses, as last told."""
         self._clash: tuple[Link | None, Mac | None, bool] | None = None
         """Another host with our name, as last told."""
         self._no_carrier: set[int] = set()
@@ -171,9 +177,9 @@ class Shared:
         for port in self._ports.values():
             self._acquaint(port)
 
-    def addresses(self, own: Mapping[int, Addresses]) -> None:
-        """This node's on its links, by index: told in its hellos."""
-        self._addresses = own
+    def addresses(self, own: Mapping[int, Addresses], bound: Mapping[int, frozenset[IPAddress]]) -> None:
+        """This node's on its links, by index, one of each family and all of them: told in its hellos."""
+        self._addresses, self._bound = own, bound
 
     def withdraw(self, addresses: Iterable[IPAddress]) -> None:
         for address in addresses:
@@ -204,7 +210,11 @@ class Shared:
         self._counted.clear()
         self._heard.clear()
         if self._clash is not None:
+            if self._clash[2]:
+                self._clerk.silence()
             self._told.name_clash(*self._clash)
+        for eip, node in self._peers_own.items():
+            self._told.peers_address(eip, node)
 
     def _offer(self, address: IPAddress) -> None:
         link = self._spots[address].link.index
@@ -320,6 +330,18 @@ class Shared:
             self._told.speaker(heard.link, hello.node, speaker)
             self._acquaint(port)
 
+    def _excuses(self, link: int, address: bytes, mac: Mac) -> bool:
+        """A peer's MAC alone is no excuse for speaking for an EIP of ours: it must claim it, or have done so lately."""
+        port, eip, now = self._ports.get(link), ip_address(address), self._clock()
+        return (
+            port is None
+            or mac in self._macs
+            or any(
+                speaker.mac == mac and self.machine.speaks_for(link, node, eip, now)
+                for node, speaker in port.speakers.items()
+            )
+        )
+
     def _acquaint(self, port: _Port) -> None:
         """The MACs of peers and of ourselves are no strangers'."""
         macs = self._macs.union(speaker.mac for speaker in port.speakers.values())
@@ -376,7 +398,11 @@ class Shared:
                         self._listen(now)
                     case WriteRecord():
                         self._clerk.write_record(order)
+                    case PeersAddress(eip=eip, node=node):
+                        self._note_peers_address(eip, node)
                     case NameClash(link=link, mac=mac, silent=silent):
+                        if silent:
+                            self._clerk.silence()
                         port = self._ports.get(link) if link is not None else None
                         self._clash = port.hellos.link if port is not None else None, mac, silent
                         self._told.name_clash(*self._clash)
@@ -388,6 +414,12 @@ class Shared:
                         self._told.internal_error(f"ownership: {doing}", error)
                     case _:
                         pass
+
+    def _note_peers_address(self, eip: IPAddress, node: str | None) -> None:
+        self._peers_own.pop(eip, None)
+        if node is not None:
+            self._peers_own[eip] = node
+        self._told.peers_address(eip, node)
 
     def _take(self, orders: Iterable[Claim]) -> None:
         spots = {order.eip: self._spots[order.eip] for order in orders if order.eip in self._spots}
@@ -418,7 +450,8 @@ class Shared:
             self.machine.speak_again()
             return
         try:
-            left = port.hellos.send(replace(hello, addresses=self._addresses.get(link, ())))
+            addresses, own = self._addresses.get(link, ()), self._bound.get(link, frozenset())
+            left = port.hellos.send(replace(hello, addresses=addresses, own=own))
         except EdgeError as error:
             port.fail(error)
             return

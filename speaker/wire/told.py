@@ -100,6 +100,9 @@ class OwnerTold(Told, Supervisor, Protocol):
 class SharedTold(OwnerTold, Acquaintances, Protocol):
     """What an owner with peers tells."""
 
+    def peers_address(self, address: IPAddress, node: str | None) -> None:
+        """``node`` says that this EIP is its own address; see ``events.PeersAddress``."""
+
     def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None:
         """Another host that lives has this node's name; see ``events.NameClash``."""
 
@@ -111,7 +114,10 @@ class Clerk(Protocol):
     """Who speaks with the API server for the wire process."""
 
     def incarnation(self, number: Incarnation) -> None:
-        """Which life this is; told at the start, and when a peer knows a later one."""
+        """Which life this is; told at the start, and when it is followed by a later one."""
+
+    def silence(self) -> None:
+        """Another host keeps our name: until the next ``incarnation`` nothing is said in it."""
 
     def write_record(self, order: WriteRecord) -> None:
         """What the API server is to be told. ``Wire.written`` is the answer."""

@@ -1,17 +1,21 @@
 """What ``speaker.api`` reads and what the CRD lets through are the same, as a real API server judges; where they cannot
 be, the table says so."""
 
+import copy
 import itertools
+import json
+import time
 
 import pytest
 from asking import Asking, refusals
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from real_api import PATIENCE
 
 from speaker.api.eip import pool
 from speaker.api.fields import ApiObject, read
 from speaker.api.ranges import parse_range
-from speaker.cluster.crds import DIRECTORY
+from speaker.cluster.crds import DIRECTORY, definitions
 from speaker.errors import InvalidManifests
 
 pytestmark = pytest.mark.apiserver
@@ -320,6 +324,8 @@ def test_a_record_may_change(record, status):
         (None, "status must never be taken away"),
         ({"mac": "02-00-5E-00-53-01"}, "should match"),
         ({"term": -1}, "greater than or equal to 0"),
+        ({"term": 2**31 + 1}, "less than or equal to 2147483648"),
+        ({"term": 2**62}, "less than or equal to 2147483648"),
     ],
     ids=str,
 )
@@ -327,6 +333,41 @@ def test_a_record_may_not(record, status, rule):
     code, answer = record(status)
     assert code == 422
     assert rule in answer["message"]
+
+
+def test_a_term_from_before_there_was_a_limit_may_be_written_anew(ask):
+    made = copy.deepcopy(definitions()["announcements.yaml"])
+    made["metadata"]["name"], made["spec"]["group"] = "announcements.old.example", "old.example"
+    status = made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+    term = status["properties"]["term"]
+    status["properties"]["term"] = {"type": "integer", "format": "int64"}
+    crds, old = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "/apis/old.example/v1alpha1/announcements"
+    assert ask("POST", crds, made)[0] == 201
+    body = {**announcement("192.0.2.1"), "apiVersion": "old.example/v1alpha1"}
+    until(lambda: asked(ask, "POST", old, body) == 201)
+    assert ask("PATCH", f"{old}/192.0.2.1/status", {"status": {"holder": "n1", "term": 2**62}})[0] == 200
+    status["properties"]["term"] = term
+    (version,) = made["spec"]["versions"]
+    assert ask("PATCH", f"{crds}/announcements.old.example", {"spec": {"versions": [version]}})[0] == 200
+    until(lambda: asked(ask, "PATCH", f"{old}/192.0.2.1/status", {"status": {"term": 2**62 + 1}}) == 422)
+    assert ask("PATCH", f"{old}/192.0.2.1/status", {"status": {"term": 7}})[0] == 200
+    assert ask("PATCH", f"{old}/192.0.2.1/status", {"status": {"term": 6}})[0] == 422
+    ask("DELETE", f"{crds}/announcements.old.example")
+
+
+def asked(ask, *request):
+    """0 where the server answers in plain text, as it does for what it does not serve yet."""
+    try:
+        return ask(*request)[0]
+    except json.JSONDecodeError:
+        return 0
+
+
+def until(holds):
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_the_columns_answer_who_has_my_address(ask, api_server, record):

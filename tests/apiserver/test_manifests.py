@@ -20,6 +20,7 @@ AGENT = "system:serviceaccount:eip-speaker-agents:eip-speaker-agent"
 MAY: dict[str, dict[tuple[str, str, str], set[str]]] = {
     CONTROLLER: {
         ("", "namespaces", ""): {"list", "watch"},
+        ("", "nodes", ""): {"list", "watch"},
         ("", "services", "default"): {"list", "watch"},
         ("", "services/status", "default"): {"patch"},
         ("", "events", "default"): {"create"},

@@ -64,7 +64,7 @@ UML = {"linux.uml": "user-mode-linux"} | ({"cc": "tcc"} if AMX else {})  # for x
 QEMU = {"qemu-system-x86_64": "qemu-system-x86", "nft": "nftables"}
 SILENCE = os.environ.get("EIP_SPEAKER_GUEST_SILENCE")
 KINDS = {
-    "uml": Kind("uml", HERE / "guest", NEEDED | UML, boot=60.0, silence=float(SILENCE or 60.0)),
+    "uml": Kind("uml", HERE / "guest", NEEDED | UML, boot=60.0, silence=float(SILENCE or 120.0)),
     "qemu": Kind("qemu", HERE / "guest-qemu", NEEDED | QEMU, boot=180.0, silence=float(SILENCE or 180.0)),
 }
 TRIED = [KINDS[name] for name in os.environ.get("EIP_SPEAKER_GUEST", "uml").split(",")]
@@ -215,7 +215,7 @@ def _prepare(directory: Path, kind: Kind, config: pytest.Config, nodes: Sequence
             stdout=subprocess.DEVNULL,
             check=False,  # whatever is wrong, the guest's console will show it
         )
-    pytest_line += ["--basetemp=/run/pytest", "-o", f"faulthandler_timeout={kind.silence / 2:g}", *nodes]
+    pytest_line += ["--basetemp=/run/pytest", "-o", f"faulthandler_timeout={kind.silence * 0.8:g}", *nodes]
     environment |= {"EIP_SPEAKER_GUEST": kind.name, "EIP_SPEAKER_GUEST_REPORTS": "/run/out/reports"}
     environment |= {"PYTHONDONTWRITEBYTECODE": "1"}
     environment |= {name: os.environ[name] for name in HANDED_ON if name in os.environ}

@@ -24,7 +24,7 @@ from speaker.forwarding import nft
 from speaker.forwarding.drain import DRAIN_SECONDS
 from speaker.forwarding.dummy import DummyLink
 from speaker.forwarding.iptables import IptablesGuard, tables
-from speaker.forwarding.ipvs import LOOK_SECONDS, IpvsForwarder, without
+from speaker.forwarding.ipvs import LOOK_SECONDS, IpvsForwarder
 from speaker.forwarding.ipvs_tables import IpvsTables
 from speaker.forwarding.listing import read_plan
 from speaker.forwarding.nftables import NftablesForwarder, NftablesGuard
@@ -36,6 +36,7 @@ from speaker.forwarding.plan import (
     RemoveVirtualServer,
     VirtualServer,
     plan,
+    without,
 )
 from speaker.forwarding.ruleset import expressible, guard_ruleset
 from speaker.model import (

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from speaker import control
 from speaker.control import MAX_COMMAND, NAME, ask, serving_control
 from speaker.errors import EdgeError
 
@@ -316,3 +317,27 @@ async def test_a_client_may_stop_listening_early(path):
         assert await asyncio.to_thread(next, answers) == {"number": 0}
         answers.close()
         assert len(await asked(path, "count")) == 4
+
+
+async def test_who_says_nothing_or_half_a_line_is_shown_the_door(path, monkeypatch):
+    monkeypatch.setattr(control, "COMMAND_SECONDS", 0.05)
+    async with serving_control(path, HANDLERS):
+        assert await answers_to(path, b"") == []
+        assert await answers_to(path, b'{"command": ') == []
+
+
+async def test_who_is_being_answered_stays_although_a_crowd_comes(path):
+    go_on = asyncio.Event()
+
+    async def wait(_):
+        await go_on.wait()
+        yield {"done": True}
+
+    async with serving_control(path, {"wait": wait}), connected(path) as (reader, writer):
+        writer.write(b'{"command": "wait"}\n')
+        await asyncio.sleep(0.05)
+        crowd = [await asyncio.open_unix_connection(path) for _ in range(2 * control.MAX_CLIENTS)]
+        go_on.set()
+        assert json.loads(await reader.readline()) == {"done": True}
+        for _, each in crowd:
+            each.close()

@@ -127,6 +127,17 @@ def test_with_policy_local_a_node_without_endpoints_leaves_the_eip_to_others_alt
     assert decision.forwarding == EMPTY
 
 
+def test_what_is_bound_on_a_link_of_this_host_is_neither_forwarded_nor_guarded(snapshot):
+    """Its own address: to guard it would shut its sshd."""
+    eip = assigned(WEB)[WEB].addresses[0]
+    bound = LinkAddress(ETH1.index, eip, ip_interface(f"{eip}/24").network)
+    here = replace(snapshot, addresses=(*snapshot.addresses, bound))
+    decision = decide(world(service()), assigned(WEB), here, NODE)
+    assert decision.forwarding.eips == frozenset()
+    assert not decision.forwarding.virtual_servers
+    assert decide(world(service()), assigned(WEB), snapshot, NODE).forwarding.eips == {eip}
+
+
 def test_a_cable_that_is_pulled_takes_the_eip_with_it(snapshot):
     pulled = replace(snapshot, links={**snapshot.links, ETH1.index: replace(ETH1, carrier=False)})
     eip = decide(world(service()), assigned(WEB), pulled, NODE).eips[EIP]

@@ -11,7 +11,7 @@ from speaker.allocator.refusals import Reason as Refused
 from speaker.api.service import ADDRESSES, LOAD_BALANCER_CLASS, POOL, RECORD, SCHEDULER, SHARE, SHARE_NAMESPACES
 from speaker.api.world import EIP
 from speaker.cli import main
-from speaker.cluster.kinds import ASSIGNED
+from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM
 from speaker.controller.run import Voice
 from speaker.interfaces.resolve import Reason as Unresolved
 from speaker.layer2.answer import Ignored
@@ -129,7 +129,19 @@ def test_every_flag_of_the_table_is_one_of_the_commands_it_names(capsys):
 
 @pytest.mark.parametrize("file", ON_KUBERNETES, ids=lambda file: file.name)
 def test_every_annotation_class_and_condition_that_is_named_is_ours(file):
-    known = {POOL, ADDRESSES, SHARE, SHARE_NAMESPACES, SCHEDULER, RECORD, DRAIN, ASSIGNED, LOAD_BALANCER_CLASS, EIP[0]}
+    known = {
+        POOL,
+        ADDRESSES,
+        SHARE,
+        SHARE_NAMESPACES,
+        SCHEDULER,
+        RECORD,
+        DRAIN,
+        ASSIGNED,
+        ASSIGNED_FROM,
+        LOAD_BALANCER_CLASS,
+        EIP[0],
+    }
     named = set(re.findall(r"(?<![\w.])eip-speaker\.io/[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*", file.read_text()))
     assert named <= known
 

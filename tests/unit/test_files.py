@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,6 +65,34 @@ def test_every_name_is_shown_in_characters_that_can_be_printed_and_written(name)
     told = shown(Path(os.fsdecode(name)))
     assert told.isprintable()
     told.encode()
+
+
+FULL = """
+import pathlib, subprocess, sys
+from speaker.errors import EdgeError
+from speaker.files import write_atomically
+
+disk = pathlib.Path(sys.argv[1])
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", disk], check=True)
+file = disk / "state.json"
+write_atomically(file, b"former")
+for options, content in (("size=64k", b"x" * 100_000), ("ro", b"latter")):
+    subprocess.run(["mount", "-o", f"remount,{options}", disk], check=True)
+    try:
+        write_atomically(file, content)
+    except EdgeError as error:
+        print(str(error).rpartition(": ")[2])
+    assert file.read_bytes() == b"former"
+    assert [path.name for path in disk.iterdir()] == ["state.json"]
+"""
+
+
+def test_a_full_disk_and_a_read_only_one_are_told_and_keep_the_old_file(tmp_path):
+    command = ["unshare", "-Urm", sys.executable, "-c", FULL, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "unshare failed" in done.stderr or "ermission denied" in done.stderr:
+        pytest.skip(f"needs a mount namespace: {done.stderr.strip()}")
+    assert done.stdout.splitlines() == ["No space left on device", "Read-only file system"], done.stderr
 
 
 def test_a_lock_is_held_once(tmp_path):

@@ -24,6 +24,13 @@ from speaker.settings import Bind
 from speaker.telemetry.http import serving
 
 
+class Supervisor:
+    """Fails the test where anything unforeseen is told."""
+
+    def internal_error(self, task, error):
+        raise AssertionError(task) from error
+
+
 async def hello(question):
     return Answer(200, f"{question.method} {question.path}".encode(), {"X-Hello": "yes"})
 
@@ -281,7 +288,7 @@ async def test_a_crowd_keeps_nobody_from_the_control_socket(tmp_path):
         client.connect(str(tmp_path / NAME))
         return client
 
-    async with serving_control(tmp_path / NAME, {"status": done}):
+    async with serving_control(tmp_path / NAME, {"status": done}, Supervisor()):
         crowd = [await asyncio.to_thread(connected) for _ in range(2000)]
         assert await asyncio.to_thread(lambda: list(ask(tmp_path, "status", 5.0))) == [{"done": True}]
         for each in crowd:

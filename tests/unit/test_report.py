@@ -14,7 +14,7 @@ from speaker.allocator.refusals import Reason, Refusal
 from speaker.allocator.settle import Settlement, settle
 from speaker.api.ranges import parse_range
 from speaker.decide import Decision, Held, NotHeld, decide
-from speaker.errors import EdgeError
+from speaker.errors import EdgeError, InvalidField, InvalidManifests, Place
 from speaker.forwarding.plan import AddEip, RemoveEip
 from speaker.forwarding.strays import NextHop
 from speaker.interfaces.snapshot import LinkAddress, Snapshot
@@ -34,7 +34,7 @@ from speaker.model import (
     World,
     rank,
 )
-from speaker.report import InForce, Report
+from speaker.report import MISTAKES, SHOWN, InForce, Report
 from speaker.settings import Node
 from speaker.telemetry.metrics import Metrics
 from speaker.wire.told import Standing
@@ -75,7 +75,7 @@ def test_a_pool_shrunk_under_a_dual_stack_service_is_told_and_both_addresses_sta
             report.settled(settlement)
             decision = decide(asked, settlement.assignments, snapshot, NODE)
             report.decided(decision)
-            report.brought_about(InForce(settlement, decision, (), {"lan": allocator.usage("lan")}))
+            report.brought_about(InForce(settlement, decision, {"lan": allocator.usage("lan")}))
     assert settlement.assignments[WEB].addresses == (ip_address("192.0.2.10"), ip_address("2001:db8::10"))
     assert events(logs, "flagged") == ["default/web 192.0.2.10", "default/web 2001:db8::10"], "once, IPv4 first"
 
@@ -97,7 +97,7 @@ async def test_a_status_file_that_could_not_be_written_is_written_later_without_
     monkeypatch.setattr("speaker.report.WRITE_AGAIN", 0.0)
     report = Report(Metrics(), tmp_path / "run")
     nothing = decide(World(), {}, Snapshot({}), NODE)
-    report.brought_about(InForce(Settlement({}, {}), nothing, (), {}))
+    report.brought_about(InForce(Settlement({}, {}), nothing, {}))
 
     async def standings(_):
         return {}
@@ -158,9 +158,20 @@ def test_whatever_was_settled_and_decided_can_be_told(tmp_path_factory, data):
                 report.claimed(eip.address, Spot(eip.link, eip.gratuitous), 7, None)
                 report.yielded(eip.address, "drained", "n2")
             report.strays(len(decision.eips), data.draw(st.dictionaries(addresses, st.none() | hops, max_size=4)))
-            in_force = InForce(settlement, decision, data.draw(st.lists(words).map(tuple)), data.draw(usages))
+            in_force = InForce(settlement, decision, data.draw(usages))
             report.brought_about(in_force)
         told = report.status(in_force, {eip: data.draw(standings) for eip in decision.eips})
         assert msgspec.json.decode(msgspec.json.encode(told))["eips"] == told["eips"]
         flagged = {f"{key} {eip}" for key, each in settlement.assignments.items() for eip in each.flagged}
         assert set(events(logs, "flagged")) <= flagged
+
+
+def test_mistakes_without_end_are_counted_and_told_up_to_a_bound(tmp_path):
+    report = Report(Metrics(), tmp_path)
+    wrong = tuple(InvalidField("a", number, "is wrong", place=Place("a.yaml", number)) for number in range(20_000))
+    with capture_logs() as lines:
+        report.bad_manifests(InvalidManifests(wrong), still_serving=True)
+    assert len(lines) <= MISTAKES + 1
+    assert lines[-1]["count"] == 20_000
+    assert report.problems()[-1] == f"{20_000 - SHOWN} more: `speaker validate` lists them all"
+    assert len(report.problems()) == SHOWN + 1

@@ -62,7 +62,7 @@ class Site:
         return await self.asked_now()
 
     async def asked_now(self):
-        view = await self.manifests.view()
+        view = await self.manifests.view({})
         return None if view is None else {key.name: _text(each) for key, each in view.settlement.assignments.items()}
 
     async def until_told(self, words):
@@ -183,6 +183,48 @@ async def test_a_link_that_leads_to_another_directory_is_followed_at_once(follow
             pass
 
 
+async def test_a_mounted_configmap_that_loses_a_key_is_followed(following, tmp_path):
+    """kubelet's AtomicWriter: ``..data`` is swapped first, and the links to what is gone are removed after that."""
+
+    def publish(revision, **files):
+        data = site.directory / f"..{revision}"
+        data.mkdir()
+        for name, text in files.items():
+            (data / f"{name}.yaml").write_text(text)
+        (site.directory / "..data_tmp").symlink_to(data.name)
+        (site.directory / "..data_tmp").rename(site.directory / "..data")
+
+    async with following() as site:
+        publish("one", lan=POOL, web=SERVICE % ("web", 80), dns=SERVICE % ("dns", 53))
+        for name in ("lan", "web", "dns"):
+            (site.directory / f"{name}.yaml").symlink_to(f"..data/{name}.yaml")
+        while await site.asked() != {"dns": "192.0.2.10", "web": "192.0.2.11"}:
+            pass
+        publish("two", lan=POOL, web=SERVICE % ("web", 81))
+        await site.until_told(
+            "dns.yaml': must be a file that can be read: Is a link to ..data/dns.yaml, where nothing is"
+        )
+        assert await site.asked_now() == {"dns": "192.0.2.10", "web": "192.0.2.11"}
+        (site.directory / "dns.yaml").unlink()
+        while await site.asked() != {"web": "192.0.2.11"}:
+            pass
+        assert site.report.problems() == []
+
+
+async def test_an_editor_that_moves_the_only_manifest_away_and_writes_a_new_one_withdraws_nothing(following):
+    """As vim does with ``backupcopy=no``."""
+    async with following() as site:
+        site.write("site.yaml", SITE)
+        while await site.asked() != {"web": "192.0.2.10"}:
+            pass
+        (site.directory / "site.yaml").rename(site.directory / "site.yaml~")
+        await site.until_told("asks for nothing any more")
+        (site.directory / "site.yaml").write_text(SITE + SERVICE % ("dns", 53))
+        while await site.asked() != {"web": "192.0.2.10", "dns": "192.0.2.11"}:
+            pass
+        assert site.report.problems() == []
+
+
 # ── A state file that cannot be written ───────────────────────────────────────────────────────────────────────
 
 
@@ -196,7 +238,7 @@ async def test_what_cannot_be_remembered_is_not_served_and_everything_else_goes_
         site.write("site.yaml", SITE.replace("port: 80", "port: 81") + SERVICE % ("dns", 53))
         assert await site.asked() == {"web": "192.0.2.10"}
         assert any("state.json" in problem for problem in site.report.problems())
-        view = await site.manifests.view()
+        view = await site.manifests.view({})
         assert view.world.services[WEB].ports[0].port == 81, "what needs no memory comes into force"
         site.state.rmdir()
         while await site.asked() != {"web": "192.0.2.10", "dns": "192.0.2.11"}:

@@ -17,6 +17,8 @@ from typing import Any
 
 from aiohttp import web
 
+from speaker.model import MAX_TERM
+
 Object = dict[str, Any]
 
 CUSTOM = "eip-speaker.io/v1alpha1"
@@ -444,10 +446,12 @@ class FakeApi:
 
 
 def _check_term(former: Object, made: Object) -> None:
-    """The one rule of the CRDs that nobody may find missing here: who is refused for it has lost the EIP."""
+    """The rules of the CRDs that nobody may find missing here: who is refused for the first has lost the EIP."""
     was, now = (found.get("status", {}).get("term", 0) for found in (former, made))
-    if now < was:
+    if now < was <= MAX_TERM:
         raise Refused(422, "Invalid", "status.term: must never go down")
+    if now > MAX_TERM:
+        raise Refused(422, "Invalid", f"status.term: should be less than or equal to {MAX_TERM}")
 
 
 def merged(target: Any, patch: Any) -> Any:

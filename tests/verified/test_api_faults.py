@@ -70,7 +70,7 @@ async def test_whatever_a_watch_says_the_mirror_is_right_afterwards(api, fake, m
     await maps.create("c")
     await seen.until_names({"b", "c"})
     assert seen.reflector.lists == lists
-    assert seen.errors
+    assert seen.errors or seen.reflector.set_aside
 
 
 async def test_what_a_watch_says_before_it_fails_is_told_at_once(api, fake, mirror, maps):

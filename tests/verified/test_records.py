@@ -250,6 +250,19 @@ async def test_a_term_that_would_go_down_is_a_failure_without_a_reply(desk, stat
     assert desk.told == [None, failure, None]  # and it is over
 
 
+async def test_a_record_that_cannot_be_written_is_told_once_whatever_becomes_of_others(desk):
+    _, held = await desk.write(order(term=5))
+    _, other = await desk.write(order(eip=EIP6))
+    failure = await desk.write(order(term=4, expected=held.version))
+    for term in (2, 3):
+        desk.clerk.take(order(term=4, expected=held.version))
+        succeeded, other = await desk.write(order(eip=EIP6, term=term, expected=other.version))
+        assert succeeded
+    assert desk.told == [None, None, failure]
+    await desk.write(order(term=5, expected=held.version))
+    assert desk.told == [None, None, failure, None]
+
+
 async def test_an_order_that_has_waited_for_longer_than_its_deadline_is_not_sent(api, sit, status):
     late, punctual = await sit(deadline=0.0), await sit()
     begun = len(api.fake.requests) if api.fake is not None else 0

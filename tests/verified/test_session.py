@@ -17,7 +17,7 @@ from speaker.ownership.hello import Incarnation
 LEASES = "/apis/coordination.k8s.io/v1"
 GUARD = 60.0
 """Seconds; against a hang."""
-FIRST, SECOND = Incarnation(7 << 31), Incarnation(8 << 31)
+FIRST, SECOND, THIRD = Incarnation(7 << 31), Incarnation(8 << 31), Incarnation(9 << 31)
 SOON, NEVER = 0.02, 1000.0
 """Seconds to the next renewal: in no time; not in this test."""
 PATIENT = 30.0
@@ -129,6 +129,24 @@ async def test_it_is_renewed_over_and_over_and_each_renewal_is_another_version(b
     lease = await read()
     assert lease["spec"]["renewTime"] > before
     assert lease["spec"]["holderIdentity"] == f"n1_{FIRST}"
+
+
+async def test_who_lost_its_name_to_another_host_leaves_the_lease_to_that_one_until_it_lives_again(begin, read):
+    loser, winner = await begin(renew=SOON), await begin(renew=SOON)
+    loser.session.live(FIRST)
+    await loser.renewed()
+    loser.session.live(None)
+    winner.session.live(SECOND)
+    for _ in range(5):  # one of the loser's may have been on its way
+        await winner.renewed()
+    while not loser.said.empty():
+        loser.said.get_nowait()
+    for _ in range(5):
+        await winner.renewed()
+    assert loser.said.empty()
+    assert (await read())["spec"]["holderIdentity"] == f"n1_{SECOND}"
+    loser.session.live(THIRD)
+    await loser.renewed()
 
 
 async def test_a_new_life_is_written_at_once(begin, read):

@@ -19,7 +19,7 @@ from speaker.cluster.crds import definitions
 from speaker.model import Pool
 
 HISTORIES = int(os.environ.get("SPEAKER_TWO_SOURCES", "2000"))
-STEPS = 8
+STEPS = 6
 BY_HTTP = 20
 """Histories that an API server is told."""
 
@@ -265,8 +265,11 @@ async def test_an_api_server_is_told_the_same(api):
             getattr(told, what)(*how)
             assert told.estate.differences() == []
 
-    await asyncio.to_thread(tell)
-    await asyncio.to_thread(_clear, store)
+    try:
+        await asyncio.to_thread(tell)
+        await asyncio.to_thread(_clear, store)
+    finally:
+        store.close()
 
 
 def _store(api: Any) -> Http:

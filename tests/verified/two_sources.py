@@ -8,7 +8,7 @@ passed over.
 import http.client
 import json
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -60,7 +60,7 @@ def path_of(found: Json) -> str:
 
 
 class Refused(Exception):
-    """The API does not take it."""
+    """Raised when the API does not take an object."""
 
 
 # ── Two APIs ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -108,9 +108,8 @@ class Memory:
         self._write(path, {**found, "metadata": meta, "status": status or {}})
 
     def patch(self, path: str, body: Json) -> None:
-        path, _, status = path.partition("/status")
+        path = path.removesuffix("/status")
         known = self._objects.get(path)
-        del status
         if known is None or body["metadata"]["resourceVersion"] != known["metadata"]["resourceVersion"]:
             return
         merged = _merged(known, body)
@@ -152,7 +151,7 @@ def _merged(known: Any, patch: Any) -> Any:
 
 
 class Http:
-    """An API server. ``token`` '' and ``tls`` None for the fake."""
+    """An API server: the fake without ``token`` and ``tls``, the real one with both."""
 
     def __init__(self, port: int, token: str = "", tls: ssl.SSLContext | None = None) -> None:
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -166,8 +165,11 @@ class Http:
         content = None if body is None else json.dumps(body).encode()
         self._connection.request(method, path, content, {**self._headers, "Content-Type": kind})
         answer = self._connection.getresponse()
-        found = json.loads(answer.read() or b"{}")
-        return answer.status, found
+        said, is_json = answer.read(), "json" in answer.headers.get("Content-Type", "")
+        return answer.status, json.loads(said) if is_json else {}
+
+    def close(self) -> None:
+        self._connection.close()
 
     def list(self, collection: str) -> list[Json]:
         listed = self.ask("GET", collection)[1]
@@ -233,7 +235,7 @@ class ByFiles:
 
     def restart(self, now: float) -> None:
         written = msgspec.json.encode(self._allocator.ledger(now))
-        self.__init__()  # type: ignore[misc]
+        self._allocator, self._decider = Allocator(REST), NodeDecider(forwards=True)
         self._allocator.restore(msgspec.json.decode(written, type=Ledger), now)
 
     def suspended(self, now: float) -> frozenset[str]:
@@ -441,8 +443,8 @@ class Estate:
             *_different("spot", files.decision.eips, api.decision.eips),
             *_different("plan", files.decision.forwarding.virtual_servers, api.decision.forwarding.virtual_servers),
         ]
-        if not going:
-            found += _different("told", _in_api_words(files.told), _in_file_words(api.told))
+        if not going:  # a pool that waits to be deleted is told of otherwise than one whose document is gone
+            found += _different("told", _in_api_words(files.told), api.told)
         return found
 
     def _declared(self, name: str) -> bool:
@@ -483,10 +485,6 @@ def _in_api_words(told: Mapping[ServiceKey, tuple[str, str]]) -> Mapping[Service
     return {key: said(*each) for key, each in told.items()}
 
 
-def _in_file_words(told: Mapping[ServiceKey, tuple[str, str]]) -> Mapping[ServiceKey, tuple[str, str]]:
-    return told
-
-
 def offered(pool: Pool) -> frozenset[IPAddress]:
     """Of a small pool, taken literally."""
     excluded = {each for one in pool.exclude for each in _each(one.first, one.last)}
@@ -495,6 +493,3 @@ def offered(pool: Pool) -> frozenset[IPAddress]:
 
 def _each(first: IPAddress, last: IPAddress) -> Iterator[IPAddress]:
     return (type(first)(number) for number in range(int(first), int(last) + 1))
-
-
-Check = Callable[[Estate], None]

@@ -2,8 +2,12 @@
 would be takes what the guard returns (tests/ipvs has the real thing)."""
 
 import json
+import socket
 
 import pytest
+from scapy.layers.inet import IP, TCP, UDP
+from scapy.layers.inet6 import IPv6
+from scapy.layers.l2 import Ether
 
 from speaker.forwarding.nftables import open_guard
 from speaker.model import Protocol
@@ -29,7 +33,7 @@ def guard(lan, inside, plan_of):
 @pytest.fixture(autouse=True)
 def bound(lan, sh):
     sh(lan.node, f"ip addr add {lan.eip[4]}/32 dev lo")
-    sh(lan.node, f"ip addr add {lan.eip[6]}/128 dev lo")
+    sh(lan.node, f"ip addr add {lan.eip[6]}/128 dev lo nodad")
 
 
 @pytest.fixture
@@ -148,3 +152,56 @@ def test_cleanup_removes_it_and_nothing_else(lan, inside, sh, guard, virtual_ser
     guard(virtual_server(4))
     assert inside(lan.node, cleanup) == ("nftables table inet eip-speaker-guard",)
     assert sh(lan.node, "nft list tables").split("\n") == ["table inet other", ""]
+
+
+@pytest.fixture
+def speak_as_the_eip(lan, sh):
+    """``speak_as_the_eip(4, Protocol.UDP)``: the client sends one packet from port 22 of the EIP to its own port 4000,
+    by way of the node, which then takes what comes back for replies to the EIP."""
+
+    def speak(version, protocol):
+        # What comes back to the client must not make its kernel end the connection.
+        sh(lan.client, "nft add table inet mine")
+        sh(lan.client, "nft add chain inet mine in { type filter hook prerouting priority raw ; }")
+        sh(lan.client, "nft add rule inet mine in tcp flags & (syn | ack) == syn drop")
+        sh(lan.client, "nft add rule inet mine in udp length 9 drop")
+        ping = f"ping -c 1 -W 2 {lan.addresses['node'][version]}"
+        assert "1 received" in sh(lan.client, ping)
+        neighbours = sh(lan.client, f"ip -{version} neigh show {lan.addresses['node'][version]} dev eth0")
+        mac = neighbours.split("lladdr ")[1].split()[0]
+        ip = (IP if version == 4 else IPv6)(src=str(lan.eip[version]), dst=lan.addresses["client"][version])
+        inner = UDP(sport=22, dport=4000) if protocol is Protocol.UDP else TCP(sport=22, dport=4000, flags="S")
+        with lan.client.entered():
+            raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        with raw:
+            raw.bind(("eth0", 0))
+            raw.send(bytes(Ether(dst=mac, src=raw.getsockname()[4]) / ip / inner / b"x"))
+        assert "1 received" in sh(lan.client, ping), "by now it has been forwarded"
+
+    return speak
+
+
+@every_way
+def test_nobody_gets_in_by_speaking_as_the_eip_first(
+    lan, serve, guard, virtual_server, ask, speak_as_the_eip, version, protocol
+):
+    serve(lan.node, "sshd", 22)
+    guard(virtual_server(version, port=80))
+    speak_as_the_eip(version, protocol)
+    source = lan.addresses["client"][version]
+    with pytest.raises((ConnectionRefusedError, TimeoutError)):
+        ask(lan.client, lan.eip[version], 22, protocol, source=source, source_port=4000)
+
+
+@both_families
+def test_who_spoke_as_the_eip_before_the_guard_stood_opens_no_connection(
+    lan, serve, guard, virtual_server, ask, speak_as_the_eip, version
+):
+    serve(lan.node, "sshd", 22)
+    ask(lan.client, lan.eip[version], 22)  # loads conntrack's hooks
+    guard()
+    speak_as_the_eip(version, Protocol.TCP)
+    guard(virtual_server(version, port=80))
+    source = lan.addresses["client"][version]
+    with pytest.raises((ConnectionRefusedError, TimeoutError)):
+        ask(lan.client, lan.eip[version], 22, source=source, source_port=4000)

@@ -10,7 +10,7 @@ import pytest
 
 from speaker.interfaces.resolve import Reason, Resolved, Unresolved, resolve
 from speaker.interfaces.routing import Found, Refused, lookup
-from speaker.model import CanReach, OwnSubnet
+from speaker.model import EIP_LINK, CanReach, OwnSubnet
 
 pytestmark = pytest.mark.netns
 
@@ -148,3 +148,21 @@ def test_an_eip_bound_as_32_is_not_secondary_where_24_would_be(node, sh):
     # What kube-proxy asks for NodePorts: local routes by their preferred source.
     assert "src 192.0.2.100" in sh(node, "ip route show table local 192.0.2.100")
     assert "src 192.0.2.5" in sh(node, "ip route show table local 192.0.2.101")
+
+
+async def test_what_is_bound_anywhere_is_this_hosts_own_but_for_what_is_bound_for_services(node, sh, snapshot_of):
+    for link, eip in (("kube-ipvs0", "192.0.2.110"), (EIP_LINK, "192.0.2.111")):
+        sh(node, f"ip link add {link} type veth peer name of-{link[:8]}")
+        sh(node, f"ip link set {link} up")
+        sh(node, f"ip addr add {eip}/32 dev {link}")
+    sh(node, "ip addr add 192.0.2.112/32 dev lo")
+    sh(node, "ip addr add 192.0.2.113/32 dev eth1")
+    own = {str(address): link for address, link in (await snapshot_of(node)).own.items() if not address.is_link_local}
+    assert own == {
+        "127.0.0.1": "lo",
+        "::1": "lo",
+        "192.0.2.112": "lo",
+        "192.0.2.113": "eth1",
+        **{at(LAN, family, 5): "eth0" for family in (4, 6)},
+        **{at(OTHER, family, 5): "eth1" for family in (4, 6)},
+    }

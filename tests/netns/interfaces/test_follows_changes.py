@@ -115,6 +115,17 @@ async def test_a_next_hop_that_is_down_leaves_the_others(node, following, sh):
         await follower.until(lambda now: chosen(CanReach(FAR), now) == "eth1")
 
 
+async def test_an_ipv6_route_whose_time_is_over_counts_no_more_though_the_kernel_still_lists_it(node, following, sh):
+    far = ip_address("2001:db8:ffff::1")
+    node.sysctl("net.ipv6.conf.eth0.disable_ipv6", 0)
+    sh(node, "ip addr add 2001:db8:1::2/64 dev eth0 nodad")
+    sh(node, "ip -6 route add 2001:db8:ffff::/64 via 2001:db8:1::1 dev eth0 expires 2")
+    async with following(node) as follower:
+        assert chosen(CanReach(far), follower.last) == "eth0"
+        await follower.until(lambda now: chosen(CanReach(far), now) is Reason.NO_ROUTE)
+        assert "2001:db8:ffff::/64" in sh(node, "ip -6 route show")
+
+
 async def test_a_route_that_moves_takes_can_reach_with_it(node, following, sh):
     async with following(node) as follower:
         for gateway, link in (("198.51.100.1", "eth1"), ("192.0.2.1", "eth0")):

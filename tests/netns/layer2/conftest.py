@@ -298,8 +298,9 @@ def speaking(lan) -> Iterator[Callable[..., Station]]:
             before: Callable[[], None] = lambda: None,
             oldest: float = math.inf,
             held_back: bool = False,
+            excuses: Callable[[int, bytes, Mac], bool] = lambda link, address, mac: True,
         ) -> Station:
-            station = Station(lan.node, addresses, gratuitous, Manner(before, oldest))
+            station = Station(lan.node, addresses, gratuitous, Manner(before, oldest, excuses))
             if held_back:
                 station.hold_back()
             return stack.enter_context(station)

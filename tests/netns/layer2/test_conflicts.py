@@ -102,6 +102,44 @@ def test_a_peers_claim_is_counted_and_neither_told_nor_answered(lan, speaking, e
     assert len(station.counts.conflicts) == 1
 
 
+@pytest.mark.parametrize(("address", "claim"), FORMS[1:], ids=["reply", "request", "advertisement"])
+def test_a_peer_that_speaks_for_an_eip_and_does_not_claim_it_is_told_of_and_answered(
+    lan, speaking, ear, address, claim
+):
+    asked = []
+
+    def excuses(link, eip, mac):
+        asked.append((eip, mac))
+        return False
+
+    client = ear(lan.client, 0x86DD if address == EIP6 else 0x0806)
+    station = speaking(EIP4, EIP6, excuses=excuses)
+    station.do(station.speaker.peers, frozenset({STRANGER}))
+    station.counts.wait_for(lambda counts: counts.announcements == {Family.IPV4: 2, Family.IPV6: 1})
+    client.send(claim)
+    station.counts.wait_for(lambda counts: counts.conflicts)
+    family = Family.IPV6 if address == EIP6 else Family.IPV4
+    station.counts.wait_for(lambda counts: counts.announcements[family] > (1 if address == EIP6 else 2))
+    assert [(str(eip), mac, held) for eip, mac, held in station.counts.conflicts] == [(address, STRANGER, True)]
+    assert set(asked) == {(IPv6Address(EIP6).packed if address == EIP6 else IPv4Address(EIP4).packed, STRANGER)}
+
+
+def test_a_peer_whose_claim_is_heard_a_moment_later_is_no_conflict(lan, speaking, ear):
+    """As where the first hello of a new holder was lost, and its gratuitous ARP was not."""
+    asked = []
+
+    def excuses(link, eip, mac):
+        asked.append(eip)
+        return len(asked) > 1
+
+    client, station = ear(lan.client, 0x0806), speaking(EIP4, excuses=excuses)
+    station.do(station.speaker.peers, frozenset({STRANGER}))
+    client.send(claims_by_arp(1, EIP4))
+    station.counts.wait_for(lambda counts: len(asked) == 2)
+    assert station.counts.reasons == {Ignored.PEER: 1}
+    assert not station.counts.conflicts
+
+
 def test_an_eip_in_use_elsewhere_is_answered_ten_seconds_after_its_user_left(lan, speaking, ear, sh):
     """The clock is moved on, not waited for."""
     sh(lan.client, f"ip addr add {EIP4}/24 dev eth0")

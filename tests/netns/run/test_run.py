@@ -257,3 +257,36 @@ def test_another_forwarders_leftovers_are_removed(lan, write, start, sh):
     second = start(node, "--forwarder", "none")
     second.until("ready")
     assert sh(node, "nft list tables") == ""
+
+
+def test_a_pool_that_is_removed_while_in_use_keeps_its_eips_on_the_air_by_its_own_rules_also_after_a_restart(
+    lan, write, start, sh
+):
+    node, client = lan
+    write("pool.yaml", POOL.replace("198.51.100.10-198.51.100.19", "203.0.113.10"))
+    write("site.yaml", service("web"))
+    speaker = start(node)
+    speaker.until("ready")
+    write("pool.yaml", "")
+    speaker.until("flagged")
+    assert "1 packets received" in sh(client, "arping -c 1 -w 2 -i eth0 203.0.113.10")
+    speaker.stop()
+    again = start(node)
+    again.until("claimed", eip="203.0.113.10", link="eth0")
+    assert not [entry for entry in again.log if entry["event"] == "not claimed"]
+
+
+def test_an_address_of_the_host_itself_is_nobodys_eip_for_as_long_as_the_host_has_it(lan, write, start, sh):
+    node, _ = lan
+    pool = POOL.replace("198.51.100.10-198.51.100.19", '198.51.100.1", "198.51.100.10')
+    write("site.yaml", pool.replace("[1", '["1').replace("10]", '10"]') + service("web"))
+    write("wants.yaml", service("wants", "loadBalancerIP: 198.51.100.1"))
+    speaker = start(node)
+    told = speaker.until("refused", service="default/wants", reason="host_address")
+    assert "this host (eth0)" in told["message"]
+    speaker.until("claimed", eip="198.51.100.10")
+    sh(node, "ip addr add 198.51.100.10/32 dev eth0")
+    speaker.until("refused", service="default/web", reason="host_address")
+    speaker.until("withdrawn", eip="198.51.100.10")
+    sh(node, "ip addr del 198.51.100.10/32 dev eth0")
+    speaker.until("claimed", eip="198.51.100.10")

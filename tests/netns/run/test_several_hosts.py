@@ -166,3 +166,42 @@ def test_without_a_key_it_refuses_to_start_and_says_how_to_make_one(lan, write, 
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30)
     assert done.returncode == 2
     assert f"speaker keygen {missing}" in done.stderr
+
+
+def test_a_cloned_host_says_so_and_holds_nothing_and_the_original_goes_on_when_it_stops(lan, write, start, key, sh):
+    write("site.yaml", SITE)
+    one, two = lan
+    flags = ("--with-peers", "--key", key())
+    original = start(one, *flags)
+    original.until("ready")
+    clone = start(two, *flags, home="clone")
+    told, answer = clone.until("name clash"), original.until("name clash")
+    assert (told["silent"], answer["silent"]) == (True, False)
+    assert sh(one, "ip -br link show eth0").split()[2] in told["message"]
+    for speaker in (clone, original):
+        while "eip_speaker_name_clashes_total 1.0" not in speaker.get("/metrics"):
+            pass
+        assert any("another host has this node's name" in problem for problem in told_problems(speaker))
+    clone.stop()
+    assert not [entry for entry in clone.log if entry["event"] == "claimed"]
+    assert held(original) == EIPS
+    original.stop()
+    assert not [entry for entry in original.log if entry["event"] == "withdrawn" and entry["reason"] == "name_clash"]
+
+
+def told_problems(speaker):
+    return json.loads(ask(speaker, "status"))["problems"]
+
+
+def test_a_peers_own_address_is_not_claimed(lan, write, start, key):
+    pool = SITE.replace("198.51.100.10-198.51.100.19", "198.51.100.2-198.51.100.19")
+    write(
+        "site.yaml", pool.replace("eip-speaker.io/addresses: 198.51.100.13", "eip-speaker.io/addresses: 198.51.100.2")
+    )
+    flags = ("--with-peers", "--key", key())
+    one, two = (start(node, *flags, name=name) for node, name in zip(lan, ("n1", "n2"), strict=True))
+    told = one.until("peer's address")
+    assert (told["eip"], told["peer"]) == ("198.51.100.2", "n2")
+    assert "198.51.100.2" not in held(one)
+    assert any("198.51.100.2" in problem for problem in told_problems(one))
+    two.stop()

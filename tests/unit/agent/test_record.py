@@ -49,9 +49,12 @@ def order(holder: str | None = "n1") -> WriteRecord:
         ({"holder": "n1", "incarnation": LIFE, "term": 5}, Record("n1", LIFE, 5, 41)),
         ({"holder": "", "incarnation": LIFE, "term": 5}, Record(None, LIFE, 5, 41)),
         ({}, Record(None, Incarnation(0), 0, 41)),
-        ({"holder": "n1", "incarnation": LIFE, "term": 2**40}, Record(None, Incarnation(0), 0, 41)),
+        ({"holder": "n1", "incarnation": LIFE, "term": 2**31}, Record("n1", LIFE, 2**31, 41)),
+        ({"holder": "n1", "incarnation": LIFE, "term": 2**31 + 1}, Record(None, Incarnation(0), 0, 41)),
+        ({"holder": "n1", "incarnation": LIFE, "term": 2**62}, Record(None, Incarnation(0), 0, 41)),
+        ({"holder": "n1", "incarnation": LIFE, "term": -1}, Record(None, Incarnation(0), 0, 41)),
     ],
-    ids=["held", "let go", "just created", "a term that nobody can have come to"],
+    ids=["held", "let go", "just created", "the last term", "one behind it", "made up", "below any"],
 )
 def test_a_record_is_read_from_its_announcement(status, record):
     assert read_record(announcement(**status)) == record

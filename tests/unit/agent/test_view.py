@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from speaker.agent.objects import AssignedObject, NodeObject, SliceObject
 from speaker.agent.view import DRAIN, OUT_OF_SERVICE, News, Reader, ViewSettings, node_wishes
 from speaker.api.endpoints import MAX_ENDPOINTS
-from speaker.cluster.kinds import ASSIGNED, POOL, EipObject, ServiceObject
+from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, EipObject, ServiceObject
 from speaker.cluster.objects import Key
 from speaker.model import Assignment, Endpoint, LinkNames, Protocol, ServiceKey
 from speaker.ownership.eligibility import EXCLUDE
@@ -180,7 +180,7 @@ def test_nothing_is_announced_that_our_controller_has_not_assigned(service_objec
 
 # ── Pools of EIPs in use ──────────────────────────────────────────────────────────────────────────────────────
 
-FROM_LAN = (*OURS, {"type": POOL, "status": "True", "reason": "Recorded", "message": "IPv4 from lan"})
+FROM_LAN = (*OURS, {"type": ASSIGNED_FROM, "status": "True", "reason": "Recorded", "message": "IPv4 from lan"})
 RACK_A = {"nodeSelector": {"matchLabels": {"rack": "a"}}, "interface": "eth1"}
 
 
@@ -248,7 +248,7 @@ def test_where_nothing_was_recorded_the_pool_that_has_the_address_now_counts(ser
     assert settlement.assignments[WEB].pools == ("lan", "wan")
 
 
-@pytest.mark.parametrize("annotation", ["eip-speaker.io/pool", "eip-speaker.io/assigned-pools", POOL])
+@pytest.mark.parametrize("annotation", ["eip-speaker.io/pool", "eip-speaker.io/assigned-pools", ASSIGNED_FROM])
 def test_who_owns_a_service_does_not_say_which_pools_rules_hold_for_its_eip(service_object, eip_object, annotation):
     found = service_object("web", ingress=[EIP], conditions=FROM_LAN)
     data = msgspec.to_builtins(found)

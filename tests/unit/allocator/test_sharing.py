@@ -2,7 +2,7 @@
 
 import pytest
 
-from speaker.allocator.choose import JOIN_LOOKS
+from speaker.allocator.choose import JOIN_LOOKS, MAX_SHARING
 
 
 @pytest.mark.parametrize(
@@ -220,3 +220,12 @@ def test_however_many_services_carry_one_key_and_one_port_the_search_for_an_eip_
     CountingKey.compared = 0
     assert lan.ask("late", share=CountingKey("k")) == "10.0.3.233"
     assert 1 <= CountingKey.compared <= JOIN_LOOKS
+
+
+def test_more_services_than_may_share_an_eip_get_another_one(lan):
+    lan.pool("lan", "192.0.2.0/29")
+    for number in range(MAX_SHARING):
+        assert lan.ask(f"s{number}", share="k", ports=str(number + 1)) == "192.0.2.1"
+    assert lan.ask("next", share="k", ports="9000") == "192.0.2.2"
+    assert lan.ask("named", share="k", ports="9001", addresses="192.0.2.1") == "address_in_use"
+    assert lan.ask("s0", share="k", ports="1") == "192.0.2.1"  # who has it keeps it

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speaker.agent.objects import AssignedObject
-from speaker.cluster.feed import Feed, Lines
+from speaker.cluster.feed import MAX_LINE, Feed, Lines
 from speaker.cluster.kinds import ServiceObject
 from speaker.cluster.objects import Key, Object, read_page, read_refusal
 from speaker.cluster.reading import Unreadable, read_service
@@ -153,7 +153,7 @@ def test_one_that_does_not_even_have_a_name_spoils_no_other():
     listed(feed, 10, {"metadata": {"name": 5}}, {"metadata": None}, {}, body("a", 1, port=1))
     feed.take(line("DELETED", {"metadata": []}))
     feed.take(b'{"type": "MODIFIED", "object": [1, 2]}')
-    assert (names(feed), feed.set_aside, feed.resume) == ({"a": 1}, {}, "10")
+    assert (names(feed), set(feed.set_aside), feed.resume) == ({"a": 1}, {Key("", "")}, "10")
 
 
 def test_what_was_set_aside_and_is_gone_is_told_no_more():
@@ -246,3 +246,21 @@ def test_lines_are_whole_wherever_the_network_cuts(wanted: list[bytes], data: st
     assert not lines.cut
     lines.feed(b"half")
     assert lines.cut
+
+
+def test_a_line_without_end_is_an_edge_error_and_long_ones_are_whole():
+    lines, chunk = Lines(), b"x" * (MAX_LINE // 4)
+    assert [lines.feed(chunk) for _ in range(4)] == [[]] * 4
+    assert lines.feed(b"\nrest") == [chunk * 4]
+    for _ in range(3):
+        assert lines.feed(chunk) == []
+    with pytest.raises(EdgeError, match=f"a line of more than {MAX_LINE} bytes"):
+        lines.feed(chunk)
+
+
+def test_json_nested_without_end_is_an_edge_error():
+    deep = b'{"type": "ADDED", "object": {"metadata": ' + b"[" * 200_000 + b"}}"
+    with pytest.raises(EdgeError):
+        Feed(Thing).take(deep)
+    with pytest.raises(EdgeError):
+        read_page(b'{"metadata": {}, "items": [' + b"[" * 200_000)

@@ -8,9 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from speaker.cluster.hosts import HostObject
-from speaker.cluster.kinds import ASSIGNED, POOL, ServiceObject
+from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, ServiceObject
 from speaker.cluster.objects import Key, Metadata, Object
 from speaker.controller.decider import ControllerSettings, Decider, News
+from speaker.controller.wanted import FINALIZER
 
 AT = "2026-01-02T00:00:00Z"
 
@@ -180,7 +181,7 @@ def test_who_waits_for_a_pool_is_served_when_there_is_one(service_object, eip_ob
 def told(orders, name):
     """Reason, and the pools that are recorded."""
     conditions = {each["type"]: each for each in orders[path_of(name)].body()["status"]["conditions"]}
-    return conditions[ASSIGNED]["reason"], conditions.get(POOL, {}).get("message")
+    return conditions[ASSIGNED]["reason"], conditions.get(ASSIGNED_FROM, {}).get("message")
 
 
 def host(name, *addresses):
@@ -256,3 +257,16 @@ def test_an_eip_that_turns_out_to_be_a_nodes_is_served_no_more_until_it_is_the_n
     back = decider.decide(News(nodes={Key("", "n1"): None}), 1.0, AT)
     assert told(back, "web") == ("Assigned", "IPv4 from lan")
     assert back[path_of("web")].body()["status"]["loadBalancer"]["ingress"] == [{"ip": "192.0.2.1", "ipMode": "VIP"}]
+
+
+def test_a_pool_is_not_gone_while_a_service_keeps_a_place_there_that_a_host_has(service_object, eip_object):
+    decider = Decider(ControllerSettings())
+    first = decider.decide(news([service_object("web")], [lan(eip_object)]), 1.0, AT)
+    pool = "/apis/eip-speaker.io/v1alpha1/eips/lan"
+    assert first[pool].body()["metadata"]["finalizers"] == [FINALIZER]
+    in_use = lan(eip_object, metadata={"finalizers": [FINALIZER]})
+    web = written(service_object("web"), {path_of("web"): first[path_of("web")].body()})
+    decider.decide(news([web], [in_use]), 1.0, AT)
+    assert decider.decide(News(nodes=host("n1", "192.0.2.1")), 1.0, AT)[pool] is None
+    released = decider.decide(News({web.key: None}), 1.0, AT)
+    assert released[pool].body()["metadata"]["finalizers"] is None

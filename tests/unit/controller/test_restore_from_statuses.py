@@ -7,7 +7,7 @@ import pytest
 from speaker.allocator.pools import Catalogue
 from speaker.cluster.reading import read_pool, read_service
 from speaker.controller.restore import restored
-from speaker.controller.wanted import ASSIGNED, POOL
+from speaker.controller.wanted import ASSIGNED, ASSIGNED_FROM
 from speaker.model import ServiceKey
 
 MARK = {"type": ASSIGNED, "status": "True", "reason": "Assigned", "message": ""}
@@ -35,7 +35,7 @@ def test_both_families_of_a_service(restore, service_object):
 
 
 def recorded(said):
-    return {"type": POOL, "status": "True", "reason": "Recorded", "message": said}
+    return {"type": ASSIGNED_FROM, "status": "True", "reason": "Recorded", "message": said}
 
 
 @pytest.mark.parametrize(

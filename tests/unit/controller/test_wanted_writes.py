@@ -7,7 +7,7 @@ import pytest
 from speaker.allocator.assign import Outcome, Usage
 from speaker.allocator.refusals import Reason, Refusal
 from speaker.api.service import RECORD
-from speaker.cluster.kinds import ASSIGNED, POOL, EipObject, ServiceObject
+from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, EipObject, ServiceObject
 from speaker.cluster.pools import judge
 from speaker.cluster.reading import read_service
 from speaker.controller.wanted import FINALIZER, IpMode, pool_writes, service_write
@@ -60,7 +60,7 @@ def test_a_new_assignment_is_written_at_the_version_it_was_decided_from(service_
         {"ip": "192.0.2.10", "ipMode": "Proxy"},
         {"ip": "2001:db8::1", "ipMode": "Proxy"},
     ]
-    assert [each["type"] for each in body["status"]["conditions"]] == ["example.com/Seen", ASSIGNED, POOL]
+    assert [each["type"] for each in body["status"]["conditions"]] == ["example.com/Seen", ASSIGNED, ASSIGNED_FROM]
     assert event(write) == ("Normal", "Assigned")
 
 
@@ -87,7 +87,7 @@ def test_which_pool_an_eip_is_from_is_written_with_it_and_alone_where_an_earlier
     outcome = Outcome(Assignment(WEB, (ip_address("192.0.2.10"), ip_address("2001:db8::1")), ("lan", "lan6")))
     write = decide(service_object("web"), outcome)
     assert write.body()["status"]["conditions"][1] == {
-        "type": POOL,
+        "type": ASSIGNED_FROM,
         "status": "True",
         "reason": "Recorded",
         "message": "IPv4 from lan, IPv6 from lan6",
@@ -96,7 +96,7 @@ def test_which_pool_an_eip_is_from_is_written_with_it_and_alone_where_an_earlier
     found = after(write)
     earlier = service_object("web", ingress=["192.0.2.10", "2001:db8::1"], conditions=[found.status.conditions[0]])
     mended = decide(earlier, outcome, at=LATER)
-    assert [each["type"] for each in mended.body()["status"]["conditions"]] == [ASSIGNED, POOL]
+    assert [each["type"] for each in mended.body()["status"]["conditions"]] == [ASSIGNED, ASSIGNED_FROM]
     assert "loadBalancer" not in mended.body()["status"]
     assert event(mended) is None
     assert decide(found, outcome, at=LATER) is None

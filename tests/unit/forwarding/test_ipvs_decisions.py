@@ -7,7 +7,7 @@ from ipaddress import ip_address, ip_network
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.forwarding.ipvs import completed, held_back, in_between, root_causes, standing, without
+from speaker.forwarding.ipvs import completed, held_back, in_between, root_causes, standing
 from speaker.forwarding.ipvs_tables import Refusal
 from speaker.forwarding.plan import (
     EMPTY,
@@ -18,6 +18,7 @@ from speaker.forwarding.plan import (
     RealServer,
     RemoveVirtualServer,
     VirtualServer,
+    without,
 )
 from speaker.model import Protocol
 

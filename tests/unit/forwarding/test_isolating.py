@@ -66,11 +66,7 @@ def test_all_but_what_is_refused_comes_about(before, after, bad):
         await isolating.apply(plan_of(before))
         kernel.poison = frozenset(plan_of(bad).virtual_servers)
         want = plan_of(after, weight=2)
-        try:
-            await isolating.apply(want)
-        except EdgeError:
-            assert len(bad & after) >= 8, "only where many in a row were refused it may give up"
-            return
+        await isolating.apply(want)
         stands = kernel.plan.virtual_servers
         for key, server in want.virtual_servers.items():
             if key not in kernel.poison:

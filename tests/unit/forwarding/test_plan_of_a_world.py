@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from speaker.forwarding.plan import Plan, Planner, RealServer, VirtualServer, plan
+from speaker.forwarding.plan import MAX_REAL_SERVERS, Plan, Planner, RealServer, VirtualServer, crowded, plan
 from speaker.model import Family, Protocol, ServiceKey, ServicePort, TrafficPolicy
 
 EIP = "192.0.2.10"
@@ -211,3 +211,24 @@ def test_planned_step_by_step_it_is_as_planned_at_once(web, pod, world, data):
             assert same == step.virtual_servers.keys()
             assert all(step.virtual_servers[key] is last.virtual_servers[key] for key in same)
         last = step
+
+
+def test_an_eip_is_never_its_own_real_server(web, pod, world):
+    """Packets would go round in a circle."""
+    found, assignments = world((web(), (pod("192.0.2.10"), pod("10.0.0.3")), ("192.0.2.10",)))
+    (server,) = plan(found, assignments, "a").virtual_servers.values()
+    assert [str(real.address) for real in server.real_servers] == ["10.0.0.3"]
+
+
+def test_of_endpoints_without_end_those_that_take_new_connections_are_used_up_to_a_bound_and_it_is_told(
+    web, pod, world
+):
+    many = [pod(str(ip_address("10.0.0.1") + i), ready=i % 2 == 0) for i in range(2 * MAX_REAL_SERVERS + 2)]
+    made = plan(*world((web(), tuple(many), (EIP,))), "a")
+    kept = only(made).real_servers
+    assert len(kept) == MAX_REAL_SERVERS
+    assert {real.weight for real in kept} == {1}
+    assert list(kept) == sorted(kept)
+    (told,) = crowded(made)
+    assert told.endswith(f"no more than {MAX_REAL_SERVERS} endpoints of a port are used")
+    assert crowded(plan(*world((web(), tuple(many[:10]), (EIP,))), "a")) == ()

@@ -163,3 +163,13 @@ APPROXIMATIONS = [
 def test_what_nft_does_otherwise_is_said(changes, words):
     said = approximations(plan_of(replace(SERVER, **changes)))
     assert [words in sentence for sentence in said] == ([] if words is None else [True])
+
+
+def test_a_backend_is_on_this_node_only_where_all_who_name_it_say_so():
+    """Who names another's backend and puts it on this node would keep that one's replies from coming back here."""
+    liar = VirtualServer(ip_address("192.0.2.11"), Protocol.TCP, 80, real_servers=(replace(ONE, local=True),))
+    made = expressible(plan_of(SERVER, liar))
+    assert not any(real.local for server in made.virtual_servers.values() for real in server.real_servers)
+    assert forwarder_ruleset(made).elements["local4"] == frozenset()
+    alone = expressible(plan_of(liar))
+    assert forwarder_ruleset(alone).elements["local4"] == {"10.0.0.3"}

@@ -4,7 +4,7 @@ from ipaddress import ip_address, ip_interface
 
 import pytest
 
-from speaker.interfaces.addresses import own_addresses, question
+from speaker.interfaces.addresses import MOST, bound_addresses, own_addresses, question
 from speaker.interfaces.neighbor import Question
 from speaker.interfaces.snapshot import LinkAddress, Snapshot
 from speaker.model import Link, Mac
@@ -37,6 +37,20 @@ def seen(*addresses):
 )
 def test_one_of_each_family_is_told(addresses, own):
     assert own_addresses(seen(*addresses), [ETH0]) == {ETH0.index: tuple(map(ip_address, own))}
+
+
+def test_all_that_are_bound_are_told_for_nobodys_eips():
+    addresses = [bound("192.0.2.9/32"), bound("192.0.2.1/24"), bound("fe80::1/64"), bound("2001:db8::1/64")]
+    other = [bound("198.51.100.1/24", ETH1), bound("2001:db8::2/64", tentative=True)]
+    told = bound_addresses(seen(*addresses, *other), [ETH0])
+    assert told == {ETH0.index: frozenset(map(ip_address, ["192.0.2.9", "192.0.2.1", "2001:db8::1"]))}
+
+
+def test_of_very_many_those_with_a_subnet_are_told():
+    many = [bound(f"10.0.{n // 256}.{n % 256}/32") for n in range(300)]
+    (told,) = bound_addresses(seen(*many, bound("192.0.2.1/24")), [ETH0]).values()
+    assert len(told) == MOST
+    assert ip_address("192.0.2.1") in told
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,17 @@ def test_bars_show_shares_and_who_never_answered():
             {"event": "withdrawn", "eip": "192.0.2.1", "holder": "node2"},
             "stops answering for 192.0.2.1, which node2 claims now",
         ),
+        (
+            {"event": "claimed", "count": 300, "eips": ["192.0.2.1", "192.0.2.2"], "link": "eth0"},
+            "claims 192.0.2.1 and 299 more on eth0",
+        ),
+        (
+            {"event": "withdrawn", "count": 300, "eips": ["192.0.2.1"], "reason": "link_down"},
+            "stops answering for 192.0.2.1 and 299 more",
+        ),
+        ({"event": "assigned", "count": 300, "services": ["a/b"]}, "300 Services get an address"),
+        ({"event": "released", "count": 300, "services": ["a/b"]}, "300 Services give theirs back"),
+        ({"event": "peer heard", "count": 9, "peers": ["node2"], "link": "eth0"}, "hears node2 and 8 more"),
         ({"event": "peer silent", "level": "warning", "peer": "node2", "link": "eth0"}, "hears node2 no more"),
         ({"event": "frozen", "level": "warning"}, "was away for too long: it gives everything up and listens first"),
         ({"event": "manifests_refused", "level": "error", "problem": "x"}, "error: manifests_refused problem=x"),

@@ -173,6 +173,7 @@ def test_unknown_options_and_padding_change_nothing(claims, lan, ask6):
         (Ignored.NOT_OURS, {"target": IPv6Address("2001:db8::99")}, PACKET_MULTICAST),
         (Ignored.FROM_US, {"source_link_layer": Mac(bytes.fromhex("02000000aa01"))}, PACKET_MULTICAST),
         (Ignored.BAD_SENDER, {"source_link_layer": Mac(bytes.fromhex("333300000001"))}, PACKET_MULTICAST),
+        (Ignored.BAD_SENDER, {"source": IPv6Address("ff02::1")}, PACKET_MULTICAST),
         (Ignored.CONFLICT, {"source": IPv6Address("2001:db8::11")}, PACKET_MULTICAST),
         (
             Ignored.CONFLICT,

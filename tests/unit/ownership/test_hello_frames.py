@@ -51,10 +51,12 @@ hellos = st.builds(
     addresses=st.tuples(st.none() | st.ip_addresses(v=4), st.none() | st.ip_addresses(v=6)).map(
         lambda either: tuple(address for address in either if address is not None)
     ),
+    own=st.frozensets(eips, max_size=64),
 )
 mtus = st.integers(frames.MIN_MTU, 9000) | st.sampled_from([frames.MIN_MTU, 1280, 1500, 9000])
 MAPPINGS = ("claims", "intents", "yielded", "heard", "moves")
 NAMES = ("probes", "wants")
+SETS = (*NAMES, "own")
 
 
 def many(count, first="10.0.0.0"):
@@ -90,10 +92,10 @@ def test_the_frames_together_say_what_the_hello_said_and_each_fits_the_mtu(said,
         together = {key: value for part in heard for key, value in getattr(part, field).items()}
         assert together == getattr(said, field)
         assert sum(len(getattr(part, field)) for part in heard) == len(together)
-    for field in NAMES:
+    for field in SETS:
         assert frozenset().union(*(getattr(part, field) for part in heard)) == getattr(said, field)
     assert [part.addresses for part in heard if part.addresses] == [said.addresses] * bool(said.addresses)
-    emptied = {field: {} for field in MAPPINGS} | dict.fromkeys(NAMES, frozenset()) | {"covers": None, "addresses": ()}
+    emptied = {field: {} for field in MAPPINGS} | dict.fromkeys(SETS, frozenset()) | {"covers": None, "addresses": ()}
     for number, part in enumerate(heard):
         assert replace(part, **emptied) == replace(said, part=number, **emptied)
 
@@ -599,7 +601,7 @@ GOLDEN_1_0 = """
     af8a77ce6fd012a067c4e40e787d8c1c
 """
 """The tag is what ``openssl dgst -sha256 -mac HMAC -macopt hexkey:0001..1f`` says of all from byte 6 to it, its first
-half; so is that of 1.1."""
+half; so are those of 1.1 and 1.2."""
 
 
 GOLDEN_1_1 = (
@@ -609,14 +611,23 @@ GOLDEN_1_1 = (
 )
 
 
+GOLDEN_1_2 = (
+    GOLDEN_1_1.replace("45495068 01 01 0150", "45495068 01 02 0169")
+    .replace("02 000a 04 30", "0b 0016 04 c0000201 06 20010db8000000000000000000000001 02 000a 04 30")
+    .replace("f00f0fd18523619321f428bb2e11d5fc", "0702f4118f50afaa777bf8889df929ab")
+)
+OWN = frozenset({IPv4Address("192.0.2.1"), IPv6Address("2001:db8::1")})
+
+
 def test_version_1_is_these_bytes_forever():
-    said = replace(GOLDEN, addresses=BOTH)
-    assert [frame.hex() for frame in encode(said, KEYS, MAC)] == ["".join(GOLDEN_1_1.split())]
-    assert decode(bytes.fromhex(GOLDEN_1_1), KEYS) == said
+    said = replace(GOLDEN, addresses=BOTH, own=OWN)
+    assert [frame.hex() for frame in encode(said, KEYS, MAC)] == ["".join(GOLDEN_1_2.split())]
+    assert decode(bytes.fromhex(GOLDEN_1_2), KEYS) == said
 
 
 def test_what_older_releases_of_version_1_say_is_read():
     assert decode(bytes.fromhex(GOLDEN_1_0), KEYS) == GOLDEN
+    assert decode(bytes.fromhex(GOLDEN_1_1), KEYS) == replace(GOLDEN, addresses=BOTH)
 
 
 def test_a_newer_minor_version_is_read_and_what_it_adds_is_passed_over():

@@ -1,6 +1,7 @@
 """The ownership machine, one step at a time. Times are seconds of one clock."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from stepping import EIP, LIFE, LINK, alone, hello, timed
@@ -16,6 +17,7 @@ from speaker.ownership.events import (
     LinkChanged,
     Listen,
     Order,
+    PeersAddress,
     Record,
     RecordRead,
     RecordWritten,
@@ -284,3 +286,91 @@ def test_nothing_is_judged_again_when_nothing_changed() -> None:
     machine._judge = lambda x, now: (judged.append(x), original(x, now))[1]  # type: ignore[method-assign]
     machine.step(0.15, hello(machine, 1, claims))
     assert judged == []
+
+
+def test_a_peer_speaks_for_what_it_claims_is_about_to_or_has_just_let_go_and_for_nothing_else() -> None:
+    machine = alone(3)
+
+    def speaks(now: float) -> list[bool]:
+        return [machine.speaks_for(LINK, "peer", EIP + n, now) for n in range(3)]
+
+    assert speaks(0.0) == [False] * 3
+    machine.step(0.1, hello(machine, 0, {EIP: 1}, intents={EIP + 1: 4}))
+    assert speaks(0.1) == [True, True, False]
+    for n in range(1, 60):
+        machine.step(0.1 + n * 0.1, hello(machine, n, {}, yielded={EIP: 1} if n < 10 else {}))
+    assert speaks(2.9) == [True, True, False], "what it says on the wire may be on its way"
+    assert speaks(6.0) == [False] * 3
+    assert machine.speaks_for(LINK, "nobody", EIP, 6.0) is False
+    machine.step(6.1, hello(machine, 99, {EIP: 7}))
+    assert speaks(6.2)[0]
+    assert not speaks(6.1 + machine.times.witness)[0], "a dead one claims nothing"
+
+
+def told_owners(orders: list[Order]) -> list[tuple[object, str | None]]:
+    return [(order.eip, order.node) for order in orders if isinstance(order, PeersAddress)]
+
+
+def test_an_address_that_a_peer_says_is_its_own_is_never_claimed() -> None:
+    machine = alone(2)
+    orders = machine.step(0.1, hello(machine, 0, own=frozenset({EIP})))
+    assert told_owners(orders) == [(EIP, "peer")]
+    for n in range(1, 40):
+        machine.step(n * 0.1, hello(machine, n, own=frozenset({EIP})))
+        timed(machine, n * 0.1, n * 0.1 + 0.1)
+    assert machine.held().keys() == {EIP + 1}
+
+
+@pytest.mark.parametrize(
+    "said", [{"own": frozenset({EIP})}, {"addresses": (EIP,)}], ids=["all of them", "the one of a 1.1 hello"]
+)
+def test_one_that_is_held_already_is_let_go(said: dict[str, object]) -> None:
+    machine = alone(2)
+    timed(machine, 0.0, 1.0)
+    orders = machine.step(1.0, hello(machine, 0, **said))
+    assert [(o.eip, o.reason) for o in orders if isinstance(o, Withdraw)] == [(EIP, Yielded.PEERS_ADDRESS)]
+    assert told_owners(orders) == [(EIP, "peer")]
+
+
+def test_it_is_nobodys_eip_while_its_node_is_dead_and_free_once_its_node_says_otherwise() -> None:
+    machine = alone(1)
+    machine.step(0.1, hello(machine, 0, own=frozenset({EIP})))
+    timed(machine, 0.1, 20.0)
+    assert machine.held() == {}
+    machine.step(20.0, hello(machine, 1))
+    orders = machine.step(20.1, hello(machine, 2))
+    timed(machine, 20.1, 24.0)
+    assert machine.held().keys() == {EIP}
+    assert told_owners(orders) == [(EIP, None)] or machine.eips[EIP].owner is None
+
+
+def test_a_new_life_of_that_peer_does_not_free_it() -> None:
+    machine = alone(1)
+    machine.step(0.1, hello(machine, 0, own=frozenset({EIP})))
+    timed(machine, 0.1, 2.0)
+    event = hello(machine, 0)
+    machine.step(2.0, replace(event, hello=replace(event.hello, incarnation=Incarnation(LIFE + (1 << 31)))))
+    timed(machine, 2.0, 4.0)
+    assert machine.held() == {}
+
+
+def test_an_address_told_before_its_eip_was_asked_for_counts_too() -> None:
+    machine = alone(1)
+    machine.step(0.1, hello(machine, 0, own=frozenset({EIP + 9})))
+    assert told_owners(machine.step(0.2, EligibilityChanged(EIP + 9, LINK))) == [(EIP + 9, "peer")]
+    timed(machine, 0.2, 2.0)
+    assert machine.held().keys() == {EIP}
+    assert told_owners(machine.step(2.0, EligibilityChanged(EIP + 9, None))) == [(EIP + 9, None)]
+
+
+def test_a_peer_that_is_gone_is_told_of_for_an_hour_and_its_recordings_are_refused_for_ever() -> None:
+    machine = alone()
+    timed(machine, 0.0, 1.0)
+    machine.step(1.0, hello(machine, 5, {EIP: 9}))
+    assert [peer.alive for peer in machine.peers(3600.9)[LINK]] == [False]
+    assert machine.peers(3601.1)[LINK] == ()
+    timed(machine, 1.0, 2.0)
+    machine.step(2.0, hello(machine, 5, {EIP: 99}))
+    assert machine.holding(EIP)
+    machine.step(2.1, hello(machine, 6))
+    assert [peer.alive for peer in machine.peers(2.1)[LINK]] == [True]

@@ -1,7 +1,12 @@
 import io
 import threading
 
-from speaker.telemetry.logs import Writer
+import pytest
+import structlog
+from structlog.testing import CapturingLogger
+
+from speaker.telemetry.lines import BURST, QUIET
+from speaker.telemetry.logs import Bounded, Writer
 
 
 class Stalled(io.StringIO):
@@ -71,3 +76,63 @@ def test_a_disk_that_is_full_costs_lines_and_they_are_counted_when_there_is_room
         out.asked.acquire()
     writer.finish()
     assert out.getvalue().splitlines() == ["3", "3 lines were lost: nobody read them in time"]
+
+
+@pytest.fixture
+def bounded():
+    """``say("event", …)`` logs through what bounds it; ``lines`` is what came of it; the ``clock`` is moved by hand."""
+    now = [0.0]
+    processor, writer = Bounded(lambda: now[0]), CapturingLogger()
+    before = structlog.get_config()
+    structlog.configure(
+        processors=[processor, lambda _, __, fields: ((), fields)],
+        wrapper_class=structlog.BoundLogger,
+        logger_factory=lambda *_: writer,
+        cache_logger_on_first_use=False,
+    )
+    yield structlog.get_logger().warning, processor, now, lambda: [call.kwargs for call in writer.calls]
+    structlog.configure(**before)
+
+
+def test_a_flood_of_lines_is_cut_and_its_length_told_when_it_is_over(bounded):
+    say, processor, now, lines = bounded
+    for number in range(1000):
+        say("conflict", eip=number)
+    processor.tell()
+    assert len(lines()) == BURST
+    now[0] = QUIET
+    processor.tell()
+    assert lines()[BURST:] == [{"event": "lines left out", "source": "conflict", "lines": 1000 - BURST, "seconds": 0.0}]
+
+
+def test_an_edge_that_fails_in_ever_new_words_does_not_silence_another(bounded):
+    say, _, _, lines = bounded
+    for number in range(1000):
+        say("edge failed", edge="netlink", error=str(number))
+    say("edge failed", edge="forwarding", error="no")
+    assert [line["edge"] for line in lines()].count("forwarding") == 1
+
+
+def test_the_writer_asks_now_and_then():
+    asked = threading.Event()
+    writer = Writer(io.StringIO().write, now_and_then=asked.set)
+    assert asked.wait(10)
+    writer.finish()
+
+
+def test_a_disk_that_is_full_loses_lines_tells_how_many_and_takes_those_that_come_later():
+    room, taken, refused = threading.Event(), io.StringIO(), threading.Event()
+
+    def out(text: str) -> None:
+        if not room.is_set():
+            refused.set()
+            raise OSError(28, "No space left on device")
+        taken.write(text)
+
+    writer = Writer(out)
+    writer.info("lost")
+    refused.wait()
+    room.set()
+    writer.info("kept")
+    writer.finish()
+    assert taken.getvalue().splitlines() == ["kept", "1 lines were lost: nobody read them in time"]

@@ -54,6 +54,13 @@ STATUS = {
 }
 
 
+class Supervisor:
+    """Fails the test where anything unforeseen is told."""
+
+    def internal_error(self, task, error):
+        raise AssertionError(task) from error
+
+
 def test_a_status_is_tables_and_then_what_is_not_as_asked_for():
     assert "\n".join(describe(STATUS)) == (
         "node n1\n"
@@ -111,7 +118,7 @@ def said(tmp_path, capsys):
             for answer in answers:
                 yield answer
 
-        async with serving_control(tmp_path / "control", {command[0]: handler}):
+        async with serving_control(tmp_path / "control", {command[0]: handler}, Supervisor()):
             code = await asyncio.to_thread(main, [*command, "--runtime-dir", str(tmp_path)])
         shown = capsys.readouterr()
         return code, shown.out, shown.err

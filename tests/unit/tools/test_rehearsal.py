@@ -26,7 +26,7 @@ spec:
   loadBalancerSourceRanges: [198.51.100.0/24, "2001:db8:1::/48"]
 """
 STEPS = [
-    *("tools.validate.settle", "tools.rehearsal.decide", "tools.rehearsal.forwarder_ruleset"),
+    *("tools.rehearsal.settle", "tools.rehearsal.decide", "tools.rehearsal.forwarder_ruleset"),
     *("tools.rehearsal.guard_ruleset", "forwarding.iptables.script", "tools.rehearsal.approximations"),
     *("report.Report.settled", "report.Report.decided", "report.Report.forwarding"),
     *("report.Report.brought_about", "report.Report.status"),
