@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import structlog
 
 from speaker.agent.clerk import RecordClerk
-from speaker.agent.delivery import Delivery
+from speaker.agent.delivery import AGAIN_SECONDS, Delivery
 from speaker.agent.objects import AnnouncementObject, AssignedObject, LeaseObject, NodeObject, SliceObject, by_service
 from speaker.agent.record import ANNOUNCEMENTS, Facts, eip_of, is_made_up, life_of, read_record
 from speaker.agent.session import Session
@@ -253,9 +253,12 @@ class Cluster:
     def _saw_announcements(self, changes: tuple[Change[AnnouncementObject], ...]) -> None:
 
         async def tell(wire: Wire) -> None:
+            unread: list[Change[AnnouncementObject]] = []
             # A list brings all of them at once; there is other work to do in between.
             for at in range(0, len(changes), A_SLICE):
-                await wire.records(list(_records(changes[at : at + A_SLICE])))
+                await wire.records(list(self._records_of(changes[at : at + A_SLICE], unread)))
+            if unread:
+                asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._see_again, tuple(unread))
 
         self._told.put_nowait(tell)
         before = len(self._made_up)
@@ -265,6 +268,24 @@ class Cluster:
                 self._made_up.add(change.key.name)
         if self._first or self._made_up or before:
             self._tell_changed()
+
+    def _records_of(
+        self, changes: Iterable[Change[AnnouncementObject]], unread: list[Change[AnnouncementObject]]
+    ) -> Iterable[tuple[IPAddress, Record]]:
+        """One that meets a bug of ours is ``unread``, and keeps no other from being heard."""
+        for change in changes:
+            try:
+                yield from _records([change])
+            except Exception as error:
+                self._report.internal_error("hand on", error)
+                unread.append(change)
+
+    def _see_again(self, changes: tuple[Change[AnnouncementObject], ...]) -> None:
+        """As they are now."""
+        now = ((change, self._announcements.store.get(change.key)) for change in changes)
+        self._saw_announcements(
+            tuple(change if found is None else Change(change.key, None, found) for change, found in now)
+        )
 
     def _saw_leases(self, changes: tuple[Change[LeaseObject], ...]) -> None:
         """What comes before we are up again may have been written before its writer died."""

@@ -311,9 +311,10 @@ def _owner(spec: Spec, keyring: Keyring | None, tally: Tally) -> _Owner:
 def _commands(owner: _Owner, keyring: Keyring | None) -> Mapping[str, Callable[..., Any]]:
     """What ``remote.py`` may ask for, by name."""
 
-    def offer(spots: Mapping[IPAddress, Spot]) -> None:
-        owner.offer(spots)
+    def offer(spots: Mapping[IPAddress, Spot]) -> list[IPAddress]:
+        refused = owner.offer(spots)
         settle()
+        return refused
 
     commands: dict[str, Callable[..., Any]] = {
         "links": owner.links,

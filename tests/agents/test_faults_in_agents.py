@@ -114,7 +114,7 @@ async def test_what_is_raised_there_is_told_moves_nothing_and_heals(standing, pl
                     await pause(0.05)
             passed = planted.passed(place)
             await until(lambda: planted.passed(place) > passed, lambda: f"{place} was not passed again", 2 * REACHED)
-        await cluster.agreed(lambda whose: whose == holders)
+        await cluster.agreed()
         await until(lambda: not any("injected" in problem for problem in agent.status().get("problems", [])))
     agent.check()
     assert broken_promises(cluster.views(watch), lossless=True) == []

@@ -20,8 +20,6 @@ CREEP: Mapping[str, float] = {"memory": 100}
 """Beside that, a minute: what an allocator loses. Of 0.7 MB a flap, which was a leak, it is a fraction."""
 LOG_A_MINUTE = 600.0
 """KiB that a speaker may write in a minute of all this, on average; and it may not come to write more and more."""
-LOG_GROWTH = 0.5
-"""The most by which, of its mean, the rate of the log may have grown at the end."""
 
 
 class Line(NamedTuple):
@@ -90,7 +88,7 @@ class Series:
             if measure == "log":
                 if mean > LOG_A_MINUTE:
                     found.append(f"{self.name} writes {mean:.0f} KiB of log a minute: more than {LOG_A_MINUTE:.0f}")
-                elif growth > max(LOG_GROWTH * mean, LOG_A_MINUTE / 4):
+                elif growth > max(mean, LOG_A_MINUTE / 2):
                     found.append(f"{self.name} writes more and more log: {slope:+.1f} KiB a minute each minute")
             elif growth > ALLOWED[measure] + CREEP.get(measure, 0.0) * self.seconds / 60:
                 unit = f" {UNITS[measure]}" if UNITS[measure] else ""
