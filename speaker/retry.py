@@ -39,6 +39,8 @@ class Tries:
         if self._attempt is not None:
             if not self._attempt.failed:
                 raise StopAsyncIteration
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise asyncio.CancelledError  # it came together with the failure: a TaskGroup then raises only that
             most = min(self._limit, self._multiplier * 2.0 ** min(self._failures, 50))
             self._failures += 1
             await self._sleep(random.uniform(0, most))  # noqa: S311 (spreads load, guards nothing)
