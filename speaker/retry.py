@@ -39,8 +39,6 @@ class Tries:
         if self._attempt is not None:
             if not self._attempt.failed:
                 raise StopAsyncIteration
-            if _is_cancelled():
-                raise asyncio.CancelledError  # it came together with the failure: a TaskGroup then raises only that
             most = min(self._limit, self._multiplier * 2.0 ** min(self._failures, 50))
             self._failures += 1
             await self._sleep(random.uniform(0, most))  # noqa: S311 (spreads load, guards nothing)
@@ -66,10 +64,3 @@ class Attempt:
         self.failed = True
         self._tell(error)
         return True
-
-
-def _is_cancelled() -> bool:
-    """A function, as a task must not stand in a frame that its own cancellation comes through: each would hold the
-    other."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
