@@ -42,6 +42,8 @@ async def supervised(
             raise
         except Exception as error:
             supervisor.internal_error(task, error)
+        if (running := asyncio.current_task()) is not None and running.cancelling():
+            raise asyncio.CancelledError  # it came together with the error: a TaskGroup then raises only that
         failures = 1 if loop.time() - begun >= STEADY_SECONDS else failures + 1
         await sleep(wait(failures))
 

@@ -32,6 +32,17 @@ def start_threads(count: int = THREADS) -> None:
     asyncio.get_running_loop().set_default_executor(executor)
 
 
+def can_start() -> bool:
+    """Whether a thread can be had just now: for libraries that abort the process where one cannot."""
+    trial = threading.Thread(target=lambda: None, name="trial")
+    try:
+        trial.start()
+    except RuntimeError:
+        return False
+    trial.join()
+    return True
+
+
 async def in_thread(executor: Executor | None, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
     """What ``work`` returns; None is the loop's own executor. Raises EdgeError where no thread can be started.
 

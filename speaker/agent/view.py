@@ -291,5 +291,5 @@ def _misfits(known: _Known, endpoints: tuple[Endpoint, ...]) -> Iterable[str]:
     subject = f"Service/{known.service.key}"
     if len(endpoints) > MAX_ENDPOINTS:
         yield f"{subject}: of its {len(endpoints)} pairs of address and port only {MAX_ENDPOINTS} are used"
-    if own := {endpoint.address for endpoint in endpoints} & set(known.addresses):
+    if own := {endpoint.address for endpoint in endpoints if endpoint.address in known.addresses}:
         yield f"{subject}: an EndpointSlice names its own EIP {', '.join(map(str, own))}: it is left out"

@@ -227,6 +227,7 @@ class Field:
         number = cast(int, self.value)
         if not low <= number <= high:
             self.refuse(f"must be from {low} to {high}")
+            return default
         return number
 
     def choice(self, options: type[E], default: E, stand_in: E | None = None) -> E:

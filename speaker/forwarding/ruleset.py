@@ -82,12 +82,17 @@ ip daddr . meta l4proto . th dport . ip saddr != @sources4 drop comment "not a s
 ip6 daddr . meta l4proto . th dport . ip6 saddr != @sources6 drop comment "not a source range"
 """
 
-# Only this host speaks as an EIP. Whoever else did could have what he then sends to it taken for replies, which the
-# guard lets pass; IPv4 alone has a martian check. What he began before the EIP was here is stopped by its first packet,
-# which is no reply to anything.
+# Where an EIP is bound, only this host speaks as the EIP: whoever else did could have what he then sends to it taken
+# for replies, which the guard lets pass. Behind the kernel's martian check, which counts what it drops, and which IPv6
+# has not. What he began before the EIP was here is stopped by its first packet, which is no reply to anything.
 _SPOOFED = """
-  chain spoofed {
-    type filter hook prerouting priority mangle; policy accept;
+  chain spoofed_input {
+    type filter hook input priority filter - 6; policy accept;
+    iif != "lo" ip saddr @eips4 ct state new drop comment "nobody else speaks as an EIP"
+    iif != "lo" ip6 saddr @eips6 ct state new drop comment "nobody else speaks as an EIP"
+  }
+  chain spoofed_forward {
+    type filter hook forward priority filter - 6; policy accept;
     iif != "lo" ip saddr @eips4 ct state new drop comment "nobody else speaks as an EIP"
     iif != "lo" ip6 saddr @eips6 ct state new drop comment "nobody else speaks as an EIP"
   }
@@ -123,7 +128,6 @@ _POSTROUTING = """
 # host nor the LAN again. Fragments were put together by conntrack before (priority -400).
 FORWARDER = (
     _SETS
-    + _SPOOFED
     + """
   map services4 { type ipv4_addr . inet_proto . inet_service : verdict; }
   map services6 { type ipv6_addr . inet_proto . inet_service : verdict; }

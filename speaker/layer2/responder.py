@@ -76,7 +76,8 @@ class Responder:
             await self._over.wait()
         finally:
             loop.remove_reader(self._socket)
-        error, self._error = self._error, None  # its traceback holds us
+            self._over.set()
+            error, self._error = self._error, None  # its traceback holds us
         assert error is not None
         try:
             raise error

@@ -6,6 +6,7 @@ another one, or what happens on a network file system, and a busy host may have 
 """
 
 import asyncio
+import errno
 import stat
 import threading
 from collections.abc import AsyncGenerator, Callable
@@ -18,6 +19,7 @@ import structlog
 from watchfiles._rust_notify import RustNotify, WatchfilesRustInternalError
 
 from speaker.standalone.manifests import manifest_files
+from speaker.threads import can_start
 
 LOOK_SECONDS = 1.0
 SETTLE_MS = 50
@@ -60,6 +62,8 @@ async def _wakes(directory: Path) -> AsyncGenerator[None, None]:
     """Reasons to look: at once, after events, and every LOOK_SECONDS. Ends where inotify fails."""
     stop = threading.Event()
     try:
+        if not can_start():  # it would abort this process
+            raise OSError(errno.EAGAIN, "no thread can be started")
         # The backend itself instead of `awatch`, which would start to watch only after the first look.
         watcher = RustNotify([str(directory)], False, False, 0, False, False)
         while True:

@@ -12,7 +12,7 @@ log = structlog.get_logger()
 
 QUIET_SECONDS = 15.0
 """After which without another one a task counts as well again: longer than any wait between two tries."""
-MOST_KNOWN = 1000
+MAX_KNOWN = 1000
 """Errors, by task, kind and line of code, that are logged in full; further ones are only counted."""
 
 
@@ -38,7 +38,7 @@ class InternalErrors:
     def told(self, task: str, words: str, place: str, trace: str) -> None:
         """As ``internal_error``, of one that another process met. ``place``: where it was raised."""
         self._count.labels(task).inc()
-        if (task, place) not in self._known and len(self._known) < MOST_KNOWN:
+        if (task, place) not in self._known and len(self._known) < MAX_KNOWN:
             self._known.add((task, place))
             log.error("internal error", task=task, error=words, place=place, traceback=trace)
         new = task not in self._ailing

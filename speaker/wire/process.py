@@ -32,9 +32,9 @@ from speaker.wire.channel import Channel
 from speaker.wire.shared import Shared, incarnate
 from speaker.wire.told import Resumed, Speaker
 
-MOST_WAITING = 64 * 2**20
+MAX_WAITING = 64 * 2**20
 """Bytes that a main process may leave unread: one that does not read them is started anew."""
-MOST_DELAYS = 1000
+MAX_DELAYS = 1000
 """That wait to be told; of more only the longest is."""
 TALLY_SECONDS = 0.25
 """How often counts are handed on."""
@@ -106,7 +106,7 @@ class Tally:
 
     def loop_delay(self, late: float, busy: float) -> None:
         self._delays.append((late, busy))
-        if len(self._delays) > MOST_DELAYS:
+        if len(self._delays) > MAX_DELAYS:
             self._delays = [(max(late for late, _ in self._delays), max(busy for _, busy in self._delays))]
 
     # transitions
@@ -239,12 +239,12 @@ class Conversation:
         is kept waiting for."""
         if self._channel is not None:
             self._channel.send(*message)
-            if self._channel.waiting > MOST_WAITING:
+            if self._channel.waiting > MAX_WAITING:
                 self._channel.abort()
 
     def _read(self) -> bool:
         """Whoever listens has read nearly all that it was told."""
-        return self._channel is None or self._channel.waiting < MOST_WAITING // 64
+        return self._channel is None or self._channel.waiting < MAX_WAITING // 64
 
     @property
     def listened(self) -> bool:

@@ -46,10 +46,18 @@ from speaker.ownership.keyfile import read_keys
 from speaker.settings import Bind, Timeouts
 from speaker.standalone.manifests import load
 from speaker.standalone.state import read_state
+from speaker.standalone.watch import _wakes
 from speaker.telemetry.http import serving
 from speaker.threads import in_thread, start_threads
 
 LO = Link(1, "lo", Mac(bytes(6)), up=True, carrier=True)
+
+
+class Quiet:
+    """Nothing unforeseen is to be told here."""
+
+    def internal_error(self, task, error):
+        raise AssertionError(task) from error
 
 
 async def entered(manager: Any) -> None:
@@ -64,6 +72,12 @@ async def requested() -> None:
 
 async def forgot() -> None:
     await conntrack.forget([(IPv4Address("192.0.2.1"), Protocol.UDP, 53)], lambda flow: True)
+
+
+async def looked_at(folder: Path) -> None:
+    wakes = _wakes(folder)
+    await anext(wakes)
+    await wakes.aclose()
 
 
 def joined() -> None:
@@ -129,16 +143,16 @@ def without_descriptors(folder: Path) -> dict[str, Callable[[], Any]]:
         "state": lambda: read_state(kept, Ledger),
         "key": lambda: read_keys(folder / "key"),
         "manifests": lambda: load(folder / "vs"),
-        "control": lambda: entered(serving_control(folder / "control", {})),
+        "control": lambda: entered(serving_control(folder / "control", {}, Quiet())),
         "metrics": lambda: entered(serving(Bind("127.0.0.1", 0), CollectorRegistry(), lambda: (True, {}))),
         "API": requested,
-        "beside: chains": kernel.chains,
-        "beside: rules": lambda: kernel.rules(Mode.NFTABLES, {}),
-        "beside: answering": lambda: kernel.answering(frozenset({"lo"})),
+        "goes on: chains": kernel.chains,
+        "goes on: rules": lambda: kernel.rules(Mode.NFTABLES, {}),
+        "goes on: answering": lambda: kernel.answering(frozenset({"lo"})),
     }
 
 
-def without_processes(_: Path) -> dict[str, Callable[[], Any]]:
+def without_processes(folder: Path) -> dict[str, Callable[[], Any]]:
     return {
         "programs": lambda: programs.run("true"),
         "nft.run": lambda: nft.run(""),
@@ -147,6 +161,7 @@ def without_processes(_: Path) -> dict[str, Callable[[], Any]]:
         "a thread": lambda: in_thread(None, threading.get_ident),
         "carrier": lambda: watch_carrier(list, lambda *_: None),
         "ipvs": lambda: IpvsForwarder(Path("/nowhere"), NftablesGuard()).apply(EMPTY),
+        "goes on: watch": lambda: looked_at(folder),
     }
 
 

@@ -27,7 +27,7 @@ from speaker.controller.decider import ControllerSettings, Decider
 from speaker.controller.decider import News as ControllerNews
 from speaker.errors import InvalidManifests
 from speaker.forwarding.iptables import tables
-from speaker.forwarding.plan import Plan, plan
+from speaker.forwarding.plan import Plan, VirtualServer, plan
 from speaker.forwarding.ruleset import NUMBERS, expressible, forwarder_ruleset, guard_ruleset
 from speaker.model import NOBODY, Assignment, Pool, Protocol, ServiceKey
 from speaker.ownership.eligibility import EXCLUDE, veto
@@ -94,6 +94,7 @@ SOMETIMES: dict[str, list[Any]] = {
     "externalTrafficPolicy": [None, "Cluster", "Local"],
     "sessionAffinity": [None, "None", "ClientIP"],
     "healthCheckNodePort": [None, 0],
+    "sessionAffinityConfig": [None, {"clientIP": {"timeoutSeconds": 60}}],
 }
 FAMILIES: list[tuple[list[str] | None, str | None]] = [
     (None, None),
@@ -279,6 +280,12 @@ def let_in(made: Plan) -> Let:
     }
 
 
+def can_be_carried_out(server: VirtualServer) -> bool:
+    """By any kernel."""
+    ports = [server.port, *(real.port for real in server.real_servers)]
+    return all(1 <= port <= 65535 for port in ports) and (server.persistence or 1) in range(1, 86401)
+
+
 # ── What the fields say ───────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -357,6 +364,13 @@ def test_an_agent_lets_in_whom_the_fields_that_can_be_read_let_in_and_nobody_els
     # What cannot be decoded at all counts as it was before; who never knew it lets nobody in.
     assert let_in(agent.plan()) <= (allowed(before["service"]) if readable is None else readable)
     assert let_in(fresh.plan()) <= (set() if readable is None else readable)
+    for each in (agent, fresh):
+        assert all(map(can_be_carried_out, each.plan().virtual_servers.values()))
+        assert all(
+            found.health_check_port in range(1, 65536)
+            for found in each.world.services.values()
+            if found.health_check_port
+        )
 
 
 @LIKE_THIS

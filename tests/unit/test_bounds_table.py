@@ -24,6 +24,11 @@ ELSEWHERE = {
     # Numbers of a format: what travels is cut to them.
     "ownership.hello.MAX_AGE",
     "ownership.hello.MAX_INCARNATION",
+    # Of files that the speaker or the kubelet wrote: what is there instead, a device say, is not read without end.
+    "cluster.client.MAX_FILE",
+    "forwarding.remembered._MAX_BYTES",
+    "standalone.state.MAX_BYTES",
+    "tools.connections.MAX_STATUS",
     # Of another program on this host's loopback.
     "beside.signs.MAX_BODY",
 }

@@ -1,9 +1,18 @@
 """Exit codes are an interface: 0 done, 1 it did not work out, 2 the command line cannot work."""
 
 import pytest
+import structlog
 
 from speaker import __version__
 from speaker.cli import main
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was():
+    """A command sets it up for its process."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
 
 
 def test_the_version_is_the_packages_own(capsys):

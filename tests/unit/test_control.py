@@ -321,7 +321,7 @@ async def test_a_client_may_stop_listening_early(path):
 
 async def test_who_says_nothing_or_half_a_line_is_shown_the_door(path, monkeypatch):
     monkeypatch.setattr(control, "COMMAND_SECONDS", 0.05)
-    async with serving_control(path, HANDLERS):
+    async with serving_control(path, HANDLERS, Supervisor()):
         assert await answers_to(path, b"") == []
         assert await answers_to(path, b'{"command": ') == []
 
@@ -333,7 +333,7 @@ async def test_who_is_being_answered_stays_although_a_crowd_comes(path):
         await go_on.wait()
         yield {"done": True}
 
-    async with serving_control(path, {"wait": wait}), connected(path) as (reader, writer):
+    async with serving_control(path, {"wait": wait}, Supervisor()), connected(path) as (reader, writer):
         writer.write(b'{"command": "wait"}\n')
         await asyncio.sleep(0.05)
         crowd = [await asyncio.open_unix_connection(path) for _ in range(2 * control.MAX_CLIENTS)]

@@ -61,7 +61,7 @@ def world(*ranges):
 
 
 def events(logs, name):
-    return [entry["eip"] for entry in logs if entry["event"] == name]
+    return [eip for entry in logs if entry["event"] == name for eip in entry.get("eips", (entry.get("eip"),))]
 
 
 def test_a_pool_shrunk_under_a_dual_stack_service_is_told_and_both_addresses_stay(report):

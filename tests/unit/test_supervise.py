@@ -55,6 +55,23 @@ async def test_only_what_is_to_end_it_ends_it():
     assert [type(error) for _, error in heard.errors] == [ValueError]
 
 
+async def test_one_that_is_cancelled_ends_also_where_that_comes_with_an_error():
+    heard, begun = Heard(), asyncio.Event()
+
+    async def work():
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise KeyError("at the same time") from None
+
+    task = asyncio.create_task(supervised("work", work, heard, nap))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 def test_the_waits_grow_and_end():
     assert all(0 <= wait(1) <= 2 * FIRST_WAIT for _ in range(100))
     assert all(0 <= wait(failures) <= LONGEST_WAIT for failures in range(1, 5000, 7))

@@ -8,7 +8,7 @@ import os
 import ssl
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from real_api import USERS
@@ -361,6 +361,5 @@ TwoSources.TestCase.settings = settings(
     stateful_step_count=STEPS,
     deadline=None,
     suppress_health_check=list(HealthCheck),
-    phases=(Phase.generate,) if os.environ.get("QUICK") else tuple(Phase),
 )
 TestTwoSources = TwoSources.TestCase

@@ -93,13 +93,17 @@ async def flapped(sh, lan, eth0):
         return before, alive()
 
 
-async def left_alone(eth0):
+async def left_alone(sh, lan, eth0, while_down):
     """Until nothing is alive after it was told so often to leave the link alone and to take it up again."""
     async with shared(Told()) as owner:
         for _ in range(FLAPS):
             owner.links([eth0], frozenset({eth0.mac}))
             owner.offer(dict.fromkeys(EIPS, Spot(eth0, Gratuitous(burst=1))))
             await once(lambda: is_open(owner) == (True, True))
+            if while_down:
+                sh(lan.node, "ip link set eth0 down")
+                await once(lambda: is_open(owner) == (False, False))
+                sh(lan.node, "ip link set eth0 up")
             owner.withdraw(EIPS)
             owner.links([], frozenset())
             await once(lambda: is_open(owner) == (False, False))
@@ -118,7 +122,8 @@ def test_a_link_that_flaps_is_freed_each_time_without_the_garbage_collector(lan,
     assert after == OPEN
 
 
-def test_a_link_that_is_left_alone_is_freed_without_the_garbage_collector(lan, link, uncollected):
+@pytest.mark.parametrize("while_down", [False, True], ids=["while it works", "while it is down"])
+def test_a_link_that_is_left_alone_is_freed_without_the_garbage_collector(lan, sh, link, uncollected, while_down):
     with lan.node.entered():
-        asyncio.run(left_alone(link(lan.node, "eth0")))
+        asyncio.run(left_alone(sh, lan, link(lan.node, "eth0"), while_down))
     assert alive() == {}

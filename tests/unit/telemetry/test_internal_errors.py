@@ -3,7 +3,7 @@
 import pytest
 from structlog.testing import capture_logs
 
-from speaker.telemetry.internal_errors import QUIET_SECONDS, InternalErrors
+from speaker.telemetry.internal_errors import MAX_KNOWN, QUIET_SECONDS, InternalErrors
 from speaker.telemetry.metrics import Metrics
 
 
@@ -61,3 +61,11 @@ def test_a_new_problem_is_news_and_a_repeated_one_is_not(world):
 def test_of_a_group_each_is_told(world):
     world.errors.internal_error("decide", ExceptionGroup("tasks", [ValueError("a"), TypeError("b")]))
     assert world.count() == 2
+
+
+def test_errors_without_end_are_counted_and_logged_up_to_a_bound(world):
+    with capture_logs() as logs:
+        for number in range(MAX_KNOWN + 10):
+            world.errors.told("decide", "KeyError", f"KeyError at line {number}", "")
+    assert len(logs) == MAX_KNOWN
+    assert world.count() == MAX_KNOWN + 10

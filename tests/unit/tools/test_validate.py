@@ -2,6 +2,7 @@
 
 import io
 import json
+from ipaddress import ip_address
 
 from speaker.tools.validate import validate
 
@@ -85,3 +86,14 @@ def test_what_is_right_comes_as_one_object_too(tmp_path):
         "pools": {"lan": {"IPv4": 2}},
         "services": {"default/one": {"addresses": ["192.0.2.1"], "pools": ["lan"], "refused": None, "message": None}},
     }
+
+
+def test_a_pool_that_holds_an_address_of_this_host_is_told_and_gives_it_to_nobody(tmp_path):
+    (tmp_path / "a.yaml").write_text(LAN + SERVICE % "one")
+    own = {ip_address("192.0.2.1"): "eth0", ip_address("192.0.2.3"): "eth1", ip_address("::1"): "lo"}
+    out = io.StringIO()
+    assert validate(tmp_path, out, as_json=False, own=lambda: own) == 0
+    lines = out.getvalue().splitlines()
+    told = "note: Eip/lan: holds this host's own 192.0.2.1 (eth0): exclude what is a host's; no Service gets it here"
+    assert lines[0] == told
+    assert "Service/default/one: 192.0.2.2 from lan" in lines
