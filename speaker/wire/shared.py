@@ -502,8 +502,11 @@ class Shared:
             port = self._ports[link.index] = _Port(hellos, self._clock(), loop.create_future())
 
             def on_readable() -> None:
-                with contained("hear", self._told):
+                try:
                     self._hear(port)
+                except Exception as error:
+                    self._told.internal_error("hear", error)
+                    hellos.drop_queued()  # unread, it would have us here again at once, and for ever
 
             loop.add_reader(hellos, on_readable)
             try:
