@@ -167,6 +167,7 @@ class Reflector(Generic[T]):
     async def _attempt(self) -> None:
         """Returns when it got anywhere, even if a failure ended it: only fruitless attempts are further apart."""
         self._moved = False
+        self._hand_over()  # what a bug of ours kept from being handed over: nothing new may come for minutes
         try:
             await self._follow()
         except EdgeError as error:

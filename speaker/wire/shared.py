@@ -304,7 +304,15 @@ class Shared:
     def hear(self) -> None:
         """Read every hello that waits. Called before anything is answered (rule 28)."""
         for port in list(self._ports.values()):
+            self._hear_or_drop(port)
+
+    def _hear_or_drop(self, port: _Port) -> None:
+        """What a bug of ours keeps from being read is dropped: left there, it would be tried again without a pause."""
+        try:
             self._hear(port)
+        except Exception as error:
+            self._told.internal_error("hear", error)
+            port.hellos.drop_queued()
 
     def _hear(self, port: _Port) -> None:
         try:
@@ -501,11 +509,7 @@ class Shared:
         with Hellos(link, self._keys, self._ethertype, self._clock, count) as hellos:
             port = self._ports[link.index] = _Port(hellos, self._clock(), loop.create_future())
 
-            def on_readable() -> None:
-                with contained("hear", self._told):
-                    self._hear(port)
-
-            loop.add_reader(hellos, on_readable)
+            loop.add_reader(hellos, self._hear_or_drop, port)
             try:
                 self._acquaint(port)
                 self._tell(LinkChanged(link.index, up=True))

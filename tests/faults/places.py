@@ -162,6 +162,6 @@ CONSTANTS = {
     "speaker.beside.watch:FIRST_SECONDS": 0.5,
     "speaker.beside.watch:LOOK_SECONDS": 0.5,
     "speaker.interfaces.gateway:EVERY": 0.2,
-    "speaker.telemetry.internal_errors:QUIET_SECONDS": 0.5,
+    "speaker.telemetry.internal_errors:QUIET_SECONDS": 1.5,
 }
 """What the speaker does now and then it does often, so that nobody has to wait for it here."""

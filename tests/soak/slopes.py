@@ -12,13 +12,15 @@ from typing import NamedTuple
 PAGE = os.sysconf("SC_PAGE_SIZE")
 BUCKET = 10.0
 """Seconds; of each, the least counts: what is only needed for a moment is no growth."""
+GROWING = 20.0
+"""Seconds of the life of a process in which it grows to its size."""
 MEASURES = ("memory", "descriptors", "threads", "tasks", "log")
 UNITS = {"memory": "KiB", "descriptors": "", "threads": "", "tasks": "", "log": "KiB"}
 ALLOWED: Mapping[str, float] = {"memory": 5 * 1024, "descriptors": 4, "threads": 4, "tasks": 10}
 """Growth from the warm-up to the end of the run, however long that is: by so much what is flat may wander."""
 CREEP: Mapping[str, float] = {"memory": 100}
 """Beside that, a minute: what an allocator loses. Of 0.7 MB a flap, which was a leak, it is a fraction."""
-LOG_A_MINUTE = 600.0
+LOG_A_MINUTE = 200.0
 """KiB that a speaker may write in a minute of all this, on average; and it may not come to write more and more."""
 
 
@@ -76,9 +78,14 @@ class Series:
 
     def lines(self) -> Mapping[str, Line]:
         return {
-            measure: line(rates(points) if measure == "log" else least(points))
+            measure: line(rates(points) if measure == "log" else least(self._grown(points)))
             for measure, points in self.samples.items()
         }
+
+    @staticmethod
+    def _grown(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+        """Without what a process grows by that has just started."""
+        return [(at, value) for at, value in points if at >= points[0][0] + GROWING]
 
     def steep(self) -> list[str]:
         """What is not flat, in sentences."""

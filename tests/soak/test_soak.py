@@ -45,8 +45,8 @@ def series(**values):
         pytest.param({"descriptors": lambda at: 12 + at // 20}, ["descriptors +3.0"], id="descriptors that grow"),
         pytest.param({"tasks": lambda at: 12 + at // 5}, ["tasks +12.0"], id="tasks that grow"),
         pytest.param({"log": lambda at: 2.0 * at}, [], id="a log that goes on"),
-        pytest.param({"log": lambda at: 20.0 * at}, ["writes 1200 KiB of log a minute"], id="a log that floods"),
-        pytest.param({"log": lambda at: at * at / 50}, ["writes more and more log"], id="a log that swells"),
+        pytest.param({"log": lambda at: 10.0 * at}, ["writes 600 KiB of log a minute"], id="a log that floods"),
+        pytest.param({"log": lambda at: at * at / 100}, ["writes more and more log"], id="a log that swells"),
     ],
 )
 def test_what_grows_is_told_and_what_wanders_is_not(values, told):
