@@ -17,12 +17,13 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeAlias
 
 import speaker
 from speaker.child import end_with
@@ -70,6 +71,11 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(path))}
 
 
+_STARTER = ThreadPoolExecutor(1, "start")
+"""Waits until a new process runs, which takes long on a busy host. A thread that stays: with the one that started it
+the main process would end (prctl(2), PR_SET_PDEATHSIG)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Main:
     """One main process, and our end of what lies between."""
@@ -98,8 +104,15 @@ class Main:
         return 128 - code if code < 0 else code
 
 
-def start(arguments: Sequence[str]) -> Main:
+Begin: TypeAlias = Callable[[], Awaitable[Main]]
+
+
+async def start(arguments: Sequence[str]) -> Main:
     """Run ``speaker ARGUMENTS`` as the main process."""
+    return await asyncio.get_running_loop().run_in_executor(_STARTER, _started, arguments)
+
+
+def _started(arguments: Sequence[str]) -> Main:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     with theirs:
         process = subprocess.Popen(
@@ -124,7 +137,7 @@ def _bound_to(parent: int) -> Callable[[], None]:
     return bind
 
 
-async def serve(begin: Callable[[], Main], lock: Lock, outlive: float) -> int:
+async def serve(begin: Begin, lock: Lock, outlive: float) -> int:
     """Until SIGTERM or SIGINT, or until a main process ends by itself with nothing offered; the exit code.
 
     While there is none, what was offered last is answered for, until ``outlive`` seconds after the last one went that
@@ -157,13 +170,17 @@ async def serve(begin: Callable[[], Main], lock: Lock, outlive: float) -> int:
 
 
 async def _one(
-    begin: Callable[[], Main], talk: Conversation, stopping: asyncio.Event, stack: AsyncExitStack, before: Before
+    begin: Callable[[], Awaitable[Main]],
+    talk: Conversation,
+    stopping: asyncio.Event,
+    stack: AsyncExitStack,
+    before: Before,
 ) -> tuple[str, int]:
     """The life of one main process; how it ended, in words and as an exit code."""
     if stopping.is_set():
         return "", 0
     try:
-        main = begin()
+        main = await begin()
     except OSError as error:
         if not talk.offered:
             raise

@@ -243,8 +243,8 @@ class Conversation:
                 self._channel.abort()
 
     def _read(self) -> bool:
-        """Whoever listens has read nearly all that it was told."""
-        return self._channel is None or self._channel.waiting < MAX_WAITING // 64
+        """Somebody listens, and has read nearly all that it was told."""
+        return self._channel is not None and self._channel.waiting < MAX_WAITING // 64
 
     @property
     def listened(self) -> bool:

@@ -46,8 +46,8 @@ def memory(pid):
 
 
 def wire_process(speaker):
-    children = Path(f"/proc/{speaker.process.pid}/task/{speaker.process.pid}/children").read_text().split()
-    return next(pid for pid in children if b"wire" in Path(f"/proc/{pid}/cmdline").read_bytes())
+    """The first one."""
+    return speaker.process.pid
 
 
 def until_held(speaker, wanted):

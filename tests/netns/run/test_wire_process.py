@@ -46,6 +46,10 @@ class Told:
         return lambda *_: None
 
 
+def sleeper():
+    return subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+
+
 class Mains:
     """Main processes: each a process that sleeps, whose part is played here."""
 
@@ -53,9 +57,9 @@ class Mains:
         self.parts, self.heard = list(parts), []
         self.playing = []
 
-    def begin(self):
+    async def begin(self):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        process = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+        process = sleeper()
         self.playing.append(asyncio.create_task(self._play(self.parts.pop(0), process, theirs)))
         return Main(process, ours)
 
