@@ -47,8 +47,6 @@ class Tries(Generic[E]):
         if self._attempt is not None:
             if not self._attempt.failed:
                 raise StopAsyncIteration
-            if (task := asyncio.current_task()) is not None and task.cancelling():
-                raise asyncio.CancelledError  # it came together with the failure: a TaskGroup then raises only that
             await self._sleep(self._wait(self._state))
             self._state.attempt_number += 1
         self._attempt = Attempt(self._tell, self._on)

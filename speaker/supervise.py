@@ -35,17 +35,31 @@ async def supervised(
     loop, failures = asyncio.get_running_loop(), 0
     while True:
         begun = loop.time()
-        try:
-            await work()
-            raise Ended(f"{task} returned")
-        except ends:
-            raise
-        except Exception as error:
-            supervisor.internal_error(task, error)
-        if (running := asyncio.current_task()) is not None and running.cancelling():
-            raise asyncio.CancelledError  # it came together with the error: a TaskGroup then raises only that
+        error = await _ended(asyncio.ensure_future(work()), task)
+        if isinstance(error, ends):
+            raise error
+        supervisor.internal_error(task, error)
         failures = 1 if loop.time() - begun >= STEADY_SECONDS else failures + 1
+        del error
         await sleep(wait(failures))
+
+
+async def _ended(work: "asyncio.Future[None]", task: str) -> BaseException:
+    """Why it ended. Where this is cancelled, it is as well, and whatever it raises then is nobody's.
+
+    A task of its own tells the two apart: a TaskGroup that is cancelled while one of its tasks fails raises only that.
+    """
+    try:
+        await asyncio.wait((work,))
+    except asyncio.CancelledError:
+        work.cancel()
+        await asyncio.wait((work,))
+        if not work.cancelled():
+            work.exception()
+        raise
+    if work.cancelled():
+        return Ended(f"{task} was cancelled from within")
+    return work.exception() or Ended(f"{task} returned")
 
 
 def wait(failures: int) -> float:

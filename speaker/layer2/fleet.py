@@ -84,8 +84,8 @@ class Fleet:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
-        for berth in self._berths.values():
-            _cancel(berth)
+        while self._berths:
+            _cancel(self._berths.popitem()[1])
         await self._group.__aexit__(kind, error, tb)
 
     # ── what the owner says ──
@@ -201,6 +201,8 @@ class Fleet:
     async def _serve(self, berth: _Berth) -> None:
         # A link that returns is a new one, and tried at once: the longest wait is only between two hopeless tries.
         async for attempt in retrying(partial(self._lost, berth.link), on=Exception, multiplier=0.05):
+            if self._berths.get(_port(berth.link)) is not berth:
+                return  # cancelled just when it failed: a TaskGroup then raises the failure alone
             with attempt:
                 await self._serve_once(berth)
 

@@ -74,15 +74,12 @@ class Responder:
         loop.add_reader(self._socket, self._do, self._answer_turn)
         try:
             await self._over.wait()
+            if self._error is not None:
+                raise self._error
         finally:
             loop.remove_reader(self._socket)
             self._over.set()
-            error, self._error = self._error, None  # its traceback holds us
-        assert error is not None
-        try:
-            raise error
-        finally:
-            del error
+            self._error = None  # its traceback holds us
 
     def drop_queued(self) -> None:
         """Drops unread whatever is waiting to be answered."""

@@ -97,7 +97,8 @@ def test_source_ranges_hold_for_pods_and_with_nftables_for_the_nodes_themselves(
 @contextmanager
 def probing(nodes):
     """The client has the EIP too, and the nodes know its MAC."""
-    held = [f"{eip}/{eip.max_prefixlen} dev lo" for eip in EIP.values()]
+    # Without ``nodad`` IPv6 binds a moment later.
+    held = [f"{eip}/{eip.max_prefixlen} dev lo{' nodad' if eip.version == 6 else ''}" for eip in EIP.values()]
     known = [f"{eip} lladdr {mac('client', 'eth0')} dev eth0 nud permanent" for eip in EIP.values()]
     nodes.estate["client"].sysctl("net.ipv4.conf.all.arp_announce", 2)
     ip(nodes.estate["client"], *(f"addr add {each}" for each in held))

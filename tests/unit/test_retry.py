@@ -54,30 +54,6 @@ def test_anything_but_an_edge_error_goes_through():
         asyncio.run(fail())
 
 
-def test_a_cancellation_that_comes_together_with_a_failure_ends_it():
-    async def fail(begun):
-        begun.set()
-        try:
-            await asyncio.get_running_loop().create_future()
-        except asyncio.CancelledError:
-            raise EdgeError("down") from None
-
-    async def serve(begun):
-        async for attempt in retrying(lambda error: None):
-            with attempt:
-                await fail(begun)
-
-    async def play():
-        begun = asyncio.Event()
-        task = asyncio.create_task(serve(begun))
-        await begun.wait()
-        task.cancel()
-        await asyncio.wait([task])
-        return task.cancelled()
-
-    assert asyncio.run(play())
-
-
 class Held:
     """What a try holds."""
 

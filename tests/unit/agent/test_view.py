@@ -400,6 +400,12 @@ def test_the_port_for_health_checks_is_read():
     assert world.services[WEB].health_check_port == 30001
 
 
+def test_a_port_for_health_checks_that_there_is_not_is_none():
+    found = made_service("web", 10, externalTrafficPolicy="Local", healthCheckNodePort=70000)
+    world, _ = read(Reader(ViewSettings()), [found])
+    assert world.services[WEB].health_check_port is None
+
+
 # ── Endpoints ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 

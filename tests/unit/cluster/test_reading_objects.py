@@ -108,6 +108,10 @@ def test_blanks_around_a_source_range_are_passed_over_as_kubernetes_does(service
         ({"ipFamilies": ["IPv5"]}, {"families": ()}),
         ({"ipFamilies": ["IPv5", "IPv6"]}, {"families": (Family.IPV6,)}),
         ({"selector": {"app": "no/value"}}, {"selector": {}}),
+        (
+            {"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": -5}}},
+            {"affinity_seconds": 10800},
+        ),
     ],
 )
 def test_what_a_later_kubernetes_may_let_through_makes_a_service_smaller(service_object, spec, expected):
