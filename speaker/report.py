@@ -95,6 +95,8 @@ class Report:
         self.stale = asyncio.Event()
         """What ``publish`` would say is not what it said last."""
         self._internal = InternalErrors(metrics.internal_errors, self._ailing)
+        self._well_again: asyncio.TimerHandle | None = None
+        """The next look at whether what nobody foresaw is over."""
         self.internal_error, self.wire_error = self._internal.internal_error, self._internal.told
 
     def finish(self) -> None:
@@ -177,8 +179,16 @@ class Report:
                 self.recovered(edge)
 
     def _ailing(self) -> None:
+        """Told now, and looked at again until it is over: it may be met many times before."""
         self.stale.set()
-        asyncio.get_running_loop().call_later(QUIET_SECONDS + 0.1, self.stale.set)
+        if self._well_again is None:
+            self._well_again = asyncio.get_running_loop().call_later(QUIET_SECONDS + 0.1, self._until_well)
+
+    def _until_well(self) -> None:
+        self._well_again = None
+        self.stale.set()
+        if self._internal.problems():
+            self._ailing()
 
     def lost_link(self, link: Link, error: str) -> None:
         self._metrics.edge_errors.labels("link").inc()
