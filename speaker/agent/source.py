@@ -58,6 +58,8 @@ class Cluster:
         self._news = News()
         self._reading = False
         """In a thread; what it follows from now on is not known before it is done."""
+        self._anew = False
+        """The next reading is of everything."""
         self._wishes: NodeWishes | None = None
         self._wire: Wire | None = None
         self._up = self._was_up = False
@@ -158,11 +160,27 @@ class Cluster:
         news, self._news = self._news, News()
         # In a thread, as 10,000 Services take their time.
         self._reading = True
-        world, settlement, changed = await asyncio.to_thread(self._reader.read, news, self._slices_of)
-        self._reading = False
+        try:
+            world, settlement, changed = await asyncio.to_thread(self._reader.read, news, self._slices_of)
+        except Exception:
+            self._read_anew()
+            raise
+        finally:
+            self._reading = False
+        if self._anew:
+            self._anew, changed = False, None
         self._changed.set()
         self._report.unreadable((*self._set_aside(), *self._reader.problems()))
         return View(world, settlement, wishes.node, changed=changed if same_node else None)
+
+    def _read_anew(self) -> None:
+        """What a reading had taken in when it met a bug of ours is not known."""
+        self._reader, self._anew = Reader(self._settings), True
+        self._news = News(
+            {found.key: found for found in self._services.store},
+            eips=tuple(self._eips.store),
+            nodes={found.key: found for found in self._nodes.store},
+        )
 
     def _set_aside(self) -> Iterable[str]:
         for mirror in self._mirrors:

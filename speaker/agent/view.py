@@ -126,6 +126,8 @@ class Reader:
         """All that can be read, also those from which nothing new is given; of those that cannot be read any more, or
         are gone, what was last known, for as long as they are in use."""
         self._catalogue = Catalogue({})
+        self._failed: dict[ServiceKey, Exception] = {}
+        """Services that met what nobody foresaw when they were last read: they are as they were before."""
         self._hosts = Hosts()
         self._reserved: Mapping[IPAddress, str] = {}
 
@@ -134,10 +136,13 @@ class Reader:
     ) -> tuple[World, Settlement, frozenset[ServiceKey] | None]:
         """``slices_of`` gives those of a Service as they are now. The last of the three: the Services of which anything
         changed; None: pools changed, or addresses of nodes, and so may anything."""
-        changed = {key for found in news.services.items() if (key := self._read(*found)) is not None}
+        changed = {key for found in news.services.items() if (key := self._try(*found)) is not None}
         changed |= {key for key in news.slices if self.follows(key)}
         for key in changed:
-            self._merge(key, slices_of)
+            try:
+                self._merge(key, slices_of)
+            except Exception as error:
+                self._failed[key] = error
         pools_changed = news.eips is not None and self._read_pools(news.eips)
         for key in changed | self._known.keys() if pools_changed else changed:
             self._assign(key)
@@ -145,7 +150,7 @@ class Reader:
             self._reserved = self._hosts.reserved()
         services = {key: known.service for key, known in self._known.items()}
         world = World(dict(self._pools), services, dict(self._endpoints), reserved=self._reserved)
-        settlement = Settlement(dict(self._assigned), {})
+        settlement = Settlement(dict(self._assigned), {}, dict(self._failed))
         return world, settlement, None if pools_changed or hosts_changed else frozenset(changed)
 
     def services_on(self, eip: IPAddress) -> tuple[str, ...]:
@@ -172,6 +177,16 @@ class Reader:
             return False
         self._pools, self._catalogue = pools, Catalogue(offering)
         return True
+
+    def _try(self, key: Key, found: AssignedObject | None) -> ServiceKey | None:
+        """As ``_read``; one that meets a bug of ours stays as it was."""
+        name = ServiceKey(key.namespace, key.name)
+        self._failed.pop(name, None)
+        try:
+            return self._read(key, found)
+        except Exception as error:
+            self._failed[name] = error
+            return None
 
     def _read(self, key: Key, found: AssignedObject | None) -> ServiceKey | None:
         """Takes over what became of a Service; its key where that is of any interest."""

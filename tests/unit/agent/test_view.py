@@ -537,3 +537,24 @@ def test_a_slice_that_changed_is_read_again_and_one_that_went_is_forgotten(servi
         world, _ = read(reader, [found], [], slices)
         seen.append([str(endpoint.address)[-1] for endpoint in world.endpoints[WEB]])
     assert seen == [["1"], ["1", "2"], ["3"], []]
+
+
+class Odd:
+    """Of a kind that no decoder gives."""
+
+    def __getattr__(self, name: str) -> object:
+        raise ZeroDivisionError(name)
+
+
+def test_a_service_that_meets_a_bug_stays_as_it_was_and_the_others_are_read(service_object: MakeService):
+    reader = Reader(ViewSettings(forwards=True))
+    web = service_object("web", ingress=[EIP], conditions=OURS)
+    before, _ = read(reader, [web], [], [])
+    odd = AssignedObject(web.metadata, Odd(), web.status)  # type: ignore[arg-type]
+    dns = service_object("dns", ingress=["192.0.2.11"], conditions=OURS)
+    world, settlement = read(reader, [odd, dns], [], [])
+    assert world.services[WEB] == before.services[WEB]
+    assert ServiceKey("default", "dns") in settlement.assignments
+    assert set(settlement.failed) == {WEB}
+    _, settlement = read(reader, [web], [], [])
+    assert not settlement.failed
