@@ -421,7 +421,8 @@ def memory(pid: int) -> tuple[float, float]:
 
 
 def children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
 
 
 def gauge(cluster: Cluster, node: str, name: str) -> float:
@@ -453,8 +454,8 @@ async def scale(cluster: Cluster, log: Path, many: Sequence[IPv4Address]) -> Sca
     print(f"held {held:.1f} s, recorded {recorded:.1f} s", file=sys.stderr, flush=True)
     await pause(SETTLING)
     asked = audited(log, started, datetime.now(UTC))
-    own = [memory(agent.process.pid) for agent in cluster.agents.values()]
-    wires = [memory(child)[0] for agent in cluster.agents.values() for child in children(agent.process.pid)]
+    own = [memory(child) for agent in cluster.agents.values() for child in children(agent.process.pid)]
+    wires = [memory(agent.process.pid)[0] for agent in cluster.agents.values()]
     stalls = [
         [gauge(cluster, node, name) for node in cluster.nodes]
         for name in (

@@ -83,13 +83,12 @@ def _pids() -> Iterator[int]:
 
 
 def _children(parent: int) -> list[int]:
+    """And theirs."""
     found = []
-    for pid in _pids():
-        with suppress(FileNotFoundError, ProcessLookupError):
-            after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            if int(after_name[1]) == parent:
-                found.append(pid)
-    return found
+    with suppress(FileNotFoundError, ProcessLookupError):
+        tasks = list(Path(f"/proc/{parent}/task").iterdir())
+        found = [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
+    return [*found, *(pid for child in found for pid in _children(child))]
 
 
 def _namespaces_of(pid: int) -> set[str]:

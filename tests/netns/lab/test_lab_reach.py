@@ -44,7 +44,7 @@ def test_the_story_has_no_colours_in_a_pipe_and_ends_with_what_to_try_next(lab_c
     done = lab_command()
     assert done.returncode == 0, done.stdout + done.stderr
     assert "\x1b" not in done.stdout
-    assert "shop/web gets 192.0.2." in done.stdout
+    assert "8 Services get an address" in done.stdout
     assert "hears gratuitous ARP" in done.stdout
     assert "hears unsolicited NA" in done.stdout
     assert "--keep` leaves the LAN up" in done.stdout

@@ -83,8 +83,8 @@ def held(speaker):
 
 
 def children(speaker) -> list[int]:
-    found = Path(f"/proc/{speaker.process.pid}/task/{speaker.process.pid}/children").read_text()
-    return [int(pid) for pid in found.split()]
+    tasks = Path(f"/proc/{speaker.process.pid}/task").iterdir()
+    return [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
 
 
 def test_each_eip_has_one_holder_and_both_say_the_same(pair):
