@@ -10,7 +10,7 @@ UML := $(shell [ "$$(uname -m)" != x86_64 ] || { echo linux.uml:user-mode-linux;
 # Two at a time: beside IPVS's guest what needs a processor alone, and beside what is about time what waits for others most of it. Last what
 # lasts: faults one after the other, and three minutes of everything at once.
 GUEST   := tests/ipvs
-PATIENT := tests/unit tests/scenarios tests/verified tests/netns/forwarding
+PATIENT := tests/unit tests/scenarios
 TIMED   := tests/agents tests/netns/lab tests/netns/run
 FAULTS  := tests/faults
 SOAK_OF := tests/soak

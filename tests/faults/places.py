@@ -155,8 +155,7 @@ MORE = (
 """Beside those, of the same kinds: with ``SPEAKER_FAULTS_EVERYWHERE`` in the environment."""
 
 CONSTANTS = {
-    "speaker.node:LIMIT_SECONDS": 0.5,
-    "speaker.node:MARTIAN_SECONDS": 0.5,
+    "speaker.node:ENVIRONMENT_SECONDS": 0.5,
     "speaker.node:KEY_SECONDS": 0.2,
     "speaker.forwarding.forwarder:TEND_SECONDS": 0.5,
     "speaker.beside.watch:FIRST_SECONDS": 0.5,
