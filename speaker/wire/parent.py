@@ -187,17 +187,19 @@ async def _one(
         return f"it could not be started: {error.strerror}", 1
     ending = asyncio.create_task(main.ended())
     interrupting = asyncio.create_task(_interrupt(main, talk, stopping))
+    why = ""
     try:
         await talk.hold(main.end, stack, before)
     except Exception as error:  # it may be of another version than this process
         if not talk.offered:
             raise
-        talk.tally.internal_error("conversation", error)
+        why = f"what it said was not understood ({type(error).__name__}: {error}), "
         main.process.kill()
     words = await _end(main, ending)
+    interrupted = interrupting.done()
     interrupting.cancel()
     _reap()
-    return words, main.exit_code
+    return why + words, 0 if interrupted else main.exit_code
 
 
 async def _end(main: Main, ending: asyncio.Task[str]) -> str:
@@ -218,10 +220,11 @@ def _reap() -> None:
 
 
 async def _interrupt(main: Main, talk: Conversation, stopping: asyncio.Event) -> None:
-    """One that is asked to stop before it can hear of it has nothing to hand over."""
+    """One that is asked to stop before it can hear of it has nothing to hand over. Endless for one that can."""
     await stopping.wait()
-    if not talk.listened:
-        main.process.kill()
+    if talk.listened:
+        await asyncio.Event().wait()
+    main.process.kill()
 
 
 async def _pause(stopping: asyncio.Event, seconds: float) -> None:
