@@ -221,6 +221,8 @@ class Soak:
             if self._dice.random() < DISTURBED:
                 self.result.happened[self._asked.disturb(self._dice)] += 1
             await asyncio.sleep(ROUND)
+        # A speaker that starts over a bad file is not ready before it is mended, and the chapter waits for it.
+        await asyncio.to_thread(self._asked.calm)
 
     # ── Unrest: what breaks ──
 
