@@ -11,8 +11,8 @@ from speaker.ownership.keys import generate
 pytestmark = pytest.mark.netns
 
 EIPS = 300
-FLAPS = 16
-SETTLED = 6
+FLAPS = 20
+SETTLED = 8
 """Flaps after which buffers have the size that they need."""
 SITE = """
 apiVersion: eip-speaker.io/v1alpha1
