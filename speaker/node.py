@@ -332,7 +332,7 @@ class Host:
     # ── sources ──
 
     async def _follow_links(self) -> None:
-        async for attempt in retrying(self._tells("netlink")):
+        async for attempt in retrying(self._tells("netlink"), on=EdgeError):
             with attempt:
                 async with Watcher() as watcher:
                     async for snapshot in watcher:
@@ -349,7 +349,7 @@ class Host:
                     await self._wire.gateway(*await silent.get())
 
         async def watch() -> None:
-            async for attempt in retrying(self._tells("gateway")):
+            async for attempt in retrying(self._tells("gateway"), on=EdgeError):
                 with attempt:
                     tell = lambda link, answers: silent.put_nowait((link, answers))  # noqa: E731
                     await watch_gateways(lambda: self._snapshot, lambda: self._links, tell)
@@ -358,21 +358,15 @@ class Host:
             tasks.create_task(hand_on(), name="gateway answers")
             tasks.create_task(watch(), name="gateway questions")
 
-    def _tell_pass(self, error: Exception) -> None:
-        if isinstance(error, EdgeError):
-            self._report.failed("reconcile", error)
-        else:
-            self._report.internal_error("reconcile", error)
-
-    def _tells(self, edge: str) -> Callable[[EdgeError], None]:
-        return lambda error: self._report.failed(edge, error)
+    def _tells(self, edge: str) -> Callable[[Exception], None]:
+        return partial(self._report.met, edge)
 
     # ── decisions and effects ──
 
     async def _reconcile(self) -> None:
         while True:
             await self._changed.wait()
-            async for attempt in retrying(self._tell_pass, on=Exception, sleep=self._changed_or):
+            async for attempt in retrying(self._tells("reconcile"), on=Exception, sleep=self._changed_or):
                 with attempt:
                     self._changed.clear()
                     if self._snapshot is not None:
@@ -520,7 +514,7 @@ class Host:
     async def _serve_control(self) -> None:
         path = self._settings.runtime_dir / NAME
         answers = handlers(self._settings.node.name, self._settings.peers is None, self._wire, self._report)
-        async for attempt in retrying(self._tells("control"), limit=RUNTIME_DIR_SECONDS):
+        async for attempt in retrying(self._tells("control"), on=EdgeError, limit=RUNTIME_DIR_SECONDS):
             with attempt:
                 while True:
                     async with serving_control(path, answers, self._report) as known:

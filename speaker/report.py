@@ -28,7 +28,6 @@ from speaker.forwarding.strays import NextHop
 from speaker.layer2.fleet import Spot
 from speaker.model import Assignment, Family, IPAddress, Link, Mac, ServiceKey, format_mac, rank
 from speaker.ownership.frames import Rejected
-from speaker.supervise import contained
 from speaker.telemetry.internal_errors import QUIET_SECONDS, InternalErrors
 from speaker.telemetry.lines import Transition, in_lines
 from speaker.telemetry.metrics import Metrics
@@ -170,13 +169,19 @@ class Report:
     def trying(self, edge: str) -> Iterator[None]:
         """A refusal by ``edge``, or what nobody foresaw, is told and ends the block; it is tried again by whoever does
         this every so often."""
-        with contained(edge, self):
-            try:
-                yield
-            except EdgeError as error:
-                self.failed(edge, error)
-            else:
-                self.recovered(edge)
+        try:
+            yield
+        except Exception as error:
+            self.met(edge, error)
+        else:
+            self.recovered(edge)
+
+    def met(self, edge: str, error: Exception) -> None:
+        """A refusal by ``edge``, or what nobody foresaw on the way to it."""
+        if isinstance(error, EdgeError):
+            self.failed(edge, error)
+        else:
+            self.internal_error(edge, error)
 
     def _ailing(self) -> None:
         """Told now, and looked at again until it is over: it may be met many times before."""

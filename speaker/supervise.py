@@ -3,8 +3,8 @@
 import asyncio
 import random
 import traceback
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
+from types import TracebackType
 from typing import NoReturn, Protocol
 
 STEADY_SECONDS = 5.0
@@ -67,13 +67,23 @@ def wait(failures: int) -> float:
     return random.uniform(0, min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(failures, 20)))  # noqa: S311
 
 
-@contextmanager
-def contained(task: str, supervisor: Supervisor) -> Iterator[None]:
-    """What is raised in the block ends the block and no more. For work that goes on without it."""
-    try:
-        yield
-    except Exception as error:
-        supervisor.internal_error(task, error)
+class contained:  # noqa: N801 -- read as a verb; a class, as it is entered for every hello and every order
+    """``with contained(TASK, supervisor)``: what is raised in the block ends the block and no more. For work that goes
+    on without it."""
+
+    __slots__ = ("_supervisor", "_task")
+
+    def __init__(self, task: str, supervisor: Supervisor) -> None:
+        self._task, self._supervisor = task, supervisor
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        self._supervisor.internal_error(self._task, error)
+        return True
 
 
 def described(error: BaseException) -> tuple[str, str, str]:

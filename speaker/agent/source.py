@@ -170,7 +170,8 @@ class Cluster:
         if self._anew:
             self._anew, changed = False, None
         self._changed.set()
-        self._report.unreadable((*self._set_aside(), *self._reader.problems()))
+        with contained("report", self._report):  # what was read is not read again
+            self._report.unreadable((*self._set_aside(), *self._reader.problems()))
         return View(world, settlement, wishes.node, changed=changed if same_node else None)
 
     def _read_anew(self) -> None:

@@ -76,6 +76,11 @@ class Alone:
     def retell(self) -> None:
         """Nothing that was told before and goes on."""
 
+    @property
+    def offered(self) -> Mapping[IPAddress, Spot]:
+        """What this node may hold."""
+        return self._spots
+
     def resumed(self) -> Resumed:
         return Resumed(dict(self._spots), {address: Taken(spot, None) for address, spot in self._spots.items()})
 

@@ -254,7 +254,7 @@ class Conversation:
     @property
     def offered(self) -> bool:
         """There is something that this node may hold."""
-        return self.life is not None and bool(self.life.owner.resumed().offered)
+        return self.life is not None and bool(self.life.owner.offered)
 
     def stop(self) -> None:
         """Have it hand over and end."""
@@ -263,7 +263,7 @@ class Conversation:
     def forsake(self) -> None:
         """Nobody says any more what this node may hold: it gives up everything."""
         if self.life is not None:
-            self.life.owner.withdraw(list(self.life.owner.resumed().offered))
+            self.life.owner.withdraw(list(self.life.owner.offered))
 
     async def hold(self, end: socket.socket, stack: AsyncExitStack, before: Before) -> None:
         """Until the other end is closed. The life that begins with it is entered on ``stack``."""

@@ -196,6 +196,11 @@ class Shared:
         self._set_aside(failed)
         return []
 
+    @property
+    def offered(self) -> Mapping[IPAddress, Spot]:
+        """What this node may hold."""
+        return self._spots
+
     def resumed(self) -> Resumed:
         speakers = (
             (index, node, speaker) for index, port in self._ports.items() for node, speaker in port.speakers.items()
