@@ -97,6 +97,7 @@ class Report:
         self._well_again: asyncio.TimerHandle | None = None
         """The next look at whether what nobody foresaw is over."""
         self.internal_error, self.wire_error = self._internal.internal_error, self._internal.told
+        self.wire_error_again = self._internal.again
 
     def finish(self) -> None:
         """Say now what waits to be said together."""

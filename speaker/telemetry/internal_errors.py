@@ -41,6 +41,15 @@ class InternalErrors:
         if (task, place) not in self._known and len(self._known) < MAX_KNOWN:
             self._known.add((task, place))
             log.error("internal error", task=task, error=words, place=place, traceback=trace)
+        self._ail(task, words)
+
+    def again(self, task: str, count: int) -> None:
+        """So many more that were told before, by another process."""
+        self._count.labels(task).inc(count)
+        words, _ = self._ailing.get(task, ("as the log says", 0.0))
+        self._ail(task, words)
+
+    def _ail(self, task: str, words: str) -> None:
         new = task not in self._ailing
         self._ailing[task] = words, self._clock()
         if new:

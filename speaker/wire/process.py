@@ -77,6 +77,8 @@ class Tally:
         self._send, self._read = send, read
         self._counts: Counter[tuple[Any, ...]] = Counter()
         self._delays: list[tuple[float, float]] = []
+        self._told_of: set[tuple[str, str]] = set()
+        """Task and place of the errors that nobody foresaw."""
 
     def flush(self) -> None:
         if (self._counts or self._delays) and self._read():
@@ -162,7 +164,17 @@ class Tally:
     # what nobody foresaw
 
     def internal_error(self, task: str, error: BaseException) -> None:
-        self._send("wire_error", task, *described(error))
+        """The first from one line of code with its traceback, further ones by their number."""
+        words, place, trace = described(error)
+        if (task, place) in self._told_of:
+            self._counts["wire_error_again", task] += 1
+        else:
+            self._told_of.add((task, place))
+            self._send("wire_error", task, words, place, trace)
+
+    def start_over(self) -> None:
+        """Somebody else listens from now on."""
+        self._told_of.clear()
 
 
 class Keyring:
@@ -273,6 +285,7 @@ class Conversation:
         try:
             async for (spec,) in messages:
                 self._channel = channel
+                self.tally.start_over()
                 channel.send("resumed", before, await self._begin(spec, stack))
                 assert self.life is not None
                 self.life.owner.retell()

@@ -34,6 +34,9 @@ class Listener(Told, Supervisor, Protocol):
     def wire_error(self, task: str, words: str, place: str, trace: str) -> None:
         """What nobody foresaw, met by the wire process."""
 
+    def wire_error_again(self, task: str, count: int) -> None:
+        """From lines of code that it was told of before."""
+
     def peers_address(self, address: IPAddress, node: str | None) -> None: ...
 
     def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None: ...

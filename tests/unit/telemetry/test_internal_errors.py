@@ -69,3 +69,14 @@ def test_errors_without_end_are_counted_and_logged_up_to_a_bound(world):
             world.errors.told("decide", "KeyError", f"KeyError at line {number}", "")
     assert len(logs) == MAX_KNOWN
     assert world.count() == MAX_KNOWN + 10
+
+
+def test_those_that_another_process_meets_again_are_counted_and_keep_it_a_problem(world):
+    world.errors.told("decide", "KeyError: 'a'", "KeyError at line 1", "")
+    world.now = QUIET_SECONDS - 1
+    with capture_logs() as logs:
+        world.errors.again("decide", 7)
+    world.now += QUIET_SECONDS - 1
+    (problem,) = world.errors.problems()
+    assert "KeyError: 'a'" in problem
+    assert (world.count(), logs, world.changes) == (8, [], 1)

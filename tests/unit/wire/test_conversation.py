@@ -48,3 +48,23 @@ def test_counts_wait_while_the_main_process_does_not_keep_up():
     tally.flush()
     ((_, counts, _),) = told
     assert counts == {("hellos_sent", "eth0", True): 3}
+
+
+def test_an_error_that_comes_without_end_is_told_once_and_counted_until_somebody_else_listens():
+    told = []
+    tally = Tally(lambda *message: told.append(message))
+
+    def stumble(times):
+        for _ in range(times):
+            try:
+                raise KeyError("a")
+            except KeyError as error:
+                tally.internal_error("hear", error)
+
+    stumble(1000)
+    assert [message[:3] for message in told] == [("wire_error", "hear", "KeyError: 'a'")]
+    tally.flush()
+    assert told[-1][1] == {("wire_error_again", "hear"): 999}
+    tally.start_over()
+    stumble(2)
+    assert told[-1][0] == "wire_error"
