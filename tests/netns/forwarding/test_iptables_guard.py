@@ -1,18 +1,15 @@
 """The guard of IPVS where a kernel has iptables but no nft; here in namespaces of a kernel that has both."""
 
 import shutil
-import socket
 
 import pytest
-from scapy.layers.inet import IP, TCP
-from scapy.layers.inet6 import IPv6
-from scapy.layers.l2 import Ether
 
 from speaker.errors import Unsupported
 from speaker.forwarding.iptables import open_iptables_guard
 
 pytestmark = [
     pytest.mark.netns,
+    pytest.mark.usefixtures("bound"),
     pytest.mark.skipif(shutil.which("iptables-legacy") is None, reason="the program iptables-legacy is not installed"),
 ]
 both_families = pytest.mark.parametrize("version", [4, 6])
@@ -29,35 +26,6 @@ def guard(lan, inside, plan_of):
             pytest.skip(str(reason))
 
     return lambda *servers: inside(lan.node, apply, plan_of(*servers))
-
-
-@pytest.fixture(autouse=True)
-def bound(lan, sh):
-    sh(lan.node, f"ip addr add {lan.eip[4]}/32 dev lo")
-    sh(lan.node, f"ip addr add {lan.eip[6]}/128 dev lo nodad")
-
-
-@pytest.fixture
-def speak_as_the_eip(lan, sh):
-    """The client sends a SYN from port 22 of the EIP to its own port 4000, by way of the node."""
-
-    def speak(version):
-        sh(lan.client, "nft add table inet mine")
-        sh(lan.client, "nft add chain inet mine in { type filter hook prerouting priority raw ; }")
-        sh(lan.client, "nft add rule inet mine in tcp flags & (syn | ack) == syn drop")
-        ping = f"ping -c 1 -W 2 {lan.addresses['node'][version]}"
-        assert "1 received" in sh(lan.client, ping)
-        neighbours = sh(lan.client, f"ip -{version} neigh show {lan.addresses['node'][version]} dev eth0")
-        mac = neighbours.split("lladdr ")[1].split()[0]
-        ip = (IP if version == 4 else IPv6)(src=str(lan.eip[version]), dst=lan.addresses["client"][version])
-        with lan.client.entered():
-            raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-        with raw:
-            raw.bind(("eth0", 0))
-            raw.send(bytes(Ether(dst=mac, src=raw.getsockname()[4]) / ip / TCP(sport=22, dport=4000, flags="S")))
-        assert "1 received" in sh(lan.client, ping), "by now it has been forwarded"
-
-    return speak
 
 
 def test_applied_twice_it_changes_nothing(guard, virtual_server):

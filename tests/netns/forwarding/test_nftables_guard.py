@@ -2,17 +2,13 @@
 would be takes what the guard returns (tests/ipvs has the real thing)."""
 
 import json
-import socket
 
 import pytest
-from scapy.layers.inet import IP, TCP, UDP
-from scapy.layers.inet6 import IPv6
-from scapy.layers.l2 import Ether
 
 from speaker.forwarding.nftables import open_guard
 from speaker.model import Protocol
 
-pytestmark = pytest.mark.netns
+pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("bound")]
 
 every_way = pytest.mark.parametrize(
     ("version", "protocol"), [(version, protocol) for version in (4, 6) for protocol in (Protocol.TCP, Protocol.UDP)]
@@ -28,12 +24,6 @@ def guard(lan, inside, plan_of):
         return await (await open_guard()).apply(plan)
 
     return lambda *servers: inside(lan.node, apply, plan_of(*servers))
-
-
-@pytest.fixture(autouse=True)
-def bound(lan, sh):
-    sh(lan.node, f"ip addr add {lan.eip[4]}/32 dev lo")
-    sh(lan.node, f"ip addr add {lan.eip[6]}/128 dev lo nodad")
 
 
 @pytest.fixture
@@ -152,33 +142,6 @@ def test_cleanup_removes_it_and_nothing_else(lan, inside, sh, guard, virtual_ser
     guard(virtual_server(4))
     assert inside(lan.node, cleanup) == ("nftables table inet eip-speaker-guard",)
     assert sh(lan.node, "nft list tables").split("\n") == ["table inet other", ""]
-
-
-@pytest.fixture
-def speak_as_the_eip(lan, sh):
-    """``speak_as_the_eip(4, Protocol.UDP)``: the client sends one packet from port 22 of the EIP to its own port 4000,
-    by way of the node, which then takes what comes back for replies to the EIP."""
-
-    def speak(version, protocol):
-        # What comes back to the client must not make its kernel end the connection.
-        sh(lan.client, "nft add table inet mine")
-        sh(lan.client, "nft add chain inet mine in { type filter hook prerouting priority raw ; }")
-        sh(lan.client, "nft add rule inet mine in tcp flags & (syn | ack) == syn drop")
-        sh(lan.client, "nft add rule inet mine in udp length 9 drop")
-        ping = f"ping -c 1 -W 2 {lan.addresses['node'][version]}"
-        assert "1 received" in sh(lan.client, ping)
-        neighbours = sh(lan.client, f"ip -{version} neigh show {lan.addresses['node'][version]} dev eth0")
-        mac = neighbours.split("lladdr ")[1].split()[0]
-        ip = (IP if version == 4 else IPv6)(src=str(lan.eip[version]), dst=lan.addresses["client"][version])
-        inner = UDP(sport=22, dport=4000) if protocol is Protocol.UDP else TCP(sport=22, dport=4000, flags="S")
-        with lan.client.entered():
-            raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-        with raw:
-            raw.bind(("eth0", 0))
-            raw.send(bytes(Ether(dst=mac, src=raw.getsockname()[4]) / ip / inner / b"x"))
-        assert "1 received" in sh(lan.client, ping), "by now it has been forwarded"
-
-    return speak
 
 
 @every_way

@@ -17,16 +17,6 @@ spec: {type: LoadBalancer, ports: [{port: 80}]}
 """
 
 
-@pytest.fixture
-def lan(new_namespace, wire, sh):
-    node, other = new_namespace("node"), new_namespace("other")
-    wire(node, "eth0", other, "eth0")
-    sh(node, "ip addr add 198.51.100.1/24 dev eth0")
-    sh(other, "ip addr add 198.51.100.2/24 dev eth0")
-    node.sysctl("net.ipv4.ip_forward", 1)
-    return node, other
-
-
 def test_an_address_somebody_uses_is_not_taken_from_him_and_the_operator_is_told_whose_it_is(lan, write, start, sh):
     node, other = lan
     sh(other, "ip addr add 198.51.100.10/24 dev eth0")

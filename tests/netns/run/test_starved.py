@@ -36,16 +36,6 @@ endpoints: [{{addresses: [10.0.0.1], nodeName: n1}}]
 """
 
 
-@pytest.fixture
-def lan(new_namespace, wire, sh):
-    node, client = new_namespace("node"), new_namespace("client")
-    wire(node, "eth0", client, "eth0")
-    sh(node, "ip addr add 198.51.100.1/24 dev eth0")
-    sh(client, "ip addr add 198.51.100.2/24 dev eth0")
-    node.sysctl("net.ipv4.ip_forward", 1)
-    return node, client
-
-
 def answered(sh, client, eip="198.51.100.10"):
     """Within five requests: an EIP is probed for before its first answer."""
     return "1 packets received" in sh(client, f"arping -C 1 -c 5 -w 5 -i eth0 {eip}", check=False)
