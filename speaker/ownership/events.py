@@ -107,6 +107,23 @@ class LeaseSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class FrameHeard:
+    """A frame of another host reached this node on ``link``: a broadcast, or an answer to an ``Ask``, and no hello. It
+    hears. Told only while an ``Ask`` is young, and then not for every frame."""
+
+    link: int
+
+
+@dataclass(frozen=True, slots=True)
+class EipAnswered:
+    """Somebody on ``link`` answered an ``Ask`` for ``eip``: from the MAC of the peer ``node``, or a stranger (None)."""
+
+    eip: IPAddress
+    link: int
+    node: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Drain:
     """Hand everything over, make before break (rule 26); ``on=False`` ends that: what is still held is kept, what was
     handed over is not taken back (rule 31)."""
@@ -136,6 +153,8 @@ Event: TypeAlias = (
     | ApiUp
     | ApiDown
     | LeaseSeen
+    | FrameHeard
+    | EipAnswered
     | Drain
     | SetAside
     | Rebalance
@@ -151,6 +170,8 @@ class Yielded(Enum):
     BETTER_RECORD = "better_record"
     INELIGIBLE = "ineligible"
     LINK_DOWN = "link_down"
+    DEAF = "deaf"
+    """Nothing reaches this node on the link, where it heard others before."""
     DRAINED = "drained"
     FROZEN = "frozen"
     INTERNAL_ERROR = "internal_error"
@@ -218,6 +239,17 @@ class Listen:
 
 
 @dataclass(frozen=True, slots=True)
+class Ask:
+    """Ask on ``link``, by ARP and neighbour solicitation, who answers for ``eips``, and the gateway, the neighbours
+    that the kernel knows and the own addresses of ``nodes``: who hears any answer is not deaf. Ordered again as long as
+    it is to go on."""
+
+    link: int
+    eips: tuple[IPAddress, ...]
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class InternalError:
     """A bug of ours, met while ``doing`` something about ``what`` (an EIP, a peer, a link). That one was given up for a
     while, as the machine says of each; the rest goes on."""
@@ -252,5 +284,15 @@ class NameFree:
 
 
 Order: TypeAlias = (
-    SendHello | Claim | Withdraw | Announce | WriteRecord | Listen | InternalError | NameClash | NameFree | PeersAddress
+    SendHello
+    | Claim
+    | Withdraw
+    | Announce
+    | WriteRecord
+    | Listen
+    | Ask
+    | InternalError
+    | NameClash
+    | NameFree
+    | PeersAddress
 )

@@ -98,11 +98,20 @@ class Hello:
     digest: Digest = field(default_factory=Digest)
     """Of everything the sender claims, whether listed here or not."""
     draining: bool = False
+    deaf: bool = False
+    """The sender hears nothing on the link that this leaves by: its claims there bind nobody."""
+    demoted: bool = False
+    """The sender claims behind those who are not, for a soft reason (its gateway is silent, it is not Ready)."""
+    interval: int = 0
+    """ms between two hellos of the sender, 1 to 65535; 0 is unknown."""
     revision: int = 0
     """Of the sender's installation, 0 to 2³²-1: in a rolling upgrade EIPs go to nodes with a higher one, so that each
     moves once. 0 is unknown."""
     claims: Terms = field(default_factory=dict)
     """Held now: all of them inside ``covers``, and any changed ones outside it."""
+    weak: frozenset[IPAddress] = frozenset()
+    """Of ``claims`` those made while the sender heard fewer than half of its peers: they yield to all others, whatever
+    their terms."""
     covers: Span | None = None
     """An EIP inside that is not in ``claims`` is not claimed. EVERYTHING: the claims are complete. None: no absence
     means anything (a digest alone, or changes)."""
