@@ -24,9 +24,8 @@ class Parameters:
     """Between probes of one suspect."""
     dead: float = 0.32
     """A peer nobody heard for this long is dead."""
-    witness: float = 0.8
-    """A peer I cannot hear myself stays alive on the word of others only this long after I last heard it: what it says
-    (that it yielded, that it drains) does not reach me."""
+    touch: float = 5.0
+    """A node whose peers are all gone is in touch with the LAN for so long after a frame of somebody else."""
     slot: float = 0.02
     """Between claimants of neighbouring rank."""
     ranks: int = 3
@@ -36,7 +35,9 @@ class Parameters:
     record_timeout: float = 0.1
     """For one write of a record; the API server counts as down after it."""
     record_grace: float = 0.35
-    """How long a record that names a live peer is believed before the peer's own hello says so."""
+    """How long a holder leaves a record alone that names a peer which it hears, and which does not claim the EIP."""
+    record_stale: float = 60.0
+    """And one that names a node which it does not hear: that one may hold it for others, and write as well."""
     writes: int = 4
     """Records written at a time, besides those of a failover, which waits for nobody: the API server has others to
     serve, and a hundred writes at once would each miss ``record_timeout``."""
@@ -83,7 +84,7 @@ class Parameters:
             ),
             (self.request_age < self.self_lease, "request_age must be below self_lease"),
             (self.listen > self.dead, "listen must be above dead: whoever is silent that long is not there"),
-            (self.witness > self.dead, "witness must be above dead"),
+            (self.touch > 2 * self.dead, "touch must be above 2 x dead: the frames that it waits for are asked for"),
             (
                 self.record_grace > self.record_timeout + self.hello,
                 "record_grace must be above record_timeout + hello: a winner's write and its hello",
@@ -107,7 +108,7 @@ class Parameters:
             suspect=0.21 * by,
             probe=0.04 * by,
             dead=0.32 * by,
-            witness=0.8 * by,
+            touch=max(5.0, 50 * hello),
             slot=0.02 * min(by, 1.0),
             pace=0.005 * min(by, 1.0),
             self_lease=0.2 * by,
@@ -122,5 +123,5 @@ class Parameters:
 
     @property
     def worst_failover(self) -> float:
-        """From a crash to the last claim, without loss, the API lost in the same stroke (see docs/failover.md)."""
-        return self.dead + (self.ranks + 1) * self.slot + self.record_timeout
+        """From a crash to the last claim, without loss (see docs/failover.md)."""
+        return self.dead + (self.ranks + 1) * self.slot
