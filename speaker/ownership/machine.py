@@ -268,7 +268,7 @@ class Ownership(Hearing):
     def _must_wait(self, segment: Segment, now: float) -> bool:
         """Rule 9: for the first list, and for claims not all known yet."""
         since_boot = now - self._boot
-        if self.api.configured and not self.api.listed and since_boot < 2 * self.times.record_timeout:
+        if self.api.configured and not self.api.listed and since_boot < self.times.first_list:
             return True
         return since_boot < self.times.sync and any(not p.synced() for p in segment.peers.living(now))
 

@@ -32,15 +32,16 @@ class Parameters:
     """The highest rank that waits longer than the one before it."""
     pace: float = 0.005
     """The least time between two hellos sent out of turn: many claims in a row share a frame."""
-    record_timeout: float = 0.1
-    """For one write of a record; the API server counts as down after it."""
+    record_timeout: float = 2.0
+    """For one write of a record; the API server counts as down after it. Nothing that clients notice waits for one."""
+    first_list: float = 0.2
+    """At boot, the longest wait for the records there are: they say who may hold what is not heard."""
     record_grace: float = 0.35
     """How long a holder leaves a record alone that names a peer which it hears, and which does not claim the EIP."""
     record_stale: float = 60.0
     """And one that names a node which it does not hear: that one may hold it for others, and write as well."""
-    writes: int = 4
-    """Records written at a time, besides those of a failover, which waits for nobody: the API server has others to
-    serve, and a hundred writes at once would each miss ``record_timeout``."""
+    writes: int = 8
+    """Records written at a time: the API server has others to serve."""
     self_lease: float = 0.2
     """Answers are given until this long after the last hello left."""
     request_age: float = 0.05
@@ -86,9 +87,10 @@ class Parameters:
             (self.listen > self.dead, "listen must be above dead: whoever is silent that long is not there"),
             (self.touch > 2 * self.dead, "touch must be above 2 x dead: the frames that it waits for are asked for"),
             (
-                self.record_grace > self.record_timeout + self.hello,
-                "record_grace must be above record_timeout + hello: a winner's write and its hello",
+                self.record_grace > 2 * self.hello,
+                "record_grace must be above 2 x hello: a claim comes before its record",
             ),
+            (self.record_stale > 5 * self.record_timeout, "record_stale must be above 5 x record_timeout"),
             (self.yielded >= 5 * self.hello, "yielded must be at least 5 x hello: it has to survive loss"),
             (self.pace < self.slot, "pace must be below slot: a claim must be heard before the next rank claims"),
             (self.slot < self.hello, "slot must be below hello"),
@@ -113,7 +115,7 @@ class Parameters:
             pace=0.005 * min(by, 1.0),
             self_lease=0.2 * by,
             request_age=0.05 * min(by, 1.0),
-            record_grace=0.25 + hello,
+            record_grace=max(0.35, 3 * hello),
             listen=0.4 * by,
             sync=max(1.5, 15 * hello),
             yielded=max(1.0, 10 * hello),

@@ -56,3 +56,23 @@ def hello(
         "digest": Digest(len(claims), total),
     }
     return HelloHeard(LINK, Hello(node, LIFE, sequence, 0, **{**named, **more}))
+
+
+def beside(
+    machine: Ownership,
+    start: float,
+    end: float,
+    holdings: dict[str, Claims],
+    *,
+    hears: bool = False,
+    **more: object,
+) -> list[tuple[float, Order]]:
+    """As ``timed``, while each of these nodes says a hello every 100 ms."""
+    orders, rounds = [], round((end - start) * 10)
+    for n in range(rounds):
+        now = start + n / 10
+        for at, (node, claims) in enumerate(holdings.items()):
+            said = hello(machine, round((now + 1) * 1000) + at, claims, node, **more)
+            orders += [(now, order) for order in machine.step(now, said)]
+        orders += timed(machine, now, min(now + 0.1, end) - 1e-6, hears=hears)
+    return orders

@@ -38,6 +38,7 @@ def test_the_defaults_are_those_of_the_default_hello() -> None:
         ({"self_lease": 0.14}, "self_lease must be between"),
         ({"listen": 0.3}, "listen must be above dead"),
         ({"record_grace": 0.2}, "record_grace"),
+        ({"touch": 0.5}, "touch must be above"),
         ({"pace": 0.03}, "pace must be below slot"),
         ({"lease": 4.0}, "lease must be above"),
         ({"hello": 0.0}, "above 0"),
