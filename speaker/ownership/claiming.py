@@ -1,4 +1,4 @@
-"""An EIP that this node does not hold: whose it is, and when to claim it (rules 9 to 17). Pure."""
+"""An EIP that this node does not hold: whose it is, and when to claim it (rules 9 to 18). Pure."""
 
 from speaker.ownership.claims import Attempt, Eip
 from speaker.ownership.desk import Desk

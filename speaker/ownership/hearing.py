@@ -1,4 +1,4 @@
-"""What is heard on the links, and what silence means (rules 4 to 6 and 20 to 22). Pure.
+"""What is heard on the links, and what silence means (rules 4 to 7, 12, 15, 17 and 20 to 22). Pure.
 
 Silence of one peer may be its death, or a wire that carries nothing between us two. Silence of all may be our own
 deafness. So before what others held is taken, the wire is asked: who answers for it lives, and whoever hears any answer
@@ -57,6 +57,7 @@ class Hearing(Naming):
         self._hear_moves(segment, peer, hello, now)
         if peer.hears_us(now, self.times) and not (was_mutual and peer is old):
             self._become_mutual(segment)
+            self._look_at(peer.weak)  # what it took unheard goes back now (rule 29)
         peer.alive = True
         self._watch_at = min(self._watch_at, now + self.times.suspect)
         self._revive(segment, now)

@@ -1,4 +1,4 @@
-"""An EIP that this node holds: who may take it away, and what its record should say (rules 18 to 26). Pure."""
+"""An EIP that this node holds: who may take it away, and what its record should say (rules 19 to 31). Pure."""
 
 from speaker.ownership.claiming import Claiming
 from speaker.ownership.claims import Eip
@@ -35,8 +35,7 @@ class Holding(Claiming):
         return min(wake, self._judge_record(x, now))
 
     def _judge_rival(self, x: Eip, peer: Peer, now: float) -> float:
-        """When to look again. What was taken from us while we were unheard we keep, as soon as its taker hears us: the
-        higher term did not know of us. Who does not hear us took it for good reason."""
+        """Rules 19, 20 and 29: when to look again."""
         term = peer.claims[x.address]
         if not self._beats(x, peer, term):
             x.told_off.pop(peer.node, None)

@@ -121,7 +121,7 @@ class Moving(Holding):
                 self._take(x, now)
 
     def _take(self, x: Eip, now: float) -> None:
-        """Claims what others hold, by rules 15 to 18: only from holders who will hear it. What nobody holds is claimed
+        """Claims what others hold, by rule 18: only from holders who will hear it. What nobody holds is claimed
         by the rules anyway, and what was taken from us a moment ago is not taken back: that would never end."""
         if x.holding or not self._may_claim(x, now):
             return

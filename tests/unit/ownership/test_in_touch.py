@@ -225,6 +225,13 @@ def test_at_a_heal_who_held_on_stands_at_a_term_above() -> None:
     assert said(orders)[-1][1].claims == {EIP: 3}
 
 
+def test_it_stands_as_soon_as_the_other_hears_it_and_not_only_when_claims_change() -> None:
+    machine = holder()
+    machine.step(2.0, hello(machine, 9000, {EIP: 2}, "a", weak=frozenset({EIP}), heard={}))
+    machine.step(2.01, hello(machine, 9001, {EIP: 2}, "a", weak=frozenset({EIP})))
+    assert machine.held() == {EIP: 3}
+
+
 def test_who_does_not_hear_us_took_it_for_good_reason() -> None:
     machine = holder()
     orders = beside(machine, 2.0, 3.0, {"a": {EIP: 2}}, weak=frozenset({EIP}), heard={})
