@@ -1,8 +1,8 @@
 """The desk the ownership machine works at: what it knows, and the few things it can do. Pure.
 
 ``Desk`` ← ``Claiming`` ← ``Holding`` ← ``Moving`` ← ``Hearing`` ← ``Ownership``: one machine, a file per idea. What
-each rule of ``docs/ownership.md`` decides is a small method named for it, so that tests can put a wrong one in its place and
-see the simulation notice.
+each rule of ``docs/ownership.md`` decides is a small method named for it, so that tests can put a wrong one in its
+place and see the simulation notice.
 """
 
 import heapq

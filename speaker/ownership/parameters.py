@@ -1,6 +1,6 @@
 """The times that make failover fast and safe, each with the reason it may not be otherwise. Pure.
 
-Seconds throughout. The defaults are those of ``docs/ownership.md``; ``Parameters.for_hello`` scales what follows the hello
+Seconds throughout. ``docs/ownership.md`` says what they are for; ``Parameters.for_hello`` scales what follows the hello
 interval and leaves what follows the API server alone.
 """
 
