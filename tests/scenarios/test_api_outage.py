@@ -28,12 +28,12 @@ def test_an_api_that_comes_back_naming_a_dead_holder_is_not_believed(play, holde
     assert all(record.holder != f"n{dead}" for record in world.api.records.values())
 
 
-def test_a_lease_is_not_judged_by_one_who_cannot_read_it(play, holder_of) -> None:
-    """Nobody hears anybody; the node that waits loses the API for longer than a Lease."""
-    deaf = tuple(Fault(0.0, Kind.WRONG_KEY, (n,)) for n in ALL)
+def test_holders_that_nobody_hears_keep_while_the_others_have_no_api(play) -> None:
+    """The wire says that somebody answers: nobody asks a Lease."""
+    keys = tuple(Fault(0.0, Kind.WRONG_KEY, (n,)) for n in ALL)
     outage = Fault(5.0, Kind.API_OUTAGE_OTHERS, lasts=4.0)
-    limits = Limits(quiet_after=4.5, unanswered=5.0, causeless=False)
-    play(replace(TRIO, eips=1, faults=(*deaf, outage), end=12.0, limits=limits))
+    limits = Limits(wire_answer=0.12, no_cause=True, unanswered=5.0, causeless=False)
+    play(replace(TRIO, eips=1, apart=0.4, faults=(*keys, outage), end=12.0, limits=limits))
 
 
 def test_a_stale_watch_makes_nobody_yield_to_the_past(play) -> None:

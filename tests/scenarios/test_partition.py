@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from speaker.ownership.simulation.families import mixed, windows
+from speaker.ownership.simulation.families import windows
 from speaker.ownership.simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
 from speaker.ownership.simulation.shrink import broken
 from speaker.ownership.simulation.world import World
@@ -23,11 +23,10 @@ def test_each_side_serves_while_split_and_one_is_left_two_intervals_after_the_he
     play(schedule)
 
 
-def test_a_split_for_good_with_a_healthy_api_settles_on_one_holder(play, holder_of) -> None:
-    """ "Once heard" means heard holding this very term, or both sides take it from each other for ever."""
-    schedule = replace(TRIO, api=True, end=12.0, limits=Limits(quiet_after=5.0, unanswered=4.0))
+def test_a_split_for_good_is_served_on_both_sides_whatever_the_api_says(play, holder_of) -> None:
+    schedule = replace(TRIO, api=True, end=8.0, limits=Limits(quiet_after=2.6, served=0.5, wire_answer=0.12))
     world = play(replace(schedule, faults=(Fault(2.0, Kind.PARTITION, (holder_of(schedule),), FOR_GOOD),)))
-    assert all(len(world.holders(eip)) == 1 for eip in world.eips)
+    assert all(len(world.holders(eip)) == 2 for eip in world.eips)
 
 
 def test_the_watch_that_beats_the_reply_leaves_no_gap() -> None:
@@ -116,53 +115,43 @@ HANDSHAKE_CUT = Schedule(
 )
 
 
-def test_a_hello_cut_between_intent_and_claim_costs_one_silence_more_than_a_record_and_its_watch(play) -> None:
-    """The one schedule in 50,000 that broke the draft's promise for two that both reach the API, by 8 ms."""
-    tighter = Limits(record_answer=0.4, unanswered=5.0)
-    assert broken(replace(HANDSHAKE_CUT, limits=tighter)) is not None
+def test_a_hello_cut_between_intent_and_claim_leaves_one_holder(play) -> None:
+    """The one schedule in 50,000 that broke what was promised when the record decided, by 8 ms."""
     play(replace(HANDSHAKE_CUT, limits=Limits(unanswered=5.0)))
 
 
-@pytest.mark.parametrize("seed", [4170094236, 229897644])
-def test_the_longest_that_it_takes_is_the_sum_of_its_parts(seed: int) -> None:
-    """Two of 78,000 schedules with everything late at once: 504 and 508 ms, where half a second was thought enough."""
-    schedule = mixed(seed)
-    assert broken(replace(schedule, limits=replace(schedule.limits, record_answer=0.5))) is not None
-    assert broken(schedule) is None
-
-
-def test_a_drained_node_that_hears_its_successor_no_more_yields_to_the_record_though_others_vouch_for_it(play) -> None:
+def test_a_drained_node_that_hears_its_successor_no_more_yields_in_the_end_though_others_vouch_for_it(play) -> None:
     """It waited for a hello that could not come, as long as a third node heard the successor."""
     faults = (
         Fault(1.5772, Kind.INELIGIBLE, (2,), 0.6862),
         Fault(2.7067, Kind.ONE_WAY, (2, 0), 0.8989),
         Fault(2.8094, Kind.BRIEF_DRAIN, (0,), 2.3511),
     )
-    limits = Limits(unanswered=5.0, record_answer=0.4)
+    limits = Limits(unanswered=5.0)
     play(Schedule(650525719, 3, 1, duplication=0.1, delay=0.001, api=True, asks=True, faults=faults, limits=limits))
 
 
 @pytest.mark.parametrize("nodes", [3, 4, 5])
 @pytest.mark.parametrize("seed", range(5))
-def test_a_node_that_is_cut_off_with_the_api_in_reach_loses_its_eips_and_takes_nobody_elses(play, nodes, seed) -> None:
-    """Everybody fell silent at once: it is rather the one that was cut off, and the Leases of the others show it."""
-    schedule = Schedule(seed=seed, nodes=nodes, eips=9, api=True, end=8.0, limits=Limits(unanswered=4.0))
+def test_a_node_that_is_cut_off_with_a_client_serves_it_everything_and_gives_back_what_others_kept(
+    play, nodes, seed
+) -> None:
+    limits = Limits(served=0.5, wire_answer=0.12, no_cause=True, heal_moves=True)
+    schedule = Schedule(seed=seed, nodes=nodes, eips=9, api=True, end=8.0, limits=limits)
     calm = World(schedule)
     calm.run(until=1.9)
     before = {eip: calm.holders(eip) for eip in calm.eips}
-    world = play(replace(schedule, faults=(Fault(2.0, Kind.PARTITION, (0,), FOR_GOOD),)))
-    for eip in world.eips:
-        assert len(world.holders(eip)) == 1
-        assert world.holders(eip) != ["n0"]
-        assert before[eip] in (["n0"], world.holders(eip))
+    world = World(replace(schedule, faults=(Fault(2.0, Kind.PARTITION, (0,), 2.0),)))
+    world.run(until=3.9)
+    assert all("n0" in world.holders(eip) for eip in world.eips)
+    play(world.schedule)
+    world.run()
+    assert all(before[eip] in (["n0"], world.holders(eip)) for eip in world.eips)
 
 
-def test_where_all_others_crashed_at_once_their_eips_are_taken_as_soon_as_no_lease_is_renewed(play) -> None:
-    schedule = Schedule(seed=4, nodes=3, eips=6, api=True, end=8.0)
-    crashed = Fault(2.0, Kind.CRASH, (0, 1), FOR_GOOD)
-    times = schedule.times
-    patience = times.dead + times.renew + times.record_grace + 2 * schedule.watch_delay
-    play(replace(schedule, faults=(crashed,), limits=Limits(unanswered=patience, crash=patience)))
+def test_where_all_others_crashed_at_once_their_eips_are_taken_as_fast_as_any(play) -> None:
+    schedule = Schedule(seed=4, nodes=3, eips=6, api=True, end=8.0, limits=Limits(crash=0.5))
+    play(replace(schedule, faults=(Fault(2.0, Kind.CRASH, (0, 1), FOR_GOOD),)))
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -28,6 +28,14 @@ _ANY = (
     Kind.BRIEF_DRAIN,
 )
 _MTUS = (MIN_MTU, 1500)
+_APART = 0.4
+"""Seconds between starts: who looks for others in the same instant as they do finds nobody."""
+_NEXT_PROBE = 10.5
+"""Seconds until one who found an EIP in use looks again, and claims it."""
+_TWO = 0.12
+"""Seconds for which two may answer one client: a hello interval, and the way of a hello."""
+_SICK = Limits(served=0.5, wire_answer=_TWO, no_cause=True, heal_moves=True, causeless=False)
+"""Where it is frames that go astray."""
 
 
 def _base(family: str, seed: int) -> tuple[Random, Schedule]:
@@ -176,17 +184,17 @@ def flap(seed: int) -> Schedule:
 
 
 def split(seed: int) -> Schedule:
-    """A LAN split for good with a healthy API: must settle, without endless takeovers."""
+    """A LAN split for good with a healthy API: each side is served, without endless takeovers."""
     random, schedule = _base("split", seed)
     fault = Fault(1.5, Kind.PARTITION, _some(random, schedule.nodes))
-    limits = Limits(unanswered=4.0, quiet_after=7.0, moves=12, causeless=False)
-    return replace(schedule, api=True, faults=(fault,), end=14.0, limits=limits)
+    limits = replace(_SICK, unanswered=4.0, quiet_after=4.0, moves=6, causeless=False)
+    return replace(schedule, api=True, faults=(fault,), end=9.0, limits=limits)
 
 
 def split_faults(seed: int) -> Schedule:
-    """No node hears another, ever; the API decides alone."""
+    """No node hears another's hellos, ever: who finds that another answers does not."""
     random, schedule = _base("split_faults", seed)
-    deaf = [Fault(0.0, Kind.WRONG_KEY, (n,)) for n in range(schedule.nodes)]
+    keys = [Fault(0.0, Kind.WRONG_KEY, (n,)) for n in range(schedule.nodes)]
     at, node = _at(random, 4.5, 6.0), random.randrange(schedule.nodes)
     fault = random.choice(
         [
@@ -197,27 +205,26 @@ def split_faults(seed: int) -> Schedule:
             Fault(at, Kind.CRASH_HOLDER),
         ]
     )
-    # A holder that crashes with its write under way costs one more Lease.
-    limits = Limits(unanswered=5.5, quiet_after=14.0, causeless=False)
-    return replace(schedule, api=True, faults=(*deaf, fault), end=16.0, limits=limits)
+    limits = Limits(unanswered=_NEXT_PROBE, wire_answer=_TWO, causeless=False)
+    return replace(schedule, api=True, apart=_APART, faults=(*keys, fault), end=18.0, limits=limits)
 
 
 def release(seed: int) -> Schedule:
-    """No node hears another; the holder loses its eligibility, or the API forgets to say so."""
+    """No node hears another; the holder loses its eligibility, and the next to look finds nobody who answers."""
     _, schedule = _base("release", seed)
-    deaf = [Fault(0.0, Kind.WRONG_KEY, (n,)) for n in range(schedule.nodes)]
+    keys = [Fault(0.0, Kind.WRONG_KEY, (n,)) for n in range(schedule.nodes)]
     vetoes = [Fault(4.5 + 3.0 * n, Kind.INELIGIBLE, (n,), 2.5) for n in range(schedule.nodes)]
-    limits = Limits(unanswered=1.2, causeless=False)
-    return replace(schedule, eips=1, api=True, faults=(*deaf, *vetoes), end=21.0, limits=limits)
+    limits = Limits(unanswered=_NEXT_PROBE, wire_answer=_TWO, causeless=False)
+    return replace(schedule, eips=1, api=True, apart=_APART, faults=(*keys, *vetoes), end=24.0, limits=limits)
 
 
 def lease_blind(seed: int) -> Schedule:
-    """No node hears another, and one that waits cannot read the API: holders must keep."""
+    """No node hears another, and one that waits cannot read the API: holders keep, the others find them."""
     random, schedule = _base("lease_blind", seed)
-    deaf = [Fault(0.0, Kind.WRONG_KEY, (n,)) for n in range(schedule.nodes)]
+    keys = [Fault(0.0, Kind.WRONG_KEY, (n,)) for n in range(schedule.nodes)]
     outage = Fault(_at(random, 4.5, 5.0), Kind.API_OUTAGE_OTHERS, lasts=5.0)
-    limits = Limits(unanswered=5.5, quiet_after=4.4, causeless=False)
-    return replace(schedule, eips=1, api=True, faults=(*deaf, outage), end=12.0, limits=limits)
+    limits = Limits(wire_answer=_TWO, no_cause=True, causeless=False)
+    return replace(schedule, eips=1, api=True, apart=_APART, faults=(*keys, outage), end=12.0, limits=limits)
 
 
 def equal(seed: int) -> Schedule:
@@ -391,6 +398,147 @@ def steady(seed: int) -> Schedule:
     return replace(schedule, eips=2, loss=0.07, end=12.0, limits=limits)
 
 
+# ── Sick links ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _lasts(random: Random, low: float, high: float) -> float:
+    """For a while, or for good."""
+    return random.choice([round(random.uniform(low, high), 4), round(random.uniform(low, high), 4), FOR_GOOD])
+
+
+def _sick(schedule: Schedule, random: Random, faults: list[Fault], **changes: object) -> Schedule:
+    ends = [fault.at + (fault.lasts if fault.lasts < FOR_GOOD else 3.0) for fault in faults]
+    base = replace(schedule, asks=random.random() < 0.5, limits=_SICK, faults=_sorted(faults), end=max(ends) + 2.5)
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def _links(random: Random) -> tuple[int, int | None]:
+    """How many there are, and which is sick."""
+    return random.choice([(1, None), (1, 1), (2, 1), (2, None)])
+
+
+def deaf(seed: int) -> Schedule:
+    """Nothing reaches some of the nodes, not all."""
+    random, schedule = _base("deaf", seed)
+    links, link = _links(random)
+    who = _some(random, schedule.nodes) if random.random() < 0.3 else (random.randrange(schedule.nodes),)
+    fault = Fault(_at(random), Kind.DEAF, who, _lasts(random, 0.2, 4.0), link=link)
+    return _sick(schedule, random, [fault], links=links)
+
+
+def blip(seed: int) -> Schedule:
+    """One port is silent for a while, and its carrier stays."""
+    random, schedule = _base("blip", seed)
+    links, link = _links(random)
+    lasts = round(random.uniform(0.3, 3.0), 4)
+    fault = Fault(_at(random), Kind.BLACKOUT, (random.randrange(schedule.nodes),), lasts, link=link)
+    return _sick(schedule, random, [fault], links=links)
+
+
+def flap_ports(seed: int) -> Schedule:
+    """One port comes and goes, with its carrier or without: after the second time nothing moves any more."""
+    random, schedule = _base("flap_ports", seed)
+    node, kind = (random.randrange(schedule.nodes),), random.choice([Kind.CABLE, Kind.BLACKOUT])
+    at, faults = _at(random), []
+    for _ in range(random.randint(3, 8)):
+        faults.append(Fault(round(at, 4), kind, node, round(random.uniform(0.3, 1.5), 4)))
+        at = faults[-1].at + faults[-1].lasts + random.uniform(0.3, 2.0)
+    calm = faults[1].at + faults[1].lasts + 0.5
+    return _sick(schedule, random, faults, limits=replace(_SICK, claims_from=(calm, 4)))
+
+
+def minority(seed: int) -> Schedule:
+    """The LAN falls into two halves, equal or not; with the API in reach of both, of one, or none at all."""
+    random, schedule = _base("minority", seed)
+    nodes, some = random.choice([(2, 1), (3, 1), (4, 1), (4, 2), (4, 2), (5, 2), (5, 2)])
+    cut_off = tuple(sorted(random.sample(range(nodes), some)))
+    at, lasts = _at(random), _lasts(random, 0.5, 5.0)
+    faults = [Fault(at, Kind.PARTITION, cut_off, lasts)]
+    if schedule.api and random.random() < 0.4:
+        faults.append(Fault(round(at - 0.01, 4), Kind.API_OUTAGE, cut_off, lasts))
+    others = tuple(n for n in range(nodes) if n not in cut_off)
+    clients = random.choice([None, None, None, cut_off, others])
+    return _sick(schedule, random, faults, nodes=nodes, eips=max(schedule.eips, 2), clients=clients)
+
+
+def partial(seed: int) -> Schedule:
+    """Two nodes do not hear each other, all others hear both."""
+    random, schedule = _base("partial", seed)
+    nodes = max(schedule.nodes, 3)
+    pairs = [tuple(random.sample(range(nodes), 2)) for _ in range(random.choice([1, 1, nodes - 2]))]
+    at, lasts = _at(random), _lasts(random, 0.5, 5.0)
+    faults = [Fault(at, Kind.PAIR, pair, lasts) for pair in pairs[:1]]
+    faults += [Fault(_at(random, at, at + 1.0), Kind.ONE_WAY, pair, lasts) for pair in pairs[1:]]
+    return _sick(schedule, random, faults, nodes=nodes)
+
+
+def filtered(seed: int) -> Schedule:
+    """Something eats hellos on one link and passes the rest; a second link is healthy, or there is none."""
+    random, schedule = _base("filtered", seed)
+    between = tuple(random.sample(range(schedule.nodes), random.choice([1, 2])))
+    fault = Fault(_at(random), Kind.HELLOS_EATEN, random.choice([(), between]), _lasts(random, 0.5, 5.0), link=1)
+    return _sick(schedule, random, [fault], links=random.choice([1, 2]), eips=max(schedule.eips, 2))
+
+
+def oneway(seed: int) -> Schedule:
+    """Nothing of one node arrives: nowhere, or not at one of three or more."""
+    random, schedule = _base("oneway", seed)
+    links, link = _links(random)
+    node, at, lasts = random.randrange(schedule.nodes), _at(random), _lasts(random, 0.3, 4.0)
+    other = (node + random.randint(1, schedule.nodes - 1)) % schedule.nodes
+    fault = Fault(at, Kind.MUTE_ALL, (node,), lasts, link=link)
+    if schedule.nodes > 2 and random.random() < 0.5:
+        fault = Fault(at, Kind.ONE_WAY, (node, other), lasts, link=link)
+    return _sick(schedule, random, [fault], links=links)
+
+
+def all_demoted(seed: int) -> Schedule:
+    """The gateway answers nobody, or not one of them; then a holder dies, and one node takes each of its EIPs."""
+    random, schedule = _base("all_demoted", seed)
+    nodes = max(schedule.nodes, 3)
+    whom = random.choice([tuple(range(nodes)), tuple(range(nodes)), (random.randrange(nodes),)])
+    faults = [Fault(1.5, Kind.GATEWAY_SILENT, whom), Fault(_at(random, 2.0, 2.5), Kind.CRASH_HOLDER)]
+    limits = replace(_SICK, crash=0.5, claims_per_crash=1)
+    return _sick(schedule, random, faults, nodes=nodes, limits=limits, end=4.5)
+
+
+def silent(seed: int) -> Schedule:
+    """Of two nodes on a LAN on which nobody else says anything one dies: the first who wants something is served."""
+    random, schedule = _base("silent", seed)
+    wakes = round(random.uniform(3.0, 5.0), 4)
+    limits = replace(_SICK, no_cause=False, unanswered=1e3)
+    fault = Fault(_at(random), Kind.CRASH, (random.randrange(2),), random.choice([FOR_GOOD, 0.3, 1.0]))
+    return replace(
+        schedule, nodes=2, faults=(fault,), asks=True, silent_until=wakes, limits=limits, end=round(wakes + 2.0, 4)
+    )
+
+
+def mixed_intervals(seed: int) -> Schedule:
+    """Every node has a hello interval of its own; one dies, or its port is silent for a while."""
+    random, schedule = _base("mixed_intervals", seed)
+    hellos = tuple(random.choice([0.05, 0.1, 0.2, 0.3]) for _ in range(schedule.nodes))
+    slowest = max(hellos)
+    node, at = (random.randrange(schedule.nodes),), round(random.uniform(4.0, 5.0), 4)
+    fault = random.choice(
+        [Fault(at, Kind.CRASH, node), Fault(at, Kind.BLACKOUT, node, round(random.uniform(0.3, 3.0), 4))]
+    )
+    limits = replace(_SICK, served=round(0.2 + 3.2 * slowest, 2), wire_answer=slowest + 0.02, unanswered=2.5)
+    return _sick(schedule, random, [fault], hellos=hellos, limits=limits)
+
+
+def api_frozen(seed: int) -> Schedule:
+    """The API answers nobody, and all nodes start anew: all is held again before it answers, and stays then."""
+    random, schedule = _base("api_frozen", seed)
+    everybody, at = tuple(range(schedule.nodes)), _at(random)
+    outage = Fault(round(at - 0.5, 4), Kind.API_OUTAGE, everybody, _lasts(random, 4.0, 5.0))
+    starts = [
+        Fault(round(at + random.uniform(0, 0.3), 4), Kind.CRASH, (node,), round(random.uniform(0.1, 0.5), 4))
+        for node in everybody
+    ]
+    limits = replace(_SICK, heal_moves=False, quiet_after=at + 2.5)
+    return _sick(schedule, random, [outage, *starts], api=True, limits=limits)
+
+
 FAMILIES: dict[str, tuple[Callable[[int], Schedule], int]] = {
     "crash": (crash, 4),
     "crash_loss": (crash_loss, 2),
@@ -416,6 +564,17 @@ FAMILIES: dict[str, tuple[Callable[[int], Schedule], int]] = {
     "stranger": (stranger, 1),
     "meddled": (meddled, 2),
     "upgrade": (upgrade, 1),
+    "deaf": (deaf, 1),
+    "blip": (blip, 1),
+    "flap_ports": (flap_ports, 1),
+    "minority": (minority, 1),
+    "partial": (partial, 1),
+    "filtered": (filtered, 1),
+    "oneway": (oneway, 1),
+    "all_demoted": (all_demoted, 1),
+    "silent": (silent, 1),
+    "mixed_intervals": (mixed_intervals, 1),
+    "api_frozen": (api_frozen, 1),
 }
 """Name → maker, and how many of a round's schedules are of its kind."""
 

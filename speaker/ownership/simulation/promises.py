@@ -7,21 +7,23 @@ from typing import TYPE_CHECKING
 
 from speaker.model import IPAddress
 from speaker.ownership.balance import Rebalancing
+from speaker.ownership.events import Yielded
 from speaker.ownership.simulation.schedule import Schedule
+from speaker.ownership.simulation.service import Heal, Service
 
 if TYPE_CHECKING:
     from speaker.ownership.simulation.world import Host, World
 
 _BLINK = 0.003
 """Seconds; a gap this short is the simulation's, not the cluster's."""
-_RECONNECTED = 3.3
-"""Seconds after an API reconnection until the record decides again."""
 
 
 class Promise(Enum):
     ONE_ANSWER = "one answer"
-    RECORD = "one answer with the API"
-    TERM = "one holder per term"
+    WIRE = "one answer on the wire"
+    SERVED = "served"
+    NO_CAUSE = "no move without a cause"
+    HEAL_MOVES = "nothing moves at a heal"
     CRASH = "crash"
     PLANNED = "planned move"
     FREEZE = "freeze"
@@ -58,7 +60,7 @@ class Promises:
         """Seconds from a crash to the next answer."""
         self.gaps: list[tuple[IPAddress, float, float]] = []
         self.points_at: dict[tuple[int, IPAddress], str] = {}
-        """(host whose neighbours, EIP) → the node in their cache."""
+        """(host that a client stands beside, EIP) → the node in the client's cache."""
         self._gap_since: dict[IPAddress, float | None] = dict.fromkeys(world.eips, 0.0)
         self._eligible_since: dict[IPAddress, float] = {}
         self._double: dict[tuple[IPAddress, int, int], float] = {}
@@ -66,33 +68,45 @@ class Promises:
         self._causes: list[float] = []
         self._planned: tuple[float, int] | None = None
         """When the first rebalance began, and the moves planned since."""
-        self._granted: dict[tuple[IPAddress, int], str] = {}
-        self._holds_since: dict[tuple[str, IPAddress], float] = {}
+        self._service = Service(world)
+        self._heal: Heal | None = None
         self._steps = 0
         limit = self._limits.one_answer
-        times = schedule.times
-        self._one_answer = times.hello + times.pace + 4 * schedule.delay if limit is None else limit
+        self._one_answer = schedule.slowest + schedule.times.pace + 4 * schedule.delay if limit is None else limit
 
     def _break(self, promise: Promise, story: str) -> None:
         if self.broken is None:
             self.broken = Broken(promise, self._world.now, self._world.readable(story))
             self._world.say(f"!! {self.broken}")
 
+    def _break_if(self, promise: Promise, story: str | None) -> None:
+        if story is not None:
+            self._break(promise, story)
+
     # ── What happens ──────────────────────────────────────────────────────────────────────────────────────────
 
     def claimed(self, host: "Host", eip: IPAddress, term: int) -> None:
         self.moves.append((self._world.now, eip, host.name, term))
-        self._holds_since[host.name, eip] = self._world.now
-        if not host.api_cuts and not host.api_since and self._schedule.api:
-            first = self._granted.setdefault((eip, term), host.name)
-            other = next(h for h in self._world.hosts if h.name == first)
-            if first != host.name and not other.api_cuts and not other.api_since and not self._api_slow(host, other):
-                self._break(Promise.TERM, f"term {term} of {eip} was claimed by {first} and {host.name}, with the API")
+        self._service.claimed(host, eip)
+        if self._heal is not None:
+            self._break_if(Promise.HEAL_MOVES, self._heal.claimed(host, eip))
         self.changed(eip)
 
-    def _api_slow(self, *hosts: "Host") -> bool:
-        """A write that timed out makes its holder claim without the record (rule 16)."""
-        return any(h.thawed[1] > 0 or not h.machine.api.up for h in hosts)
+    def yielded(self, host: "Host", eip: IPAddress, reason: Yielded) -> None:
+        self._break_if(Promise.NO_CAUSE, self._service.without_cause(host, eip, reason))
+
+    def booted(self, host: "Host") -> None:
+        self._service.booted(host)
+
+    def rewired(self) -> None:
+        """Frames go other ways than before."""
+        if self._service.watches:
+            self._look_at_all()
+
+    def healed(self, began: float) -> None:
+        heal = self._heal = self._service.healed(began)
+        if heal is not None:
+            self._world.at(heal.due, lambda: self._break_if(Promise.HEAL_MOVES, heal.judge()))
 
     def crashed(self, host: "Host", held: list[IPAddress]) -> None:
         self._causes.append(self._world.now)
@@ -115,9 +129,9 @@ class Promises:
             self.changed(eip)
 
     def announced(self, host: "Host", eip: IPAddress, link: int) -> None:
-        for other in self._world.hosts:
-            if not host.cables_out[link] and not self._world.cuts[link, host.index, other.index]:
-                self.points_at[other.index, eip] = host.name
+        for place in self._world.stations.places:
+            if self._world.carries(link, host.index, self._world.stations.client(place)):
+                self.points_at[place, eip] = host.name
 
     def answered(self, host: "Host", eip: IPAddress, asked_at: float) -> None:
         """A request was answered: not if it waited through a freeze, nor by one whom somebody replaced meanwhile."""
@@ -129,7 +143,7 @@ class Promises:
             self._break(Promise.FREEZE, f"{host.name} answered for {eip} what had waited {age:.0f} ms while frozen")
         elif thawed > 0 and now - thawed < 0.15 and (thawed - froze > times.self_lease or self._nothing_lost()):
             for other in self._world.hosts:
-                since = self._holds_since.get((other.name, eip), -1)
+                since = self._service.holds_since(other, eip)
                 if (
                     other is not host
                     and other.answers(eip)
@@ -178,6 +192,8 @@ class Promises:
             self._eligible_since.setdefault(eip, now)
         else:
             self._eligible_since.pop(eip, None)
+        if self._service.watches:
+            self._service.look(eip)
 
     def _note_absent_holder(self, eip: IPAddress) -> None:
         """Who yields to a record cannot know that its holder died or froze since: up to a Lease is lost."""
@@ -196,6 +212,9 @@ class Promises:
         self._steps += 1
         if self._double:
             self._check_doubles()
+        if self._service.watches:
+            self._break_if(Promise.SERVED, self._service.unserved())
+            self._break_if(Promise.WIRE, self._service.served_twice())
         if self._steps % 16 == 0:
             for eip in self._world.eips:
                 self.changed(eip)
@@ -220,27 +239,14 @@ class Promises:
                         f"{one.name} and {two.name} both answer for {eip} for {(world.now - since) * 1000:.0f} ms, "
                         "hearing each other",
                     )
-            if self._schedule.api and not (one.api_cuts or two.api_cuts or one.api_stale or two.api_stale):
-                since = max(began, *(h.stale_since for h in (one, two)), *(self._reconnected(h) for h in (one, two)))
-                if world.now - since > self._limits.record_answer:
-                    return self._break(
-                        Promise.RECORD,
-                        f"{one.name} and {two.name} both answer for {eip} for {(world.now - since) * 1000:.0f} ms, "
-                        "both with the API",
-                    )
         return None
-
-    def _reconnected(self, host: "Host") -> float:
-        """When the API's word began to count for it again."""
-        since = max(host.api_since, host.thawed[1])
-        return since + _RECONNECTED if since > 0 else 0.0
 
     def _check_answered(self, eip: IPAddress) -> None:
         since, eligible = self._gap_since[eip], self._eligible_since.get(eip)
         if since is not None and eligible is not None:
             gap = self._world.now - max(since, eligible)
-            never_held = all(move[1] != eip for move in self.moves)
-            if gap > self._limits.unanswered + (2 * self._schedule.times.listen if never_held else 0):
+            never_answered = since == 0.0
+            if gap > self._limits.unanswered + (2 * self._schedule.times.listen if never_answered else 0):
                 self._break(Promise.ANSWERED, f"nobody answers for {eip} for {gap:.2f} s though somebody may")
 
     # ── At the end ────────────────────────────────────────────────────────────────────────────────────────────
@@ -258,23 +264,30 @@ class Promises:
 
     def _check_settled(self, eip: IPAddress) -> None:
         world = self._world
-        holders = self._answering(eip)
-        if not any(host.may_hold(eip) for host in world.hosts):
-            return None
-        if len(holders) != 1:
-            return self._break(Promise.HEAL, f"{eip} is answered by {[h.name for h in holders]} at the end")
-        holder, link = holders[0], world.link_of(eip)
-        for host in world.hosts:
-            points_at = self.points_at.get((host.index, eip))
-            if world.hears(link, holder.index, host.index) and points_at != holder.name:
-                return self._break(
-                    Promise.NEIGHBOURS,
-                    f"{eip} is held by {holder.name}, {host.name}'s neighbours have {points_at} in their caches",
-                )
-        record = world.api.records.get(eip)
-        if self._schedule.api and not holder.api_cuts and (record is None or record.holder != holder.name):
-            return self._break(Promise.RECORD_RIGHT, f"{eip} is held by {holder.name}, its record says {record}")
-        return None
+        for place in world.stations.places:
+            if self.broken is None:
+                self._check_client(eip, place)
+        holders, record = self._answering(eip), world.api.records.get(eip)
+        said = record.holder if record is not None else None
+        if self._schedule.api and len(holders) == 1 and said != holders[0].name and not holders[0].api_cuts:
+            self._break(Promise.RECORD_RIGHT, f"{eip} is held by {holders[0].name}, its record says {record}")
+
+    def _check_client(self, eip: IPAddress, place: int) -> None:
+        """One answers it, if one could, and that one is in its cache."""
+        world, link = self._world, self._world.link_of(eip)
+
+        def reached(host: "Host") -> bool:
+            return world.stations.reach(link, world.stations.client(place), host)
+
+        if not any(host.may_hold(eip) and reached(host) for host in world.hosts):
+            return
+        names = [host.name for host in self._answering(eip) if reached(host)]
+        points_at = self.points_at.get((place, eip))
+        if len(names) != 1:
+            self._break(Promise.HEAL, f"the client beside n{place} is answered by {names} for {eip} at the end")
+        elif points_at != names[0]:
+            story = f"{eip} is held by {names[0]}, the client beside n{place} has {points_at} in its cache"
+            self._break(Promise.NEIGHBOURS, story)
 
     def _check_moves(self) -> None:
         quiet = self._limits.quiet_after
@@ -285,6 +298,11 @@ class Promises:
                 self._break(
                     Promise.QUIET, f"{eip} went to {node} (term {term}) at {at:.3f}, after the dust had settled"
                 )
+        if self._limits.claims_from is not None:
+            since, most = self._limits.claims_from
+            late = [move for move in self.moves if move[0] >= since]
+            if len(late) > most:
+                self._break(Promise.QUIET, f"{len(late)} claims since {since:.3f}: {late}")
         for eip, times in moves.items():
             allowed, last = (
                 self._limits.claims_per_crash,

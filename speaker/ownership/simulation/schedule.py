@@ -14,11 +14,23 @@ TIMES = Parameters(lease=2.0, renew=0.6)
 
 class Kind(Enum):
     PARTITION = "partition"
-    """``nodes`` and the others do not hear each other on ``link`` (on any, if None)."""
+    """``nodes`` and the others do not hear each other on ``link`` (on any, if None). The clients beside them are on
+    their side, the gateway is on that of the larger group, or of the others."""
     ONE_WAY = "one_way"
-    """``nodes[0]``'s frames do not reach ``nodes[1]``."""
+    """``nodes[0]``'s frames do not reach ``nodes[1]``; all other stations hear both."""
     PAIR = "pair"
     """``nodes[0]`` and ``nodes[1]`` do not hear each other; the rest hears both."""
+    DEAF = "deaf"
+    """Nothing reaches ``nodes`` on ``link`` (on any, if None); what they send arrives."""
+    MUTE_ALL = "mute_all"
+    """Nothing of ``nodes`` reaches anybody on ``link``, ARP included; they hear."""
+    BLACKOUT = "blackout"
+    """Nothing passes the ports of ``nodes`` on ``link``, and their carrier stays: a spanning tree, a bad cable."""
+    HELLOS_EATEN = "hellos_eaten"
+    """On ``link`` hellos are lost and all other frames arrive: between all, from the one, or between the two of
+    ``nodes``."""
+    GATEWAY_SILENT = "gateway_silent"
+    """The gateway of ``link`` does not answer ``nodes``, which are told to stand behind the others."""
     CRASH = "crash"
     """``nodes``; they boot again after ``lasts``."""
     CRASH_HOLDER = "crash_holder"
@@ -86,13 +98,16 @@ class Limits:
 
     one_answer: float | None = None
     """Two that hear each other; None: hello + delays."""
-    record_answer: float = 0.56
-    """Two that both reach the API. A record write and its watch; and ``dead`` before that, where the hello is cut
-    between a new holder's intent and its claim: the old one cannot tell it from a node that died before it claimed
-    (rule 12c), keeps the EIP, and writes a higher term, which the new one has to read.
-
-    The last hello's way 0.02, ``dead`` 0.32, the write's way 0.02, the watch 0.1, and the 0.1 for which whoever reads
-    of a better record waits for what a write's reply may still bring (rule 23)."""
+    wire_answer: float | None = None
+    """Two that one client reaches, whether they hear each other or not; None: not for this one."""
+    served: float | None = None
+    """The longest that a client goes unanswered which a healthy node would hear, and be heard by."""
+    no_cause: bool = False
+    """No EIP leaves a node without a cause at that node."""
+    heal_moves: bool = False
+    """Nothing that was served throughout moves when a fault ends."""
+    claims_from: tuple[float, int] | None = None
+    """From then on at most so many claims, of all EIPs together."""
     unanswered: float = 1.5
     """With an eligible node alive."""
     crash: float | None = None
@@ -125,18 +140,30 @@ class Schedule:
     links: int = 1
     loss: float = 0.0
     duplication: float = 0.0
+    lossy: tuple[tuple[int, int, float], ...] = ()
+    """(from, to, share): of the hellos from the one host to the other so many more are lost."""
+    burst: float = 0.0
+    """Seconds that a burst of loss lasts on average; 0: each hello is lost or not, whatever came before."""
     delay: float = 0.002
     """Seconds, the longest a frame travels; frames overtake each other."""
     api: bool = False
     api_delay: tuple[float, float] = (0.004, 0.04)
     watch_delay: float = 0.1
     asks: bool = False
-    """Neighbours send requests all the time."""
+    """Clients send requests all the time, broadcasts among them."""
+    silent_until: float = 0.0
+    """Before that no client wants anything, and neither a client nor the gateway answers."""
+    clients: tuple[int, ...] | None = None
+    """The hosts that have a client beside them; None: all."""
     per_hello: int = 64
     mtu: int | None = None
     """Hellos travel as frames of at most so many bytes; None: as values."""
     drift: bool = False
     """Every host's clock has an offset of its own and runs up to 200 ppm too fast or too slow."""
+    apart: float = 0.0
+    """Seconds between the first starts of two hosts, one after the other."""
+    hellos: tuple[float, ...] = ()
+    """Seconds between two hellos of each host; those behind the last one have ``times``."""
     clock_back: bool = False
     """Every boot finds an earlier wall clock than the one before."""
     faults: tuple[Fault, ...] = ()
@@ -144,6 +171,16 @@ class Schedule:
     limits: Limits = field(default_factory=Limits)
     times: Parameters = TIMES
     family: str = ""
+
+    def times_of(self, host: int) -> Parameters:
+        if host >= len(self.hellos):
+            return self.times
+        return replace(Parameters.for_hello(self.hellos[host]), lease=self.times.lease, renew=self.times.renew)
+
+    @property
+    def slowest(self) -> float:
+        """Seconds between two hellos of whoever sends the fewest."""
+        return max(self.times_of(host).hello for host in range(self.nodes))
 
     def without(self, index: int) -> "Schedule":
         return replace(self, faults=self.faults[:index] + self.faults[index + 1 :])
@@ -156,6 +193,12 @@ class Schedule:
         head += "".join(
             [
                 f", MTU {self.mtu}" if self.mtu else "",
+                f", loss in bursts of {self.burst:.2f} s" if self.burst else "",
+                "".join(f", {share:.0%} lost from n{a} to n{b}" for a, b, share in self.lossy),
+                f", silent until {self.silent_until:.1f}" if self.silent_until else "",
+                f", clients beside {self.clients}" if self.clients is not None else "",
+                f", hellos {self.hellos}" if self.hellos else "",
+                f", starts {self.apart} s apart" if self.apart else "",
                 ", drift" if self.drift else "",
                 ", clock back" if self.clock_back else "",
             ]

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from speaker.model import IPAddress
 from speaker.ownership.events import (
     Announce,
+    Ask,
     Claim,
     Drain,
     EligibilityChanged,
@@ -31,6 +32,7 @@ from speaker.ownership.machine import Ownership
 from speaker.ownership.simulation.apiserver import ApiServer
 from speaker.ownership.simulation.promises import Promises
 from speaker.ownership.simulation.schedule import FOR_GOOD, Fault, Kind, Schedule
+from speaker.ownership.simulation.stations import Stations
 from speaker.ownership.simulation.wire import Port, Stranger, key
 
 _HELLO, _REQUEST, _OTHER = range(3)
@@ -76,8 +78,24 @@ class Host:
         self.stale_since = 0.0
         self.ineligible: set[IPAddress] = set()
         self.cables_out: Counter[int] = Counter()
+        self.times = world.schedule.times_of(index)
         self.mute: Counter[int] = Counter()
         """Link → how many faults keep hellos from leaving there."""
+        self.severed: Counter[int] = Counter()
+        """Link → how many faults keep everything from arriving there, or from leaving."""
+        self.demoted: Counter[int] = Counter()
+        """Link → how many faults keep the gateway from answering it there."""
+        self.troubles: Counter[int] = Counter()
+        """Link → how many faults of its own it has there that may cost it what it holds."""
+        self.trouble_ended: dict[int, float] = {}
+        self.asked_at: dict[int, float] = {}
+        """Link → when it last asked who is there."""
+        self.told_at: dict[int, float] = {}
+        """Link → when it was last told of a frame."""
+        self.macs: set[tuple[int, str]] = set()
+        """(link, node) whose MAC it knows from a hello."""
+        self.probing: dict[IPAddress, object] = {}
+        """What it claims and answers only once nobody else is found to."""
         self.failed: set[int] = set()
         """Links whose hello socket is being opened again."""
         self.left_at: dict[int, float] = {}
@@ -101,6 +119,7 @@ class Host:
     def hear(self, link: int, payload: "Payload") -> None:
         """A frame is in the socket's queue."""
         if isinstance(payload, Hello):
+            self.macs.add((link, payload.node))
             self.tell(HelloHeard(link, payload))
         else:
             self.do(lambda: self._read(link, payload), _HELLO)
@@ -108,6 +127,7 @@ class Host:
     def _read(self, link: int, frame: bytes) -> None:
         hello = self.ports[link].read(frame)
         if hello is not None:
+            self.macs.add((link, hello.node))
             self.step(HelloHeard(link, hello))
 
     def tell(self, event: Event) -> None:
@@ -142,13 +162,14 @@ class Host:
             self.alive
             and self.frozen_at is None
             and self.machine.holding(eip)
+            and eip not in self.probing
             and self.clock() < self.answer_until(self.world.link_of(eip))
         )
 
     def answer_until(self, link: int) -> float:
         """By its clock: what the machine allows, and what left on this very link."""
         left_at = self.left_at.get(link, float("-inf"))
-        return min(self.machine.answer_until, left_at + self.world.schedule.times.self_lease)
+        return min(self.machine.answer_until, left_at + self.times.self_lease)
 
     def link_up(self, link: int) -> bool:
         return not self.cables_out[link] and link not in self.failed
@@ -160,6 +181,7 @@ class Host:
             and eip not in self.ineligible
             and self.link_up(self.world.link_of(eip))
             and not self.mute[self.world.link_of(eip)]
+            and not self.severed[self.world.link_of(eip)]
             and not self.draining
         )
 
@@ -178,7 +200,11 @@ class World:
         self.links = range(1, schedule.links + 1)
         self.hosts = [Host(self, i) for i in range(schedule.nodes)]
         self.cuts: Counter[tuple[int, int, int]] = Counter()
-        """(link, from, to) → how many faults cut it."""
+        """(link, from, to) → how many faults cut it; between stations of any kind."""
+        self.eaten: Counter[tuple[int, int, int]] = Counter()
+        """(link, from, to) → how many faults let everything pass there but hellos."""
+        self.ongoing = self.inflicted = 0
+        """Faults that are not mended yet, and all there were."""
         self.strangers: Counter[tuple[int, int]] = Counter()
         """(from, to) → how many faults keep the one's key from the other."""
         self.heard_since: dict[tuple[int, int, int], float] = {}
@@ -188,14 +214,20 @@ class World:
         self._last_arrival: dict[tuple[int, int, int], float] = {}
         self.last_cut = -1.0
         self.hellos_sent = 0
+        self.stations = Stations(self)
+        self._bursts: dict[tuple[int, int, int], tuple[bool, float]] = {}
+        """(link, from, to) → whether frames are lost there, and until when."""
         self.api = ApiServer(self, schedule, self.random)
         self.promises = Promises(self, schedule)
         for host in self.hosts:
-            self.at(self.random.uniform(0, 0.2), lambda host=host: self.boot(host))  # type: ignore[misc]
+            self.at(
+                self.random.uniform(0, 0.2) + host.index * schedule.apart,
+                lambda host=host: self.boot(host),  # type: ignore[misc]
+            )
         for fault in schedule.faults:
             self.at(fault.at, lambda fault=fault: self.inflict(fault))  # type: ignore[misc]
         if schedule.asks:
-            self.at(1.0, self._ask)
+            self.at(max(1.0, schedule.silent_until), self._ask)
 
     # ── Time ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -237,16 +269,15 @@ class World:
         return [host.name for host in self.hosts if host.answers(eip)]
 
     def carries(self, link: int, sender: int, receiver: int) -> bool:
-        """Whether a frame that leaves arrives."""
-        return not (
-            self.cuts.get((link, sender, receiver))  # get(): a Counter's [] is slow for what it does not have
-            or self.hosts[sender].cables_out.get(link)
-            or self.hosts[receiver].cables_out.get(link)
-        )
+        """Whether a frame that leaves arrives. ``sender`` and ``receiver``: stations of any kind."""
+        return not self.cuts.get((link, sender, receiver))  # get(): a Counter's [] is slow for what it does not have
+
+    def carries_hellos(self, link: int, sender: int, receiver: int) -> bool:
+        return self.carries(link, sender, receiver) and not self.eaten.get((link, sender, receiver))
 
     def believes(self, link: int, sender: int, receiver: int) -> bool:
-        """Whether it counts, too."""
-        return self.carries(link, sender, receiver) and not self.strangers.get((sender, receiver))
+        """Whether a hello counts, too."""
+        return self.carries_hellos(link, sender, receiver) and not self.strangers.get((sender, receiver))
 
     def hears(self, link: int, sender: int, receiver: int) -> bool:
         return self.believes(link, sender, receiver) and not self.hosts[sender].mute.get(link)
@@ -262,9 +293,14 @@ class World:
                         self._broadcast(host, order.link, payload)
             case Claim():
                 self.say(f"{host.name} claims {order.eip} term {order.term}")
+                host.probing.pop(order.eip, None)
+                if order.first:
+                    self.stations.probe(host, order.eip)
                 self.promises.claimed(host, order.eip, order.term)
             case Withdraw():
                 self.say(f"{host.name} yields {order.eip}: {order.reason.value}")
+                host.probing.pop(order.eip, None)
+                self.promises.yielded(host, order.eip, order.reason)
                 if order.reason is Yielded.DRAINED:
                     self.promises.disturbed()  # it waited for a successor as long as it was promised
                 self.promises.changed(order.eip)
@@ -272,14 +308,23 @@ class World:
                 self._announce(host, order, _REPEAT)
             case WriteRecord():
                 self.api.write(host, order)
+            case Ask():
+                self.stations.ask(host, order)
             case Listen():
                 self.say(f"{host.name} was away, listens")
                 host.waiting = [entry for entry in host.waiting if entry[0] == _OTHER]
 
+    def proven(self, host: Host, eip: IPAddress) -> None:
+        """It answers for ``eip`` from now on: nobody else was found to."""
+        self.promises.changed(eip)
+        self._announce(host, Announce(self.link_of(eip), (eip,)), _REPEAT)
+
     def _announce(self, host: Host, order: Announce, repeat: float | None) -> None:
-        for eip in order.eips:
-            if host.answers(eip):
-                self.promises.announced(host, eip, order.link)
+        announced = [eip for eip in order.eips if host.answers(eip)]
+        for eip in announced:
+            self.promises.announced(host, eip, order.link)
+        if announced:
+            self.stations.broadcast(order.link, host.index)
         if repeat is not None:
             self.after(repeat, lambda: self._announce(host, order, None))
 
@@ -288,7 +333,7 @@ class World:
         return (order.hello,) if mtu is None else host.ports[order.link].encode(order.hello, mtu)
 
     def _broadcast(self, host: Host, link: int, payload: Payload) -> None:
-        arrives = self.believes if self.schedule.mtu is None else self.carries
+        arrives = self.believes if self.schedule.mtu is None else self.carries_hellos
         within = {o.index for o in self.hosts if arrives(link, host.index, o.index)}
         host.sent.append((self.now, link, payload, within))
         self.hellos_sent += 1
@@ -297,8 +342,8 @@ class World:
                 self._send(link, host, other, payload, within)
 
     def _send(self, link: int, host: Host, other: Host, payload: Payload, within: set[int]) -> None:
-        arrives = self.believes if self.schedule.mtu is None else self.carries
-        if other.index not in within or self.random.random() < self.schedule.loss:
+        arrives = self.believes if self.schedule.mtu is None else self.carries_hellos
+        if other.index not in within or self._lost(link, host.index, other.index):
             within.discard(other.index)
             return
 
@@ -313,6 +358,25 @@ class World:
         self.at(self._arrival(link, host, other), arrive)
         if self.schedule.duplication and self.random.random() < self.schedule.duplication:
             self.after(self.random.uniform(0.0001, 3 * self.schedule.delay), arrive)
+
+    def _lost(self, link: int, sender: int, receiver: int) -> bool:
+        schedule = self.schedule
+        if not schedule.burst and not schedule.lossy:
+            return self.random.random() < schedule.loss
+        share = schedule.loss + sum(more for a, b, more in schedule.lossy if (a, b) == (sender, receiver))
+        if not schedule.burst:
+            return self.random.random() < share
+        return 0 < share < 1 and self._in_burst((link, sender, receiver), share)
+
+    def _in_burst(self, path: tuple[int, int, int], share: float) -> bool:
+        """Good times and bad ones take turns (Gilbert's channel), so that ``share`` of the time is bad."""
+        lost, until = self._bursts.get(path, (True, 0.0))
+        while until <= self.now:
+            lost = not lost
+            mean = self.schedule.burst if lost else self.schedule.burst * (1 - share) / share
+            until += self.random.expovariate(1 / mean)
+        self._bursts[path] = lost, until
+        return lost
 
     def _arrival(self, link: int, host: Host, other: Host) -> float:
         """Messages overtake each other. Frames do not: bridges keep the order between two stations (IEEE 802.1Q,
@@ -334,7 +398,7 @@ class World:
     def _fail_to_send(self, host: Host, link: int) -> None:
         """What the owner does: a link on which nothing left for the self-lease is down, and tried again later."""
         since = max(host.left_at.get(link, 0.0), host.opened_at.get(link, 0.0))
-        if link in host.failed or host.clock() - since < self.schedule.times.self_lease:
+        if link in host.failed or host.clock() - since < host.times.self_lease:
             return
         host.failed.add(link)
         life = host.life
@@ -355,15 +419,12 @@ class World:
 
     def _ask(self) -> None:
         eip, asked_at = self.random.choice(self.eips), self.now
-        for host in self.hosts:
-            if not host.cables_out[self.link_of(eip)]:
-                host.do(lambda host=host: self._asked(host, eip, asked_at), _REQUEST)  # type: ignore[misc]
+        for host in self.stations.client_asks(self.link_of(eip)):
+            host.do(lambda host=host: self._asked(host, eip, asked_at), _REQUEST)  # type: ignore[misc]
         self.after(self.random.uniform(0.01, 0.06), self._ask)
 
     def _asked(self, host: Host, eip: IPAddress, asked_at: float) -> None:
-        if host.clock() < host.answer_until(self.link_of(eip)) and host.machine.answers(
-            eip, host.clock(asked_at), host.clock()
-        ):
+        if host.answers(eip) and host.machine.answers(eip, host.clock(asked_at), host.clock()):
             self.promises.answered(host, eip, asked_at)
 
     # ── Faults: each works, and is undone after ``lasts`` ─────────────────────────────────────────────────────
@@ -371,9 +432,24 @@ class World:
     def inflict(self, fault: Fault) -> None:
         self.say(f"# {str(fault).split(' ', 1)[1]}")
         hosts = [self.hosts[n] for n in fault.nodes]
+        self._count(fault)
         match fault.kind:
             case Kind.PARTITION:
-                self.cut(self._across(fault.nodes), fault.link, fault.lasts)
+                self.part(fault.nodes, fault.link, fault.lasts)
+            case Kind.DEAF:
+                for host in hosts:
+                    self.sever(host, fault.link, fault.lasts, hears=False)
+            case Kind.MUTE_ALL:
+                for host in hosts:
+                    self.sever(host, fault.link, fault.lasts, speaks=False)
+            case Kind.BLACKOUT:
+                for host in hosts:
+                    self.sever(host, fault.link, fault.lasts, hears=False, speaks=False)
+            case Kind.HELLOS_EATEN:
+                self.eat_hellos(fault.nodes, fault.link, fault.lasts)
+            case Kind.GATEWAY_SILENT:
+                for host in hosts:
+                    self.silence_gateway(host, fault.link, fault.lasts)
             case Kind.WRONG_KEY:
                 for host in hosts:
                     self.give_wrong_key(host, fault.lasts)
@@ -385,6 +461,8 @@ class World:
                 for host in hosts:
                     self.silence(host, fault.link, fault.lasts)
             case Kind.ONE_WAY:
+                if self.schedule.nodes == 2:
+                    self.trouble(hosts[:1], fault.link, fault.lasts)
                 self.cut([(fault.nodes[0], fault.nodes[1])], fault.link, fault.lasts)
             case Kind.PAIR:
                 self.cut([fault.nodes, fault.nodes[::-1]], fault.link, fault.lasts)
@@ -437,6 +515,35 @@ class World:
         if lasts < FOR_GOOD:
             self.after(lasts, undo)
 
+    def _links(self, link: int | None) -> list[int]:
+        return [link] if link is not None else list(self.links)
+
+    def _count(self, fault: Fault) -> None:
+        """So that it is known when a fault ends and no other is left."""
+        self.inflicted += 1
+        if fault.lasts < FOR_GOOD:
+            self.ongoing += 1
+            began = self.now
+
+            def ended() -> None:
+                self.ongoing -= 1
+                self.promises.healed(began)
+
+            self.after(fault.lasts, ended)
+
+    def trouble(self, hosts: Iterable[Host], link: int | None, lasts: float) -> None:
+        """What these hosts hold there may go, for a reason of their own."""
+        concerned = [(host, n) for host in hosts for n in self._links(link)]
+        for host, n in concerned:
+            host.troubles[n] += 1
+
+        def over() -> None:
+            for host, n in concerned:
+                host.troubles[n] -= 1
+                host.trouble_ended[n] = self.now
+
+        self._later(lasts, over)
+
     def boot(self, host: Host) -> None:
         host.life += 1
         host.alive, host.frozen_at, host.waiting, host.draining, host.wake_at = True, None, [], False, -1.0
@@ -450,13 +557,15 @@ class World:
             host.name,
             incarnate,
             host.clock(),
-            times=schedule.times,
+            times=host.times,
             api=schedule.api,
             per_hello=schedule.per_hello,
             revision=host.revision,
         )
         self.say(f"{host.name} boots")
         host.failed, host.left_at, host.opened_at = set(), {}, {}
+        host.asked_at, host.told_at, host.macs, host.probing = {}, {}, set(), {}
+        self.promises.booted(host)
         host.ports = {link: Port(host, link) for link in self.links}
         for link in self.links:
             host.tell(LinkChanged(link, up=host.link_up(link)))
@@ -466,7 +575,8 @@ class World:
             self.api.session(host)
 
     def _tell_eligibility(self, host: Host, eip: IPAddress) -> None:
-        host.tell(EligibilityChanged(eip, None if eip in host.ineligible else self.link_of(eip)))
+        link = self.link_of(eip)
+        host.tell(EligibilityChanged(eip, None if eip in host.ineligible else link, bool(host.demoted[link])))
 
     def crash(self, host: Host, lasts: float = FOR_GOOD) -> None:
         if not host.alive:
@@ -481,6 +591,7 @@ class World:
         if not host.alive or host.frozen_at is not None:
             return
         host.frozen_at, life = self.now, host.life
+        self.trouble([host], None, lasts)
         self.promises.disturbed()
 
         def thaw() -> None:
@@ -497,19 +608,74 @@ class World:
         self._later(lasts, thaw)
 
     def cut(self, pairs: Iterable[tuple[int, ...]], link: int | None = None, lasts: float = FOR_GOOD) -> None:
-        keys = [(n, a, b) for a, b in pairs for n in ([link] if link is not None else self.links)]
+        keys = [(n, a, b) for a, b in pairs for n in self._links(link)]
         self.cuts.update(keys)
+        self.promises.rewired()
 
         def heal() -> None:
             self.last_cut = self.now
             self.cuts.subtract(keys)
             self.heard_since.update({cut: self.now for cut in keys if not self.cuts[cut]})
+            self.promises.rewired()
 
         self._later(lasts, heal)
 
-    def _across(self, group: tuple[int, ...]) -> list[tuple[int, int]]:
-        others = [h.index for h in self.hosts if h.index not in group]
-        return [pair for a in group for b in others for pair in ((a, b), (b, a))]
+    def part(self, nodes: tuple[int, ...], link: int | None = None, lasts: float = FOR_GOOD) -> None:
+        """``nodes`` and what is on their side from all others; it is no trouble of the larger group's."""
+        group = self.stations.group(nodes)
+        others = [station for station in self.stations.everybody if station not in group]
+        smaller = nodes if 2 * len(nodes) < len(self.hosts) else () if 2 * len(nodes) == len(self.hosts) else others
+        self.trouble([host for host in self.hosts if host.index in smaller], link, lasts)
+        self.cut([pair for a in group for b in others for pair in ((a, b), (b, a))], link, lasts)
+
+    def _port(self, host: Host, hears: bool, speaks: bool) -> list[tuple[int, int]]:
+        """What no longer passes there."""
+        others = [station for station in self.stations.everybody if station != host.index]
+        deaf = [] if hears else [(other, host.index) for other in others]
+        return deaf if speaks else [*deaf, *((host.index, other) for other in others)]
+
+    def sever(
+        self, host: Host, link: int | None, lasts: float = FOR_GOOD, *, hears: bool = True, speaks: bool = True
+    ) -> None:
+        """Nothing arrives at its port, or nothing leaves it, and the carrier stays."""
+        links = self._links(link)
+        host.severed.update(links)
+
+        def mend() -> None:
+            host.severed.subtract(links)
+            self.promises.disturbed()
+
+        self.trouble([host], link, lasts)
+        self._later(lasts, mend)
+        self.cut(self._port(host, hears, speaks), link, lasts)
+        self.promises.disturbed()
+
+    def eat_hellos(self, nodes: tuple[int, ...], link: int | None = None, lasts: float = FOR_GOOD) -> None:
+        """Between all, from the one, or between the two of ``nodes``; everything else passes."""
+        everybody = range(len(self.hosts))
+        senders, receivers = nodes or everybody, nodes if len(nodes) > 1 else everybody
+        keys = [(n, a, b) for n in self._links(link) for a in senders for b in receivers if a != b]
+        self.eaten.update(keys)
+
+        def mend() -> None:
+            self.last_cut = self.now
+            self.eaten.subtract(keys)
+            self.heard_since.update({key: self.now for key in keys if not self.eaten[key]})
+
+        self._later(lasts, mend)
+
+    def silence_gateway(self, host: Host, link: int | None = None, lasts: float = FOR_GOOD) -> None:
+        """It answers ``host`` no more, which stands behind those whom it does."""
+
+        def change(by: int) -> None:
+            for n in self._links(link):
+                host.demoted[n] += by
+            for eip in self.eips:
+                self._tell_eligibility(host, eip)
+
+        change(1)
+        self.cut([(host.index, self.stations.gateway), (self.stations.gateway, host.index)], link, lasts)
+        self._later(lasts, lambda: change(-1))
 
     def cut_api(self, host: Host, lasts: float = FOR_GOOD) -> None:
         host.api_cuts += 1
@@ -538,6 +704,7 @@ class World:
         if not host.alive:
             return
         host.draining, life = True, host.life
+        self.trouble([host], None, lasts)
         self.promises.disturbed()
         host.tell(Drain())
 
@@ -552,6 +719,7 @@ class World:
         if not host.alive or host.draining:
             return
         host.draining, life = True, host.life
+        self.trouble([host], None, lasts)
         self.promises.disturbed()
         host.tell(Drain())
 
@@ -576,21 +744,25 @@ class World:
             self.promises.disturbed()
             self._tell_eligibility(host, eip)
 
+        self.trouble([host], self.link_of(eip), lasts)
         change(False)
         self._later(lasts, lambda: change(True))
 
     def pull_cable(self, host: Host, link: int | None = None, lasts: float = FOR_GOOD) -> None:
-        links = [link] if link is not None else list(self.links)
+        links, port = self._links(link), self._port(host, hears=False, speaks=False)
 
         def change(by: int) -> None:
             self.promises.disturbed()
             for n in links:
                 host.cables_out[n] += by
+                self.cuts.update({(n, *pair): by for pair in port})
                 for other in self.hosts:
                     self.heard_since[n, host.index, other.index] = self.now
                     self.heard_since[n, other.index, host.index] = self.now
                 host.tell(LinkChanged(n, up=host.link_up(n)))
+            self.promises.rewired()
 
+        self.trouble([host], link, lasts)
         change(1)
         self._later(lasts, lambda: change(-1))
 
@@ -633,8 +805,9 @@ class World:
                 self.after(self.random.uniform(begin, begin + over), set_keys)
 
     def silence(self, host: Host, link: int | None = None, lasts: float = FOR_GOOD) -> None:
-        links = [link] if link is not None else list(self.links)
+        links = self._links(link)
         host.mute.update(links)
+        self.trouble([host], link, lasts)
         self.promises.disturbed()
 
         def mend() -> None:

@@ -1,0 +1,156 @@
+"""What clients see, and what moves: the promises about sick links.
+
+A node is healthy for an EIP if it is alive, not frozen, eligible and not draining, and the EIP's link has a carrier,
+its hello socket works, and frames pass its port both ways; and has been for twice as long as one listens that joins.
+
+Served: wherever a client reaches a healthy node both ways, one that it reaches both ways answers it.
+On the wire: no client reaches two that answer.
+No cause: an EIP leaves a node only for a fault of that node, its port or its side of a split that has a larger one
+(until ``_SETTLES`` after it); or if the node took it while another that still answers held it; or if it has only just
+claimed it, beside another.
+Heal: when the last fault ends, an EIP that is answered goes to nobody who does not answer it then. Of several that do,
+one keeps it: the one that held it before the fault, unless that one had a trouble of its own.
+"""
+
+from typing import TYPE_CHECKING
+
+from speaker.model import IPAddress
+from speaker.ownership.events import Yielded
+
+if TYPE_CHECKING:
+    from speaker.ownership.simulation.world import Host, World
+
+_SETTLES = 2.0
+"""Seconds after the end of a fault in which what it caused may still happen."""
+_AT_ONCE = 0.15
+"""Seconds; who claimed so lately has answered hardly anybody."""
+
+
+class Service:
+    """Who serves whom. ``look`` after whatever may change that, ``overdue`` whenever time has passed."""
+
+    def __init__(self, world: "World") -> None:
+        self._world, self._limits = world, world.schedule.limits
+        self._joins = max(2 * host.times.listen for host in world.hosts)
+        self._fit_since: dict[tuple[int, IPAddress], float] = {}
+        self._unserved: dict[tuple[IPAddress, int], float] = {}
+        self._twice: dict[tuple[IPAddress, int], float] = {}
+        self._holds_since: dict[tuple[str, IPAddress], float] = {}
+        self.watches = self._limits.served is not None or self._limits.wire_answer is not None
+
+    def claimed(self, host: "Host", eip: IPAddress) -> None:
+        self._holds_since[host.name, eip] = self._world.now
+
+    def booted(self, host: "Host") -> None:
+        for eip in self._world.eips:
+            self._fit_since.pop((host.index, eip), None)
+            self._holds_since.pop((host.name, eip), None)
+
+    def holds_since(self, host: "Host", eip: IPAddress) -> float:
+        return self._holds_since.get((host.name, eip), self._world.now)
+
+    # ── Clients ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def look(self, eip: IPAddress) -> None:
+        world, now = self._world, self._world.now
+        link, reach, client = world.link_of(eip), world.stations.reach, world.stations.client
+        fit = [host for host in world.hosts if self._is_fit(host, eip)]
+        answering = [host for host in world.hosts if host.answers(eip)]
+        for place in world.stations.places:
+            station, key = client(place), (eip, place)
+            served = sum(reach(link, station, host) for host in answering)
+            if served or now < world.schedule.silent_until or not any(reach(link, station, host) for host in fit):
+                self._unserved.pop(key, None)
+            else:
+                self._unserved.setdefault(key, now)
+            if served > 1:
+                self._twice.setdefault(key, now)
+            else:
+                self._twice.pop(key, None)
+
+    def _is_fit(self, host: "Host", eip: IPAddress) -> bool:
+        """Healthy, and for long enough."""
+        if not host.may_hold(eip):
+            self._fit_since.pop((host.index, eip), None)
+            return False
+        return self._world.now - self._fit_since.setdefault((host.index, eip), self._world.now) >= self._joins
+
+    def unserved(self) -> str | None:
+        """Who has waited for too long, if anybody."""
+        limit, now = self._limits.served, self._world.now
+        if limit is not None:
+            for (eip, place), since in self._unserved.items():
+                if now - since > limit:
+                    return f"nobody answers the client beside n{place} for {eip} for {(now - since) * 1000:.0f} ms"
+        return None
+
+    def served_twice(self) -> str | None:
+        limit, now = self._limits.wire_answer, self._world.now
+        if limit is not None:
+            for (eip, place), since in self._twice.items():
+                if now - since > limit:
+                    names = [host.name for host in self._world.hosts if host.answers(eip)]
+                    ms = (now - since) * 1000
+                    return f"{names} answer for {eip}, the client beside n{place} reaches two for {ms:.0f} ms"
+        return None
+
+    # ── Moves ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def without_cause(self, host: "Host", eip: IPAddress, reason: Yielded) -> str | None:
+        """What is wrong with ``host`` letting ``eip`` go now, if anything is."""
+        if not self._limits.no_cause or self._in_trouble(host, self._world.link_of(eip)):
+            return None
+        since = self.holds_since(host, eip)
+        if self._world.now - since < _AT_ONCE or any(
+            other is not host and other.answers(eip) and self.holds_since(other, eip) < since
+            for other in self._world.hosts
+        ):
+            return None
+        return f"{host.name} let {eip} go ({reason.value}), and nothing was wrong with it"
+
+    def _in_trouble(self, host: "Host", link: int) -> bool:
+        ended = host.trouble_ended.get(link, float("-inf"))
+        return bool(host.troubles.get(link)) or self._world.now - ended <= _SETTLES + 0.001
+
+    def healed(self, began: float) -> "Heal | None":
+        """The last fault ends; it ``began`` then. To be judged at ``Heal.due``."""
+        world = self._world
+        if not self._limits.heal_moves or world.ongoing:
+            return None
+        held = {eip: [host for host in world.hosts if host.answers(eip)] for eip in world.eips}
+        return Heal(self, world, began, held)
+
+
+class Heal:
+    """What was held when the last fault ended, and what is to come of it."""
+
+    def __init__(self, service: Service, world: "World", began: float, held: dict[IPAddress, list["Host"]]) -> None:
+        self._service, self._world, self._held = service, world, held
+        self._ended, self._faults = world.now, world.inflicted
+        self.due = world.now + _SETTLES
+        self._before = {
+            eip: [host for host in hosts if service.holds_since(host, eip) < began] for eip, hosts in held.items()
+        }
+
+    @property
+    def counts(self) -> bool:
+        """No other fault has begun."""
+        return self._world.inflicted == self._faults
+
+    def claimed(self, host: "Host", eip: IPAddress) -> str | None:
+        held = self._held.get(eip)
+        if not self.counts or self._world.now > self.due or not held or host in held:
+            return None
+        return f"{eip} was served by {[h.name for h in held]} when the fault ended, and {host.name} took it"
+
+    def judge(self) -> str | None:
+        if not self.counts:
+            return None
+        for eip, held in self._held.items():
+            holders = [host for host in self._world.hosts if host.answers(eip)]
+            link = self._world.link_of(eip)
+            kept = [h for h in self._before[eip] if not self._service._in_trouble(h, link)]
+            if held and not (len(holders) == 1 and holders[0] in (kept or held)):
+                then, before, now = ([host.name for host in hosts] for hosts in (held, kept, holders))
+                return f"{eip} was answered by {then} when the fault ended, by {before} before it, by {now} now"
+        return None
