@@ -1,4 +1,4 @@
-"""``deaf``, ``blip``, ``flap``, ``stp``, ``partial``, ``oneway``, ``minority``, ``filtered``: links that are sick, not dead.
+"""``deaf``, ``blip``, ``flap``, ``stp``, ``partial``, ``oneway``, ``minority``, ``filtered``: sick links.
 
 The speakers of all nodes share the EIPs out; clients ask for each of them without a pause; the switch spoils frames as
 the scenario's ``Course`` has it; and what the clients saw is held against the promise. ``suffer`` and ``judge`` know no
@@ -140,7 +140,7 @@ async def _perform(scene: Scene, course: Course, always: Sequence[Drop]) -> list
 
 
 async def _count(scene: Scene, course: Course) -> tuple[Claims, Claims]:
-    """Claims of all nodes while it lasted, and from then on; where they are limited: until that begins, and from then."""
+    """Claims of all nodes while it lasted, and from then on; where they are limited, until and from when they are."""
     begun = time.monotonic()
     mark = course.healed if course.counted is None else course.counted
     spaces = [scene.stage.lan.namespace(node) for node in scene.stage.lan.topology.nodes]

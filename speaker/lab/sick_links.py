@@ -104,6 +104,8 @@ class Line:
     after: str
     moves: int
     left: int
+    settled: int
+    """How often it came to one holder at a heal, of several that clients apart had it of."""
     twice_ms: float
     silence: Outage
 
@@ -116,6 +118,7 @@ class Line:
             "after": self.after,
             "moves": self.moves,
             "left_a_healthy_node": self.left,
+            "settled_at_heals": self.settled,
             "answered_twice_ms": round(self.twice_ms, 1),
             "unanswered_ms": round(self.silence.ms, 1),
             "asked": self.silence.sent,
@@ -123,6 +126,8 @@ class Line:
         }
 
 
+FEW = 3
+"""EIPs that a problem names."""
 NEVER_ASKED = Outage(0.0, 0, 0)
 
 
@@ -132,7 +137,7 @@ Moves = Mapping[str, Sequence[Move]]
 
 def ledger(suffered: Suffered, within: float) -> Iterator[Line]:
     """One for each EIP and client. ``within``: seconds between two answers of a node that still answers."""
-    moved = {sight.client: _moves(sight, suffered) for sight in suffered.sights}
+    moved = {sight.client: _moves(sight, suffered, within) for sight in suffered.sights}
     excused = settled_at_heals(suffered, moved)
     for sight in suffered.sights:
         reached = suffered.reached(sight.client)
@@ -148,6 +153,7 @@ def ledger(suffered: Suffered, within: float) -> Iterator[Line]:
                 after=suffered.name(found[-1].mac) if found else before,
                 moves=len(found),
                 left=len([move for move in left if (sight.client, move) not in excused]),
+                settled=len([move for move in found if (sight.client, move) in excused]),
                 twice_ms=twice((reply for reply in sight.replies if reply.address == address), within) * 1000,
                 silence=silences.get(address, NEVER_ASKED),
             )
@@ -159,9 +165,22 @@ def _served_to(sight: Sight, suffered: Suffered) -> Iterator[Sample]:
     return (sample for sample in sight.samples if not any(at <= sample.sent <= until for at, until in alone))
 
 
-def _moves(sight: Sight, suffered: Suffered) -> tuple[Move, ...]:
+def _moves(sight: Sight, suffered: Suffered, within: float) -> tuple[Move, ...]:
     known = [Reply(-inf, address, mac, unasked=False) for address, mac in suffered.macs_before.items()]
-    return moves([*known, *sight.replies])
+    return moves([*known, *undisputed(sight.replies, within)])
+
+
+def undisputed(replies: Iterable[Reply], within: float) -> Iterator[Reply]:
+    """Those that no other node gainsays ``within`` so many seconds: while two answer, neither has taken over yet."""
+    next_of: dict[IPAddress, Reply] = {}
+    other: dict[IPAddress, float] = {}  # when a node other than that of ``next_of`` is heard next
+    for reply in sorted(replies, key=lambda reply: -reply.at):
+        following = next_of.get(reply.address)
+        if following is not None and following.mac != reply.mac:
+            other[reply.address] = following.at
+        next_of[reply.address] = reply
+        if other.get(reply.address, inf) - reply.at > within:
+            yield reply
 
 
 def settled_at_heals(suffered: Suffered, moved: Moves) -> set[tuple[str, Move]]:
@@ -191,8 +210,8 @@ def _holders(seen: Iterable[Move], at: float) -> dict[IPAddress, Mac]:
 def twice(replies: Iterable[Reply], within: float) -> float:
     """The longest time, in seconds, for which two nodes both answered for one address.
 
-    From the first answer of the one to the last after one of the other, as long as each answers again ``within`` so many
-    seconds. A clean handover is no time at all.
+    From the first answer of the one to the last after one of the other, as long as each answers again ``within`` so
+    many seconds. A clean handover is no time at all.
     """
     longest, began, ended = 0.0, inf, -inf
     last: dict[Mac, float] = {}
@@ -231,18 +250,21 @@ class Endured:
     def ok(self) -> bool:
         return bool(self.lines) and not self.problems
 
-    def eips(self, *, sick: bool) -> frozenset[IPAddress]:
-        """Those whose holder somebody lost sight of, or those of whom nobody did."""
-        ill = frozenset(line.address for line in self.lines if line.sick)
-        return ill if sick else frozenset(line.address for line in self.lines) - ill
+    def eips(self, *, sick: bool) -> Sequence[Line]:
+        """Those, for each client, whose holder could not serve it all the time, or those whose holder could."""
+        return [line for line in self.lines if line.sick is sick]
 
     @property
     def left(self) -> frozenset[IPAddress]:
         """The EIPs that left a healthy node."""
         return frozenset(line.address for line in self.lines if line.left)
 
-    def moved(self, *, sick: bool) -> frozenset[IPAddress]:
-        return frozenset(line.address for line in self.lines if line.moves) & self.eips(sick=sick)
+    def moved(self, *, sick: bool) -> Sequence[Line]:
+        return [line for line in self.eips(sick=sick) if line.moves > line.settled]
+
+    @property
+    def settled(self) -> frozenset[IPAddress]:
+        return frozenset(line.address for line in self.lines if line.settled)
 
     @property
     def twice_ms(self) -> float:
@@ -251,10 +273,6 @@ class Endured:
     @property
     def unanswered_ms(self) -> float:
         return max(line.silence.ms for line in self.lines)
-
-    @property
-    def still_unanswered(self) -> frozenset[IPAddress]:
-        return frozenset(line.address for line in self.lines if not line.silence.over)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -267,6 +285,7 @@ class Endured:
             "healthy": len(self.eips(sick=False)),
             "moved_of_sick": len(self.moved(sick=True)),
             "sick": len(self.eips(sick=True)),
+            "settled_at_heals": len(self.settled),
             "answered_twice_ms": round(self.twice_ms, 1),
             "unanswered_ms": round(self.unanswered_ms, 1),
             "claims_meanwhile": _as_json(self.meanwhile),
@@ -313,7 +332,11 @@ def _which(lines: Iterable[Line]) -> str:
     found: dict[str, list[str]] = defaultdict(list)
     for line in lines:
         found[line.client].append(str(line.address))
-    return "; ".join(f"{', '.join(eips)} as {client} saw it" for client, eips in found.items())
+    return "; ".join(f"{_list(eips)} as {client} saw it" for client, eips in found.items())
+
+
+def _list(eips: Sequence[str]) -> str:
+    return ", ".join(eips) if len(eips) <= FEW else f"{', '.join(eips[:FEW])} and {len(eips) - FEW} more"
 
 
 def _restless(suffered: Suffered) -> Iterator[str]:

@@ -50,9 +50,13 @@ def totals(result: Endured) -> list[tuple[str, str]]:
     """What the issue asks for, as measured."""
     healthy, sick = result.eips(sick=False), result.eips(sick=True)
     rows = [
-        ("EIPs of healthy nodes that moved", f"{len(result.moved(sick=False))} of {len(healthy)}"),
-        ("EIPs of nodes with a sick link that moved", f"{len(result.moved(sick=True))} of {len(sick)}"),
-        ("EIPs that left a healthy node", str(len(result.left))),
+        (
+            "EIPs of healthy nodes that moved, each as a client saw it",
+            f"{len(result.moved(sick=False))} of {len(healthy)}",
+        ),
+        ("EIPs of nodes out of a client's reach that moved", f"{len(result.moved(sick=True))} of {len(sick)}"),
+        ("EIPs that left a healthy node, then or later", str(len(result.left))),
+        ("EIPs that came to one of two holders at a heal", str(len(result.settled))),
         ("answered by two nodes, at most", f"{result.twice_ms:.0f} ms"),
         ("unanswered where a healthy node could, at most", f"{result.unanswered_ms:.0f} ms"),
     ]

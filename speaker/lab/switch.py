@@ -33,7 +33,8 @@ def slow_down(lan: Lan, milliseconds: int) -> None:
             try:
                 switch.tc("add", "netem", index, "1:", delay=milliseconds * 1000, limit=10_000)
             except NetlinkError as refused:
-                raise Unsupported(f"this kernel delays no frames: it has no netem (CONFIG_NET_SCH_NETEM): {refused}")
+                why = f"this kernel delays no frames: it has no netem (CONFIG_NET_SCH_NETEM): {refused}"
+                raise Unsupported(why) from refused
 
 
 def hosts_on(topology: Topology, segment: Segment) -> Hosts:
@@ -41,7 +42,7 @@ def hosts_on(topology: Topology, segment: Segment) -> Hosts:
 
 
 def script(topology: Topology, drops: Iterable[Drop]) -> str:
-    """For ``nft -f``: exactly ``drops`` on the LAN; the switch itself, which is no station, says nothing there. Pure."""
+    """For ``nft -f``: exactly ``drops`` on the LAN. The switch itself, which is no station, stays silent there. Pure."""
     rules = "\n".join(f"    {rule}" for rule in _rules(topology, drops))
     return f"""table bridge {_TABLE}
 delete table bridge {_TABLE}
