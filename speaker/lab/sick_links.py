@@ -186,17 +186,21 @@ def undisputed(replies: Iterable[Reply], within: float) -> Iterator[Reply]:
 def settled_at_heals(suffered: Suffered, moved: Moves) -> set[tuple[str, Move]]:
     """Moves, with who saw them, that cannot be helped: an EIP that clients apart had of several nodes comes to one.
 
-    The first move of an EIP after a heal to a node that another client had it of; all but one of those nodes lose it.
+    The first move of an EIP after a heal, to a node that another client had it of, who reached no fewer nodes: the
+    larger part of a LAN has no cause to give way. All but one of the EIP's nodes lose it.
     """
+    size = {client: len(suffered.reached(client)) for client in moved}
     found: set[tuple[str, Move]] = set()
     for healed, until in suffered.heals():
         held = {client: suffered.macs_before | _holders(seen, healed) for client, seen in moved.items()}
         for address in suffered.before:
-            had = {macs[address] for macs in held.values()}
-            spare = len(had) - 1
+            spare = len({macs[address] for macs in held.values()}) - 1
             for client, seen in moved.items():
                 move = next((move for move in seen if move.address == address and healed <= move.at < until), None)
-                if move is not None and spare > 0 and move.mac in had - {held[client][address]}:
+                if move is None or spare == 0:
+                    continue
+                others = [other for other, macs in held.items() if macs[address] == move.mac and other != client]
+                if any(size[other] >= size[client] for other in others):
                     found.add((client, move))
                     spare -= 1
     return found

@@ -56,7 +56,7 @@ def totals(result: Endured) -> list[tuple[str, str]]:
         ),
         ("EIPs of nodes out of a client's reach that moved", f"{len(result.moved(sick=True))} of {len(sick)}"),
         ("EIPs that left a healthy node, then or later", str(len(result.left))),
-        ("EIPs that came to one of two holders at a heal", str(len(result.settled))),
+        ("EIPs that came to one of two holders at a heal", _settled(result)),
         ("answered by two nodes, at most", f"{result.twice_ms:.0f} ms"),
         ("unanswered where a healthy node could, at most", f"{result.unanswered_ms:.0f} ms"),
     ]
@@ -67,6 +67,12 @@ def totals(result: Endured) -> list[tuple[str, str]]:
         rows.append(("claims until the second flap was over", str(result.meanwhile)))
         rows.append(("claims from then on", str(result.afterwards)))
     return rows
+
+
+def _settled(result: Endured) -> str:
+    lines = {line.address: line for line in result.lines}
+    elsewhere = [address for address in result.settled if lines[address].after != lines[address].before]
+    return f"{len(result.settled)}, {len(elsewhere)} of them not to the one that had it before"
 
 
 def summary(result: Endured) -> str:

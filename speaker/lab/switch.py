@@ -42,7 +42,7 @@ def hosts_on(topology: Topology, segment: Segment) -> Hosts:
 
 
 def script(topology: Topology, drops: Iterable[Drop]) -> str:
-    """For ``nft -f``: exactly ``drops`` on the LAN. The switch itself, which is no station, stays silent there. Pure."""
+    """For ``nft -f``: exactly ``drops`` on the LAN. The switch itself, no station, is silent there. Pure."""
     rules = "\n".join(f"    {rule}" for rule in _rules(topology, drops))
     return f"""table bridge {_TABLE}
 delete table bridge {_TABLE}
