@@ -142,12 +142,12 @@ async def _perform(scene: Scene, course: Course, always: Sequence[Drop]) -> list
 async def _count(scene: Scene, course: Course) -> tuple[Claims, Claims]:
     """Claims of all nodes while it lasted, and from then on; where they are limited, until and from when they are."""
     begun = time.monotonic()
-    mark = course.healed if course.counted is None else course.counted
+    mark, end = (course.healed, course.seconds) if course.claims is None else (course.claims.since, course.claims.until)
     spaces = [scene.stage.lan.namespace(node) for node in scene.stage.lan.topology.nodes]
     before = await asyncio.to_thread(claims, spaces)
     await _until(begun + mark)
     marked, until_mark = await asyncio.to_thread(claims, spaces), time.monotonic()
-    await _until(begun + course.seconds)
+    await _until(begun + end)
     after, ended = await asyncio.to_thread(claims, spaces), time.monotonic()
     return Claims(marked - before, until_mark - begun), Claims(after - marked, ended - until_mark)
 

@@ -345,5 +345,5 @@ def _list(eips: Sequence[str]) -> str:
 
 def _restless(suffered: Suffered) -> Iterator[str]:
     course = suffered.course
-    if course.counted is not None and suffered.afterwards.number > course.most:
-        yield f"EIPs claimed after the second flap: {suffered.afterwards}, promised were at most {course.most}"
+    if course.claims is not None and suffered.afterwards.number > course.claims.most:
+        yield f"EIPs claimed after the second flap: {suffered.afterwards}, promised were at most {course.claims.most}"

@@ -60,7 +60,7 @@ def totals(result: Endured) -> list[tuple[str, str]]:
         ("answered by two nodes, at most", f"{result.twice_ms:.0f} ms"),
         ("unanswered where a healthy node could, at most", f"{result.unanswered_ms:.0f} ms"),
     ]
-    if result.course.counted is None:
+    if result.course.claims is None:
         rows.append(("claims while it lasted", str(result.meanwhile)))
         rows.append(("claims after it", str(result.afterwards)))
     else:
@@ -82,8 +82,8 @@ def summary(result: Endured) -> str:
         f"two answers for {result.twice_ms:.0f} ms at most (promised: {result.hello_ms})",
         f"no answer for {result.unanswered_ms:.0f} ms at most (promised: {UNANSWERED_MS:.0f})",
     ]
-    if result.course.counted is not None:
+    if result.course.claims is not None:
         after = result.afterwards
         told.append(f"{after.number} claims in the {after.seconds:.0f} s after the second flap")
-        told[-1] += f" (promised: {result.course.most} in a minute)"
+        told[-1] += f" (promised: {result.course.claims.most} in a minute)"
     return f"{result.scenario}: {'; '.join(told)}"

@@ -46,13 +46,21 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Limit:
+    """EIPs are claimed ``most`` times, by all nodes together, from second ``since`` on until second ``until``."""
+
+    since: float
+    until: float
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
 class Course:
-    """``seconds``: until everything was seen. ``counted``: from when on claims are limited, to ``most`` of them."""
+    """``seconds``: until everything was seen."""
 
     steps: tuple[Step, ...]
     seconds: float
-    counted: float | None = None
-    most: int = 0
+    claims: Limit | None = None
 
     @property
     def healed(self) -> float:
@@ -114,17 +122,15 @@ def blip(ward: Ward) -> Course:
 
 def flap(ward: Ward) -> Course:
     """One port is silent again and again, for as long as is watched after the second time."""
-    return Course(
-        tuple(_flaps(ward)),
-        2 * (ward.seconds + UP) + ward.after + SETTLES,
-        counted=2 * ward.seconds + UP,
-        most=CLAIMS_AFTER_FLAPS,
-    )
+    second = 2 * ward.seconds + UP
+    limit = Limit(second, second + ward.after, CLAIMS_AFTER_FLAPS)
+    steps = tuple(_flaps(ward, limit.until))
+    return Course(steps, max(limit.until, steps[-1].at + SETTLES), limit)
 
 
-def _flaps(ward: Ward) -> Iterator[Step]:
+def _flaps(ward: Ward, until: float) -> Iterator[Step]:
     at, number = 0.0, 1
-    while at < 2 * (ward.seconds + UP) + ward.after:
+    while number <= 2 or at < until:
         what = f"flap {number}: the {'cable' if ward.carrier else 'port'} of {ward.victim} is "
         if ward.carrier:
             yield Step(at, f"{what}out", pulled=frozenset((ward.victim,)))
