@@ -1,4 +1,4 @@
-"""Who answers for which EIP: the rules of ``docs/ownership.md`` as a state machine. Pure: events and time in, orders out.
+"""Who answers for which EIP: the rules of ``docs/ownership.md`` as a state machine. Pure: events in, orders out.
 
 ``Ownership.step`` is the only way in. Work per step follows what changed, not EIPs times peers.
 """
