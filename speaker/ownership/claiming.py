@@ -34,10 +34,19 @@ class Claiming(Desk):
         return _FOREVER
 
     def _held_until(self, x: Eip, now: float) -> float:
-        """Rules 11 and 19: until when, events apart, it is somebody else's."""
+        """Rules 11, 12 and 19: until when, events apart, it is somebody else's."""
         if any(not self._making_way(peer) for peer in self._rivals(x, now)):
             return _FOREVER
+        if not self._heard_since_lost(x, now):
+            return now + self.times.slot
         return max(self._successor_until(x), x.served_until)
+
+    def _heard_since_lost(self, x: Eip, now: float) -> bool:
+        """Something reached us here after the silence of each that claims it had become suspect."""
+        assert x.link is not None
+        segment = self.segments[x.link]
+        lost = [p for p in self._claimants(x) if not self._making_way(p) and not p.is_alive(now, self.times)]
+        return not lost or max(p.suspect_at(self.times) for p in lost) <= max(segment.heard_at, segment.frame_at)
 
     def _successor_until(self, x: Eip) -> float:
         """Who yielded to a better claim was heard before the one who made it, or that one's hello was lost."""
@@ -103,10 +112,14 @@ class Claiming(Desk):
         # was at stake is in ``maxterm``: the next record goes on from there.
         if x.record is not None and (record.version, record.gone) <= (x.record.version, x.record.gone):
             return
+        if x.record is not None and x.record.holder is not None:
+            self._recorded[x.record.holder].discard(x.address)
+        if record.holder is not None:
+            self._recorded[record.holder].add(x.address)
         x.record, x.record_read_at = record, now
         if record.holder not in (None, self.node):
             x.note_holder(record.term, record.holder)
-        x.raise_maxterm(record.term, held=record.holder == self.node)
+        x.raise_maxterm(record.term)
         self._look_at([x.address])
         if x.link is not None and not self._knows(x, self.segments[x.link]):
             self._watch_at = now

@@ -35,7 +35,7 @@ class Eip:
         "aside",
         "aside_for",
         "aside_until",
-        "ever_held",
+        "disputed_until",
         "held_by",
         "held_since",
         "holding",
@@ -66,12 +66,12 @@ class Eip:
         """Taken from one that had fallen silent: that one stands, if it held on and was only unheard."""
         self.term = 0
         self.maxterm = 0
-        self.ever_held = False
-        """By anybody, as far as hellos and we ourselves know, or by us as far as the record does."""
         self.held_by: tuple[int, str] = (0, "")
-        """The highest term at which another node had it, by its hellos or by its record, and that node. Nothing is
-        decided by it."""
+        """The highest term at which another node had it, by its hellos or by its record, and that node."""
         self.held_since = NEVER
+        self.disputed_until = NEVER
+        """Another speaker or a stranger answered the probe before our first answer: we hold it in name only, and are to
+        be told again if that goes on."""
         self.let_go_at = NEVER
         self.owner: str | None = None
         """The peer that says it is its own address."""
@@ -97,10 +97,8 @@ class Eip:
         self.writing: Attempt | None = None
         self.wake = float("inf")
 
-    def raise_maxterm(self, term: int, held: bool = True) -> None:
-        """``held``: somebody held it at that term, or at a lower one above 0."""
+    def raise_maxterm(self, term: int) -> None:
         self.maxterm = max(self.maxterm, term)
-        self.ever_held |= held and term > 0
 
     def note_holder(self, term: int, node: str) -> None:
         """Another's. Of one term the claim that is the better one counts."""

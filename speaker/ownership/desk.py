@@ -90,6 +90,8 @@ class Desk:
         """Another host has our name, which we keep; it counts as gone then."""
         self._theirs: defaultdict[IPAddress, set[tuple[int, str]]] = defaultdict(set)
         """The own addresses of peers: on which link who says so."""
+        self._recorded: defaultdict[str, set[IPAddress]] = defaultdict(set)
+        """Node → whose records name it."""
         self._turn = 0
         """Which of a silent peer's EIPs to ask for next."""
         self._last_word = False
@@ -140,11 +142,14 @@ class Desk:
 
     def _rivals(self, x: Eip, now: float) -> list[Peer]:
         """Living peers that claim it."""
+        return [peer for peer in self._claimants(x) if peer.is_alive(now, self.times)]
+
+    def _claimants(self, x: Eip) -> list[Peer]:
+        """Peers that claim it on our link, as far as we heard; alive or not."""
         if x.link is None:
             return []
         by_node = self.segments[x.link].peers.by_node
-        nodes = x.rivals.get(x.link, ())
-        return [p for n in nodes if (p := by_node[n]).is_alive(now, self.times) and x.address in p.claims]
+        return [peer for node in x.rivals.get(x.link, ()) if x.address in (peer := by_node[node]).claims]
 
     def _beats(self, x: Eip, peer: Peer, term: int) -> bool:
         """Rule 8: is the claim of ``peer`` at ``term`` better than ours? Of one term that which was made knowing of
@@ -174,17 +179,22 @@ class Desk:
 
     def _knows(self, x: Eip, segment: Segment) -> bool:
         """A record names another holder: it binds whoever has heard nothing at all of the LAN."""
-        foreign = x.record is not None and x.record.holder not in (None, self.node)
-        return not foreign or segment.frame_at > NEVER or bool(segment.peers.by_node)
+        return not self._foreign(x) or segment.frame_at > NEVER or bool(segment.peers.by_node)
+
+    def _knows_holder(self, x: Eip) -> bool:
+        """Who held it last is a peer whose hellos we know. Anybody else might still, and is looked for on the wire."""
+        term, node = x.held_by
+        return term >= x.term and self._peer(x, node) is not None
 
     def _taken_unheard(self, x: Eip, now: float) -> bool:
         """Whoever held it fell silent, or was never heard here: it may be out of our hearing only."""
-        assert x.link is not None
-        by_node = self.segments[x.link].peers.by_node
-        silent = (by_node[node] for node in x.rivals.get(x.link, ()))
-        if any(not p.makes_way and not p.is_alive(now, self.times) and x.address in p.claims for p in silent):
+        if any(not p.makes_way and not p.is_alive(now, self.times) for p in self._claimants(x)):
             return True
-        return not x.ever_held and x.record is not None and x.record.holder not in (None, self.node)
+        return self._foreign(x) and not self._knows_holder(x)
+
+    def _foreign(self, x: Eip) -> bool:
+        """Its record names another node."""
+        return x.record is not None and x.record.holder not in (None, self.node)
 
     def _listening(self, segment: Segment, now: float) -> bool:
         return segment.listening
@@ -194,11 +204,12 @@ class Desk:
     def _claim(self, x: Eip, term: int, now: float) -> None:
         """Rule 18."""
         assert x.link is not None
-        first = not x.ever_held
+        first = not self._knows_holder(x)
         self._settle(x)
         x.weak = self._taken_unheard(x, now)
         x.holding, x.term, x.held_since = True, term, now
         x.told_off.clear()
+        x.disputed_until = NEVER
         x.raise_maxterm(term)
         self._set_vacant(x, None)
         self.segments[x.link].own.add(x.address, term, now, x.weak)

@@ -45,10 +45,11 @@ class Hearing(Naming):
                 segment.greeted_at = now
                 self._hurry()
             return
+        segment.heard_at = now
         if peer is not old:
             self._begin_life(segment, old, now)
             if len(segment.peers.by_node) == 1:
-                self._look_at_all_on(segment)
+                self._look_at_all_on(segment)  # that we hear anybody may be what they waited for
         self._learn(segment, peer, hello, now)
         self._learn_own(segment, peer, hello, now)
         if peer is not old or not was_alive or peer.makes_way is not made_way:
@@ -216,6 +217,7 @@ class Hearing(Naming):
     def _peer_changed(self, peer: Peer) -> None:
         """It appeared, died, or began to drain: all whose fate may hang on it."""
         self._look_at(peer.claims)
+        self._look_at(self._recorded.get(peer.node, ()))
         self._look_at(self._waiting)
 
     # ── Silence ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -307,28 +309,30 @@ class Hearing(Naming):
 
     def _in_touch(self, segment: Segment, now: float) -> bool:
         """Somebody is heard and hears us; or all fell silent, and a frame of somebody else reached us after that. Where
-        others are heard and none hears us, nobody else would either."""
+        others are heard, and none of them hears us who is not deaf, nobody else would either."""
         peers = segment.peers.by_node.values()
         if any(now < peer.suspect_at(self.times) and peer.hears_us(now, self.times) for peer in peers):
             return True
         if not self._all_silent(segment, now):
-            return not any(peer.is_heard(now, self.times) for peer in peers)
-        since = self._silent_since(segment) + self.times.suspect
-        return segment.frame_at >= since and now < segment.frame_at + self.times.touch
-
-    def _silent_since(self, segment: Segment) -> float:
-        return max((peer.heard_at for peer in segment.peers.by_node.values()), default=NEVER)
+            return not any(peer.is_heard(now, self.times) and not peer.deaf for peer in peers)
+        return segment.frame_at >= self._silent_at(segment) and now < segment.frame_at + self.times.touch
 
     def _is_deaf(self, segment: Segment, now: float) -> bool:
         if segment.in_touch or not segment.up or not self._all_silent(segment, now):
             return False
-        return now >= max(self._silent_since(segment), segment.up_at) + self.times.dead
+        return now >= self._deaf_at(segment)
 
     def _changes_at(self, segment: Segment, now: float) -> float:
         """When time alone makes us deaf, or ends our being in touch."""
-        deaf_at = max(self._silent_since(segment), segment.up_at) + self.times.dead
         ends_at = segment.frame_at + self.times.touch
-        return min((at for at in (deaf_at, ends_at) if at > now), default=_FOREVER)
+        return min((at for at in (self._deaf_at(segment), ends_at) if at > now), default=_FOREVER)
+
+    def _silent_at(self, segment: Segment) -> float:
+        """When the last one that was heard became suspect."""
+        return max((peer.suspect_at(self.times) for peer in segment.peers.by_node.values()), default=NEVER)
+
+    def _deaf_at(self, segment: Segment) -> float:
+        return max(self._silent_at(segment) - self.times.suspect, segment.up_at) + self.times.dead
 
     def _feel(self, segment: Segment, now: float) -> None:
         """Whether we are in touch on the link, and deaf if not."""
@@ -339,6 +343,7 @@ class Hearing(Naming):
             self._hurry()
             if was_deaf:
                 segment.returns.add(now)
+                segment.listen(now + self.times.dead)  # what we let go others hold by now: they get time to say so
         if segment.in_touch is not before or segment.deaf is not was_deaf:
             self._look_at_all_on(segment)
 
@@ -369,11 +374,15 @@ class Hearing(Naming):
     def _hear_answer(self, event: EipAnswered, now: float) -> None:
         segment = self._segment(event.link, now)
         self._hear_frame(segment, now)
+        x = self._eip(event.eip)
+        if x.holding:
+            x.disputed_until = now + self.times.disputed
+            self._look_at([x.address])
+            return
         peer = segment.peers.by_node.get(event.node) if event.node is not None else None
         if peer is None:
             return
         if event.eip not in peer.claims:
-            x = self._eip(event.eip)
             x.served_until = now + self.times.dead
             self._look_at([x.address])
         elif not peer.is_heard(now, self.times) or peer.suspect_at(self.times) <= now:

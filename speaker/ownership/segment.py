@@ -52,6 +52,8 @@ class Segment:
         self.listen_until = now + times.listen
         """Infinity once it is over."""
         self.up_at = now
+        self.heard_at = NEVER
+        """When a hello that counts was heard last."""
         self.frame_at = NEVER
         """When a frame other than a hello last reached us here, while we asked for one."""
         self.in_touch = True

@@ -8,8 +8,8 @@ from speaker.ownership.parameters import Parameters
 FOR_GOOD = 1e6
 """Seconds; a fault that is not mended."""
 
-TIMES = Parameters(lease=2.0, renew=0.6)
-"""The defaults but for the session Lease, shortened so that what waits for it shows within a short schedule."""
+TIMES = Parameters(lease=2.0, renew=0.6, record_timeout=0.3, record_stale=2.0)
+"""The defaults but for those of the API, shortened so that what waits for them shows within a short schedule."""
 
 
 class Kind(Enum):

@@ -15,7 +15,7 @@ from speaker.ownership.events import Ask, EipAnswered, Event, FrameHeard
 if TYPE_CHECKING:
     from speaker.ownership.simulation.world import Host, World
 
-_PROBES, _SPACING, _AGAIN = 3, 0.02, 10.0
+_PROBES, _SPACING, _AGAIN = 3, 0.02, 1.0
 """As ``layer2/probe.py`` looks for others: how often, seconds between two, and until it looks again."""
 _YOUNG = 1.0
 """Seconds after an ``Ask`` for which frames are told of."""
@@ -143,6 +143,8 @@ class Stations:
                 return
             if host.frozen_at is not None or answered:
                 self._world.after(_AGAIN, lambda: self._again(host, eip, token))
+                if answered:
+                    host.tell(EipAnswered(eip, self._world.link_of(eip), None))
             else:
                 del host.probing[eip]
                 self._world.proven(host, eip)

@@ -18,6 +18,7 @@ from speaker.ownership.events import (
     SendHello,
     Tick,
     Withdraw,
+    WriteRecord,
     Yielded,
 )
 from speaker.ownership.hello import Heard, Incarnation
@@ -46,7 +47,7 @@ def having_lost(*nodes: str, eips: int = 1, api: bool = False) -> Ownership:
 # ── Deafness ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("nodes", [("a",), ("a", "b"), ("a", "b")])
+@pytest.mark.parametrize("nodes", [("a",), ("a", "b")])
 def test_a_node_that_hears_nothing_takes_nothing_and_lets_go_and_says_so(nodes: tuple[str, ...]) -> None:
     machine = having_lost(*nodes, eips=2)
     assert machine.holding(EIP + 1)
@@ -59,13 +60,21 @@ def test_a_node_that_hears_nothing_takes_nothing_and_lets_go_and_says_so(nodes: 
     assert [hello.deaf for when, hello in said(orders) if when > at + 0.001][:1] == [True]
 
 
-def test_the_first_frame_ends_it_and_what_nobody_else_claims_is_taken_at_once() -> None:
+def test_the_first_frame_ends_it_and_what_nobody_else_claims_by_then_is_taken() -> None:
     machine = having_lost("a", eips=2)
     timed(machine, 1.0, 5.0)
     machine.step(5.0, FrameHeard(LINK))
-    assert machine.holding(EIP)
-    assert machine.holding(EIP + 1)
     assert not machine.segments[LINK].deaf
+    orders = timed(machine, 5.0, 6.0, hears=True)
+    assert [at for at, _ in of_kind(orders, Claim)] == [pytest.approx(5.0 + TIMES.dead, abs=0.02)] * 2
+
+
+def test_what_others_took_meanwhile_is_left_to_them_when_a_deaf_node_hears_again() -> None:
+    machine = having_lost("a", eips=2)
+    timed(machine, 1.0, 5.0)
+    machine.step(5.0, FrameHeard(LINK))
+    orders = beside(machine, 5.09, 6.5, {"a": {EIP: 3, EIP + 1: 2}})
+    assert of_kind(orders, Claim) == []
 
 
 def test_a_frame_before_the_silence_proves_nothing() -> None:
@@ -320,3 +329,27 @@ def test_what_waited_while_we_were_away_is_no_evidence() -> None:
     machine.step(3.0, FrameHeard(LINK))
     assert machine.step(3.0, Tick()) is not None
     assert not machine.segments[LINK].in_touch
+
+
+# ── What is held in name only ─────────────────────────────────────────────────────────────────────────────────
+
+
+def disputed() -> Ownership:
+    """Claimed EIP at 0.4, and was told at 0.46 that somebody else answers for it."""
+    machine = alone(api=True)
+    machine.step(0.0, ApiUp())
+    timed(machine, 0.0, 0.45)
+    machine.step(0.46, EipAnswered(EIP, LINK, None))
+    return machine
+
+
+def test_no_record_says_that_it_is_held_here() -> None:
+    machine = disputed()
+    written = [at for at, order in timed(machine, 0.46, 3.0) if isinstance(order, WriteRecord)]
+    assert written == [pytest.approx(0.46 + TIMES.disputed)], "once it is disputed no more"
+
+
+def test_whoever_claims_it_has_it_whatever_its_term() -> None:
+    machine = disputed()
+    orders = machine.step(0.5, hello(machine, 0, {EIP: 1}, weak=frozenset({EIP})))
+    assert [order.reason for order in orders if isinstance(order, Withdraw)] == [Yielded.BETTER_CLAIM]
