@@ -394,8 +394,9 @@ def _run(args: argparse.Namespace) -> int:
         return asyncio.run(preview(settings, sys.stdout))
     end = _wire(args, settings.peers)
     from speaker.run import run
+    from speaker.telemetry.lateness import run as watched
 
-    asyncio.run(run(end, settings))
+    watched(run(end, settings))
     return 0
 
 
@@ -415,6 +416,7 @@ def _agent(args: argparse.Namespace) -> int:
     from speaker.agent.run import AgentSettings, run
     from speaker.agent.view import ViewSettings
     from speaker.cluster.client import Access
+    from speaker.telemetry.lateness import run as watched
 
     forwarder = Forwarding(args.forwarder)
     settings = AgentSettings(
@@ -435,7 +437,7 @@ def _agent(args: argparse.Namespace) -> int:
         limits=Limits.parse(forwarder, args.ipvs_timeouts, args.conntrack_max),
         metrics_real_servers=args.metrics_real_servers,
     )
-    asyncio.run(run(_wire(args, settings.peers), settings))
+    watched(run(_wire(args, settings.peers), settings))
     return 0
 
 
@@ -444,6 +446,7 @@ def _controller(args: argparse.Namespace) -> int:
     from speaker.controller.decider import ControllerSettings
     from speaker.controller.run import CommandSettings, run
     from speaker.controller.wanted import IpMode
+    from speaker.telemetry.lateness import run as watched
 
     ip_mode = IpMode.VIP if Forwarding(args.forwarder) is Forwarding.NONE else IpMode.PROXY
     settings = CommandSettings(
@@ -453,7 +456,7 @@ def _controller(args: argparse.Namespace) -> int:
         metrics=Bind.parse(args.metrics),
         log_format=args.log_format,
     )
-    asyncio.run(run(settings))
+    watched(run(settings))
     return 0
 
 

@@ -9,7 +9,7 @@ import json
 import sys
 
 from speaker.errors import EdgeError
-from speaker.lab.request import EIPS, NODES, SCENARIOS, parse
+from speaker.lab.request import AFTER, EIPS, NODES, SCENARIOS, SICK_EIPS, SICK_LINKS, Trouble, parse
 from speaker.lab.timeline import Timeline, wants_colour
 from speaker.settings import DEFAULT_HELLO_MS
 
@@ -23,12 +23,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--nodes", metavar="N", type=int, help=f"how many speakers share the EIPs (default {NODES}; reach has one)"
     )
-    parser.add_argument("--eips", metavar="K", type=int, help=f"how many EIPs they share (default {EIPS})")
+    parser.add_argument(
+        "--eips", metavar="K", type=int, help=f"how many EIPs they share (default {EIPS}, with sick links {SICK_EIPS})"
+    )
     parser.add_argument(
         "--hello", metavar="MS", help=f"milliseconds between two hellos of a speaker (default {DEFAULT_HELLO_MS})"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the story")
     parser.add_argument("--keep", action="store_true", help="leave the LAN up until Ctrl-C, and say how to get in")
+
+    sick = parser.add_argument_group(
+        "sick links",
+        f"{', '.join(SICK_LINKS)}: the switch spoils frames, clients ask for every EIP by ARP and NDP, and "
+        "what they saw is held against the promise",
+    )
+    sick.add_argument("--seconds", metavar="S", type=float, help="how long it lasts, for flap how long each time")
+    sick.add_argument(
+        "--after",
+        metavar="S",
+        type=float,
+        default=AFTER,
+        help=f"how long it is watched then (default {AFTER:.0f}); flap goes on so long",
+    )
+    sick.add_argument("--carrier", action="store_true", help="flap: the cable is pulled, and the carrier goes with it")
+    sick.add_argument("--second-link", action="store_true", help="hellos go over a second, healthy link too")
+    sick.add_argument("--loss", metavar="PERCENT", type=int, default=0, help="of all frames on the LAN, all the time")
+    sick.add_argument("--delay", metavar="MS", type=int, default=0, help="of all frames, where the kernel has netem")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -38,7 +58,8 @@ def main(args: argparse.Namespace) -> int:
     """
     from speaker.lab.play import play
 
-    request = parse(args.scenario, args.nodes, args.eips, args.hello)
+    trouble = Trouble(args.seconds, args.after, args.carrier, args.second_link, args.loss, args.delay)
+    request = parse(args.scenario, args.nodes, args.eips, args.hello, trouble)
     timeline = Timeline(None if args.json else sys.stdout, wants_colour(sys.stdout))
     try:
         outcome = play(request, timeline, args.keep)

@@ -22,7 +22,7 @@ TOLD = frozenset(
 )
 
 
-class _Line(NamedTuple):
+class Event(NamedTuple):
     at: float
     who: str
     what: str
@@ -55,24 +55,30 @@ def show(scene: Scene, played: Played, result: FailedOver) -> None:
         timeline.write(timeline.paint(f"✓ {summary(result)}", Tone.GOOD))
 
 
-def _lines(scene: Scene, played: Played, result: FailedOver) -> Iterator[_Line]:
-    begun = scene.deeds[0].at
+def happened(scene: Scene) -> Iterator[Event]:
+    """What the lab did, and what the speakers said from then on."""
     for deed in scene.deeds:
-        yield _Line(deed.at, "lab", deed.what, Tone.BOLD)
+        yield Event(deed.at, "lab", deed.what, Tone.BOLD)
     for told in scene.speakers.told:
-        if told.at >= begun and told.event.get("event") in TOLD and (said := sentence(told.event)) is not None:
-            yield _Line(told.at, told.node, *said)
+        since = told.at >= scene.deeds[0].at
+        if since and told.event.get("event") in TOLD and (said := sentence(told.event)) is not None:
+            yield Event(told.at, told.node, *said)
+
+
+def _lines(scene: Scene, played: Played, result: FailedOver) -> Iterator[Event]:
+    begun = scene.deeds[0].at
+    yield from happened(scene)
     for watch in played.watches:
         known = [Reply(begun, address, mac, unasked=True) for address, mac in watch.before.items()]
         announced = [reply for reply in watch.capture.replies() if reply.unasked and reply.at > begun]
         for move in moves([*known, *announced]):
             how = "gratuitous ARP" if move.address.version == 4 else "unsolicited NA"
             who = scene.names.get(move.mac, "a stranger")
-            yield _Line(move.at, watch.client, f"hears {how}: {move.address} is at {who}", Tone.DIM)
+            yield Event(move.at, watch.client, f"hears {how}: {move.address} is at {who}", Tone.DIM)
     for view in result.views:
         if view.outage.began is not None and view.outage.over:
             served = view.outage.began + (view.outage.ms + view.outage.unsure_ms) / 1000
-            yield _Line(
+            yield Event(
                 served, view.neighbour, f"is answered by {view.address} again, after {_ms(view.outage)}", Tone.GOOD
             )
 

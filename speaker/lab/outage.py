@@ -2,7 +2,7 @@
 
 ``probing`` sends datagrams through the EIPs, so all of it is measured: the client's neighbour table, which follows
 gratuitous ARP as the kernel sees fit, the node's forwarding, the backend. ``asking`` is a client that knows nobody:
-it broadcasts ARP requests, and anybody may answer.
+it broadcasts ARP requests and neighbour solicitations, and anybody may answer.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 from itertools import pairwise
 from mmap import mmap
 
@@ -208,11 +208,11 @@ def echoing(places: Iterable[tuple[Namespace, int]]) -> Iterator[None]:
             yield
 
 
-# ── asking who has it: ARP ────────────────────────────────────────────────────────────────────────────────────
+# ── asking who has it: ARP and NDP ────────────────────────────────────────────────────────────────────────────
 
 
 class Asks:
-    """A running round of ARP requests and who answers them; readable while it runs and after it."""
+    """A running round of requests and who answers them; readable while it runs and after it."""
 
     def __init__(self, probes: Probes, capture: Capture) -> None:
         self._probes, self._capture = probes, capture
@@ -243,11 +243,11 @@ def matched(asked: Iterable[Sample], answers: Mapping[IPAddress, Sequence[float]
 
 
 @asynccontextmanager
-async def asking(namespace: Namespace, link: str, eips: Iterable[IPv4Address], interval: float) -> AsyncIterator[Asks]:
-    """Out of ``link`` in ``namespace``, an ARP request for each of ``eips`` every ``interval`` seconds, evenly spread.
+async def asking(namespace: Namespace, link: str, eips: Iterable[IPAddress], interval: float) -> AsyncIterator[Asks]:
+    """Out of ``link`` in ``namespace``, a request for each of ``eips`` every ``interval`` seconds, evenly spread.
 
-    Broadcast, as by a host without an entry. The kernel's own table there learns from the answers: a client whose table
-    matters has to sit somewhere else.
+    By ARP or neighbour solicitation, as by a host without an entry. The kernel's own table there learns from the
+    answers: a client whose table matters has to sit somewhere else.
     """
     wanted = list(eips)
     with ExitStack() as stack:
@@ -255,15 +255,40 @@ async def asking(namespace: Namespace, link: str, eips: Iterable[IPv4Address], i
         with namespace.entered():
             sock = stack.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
             sock.bind((link, 0))
-            sender = own_address(wanted[0])
-        mac = Mac(sock.getsockname()[4])
-        frames = [arp_request(mac, sender, eip).hex() for eip in wanted]
+            mac = Mac(sock.getsockname()[4])
+            frames = [_request(mac, eip).hex() for eip in wanted]
         order = {"do": "ask", "targets": frames}
         async with _probes(order, wanted, interval, [sock]) as probes:
             yield Asks(probes, capture)
+
+
+def _request(mac: Mac, eip: IPAddress) -> bytes:
+    """As the namespace we are in would ask for it."""
+    sender = own_address(eip)
+    if isinstance(eip, IPv4Address):
+        return arp_request(mac, IPv4Address(sender), eip)
+    return solicitation(mac, IPv6Address(sender), eip)
 
 
 def arp_request(mac: Mac, sender: IPv4Address, target: IPv4Address) -> bytes:
     """A whole Ethernet frame (RFC 826), written apart from the speaker's own codec."""
     header = struct.pack("!6s6sH", b"\xff" * 6, mac, 0x0806)
     return header + struct.pack("!HHBBH6s4s6s4s", 1, 0x0800, 6, 4, 1, mac, sender.packed, bytes(6), target.packed)
+
+
+def solicitation(mac: Mac, sender: IPv6Address, target: IPv6Address) -> bytes:
+    """A whole Ethernet frame (RFC 4861 §4.3), to the target's solicited-node group; apart from that codec too."""
+    group = SOLICITED_NODE + target.packed[13:]
+    message = struct.pack("!4x16sBB6s", target.packed, 1, 1, mac)
+    size = 4 + len(message)
+    words = struct.unpack("!34H", sender.packed + group + struct.pack("!HHHH", size, 58, 135 << 8, 0) + message)
+    total = sum(words)
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    header = struct.pack("!6s6sH", b"\x33\x33" + group[12:], mac, 0x86DD)
+    ip = struct.pack("!IHBB16s16s", 6 << 28, size, 58, 255, sender.packed, group)
+    return header + ip + struct.pack("!BBH", 135, 0, ~total & 0xFFFF) + message
+
+
+SOLICITED_NODE = IPv6Address("ff02::1:ff00:0").packed[:13]
+"""What the groups of all addresses begin with (RFC 4291 §2.7.1)."""

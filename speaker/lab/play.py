@@ -16,6 +16,8 @@ from speaker.lab.privileges import leave_host_network
 from speaker.lab.request import Request
 from speaker.lab.scenario_failover import SCENARIOS, fail_over
 from speaker.lab.scenario_reach import reach
+from speaker.lab.scenario_sick import endure
+from speaker.lab.sickness import COURSES
 from speaker.lab.stage import Outcome, Stage
 from speaker.lab.timeline import Timeline, Tone
 from speaker.lab.topology import lab_topology
@@ -54,6 +56,8 @@ async def _act(request: Request, lan: Lan, timeline: Timeline, keep: bool, in_us
 async def _play(request: Request, stage: Stage, linger: Callable[[], Awaitable[None]]) -> Outcome:
     if request.scenario in SCENARIOS:
         return await fail_over(request, stage, linger)
+    if request.scenario in COURSES:
+        return await endure(request, stage, linger)
     shutil.copytree(MANIFESTS, stage.manifests)
     return await reach(stage, linger)
 
@@ -61,17 +65,17 @@ async def _play(request: Request, stage: Stage, linger: Callable[[], Awaitable[N
 def hints(request: Request, lan: Lan, manifests: Path, keep: bool, in_user_namespace: bool) -> Iterator[str]:
     """What to try next."""
     if not keep:
-        if request.scenario not in SCENARIOS:
+        if request.scenario == "reach":
             yield f"Its YAML is in {MANIFESTS}."
         yield f"Next: `speaker lab --scenario {request.scenario} --keep` leaves the LAN up to play in."
         return
     enter = f"nsenter -t {os.getpid()} -U --preserve-credentials" if in_user_namespace else "nsenter"
-    question = "arping -I eth0 192.0.2.200" if request.scenario in SCENARIOS else "curl http://192.0.2.217/"
+    question = "curl http://192.0.2.217/" if request.scenario == "reach" else "arping -I eth0 192.0.2.200"
     yield f"Play in it from another terminal. Put one of these in front of a command, like `{question}`,"
     yield "`ip neighbour`, `ip monitor neigh`, or in a node `nft list ruleset`, `curl http://127.0.0.1:9900/metrics`:"
     for host in lan.topology.hosts:
         yield f"  {host.name}: {enter} --net={lan.namespace(host.name).path}"
-    if request.scenario not in SCENARIOS:
+    if request.scenario == "reach":
         yield f"Change the YAML in {manifests} and see it applied here."
     yield "Ctrl-C takes it all down."
 

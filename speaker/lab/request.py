@@ -1,13 +1,67 @@
 """What to play, from the command line; light, because every ``speaker`` command imports it. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 from speaker.errors import SettingError
 from speaker.lab.topology import MAX_EIPS, MAX_NODES
 from speaker.settings import PeerSettings
 
-SCENARIOS = ("reach", "crash", "cable", "freeze", "drain", "partition", "rejoin", "stranger")
+FAILOVERS = ("crash", "cable", "freeze", "drain", "partition", "rejoin", "stranger")
+#: A switch that spoils frames, and for how many seconds it does unless it is told.
+SICK_LINKS = {
+    "deaf": 10.0,
+    "blip": 1.0,
+    "flap": 1.0,
+    "stp": 2.0,
+    "partial": 10.0,
+    "oneway": 10.0,
+    "minority": 10.0,
+    "filtered": 10.0,
+}
+SCENARIOS = ("reach", *FAILOVERS, *SICK_LINKS)
 NODES, EIPS = 3, 8
+#: Of the scenarios with sick links: as in the measurements that they repeat.
+SICK_EIPS = 12
+AFTER = 60.0
+MAX_LOSS, MAX_DELAY_MS, MAX_SECONDS = 90, 1000, 60.0
+#: Both sides of ``partition``, ``stp`` and ``minority`` have a client.
+_TWO_CLIENTS = frozenset({"partition", "stp", "minority"})
+#: The fewest nodes of whom it can happen to two while one looks on; and two on each side.
+_LEAST, _USUAL = {"partial": 3}, {"minority": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What a switch that spoils frames is asked for: ``seconds`` of it, ``after`` so many more to see it settle.
+
+    ``loss`` in percent and ``delay`` in milliseconds are there all the time. ``second_link``: the nodes share an EIP on
+    another link too, and say hello there.
+    """
+
+    seconds: float | None = None
+    after: float = AFTER
+    carrier: bool = False
+    second_link: bool = False
+    loss: int = 0
+    delay: int = 0
+
+    def of(self, scenario: str) -> "Trouble":
+        """With the ``seconds`` of ``scenario`` where none were asked for. Raises SettingError for what cannot be."""
+        for name, value, most in (
+            ("loss", self.loss, MAX_LOSS),
+            ("delay", self.delay, MAX_DELAY_MS),
+            ("after", self.after, MAX_SECONDS),
+        ):
+            if not 0 <= value <= most:
+                raise SettingError(f"--{name} {value:g}: must be from 0 to {most:g}")
+        if self.seconds is not None and not 0 < self.seconds <= MAX_SECONDS:
+            raise SettingError(f"--seconds {self.seconds:g}: must be above 0 and at most {MAX_SECONDS:g}")
+        if self.carrier and scenario != "flap":
+            raise SettingError(f"--carrier: {scenario} leaves every carrier up: choose flap")
+        return replace(self, seconds=SICK_LINKS[scenario]) if self.seconds is None else self
+
+
+NO_TROUBLE = Trouble()
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +73,12 @@ class Request:
     eips: int = 0
     hello_ms: int = 0
     clients: int = 1
+    trouble: Trouble = NO_TROUBLE
 
 
-def parse(scenario: str, nodes: int | None, eips: int | None, hello: str | None) -> Request:
+def parse(
+    scenario: str, nodes: int | None, eips: int | None, hello: str | None, trouble: Trouble = NO_TROUBLE
+) -> Request:
     """The flags as written, None for one that was not; ``hello`` in milliseconds.
 
     Raises SettingError with the value and the rule for what cannot be played.
@@ -30,13 +87,28 @@ def parse(scenario: str, nodes: int | None, eips: int | None, hello: str | None)
         for flag, value in (("--nodes", nodes), ("--eips", eips), ("--hello", hello)):
             if value is not None:
                 raise SettingError(f"{flag} {value}: reach has one node and its own EIPs: choose another --scenario")
+    if scenario in SICK_LINKS:
+        trouble = trouble.of(scenario)
+    else:
+        _refuse(trouble, scenario)
+    if scenario == "reach":
         return Request(scenario)
-    nodes = NODES if nodes is None else nodes
-    if not 2 <= nodes <= MAX_NODES:
-        raise SettingError(f"--nodes {nodes}: {scenario} needs from 2 to {MAX_NODES}")
-    eips = EIPS if eips is None else eips
+    nodes = _USUAL.get(scenario, NODES) if nodes is None else nodes
+    least = _LEAST.get(scenario, 2)
+    if not least <= nodes <= MAX_NODES:
+        raise SettingError(f"--nodes {nodes}: {scenario} needs from {least} to {MAX_NODES}")
+    if eips is None:
+        eips = SICK_EIPS if scenario in SICK_LINKS else EIPS
     if not 1 <= eips <= MAX_EIPS:
         raise SettingError(f"--eips {eips}: must be from 1 to {MAX_EIPS}")
     peers = PeerSettings.parse(with_peers=True, hello=hello)
     assert peers is not None
-    return Request(scenario, nodes, eips, round(peers.hello * 1000), clients=2 if scenario == "partition" else 1)
+    clients = 2 if scenario in _TWO_CLIENTS else 1
+    return Request(scenario, nodes, eips, round(peers.hello * 1000), clients, trouble)
+
+
+def _refuse(trouble: Trouble, scenario: str) -> None:
+    for flag in fields(trouble):
+        if getattr(trouble, flag.name) != flag.default:
+            name = flag.name.replace("_", "-")
+            raise SettingError(f"--{name}: {scenario} has no sick links: choose one of {', '.join(SICK_LINKS)}")

@@ -8,12 +8,13 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from ipaddress import IPv4Address
+from ipaddress import ip_address
 from mmap import mmap
 from typing import Any
 
 from speaker.lab.namespaces import Namespace
 from speaker.lab.prober import SO_TIMESTAMPNS, slot
+from speaker.model import IPAddress
 from speaker.packets.sockets import enlarge
 
 LONGEST = 180.0
@@ -64,11 +65,12 @@ def started(order: Order, sockets: Sequence[socket.socket], *fds: int) -> Iterat
         yield process
 
 
-def own_address(towards: IPv4Address) -> IPv4Address:
+def own_address(towards: IPAddress) -> IPAddress:
     """The address from which this namespace would send there; sends nothing."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+    family = socket.AF_INET6 if towards.version == 6 else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as sock:
         sock.connect((str(towards), 9))
-        return IPv4Address(sock.getsockname()[0])
+        return ip_address(sock.getsockname()[0])
 
 
 def _udp_socket(namespace: Namespace, version: int) -> socket.socket:

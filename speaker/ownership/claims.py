@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
-from itertools import islice
 
 from speaker.model import IPAddress
 from speaker.ownership.events import Record
@@ -21,14 +20,11 @@ _LAST_IPV4 = IPv4Address(2**32 - 1)
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A write of the record under way. ``claims``: to become holder; otherwise a holder or a leaver tidies up.
-    ``hurried``: part of a failover, and not counted among ``Parameters.writes``."""
+    """A write of the record under way."""
 
     number: int
     term: int
     sent_at: float
-    claims: bool
-    hurried: bool
 
 
 class Eip:
@@ -39,11 +35,10 @@ class Eip:
         "aside",
         "aside_for",
         "aside_until",
-        "demoted",
         "ever_held",
         "held_by",
+        "held_since",
         "holding",
-        "intents",
         "let_go_at",
         "link",
         "maxterm",
@@ -51,27 +46,32 @@ class Eip:
         "record",
         "record_read_at",
         "rivals",
+        "served_until",
         "successor_until",
         "term",
         "told",
+        "told_off",
         "told_yielded",
         "vacant_since",
         "wake",
+        "weak",
         "writing",
     )
 
     def __init__(self, address: IPAddress) -> None:
         self.address = address
         self.link: int | None = None
-        self.demoted = False
         self.holding = False
+        self.weak = False
+        """Taken from one that had fallen silent: that one stands, if it held on and was only unheard."""
         self.term = 0
         self.maxterm = 0
         self.ever_held = False
-        """By anybody, as far as hellos, records and we ourselves know."""
+        """By anybody, as far as hellos and we ourselves know, or by us as far as the record does."""
         self.held_by: tuple[int, str] = (0, "")
         """The highest term at which another node had it, by its hellos or by its record, and that node. Nothing is
         decided by it."""
+        self.held_since = NEVER
         self.let_go_at = NEVER
         self.owner: str | None = None
         """The peer that says it is its own address."""
@@ -84,12 +84,14 @@ class Eip:
         self.record_read_at = NEVER
         self.rivals: dict[int, set[str]] = {}
         """Link → nodes whose hellos there list a claim, alive or not; terms stand in ``Peer.claims``."""
-        self.intents: dict[str, tuple[float, int]] = {}
-        """Node → when it last said that it is about to claim, and the term."""
+        self.served_until = NEVER
+        """Another speaker than the one that claimed it last answered for it on the wire, not long before that."""
         self.successor_until = NEVER
         """Until when to expect the claim of one for whom, as we heard, the last holder made way."""
         self.told: dict[str, tuple[int, int]] = {}
         """Node → (its term, our term) for which we announced again: once is enough."""
+        self.told_off: dict[str, float] = {}
+        """Node → since when it claims what it took from us unheard, and does not hear us."""
         self.told_yielded: dict[str, int] = {}
         self.vacant_since: float | None = None
         self.writing: Attempt | None = None
@@ -125,6 +127,7 @@ class OwnClaims:
         """Where the next slice of all begins, while all are told."""
         self._told_at = NEVER
         """When a slice was told last."""
+        self.weak: set[IPAddress] = set()
 
     def __len__(self) -> int:
         return len(self.terms)
@@ -133,7 +136,8 @@ class OwnClaims:
     def digest(self) -> Digest:
         return Digest(len(self.terms), self._sum)
 
-    def add(self, eip: IPAddress, term: int, now: float) -> None:
+    def add(self, eip: IPAddress, term: int, now: float, weak: bool = False) -> None:
+        (self.weak.add if weak else self.weak.discard)(eip)
         old = self.terms.get(eip)
         if old is None:
             self._in_order.add(eip)
@@ -149,6 +153,7 @@ class OwnClaims:
     def remove(self, eip: IPAddress, now: float, better: int = 0) -> None:
         """``better``: the term of the claim it was let go for."""
         term = self.terms.pop(eip)
+        self.weak.discard(eip)
         self._in_order.remove(eip)
         self._sum = (self._sum - claim_hash(eip, term)) & _SUM
         self._changed.pop(eip, None)
@@ -207,45 +212,6 @@ class OwnClaims:
     def recently_yielded(self, now: float) -> dict[IPAddress, int]:
         self.yielded = {e: (t, at) for e, (t, at) in self.yielded.items() if now - at < self._times.yielded}
         return {eip: term for eip, (term, _) in self.yielded.items()}
-
-
-class Intents:
-    """What this node is about to claim on a link, and which of it the next hello tells (rule 15).
-
-    Thousands at a time, when a cluster starts or a node dies: each is told at once and then at every beat, and of those
-    whose record waits for others to be written, only the first in line.
-    """
-
-    def __init__(self, per_hello: int) -> None:
-        self._per_hello = per_hello
-        self._under_way: dict[IPAddress, int] = {}
-        self._waiting: dict[IPAddress, int] = {}
-        self._untold: dict[IPAddress, None] = {}
-
-    def __len__(self) -> int:
-        return len(self._under_way) + len(self._waiting)
-
-    def begin(self, eip: IPAddress, term: int) -> None:
-        """Its record is being written."""
-        self._waiting.pop(eip, None)
-        self._under_way[eip] = term
-        self._untold[eip] = None
-
-    def wait(self, eip: IPAddress, term: int) -> bool:
-        """Its record will be; whether that is soon enough for the next hello to tell."""
-        self._waiting[eip] = term
-        return len(self._waiting) <= self._per_hello
-
-    def end(self, eip: IPAddress) -> None:
-        self._under_way.pop(eip, None)
-        self._waiting.pop(eip, None)
-        self._untold.pop(eip, None)
-
-    def said(self, beat: bool) -> dict[IPAddress, int]:
-        untold, self._untold = self._untold, {}
-        everything = beat or len(self._under_way) <= self._per_hello
-        told = self._under_way if everything else {eip: self._under_way[eip] for eip in untold}
-        return {**told, **dict(islice(self._waiting.items(), self._per_hello))}
 
 
 def _next(eip: IPAddress) -> IPAddress:

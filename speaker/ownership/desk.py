@@ -1,8 +1,8 @@
 """The desk the ownership machine works at: what it knows, and the few things it can do. Pure.
 
 ``Desk`` ← ``Claiming`` ← ``Holding`` ← ``Moving`` ← ``Hearing`` ← ``Ownership``: one machine, a file per idea. What
-each rule of ``ownership.md`` decides is a small method named for it, so that tests can put a wrong one in its place and
-see the simulation notice.
+each rule of ``docs/ownership.md`` decides is a small method named for it, so that tests can put a wrong one in its
+place and see the simulation notice.
 """
 
 import heapq
@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterable
 from itertools import count
 
 from speaker.model import IPAddress
-from speaker.ownership.arbiter import Arbiter
 from speaker.ownership.balance import Course
 from speaker.ownership.claims import Attempt, Eip
 from speaker.ownership.events import Claim, InternalError, Order, Withdraw, WriteRecord, Yielded
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.parameters import Parameters
-from speaker.ownership.peers import Peer
+from speaker.ownership.peers import NEVER, Peer
 from speaker.ownership.score import score
 from speaker.ownership.segment import Segment
 
@@ -28,6 +27,20 @@ _LIVES = 64
 """More than that are not climbed while frames of the first are on their way."""
 _ASIDE_MAX = 60.0
 """Seconds at most until an EIP that a bug of ours concerns is tried again."""
+
+
+class Api:
+    """The API server as last seen. ``configured`` is False where there is none at all."""
+
+    def __init__(self, configured: bool) -> None:
+        self.configured = configured
+        self.up = self.listed = False
+
+    def came_up(self) -> bool:
+        """Whether that is news."""
+        news = not self.up
+        self.up = self.listed = True
+        return news
 
 
 class Desk:
@@ -56,7 +69,7 @@ class Desk:
         self.lives = deque([self.incarnation], maxlen=_LIVES)
         """The incarnations that this machine has had."""
         self.draining_since: float | None = None
-        self.api = Arbiter(node, self.times, api)
+        self.api = Api(api)
         self.eips: dict[IPAddress, Eip] = {}
         self.segments: dict[int, Segment] = {}
         self._incarnate, self._per_hello = incarnate, per_hello
@@ -77,6 +90,8 @@ class Desk:
         """Another host has our name, which we keep; it counts as gone then."""
         self._theirs: defaultdict[IPAddress, set[tuple[int, str]]] = defaultdict(set)
         """The own addresses of peers: on which link who says so."""
+        self._turn = 0
+        """Which of a silent peer's EIPs to ask for next."""
         self._last_word = False
         """One more hello, before silence."""
         self._foreign_lease_at = _NEVER
@@ -91,14 +106,11 @@ class Desk:
         self._waiting: set[IPAddress] = set()
         """Neither held nor known to be somebody's: what a change among the peers may touch."""
         self._writing = 0
-        """Attempts under way that are not hurried."""
+        """Attempts under way."""
         self._unwritten: OrderedDict[IPAddress, None] = OrderedDict()
         """Those whose record waits for one of these to end."""
-        self._doubts: dict[int, float] = {}
-        """Link → when we know who else is heard there again."""
         self._courses: dict[int, Course] | None = None
         """Link → the rebalance followed there last; None before the first."""
-        self._recorded: defaultdict[str, set[IPAddress]] = defaultdict(set)
 
     # ── What is known ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -134,9 +146,11 @@ class Desk:
         nodes = x.rivals.get(x.link, ())
         return [p for n in nodes if (p := by_node[n]).is_alive(now, self.times) and x.address in p.claims]
 
-    def _beats(self, eip: IPAddress, term: int, node: str, own: int) -> bool:
-        """Rule 8: is the claim of ``node`` better than ours at term ``own``?"""
-        return (term, score(eip, node)) > (own, score(eip, self.node))
+    def _beats(self, x: Eip, peer: Peer, term: int) -> bool:
+        """Rule 8: is the claim of ``peer`` at ``term`` better than ours? Of one term that which was made knowing of
+        the holder before it."""
+        theirs = term, x.address not in peer.weak, score(x.address, peer.node)
+        return theirs > (x.term, not x.weak, score(x.address, self.node))
 
     def _precedes(self, x: Eip, peer: Peer) -> bool:
         """Is it the peer's turn before ours? Only order: which claim stands is for ``_beats``."""
@@ -153,7 +167,24 @@ class Desk:
         )
 
     def _may_claim(self, x: Eip, now: float) -> bool:
-        return x.link is not None and self._eligible(x) and not self._listening(self.segments[x.link], now)
+        if x.link is None or not self._eligible(x):
+            return False
+        segment = self.segments[x.link]
+        return segment.in_touch and not self._listening(segment, now) and self._knows(x, segment)
+
+    def _knows(self, x: Eip, segment: Segment) -> bool:
+        """A record names another holder: it binds whoever has heard nothing at all of the LAN."""
+        foreign = x.record is not None and x.record.holder not in (None, self.node)
+        return not foreign or segment.frame_at > NEVER or bool(segment.peers.by_node)
+
+    def _taken_unheard(self, x: Eip, now: float) -> bool:
+        """Whoever held it fell silent, or was never heard here: it may be out of our hearing only."""
+        assert x.link is not None
+        by_node = self.segments[x.link].peers.by_node
+        silent = (by_node[node] for node in x.rivals.get(x.link, ()))
+        if any(not p.makes_way and not p.is_alive(now, self.times) and x.address in p.claims for p in silent):
+            return True
+        return not x.ever_held and x.record is not None and x.record.holder not in (None, self.node)
 
     def _listening(self, segment: Segment, now: float) -> bool:
         return segment.listening
@@ -165,10 +196,12 @@ class Desk:
         assert x.link is not None
         first = not x.ever_held
         self._settle(x)
-        x.holding, x.term = True, term
+        x.weak = self._taken_unheard(x, now)
+        x.holding, x.term, x.held_since = True, term, now
+        x.told_off.clear()
         x.raise_maxterm(term)
         self._set_vacant(x, None)
-        self.segments[x.link].own.add(x.address, term, now)
+        self.segments[x.link].own.add(x.address, term, now, x.weak)
         self._orders.append(Claim(x.address, x.link, term, first))
         self._announce(x)
         self._hurry()
@@ -178,7 +211,7 @@ class Desk:
         assert x.link is not None
         x.term = term
         x.raise_maxterm(term)
-        self.segments[x.link].own.add(x.address, term, now)
+        self.segments[x.link].own.add(x.address, term, now, x.weak)
         self._hurry()
 
     def _yield(self, x: Eip, reason: Yielded, now: float, better: int = 0) -> None:
@@ -204,31 +237,17 @@ class Desk:
         else:
             self._waiting.add(x.address)
 
-    def _write(self, x: Eip, term: int, now: float, *, claims: bool = False, holder: bool = True) -> None:
+    def _write(self, x: Eip, term: int, now: float, *, holder: bool = True) -> None:
         if not self.api.up or x.writing is not None or self._silent_until is not None:
             return
-        hurried = claims and x.ever_held
-        waits = not hurried and self._writing >= self.times.writes
-        if claims:
-            self._intend(x, term, waits)
-        if waits:
+        if self._writing >= self.times.writes:
             self._unwritten[x.address] = None
             return
-        self._writing += not hurried
-        x.writing = Attempt(next(self._attempts), term, now, claims, hurried)
+        self._writing += 1
+        x.writing = Attempt(next(self._attempts), term, now)
         expected = x.record.version if x.record is not None and not x.record.gone else 0
         node = self.node if holder else None
         self._orders.append(WriteRecord(x.address, x.writing.number, expected, node, self.incarnation, term))
-
-    def _intend(self, x: Eip, term: int, waits: bool) -> None:
-        """Told while it waits as well: who ranks behind us would else find it vacant."""
-        assert x.link is not None
-        intents = self.segments[x.link].intents
-        if not waits:
-            intents.begin(x.address, term)
-            self._hurry()
-        elif intents.wait(x.address, term):
-            self._hurry()
 
     def _give_up(self, x: Eip, now: float) -> None:
         """Whatever state a bug left it in. Tried again soon, then ever less often."""
@@ -255,15 +274,11 @@ class Desk:
 
     def _settle(self, x: Eip) -> None:
         """No write is under way any more."""
-        if x.writing is not None:
-            self._writing -= not x.writing.hurried
+        self._writing -= x.writing is not None
         x.writing = None
-        if x.link is not None:
-            self.segments[x.link].intents.end(x.address)
 
     def _regain_api(self, now: float) -> None:
-        """Those who wait at once, and all whose record may be amiss."""
-        self._pending.update(dict.fromkeys(self._waiting))
+        """All whose record may be amiss are looked at."""
         self._review_at = max(now, self._reviewed_at + _REVIEW_SECONDS)
 
     def _review(self, now: float) -> None:
@@ -275,7 +290,5 @@ class Desk:
             self._pending.update(dict.fromkeys(self.eips))
 
     def _lose_api(self) -> None:
-        if self.api.up:
-            self.api.went_down()
-            # Holders keep (rule 30); those who wait learn that the API answers nobody.
-            self._pending.update(dict.fromkeys(self._waiting))
+        """Nothing else follows: who holds what does not hang on it (rule 30)."""
+        self.api.up = False

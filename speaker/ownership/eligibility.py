@@ -1,4 +1,4 @@
-"""May this node hold the claim to an EIP? Pure; the hard rules only (ownership.md, rule 10)."""
+"""May this node hold the claim to an EIP? Pure; the hard rules only (rule 10)."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -23,9 +23,14 @@ Values, by kind (``_Kind``)::
     REVISION   4; left out where it is 0
     ADDRESSES  4 IPv4 · 16 IPv6, either alone or both; one such section (since 1.1)
     OWN        entries of 1 IP version · 4 or 16 address (since 1.2)
+    WEAK       a bit for each entry of the CLAIMS of this frame, in their order, 1 for a weak one: the first is the
+               lowest bit of the first byte, those beyond the last are 0; one such section (since 1.3)
+    INTERVAL   2; left out where it is 0 (since 1.3)
 
     name       1 bytes it begins with like the name before it in its section · 1 bytes it ends with like that one
                · 1 length and the bytes between; the two likenesses do not overlap, the first name has neither
+
+Flags: 1 draining · 2 deaf · 4 demoted (the last two since 1.3).
 
 Within a major version nothing above changes: a newer minor version adds kinds and flags, which an older reader
 authenticates and passes over. What must not be passed over takes a new major version.
@@ -40,13 +45,13 @@ import hmac
 import struct
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, IntEnum
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar, TypeVarTuple
 
 from speaker.errors import MalformedPacket
 from speaker.model import MAX_TERM, IPAddress, Mac, rank
@@ -65,7 +70,7 @@ from speaker.ownership.keys import ID_SIZE, Key, Keys
 
 ETHERTYPE = 0x88B5
 MAGIC = b"EIPh"
-MAJOR, MINOR = 1, 2
+MAJOR, MINOR = 1, 3
 MAX_NAME = 253
 """Bytes of a node name: a Kubernetes object name is a DNS subdomain (RFC 1123)."""
 
@@ -91,15 +96,15 @@ _SPAN = struct.Struct("!B16sB16s")
 _HEARD = struct.Struct("!HBB")
 _ALIKE = struct.Struct("!BBB")
 _OURS = MAGIC + bytes((MAJOR,))
-_REVISION = struct.Struct("!BHI")
-"""A whole section: its kind, 4 bytes, the number."""
-_DRAINING = 0x01
+_REVISION, _INTERVAL = struct.Struct("!BHI"), struct.Struct("!BHH")
+"""Whole sections: the kind, the bytes of the number, the number."""
+_DRAINING, _DEAF, _DEMOTED = 0x01, 0x02, 0x04
 _AGES = {1: "B", 2: "H"}
 """struct's letter for the bytes of an age."""
 _ADDRESS: Mapping[int, tuple[type[IPv4Address] | type[IPv6Address], int]] = {4: (IPv4Address, 4), 6: (IPv6Address, 16)}
 """By IP version: its addresses and their bytes."""
 
-_HEAD = _NAME_AT - MAGIC_AT + MAX_NAME + _REVISION.size
+_HEAD = _NAME_AT - MAGIC_AT + MAX_NAME + _REVISION.size + _INTERVAL.size
 MIN_MTU = _HEAD + _SECTION.size + _HEARD.size + 2 + _ALIKE.size + MAX_NAME + 8 + 4 + _TAG
 """Bytes: the head of a frame and the longest entry there is, one of ``heard``, both with names of MAX_NAME."""
 
@@ -108,6 +113,14 @@ Sender: TypeAlias = tuple[str, int]
 stranger brings from another of its links puts nothing here out of date."""
 Stamp: TypeAlias = tuple[int, int, int]
 """Incarnation, sequence and part, as in ``Hello.stamp``."""
+
+RUNS_REMEMBERED = 1 << 16
+"""Bytes of claims whose reading is remembered: of 20,000 claims, which take 4 MB as values."""
+PEERS_REMEMBERED = 1 << 18
+"""Bytes of entries of ``heard``: of 20,000, which take 3 MB."""
+
+_P = TypeVarTuple("_P")
+_T = TypeVar("_T")
 
 _Claim: TypeAlias = tuple[int, int, int]
 """IP version, EIP and term: sorts like ``rank``."""
@@ -145,6 +158,8 @@ class _Kind(IntEnum):
     REVISION = 9
     ADDRESSES = 10
     OWN = 11
+    WEAK = 12
+    INTERVAL = 13
 
 
 # ── Values to bytes ───────────────────────────────────────────────────────────────────────────────────────────
@@ -163,26 +178,23 @@ def encode(hello: Hello, keys: Keys, source: Mac, mtu: int = 1500, ethertype: in
     """
     if mtu < MIN_MTU:
         raise ValueError(f"an MTU of {mtu}: must be at least {MIN_MTU}")
-    room = mtu - (_NAME_AT - MAGIC_AT) - len(_name(hello.node)) - _TAG
-    if hello.revision:
-        room -= _REVISION.size
+    first = _in_every_frame(hello)
+    room = mtu - (_NAME_AT - MAGIC_AT) - len(_name(hello.node)) - len(first) - _TAG
     return (
-        _frame(hello, number, sections, keys.signing, source, ethertype)
+        _frame(hello, number, first + sections, keys.signing, source, ethertype)
         for number, sections in enumerate(_split(hello, room))
     )
 
 
 def _frame(hello: Hello, part: int, sections: bytes, key: Key, source: Mac, ethertype: int) -> bytes:
     node = _name(hello.node)
-    if hello.revision:
-        sections = _REVISION.pack(_Kind.REVISION, 4, hello.revision) + sections
     fixed = _FIXED.pack(
         hello.incarnation,
         hello.sequence,
         part,
         hello.link,
         hello.clock,
-        _DRAINING if hello.draining else 0,
+        hello.draining * _DRAINING | hello.deaf * _DEAF | hello.demoted * _DEMOTED,
         hello.digest.count,
         hello.digest.sum,
         len(node),
@@ -192,32 +204,36 @@ def _frame(hello: Hello, part: int, sections: bytes, key: Key, source: Mac, ethe
     return _BROADCAST + signed + _tag(key, signed)
 
 
+def _in_every_frame(hello: Hello) -> bytes:
+    revision = _REVISION.pack(_Kind.REVISION, 4, hello.revision) if hello.revision else b""
+    return revision + (_INTERVAL.pack(_Kind.INTERVAL, 2, hello.interval) if hello.interval else b"")
+
+
 def _tag(key: Key, signed: bytes) -> bytes:
     return hmac.digest(key.secret, signed, "sha256")[:_TAG]
 
 
 def _split(hello: Hello, room: int) -> Iterator[bytes]:
     """The sections of each frame, at most ``room`` bytes; those of one frame where everything fits."""
-    part = _Part(room)
+    part = _Part(room, hello.weak)
     inside, outside = _parted(_ordered(hello.claims), hello.covers)
     for queue in _said_outright(hello, outside):
         while (queue := part.takes(queue)).entries:
             yield part.sections()
-            part = _Part(room)
+            part = _Part(room, hello.weak)
     if hello.covers is None:
         yield part.sections()
         return
     first = hello.covers.first
     if not part.begins(first):
         yield part.sections()
-        part = _Part(room)
+        part = _Part(room, hello.weak)
         part.begins(first)
     for queue in _runs(_Kind.CLAIMS, inside):
         while (queue := part.takes(queue)).entries:
-            version, number, _ = queue.entries[0]
-            following = _ADDRESS[version][0](number)
+            following = _address(queue.entries[0])
             yield part.sections(_before(following) if following != first else None)
-            part, first = _Part(room), following
+            part, first = _Part(room, hello.weak), following
             part.begins(first)
     yield part.sections(hello.covers.last)
 
@@ -232,10 +248,13 @@ class _Queue(NamedTuple):
 
 
 class _Part:
-    """A frame being filled; ``room`` is how many bytes of sections still fit."""
+    """A frame being filled; ``room`` is how many bytes of sections still fit. A claim in ``weak`` travels in one frame
+    with the mark that says so."""
 
-    def __init__(self, room: int) -> None:
-        self._room = room
+    def __init__(self, room: int, weak: Collection[IPAddress]) -> None:
+        self._room, self._weak = room, weak
+        self._marks: list[bool] = []
+        """Of the claims taken."""
         self._first: IPAddress | None = None
         self._sections: list[bytes] = []
 
@@ -251,16 +270,31 @@ class _Part:
         """As many entries as fit; what is left of them."""
         room = self._room - _SECTION.size
         value, count = queue.pack(queue.entries, room)
+        marked = bool(self._weak) and queue.kind is _Kind.CLAIMS
+        if marked and count:
+            room -= self._room_for_marks(count)
+            value, count = queue.pack(queue.entries[:count], room)
         if count:
             self._room = room - len(value)
             self._sections += _SECTION.pack(queue.kind, len(value)), value
+            if marked:
+                self._marks += [_address(claim) in self._weak for claim in queue.entries[:count]]
         return queue._replace(entries=queue.entries[count:])
+
+    def _room_for_marks(self, more: int) -> int:
+        """Beyond what is set aside for those that there are."""
+        now = len(self._marks)
+        return _octets(now + more) - _octets(now) + (0 if now else _SECTION.size)
 
     def sections(self, last: IPAddress | None = None) -> bytes:
         """``last``: where the span that began ends; None where it came to nothing."""
         if self._first is not None and last is not None:
             span = _SPAN.pack(*_end(self._first), *_end(last))
             self._sections += _SECTION.pack(_Kind.COVERS, len(span)), span
+        if any(self._marks):
+            marks = sum(1 << at for at, weak in enumerate(self._marks) if weak)
+            value = marks.to_bytes(_octets(len(self._marks)), "little")
+            self._sections += _SECTION.pack(_Kind.WEAK, len(value)), value
         return b"".join(self._sections)
 
 
@@ -287,6 +321,10 @@ def _ordered(terms: Terms) -> list[_Claim]:
     return sorted([(address.version, int(address), term) for address, term in terms.items()])
 
 
+def _address(claim: _Claim) -> IPAddress:
+    return _ADDRESS[claim[0]][0](claim[1])
+
+
 def _parted(claims: list[_Claim], span: Span | None) -> tuple[list[_Claim], list[_Claim]]:
     """The claims inside ``span`` and those outside, still in order."""
     if span is None:
@@ -311,9 +349,9 @@ def _pack_terms(terms: Sequence[_Claim], room: int) -> tuple[bytes, int]:
     return bytes((terms[0][0],)) + b"".join(entries), len(entries)
 
 
-@lru_cache(maxsize=1 << 14)
+@lru_cache(maxsize=2048)
 def _step(distance: int, term: int) -> bytes:
-    """Cached: the same claims in every hello, or every few."""
+    """Cached (0.6 MB): the same steps and terms in every hello, or every few."""
     a, b = _size(distance, 16), _size(term, 4)
     return bytes((a - 1 << 4 | b - 1,)) + distance.to_bytes(a, "big") + term.to_bytes(b, "big")
 
@@ -377,9 +415,9 @@ def _coded(names: Iterable[str]) -> Iterator[bytes]:
         previous = name
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def _name_after(previous: str, name: str) -> bytes:
-    """Cached: the same neighbours in every hello."""
+    """Cached (0.4 MB, 0.8 with the longest names): the same neighbours in every hello."""
     one, other = previous.encode(), _name(name)
     prefix = _alike(one, other)
     suffix = _alike(one[prefix:][::-1], other[prefix:][::-1])
@@ -399,6 +437,11 @@ def _size(number: int, most: int) -> int:
     if size > most:
         raise ValueError(f"{number}: must take at most {most} bytes")
     return size
+
+
+def _octets(bits: int) -> int:
+    """Bytes that so many bits take."""
+    return bits + 7 >> 3
 
 
 def _before(address: IPAddress) -> IPAddress:
@@ -468,6 +511,7 @@ def _read(body: bytes) -> Hello:
     end = _FIXED.size + name_size
     _demand(1 <= name_size <= MAX_NAME and end <= len(body), "a name that is empty, too long or cut off")
     sections = _read_sections(body, end)
+    claims = _read_terms(sections[_Kind.CLAIMS])
     return Hello(
         node=body[_FIXED.size : end].decode(),
         incarnation=Incarnation(incarnation),
@@ -475,7 +519,11 @@ def _read(body: bytes) -> Hello:
         clock=clock,
         digest=Digest(count, total),
         draining=bool(flags & _DRAINING),
-        claims=_read_terms(sections[_Kind.CLAIMS]),
+        deaf=bool(flags & _DEAF),
+        demoted=bool(flags & _DEMOTED),
+        interval=_read_number(sections[_Kind.INTERVAL], 2),
+        claims=claims,
+        weak=_read_weak(sections[_Kind.WEAK], claims),
         covers=_read_span(sections[_Kind.COVERS]),
         intents=_read_terms(sections[_Kind.INTENTS]),
         yielded=_read_terms(sections[_Kind.YIELDED]),
@@ -485,7 +533,7 @@ def _read(body: bytes) -> Hello:
         moves=_read_moves(sections[_Kind.MOVES]),
         addresses=_read_addresses(sections[_Kind.ADDRESSES]),
         own=_read_own(sections[_Kind.OWN]),
-        revision=_read_revision(sections[_Kind.REVISION]),
+        revision=_read_number(sections[_Kind.REVISION], 4),
         link=link,
         part=part,
     )
@@ -524,6 +572,30 @@ def _read_end(version: int, address: bytes) -> IPAddress:
     return IPv4Address(address[12:])
 
 
+def _remembering(most: int) -> Callable[[Callable[[bytes, *_P], _T]], Callable[[bytes, *_P], _T]]:
+    """What was made of the last values; of these at most ``most`` bytes, since a frame may have any length."""
+
+    def remember(make: Callable[[bytes, *_P], _T]) -> Callable[[bytes, *_P], _T]:
+        known: dict[tuple[bytes, *_P], _T] = {}
+        size = 0
+
+        def remembered(value: bytes, *others: *_P) -> _T:
+            nonlocal size
+            key = (value, *others)
+            if (made := known.pop(key, None)) is None:
+                made = make(value, *others)
+                size += len(value)
+                while size > most and known:
+                    size -= len(next(iter(known))[0])
+                    del known[next(iter(known))]
+            known[key] = made
+            return made
+
+        return remembered
+
+    return remember
+
+
 def _read_terms(values: list[bytes]) -> Terms:
     if len(values) == 1:
         return _read_run(values[0])
@@ -533,9 +605,9 @@ def _read_terms(values: list[bytes]) -> Terms:
     return together
 
 
-@lru_cache(maxsize=256)
+@_remembering(RUNS_REMEMBERED)
 def _read_run(value: bytes) -> Terms:
-    """Cached: a peer repeats the same claims ten times a second, and authenticated frames alone come this far."""
+    """Remembered: a peer repeats the same claims ten times a second, and authenticated frames alone come this far."""
     _demand(value[:1] in (b"\4", b"\6"), "an IP version that is neither 4 nor 6")
     address, size = _ADDRESS[value[0]]
     terms: dict[IPAddress, int] = {}
@@ -569,9 +641,9 @@ def _read_heard(values: list[bytes]) -> dict[str, Heard]:
     return found
 
 
-@lru_cache(maxsize=512)
+@_remembering(PEERS_REMEMBERED)
 def _read_peers(entries: bytes, link_size: int) -> tuple[Sequence[str], Sequence[Incarnation], Sequence[int]]:
-    """Names, incarnations and links. Cached: from hello to hello only the ages change."""
+    """Names, incarnations and links. Remembered: from hello to hello only the ages change."""
     names: list[str] = []
     incarnations: list[Incarnation] = []
     links: list[int] = []
@@ -627,8 +699,17 @@ def _read_own(values: list[bytes]) -> frozenset[IPAddress]:
     return frozenset(found)
 
 
-def _read_revision(values: list[bytes]) -> int:
-    _demand(len(values) <= 1 and all(len(value) == 4 for value in values), "a revision that is none, or two")
+def _read_weak(values: list[bytes], claims: Terms) -> frozenset[IPAddress]:
+    if not values:
+        return frozenset()
+    marks = values[0]
+    _demand(len(values) == 1 and len(marks) == _octets(len(claims)), "marks of more or fewer claims than there are")
+    _demand(int.from_bytes(marks, "little") >> len(claims) == 0, "a mark of no claim")
+    return frozenset(eip for at, eip in enumerate(claims) if marks[at >> 3] >> (at & 7) & 1)
+
+
+def _read_number(values: list[bytes], size: int) -> int:
+    _demand(len(values) <= 1 and all(len(value) == size for value in values), "a number that is none, or two")
     return int.from_bytes(values[0], "big") if values else 0
 
 

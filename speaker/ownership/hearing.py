@@ -1,10 +1,16 @@
-"""What is heard on the links, and what silence means (rules 4 to 6 and 20 to 22). Pure."""
+"""What is heard on the links, and what silence means (rules 4 to 7, 12, 15, 17 and 20 to 22). Pure.
+
+Silence of one peer may be its death, or a wire that carries nothing between us two. Silence of all may be our own
+deafness. So before what others held is taken, the wire is asked: who answers for it lives, and whoever hears any answer
+is not deaf.
+"""
 
 from dataclasses import replace
+from itertools import islice
 
 from speaker.model import IPAddress
 from speaker.ownership.claims import Eip
-from speaker.ownership.events import HelloHeard, PeersAddress
+from speaker.ownership.events import Ask, EipAnswered, HelloHeard, PeersAddress
 from speaker.ownership.hello import Hello, Terms
 from speaker.ownership.naming import Naming
 from speaker.ownership.peers import NEVER, Peer
@@ -12,6 +18,10 @@ from speaker.ownership.peers import Hearing as Worth
 from speaker.ownership.segment import Segment
 
 _FOREVER = float("inf")
+_LOOKED_AT = 1000
+"""Of a silent peer's EIPs."""
+ASKED = 16
+"""EIPs of one ``Ask``."""
 MAX_EIPS = 100_000
 """That are known at all, ours and others': ten times what was measured."""
 
@@ -27,11 +37,8 @@ class Hearing(Naming):
         old = segment.peers.by_node.get(hello.node)
         was_alive = old is not None and old.is_alive(now, self.times)
         was_mutual = old is not None and old.hears_us(now, self.times)
-        was_draining = old is not None and old.draining
-        alone_until = segment.peers.alone_until
+        made_way = old is not None and old.makes_way
         hearing, peer = segment.peers.hear(hello, self.incarnation, now)
-        if segment.peers.alone_until != alone_until:
-            self._end_doubt_at(segment)
         segment.hearings[hearing] += 1
         if peer is None:
             if hearing is Worth.UNPROVEN and now - segment.greeted_at >= self.times.hello / 4:
@@ -40,17 +47,22 @@ class Hearing(Naming):
             return
         if peer is not old:
             self._begin_life(segment, old, now)
+            if len(segment.peers.by_node) == 1:
+                self._look_at_all_on(segment)
         self._learn(segment, peer, hello, now)
         self._learn_own(segment, peer, hello, now)
-        if peer is not old or not was_alive or peer.draining is not was_draining:
+        if peer is not old or not was_alive or peer.makes_way is not made_way:
             self._peer_changed(peer)
         self._answer_requests(segment, peer, hello, now)
         self._hear_moves(segment, peer, hello, now)
         if peer.hears_us(now, self.times) and not (was_mutual and peer is old):
             self._become_mutual(segment)
+            self._look_at(peer.weak)  # what it took unheard goes back now (rule 29)
         peer.alive = True
         self._watch_at = min(self._watch_at, now + self.times.suspect)
         self._revive(segment, now)
+        if not segment.in_touch:
+            self._feel(segment, now)
 
     def _sender(self, event: HelloHeard) -> Peer | None:
         segment = self.segments.get(event.link)
@@ -80,21 +92,11 @@ class Hearing(Naming):
         return replace(
             hello,
             claims=self._known(hello.claims),
-            intents=self._known(hello.intents),
             yielded=self._known(hello.yielded),
         )
 
     def _known(self, terms: Terms) -> Terms:
         return {eip: term for eip, term in terms.items() if eip in self.eips}
-
-    def _end_doubt_at(self, segment: Segment) -> None:
-        """What was left to its holder because we heard nobody is looked at again then."""
-        self._doubts[segment.link] = segment.peers.alone_until
-
-    def _end_doubts(self, now: float) -> None:
-        for link in [link for link, until in self._doubts.items() if now >= until]:
-            del self._doubts[link]
-            self._pending.update(dict.fromkeys(e for e, x in self.eips.items() if x.link == link and not x.holding))
 
     def _revive(self, segment: Segment, now: float) -> None:
         """Those held dead whom a witness has heard."""
@@ -131,10 +133,6 @@ class Hearing(Naming):
         for other in self.segments.values():
             if other is not segment:
                 self._hear_left(other, hello)
-        for address, term in hello.intents.items():
-            x = self._eip(address)
-            x.intents[peer.node] = (now, term)
-            x.raise_maxterm(term - 1)
         for address, term in hello.yielded.items():
             x = self._eip(address)
             x.raise_maxterm(term)
@@ -218,7 +216,6 @@ class Hearing(Naming):
     def _peer_changed(self, peer: Peer) -> None:
         """It appeared, died, or began to drain: all whose fate may hang on it."""
         self._look_at(peer.claims)
-        self._look_at(self._recorded[peer.node])
         self._look_at(self._waiting)
 
     # ── Silence ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -232,6 +229,8 @@ class Hearing(Naming):
             for peer in segment.peers.by_node.values():
                 if peer.alive:
                     self._watch_at = min(self._watch_at, self._watch_or_wait(segment, peer, now))
+            if segment.up:
+                self._watch_at = min(self._watch_at, self._touch_or_wait(segment, now))
 
     def _watch_or_wait(self, segment: Segment, peer: Peer, now: float) -> float:
         try:
@@ -247,14 +246,136 @@ class Hearing(Naming):
             peer.alive = False
             self._peer_changed(peer)
             return _FOREVER
-        suspect_at = peer.heard_at + self.times.suspect
+        suspect_at = peer.suspect_at(self.times)
         if now < suspect_at:
             return min(suspect_at, dies_at)
-        if now >= peer.probed_at + self.times.probe:
+        every = self.times.probe if now < peer.heard_at + self.times.dead * peer.patience else self.times.hello
+        if now >= peer.probed_at + every:
             peer.probed_at = now
             self._probe(segment, peer)
-        return min(peer.probed_at + self.times.probe, dies_at)
+        return min(peer.probed_at + every, dies_at)
 
     def _probe(self, segment: Segment, peer: Peer) -> None:
         segment.probes.add(peer.node)
         self._hurry()
+
+    # ── Being in touch ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _touch_or_wait(self, segment: Segment, now: float) -> float:
+        try:
+            return self._keep_touch(segment, now)
+        except Exception as error:
+            self._contain("keep touch", f"link {segment.link}", error)
+            return now + self.times.hello
+
+    def _keep_touch(self, segment: Segment, now: float) -> float:
+        """Ask the wire where it is to decide; when to look again."""
+        self._feel(segment, now)
+        every = self._asks_every(segment, now)
+        if every is None:
+            return _FOREVER
+        if now >= segment.asked_at + every:
+            segment.asked_at = now
+            self._ask(segment, now)
+        return min(segment.asked_at + every, self._changes_at(segment, now))
+
+    def _asks_every(self, segment: Segment, now: float) -> float | None:
+        """Seconds between two questions; None: there is nothing to ask."""
+        silent = self._silent(segment, now)
+        if any(peer.is_alive(now, self.times) for peer in silent):
+            answered = all(now < peer.answered_at + self.times.suspect for peer in silent)
+            return self.times.hello if answered else self.times.probe
+        if not self._all_silent(segment, now) and not self._knows_nothing(segment):
+            return None
+        return self.times.touch / 10 if segment.in_touch else self.times.hello
+
+    def _silent(self, segment: Segment, now: float) -> list[Peer]:
+        """Those whom we do not hear, and who did not say that they go."""
+        expected = segment.peers.expected(now)
+        return [peer for peer in expected if peer.suspect_at(self.times) <= now and not peer.makes_way]
+
+    def _all_silent(self, segment: Segment, now: float) -> bool:
+        """There were others here, and none is heard."""
+        peers = segment.peers.by_node.values()
+        return bool(segment.peers.expected(now)) and all(peer.suspect_at(self.times) <= now for peer in peers)
+
+    def _knows_nothing(self, segment: Segment) -> bool:
+        """Of this LAN, since the start, while records say that others held what may be held here."""
+        if segment.peers.by_node or segment.frame_at > NEVER or not self.api.listed:
+            return False
+        return any(x.link == segment.link and not self._knows(x, segment) for x in self.eips.values())
+
+    def _in_touch(self, segment: Segment, now: float) -> bool:
+        """Somebody is heard and hears us; or all fell silent, and a frame of somebody else reached us after that. Where
+        others are heard and none hears us, nobody else would either."""
+        peers = segment.peers.by_node.values()
+        if any(now < peer.suspect_at(self.times) and peer.hears_us(now, self.times) for peer in peers):
+            return True
+        if not self._all_silent(segment, now):
+            return not any(peer.is_heard(now, self.times) for peer in peers)
+        since = self._silent_since(segment) + self.times.suspect
+        return segment.frame_at >= since and now < segment.frame_at + self.times.touch
+
+    def _silent_since(self, segment: Segment) -> float:
+        return max((peer.heard_at for peer in segment.peers.by_node.values()), default=NEVER)
+
+    def _is_deaf(self, segment: Segment, now: float) -> bool:
+        if segment.in_touch or not segment.up or not self._all_silent(segment, now):
+            return False
+        return now >= max(self._silent_since(segment), segment.up_at) + self.times.dead
+
+    def _changes_at(self, segment: Segment, now: float) -> float:
+        """When time alone makes us deaf, or ends our being in touch."""
+        deaf_at = max(self._silent_since(segment), segment.up_at) + self.times.dead
+        ends_at = segment.frame_at + self.times.touch
+        return min((at for at in (deaf_at, ends_at) if at > now), default=_FOREVER)
+
+    def _feel(self, segment: Segment, now: float) -> None:
+        """Whether we are in touch on the link, and deaf if not."""
+        before, was_deaf = segment.in_touch, segment.deaf
+        segment.in_touch = self._in_touch(segment, now)
+        segment.deaf = self._is_deaf(segment, now)
+        if segment.deaf is not was_deaf:
+            self._hurry()
+            if was_deaf:
+                segment.returns.add(now)
+        if segment.in_touch is not before or segment.deaf is not was_deaf:
+            self._look_at_all_on(segment)
+
+    def _ask(self, segment: Segment, now: float) -> None:
+        """For some of what the silent ones hold, in turn: who answers for one answers for all."""
+        silent = self._silent(segment, now)
+        each = max(1, ASKED // max(1, len(silent)))
+        eips = [eip for peer in silent for eip in self._some_of(peer, segment, each)][:ASKED]
+        self._orders.append(Ask(segment.link, tuple(eips), tuple(peer.node for peer in silent)))
+
+    def _some_of(self, peer: Peer, segment: Segment, number: int) -> list[IPAddress]:
+        held = [eip for eip in islice(peer.claims, _LOOKED_AT) if eip not in segment.own.terms]
+        begin = self._turn % max(1, len(held))
+        self._turn += number
+        return [*held[begin:], *held[:begin]][:number]
+
+    def _look_at_all_on(self, segment: Segment) -> None:
+        self._look_at(x.address for x in self.eips.values() if x.link == segment.link)
+
+    def _hear_frame(self, segment: Segment, now: float) -> None:
+        if segment.frame_at == NEVER:
+            self._look_at_all_on(segment)
+        segment.frame_at = now
+        self._watch_at = now
+        if not segment.in_touch:
+            self._feel(segment, now)
+
+    def _hear_answer(self, event: EipAnswered, now: float) -> None:
+        segment = self._segment(event.link, now)
+        self._hear_frame(segment, now)
+        peer = segment.peers.by_node.get(event.node) if event.node is not None else None
+        if peer is None:
+            return
+        if event.eip not in peer.claims:
+            x = self._eip(event.eip)
+            x.served_until = now + self.times.dead
+            self._look_at([x.address])
+        elif not peer.is_heard(now, self.times) or peer.suspect_at(self.times) <= now:
+            peer.answered_at = now
+            self._revive(segment, now)

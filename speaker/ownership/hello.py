@@ -1,4 +1,4 @@
-"""Hello: what a speaker tells its peers on a link (ownership.md, rules 1 to 5), and its bytes. Pure."""
+"""Hello: what a speaker tells its peers on a link (rules 1 to 5), and its bytes. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -94,7 +94,7 @@ class Hello:
     sequence: int
     """Of this incarnation, from 0, one more for every message sent on any link."""
     clock: int
-    """ms of the sender's CLOCK_BOOTTIME when it sent (rule 29). Never compared with another machine's clock."""
+    """ms of the sender's CLOCK_BOOTTIME when it sent. Never compared with another machine's clock."""
     digest: Digest = field(default_factory=Digest)
     """Of everything the sender claims, whether listed here or not."""
     draining: bool = False

@@ -1,4 +1,4 @@
-"""An EIP that this node holds: who may take it away, and what its record should say (rules 18 to 26). Pure."""
+"""An EIP that this node holds: who may take it away, and what its record should say (rules 19 to 31). Pure."""
 
 from speaker.ownership.claiming import Claiming
 from speaker.ownership.claims import Eip
@@ -19,22 +19,57 @@ class Holding(Claiming):
         if x.owner is not None:
             self._yield(x, Yielded.PEERS_ADDRESS, now)
             return _FOREVER
-        for peer in self._rivals(x, now):
-            term = peer.claims[x.address]
-            if self._beats(x.address, term, peer.node, x.term):
-                self._yield(x, Yielded.BETTER_CLAIM, now, better=term)
+        if self.segments[x.link].deaf:
+            self._yield(x, Yielded.DEAF, now)
+            return _FOREVER
+        wake, rivals = _FOREVER, self._rivals(x, now)
+        if x.told_off:
+            x.told_off = {peer.node: x.told_off[peer.node] for peer in rivals if peer.node in x.told_off}
+        for peer in rivals:
+            if not peer.deaf:
+                wake = min(wake, self._judge_rival(x, peer, now))
+            if not x.holding:
                 return _FOREVER
-            self._hear_worse(x, peer, term)
         if self.draining_since is not None:
-            return self._judge_draining(x, self.draining_since, now)
-        return self._judge_record(x, now)
+            return min(wake, self._judge_draining(x, self.draining_since, now))
+        return min(wake, self._judge_record(x, now))
+
+    def _judge_rival(self, x: Eip, peer: Peer, now: float) -> float:
+        """Rules 19, 20 and 29: when to look again."""
+        term = peer.claims[x.address]
+        if not self._beats(x, peer, term):
+            x.told_off.pop(peer.node, None)
+            self._hear_worse(x, peer, term)
+            return _FOREVER
+        if self._unknowing(x, peer):
+            if peer.hears_us(now, self.times):
+                self._stand(x, term, now)
+                return _FOREVER
+            since = x.told_off.setdefault(peer.node, now)
+            if now < since + self.times.hello:
+                self._hurry()
+                return since + self.times.hello
+        self._yield(x, Yielded.BETTER_CLAIM, now, better=term)
+        return _FOREVER
+
+    def _unknowing(self, x: Eip, peer: Peer) -> bool:
+        """Its claim is the better one for its term alone, and was made in the belief that the holder was gone."""
+        return x.address in peer.weak and peer.claims[x.address] > x.term
+
+    def _stand(self, x: Eip, term: int, now: float) -> None:
+        """Keep it, at a term above."""
+        x.weak = False
+        x.told_off.clear()
+        self._raise(x, next_term(term), now)
+        self._announce(x)
 
     def _hear_worse(self, x: Eip, peer: Peer, term: int) -> None:
-        """Rule 20."""
+        """Rule 20. What we took from one that was only unheard is about to go back."""
         told = (term, x.term)
         if x.told.get(peer.node) != told:
             x.told[peer.node] = told
-            self._announce(x)
+            if not x.weak:
+                self._announce(x)
             self._hurry()
 
     def _judge_draining(self, x: Eip, since: float, now: float) -> float:
@@ -42,18 +77,14 @@ class Holding(Claiming):
         if now >= since + self.times.drain:
             self._yield(x, Yielded.DRAINED, now)
             return _FOREVER
-        record = x.record
-        yield_at = _FOREVER
-        if record is not None and self._better_record(x, record):
-            yield_at = self._yield_to_record_at(x, record, now)
-        if now >= yield_at:
-            self._yield(x, Yielded.BETTER_RECORD, now)
-            return _FOREVER
-        return min(yield_at, since + self.times.drain)
+        return since + self.times.drain
 
     def _judge_record(self, x: Eip, now: float) -> float:
-        """Rules 23 and 24."""
-        record = x.record
+        """Rules 23 and 24: it follows. Of two that do not hear each other both hold, and one line has room for one: the
+        higher term's, until that one says nothing for long."""
+        record, settled_at = x.record, x.held_since + self.times.hello
+        if now < settled_at:
+            return settled_at  # of two that claim at once one will yield: let it be, before anything is written
         if record is None or record.holder is None:
             # Somebody may have held it at a higher term, unheard, and let it go: terms never go back.
             self._write(x, x.term if record is None or record.term <= x.term else next_term(record.term), now)
@@ -62,50 +93,15 @@ class Holding(Claiming):
                 self._write(x, x.term if record.term <= x.term else next_term(record.term), now)
         elif record.term < x.term:
             self._write(x, x.term, now)
-        elif not self._better_record(x, record):
-            self._write(x, next_term(record.term), now)
         else:
-            return self._judge_better_record(x, record, now)
+            overtaken_at = x.record_read_at + self._believed(x, record, now)
+            if now < overtaken_at:
+                return overtaken_at
+            self._write(x, next_term(record.term), now)
         return _FOREVER
 
-    def _judge_better_record(self, x: Eip, record: Record, now: float) -> float:
-        yield_at = self._yield_to_record_at(x, record, now)
-        if now >= yield_at:
-            self._yield(x, Yielded.BETTER_RECORD, now)
-            return _FOREVER
-        until = self.api.bound_until(x, self._peer(x, record.holder), now)
-        if until <= now:
-            self._write(x, next_term(record.term), now)
-            return _FOREVER
-        return min(until, yield_at)
-
-    def _better_record(self, x: Eip, record: Record) -> bool:
-        return record.holder not in (None, self.node) and self._beats(
-            x.address, record.term, record.holder or "", x.term
-        )
-
-    def _yield_to_record_at(self, x: Eip, record: Record, now: float) -> float:
-        """Rule 23: when does a better record make us yield, if ever? One whom we hear has to say so itself: to be asked
-        again when we hear it no more, which others who do may keep from looking like a death.
-
-        Not at once: our watch may be faster than the reply to the winner, who answers only then.
-        """
+    def _believed(self, x: Eip, record: Record, now: float) -> float:
+        """Seconds for which a record that names another holder, at our term or above, stays as it is."""
         peer = self._peer(x, record.holder)
-        if self._hear_first() and peer is not None and peer.is_heard(now, self.times):
-            return peer.heard_at + self.times.dead
-        if self.draining_since is not None:
-            # 12c lets others take over from a holder that fell silent; one who leaves has nothing to take.
-            binds = (peer is None or peer.incarnation <= record.incarnation) and (
-                self.api.lease_until(x, record, now) > now
-            )
-        else:
-            binds = self.api.bound_until(x, peer, now) > now
-        if not binds or not self.api.seen_renewed(record):
-            return _FOREVER
-        return x.record_read_at + self._replied_after()
-
-    def _hear_first(self) -> bool:
-        return True
-
-    def _replied_after(self) -> float:
-        return self.times.record_timeout
+        heard = peer is not None and peer.is_heard(now, self.times)
+        return self.times.record_grace if heard else self.times.record_stale

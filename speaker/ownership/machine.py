@@ -1,4 +1,4 @@
-"""Who answers for which EIP: ``ownership.md``'s rules as a state machine. Pure: events and the time in, orders out.
+"""Who answers for which EIP: the rules of ``docs/ownership.md`` as a state machine. Pure: events in, orders out.
 
 ``Ownership.step`` is the only way in. Work per step follows what changed, not EIPs times peers.
 """
@@ -13,8 +13,10 @@ from speaker.ownership.events import (
     ApiDown,
     ApiUp,
     Drain,
+    EipAnswered,
     EligibilityChanged,
     Event,
+    FrameHeard,
     HelloHeard,
     LeaseSeen,
     LinkChanged,
@@ -35,7 +37,7 @@ from speaker.ownership.peers import NEVER, PeerState
 from speaker.ownership.segment import Segment
 
 _FOREVER = float("inf")
-_IN_SERIES = (EligibilityChanged, HelloHeard, LeaseSeen, RecordRead)
+_IN_SERIES = (EligibilityChanged, HelloHeard, RecordRead)
 """Come by the dozen in one go, so that what they do not concern waits for the tick behind them."""
 _BATCH = 200
 """EIPs looked at in one step; more wait for the next, so that hellos and answers are never late for them."""
@@ -49,7 +51,7 @@ class Ownership(Hearing):
         self._now = now
         if self._late(now):
             self._freeze(now)
-            if isinstance(event, HelloHeard):
+            if isinstance(event, HelloHeard | FrameHeard | EipAnswered):
                 # It waited with us: to take it for fresh would keep a dead peer alive, here and by our word elsewhere.
                 event = Tick()
         self._heed(event, now)
@@ -57,7 +59,6 @@ class Ownership(Hearing):
             self._end_clash,
             self._watch_peers,
             self._end_listening,
-            self._end_doubts,
             self._guide_courses,
             self._review,
         ):
@@ -81,7 +82,6 @@ class Ownership(Hearing):
             wake = min(wake, self._sent_at + self.times.pace)
         for segment in self.segments.values():
             wake = min(wake, segment.listen_until, segment.own.next_slice_at() if segment.up else _FOREVER)
-        wake = min([wake, *self._doubts.values()])
         while self._alarms and self._alarms[0][2].wake != self._alarms[0][0]:
             heapq.heappop(self._alarms)
         return min(wake, self._alarms[0][0]) if self._alarms else wake
@@ -113,13 +113,12 @@ class Ownership(Hearing):
         return {link: segment.peers.states(now) for link, segment in self.segments.items()}
 
     def speaks_for(self, link: int, node: str, eip: IPAddress, now: float) -> bool:
-        """It says that it holds ``eip``, is about to, or did so within the last ``linger``."""
-        segment, x = self.segments.get(link), self.eips.get(eip)
+        """It says that it holds ``eip``, or did so within the last ``linger``."""
+        segment = self.segments.get(link)
         peer = segment.peers.by_node.get(node) if segment is not None else None
         if peer is None or not peer.is_alive(now, self.times):
             return False
-        said_at, _ = x.intents.get(node, (NEVER, 0)) if x is not None else (NEVER, 0)
-        return eip in peer.claims or now < max(said_at, peer.ended.get(eip, NEVER)) + self.times.linger
+        return eip in peer.claims or now < peer.ended.get(eip, NEVER) + self.times.linger
 
     def believed(self, link: int, hello: Hello) -> bool:
         """It was heard last, and counts."""
@@ -176,13 +175,17 @@ class Ownership(Hearing):
             case ApiUp():
                 if self.api.came_up():
                     self._regain_api(now)
+                    self._watch_at = now
             case ApiDown():
                 self._lose_api()
             case LeaseSeen() if event.node == self.node:
                 self._see_own_lease(event, now)
             case LeaseSeen():
-                if self.api.see_lease(event.node, event.incarnation, event.renewed, now):
-                    self._look_at(self._recorded[event.node])
+                pass  # who lives is heard on the wire
+            case FrameHeard():
+                self._hear_frame(self._segment(event.link, now), now)
+            case EipAnswered():
+                self._hear_answer(event, now)
             case Rebalance():
                 self._rebalance(now)
             case SetAside():
@@ -195,7 +198,11 @@ class Ownership(Hearing):
     def _change_link(self, segment: Segment, up: bool, now: float) -> None:
         if up and not segment.up:
             segment.listen(self._listen_until(now))
+            segment.up_at = now
+            if now - self._boot >= self.times.listen:
+                segment.returns.add(now)
         lost, segment.up = segment.up and not up, up
+        self._watch_at = now
         if lost:
             self._hurry()  # what is let go here can only be told on the other links
         self._pending.update(dict.fromkeys(e.address for e in self.eips.values() if e.link == segment.link))
@@ -208,10 +215,12 @@ class Ownership(Hearing):
         if x.link is not None:
             self.segments[x.link].eligible -= 1
         if event.link is not None:
-            self._segment(event.link, now).eligible += 1
+            segment = self._segment(event.link, now)
+            segment.eligible += 1
+            segment.demoted = event.demoted
         if x.owner is not None and (x.link is None) is not (event.link is None):
             self._orders.append(PeersAddress(x.address, x.owner if event.link is not None else None))
-        x.link, x.demoted = event.link, event.demoted
+        x.link = event.link
         self._look_at([x.address])
 
     # ── Being late, and listening ─────────────────────────────────────────────────────────────────────────────
@@ -259,7 +268,7 @@ class Ownership(Hearing):
     def _must_wait(self, segment: Segment, now: float) -> bool:
         """Rule 9: for the first list, and for claims not all known yet."""
         since_boot = now - self._boot
-        if self.api.configured and not self.api.listed and since_boot < 2 * self.times.record_timeout:
+        if self.api.configured and not self.api.listed and since_boot < self.times.first_list:
             return True
         return since_boot < self.times.sync and any(not p.synced() for p in segment.peers.living(now))
 
@@ -296,7 +305,7 @@ class Ownership(Hearing):
             return
         x.aside = False
         if x.writing is not None and now >= x.writing.sent_at + self.times.record_timeout:
-            self._write_timed_out(x, x.writing, now)
+            self._write_timed_out(x, x.writing)
         wake = self._judge_held(x, now) if x.holding else _FOREVER
         if not x.holding:
             wake = self._judge_free(x, now)

@@ -72,10 +72,10 @@ class Moving(Holding):
 
     def _fit(self, segment: Segment, now: float) -> list[str]:
         """Who may be given more, or has some to give."""
-        fit = [peer.node for peer in segment.peers.living(now) if self._in_touch(peer, now) and not peer.draining]
+        fit = [peer.node for peer in segment.peers.living(now) if self._mutual(peer, now) and not peer.draining]
         return fit if self.draining_since is not None else [*fit, self.node]
 
-    def _in_touch(self, peer: Peer, now: float) -> bool:
+    def _mutual(self, peer: Peer, now: float) -> bool:
         return peer.is_heard(now, self.times) and peer.hears_us(now, self.times)
 
     def _guide_courses(self, now: float) -> None:
@@ -121,18 +121,13 @@ class Moving(Holding):
                 self._take(x, now)
 
     def _take(self, x: Eip, now: float) -> None:
-        """Claims what others hold, by rules 15 to 18: only from holders who will hear it. What nobody holds is claimed
+        """Claims what others hold, by rule 18: only from holders who will hear it. What nobody holds is claimed
         by the rules anyway, and what was taken from us a moment ago is not taken back: that would never end."""
-        if x.holding or x.writing is not None or not self._may_claim(x, now):
+        if x.holding or not self._may_claim(x, now):
             return
         rivals = self._rivals(x, now)
-        if not rivals or not all(self._in_touch(peer, now) for peer in rivals):
+        if not rivals or not all(self._mutual(peer, now) for peer in rivals):
             return
         if now < x.let_go_at + 2 * self.times.move_patience:
             return
-        if self._record_first():
-            self._write(x, next_term(x.maxterm), now, claims=True)
-            self._look_at([x.address])
-            self._hurry()
-        else:
-            self._claim(x, next_term(x.maxterm), now)
+        self._claim(x, next_term(x.maxterm), now)

@@ -1,6 +1,6 @@
 """The times that make failover fast and safe, each with the reason it may not be otherwise. Pure.
 
-Seconds throughout. The defaults are those of ``ownership.md``; ``Parameters.for_hello`` scales what follows the hello
+Seconds throughout. ``docs/ownership.md`` says what they are for; ``Parameters.for_hello`` scales what follows the hello
 interval and leaves what follows the API server alone.
 """
 
@@ -24,22 +24,24 @@ class Parameters:
     """Between probes of one suspect."""
     dead: float = 0.32
     """A peer nobody heard for this long is dead."""
-    witness: float = 0.8
-    """A peer I cannot hear myself stays alive on the word of others only this long after I last heard it: what it says
-    (that it yielded, that it drains) does not reach me."""
+    touch: float = 5.0
+    """A node whose peers are all gone is in touch with the LAN for so long after a frame of somebody else."""
     slot: float = 0.02
     """Between claimants of neighbouring rank."""
     ranks: int = 3
     """The highest rank that waits longer than the one before it."""
     pace: float = 0.005
     """The least time between two hellos sent out of turn: many claims in a row share a frame."""
-    record_timeout: float = 0.1
-    """For one write of a record; the API server counts as down after it."""
+    record_timeout: float = 2.0
+    """For one write of a record; the API server counts as down after it. Nothing that clients notice waits for one."""
+    first_list: float = 0.2
+    """At boot, the longest wait for the records there are: they say who may hold what is not heard."""
     record_grace: float = 0.35
-    """How long a record that names a live peer is believed before the peer's own hello says so."""
-    writes: int = 4
-    """Records written at a time, besides those of a failover, which waits for nobody: the API server has others to
-    serve, and a hundred writes at once would each miss ``record_timeout``."""
+    """How long a holder leaves a record alone that names a peer which it hears, and which does not claim the EIP."""
+    record_stale: float = 60.0
+    """And one that names a node which it does not hear: that one may hold it for others, and write as well."""
+    writes: int = 8
+    """Records written at a time: the API server has others to serve."""
     self_lease: float = 0.2
     """Answers are given until this long after the last hello left."""
     request_age: float = 0.05
@@ -83,11 +85,12 @@ class Parameters:
             ),
             (self.request_age < self.self_lease, "request_age must be below self_lease"),
             (self.listen > self.dead, "listen must be above dead: whoever is silent that long is not there"),
-            (self.witness > self.dead, "witness must be above dead"),
+            (self.touch > 2 * self.dead, "touch must be above 2 x dead: the frames that it waits for are asked for"),
             (
-                self.record_grace > self.record_timeout + self.hello,
-                "record_grace must be above record_timeout + hello: a winner's write and its hello",
+                self.record_grace > 2 * self.hello,
+                "record_grace must be above 2 x hello: a claim comes before its record",
             ),
+            (self.record_stale > 5 * self.record_timeout, "record_stale must be above 5 x record_timeout"),
             (self.yielded >= 5 * self.hello, "yielded must be at least 5 x hello: it has to survive loss"),
             (self.pace < self.slot, "pace must be below slot: a claim must be heard before the next rank claims"),
             (self.slot < self.hello, "slot must be below hello"),
@@ -107,12 +110,12 @@ class Parameters:
             suspect=0.21 * by,
             probe=0.04 * by,
             dead=0.32 * by,
-            witness=0.8 * by,
+            touch=max(5.0, 50 * hello),
             slot=0.02 * min(by, 1.0),
             pace=0.005 * min(by, 1.0),
             self_lease=0.2 * by,
             request_age=0.05 * min(by, 1.0),
-            record_grace=0.25 + hello,
+            record_grace=max(0.35, 3 * hello),
             listen=0.4 * by,
             sync=max(1.5, 15 * hello),
             yielded=max(1.0, 10 * hello),
@@ -122,5 +125,5 @@ class Parameters:
 
     @property
     def worst_failover(self) -> float:
-        """From a crash to the last claim, without loss, the API lost in the same stroke (see docs/failover.md)."""
-        return self.dead + (self.ranks + 1) * self.slot + self.record_timeout
+        """From a crash to the last claim, without loss (see docs/failover.md)."""
+        return self.dead + (self.ranks + 1) * self.slot

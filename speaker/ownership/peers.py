@@ -49,26 +49,29 @@ class Peer:
     __slots__ = (
         "_in_order",
         "alive",
+        "answered_at",
         "claims",
+        "deaf",
+        "demoted",
         "digest",
         "draining",
         "ended",
         "heard_at",
         "hears_us_at",
-        "held",
         "left",
         "link",
         "met_at",
         "node",
         "own",
+        "patience",
         "probed_at",
-        "quit",
         "refused_at",
         "revision",
         "stamp",
         "sum",
         "unsynced_since",
         "vouched_at",
+        "weak",
     )
 
     def __init__(self, hello: Hello, now: float) -> None:
@@ -78,12 +81,18 @@ class Peer:
         self.met_at = self.heard_at = now
         self.vouched_at = NEVER
         """When somebody else last heard it, by their word."""
+        self.answered_at = NEVER
+        """When it last answered on the wire for an EIP, by ARP or NDP."""
         self.hears_us_at = NEVER
         """When it last heard us, by its word."""
         self.alive = True
         """As last judged by the machine."""
-        self.draining = False
+        self.draining = self.deaf = self.demoted = False
+        self.patience = 1.0
+        """Its hello interval, where that is longer than ours, divided by ours."""
         self.revision = hello.revision
+        self.weak: set[IPAddress] = set()
+        """Of its claims those on what it took from one that had fallen silent."""
         self.claims: dict[IPAddress, int] = {}
         self._in_order = Ordered()
         """The same EIPs."""
@@ -92,13 +101,10 @@ class Peer:
         self.unsynced_since: float | None = now
         self.own: dict[IPAddress, float] = {}
         """When it last said of each of its own addresses that it is."""
-        self.held: dict[IPAddress, int] = {}
-        """The highest term at which it was heard holding or intending each EIP."""
         self.ended: dict[IPAddress, float] = {}
         """When it last said of each EIP that it holds it no longer."""
-        self.quit: dict[IPAddress, int] = {}
         self.left: dict[IPAddress, int] = {}
-        """As ``quit``, by the word of another link."""
+        """The highest term at which it let each EIP go, by the word of another link."""
         self.probed_at = NEVER
         self.refused_at = NEVER
 
@@ -106,20 +112,28 @@ class Peer:
     def incarnation(self) -> Incarnation:
         return self.stamp[0]
 
+    @property
+    def makes_way(self) -> bool:
+        """Its claims bind nobody: it goes, or hears nobody who asks for them."""
+        return self.draining or self.deaf
+
+    def suspect_at(self, times: Parameters) -> float:
+        """It has been silent for too long then, to our own ears."""
+        return self.heard_at + times.suspect * self.patience
+
     def dies_at(self, times: Parameters) -> float:
-        """Rule 6, unless somebody hears it meanwhile."""
-        witnessed = min(self.vouched_at + times.dead, self.heard_at + times.witness)
-        return max(self.heard_at + times.dead, witnessed)
+        """Unless somebody hears it meanwhile, or it answers for what it holds."""
+        return max(self.heard_at, self.vouched_at, self.answered_at) + times.dead * self.patience
 
     def is_alive(self, now: float, times: Parameters) -> bool:
         return now < self.dies_at(times)
 
     def is_heard(self, now: float, times: Parameters) -> bool:
         """By ourselves: what it says of its claims reaches us."""
-        return now < self.heard_at + times.dead
+        return now < self.heard_at + times.dead * self.patience
 
     def hears_us(self, now: float, times: Parameters) -> bool:
-        return now < self.hears_us_at + times.dead
+        return now < self.hears_us_at + times.dead * self.patience
 
     def synced(self) -> bool:
         return self.digest.count == len(self.claims) and self.digest.sum == self.sum
@@ -129,13 +143,8 @@ class Peer:
         left = self.left
         claims = {eip: term for eip, term in hello.claims.items() if term > left.get(eip, 0)} if left else hello.claims
         changed = {eip for eip, term in claims.items() if self._claim(eip, term)}
-        for eip, term in hello.intents.items():
-            self.held[eip] = max(term, self.held.get(eip, 0))
+        changed |= self._learn_weak(hello)
         for eip, term in hello.yielded.items():
-            if self.quit.get(eip, 0) < term:
-                self.quit[eip] = term
-                self.ended[eip] = self.heard_at
-                changed.add(eip)
             if eip not in hello.claims and self.claims.get(eip, term + 1) <= term:
                 self._forget(eip)
                 changed.add(eip)
@@ -145,6 +154,15 @@ class Peer:
                 if eip not in hello.claims:
                     self._forget(eip)
                     changed.add(eip)
+        return changed
+
+    def _learn_weak(self, hello: Hello) -> set[IPAddress]:
+        """A hello says of each claim that it lists whether it is weak."""
+        if not hello.weak and not self.weak:
+            return set()
+        weak = {eip for eip in hello.claims if eip in self.claims and eip in hello.weak}
+        changed = weak ^ self.weak.intersection(hello.claims)
+        self.weak ^= changed
         return changed
 
     def leave(self, yielded: Terms) -> set[IPAddress]:
@@ -165,9 +183,6 @@ class Peer:
         self._in_order.add(eip)
         self.claims[eip] = term
         self.sum = (self.sum + claim_hash(eip, term)) & _SUM
-        self.held[eip] = max(term, self.held.get(eip, 0))
-        if self.quit:
-            self.quit.pop(eip, None)
         return True
 
     def restore(self) -> None:
@@ -179,6 +194,7 @@ class Peer:
 
     def _forget(self, eip: IPAddress) -> None:
         self._in_order.remove(eip)
+        self.weak.discard(eip)
         self.ended[eip] = self.heard_at
         self.sum = (self.sum - claim_hash(eip, self.claims.pop(eip))) & _SUM
 
@@ -205,8 +221,6 @@ class Peers:
     def __init__(self, me: str, link: int, times: Parameters) -> None:
         self._me, self._link, self._times = me, link, times
         self.by_node: dict[str, Peer] = {}
-        self.alone_until = NEVER
-        """Somebody is heard again, after nobody was: until then the others may be yet to come."""
         self.strangers: dict[str, Stranger] = {}
 
     def hear(self, hello: Hello, incarnation: Incarnation, now: float) -> tuple[Hearing, Peer | None]:
@@ -267,10 +281,9 @@ class Peers:
         return heard is not None and heard.incarnation == incarnation and heard.link == self._link
 
     def _note(self, peer: Peer, hello: Hello, incarnation: Incarnation, now: float) -> None:
-        if (lost_at := self.all_lost_at(now)) is not None:
-            # Shorter than that it was only frames that were lost.
-            self.alone_until = now + self._times.dead if now - lost_at >= self._times.dead else now
-        peer.stamp, peer.link, peer.heard_at, peer.draining = hello.stamp, hello.link, now, hello.draining
+        peer.stamp, peer.link, peer.heard_at = hello.stamp, hello.link, now
+        peer.draining, peer.deaf, peer.demoted = hello.draining, hello.deaf, hello.demoted
+        peer.patience = max(1.0, hello.interval / 1000 / self._times.hello)
         for node, heard in hello.heard.items():
             if heard.age >= MAX_AGE:
                 continue
@@ -288,7 +301,7 @@ class Peers:
         names = {
             node: Heard(peer.incarnation, age(now - peer.heard_at), peer.link)
             for node, peer in self.by_node.items()
-            if now - peer.heard_at < times.dead or now - peer.refused_at < times.yielded
+            if peer.is_heard(now, times) or now - peer.refused_at < times.yielded
         }
         for node, stranger in self.strangers.items():
             peer = self.by_node.get(node)
@@ -312,14 +325,9 @@ class Peers:
             if now < peer.heard_at + FORGOTTEN
         )
 
-    def all_lost_at(self, now: float) -> float | None:
-        """When nobody was heard any more, if two or more fell silent together."""
-        peers = self.by_node.values()
-        # Whose hellos come last counts as alive for a moment longer.
-        if len(peers) < 2 or any(now - peer.heard_at < self._times.suspect for peer in peers):
-            return None
-        lost_at = max(peer.heard_at for peer in peers)
-        return lost_at if sum(peer.heard_at > lost_at - self._times.dead for peer in peers) > 1 else None
+    def expected(self, now: float) -> list[Peer]:
+        """Those whose silence means something: they were heard of late, and did not say that they go."""
+        return [peer for peer in self.by_node.values() if not peer.draining and now < peer.heard_at + FORGOTTEN]
 
     def living(self, now: float) -> list[Peer]:
         return [peer for peer in self.by_node.values() if peer.is_alive(now, self._times)]

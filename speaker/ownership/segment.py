@@ -1,12 +1,12 @@
 """One link of this node: its peers, its claims, and the hello that tells of them. Pure."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from speaker.model import IPAddress
-from speaker.ownership.claims import Intents, OwnClaims
+from speaker.ownership.claims import OwnClaims
 from speaker.ownership.events import SendHello
 from speaker.ownership.hello import Heard, Hello
 from speaker.ownership.parameters import Parameters
@@ -16,6 +16,24 @@ if TYPE_CHECKING:
     from speaker.ownership.naming import Namesake
 
 _FOREVER = float("inf")
+_RETURNS = 5
+_LATELY = 60.0
+"""Seconds."""
+
+
+class Returns:
+    """How often a link came back of late: one that comes and goes is waited for, ever longer."""
+
+    def __init__(self) -> None:
+        self._times: deque[float] = deque(maxlen=_RETURNS)
+
+    def add(self, now: float) -> None:
+        self._times.append(now)
+
+    def wait(self, now: float) -> float:
+        """Seconds for which its node lets others go first; 0 after a first return, and a minute after the last."""
+        lately = sum(now - at < _LATELY for at in self._times)
+        return 0.0 if lately < 2 else float(2 ** (lately - 2))
 
 
 class Segment:
@@ -26,12 +44,21 @@ class Segment:
         self.up = False
         self.peers = Peers(node, link, times)
         self.own = OwnClaims(times, per_hello)
-        self.intents = Intents(per_hello)
+        self.demoted = False
+        """A soft reason puts this node behind the others."""
         self.eligible = 0
         """EIPs this node may announce here."""
         self.listening = True
         self.listen_until = now + times.listen
         """Infinity once it is over."""
+        self.up_at = now
+        self.frame_at = NEVER
+        """When a frame other than a hello last reached us here, while we asked for one."""
+        self.in_touch = True
+        self.deaf = False
+        """As last judged."""
+        self.asked_at = NEVER
+        self.returns = Returns()
         self.greeted_at = NEVER
         self.namesake: Namesake | None = None
         """The life of our own name, not ours, that was heard here last."""
@@ -65,9 +92,12 @@ class Segment:
         hello = replace(
             frame,
             digest=self.own.digest,
+            deaf=self.deaf,
+            demoted=self.demoted,
+            interval=round(self._times.hello * 1000),
             claims=claims,
             covers=covers,
-            intents=self.intents.said(beat),
+            weak=frozenset(self.own.weak.intersection(claims)),
             yielded={**frame.yielded, **self.own.yields_said(now, beat)},
             heard={**self.peers.heard(now), **own_name},
             probes=frozenset(self.probes),

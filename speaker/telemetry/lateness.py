@@ -1,19 +1,80 @@
-"""How late an event loop is: what else it does was at least as late."""
+"""How late an event loop is: what else it does was at least as late.
+
+It is measured where the loop sleeps, and so costs no wake-up of its own.
+"""
 
 import asyncio
+import selectors
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple, TypeVar
 
-LOOK_SECONDS = 0.02
-"""How often it is measured."""
+LEAST = 0.002
+"""Seconds: less is no lateness. The selector rounds to a millisecond itself."""
+MAX_LOOKS = 1000
+"""That wait to be told; of more only the longest is."""
+
+_T = TypeVar("_T")
+
+
+class Look(NamedTuple):
+    """How many seconds the loop was late, and how many of these its own thread had the processor: the others went to
+    other threads and other programs."""
+
+    late: float
+    busy: float
+
+
+class _Selector(selectors.DefaultSelector):
+    """Sleeps for a loop, and sees how long it is kept from it: by what it does between two sleeps, and by whoever has
+    the processor when one is over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks: list[Look] = []
+        self.noticed = asyncio.Event()
+        self._woke, self._used, self._overslept = time.monotonic(), time.thread_time(), 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        asleep = time.monotonic()
+        late = asleep - self._woke + self._overslept
+        if late >= LEAST:
+            self._note(Look(late, min(late, time.thread_time() - self._used)))
+        found = super().select(timeout)
+        self._woke, self._used = time.monotonic(), time.thread_time()
+        self._overslept = max(0.0, self._woke - asleep - timeout) if timeout else 0.0
+        if self.looks:
+            self.noticed.set()  # only now: nothing that comes before the sleep ends it
+        return found
+
+    def _note(self, look: Look) -> None:
+        self.looks.append(look)
+        if len(self.looks) > MAX_LOOKS:
+            self.looks = [Look(*map(max, zip(*self.looks, strict=True)))]
+
+
+class WatchedLoop(asyncio.SelectorEventLoop):
+    """A loop of which ``watch_loop`` knows how late it is."""
+
+    def __init__(self) -> None:
+        self.sleeper = _Selector()
+        super().__init__(self.sleeper)
+
+
+def run(work: Coroutine[Any, Any, _T]) -> _T:
+    """As ``asyncio.run``, in a ``WatchedLoop``."""
+    with asyncio.Runner(loop_factory=WatchedLoop) as runner:
+        return runner.run(work)
 
 
 async def watch_loop(tell: Callable[[float, float], None]) -> None:
-    """Endless; ``tell`` hears of each look how many seconds late it was, and how many of these its own thread had the
-    processor: the others went to other threads and other programs."""
+    """Endless; ``tell`` hears each ``Look`` at the running loop, when that wakes the next time. It is to be a
+    ``WatchedLoop``: any other tells nothing."""
     loop = asyncio.get_running_loop()
+    sleeper = loop.sleeper if isinstance(loop, WatchedLoop) else _Selector()
     while True:
-        due, used = loop.time() + LOOK_SECONDS, time.thread_time()
-        await asyncio.sleep(LOOK_SECONDS)
-        late = max(0.0, loop.time() - due)
-        tell(late, min(late, time.thread_time() - used))
+        await sleeper.noticed.wait()
+        sleeper.noticed.clear()
+        looks, sleeper.looks = sleeper.looks, []
+        for look in looks:
+            tell(*look)

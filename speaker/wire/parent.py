@@ -30,6 +30,7 @@ from speaker.child import end_with
 from speaker.clock import boottime
 from speaker.files import Lock, locked
 from speaker.supervise import wait
+from speaker.telemetry.lateness import run
 from speaker.wire.process import Before, Conversation
 
 VARIABLE = "EIP_SPEAKER_WIRE"
@@ -241,7 +242,7 @@ def main() -> None:
     with suppress(OSError):
         # What is started from here is not real-time (sched(7)).
         os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(PRIORITY))
-    sys.exit(asyncio.run(serve(partial(start, arguments), lock, float(outlive))))
+    sys.exit(run(serve(partial(start, arguments), lock, float(outlive))))
 
 
 if __name__ == "__main__":

@@ -233,7 +233,7 @@ class Shared:
             port.fail(EdgeError(f"{port.hellos.link.name}: no carrier"))
 
     def gateway(self, link: int, answers: bool) -> None:
-        """A node whose gateway is silent claims behind the others (rule 10)."""
+        """A node whose gateway is silent claims behind the others (rule 13)."""
         (self._silent_gateways.discard if answers else self._silent_gateways.add)(link)
         self._offer_soon({link})
 

@@ -35,8 +35,10 @@ def again(found: Hello) -> None:
     parts = [decode(frame, KEYS) for frame in encode(found, KEYS, MAC, MIN_MTU)]
     for field in ("claims", "intents", "yielded", "heard", "moves"):
         assert {key: value for part in parts for key, value in getattr(part, field).items()} == getattr(found, field)
-    for field in ("probes", "wants"):
+    for field in ("probes", "wants", "own", "weak"):
         assert frozenset().union(*(getattr(part, field) for part in parts)) == getattr(found, field)
+    for field in ("draining", "deaf", "demoted", "revision", "interval"):
+        assert {getattr(part, field) for part in parts} == {getattr(found, field)}
     told = [part.addresses for part in parts if part.addresses]
     assert told == [found.addresses] * bool(found.addresses)
     covered = [part.covers for part in parts if part.covers is not None]

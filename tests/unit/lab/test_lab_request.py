@@ -3,8 +3,9 @@
 import pytest
 
 from speaker.errors import SettingError
-from speaker.lab.request import SCENARIOS, Request, parse
+from speaker.lab.request import SCENARIOS, SICK_LINKS, Request, Trouble, parse
 from speaker.lab.scenario_failover import SCENARIOS as FAILOVERS
+from speaker.lab.sickness import COURSES
 
 
 def test_reach_has_one_node_and_its_own_eips():
@@ -39,4 +40,33 @@ def test_what_cannot_be_played_is_refused_with_the_rule(flags, message):
 
 
 def test_every_scenario_that_can_be_asked_for_can_be_played():
-    assert set(SCENARIOS) == {"reach", *FAILOVERS}
+    assert set(SCENARIOS) == {"reach", *FAILOVERS, *COURSES}
+
+
+def test_a_sick_link_lasts_as_long_as_it_is_usual_and_is_watched_for_a_minute_after():
+    request = parse("blip", None, None, None)
+    assert (request.nodes, request.eips, request.clients) == (3, 12, 1)
+    assert request.trouble == Trouble(seconds=SICK_LINKS["blip"], after=60.0)
+    assert parse("minority", None, None, None).nodes == 4, "two on each side"
+    assert parse("minority", 5, None, None).clients == 2
+    assert parse("blip", None, None, None, Trouble(0.3)).trouble.seconds == 0.3
+
+
+@pytest.mark.parametrize(
+    ("scenario", "nodes", "trouble", "message"),
+    [
+        ("crash", None, Trouble(loss=10), "--loss: crash has no sick links"),
+        ("reach", None, Trouble(seconds=1), "--seconds: reach has no sick links"),
+        ("drain", None, Trouble(second_link=True), "--second-link: drain has"),
+        ("deaf", None, Trouble(carrier=True), "--carrier: deaf leaves every carrier up"),
+        ("deaf", None, Trouble(loss=91), "--loss 91: must be from 0 to 90"),
+        ("deaf", None, Trouble(delay=-1), "--delay -1"),
+        ("deaf", None, Trouble(seconds=0), "--seconds 0: must be above 0"),
+        ("deaf", None, Trouble(after=61), "--after 61: must be from 0 to 60"),
+        ("deaf", None, Trouble(after=float("nan")), "--after nan"),
+        ("partial", 2, Trouble(), "--nodes 2: partial needs from 3"),
+    ],
+)
+def test_trouble_that_cannot_be_made_is_refused_with_the_rule(scenario, nodes, trouble, message):
+    with pytest.raises(SettingError, match=message):
+        parse(scenario, nodes, None, None, trouble)

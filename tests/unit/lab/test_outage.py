@@ -5,9 +5,10 @@ from ipaddress import ip_address
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scapy.layers.inet6 import ICMPv6ND_NS, ICMPv6NDOptSrcLLAddr, IPv6
 from scapy.layers.l2 import ARP, Ether
 
-from speaker.lab.outage import Outage, Sample, arp_request, matched, outages, stall_ms
+from speaker.lab.outage import Outage, Sample, arp_request, matched, outages, solicitation, stall_ms
 
 EIP, OTHER = ip_address("192.0.2.200"), ip_address("2001:db8::200")
 MS = 0.001
@@ -98,3 +99,14 @@ def test_a_request_is_what_scapy_makes_of_it():
     mac = bytes.fromhex("020000010100")
     packet = Ether(src=mac, dst="ff:ff:ff:ff:ff:ff") / ARP(op=1, hwsrc=mac, psrc="192.0.2.100", pdst="192.0.2.200")
     assert arp_request(mac, ip_address("192.0.2.100"), EIP) == bytes(packet)
+
+
+def test_a_solicitation_is_what_scapy_makes_of_it():
+    mac, sender, target = bytes.fromhex("020000010100"), "2001:db8:0:1::100", "2001:db8:0:1::2:ab01"
+    packet = (
+        Ether(src=mac, dst="33:33:ff:02:ab:01")
+        / IPv6(src=sender, dst="ff02::1:ff02:ab01", hlim=255)
+        / ICMPv6ND_NS(tgt=target)
+        / ICMPv6NDOptSrcLLAddr(lladdr="02:00:00:01:01:00")
+    )
+    assert solicitation(mac, ip_address(sender), ip_address(target)) == bytes(packet)

@@ -3,7 +3,7 @@
 from ipaddress import IPv4Address
 from typing import TypeVar
 
-from speaker.ownership.events import EligibilityChanged, HelloHeard, LinkChanged, Order, Tick
+from speaker.ownership.events import Ask, EligibilityChanged, FrameHeard, HelloHeard, LinkChanged, Order, Tick
 from speaker.ownership.hello import EVERYTHING, Digest, Heard, Hello, Incarnation
 from speaker.ownership.machine import Ownership
 from speaker.ownership.score import claim_hash
@@ -27,17 +27,20 @@ def alone(eips: int = 1, api: bool = False, kind: type[Machine] = Ownership) -> 
     return machine
 
 
-def timed(machine: Ownership, start: float, end: float) -> list[tuple[float, Order]]:
-    """Ticks whenever one is due; each order with its time."""
+def timed(machine: Ownership, start: float, end: float, *, hears: bool = False) -> list[tuple[float, Order]]:
+    """Ticks whenever one is due; each order with its time. ``hears``: when it asks the LAN, somebody says something;
+    otherwise nothing reaches it."""
     now, orders = start, []
     while (now := max(machine.next_wake(now), now + 1e-6)) <= end:
         orders += [(now, order) for order in machine.step(now, Tick())]
+        if hears and any(isinstance(order, Ask) for at, order in orders if at == now):
+            orders += [(now, order) for order in machine.step(now, FrameHeard(LINK))]
     return orders
 
 
-def advance(machine: Ownership, start: float, end: float) -> list[Order]:
+def advance(machine: Ownership, start: float, end: float, *, hears: bool = False) -> list[Order]:
     """Ticks whenever one is due."""
-    return [order for _, order in timed(machine, start, end)]
+    return [order for _, order in timed(machine, start, end, hears=hears)]
 
 
 def hello(
@@ -53,3 +56,23 @@ def hello(
         "digest": Digest(len(claims), total),
     }
     return HelloHeard(LINK, Hello(node, LIFE, sequence, 0, **{**named, **more}))
+
+
+def beside(
+    machine: Ownership,
+    start: float,
+    end: float,
+    holdings: dict[str, Claims],
+    *,
+    hears: bool = False,
+    **more: object,
+) -> list[tuple[float, Order]]:
+    """As ``timed``, while each of these nodes says a hello every 100 ms."""
+    orders, rounds = [], round((end - start) * 10)
+    for n in range(rounds):
+        now = start + n / 10
+        for at, (node, claims) in enumerate(holdings.items()):
+            said = hello(machine, round((now + 1) * 1000) + at, claims, node, **more)
+            orders += [(now, order) for order in machine.step(now, said)]
+        orders += timed(machine, now, min(now + 0.1, end) - 1e-6, hears=hears)
+    return orders

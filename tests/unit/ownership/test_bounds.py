@@ -27,12 +27,12 @@ def test_the_highest_term_is_followed_by_itself():
     assert next_term(MAX_TERM - 1) == next_term(MAX_TERM) == MAX_TERM
 
 
-@pytest.mark.parametrize("told", ["claims", "intents", "yielded"])
+@pytest.mark.parametrize("told", ["claims", "yielded"])
 def test_after_the_highest_term_there_is_still_a_holder_whose_hellos_every_peer_reads(told):
     machine = alone()
     timed(machine, 0.0, 0.3)
     machine.step(0.3, hello(machine, 0, **{told: {EIP: MAX_TERM}}))
-    orders = timed(machine, 0.3, 5.0)  # the peer says nothing more, and is dead
+    orders = timed(machine, 0.3, 5.0, hears=True)  # the peer says nothing more, and is dead
     assert machine.held() == {EIP: MAX_TERM}
     for each in sent(orders):
         for frame in frames.encode(each, KEYS, Mac(bytes(6))):
@@ -93,9 +93,7 @@ def test_eips_without_end_are_not_remembered_and_those_we_know_are_still_claimed
     first = IPv4Address("11.0.0.0")
     machine.eips.update({first + i: Eip(first + i) for i in range(MAX_EIPS)})
     before = len(machine.eips)
-    machine.step(
-        1.0, hello(machine, 0, {EIP: 9, first - 1: 1}, covers=None, intents={first - 2: 1}, yielded={first - 3: 1})
-    )
+    machine.step(1.0, hello(machine, 0, {EIP: 9, first - 1: 1}, covers=None, yielded={first - 3: 1}))
     assert len(machine.eips) == before
     assert not machine.holding(EIP)
 

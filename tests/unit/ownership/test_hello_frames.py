@@ -26,6 +26,13 @@ terms = few | runs | st.builds(dict.__or__, few, runs)
 names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=60) | st.sampled_from(["n1", "n" * 253])
 incarnations = st.integers(0, 2**63 - 1).map(Incarnation)
 spans = st.tuples(eips, eips).map(lambda ends: Span(*sorted(ends, key=rank))) | st.just(EVERYTHING) | st.none()
+
+
+def some_weak(said):
+    some = st.sets(st.sampled_from(list(said.claims))) if said.claims else st.just(())
+    return st.one_of(st.just(()), st.just(said.claims), some).map(lambda weak: replace(said, weak=frozenset(weak)))
+
+
 hellos = st.builds(
     Hello,
     node=names,
@@ -52,11 +59,14 @@ hellos = st.builds(
         lambda either: tuple(address for address in either if address is not None)
     ),
     own=st.frozensets(eips, max_size=64),
-)
+    deaf=st.booleans(),
+    demoted=st.booleans(),
+    interval=st.integers(0, 65535),
+).flatmap(some_weak)
 mtus = st.integers(frames.MIN_MTU, 9000) | st.sampled_from([frames.MIN_MTU, 1280, 1500, 9000])
 MAPPINGS = ("claims", "intents", "yielded", "heard", "moves")
 NAMES = ("probes", "wants")
-SETS = (*NAMES, "own")
+SETS = (*NAMES, "own", "weak")
 
 
 def many(count, first="10.0.0.0"):
@@ -119,6 +129,26 @@ def test_no_part_lets_an_eip_seem_unclaimed_and_their_spans_join_to_the_whole_on
     if spans:
         assert Span(spans[0].first, spans[-1].last) == said.covers
         assert all(left.last in left and after(left.last) == right.first for left, right in pairwise(spans))
+
+
+@given(hellos, mtus)
+def test_a_weak_claim_is_never_in_a_frame_that_does_not_say_so(said, mtu):
+    for part in parts(said, mtu):
+        assert part.weak == said.weak & part.claims.keys()
+
+
+@pytest.mark.parametrize("first", ["10.0.0.0", "2001:db8::"])
+def test_that_all_claims_are_weak_costs_a_bit_for_each(first):
+    strong = hello(claims=many(64, first), covers=EVERYTHING)
+    weak = replace(strong, weak=frozenset(strong.claims))
+    assert len(encode(weak, KEYS, MAC)[0]) - len(encode(strong, KEYS, MAC)[0]) == 3 + 64 // 8
+
+
+@pytest.mark.parametrize("first", ["10.0.0.0", "2001:db8::"])
+def test_ten_thousand_weak_claims_take_one_frame_more_or_two(first):
+    strong = hello(claims=many(10_000, first), covers=EVERYTHING)
+    weak = replace(strong, weak=frozenset(strong.claims))
+    assert len(encode(weak, KEYS, MAC)) - len(encode(strong, KEYS, MAC)) in (1, 2)
 
 
 @pytest.mark.parametrize("first", ["10.0.0.0", "255.255.255.0", "2001:db8::"])
@@ -210,6 +240,7 @@ def beat(nodes, claims, oldest=100):
         claims=claims,
         covers=Span(ends[0], ends[-1]),
         addresses=BOTH,
+        interval=100,
     )
 
 
@@ -288,13 +319,13 @@ def test_a_frame_is_filled_to_the_last_byte_and_not_beyond(said):
 
 
 def test_the_longest_entry_fills_the_narrowest_mtu():
-    said = hello(node="n" * 253, revision=1, heard={"m" * 253: Heard(Incarnation(1), MAX_AGE, 2**32 - 1)})
+    said = hello(node="n" * 253, revision=1, interval=1, heard={"m" * 253: Heard(Incarnation(1), MAX_AGE, 2**32 - 1)})
     assert [len(frame) for frame in encode(said, KEYS, MAC, frames.MIN_MTU)] == [14 + frames.MIN_MTU]
 
 
 def test_an_mtu_or_a_name_that_cannot_work_is_refused():
-    with pytest.raises(ValueError, match="MTU of 601"):
-        encode(hello(), KEYS, MAC, 601)
+    with pytest.raises(ValueError, match="MTU of 606"):
+        encode(hello(), KEYS, MAC, 606)
     for name in ("", "n" * 254, "ü" * 127):
         with pytest.raises(ValueError, match="1 to 253 bytes"):
             encode(hello(node=name), KEYS, MAC)
@@ -307,6 +338,16 @@ def test_a_term_or_a_link_beyond_its_field_is_never_sent():
         encode(hello(claims={IPv4Address(1): 2**32}), KEYS, MAC)
     with pytest.raises(ValueError, match="at most 4 bytes"):
         encode(hello(heard={"n2": Heard(Incarnation(1), 1, 2**32)}), KEYS, MAC)
+
+
+@pytest.mark.parametrize("others", [1, 14])
+def test_what_was_read_is_remembered_for_as_many_bytes_and_not_for_more(others):
+    frame = encode(hello(claims=many(64)), KEYS, MAC)[0]
+    first = decode(frame, KEYS)
+    for number in range(others):
+        long = encode(hello(claims=many(1800, f"10.{number}.8.0")), KEYS, MAC, 9000)[0]
+        assert len(decode(long, KEYS).claims) == 1800
+    assert (decode(frame, KEYS).claims is first.claims) is (others < frames.RUNS_REMEMBERED // 5400)
 
 
 # ── What does not get in ──────────────────────────────────────────────────────────────────────────────────────
@@ -396,6 +437,7 @@ def test_no_bytes_of_a_peer_with_the_key_raise_anything_and_what_is_read_can_be_
 SECTIONS = encode(hello(), KEYS, MAC)[0][:-16]
 ONE, TWO = IPv4Address("10.0.0.1"), IPv4Address("10.0.0.2")
 N2 = {"n2": Heard(Incarnation(1), 100, 3)}
+BOTH_FAMILIES = {ONE: 1, IPv6Address(1): 7}
 
 
 def carried(*sections):
@@ -426,6 +468,15 @@ def carried(*sections):
         (["0a c0000201"], {"addresses": BOTH[:1]}),
         (["0a fe800000000000000000000000000001"], {"addresses": BOTH[1:]}),
         (["0a c0000201 fe800000000000000000000000000001"], {"addresses": BOTH}),
+        (["02 04 30 0a000001 01 00 01 02", "0c 02"], {"claims": {ONE: 1, TWO: 2}, "weak": frozenset({TWO})}),
+        (
+            ["0c 03", "02 04 30 0a000001 01", "02 06 00 01 07"],
+            {"claims": BOTH_FAMILIES, "weak": frozenset(BOTH_FAMILIES)},
+        ),
+        (["02 04 30 0a000001 01", "0c 00"], {"claims": {ONE: 1}}),
+        (["0c"], {}),
+        (["0d 0064"], {"interval": 100}),
+        (["0d ffff"], {"interval": 65535}),
         (["ff 00"], {}),
     ],
 )
@@ -494,6 +545,15 @@ LONG = (b"\x00\x00\xfd" + b"n" * 253).hex()
         ["0a fe800000000000000000000000000001 c0000201 00"],
         ["0a fe800000000000000000000000000001 fe800000000000000000000000000002"],
         ["0a c0000201", "0a fe800000000000000000000000000001"],
+        ["0c 01"],  # marks no claim
+        ["02 04 30 0a000001 01", "0c"],
+        ["02 04 30 0a000001 01", "0c 02"],
+        ["02 04 30 0a000001 01", "0c 01 00"],
+        ["02 04 30 0a000001 01", "0c 01", "0c 01"],
+        ["0d"],
+        ["0d 64"],
+        ["0d 00000064"],
+        ["0d 0064", "0d 0064"],
     ],
 )
 def test_a_section_that_breaks_the_format_is_malformed(sections):
@@ -601,7 +661,7 @@ GOLDEN_1_0 = """
     af8a77ce6fd012a067c4e40e787d8c1c
 """
 """The tag is what ``openssl dgst -sha256 -mac HMAC -macopt hexkey:0001..1f`` says of all from byte 6 to it, its first
-half; so are those of 1.1 and 1.2."""
+half; so are those of 1.1 to 1.3."""
 
 
 GOLDEN_1_1 = (
@@ -616,18 +676,26 @@ GOLDEN_1_2 = (
     .replace("02 000a 04 30", "0b 0016 04 c0000201 06 20010db8000000000000000000000001 02 000a 04 30")
     .replace("f00f0fd18523619321f428bb2e11d5fc", "0702f4118f50afaa777bf8889df929ab")
 )
+GOLDEN_1_3 = (
+    GOLDEN_1_2.replace("45495068 01 02 0169", "45495068 01 03 0172")
+    .replace("0000000005265c00 01", "0000000005265c00 07")
+    .replace("06 0009 00", "0d 0002 0064 06 0009 00")
+    .replace("0702f4118f50afaa777bf8889df929ab", "0c 0001 05 4dce7cb5d41d547b96370b425b7a58d0")
+)
 OWN = frozenset({IPv4Address("192.0.2.1"), IPv6Address("2001:db8::1")})
+WEAK = frozenset({IPv4Address("192.0.2.9"), IPv6Address("2001:db8:1::1")})
 
 
 def test_version_1_is_these_bytes_forever():
-    said = replace(GOLDEN, addresses=BOTH, own=OWN)
-    assert [frame.hex() for frame in encode(said, KEYS, MAC)] == ["".join(GOLDEN_1_2.split())]
-    assert decode(bytes.fromhex(GOLDEN_1_2), KEYS) == said
+    said = replace(GOLDEN, addresses=BOTH, own=OWN, deaf=True, demoted=True, interval=100, weak=WEAK)
+    assert [frame.hex() for frame in encode(said, KEYS, MAC)] == ["".join(GOLDEN_1_3.split())]
+    assert decode(bytes.fromhex(GOLDEN_1_3), KEYS) == said
 
 
 def test_what_older_releases_of_version_1_say_is_read():
     assert decode(bytes.fromhex(GOLDEN_1_0), KEYS) == GOLDEN
     assert decode(bytes.fromhex(GOLDEN_1_1), KEYS) == replace(GOLDEN, addresses=BOTH)
+    assert decode(bytes.fromhex(GOLDEN_1_2), KEYS) == replace(GOLDEN, addresses=BOTH, own=OWN)
 
 
 def test_a_newer_minor_version_is_read_and_what_it_adds_is_passed_over():
@@ -636,8 +704,9 @@ def test_a_newer_minor_version_is_read_and_what_it_adds_is_passed_over():
     newer[19] = 9  # minor version
     newer[56] |= 0x80  # a flag of its own
     assert decode(resigned(bytes(newer)), KEYS) == GOLDEN
-    newer[56] = 0x80
-    assert decode(resigned(bytes(newer)), KEYS) == replace(GOLDEN, draining=False)
+    for flag, fields in ((0x80, {}), (0x82, {"deaf": True}), (0x84, {"demoted": True})):
+        newer[56] = flag
+        assert decode(resigned(bytes(newer)), KEYS) == replace(GOLDEN, draining=False, **fields)
 
 
 def test_what_a_newer_release_adds_is_signed_like_the_rest():

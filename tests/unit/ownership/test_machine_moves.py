@@ -15,11 +15,9 @@ from speaker.ownership.events import (
     Rebalance,
     Record,
     RecordRead,
-    RecordWritten,
     SendHello,
     Tick,
     Withdraw,
-    WriteRecord,
     Yielded,
 )
 from speaker.ownership.hello import Heard, Incarnation
@@ -48,20 +46,6 @@ def test_whoever_is_asked_claims_above_the_holders_term() -> None:
     machine = beside_a_holder()
     orders = machine.step(0.6, hello(machine, 6, {EIP: 3}, moves={EIP: "me"}))
     assert kinds(orders, Claim) == [Claim(EIP, LINK, 4)]
-
-
-def test_the_record_comes_first_where_there_is_an_api() -> None:
-    machine = alone(api=True)
-    for n in range(7):
-        machine.step(n / 10, ApiUp())
-        machine.step(n / 10, RecordRead(EIP, Record("peer", LIFE, 3, 1)))
-        orders = machine.step(n / 10 + 0.01, hello(machine, n, {EIP: 3}, moves={EIP: "me"} if n == 6 else {}))
-        advance(machine, n / 10, n / 10 + 0.09)
-    write = kinds(orders, WriteRecord, Claim)
-    assert [(o.term, o.expected, o.holder) for o in write if isinstance(o, WriteRecord)] == [(4, 1, "me")]
-    assert len(write) == 1
-    reply = RecordWritten(EIP, write[0].attempt, True, Record("me", machine.incarnation, 4, 2))  # type: ignore[union-attr]
-    assert kinds(machine.step(0.7, reply), Claim) == [Claim(EIP, LINK, 4)]
 
 
 @pytest.mark.parametrize(
@@ -205,7 +189,7 @@ def test_a_node_that_no_longer_drains_claims_by_the_rules_again() -> None:
     machine = beside_a_holder()
     machine.step(0.59, Drain())
     machine.step(0.6, Drain(on=False))
-    orders = advance(machine, 0.6, 1.2)
+    orders = advance(machine, 0.6, 1.2, hears=True)
     assert [order.term for order in orders if isinstance(order, Claim)] == [4], "once its peer is dead"
 
 
@@ -223,48 +207,30 @@ def test_a_second_drain_does_not_start_the_limit_anew() -> None:
 
 
 def first_claim(machine: Ownership, start: float) -> Claim:
-    """The API server, if asked, grants what it is asked."""
-    now = start
-    while (now := max(machine.next_wake(now), now + 1e-6)) <= start + 8.0:
-        orders = machine.step(now, Tick())
-        for write in orders:
-            if isinstance(write, WriteRecord):
-                granted = Record(write.holder, write.incarnation, write.term, write.expected + 1)
-                orders = machine.step(now + 0.01, RecordWritten(write.eip, write.attempt, True, granted))
-        for claim in orders:
-            if isinstance(claim, Claim):
-                return claim
-    raise AssertionError("no claim")
+    """On a LAN where others are heard when it asks."""
+    return next(order for order in advance(machine, start, start + 8.0, hears=True) if isinstance(order, Claim))
 
 
 def test_a_claim_is_the_first_where_nobody_is_known_to_have_held_the_eip() -> None:
     assert first_claim(alone(), 0.0).first
 
 
-def test_a_claim_whose_record_was_written_first_is_still_the_first() -> None:
-    machine = alone(api=True)
-    machine.step(0.1, ApiUp())
-    write = kinds(advance(machine, 0.1, 0.45), WriteRecord)[0]
-    assert isinstance(write, WriteRecord)
-    record = Record("me", machine.incarnation, 1, 1)
-    machine.step(0.455, RecordRead(EIP, record))  # the watch may be faster than the reply
-    claims = kinds(machine.step(0.46, RecordWritten(EIP, write.attempt, True, record)), Claim)
-    assert claims == [Claim(EIP, LINK, 1, first=True)]
-
-
 @pytest.mark.parametrize(
-    "record",
-    [Record("dead", LIFE, 3, 1), Record(None, LIFE, 3, 1), Record("me", Incarnation(1), 3, 1)],
-    ids=["another's", "given back", "of an earlier life of ours"],
+    ("record", "first"),
+    [
+        pytest.param(Record("silent", LIFE, 3, 1), True, id="another's, whose hellos may be filtered"),
+        pytest.param(Record(None, LIFE, 3, 1), True, id="given back"),
+        pytest.param(Record("me", Incarnation(1), 3, 1), False, id="of an earlier life of ours"),
+    ],
 )
-def test_a_record_says_that_the_eip_was_held_before(record: Record) -> None:
+def test_what_a_record_says_is_asked_of_the_wire_unless_it_names_this_node(record: Record, first: bool) -> None:
     machine = alone(api=True)
     machine.step(0.1, ApiUp())
     machine.step(0.1, RecordRead(EIP, record))
-    assert not first_claim(machine, 0.1).first
+    assert first_claim(machine, 0.1).first is first
 
 
-@pytest.mark.parametrize("said", [{"claims": {EIP: 1}}, {"yielded": {EIP: 1}}, {"intents": {EIP: 2}}])
+@pytest.mark.parametrize("said", [{"claims": {EIP: 1}}, {"yielded": {EIP: 1}}])
 def test_a_hello_says_that_the_eip_was_held_before(said: dict[str, Claims]) -> None:
     machine = alone()
     machine.step(0.1, hello(machine, 0, **said))

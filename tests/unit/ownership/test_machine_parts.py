@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speaker.errors import SettingError
-from speaker.ownership.claims import Intents, OwnClaims
+from speaker.ownership.claims import OwnClaims
 from speaker.ownership.hello import EVERYTHING, Hello, Incarnation
 from speaker.ownership.parameters import Parameters
 from speaker.ownership.peers import Peer
@@ -38,6 +38,7 @@ def test_the_defaults_are_those_of_the_default_hello() -> None:
         ({"self_lease": 0.14}, "self_lease must be between"),
         ({"listen": 0.3}, "listen must be above dead"),
         ({"record_grace": 0.2}, "record_grace"),
+        ({"touch": 0.5}, "touch must be above"),
         ({"pace": 0.03}, "pace must be below slot"),
         ({"lease": 4.0}, "lease must be above"),
         ({"hello": 0.0}, "above 0"),
@@ -163,25 +164,3 @@ def test_between_two_slices_a_hello_tells_what_is_new() -> None:
     claims, _ = own.said(0.001, everything=False, beat=False)
     assert FIRST + 40 in claims
     assert len(claims) == 2
-
-
-def test_of_intents_that_wait_for_others_to_be_written_the_first_in_line_are_told() -> None:
-    intents = Intents(2)
-    assert [intents.wait(FIRST + n, 1) for n in range(3)] == [True, True, False]
-    assert intents.said(beat=True) == {FIRST: 1, FIRST + 1: 1}
-    intents.begin(FIRST, 1)
-    assert intents.said(beat=False) == {FIRST: 1, FIRST + 1: 1, FIRST + 2: 1}
-    assert len(intents) == 3
-    for n in range(3):
-        intents.end(FIRST + n)
-    assert intents.said(beat=True) == {}
-
-
-def test_intents_under_way_are_told_at_once_and_at_every_beat() -> None:
-    intents = Intents(2)
-    for n in range(3):
-        intents.begin(FIRST + n, 1)
-    assert len(intents.said(beat=False)) == 3
-    intents.begin(FIRST + 3, 1)
-    assert intents.said(beat=False) == {FIRST + 3: 1}
-    assert len(intents.said(beat=True)) == 4

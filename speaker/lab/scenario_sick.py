@@ -1,0 +1,171 @@
+"""``deaf``, ``blip``, ``flap``, ``stp``, ``partial``, ``oneway``, ``minority``, ``filtered``: sick links.
+
+The speakers of all nodes share the EIPs out; clients ask for each of them without a pause; the switch spoils frames as
+the scenario's ``Course`` has it; and what the clients saw is held against the promise. ``suffer`` and ``judge`` know no
+more of the speakers than a ``Scene`` does, so the same is played with agents.
+"""
+
+import asyncio
+import time
+import urllib.request
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+
+from speaker.errors import EdgeError
+from speaker.lab.failover_manifests import ELSEWHERE, failover_manifests, lab_eips
+from speaker.lab.failover_story import tell_holders
+from speaker.lab.faults import plug, pull
+from speaker.lab.namespaces import Namespace
+from speaker.lab.outage import Asks, asking
+from speaker.lab.process import HEALTH
+from speaker.lab.request import Request, Trouble
+from speaker.lab.scene import ASK_INTERVAL, CALM, LINK, Scene
+from speaker.lab.sick_links import Claims, Endured, Sight, Suffered, judge
+from speaker.lab.sick_story import show
+from speaker.lab.sickness import COURSES, Course, Drop, Hosts, Step, Ward
+from speaker.lab.speakers import holds_most, speakers
+from speaker.lab.stage import Stage
+from speaker.lab.switch import hosts_on, slow_down, spoil
+from speaker.lab.topology import LAN, Topology
+from speaker.model import IPAddress
+
+CLIENT, OTHER_CLIENT = "client", "client2"
+ANSWERS = 10.0
+"""Seconds within which every EIP is answered, and a speaker says what it counted."""
+_CLAIMED = 'eip_speaker_claim_changes_total{change="claimed"} '
+
+
+async def endure(request: Request, stage: Stage, linger: Callable[[], Awaitable[None]]) -> Endured:
+    """Play one of ``COURSES``; ``linger`` is awaited at its end, while everything still runs.
+
+    Raises EdgeError (perhaps in a group) when speakers end early, or never agree, or the switch cannot spoil frames.
+    """
+    topology, trouble = stage.lan.topology, request.trouble
+    eips = lab_eips(request.eips)
+    stage.manifests.mkdir()
+    elsewhere = (ELSEWHERE,) if trouble.second_link else ()
+    (stage.manifests / "shared.yaml").write_text(failover_manifests(topology, (*eips, *elsewhere)))
+    always = lossy(topology, trouble.loss)
+    await asyncio.to_thread(spoil, stage.lan, always)
+    if trouble.delay:
+        await asyncio.to_thread(slow_down, stage.lan, trouble.delay)
+    async with speakers(stage, request.hello_ms) as found:
+        scene = Scene(stage, found, eips, request.hello_ms)
+        stage.timeline.say("lab", f"starts {len(topology.nodes)} speakers for {len(eips)} EIPs")
+        holders = await scene.settled()
+        tell_holders(stage.timeline, holders)
+        course = COURSES[request.scenario](ward(topology, holds_most(holders), trouble))
+        result = judge(request.scenario, request.hello_ms, await suffer(scene, course, holders, always))
+        show(scene, result)
+        await linger()
+    return result
+
+
+def lossy(topology: Topology, percent: int) -> tuple[Drop, ...]:
+    everybody = hosts_on(topology, LAN)
+    return (Drop(everybody, everybody, percent=percent),) if percent else ()
+
+
+def ward(topology: Topology, victim: str, trouble: Trouble) -> Ward:
+    """Everybody on the LAN, and its halves: the gateway and the one more node are in the first."""
+    assert trouble.seconds is not None
+    nodes = topology.nodes
+    others = hosts_on(topology, LAN) - frozenset(nodes)
+    half = (len(nodes) + 1) // 2
+    other_side = others & {OTHER_CLIENT}
+    sides = (others - other_side | frozenset(nodes[:half]), other_side | frozenset(nodes[half:]))
+    return Ward(nodes, victim, others, trouble.seconds, trouble.after, trouble.carrier, sides)
+
+
+async def suffer(
+    scene: Scene, course: Course, holders: Mapping[IPAddress, str], always: Sequence[Drop] = ()
+) -> Suffered:
+    """Let it happen, from the first step to the end of the course; ``always`` is dropped besides. Clients watch."""
+    lan = scene.stage.lan
+    clients = [host for host in (CLIENT, OTHER_CLIENT) if host in hosts_on(lan.topology, LAN)]
+    async with AsyncExitStack() as stack:
+        asks = {
+            client: await stack.enter_async_context(asking(lan.namespace(client), LINK, scene.eips, ASK_INTERVAL))
+            for client in clients
+        }
+        await _answered(asks, scene.eips)
+        since = time.monotonic()
+        await asyncio.sleep(CALM)
+        async with asyncio.TaskGroup() as tasks:
+            steps = tasks.create_task(_perform(scene, course, always), name="steps")
+            counts = tasks.create_task(_count(scene, course), name="claims")
+        end = time.monotonic()
+    meanwhile, afterwards = counts.result()
+    return Suffered(
+        course=course,
+        nodes=lan.topology.nodes,
+        done=steps.result(),
+        end=end,
+        before=holders,
+        sights=[
+            Sight(client, [reply for reply in each.replies() if reply.at >= since], each.samples(since))
+            for client, each in asks.items()
+        ],
+        names=scene.names,
+        meanwhile=meanwhile,
+        afterwards=afterwards,
+    )
+
+
+async def _answered(asks: Mapping[str, Asks], eips: Collection[IPAddress]) -> None:
+    """Return when every client had an answer for every EIP."""
+    deadline = time.monotonic() + ANSWERS
+    while any({reply.address for reply in each.replies()} < set(eips) for each in asks.values()):
+        if time.monotonic() > deadline:
+            raise EdgeError(f"before anything happened not every EIP was answered within {ANSWERS:.0f} s")
+        await asyncio.sleep(CALM)
+
+
+async def _perform(scene: Scene, course: Course, always: Sequence[Drop]) -> list[tuple[float, Step]]:
+    """Every step in its time; each with when that was."""
+    begun = time.monotonic()
+    done: list[tuple[float, Step]] = []
+    pulled: Hosts = frozenset()
+    for step in course.steps:
+        await _until(begun + step.at)
+        done.append((scene.did(step.what), step))
+        await scene.do(spoil, [*always, *step.drops])
+        for host in step.pulled - pulled:
+            await scene.do(pull, host)
+        for host in pulled - step.pulled:
+            await scene.do(plug, host)
+        pulled = step.pulled
+    await _until(begun + course.seconds)
+    return done
+
+
+async def _count(scene: Scene, course: Course) -> tuple[Claims, Claims]:
+    """Claims of all nodes while it lasted, and from then on; where they are limited, until and from when they are."""
+    begun = time.monotonic()
+    mark, end = (course.healed, course.seconds) if course.claims is None else (course.claims.since, course.claims.until)
+    spaces = [scene.stage.lan.namespace(node) for node in scene.stage.lan.topology.nodes]
+    before = await asyncio.to_thread(claims, spaces)
+    await _until(begun + mark)
+    marked, until_mark = await asyncio.to_thread(claims, spaces), time.monotonic()
+    await _until(begun + end)
+    after, ended = await asyncio.to_thread(claims, spaces), time.monotonic()
+    return Claims(marked - before, until_mark - begun), Claims(after - marked, ended - until_mark)
+
+
+async def _until(when: float) -> None:
+    await asyncio.sleep(max(0.0, when - time.monotonic()))
+
+
+def claims(nodes: Iterable[Namespace]) -> int:
+    """How often the speakers of ``nodes`` claimed an EIP since they started, by their metrics. Blocking."""
+    return sum(_claims(node) for node in nodes)
+
+
+def _claims(node: Namespace) -> int:
+    url = f"http://{HEALTH[0]}:{HEALTH[1]}/metrics"
+    try:
+        with node.entered(), urllib.request.urlopen(url, timeout=ANSWERS) as answer:
+            lines: list[str] = answer.read().decode().splitlines()
+    except OSError as error:
+        raise EdgeError(f"the speaker of {node.label} does not tell its metrics: {error}") from error
+    return sum(int(float(line.removeprefix(_CLAIMED))) for line in lines if line.startswith(_CLAIMED))

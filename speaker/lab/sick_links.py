@@ -1,0 +1,349 @@
+"""What clients saw of EIPs while a link was sick, and whether that is what was promised (pure).
+
+A ``Sight`` is what one client was told and got; a ``Ledger`` line is what became of one EIP for it. Times are seconds
+of CLOCK_MONOTONIC; durations say their unit.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import inf
+from typing import Any
+
+from speaker.lab.capture import Move, Reply, moves
+from speaker.lab.outage import Outage, Sample, outages
+from speaker.lab.sickness import Course, Hosts, Step
+from speaker.model import IPAddress, Mac
+
+ASK_INTERVAL = 0.02
+"""Seconds between two requests of a client for one EIP."""
+UNANSWERED_MS = 500.0
+"""The longest that an EIP which a healthy node could serve may be without an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What ``client`` heard, in order, and which of its requests were answered."""
+
+    client: str
+    replies: Sequence[Reply]
+    samples: Sequence[Sample]
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """How often an EIP was claimed, by all nodes together, within ``seconds``."""
+
+    number: int
+    seconds: float
+
+    @property
+    def a_minute(self) -> float:
+        return self.number * 60 / self.seconds
+
+    def __str__(self) -> str:
+        return f"{self.number} in {self.seconds:.1f} s ({self.a_minute:.0f} a minute)"
+
+
+@dataclass(frozen=True, slots=True)
+class Suffered:
+    """What happened: the steps, each with the time when it was done, and what was seen. ``before``: who held what."""
+
+    course: Course
+    nodes: tuple[str, ...]
+    done: Sequence[tuple[float, Step]]
+    end: float
+    before: Mapping[IPAddress, str]
+    sights: Sequence[Sight]
+    names: Mapping[Mac, str]
+    meanwhile: Claims
+    """While it lasted; where claims are limited, until then."""
+    afterwards: Claims
+
+    @property
+    def macs_before(self) -> dict[IPAddress, Mac]:
+        macs = {name: mac for mac, name in self.names.items()}
+        return {address: macs[node] for address, node in self.before.items()}
+
+    def name(self, mac: Mac) -> str:
+        return self.names.get(mac, "a stranger")
+
+    def reached(self, client: str) -> Hosts:
+        """The nodes that heard the client and that it heard, all the time."""
+        found = frozenset(self.nodes)
+        for _, step in self.done:
+            found &= step.in_reach(client, self.nodes)
+        return found
+
+    def alone(self, client: str) -> Iterator[tuple[float, float]]:
+        """From when to when no node could serve the client."""
+        for at, until, step in self._spans():
+            if not step.in_reach(client, self.nodes):
+                yield at, until
+
+    def heals(self) -> Iterator[tuple[float, float]]:
+        """Each time that all was well again: when, and until when that lasted."""
+        return ((at, until) for at, until, step in self._spans() if step.healthy)
+
+    def _spans(self) -> Iterator[tuple[float, float, Step]]:
+        for (at, step), (until, _) in pairwise([*self.done, (self.end, None)]):
+            assert step is not None
+            yield at, until, step
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One EIP, as ``client`` saw it. ``left``: how often it left a node that could serve the client all the time."""
+
+    address: IPAddress
+    client: str
+    before: str
+    sick: bool
+    """Its holder could not serve this client all the time."""
+    after: str
+    moves: int
+    left: int
+    settled: int
+    """How often it came to one holder at a heal, of several that clients apart had it of."""
+    twice_ms: float
+    silence: Outage
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "address": str(self.address),
+            "client": self.client,
+            "before": self.before,
+            "sick": self.sick,
+            "after": self.after,
+            "moves": self.moves,
+            "left_a_healthy_node": self.left,
+            "settled_at_heals": self.settled,
+            "answered_twice_ms": round(self.twice_ms, 1),
+            "unanswered_ms": round(self.silence.ms, 1),
+            "asked": self.silence.sent,
+            "lost": self.silence.lost,
+        }
+
+
+FEW = 3
+"""EIPs that a problem names."""
+NEVER_ASKED = Outage(0.0, 0, 0)
+
+
+Moves = Mapping[str, Sequence[Move]]
+"""By the client that saw them."""
+
+
+def ledger(suffered: Suffered, within: float) -> Iterator[Line]:
+    """One for each EIP and client. ``within``: seconds between two answers of a node that still answers."""
+    moved = {sight.client: _moves(sight, suffered, within) for sight in suffered.sights}
+    excused = settled_at_heals(suffered, moved)
+    for sight in suffered.sights:
+        reached = suffered.reached(sight.client)
+        silences = outages(_served_to(sight, suffered), ASK_INTERVAL)
+        for address, before in suffered.before.items():
+            found = [move for move in moved[sight.client] if move.address == address]
+            left = [move for move in found if suffered.name(move.before) in reached]
+            yield Line(
+                address=address,
+                client=sight.client,
+                before=before,
+                sick=before not in reached,
+                after=suffered.name(found[-1].mac) if found else before,
+                moves=len(found),
+                left=len([move for move in left if (sight.client, move) not in excused]),
+                settled=len([move for move in found if (sight.client, move) in excused]),
+                twice_ms=twice((reply for reply in sight.replies if reply.address == address), within) * 1000,
+                silence=silences.get(address, NEVER_ASKED),
+            )
+
+
+def _served_to(sight: Sight, suffered: Suffered) -> Iterator[Sample]:
+    """The requests that some node was there to answer."""
+    alone = list(suffered.alone(sight.client))
+    return (sample for sample in sight.samples if not any(at <= sample.sent <= until for at, until in alone))
+
+
+def _moves(sight: Sight, suffered: Suffered, within: float) -> tuple[Move, ...]:
+    known = [Reply(-inf, address, mac, unasked=False) for address, mac in suffered.macs_before.items()]
+    return moves([*known, *undisputed(sight.replies, within)])
+
+
+def undisputed(replies: Iterable[Reply], within: float) -> Iterator[Reply]:
+    """Those that no other node gainsays ``within`` so many seconds: while two answer, neither has taken over yet."""
+    next_of: dict[IPAddress, Reply] = {}
+    other: dict[IPAddress, float] = {}  # when a node other than that of ``next_of`` is heard next
+    for reply in sorted(replies, key=lambda reply: -reply.at):
+        following = next_of.get(reply.address)
+        if following is not None and following.mac != reply.mac:
+            other[reply.address] = following.at
+        next_of[reply.address] = reply
+        if other.get(reply.address, inf) - reply.at > within:
+            yield reply
+
+
+def settled_at_heals(suffered: Suffered, moved: Moves) -> set[tuple[str, Move]]:
+    """Moves, with who saw them, that cannot be helped: an EIP that clients apart had of several nodes comes to one.
+
+    The first move of an EIP after a heal, to a node that another client had it of, who reached no fewer nodes: the
+    larger part of a LAN has no cause to give way. All but one of the EIP's nodes lose it.
+    """
+    size = {client: len(suffered.reached(client)) for client in moved}
+    found: set[tuple[str, Move]] = set()
+    for healed, until in suffered.heals():
+        held = {client: suffered.macs_before | _holders(seen, healed) for client, seen in moved.items()}
+        for address in suffered.before:
+            spare = len({macs[address] for macs in held.values()}) - 1
+            for client, seen in moved.items():
+                move = next((move for move in seen if move.address == address and healed <= move.at < until), None)
+                if move is None or spare == 0:
+                    continue
+                others = [other for other, macs in held.items() if macs[address] == move.mac and other != client]
+                if any(size[other] >= size[client] for other in others):
+                    found.add((client, move))
+                    spare -= 1
+    return found
+
+
+def _holders(seen: Iterable[Move], at: float) -> dict[IPAddress, Mac]:
+    """Who has each EIP that had moved by then."""
+    return {move.address: move.mac for move in seen if move.at < at}
+
+
+def twice(replies: Iterable[Reply], within: float) -> float:
+    """The longest time, in seconds, for which two nodes both answered for one address.
+
+    From the first answer of the one to the last after one of the other, as long as each answers again ``within`` so
+    many seconds. A clean handover is no time at all.
+    """
+    longest, began, ended = 0.0, inf, -inf
+    last: dict[Mac, float] = {}
+    previous: Reply | None = None
+    since = -inf  # the first answer of the node that answered last, after any other's
+    for reply in sorted((reply for reply in replies if not reply.unasked), key=lambda reply: reply.at):
+        if previous is not None and reply.mac != previous.mac:
+            own = last.get(reply.mac, -inf)
+            if reply.at - own <= within:
+                began = since if since - ended > within else min(began, since)
+                ended = reply.at
+                longest = max(longest, ended - began)
+            since = reply.at
+        last[reply.mac] = reply.at
+        previous = reply
+    return longest
+
+
+# ── the result ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Endured:
+    """A scenario's result; ``victim``: the node with the sick link."""
+
+    scenario: str
+    hello_ms: int
+    nodes: int
+    course: Course
+    meanwhile: Claims
+    afterwards: Claims
+    lines: tuple[Line, ...]
+    problems: tuple[str, ...] = field(default=())
+
+    @property
+    def ok(self) -> bool:
+        return bool(self.lines) and not self.problems
+
+    def eips(self, *, sick: bool) -> Sequence[Line]:
+        """Those, for each client, whose holder could not serve it all the time, or those whose holder could."""
+        return [line for line in self.lines if line.sick is sick]
+
+    @property
+    def left(self) -> frozenset[IPAddress]:
+        """The EIPs that left a healthy node."""
+        return frozenset(line.address for line in self.lines if line.left)
+
+    def moved(self, *, sick: bool) -> Sequence[Line]:
+        return [line for line in self.eips(sick=sick) if line.moves > line.settled]
+
+    @property
+    def settled(self) -> frozenset[IPAddress]:
+        return frozenset(line.address for line in self.lines if line.settled)
+
+    @property
+    def twice_ms(self) -> float:
+        return max(line.twice_ms for line in self.lines)
+
+    @property
+    def unanswered_ms(self) -> float:
+        return max(line.silence.ms for line in self.lines)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "ok": self.ok,
+            "scenario": self.scenario,
+            "nodes": self.nodes,
+            "hello_ms": self.hello_ms,
+            "left_a_healthy_node": len(self.left),
+            "moved_of_healthy": len(self.moved(sick=False)),
+            "healthy": len(self.eips(sick=False)),
+            "moved_of_sick": len(self.moved(sick=True)),
+            "sick": len(self.eips(sick=True)),
+            "settled_at_heals": len(self.settled),
+            "answered_twice_ms": round(self.twice_ms, 1),
+            "unanswered_ms": round(self.unanswered_ms, 1),
+            "claims_meanwhile": _as_json(self.meanwhile),
+            "claims_afterwards": _as_json(self.afterwards),
+            "eips": [line.as_json() for line in self.lines],
+            "problems": list(self.problems),
+        }
+
+
+def _as_json(claims: Claims) -> dict[str, float]:
+    return {"number": claims.number, "seconds": round(claims.seconds, 1), "a_minute": round(claims.a_minute, 1)}
+
+
+def judge(scenario: str, hello_ms: int, suffered: Suffered) -> Endured:
+    """Hold what was seen against the promise."""
+    lines = tuple(ledger(suffered, hello_ms / 1000))
+    return Endured(
+        scenario=scenario,
+        hello_ms=hello_ms,
+        nodes=len(suffered.nodes),
+        course=suffered.course,
+        meanwhile=suffered.meanwhile,
+        afterwards=suffered.afterwards,
+        lines=lines,
+        problems=(*_broken(lines, hello_ms), *_restless(suffered)),
+    )
+
+
+def _broken(lines: Sequence[Line], hello_ms: int) -> Iterator[str]:
+    if unasked := [line for line in lines if not line.silence.sent]:
+        yield f"nobody asked for {_which(unasked)}"
+    if left := [line for line in lines if line.left]:
+        yield f"left a healthy node: {_which(left)}"
+    if doubled := [line for line in lines if line.twice_ms > hello_ms]:
+        longest = max(line.twice_ms for line in doubled)
+        yield f"answered by two nodes for up to {longest:.0f} ms, promised were at most {hello_ms}: {_which(doubled)}"
+    if silent := [line for line in lines if line.silence.ms > UNANSWERED_MS]:
+        longest = max(line.silence.ms for line in silent)
+        promised = f"promised were at most {UNANSWERED_MS:.0f}"
+        yield f"answered by nobody for up to {longest:.0f} ms, {promised}: {_which(silent)}"
+
+
+def _which(lines: Iterable[Line]) -> str:
+    found: dict[str, list[str]] = defaultdict(list)
+    for line in lines:
+        found[line.client].append(str(line.address))
+    return "; ".join(f"{_list(eips)} as {client} saw it" for client, eips in found.items())
+
+
+def _list(eips: Sequence[str]) -> str:
+    return ", ".join(eips) if len(eips) <= FEW else f"{', '.join(eips[:FEW])} and {len(eips) - FEW} more"
+
+
+def _restless(suffered: Suffered) -> Iterator[str]:
+    course = suffered.course
+    if course.claims is not None and suffered.afterwards.number > course.claims.most:
+        yield f"EIPs claimed after the second flap: {suffered.afterwards}, promised were at most {course.claims.most}"
