@@ -43,7 +43,7 @@ from speaker.forwarding.sysctl import links_not_forwarding
 from speaker.garbage import uncollected
 from speaker.handlers import handlers
 from speaker.handover import HandOver
-from speaker.interfaces.addresses import bound_addresses, own_addresses
+from speaker.interfaces.addresses import bound_addresses, gateways, own_addresses
 from speaker.interfaces.gateway import watch_gateways
 from speaker.interfaces.martians import martian_sources, reverse_path_drops
 from speaker.interfaces.netlink import Watcher
@@ -403,7 +403,7 @@ class Host:
         await self._say(partial(self._report.decided, decision, touched))
         if self._settings.peers is not None:
             own = own_addresses(snapshot, self._links), bound_addresses(snapshot, self._links)
-            await self._wire.addresses(*own)
+            await self._wire.addresses(*own, gateways(snapshot, self._links))
         if self._hand_over is not None:
             await self._hand_over.follow(frozenset(self._spots), snapshot)
         macs = frozenset(link.mac for link in snapshot.links.values())

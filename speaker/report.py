@@ -85,6 +85,9 @@ class Report:
         """EIP → what is told of the peer whose own address it is."""
         self._name_clash: str | None = None
         """What is told of another host with this node's name."""
+        self._filtered: dict[tuple[str, str], tuple[str, float]] = {}
+        """Link and node → what is told of its hellos, which do not arrive, and when it was last heard all the same
+        (CLOCK_MONOTONIC)."""
         self._strange: set[tuple[str, Enum]] = set()
         self._martians: tuple[int, int] | None = None
         self._ready = False
@@ -346,6 +349,7 @@ class Report:
             *self._failing.values(),
             *self._internal.problems(),
             *self.conflicts().values(),
+            *self._unheard().values(),
             *filter(None, [self._name_clash]),
             *self._peers_addresses.values(),
         ]
@@ -355,6 +359,12 @@ class Report:
         oldest = time.monotonic() - CONFLICT_SECONDS
         self._conflicts = {eip: told for eip, told in self._conflicts.items() if told[1] > oldest}
         return {eip: sentence for eip, (sentence, _) in self._conflicts.items()}
+
+    def _unheard(self) -> dict[tuple[str, str], str]:
+        """Link and node → what is told of a node whose hellos do not arrive."""
+        oldest = time.monotonic() - CONFLICT_SECONDS
+        self._filtered = {one: told for one, told in self._filtered.items() if told[1] > oldest}
+        return {one: sentence for one, (sentence, _) in self._filtered.items()}
 
     def strays(self, eips: int, strays: Mapping[IPAddress, NextHop | None]) -> None:
         """What the kernel does with those of so many EIPs that this node may hold."""
@@ -436,6 +446,33 @@ class Report:
     def name_free(self) -> None:
         self._name_clash = None
         log.info("name free", message="no other host was heard with this node's name for a while")
+        self.stale.set()
+
+    def hellos_filtered(self, link: Link, node: str, mac: Mac, eips: frozenset[IPAddress]) -> None:
+        """A node none of whose hellos arrives here answers for EIPs all the same: they are left to it."""
+        one, now = (link.name, node), time.monotonic()
+        asyncio.get_running_loop().call_later(CONFLICT_SECONDS + 1, self.stale.set)
+        if (sentence := self._unheard().get(one)) is not None:
+            self._filtered[one] = sentence, now
+            return
+        some = [str(eip) for eip in sorted(eips, key=rank)[:CHANGES]]
+        sentence = (
+            f"{node} ({format_mac(mac)}) on {link.name} answers for {', '.join(some)}, and none of its hellos arrives "
+            "here: is their EtherType filtered on the way, or its speaker gone and its kernel answers? They are left "
+            "to it"
+        )
+        self._filtered[one] = sentence, now
+        self._metrics.hellos_filtered.labels(link.name).inc()
+        log.error(
+            "hellos filtered",
+            reason="hellos_filtered",
+            peer=node,
+            link=link.name,
+            mac=format_mac(mac),
+            count=len(eips),
+            eips=some,
+            message=sentence,
+        )
         self.stale.set()
 
     def peer(self, node: str, link: Link, alive: bool) -> None:

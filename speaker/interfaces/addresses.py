@@ -5,10 +5,12 @@ from itertools import islice
 
 from speaker.interfaces.neighbor import Question
 from speaker.interfaces.snapshot import LinkAddress, Snapshot
-from speaker.model import IPAddress, Link
+from speaker.model import IPAddress, Link, rank
 
 MOST = 64
 """Addresses of a link that are told in hellos: a kilobyte of them."""
+MOST_GATEWAYS = 4
+"""Of a link."""
 
 
 def own_addresses(snapshot: Snapshot, links: Iterable[Link]) -> dict[int, tuple[IPAddress, ...]]:
@@ -21,6 +23,15 @@ def bound_addresses(snapshot: Snapshot, links: Iterable[Link]) -> dict[int, froz
     """By index: all that are bound there, so that nobody takes them for EIPs; of more than ``MOST`` the first, those
     with a subnet before others."""
     return {link.index: frozenset(islice(_in_order(snapshot, link), MOST)) for link in links}
+
+
+def gateways(snapshot: Snapshot, links: Iterable[Link]) -> dict[int, tuple[IPAddress, ...]]:
+    """By index: those of the default routes there, at most ``MOST_GATEWAYS``."""
+    found: dict[int, tuple[IPAddress, ...]] = {link.index: () for link in links}
+    for gateway in sorted(snapshot.gateways, key=lambda each: rank(each.address)):
+        if gateway.link in found and len(found[gateway.link]) < MOST_GATEWAYS:
+            found[gateway.link] += (gateway.address,)
+    return found
 
 
 def _in_order(snapshot: Snapshot, link: Link) -> Iterator[IPAddress]:

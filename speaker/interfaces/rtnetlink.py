@@ -30,6 +30,7 @@ NLM_F_REQUEST, NLM_F_DUMP_INTR, NLM_F_DUMP = 0x1, 0x10, 0x300
 RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK = 16, 17, 18
 RTM_NEWADDR, RTM_DELADDR, RTM_GETADDR = 20, 21, 22
 RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26
+RTM_NEWNEIGH, RTM_GETNEIGH = 28, 30
 RTM_NEWRULE, RTM_DELRULE, RTM_GETRULE = 32, 33, 34
 RTM_NEWNETCONF = 80
 RTM_NEWNEXTHOP, RTM_DELNEXTHOP, RTM_GETNEXTHOP = 104, 105, 106
@@ -47,6 +48,7 @@ _UIDS = Struct("=II")
 _IFINFO = Struct("=BxHiII")
 _IFADDR = Struct("=BBBBI")
 _RTMSG = Struct("=BBBBBBBBI")
+_NDMSG = Struct("=BxxxiHBB")
 _NEXTHOP = Struct("=HBBi")  # rtnexthop
 _NHMSG = Struct("=BBBxI")
 _GROUP_MEMBER = Struct("=IBBH")  # nexthop_grp
@@ -61,6 +63,10 @@ _STACKED = frozenset({"vlan", "macvlan", "macvtap", "ipvlan"})
 
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
 _IFA_F_DADFAILED, _IFA_F_TENTATIVE = 0x08, 0x40
+
+_NDA_DST, _NDA_LLADDR, _NDA_IFINDEX = 1, 2, 8
+_DOUBTS = {0x02: 0, 0x80: 1, 0x08: 2, 0x10: 2, 0x04: 3}
+"""NUD_*: reachable, permanent, delay, probe, stale. The others say that nobody was found, or that nobody is asked."""
 
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_MULTIPATH, _RTA_TABLE = 1, 4, 5, 6, 9, 15
 _RTA_CACHEINFO, _RTA_VIA, _RTA_PREF, _RTA_NH_ID = 12, 18, 20, 30
@@ -203,6 +209,31 @@ def read_address(data: bytes, start: int, end: int) -> LinkAddress | None:
     subnet = found.get(_IFA_ADDRESS) or found[_IFA_LOCAL]
     tentative = bool(flags & (_IFA_F_TENTATIVE | _IFA_F_DADFAILED))
     return LinkAddress(index, ip_address(found.get(_IFA_LOCAL, subnet)), _network(subnet, length), tentative)
+
+
+class Neighbor(NamedTuple):
+    """``doubt``: how little the kernel relies on it; 0 where it answered lately."""
+
+    link: int
+    address: IPAddress
+    mac: Mac
+    doubt: int
+
+
+def neighbors_request(link: int, family: int, sequence: int) -> bytes:
+    """Ask for all of one family on one link."""
+    wanted = _ATTRIBUTE.pack(8, _NDA_IFINDEX) + _U32.pack(link)
+    return request(RTM_GETNEIGH, sequence, _NDMSG.pack(family, 0, 0, 0, 0) + wanted, NLM_F_DUMP)
+
+
+def read_neighbor(data: bytes, start: int, end: int) -> Neighbor | None:
+    """None for one that is none at present, or has no Ethernet address."""
+    family, link, state, _, _ = _NDMSG.unpack_from(data, start)
+    found = attributes(data, start + _NDMSG.size, end)
+    mac = found.get(_NDA_LLADDR, b"")
+    if family not in _VERSIONS or state not in _DOUBTS or len(mac) != 6 or _NDA_DST not in found:
+        return None
+    return Neighbor(link, ip_address(found[_NDA_DST]), Mac(mac), _DOUBTS[state])
 
 
 # ── Rules ─────────────────────────────────────────────────────────────────────────────────────────────────────

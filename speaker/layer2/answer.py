@@ -51,7 +51,8 @@ class Ignored(Enum):
     another's advertisement of it; or he probes for one that we probe for ourselves (§2.1.1)."""
     PEER = "peer"
     """As ``CONFLICT``, by the MAC of another speaker: two of them are about to agree on one holder. If that one does
-    not say in its hellos that it holds the EIP, it is told and fought as a conflict, too."""
+    not say in its hellos that it holds the EIP, it is told and fought as a conflict, too. An EIP that we probe for is
+    not answered as long as another speaker answers for it, whatever its hellos say."""
     INTERNAL_ERROR = "internal_error"
     """It met a bug of ours."""
     NOT_A_REQUEST = "not_a_request"
@@ -160,23 +161,25 @@ def _claimed_by_ndp(frame: bytes, claims: Claims) -> bytes | None:
 
 
 class Rival(NamedTuple):
-    """A MAC that says an EIP of ours is its own."""
+    """A MAC that says an EIP of ours is its own. ``asks``: no, it asks who has it, as we do."""
 
     address: bytes
     mac: Mac
+    asks: bool = False
 
 
 def arp_rival(frame: bytes, claims: Claims) -> Rival | None:
     """Of a frame that ``answer_arp`` just ignored as a ``CONFLICT``, or as a ``PEER``'s."""
     address = _claimed_by_arp(frame, claims)
-    return None if address is None else Rival(address, Mac(frame[22:28]))
+    return None if address is None else Rival(address, Mac(frame[22:28]), frame[28:32] != address)
 
 
 def ndp_rival(frame: bytes, claims: Claims) -> Rival | None:
     """Of a frame that ``answer_ndp`` just ignored as a ``CONFLICT``, or as a ``PEER``'s."""
     address = _claimed_by_ndp(frame, claims)
     mac = ndp.link_layer(frame, ndp.extent(frame)) or Mac(frame[6:12])
-    return None if address is None else Rival(address, mac)
+    asks = ndp.is_solicitation(frame) and ndp.source(frame) == ndp.UNSPECIFIED
+    return None if address is None else Rival(address, mac, asks)
 
 
 def in_time(outcomes: Iterable[bytes | Ignored], ages: Iterable[float], oldest: float) -> list[bytes | Ignored]:

@@ -18,6 +18,7 @@ from speaker.layer2.holdings import Holdings
 from speaker.layer2.nap import Nap
 from speaker.layer2.observer import Observer
 from speaker.layer2.outlet import Outlet
+from speaker.layer2.probe import AGAIN, SOON
 from speaker.layer2.prober import Prober
 from speaker.layer2.responder import Manner, Protocol, Responder
 from speaker.layer2.sieve import Sieve
@@ -216,13 +217,15 @@ class LinkSpeaker:
 
     def _dispute(self, rival: Rival) -> None:
         now, held = self._clock(), self._claims.answered(rival.address)
-        self._holdings.probes.taken(rival.address, now)
+        self._holdings.probes.taken(rival.address, now, SOON if rival.mac in self._claims.peers else AGAIN)
         if self._holdings.disputes.act(rival.address, now):
             self._observer.conflict(self.link, ip_address(rival.address), rival.mac, held)
             if held:
                 self._announcer.defend(rival.address)
 
     def _suspect(self, rival: Rival) -> None:
+        if not rival.asks:
+            self._holdings.probes.taken(rival.address, self._clock(), SOON)
         if rival.address in self._suspected or self._is_excused(rival):
             return
         loop = asyncio.get_running_loop()

@@ -22,6 +22,8 @@ REJECT = Instruction(0x06, 0, 0, 0)
 LOAD_PKTTYPE = Instruction(0x30, 0, 0, 0xFFFFF004)
 """SKF_AD_OFF + SKF_AD_PKTTYPE: ``sll_pkttype`` (see ``ethernet``). A frame of a foreign VLAN looks untagged here; only
 this tells."""
+LOAD_VLAN_TAG = Instruction(0x20, 0, 0, 0xFFFFF02C)
+"""SKF_AD_OFF + SKF_AD_VLAN_TAG: the tag that was taken off the frame, 0 where it had none."""
 
 
 def load_byte(at: int) -> Instruction:
@@ -50,6 +52,10 @@ def if_above(value: int, jt: int, jf: int) -> Instruction:
 
 def if_from(value: int, jt: int, jf: int) -> Instruction:
     return Instruction(0x35, jt, jf, value)
+
+
+def if_any_of(bits: int, jt: int, jf: int) -> Instruction:
+    return Instruction(0x45, jt, jf, bits)
 
 
 def only_if(load: Instruction, *values: int) -> Program:

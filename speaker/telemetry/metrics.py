@@ -123,6 +123,12 @@ class Metrics:
         self.name_clashes = Counter(
             "eip_speaker_name_clashes", "Times another host was found to have this node's name", registry=registry
         )
+        self.hellos_filtered = Counter(
+            "eip_speaker_hellos_filtered",
+            "Times a node none of whose hellos arrives was found to answer for EIPs",
+            ["link"],
+            registry=registry,
+        )
         self.claim_changes = Counter(
             "eip_speaker_claim_changes", "EIPs claimed, and let go by reason", ["change"], registry=registry
         )

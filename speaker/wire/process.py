@@ -158,8 +158,14 @@ class Tally:
     def name_free(self) -> None:
         self._send("name_free")
 
+    def hellos_filtered(self, link: Link, node: str, mac: Mac, eips: frozenset[IPAddress]) -> None:
+        self._send("hellos_filtered", link, node, mac, eips)
+
     def failed(self, edge: str, error: str) -> None:
         self._send("edge_failed", edge, error)
+
+    def recovered(self, edge: str) -> None:
+        self._send("edge_recovered", edge)
 
     # what nobody foresaw
 

@@ -28,6 +28,8 @@ Among: TypeAlias = Collection[IPAddress] | None
 class Listener(Told, Supervisor, Protocol):
     def failed(self, edge: str, error: BaseException) -> None: ...
 
+    def recovered(self, edge: str) -> None: ...
+
     def taken_over(self, end: str, away: float, held: int) -> None:
         """Another main process was here before: how it ended, how long ago in seconds, and so many EIPs are held."""
 
@@ -42,6 +44,8 @@ class Listener(Told, Supervisor, Protocol):
     def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None: ...
 
     def name_free(self) -> None: ...
+
+    def hellos_filtered(self, link: Link, node: str, mac: Mac, eips: frozenset[IPAddress]) -> None: ...
 
 
 class Moves(Acquaintances, Protocol):
@@ -117,6 +121,8 @@ class Wire:
             case "edge_failed":
                 edge, error = arguments
                 self._told.failed(edge, EdgeError(error))
+            case "edge_recovered":
+                self._told.recovered(*arguments)
             case "incarnation" | "silence" | "write_record":
                 if self._clerk is not None:
                     getattr(self._clerk, name)(*arguments)
@@ -204,11 +210,14 @@ class Wire:
         await self._ask("settled")
 
     async def addresses(
-        self, own: Mapping[int, Addresses], bound: Mapping[int, frozenset[IPAddress]] = MappingProxyType({})
+        self,
+        own: Mapping[int, Addresses],
+        bound: Mapping[int, frozenset[IPAddress]] = MappingProxyType({}),
+        gateways: Mapping[int, tuple[IPAddress, ...]] = MappingProxyType({}),
     ) -> None:
-        """This node's own on its links, by index, for its hellos, one of each family and all of them; only with
-        peers."""
-        await self._ask("addresses", own, dict(bound))
+        """This node's own on its links, by index, for its hellos, one of each family and all of them; and those of its
+        gateways there. Only with peers."""
+        await self._ask("addresses", own, dict(bound), dict(gateways))
 
     async def gateway(self, link: int, answers: bool) -> None:
         await self._ask("gateway", link, answers)

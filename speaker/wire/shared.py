@@ -28,10 +28,13 @@ from speaker.ownership.events import (
     Announce,
     ApiDown,
     ApiUp,
+    Ask,
     Claim,
     Drain,
+    EipAnswered,
     EligibilityChanged,
     Event,
+    FrameHeard,
     HelloHeard,
     InternalError,
     LeaseSeen,
@@ -53,10 +56,13 @@ from speaker.ownership.events import (
 )
 from speaker.ownership.hello import Addresses, Hello, Incarnation, above, incarnation
 from speaker.ownership.hellos import MAX_SENDERS, Hellos
+from speaker.ownership.inquirer import PAUSE
+from speaker.ownership.inquiry import Answer
 from speaker.ownership.keys import Keys
 from speaker.ownership.machine import Ownership
 from speaker.retry import retrying
 from speaker.supervise import contained, supervised
+from speaker.wire.inquiries import Inquiries
 from speaker.wire.taking import drop_each, take_each
 from speaker.wire.told import Clerk, PeerSeen, Resumed, SharedTold, Speaker, Standing, Taken
 
@@ -66,6 +72,12 @@ AGAIN_SECONDS = 0.02
 """After an error that nobody foresaw the ownership machine is asked again."""
 PEERS_SECONDS = 0.1
 """How often the list of peers is compared with what was told of it."""
+FILTERED = 10
+"""Times ``dead`` without a hello, after which a peer that answers for EIPs all the same is told of."""
+FILTERED_SECONDS = 1.0
+"""EIPs are gathered for so long before it is told."""
+MAX_ANSWERS = 1024
+"""EIPs and who answered for each, as last told to the machine, of a link: then that is forgotten."""
 
 
 class _Claim(NamedTuple):
@@ -80,6 +92,12 @@ class _Port:
         self.hellos, self.left_at, self.failed = hellos, now, failed
         self.speakers: dict[str, Speaker] = {}
         """As last told."""
+        self.heard_at: dict[str, float] = {}
+        """When the last hello came of each in ``speakers``."""
+        self.answered_at: dict[tuple[IPAddress, str | None], float] = {}
+        """When the machine was last told that this node answers for this EIP."""
+        self.filtered: dict[str, set[IPAddress]] = {}
+        """Speakers none of whose hellos arrives → EIPs that they answer for, about to be told."""
 
     def fail(self, error: EdgeError) -> None:
         """In words: the error itself holds who came upon it, and so this port."""
@@ -107,6 +125,7 @@ class Shared:
         self._keys, self._ethertype, self._clock, self._told = keys, ethertype, clock, told
         self._clerk = clerk
         times = machine.times
+        self._inquiries = Inquiries(lambda mac: mac in self._ever_macs, self._hear_frame, self._hear_answer, told)
         self._fleet = Fleet(clock, told, self._lost, self.hear, times.request_age, self._excuses, times.listen)
         self._incarnation: Incarnation | None = None
         """As last told."""
@@ -177,9 +196,16 @@ class Shared:
         for port in self._ports.values():
             self._acquaint(port)
 
-    def addresses(self, own: Mapping[int, Addresses], bound: Mapping[int, frozenset[IPAddress]]) -> None:
-        """This node's on its links, by index, one of each family and all of them: told in its hellos."""
+    def addresses(
+        self,
+        own: Mapping[int, Addresses],
+        bound: Mapping[int, frozenset[IPAddress]],
+        gateways: Mapping[int, tuple[IPAddress, ...]],
+    ) -> None:
+        """This node's on its links, by index, one of each family and all of them: told in its hellos. And its gateways
+        there: asked with ``events.Ask``."""
         self._addresses, self._bound = own, bound
+        self._inquiries.gateways = gateways
 
     def withdraw(self, addresses: Iterable[IPAddress]) -> None:
         for address in addresses:
@@ -338,10 +364,51 @@ class Shared:
         speaker = Speaker(heard.mac, hello.addresses or (known.addresses if known is not None else ()))
         if known != speaker:
             if len(port.speakers) >= MAX_SENDERS:
-                del port.speakers[next(iter(port.speakers))]
+                first = next(iter(port.speakers))
+                del port.speakers[first]
+                port.heard_at.pop(first, None)
             port.speakers[hello.node] = speaker
             self._told.speaker(heard.link, hello.node, speaker)
             self._acquaint(port)
+        port.heard_at[hello.node] = self._clock()
+
+    # What others say on the LAN. Hellos first: nobody is silent whose hello lies here unread.
+
+    def _hear_frame(self, link: int) -> None:
+        self.hear()
+        self._tell(FrameHeard(link))
+
+    def _hear_answer(self, link: int, answer: Answer) -> None:
+        self.hear()
+        if (port := self._ports.get(link)) is None:
+            return
+        node = next((node for node, speaker in port.speakers.items() if speaker.mac == answer.mac), None)
+        now, known = self._clock(), (answer.address, node)
+        if now - port.answered_at.get(known, float("-inf")) < PAUSE:
+            return
+        if len(port.answered_at) >= MAX_ANSWERS:
+            port.answered_at.clear()
+        port.answered_at[known] = now
+        self._tell(EipAnswered(answer.address, link, node))
+        if node is not None and now - port.heard_at.get(node, float("-inf")) >= FILTERED * self._times.dead:
+            self._note_filtered(port, node, answer.address)
+
+    def _note_filtered(self, port: _Port, node: str, eip: IPAddress) -> None:
+        if node not in port.filtered:
+            port.filtered[node] = set()
+            loop = asyncio.get_running_loop()
+            loop.call_later(FILTERED_SECONDS, self._tell_filtered, port.hellos.link.index, node)
+        port.filtered[node].add(eip)
+
+    def _tell_filtered(self, link: int, node: str) -> None:
+        if (port := self._ports.get(link)) is not None and node in port.speakers and node in port.filtered:
+            eips = frozenset(port.filtered.pop(node))
+            self._told.hellos_filtered(port.hellos.link, node, port.speakers[node].mac, eips)
+
+    def _ask(self, order: Ask) -> None:
+        if (port := self._ports.get(order.link)) is not None:
+            silent = [port.speakers[node] for node in order.nodes if node in port.speakers]
+            self._inquiries.ask(port.hellos.link, self._addresses.get(order.link, ()), order.eips, silent)
 
     def _excuses(self, link: int, address: bytes, mac: Mac) -> bool:
         """A peer's MAC alone is no excuse for speaking for an EIP of ours: it must claim it, or have done so lately."""
@@ -409,6 +476,8 @@ class Shared:
                         self._fleet.announce(eips)
                     case Listen():
                         self._listen(now)
+                    case Ask():
+                        self._ask(order)
                     case WriteRecord():
                         self._clerk.write_record(order)
                     case PeersAddress(eip=eip, node=node):
@@ -523,6 +592,7 @@ class Shared:
                 loop.remove_reader(hellos)
                 if self._ports.get(link.index) is port:
                     del self._ports[link.index]
+                    self._inquiries.close(link.index)
                     self._tell(LinkChanged(link.index, up=False))
 
     async def _watch_peers(self) -> None:

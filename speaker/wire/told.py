@@ -109,6 +109,14 @@ class SharedTold(OwnerTold, Acquaintances, Protocol):
     def name_free(self) -> None:
         """It was not heard for a while: this node has its name for itself."""
 
+    def hellos_filtered(self, link: Link, node: str, mac: Mac, eips: frozenset[IPAddress]) -> None:
+        """``node``, none of whose hellos arrives on ``link``, answers there for ``eips``, from ``mac``. Told again as
+        long as that is so, at most once a second."""
+
+    def failed(self, edge: str, error: str) -> None: ...
+
+    def recovered(self, edge: str) -> None: ...
+
 
 class Clerk(Protocol):
     """Who speaks with the API server for the wire process."""

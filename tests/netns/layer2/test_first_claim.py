@@ -7,6 +7,7 @@ from scapy.layers.inet6 import ICMPv6ND_NS, IPv6
 from scapy.layers.l2 import ARP, Ether
 
 from speaker.layer2.answer import Ignored
+from speaker.layer2.probe import PROBES, SOON
 from speaker.model import Family, Gratuitous, format_mac
 from speaker.packets import arp, ndp
 
@@ -43,6 +44,12 @@ def claim_of(mac, address):
     if ":" in address:
         return ndp.unsolicited(mac, IPv6Address(address)).pack()
     return arp.announce_by_reply(mac, IPv4Address(address).packed)
+
+
+def probe_of(mac, address):
+    if ":" in address:
+        return ndp.solicitation(mac, IPv6Address(0), IPv6Address(address)).pack()
+    return arp.probe(mac, IPv4Address(address)).pack()
 
 
 @pytest.mark.parametrize("address", [EIP4, EIP6])
@@ -92,26 +99,50 @@ def test_a_stranger_who_probes_for_it_at_the_same_time_is_a_conflict(lan, speaki
     client, station = ear(lan.client, ETHERTYPES[address]), speaking()
     station.claim(address)
     client.until(probes_for(address))
-    probe = (
-        ndp.solicitation(client.mac, IPv6Address(0), IPv6Address(address)).pack()
-        if address == EIP6
-        else arp.probe(client.mac, IPv4Address(address)).pack()
-    )
-    client.send(probe)
+    client.send(probe_of(client.mac, address))
     station.counts.wait_for(lambda counts: counts.conflicts)
     assert not station.counts.announcements
 
 
 @pytest.mark.parametrize("address", [EIP4, EIP6])
-def test_a_peer_that_answers_is_no_conflict(lan, speaking, ear, address):
+def test_what_a_peer_answers_for_is_not_answered_and_soon_probed_again_and_no_conflict(lan, speaking, ear, address):
     client, station = ear(lan.client, ETHERTYPES[address]), speaking()
     station.do(station.speaker.peers, frozenset({client.mac}))
     station.claim(address)
     client.until(probes_for(address))
     client.send(claim_of(client.mac, address))
+    assert client.never(announces(address), 0.2)
+    station.later(SOON)
+    for _ in range(PROBES):
+        client.until(probes_for(address))
     client.until(announces(address))
     assert station.counts.reasons == {Ignored.PEER: 1}
     assert not station.counts.conflicts
+
+
+@pytest.mark.parametrize("address", [EIP4, EIP6])
+def test_a_peer_that_asks_as_well_holds_nothing_up(lan, speaking, ear, address):
+    """Which of the two has it they agree upon in their hellos."""
+    client, station = ear(lan.client, ETHERTYPES[address]), speaking()
+    station.do(station.speaker.peers, frozenset({client.mac}))
+    station.claim(address)
+    client.until(probes_for(address))
+    client.send(probe_of(client.mac, address))
+    client.until(announces(address))
+    assert station.counts.reasons == {Ignored.PEER: 1}
+
+
+@pytest.mark.parametrize("address", [EIP4, EIP6])
+def test_a_peer_that_answers_for_what_it_does_not_claim_is_told_and_soon_probed_for_again(lan, speaking, ear, address):
+    client, station = ear(lan.client, ETHERTYPES[address]), speaking(excuses=lambda link, eip, mac: False)
+    station.do(station.speaker.peers, frozenset({client.mac}))
+    station.claim(address)
+    client.until(probes_for(address))
+    client.send(claim_of(client.mac, address))
+    station.counts.wait_for(lambda counts: counts.conflicts)
+    assert [(str(eip), mac, held) for eip, mac, held in station.counts.conflicts] == [(address, client.mac, False)]
+    station.later(SOON)
+    client.until(probes_for(address))
 
 
 def test_withdrawal_during_the_probe_ends_it(lan, speaking, ear):

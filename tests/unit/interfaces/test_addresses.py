@@ -4,9 +4,9 @@ from ipaddress import ip_address, ip_interface
 
 import pytest
 
-from speaker.interfaces.addresses import MOST, bound_addresses, own_addresses, question
+from speaker.interfaces.addresses import MOST, MOST_GATEWAYS, bound_addresses, gateways, own_addresses, question
 from speaker.interfaces.neighbor import Question
-from speaker.interfaces.snapshot import LinkAddress, Snapshot
+from speaker.interfaces.snapshot import Gateway, LinkAddress, Snapshot
 from speaker.model import Link, Mac
 
 ETH0, ETH1 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01")), Link(3, "eth1", Mac(b"\x02\0\0\0\0\x02"))
@@ -69,3 +69,10 @@ def test_only_what_is_in_a_subnet_of_the_link_is_asked_and_from_there(address, s
     addresses = [bound("192.0.2.1/24"), bound("198.51.100.1/24"), bound("fe80::1/64"), bound("10.0.0.2/24", ETH1)]
     wanted = Question(2, ETH0.mac, ip_address(source), ip_address(address)) if source else None
     assert question(seen(*addresses), ETH0, ip_address(address)) == wanted
+
+
+def test_the_gateways_of_a_link_are_asked_and_of_many_a_few():
+    many = [ip_address("192.0.2.9"), *(ip_address("fe80::1") + n for n in range(9))]
+    known = frozenset({Gateway(ETH0.index, one) for one in many} | {Gateway(9, ip_address("192.0.2.1"))})
+    told = gateways(Snapshot(seen().links, gateways=known), [ETH0, ETH1])
+    assert told == {ETH0.index: tuple(many[:MOST_GATEWAYS]), ETH1.index: ()}

@@ -6,11 +6,14 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from speaker.interfaces.rtnetlink import (
+    Neighbor,
     NexthopReader,
     RouteReader,
     Signal,
     messages,
+    neighbors_request,
     read_address,
+    read_neighbor,
     read_rule,
     read_signal,
 )
@@ -216,3 +219,30 @@ def test_a_dead_next_hop_is_known_by_its_flag():
 def test_messages_are_aligned_to_four_bytes():
     datagram = struct.pack("=IHHII", 18, 24, 0, 1, 0) + b"ab\0\0" + struct.pack("=IHHII", 16, 3, 0, 1, 0)
     assert [(found.kind, datagram[found.start : found.end]) for found in messages(datagram)] == [(24, b"ab"), (3, b"")]
+
+
+MAC = b"\x02\0\0\0\0\x02"
+
+
+@pytest.mark.parametrize(
+    ("state", "doubt"),
+    [(0x02, 0), (0x80, 1), (0x08, 2), (0x10, 2), (0x04, 3), (0x01, None), (0x20, None), (0x40, None), (0, None)],
+)
+@pytest.mark.parametrize("address", ["192.0.2.1", "fe80::1"])
+def test_a_neighbour_is_one_that_the_kernel_has_a_mac_of(address, state, doubt):
+    there = ip_address(address)
+    data = struct.pack("=BxxxiHBB", 2 if there.version == 4 else 10, 7, state, 0, 1)
+    data += attribute(1, there.packed) + attribute(2, MAC)
+    found = read_neighbor(data, 0, len(data))
+    assert found == (None if doubt is None else Neighbor(7, there, MAC, doubt))
+
+
+@pytest.mark.parametrize("attributes", [[], [attribute(1, bytes(4))], [attribute(2, MAC)]])
+def test_a_neighbour_without_an_address_or_a_mac_is_none(attributes):
+    data = struct.pack("=BxxxiHBB", 2, 7, 2, 0, 1) + b"".join(attributes)
+    assert read_neighbor(data, 0, len(data)) is None
+
+
+def test_neighbours_are_asked_for_on_one_link():
+    (message,) = messages(neighbors_request(7, 10, 3))
+    assert (message.kind, message.flags, message.sequence) == (30, 0x301, 3)

@@ -251,7 +251,8 @@ def test_a_watched_eip_is_not_answered_but_who_uses_or_probes_for_it_is_a_rival(
     frame = replace(ask4, **changes).pack()
     assert answer_arp(frame, PACKET_BROADCAST, claims, NOW) is reason
     if reason is Ignored.CONFLICT:
-        assert arp_rival(frame, claims) == Rival(lan.eip4.packed, lan.stranger)
+        asks = changes == {"sender_ip": NOBODY4}
+        assert arp_rival(frame, claims) == Rival(lan.eip4.packed, lan.stranger, asks)
         claims.peers = frozenset({lan.stranger})
         assert answer_arp(frame, PACKET_BROADCAST, claims, NOW) is Ignored.PEER
 
@@ -265,7 +266,8 @@ def test_a_watched_ipv6_eip_is_not_answered_but_who_uses_or_probes_for_it_is_a_r
     )
     for message in rivals:
         assert answer_ndp(message.pack(), PACKET_MULTICAST, claims, NOW) is Ignored.CONFLICT
-        assert ndp_rival(message.pack(), claims) == Rival(lan.eip6.packed, lan.stranger)
+        asks = message.source == NOBODY6
+        assert ndp_rival(message.pack(), claims) == Rival(lan.eip6.packed, lan.stranger, asks)
     assert answer_ndp(ask6.pack(), PACKET_MULTICAST, claims, NOW) is Ignored.NOT_OURS
     ours = ndp.solicitation(lan.mac, NOBODY6, lan.eip6)
     assert answer_ndp(ours.pack(), PACKET_MULTICAST, claims, NOW) is Ignored.FROM_US

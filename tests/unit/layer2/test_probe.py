@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.layer2.probe import AGAIN, SPACING, Probes
+from speaker.layer2.probe import AGAIN, SOON, SPACING, Probes
 
 EIP, OTHER = b"\xc0\x00\x02\x0a", b"\xc0\x00\x02\x0b"
 
@@ -30,12 +30,13 @@ def test_three_probes_and_silence_find_it_free_within_60_ms(probes):
     assert EIP not in probes
 
 
+@pytest.mark.parametrize("pause", [AGAIN, SOON], ids=["a stranger's", "a speaker's"])
 @pytest.mark.parametrize(("heard", "asked"), [(10.001, 1), (10.03, 2), (10.059, 3)])
-def test_an_answer_at_any_time_ends_the_round_and_ten_seconds_later_the_next_begins(probes, heard, asked):
+def test_an_answer_at_any_time_ends_the_round_and_after_a_pause_the_next_begins(probes, heard, asked, pause):
     assert story(probes, heard) == [(10.0, "ask"), (10.02, "ask"), (10.04, "ask")][:asked]
-    probes.taken(EIP, heard)
-    again = round(heard + AGAIN, 6)
-    assert [when for when, _ in story(probes, heard + AGAIN)] == [again]
+    probes.taken(EIP, heard, pause)
+    again = round(heard + pause, 6)
+    assert [when for when, _ in story(probes, heard + pause)] == [again]
     assert story(probes, heard + 20)[-1] == (round(again + 3 * SPACING, 6), "free")
 
 

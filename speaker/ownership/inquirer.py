@@ -1,0 +1,181 @@
+"""Edge: asks one link, and listens for a second to who answers and to whether anybody speaks there at all.
+
+Two packet sockets, so that a flood of broadcasts drowns no answer. Whatever the LAN sends, the kernel drops what says
+nothing new, and the rest is read a few frames at a time.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from speaker.model import IPAddress, Link, Mac
+from speaker.ownership.inquiry import Answer, answers_to, others_talk, read_answer
+from speaker.packets import sockets
+from speaker.packets.bpf import Program
+from speaker.supervise import Supervisor, contained
+
+LISTEN = 1.0
+"""Seconds after the last question until the sockets are closed."""
+PAUSE = 0.02
+"""Seconds: in so many FRAMES are read of each socket, and that others speak is told once."""
+FRAMES = 64
+MAX_ASKED = 1024
+"""Addresses whose answers are told, while the sockets are open; of more those asked for last."""
+
+_TALK_BUFFER, _ANSWER_BUFFER = 1 << 13, 1 << 17
+"""Bytes: one frame that others speak is enough; an answer must not be lost."""
+_ROOM = 512
+"""Bytes of a frame that are looked at."""
+_ETH_P_ALL = 3
+_SOL_PACKET, _PACKET_IGNORE_OUTGOING = 263, 23  # <linux/if_packet.h>; missing from Python's socket module
+
+
+class Inquirer:
+    """On ``link``. ``heard`` is called when a host that has none of ``ours`` as its MAC was heard; ``answered`` for who
+    says that an address asked for is its own, once for each MAC and turn, at most FRAMES times in PAUSE."""
+
+    def __init__(
+        self,
+        link: Link,
+        ours: Callable[[Mac], bool],
+        heard: Callable[[], None],
+        answered: Callable[[Answer], None],
+        supervisor: Supervisor,
+    ) -> None:
+        self._link, self._ours, self._heard, self._answered = link, ours, heard, answered
+        self._supervisor = supervisor
+        self._asked: dict[IPAddress, None] = {}
+        self._listeners: list[_Listener] = []
+        self._heard_at = float("-inf")
+        self._end: asyncio.TimerHandle | None = None
+
+    @property
+    def listens(self) -> bool:
+        return bool(self._listeners)
+
+    def open(self) -> None:
+        """Listen from now on, until LISTEN seconds after the last question. A tenth of a millisecond. Raises EdgeError:
+        the link is gone, or there are no descriptors left."""
+        try:
+            for program, buffer, take in (
+                (others_talk(self._link.mac), _TALK_BUFFER, self._take_talk),
+                (answers_to(self._link.mac), _ANSWER_BUFFER, self._take_answers),
+            ):
+                self._listeners.append(_Listener(self._link.index, program, buffer, take, self._supervisor))
+        except OSError as error:
+            self.close()
+            raise sockets.refused(f"{self._link.name}: asking", error) from error
+        self._stay()
+
+    def ask(self, eips: Iterable[IPAddress], questions: Iterable[bytes]) -> None:
+        """Sends ``questions``; who answers for one of ``eips`` is told. What finds no room is asked again or never. To
+        be opened before. Raises EdgeError: the link is down or gone."""
+        for eip in eips:
+            self._asked.pop(eip, None)
+            self._asked[eip] = None
+        while len(self._asked) > MAX_ASKED:
+            del self._asked[next(iter(self._asked))]
+        self._stay()
+        try:
+            for frame in questions:
+                self._listeners[-1].send(frame)
+        except OSError as error:
+            if error.errno not in sockets.FULL:
+                raise sockets.refused(f"{self._link.name}: asking", error) from error
+
+    def _stay(self) -> None:
+        if self._end is not None:
+            self._end.cancel()
+        self._end = asyncio.get_running_loop().call_later(LISTEN, self.close)
+
+    def close(self) -> None:
+        """In another thread: the kernel waits for all its processors before it lets a packet socket go, 15 ms."""
+        if self._end is not None:
+            self._end.cancel()
+            self._end = None
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+        self._asked.clear()
+
+    def _take_talk(self, frames: list[bytes]) -> bool:
+        if all(self._ours(Mac(frame[6:12])) for frame in frames):
+            return True
+        self._tell_heard()
+        return False
+
+    def _take_answers(self, frames: list[bytes]) -> bool:
+        answers = dict.fromkeys(answer for frame in frames if (answer := read_answer(frame)) is not None)
+        for answer in answers:
+            if self._ours(answer.mac):
+                continue
+            if answer.address in self._asked:
+                self._answered(answer)
+            else:
+                self._tell_heard()
+        return True
+
+    def _tell_heard(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - self._heard_at >= PAUSE:
+            self._heard_at = now
+            self._heard()
+
+
+class _Listener:
+    """One socket. ``take`` is given what was read in a turn, and says whether there may be more before the next PAUSE.
+    Raises OSError."""
+
+    def __init__(
+        self, link: int, program: Program, buffer: int, take: Callable[[list[bytes]], bool], supervisor: Supervisor
+    ) -> None:
+        def prepare(opened: socket.socket) -> None:
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+            with suppress(OSError):  # before Linux 4.20 the filter alone keeps out what this host sends
+                opened.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
+
+        self._take, self._supervisor = take, supervisor
+        self._loop = asyncio.get_running_loop()
+        self._left, self._until = 0, 0.0
+        self._again: asyncio.TimerHandle | None = None
+        self._socket = sockets.open_socket(link, _ETH_P_ALL, program, prepare)
+        self._loop.add_reader(self._socket, self._read)
+
+    def send(self, frame: bytes) -> None:
+        self._socket.send(frame)
+
+    def _read(self) -> None:
+        now = self._loop.time()
+        if now >= self._until:
+            self._left, self._until = FRAMES, now + PAUSE
+        frames = list(self._frames())
+        self._left -= len(frames)
+        more = True
+        if frames:
+            with contained("inquiry", self._supervisor):
+                more = self._take(frames)
+        if self._left <= 0 or not more:
+            self._left = 0
+            self._loop.remove_reader(self._socket)
+            self._again = self._loop.call_at(self._until, self._read_again)
+
+    def _frames(self) -> Iterable[bytes]:
+        for _ in range(self._left):
+            try:
+                yield self._socket.recv(_ROOM)
+            except OSError:  # nothing left, or the link went down: whoever serves it meets that too
+                return
+
+    def _read_again(self) -> None:
+        self._again = None
+        self._loop.add_reader(self._socket, self._read)
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._socket)
+        if self._again is not None:
+            self._again.cancel()
+        try:
+            self._loop.run_in_executor(None, self._socket.close)
+        except RuntimeError:  # no thread can be had
+            self._socket.close()

@@ -1,0 +1,128 @@
+"""Asking a link who answers for an address, and hearing that anybody is there at all: frames and filters. Pure.
+
+Questions are sent from this node's own address on the link. A request from nobody (an ARP probe from 0.0.0.0, a
+solicitation from ``::``) would leave no trace in others' caches. But who probes for the same EIP takes it for a rival's
+probe (RFC 5227 §2.1.1), and a host that is just taking an IPv6 address would give it up for ever (RFC 4862 §5.4.3).
+The trace of an own address is true, and that of any other request. A node without an IPv4 address there asks from
+0.0.0.0, which kernels answer as well; without an IPv6 one it asks for none.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv6Address
+from typing import NamedTuple
+
+from speaker.errors import MalformedPacket
+from speaker.model import IPAddress, Mac
+from speaker.ownership.hello import Addresses
+from speaker.packets import arp, ndp
+from speaker.packets.bpf import (
+    ACCEPT,
+    LOAD_PKTTYPE,
+    LOAD_VLAN_TAG,
+    REJECT,
+    Instruction,
+    Program,
+    if_any_of,
+    if_equal,
+    load_byte,
+    load_half,
+    load_word,
+    only_if,
+)
+from speaker.packets.ethernet import (
+    BROADCAST,
+    PACKET_BROADCAST,
+    PACKET_HOST,
+    PACKET_MULTICAST,
+    UNKNOWN,
+    is_station,
+)
+
+_IPV4 = 0x0800
+_VLAN_ID = 0x0FFF
+
+
+def question(mac: Mac, own: Addresses, target: IPAddress, known: Mac | None = None) -> bytes | None:
+    """The whole frame, to everybody or to ``known`` alone; None where we have no address to ask from. ``own``: ours on
+    that link."""
+    if isinstance(target, IPv4Address):
+        sender = next((one for one in own if isinstance(one, IPv4Address)), IPv4Address(0))
+        return arp.ArpPacket(known or BROADCAST, mac, arp.Operation.REQUEST, mac, sender, UNKNOWN, target).pack()
+    source = next((one for one in own if isinstance(one, IPv6Address)), None)
+    if source is None:
+        return None
+    asked = ndp.solicitation(mac, source, target)
+    return (asked if known is None else replace(asked, destination_mac=known, destination=target)).pack()
+
+
+class Answer(NamedTuple):
+    """``mac`` says that ``address`` is its own."""
+
+    address: IPAddress
+    mac: Mac
+
+
+def read_answer(frame: bytes) -> Answer | None:
+    """Of a frame that has passed ``answers_to``, what the filter could not check; None: it is no answer. Takes any
+    bytes."""
+    try:
+        if frame[12:14] == arp.ETHERTYPE.to_bytes(2, "big"):
+            packet = arp.parse(frame)
+            answer = Answer(packet.sender_ip, packet.sender_mac)
+        else:
+            message = ndp.parse(frame)
+            if not isinstance(message, ndp.NeighborAdvertisement):
+                return None
+            answer = Answer(message.target, message.target_link_layer or message.source_mac)
+    except MalformedPacket:
+        return None
+    return answer if is_station(answer.mac) else None
+
+
+# ── Filters ───────────────────────────────────────────────────────────────────────────────────────────────────
+# For sockets of all protocols. Those see a frame before its VLAN tag has made it another host's.
+
+
+def others_talk(mac: Mac) -> Program:
+    """Accepts what other hosts say to many: IPv4, IPv6 and ARP, broadcast or multicast. No hello, and nothing that a
+    switch says by itself: it reaches this node through a port that lets nothing else pass (STP, LLDP)."""
+    return (
+        *only_if(LOAD_PKTTYPE, PACKET_BROADCAST, PACKET_MULTICAST),
+        *only_if(load_half(12), _IPV4, ndp.ETHERTYPE, arp.ETHERTYPE),
+        *_from_another_here(mac),
+        ACCEPT,
+    )
+
+
+def answers_to(mac: Mac) -> Program:
+    """Accepts ARP replies and neighbour advertisements that are for this host alone."""
+    return (
+        *only_if(LOAD_PKTTYPE, PACKET_HOST),
+        *_from_another_here(mac),
+        *only_if(load_half(12), arp.ETHERTYPE, ndp.ETHERTYPE),
+        *_only_arp_replies_or_go_on(),
+        *only_if(load_byte(20), 58),
+        *only_if(load_byte(21), ndp.HOP_LIMIT),
+        *only_if(load_half(54), ndp.ADVERTISEMENT << 8),  # its code: 0
+        ACCEPT,
+    )
+
+
+def _only_arp_replies_or_go_on() -> Iterable[Instruction]:
+    replies = (*only_if(load_word(14), 0x00010800), *only_if(load_word(18), 0x06040002), ACCEPT)
+    return (if_equal(arp.ETHERTYPE, 0, len(replies)), *replies)
+
+
+def _from_another_here(mac: Mac) -> Iterable[Instruction]:
+    """Not from ``mac``, and of this VLAN: what the network card took a tag off looks untagged."""
+    return (
+        LOAD_VLAN_TAG,
+        if_any_of(_VLAN_ID, 0, 1),
+        REJECT,
+        load_word(6),
+        if_equal(int.from_bytes(mac[:4], "big"), 0, 3),
+        load_half(10),
+        if_equal(int.from_bytes(mac[4:], "big"), 0, 1),
+        REJECT,
+    )

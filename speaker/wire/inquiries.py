@@ -1,0 +1,104 @@
+"""What the ownership machine has asked of the LAN (``events.Ask``), on all links. Nothing is open while nothing is
+asked."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+
+from speaker.errors import EdgeError
+from speaker.interfaces.neighbor_cache import neighbors
+from speaker.interfaces.rtnetlink import Neighbor
+from speaker.model import IPAddress, Link, Mac
+from speaker.ownership.hello import Addresses
+from speaker.ownership.inquirer import Inquirer
+from speaker.ownership.inquiry import Answer, question
+from speaker.wire.told import SharedTold, Speaker
+
+NEIGHBORS = 8
+"""That the kernel knows on a link: asked as well, as anybody's answer says that this node hears."""
+SPEAKERS = 8
+"""Silent ones that are asked at a time, in turn."""
+EDGE = "inquiry"
+
+
+class Inquiries:
+    """``heard`` and ``answered`` are told the index of the link. ``ours``: whether a MAC is one of this host's."""
+
+    def __init__(
+        self,
+        ours: Callable[[Mac], bool],
+        heard: Callable[[int], None],
+        answered: Callable[[int, Answer], None],
+        told: SharedTold,
+    ) -> None:
+        self._ours, self._heard, self._answered, self._told = ours, heard, answered, told
+        self._inquirers: dict[int, Inquirer] = {}
+        self._neighbors: dict[int, list[Neighbor]] = {}
+        """As they were when listening began."""
+        self._failing: dict[int, str] = {}
+        """Link → why it cannot be asked, as last told."""
+        self._turn = 0
+        self.gateways: Mapping[int, Sequence[IPAddress]] = {}
+        """By the index of the link."""
+
+    def ask(self, link: Link, own: Addresses, eips: Sequence[IPAddress], speakers: Sequence[Speaker]) -> None:
+        """As ``events.Ask`` says; ``speakers`` are the silent ones. What goes wrong is told; the next call tries
+        again."""
+        try:
+            inquirer = self._listening(link)
+            inquirer.ask(eips, self._questions(link, own, eips, speakers))
+        except EdgeError as error:
+            if self._failing.get(link.index) != str(error):
+                self._failing[link.index] = str(error)
+                self._told.failed(EDGE, str(error))
+        else:
+            self._recovered(link.index)
+
+    def close(self, link: int) -> None:
+        """Hear nothing there any more."""
+        if (inquirer := self._inquirers.pop(link, None)) is not None:
+            inquirer.close()
+        self._neighbors.pop(link, None)
+        self._recovered(link)
+
+    def _listening(self, link: Link) -> Inquirer:
+        index = link.index
+        if (inquirer := self._inquirers.get(index)) is None:
+            inquirer = self._inquirers[index] = Inquirer(
+                link,
+                self._ours,
+                lambda: self._heard(index),
+                lambda answer: self._answered(index, answer),
+                self._told,
+            )
+        if not inquirer.listens:
+            inquirer.open()
+            self._neighbors[index] = neighbors(index, NEIGHBORS)
+        return inquirer
+
+    def _questions(
+        self, link: Link, own: Addresses, eips: Iterable[IPAddress], speakers: Sequence[Speaker]
+    ) -> Iterator[bytes]:
+        """The EIPs of everybody, as a client would; the others by their MACs, which disturbs nobody else."""
+        known = {neighbor.address: neighbor.mac for neighbor in self._neighbors.get(link.index, [])}
+        self._turn += SPEAKERS
+        targets: dict[IPAddress, Mac | None] = dict.fromkeys(eips)
+        others = (
+            *((gateway, known.get(gateway)) for gateway in self.gateways.get(link.index, ())),
+            *known.items(),
+            *((address, one.mac) for one in _in_turn(speakers, self._turn, SPEAKERS) for address in one.addresses),
+        )
+        for address, mac in others:
+            targets.setdefault(address, mac)
+        for address, mac in targets.items():
+            if address not in own and (frame := question(link.mac, own, address, mac)) is not None:
+                yield frame
+
+    def _recovered(self, link: int) -> None:
+        if self._failing.pop(link, None) is not None and not self._failing:
+            self._told.recovered(EDGE)
+
+
+def _in_turn(speakers: Sequence[Speaker], turn: int, most: int) -> Iterator[Speaker]:
+    """``most`` of them, from the ``turn``-th on, and round again."""
+    start = turn % len(speakers) if speakers else 0
+    return islice((*speakers[start:], *speakers[:start]), most)
