@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 
+from speaker.control import ask
 from speaker.errors import EdgeError
 from speaker.lab.failover_manifests import ELSEWHERE, failover_manifests, lab_eips
 from speaker.lab.failover_story import tell_holders
@@ -23,7 +24,7 @@ from speaker.lab.scene import ASK_INTERVAL, CALM, LINK, Scene
 from speaker.lab.sick_links import Claims, Endured, Sight, Suffered, judge
 from speaker.lab.sick_story import show
 from speaker.lab.sickness import COURSES, Course, Drop, Hosts, Step, Ward
-from speaker.lab.speakers import holds_most, speakers
+from speaker.lab.speakers import Speakers, holds_most, speakers
 from speaker.lab.stage import Stage
 from speaker.lab.switch import hosts_on, slow_down, spoil
 from speaker.lab.topology import LAN, Topology
@@ -31,7 +32,7 @@ from speaker.model import IPAddress
 
 CLIENT, OTHER_CLIENT = "client", "client2"
 ANSWERS = 10.0
-"""Seconds within which every EIP is answered, and a speaker says what it counted."""
+"""Seconds within which every EIP is answered, and a speaker does what it is asked to."""
 _CLAIMED = 'eip_speaker_claim_changes_total{change="claimed"} '
 
 
@@ -52,13 +53,24 @@ async def endure(request: Request, stage: Stage, linger: Callable[[], Awaitable[
     async with speakers(stage, request.hello_ms) as found:
         scene = Scene(stage, found, eips, request.hello_ms)
         stage.timeline.say("lab", f"starts {len(topology.nodes)} speakers for {len(eips)} EIPs")
-        holders = await scene.settled()
+        holders = await _level(scene, found)
         tell_holders(stage.timeline, holders)
         course = COURSES[request.scenario](ward(topology, holds_most(holders), trouble))
         result = judge(request.scenario, request.hello_ms, await suffer(scene, course, holders, always))
         show(scene, result)
         await linger()
     return result
+
+
+async def _level(scene: Scene, found: Speakers) -> Mapping[IPAddress, str]:
+    """Every node has a share, whoever started first: who holds what."""
+    nodes = scene.stage.lan.topology.nodes
+    deadline = time.monotonic() + ANSWERS
+    while len(set((holders := await scene.settled()).values())) < min(len(nodes), len(scene.eips)):
+        if time.monotonic() > deadline:
+            raise EdgeError(f"within {ANSWERS:.0f} s not every node has taken a share of the EIPs")
+        await asyncio.to_thread(lambda: list(ask(found.running[nodes[0]].runtime_dir, "rebalance", ANSWERS)))
+    return holders
 
 
 def lossy(topology: Topology, percent: int) -> tuple[Drop, ...]:

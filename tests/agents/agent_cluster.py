@@ -60,13 +60,14 @@ from speaker.lab.lan import Lan
 from speaker.lab.outage import Asks, asking, echoing
 from speaker.lab.scene import ASK_INTERVAL, EVERYBODY, LINK, Scene, Watch
 from speaker.lab.stage import Stage
+from speaker.lab.switch import spoil
 from speaker.lab.timeline import Timeline
 from speaker.lab.topology import lab_topology
 from speaker.model import IPAddress, format_mac
 from speaker.ownership.keys import generate
 from speaker.settings import DEFAULT_HELLO_MS
 
-NODE_COUNT, EIP_COUNT = 3, 8
+NODE_COUNT, CLIENT_COUNT, EIP_COUNT = 3, 2, 8
 API_HOST, API_ADDRESS, MANAGEMENT = "admin", "198.51.100.100", "eth1"
 OVERLAY = Path(__file__).parents[2] / "manifests" / "overlays" / "default"
 GUARD = 60.0
@@ -353,8 +354,8 @@ class Cluster:
 
     # ── Breaking it, and making it whole ──
 
-    async def do(self, fault: Callable[..., None], *arguments: str) -> None:
-        """One of the LAN's (``speaker.lab.faults``)."""
+    async def do(self, fault: Callable[..., None], *arguments: object) -> None:
+        """One of the LAN's (``speaker.lab.faults``, ``speaker.lab.switch``)."""
         await asyncio.to_thread(fault, self.lan, *arguments)
 
     async def cut_off(self, node: str) -> None:
@@ -366,6 +367,7 @@ class Cluster:
         self.api.thaw()
         if not self.api.running:
             self.api.start()
+        await self.do(spoil, [])
         for node in self.nodes:
             await self.do(mend, node)
             await self.do(mend, node, MANAGEMENT)
@@ -473,6 +475,6 @@ def _address(name: str) -> IPAddress:
 
 
 @contextmanager
-def cluster_in(directory: Path, **options: Any) -> Iterator[Cluster]:
-    with Lan(lab_topology(NODE_COUNT)) as lan, Cluster(directory, lan, **options) as cluster:
+def cluster_in(directory: Path, nodes: int = NODE_COUNT, **options: Any) -> Iterator[Cluster]:
+    with Lan(lab_topology(nodes, CLIENT_COUNT)) as lan, Cluster(directory, lan, **options) as cluster:
         yield cluster

@@ -1,0 +1,57 @@
+"""Links that are sick and not dead, each for a moment, as the lab's users play them. How many milliseconds something
+took is not asked for, but that it was over long before the link was well again."""
+
+import json
+
+import pytest
+
+pytestmark = pytest.mark.netns
+
+SECONDS = 1.2
+SHORT = ("--seconds", str(SECONDS), "--after", "0.3")
+FLAPS = ("--seconds", "0.5", "--after", "1")
+PLAYED = {
+    "deaf": ("deaf", *SHORT),
+    "deaf, with a healthy second link": ("deaf", *SHORT, "--second-link"),
+    "blip": ("blip", *SHORT),
+    "flap": ("flap", *FLAPS),
+    "flap with loss of carrier": ("flap", *FLAPS, "--carrier"),
+    "stp": ("stp", *SHORT),
+    "partial": ("partial", *SHORT),
+    "oneway": ("oneway", *SHORT),
+    "minority": ("minority", *SHORT),
+    "filtered": ("filtered", *SHORT),
+    "filtered on one of two links": ("filtered", *SHORT, "--second-link"),
+}
+KEPT = ("flap with loss of carrier", "oneway")
+
+
+@pytest.mark.parametrize("scenario", KEPT)
+def test_a_sick_link_moves_nothing_of_healthy_nodes_and_leaves_nothing_dark(lab_command, scenario):
+    done = lab_command("--scenario", *PLAYED[scenario], "--eips", "6", "--json")
+    assert not done.stderr, done.stderr
+    found = json.loads(done.stdout)  # one object and nothing else
+    assert done.returncode == (0 if found["ok"] else 1)
+    assert found["ok"] is not bool(found["problems"])
+    assert all(eip["asked"] > 20 for eip in found["eips"])
+    assert found["left_a_healthy_node"] == 0, found["problems"]
+    assert found["answered_twice_ms"] < SECONDS * 500, found["problems"]
+    assert found["unanswered_ms"] < SECONDS * 500, found["problems"]
+    assert not any("claimed" in problem for problem in found["problems"])
+
+
+def test_the_story_tells_what_the_switch_did_what_it_cost_and_what_was_promised(lab_command):
+    story = lab_command("--scenario", "oneway", "--nodes", "2", "--eips", "2", *SHORT, "--loss", "5").stdout
+    lines = story.splitlines()
+    sick = next(number for number, line in enumerate(lines) if "is heard by nobody any more" in line)
+    well = next(number for number, line in enumerate(lines) if "the switch does its work again" in line)
+    table = next(number for number, line in enumerate(lines) if line.startswith("EIP  "))
+    assert sick < well < table, story
+    assert any(line.startswith("claims while it lasted") for line in lines[table:])
+    assert "(promised: 500)" in lines[-2], story
+
+
+def test_what_cannot_be_played_is_refused_before_anything_starts(lab_command):
+    done = lab_command("--scenario", "deaf", "--loss", "91")
+    assert done.returncode == 2
+    assert "--loss 91" in done.stderr
