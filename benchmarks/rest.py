@@ -23,7 +23,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -35,7 +34,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from cluster_agents import audited, audited_cluster, children, eips  # noqa: E402
+from cluster_agents import audited, audited_cluster, children, eips
 
 _TESTS = Path(__file__).parents[1] / "tests"
 sys.path[:0] = [str(_TESTS / "agents"), str(_TESTS / "apiserver")]
@@ -275,10 +274,7 @@ async def rest(cluster: Cluster, log: Path, others: Mapping[str, int], seconds: 
     await pause(1.0)  # what was asked is in the log
     nodes = {
         name: Node(
-            {
-                part: Cost.between(pid, before[name][part], after[name][part], took)
-                for part, pid in parts.items()
-            }
+            {part: Cost.between(pid, before[name][part], after[name][part], took) for part, pid in parts.items()}
         )
         for name, parts in everybody.items()
     }

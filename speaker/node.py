@@ -64,7 +64,7 @@ from speaker.telemetry.lateness import watch_loop
 from speaker.telemetry.metrics import Metrics
 from speaker.telemetry.traffic import Kept, exposition
 from speaker.threads import start_threads
-from speaker.waiting import set_within
+from speaker.waiting import set_within, tick
 from speaker.wire.process import PeerSpec, Spec
 from speaker.wire.remote import Wire
 from speaker.wire.told import Clerk
@@ -76,7 +76,7 @@ ENVIRONMENT_SECONDS = 10.0
 told of it is at most so old."""
 RUNTIME_DIR_SECONDS = 5.0
 """How often it is looked whether the control socket and the lock are still there."""
-KEY_SECONDS = 1.0
+KEY_SECONDS = 5.0
 """How often the key file is looked at."""
 PUBLISH_SECONDS = 0.1
 """At least between two writings of the status file."""
@@ -232,7 +232,7 @@ class KeyFile:
     async def follow(self, wire: Wire, report: Report) -> None:
         """Read again when the file changes; what cannot be read leaves the keys as they are."""
         while True:
-            await asyncio.sleep(KEY_SECONDS)
+            await tick(KEY_SECONDS)
             if (stamp := self._stamp()) == self._seen:
                 continue
             self._seen = stamp
@@ -477,7 +477,7 @@ class Host:
     async def _tend(self) -> None:
         """What drained goes, and what others have damaged is mended."""
         while True:
-            await asyncio.sleep(TEND_SECONDS)
+            await tick(TEND_SECONDS)
             with self._report.trying("forwarding"):
                 self._report.forwarding(await self._forwarder.tend())
 
@@ -503,7 +503,7 @@ class Host:
                 await self._look_around()
             if self._forwarder.refused:
                 self._changed.set()  # to try it again
-            await asyncio.sleep(ENVIRONMENT_SECONDS)
+            await tick(ENVIRONMENT_SECONDS)
 
     async def _look_around(self) -> None:
         """What keeps traffic from flowing through what is in force here."""
@@ -524,13 +524,13 @@ class Host:
     @staticmethod
     async def _while_there(path: Path, known: os.stat_result) -> None:
         while True:
-            await asyncio.sleep(RUNTIME_DIR_SECONDS)
+            await tick(RUNTIME_DIR_SECONDS)
             if not is_file(path, known):
                 return
 
     async def _keep_runtime_dir(self) -> None:
         """Somebody may remove it under us."""
         while True:
-            await asyncio.sleep(RUNTIME_DIR_SECONDS)
+            await tick(RUNTIME_DIR_SECONDS)
             with self._report.trying("runtime directory"):
                 await self._wire.hold_lock()

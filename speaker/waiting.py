@@ -13,3 +13,10 @@ async def set_within(event: asyncio.Event, seconds: float | None) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
+
+
+async def tick(seconds: float) -> None:
+    """Sleeps until the loop's clock shows the next multiple of ``seconds``: what is done every so often is done
+    together, and the processor sleeps in between."""
+    loop = asyncio.get_running_loop()
+    await asyncio.sleep(seconds - loop.time() % seconds)

@@ -1,7 +1,8 @@
 """Edge: our session Lease, which says that this life of the node lives. Only we may write it (agent-admission.yaml).
 
-No election: the Lease is named for the node, and a new life takes it from the one before without asking. So renewals
-are blind patches; whom to believe, if two write it at once, others know by the incarnation in it.
+No election: the Lease is named for the node, and a new life takes it from the one before without asking. So a first
+write is a blind patch. Later ones name the version that we wrote: where somebody else wrote in between, we look who it
+was, and write all the same. Whom to believe, if two write it at once, others know by the incarnation in it.
 """
 
 import asyncio
@@ -12,13 +13,17 @@ from typing import Any
 
 import msgspec
 
-from speaker.agent.record import identity
+from speaker.agent.asked import listed
+from speaker.agent.objects import LeaseObject
+from speaker.agent.record import identity, life_of
 from speaker.cluster.client import Client
 from speaker.cluster.objects import UNFIT, Metadata
 from speaker.errors import ApiRefused, EdgeError
 from speaker.ownership.hello import Incarnation
 from speaker.waiting import set_within
 
+AGAIN = 1.0
+"""Seconds at most after a renewal that failed."""
 LATE = 2.0
 """Seconds for which an answer is waited for that is too late already: to hang up costs a handshake each time."""
 
@@ -30,7 +35,7 @@ class _Answer(msgspec.Struct, frozen=True):
 class Session:
     """``renewed`` hears the Lease's version after each success; ``failed`` of each failure, and whether there was no
     answer at all: one that is later than ``deadline`` seconds is a failure at once, and not yet that. ``told`` hears
-    why, or None when it is over."""
+    why, or None when it is over; ``other`` of a life that somebody else wrote into our Lease."""
 
     def __init__(
         self,
@@ -44,19 +49,26 @@ class Session:
         renewed: Callable[[int], None],
         failed: Callable[[bool], None],
         told: Callable[[EdgeError | None], None],
+        other: Callable[[Incarnation], None],
     ) -> None:
-        self._client, self._node = client, node
+        self._client, self._node, self._other = client, node, other
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._duration, self._renew, self._deadline = duration, renew, deadline
         self._renewed, self._failed, self._told = renewed, failed, told
         self.owner = ""
         """The uid of our Node: once it is deleted, the garbage collector deletes the Lease."""
         self._life: Incarnation | None = None
+        self._version = ""
+        """As last written by us; '' where that is not known."""
         self._born = asyncio.Event()
 
     def live(self, life: Incarnation | None) -> None:
         """From now on it is this one's; written at once. None: another host has our name, and renews it for itself."""
         self._life = life
+        self._born.set()
+
+    def hurry(self) -> None:
+        """Something did not answer: whether the API does is to be known now."""
         self._born.set()
 
     async def run(self) -> None:
@@ -67,8 +79,8 @@ class Session:
                 await self._born.wait()
                 continue
             succeeded = await self._beat(self._life)
-            # Half the time after a failure, as the model has it; and not all nodes together when the API is back.
-            pause = self._renew if succeeded else self._renew / 2 * random.uniform(0.5, 1)  # noqa: S311
+            # Sooner after a failure; and not all nodes together when the API is back.
+            pause = self._renew if succeeded else min(self._renew / 2, AGAIN) * random.uniform(0.5, 1)  # noqa: S311
             await set_within(self._born, pause)
 
     async def _beat(self, life: Incarnation) -> bool:
@@ -100,14 +112,36 @@ class Session:
         if self.owner:
             owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self.owner}
             metadata["ownerReferences"] = [owner]
-        body = {"metadata": metadata, "spec": spec}
+        version, self._version = self._version, ""
+        answer = await self._written({"metadata": metadata, "spec": spec}, version)
         try:
-            answer = await self._client.patch(f"{self._collection}/{self._node}", body, within=LATE)
+            found = int(msgspec.json.decode(answer, type=_Answer).metadata.resource_version)
+        except (*UNFIT, ValueError) as error:
+            raise EdgeError(f"{self._collection}/{self._node}: no Lease: {error}") from error
+        self._version = str(found)
+        return found
+
+    async def _written(self, body: dict[str, Any], version: str) -> bytes:
+        """Whatever stands there; where that is not what we wrote at ``version``, it is looked at first."""
+        path = f"{self._collection}/{self._node}"
+        if version:
+            ours = {**body, "metadata": {**body["metadata"], "resourceVersion": version}}
+            try:
+                return await self._client.patch(path, ours, within=LATE)
+            except ApiRefused as error:
+                if error.code not in (404, 409):
+                    raise
+            await self._look()
+        try:
+            return await self._client.patch(path, body, within=LATE)
         except ApiRefused as error:
             if error.code != 404:
                 raise
-            answer = await self._client.create(self._collection, body, within=LATE)
-        try:
-            return int(msgspec.json.decode(answer, type=_Answer).metadata.resource_version)
-        except (*UNFIT, ValueError) as error:
-            raise EdgeError(f"{self._collection}/{self._node}: no Lease: {error}") from error
+            return await self._client.create(self._collection, body, within=LATE)
+
+    async def _look(self) -> None:
+        """Who wrote it. By a list, as agents may not ask for a Lease by name."""
+        query = {"fieldSelector": f"metadata.name={self._node}"}
+        for found in await listed(self._client, self._collection, LeaseObject, query):
+            if (life := life_of(found)) is not None:
+                self._other(life)

@@ -7,18 +7,20 @@ from typing import Any, TypeVar
 
 import structlog
 
+from speaker.agent.asked import HostsAsked, LivesAsked
 from speaker.agent.clerk import RecordClerk
 from speaker.agent.delivery import AGAIN_SECONDS, Delivery
-from speaker.agent.objects import AnnouncementObject, AssignedObject, LeaseObject, NodeObject, SliceObject, by_service
-from speaker.agent.record import ANNOUNCEMENTS, Facts, eip_of, is_made_up, life_of, read_record
+from speaker.agent.objects import AnnouncementObject, AssignedObject, NodeObject, SliceObject, by_service
+from speaker.agent.record import ANNOUNCEMENTS, Facts, eip_of, is_made_up, read_record
 from speaker.agent.session import Session
 from speaker.agent.view import News, NodeWishes, Reader, ViewSettings, node_wishes
 from speaker.cluster.client import Client
+from speaker.cluster.hosts import HostObject
 from speaker.cluster.kinds import EipObject
 from speaker.cluster.objects import Key
 from speaker.cluster.reflector import Reflector, Resource
 from speaker.cluster.store import Change, Index
-from speaker.errors import EdgeError
+from speaker.errors import ApiRefused, EdgeError
 from speaker.model import IPAddress, ServiceKey, format_mac
 from speaker.node import View
 from speaker.ownership.events import Record, WriteRecord, gone
@@ -42,8 +44,9 @@ _T = TypeVar("_T", bound=Any)
 class Cluster:
     """One life of this node's agent, as far as the API goes.
 
-    The API counts as up when a renewal of our Lease was answered in time and has come back by the watch: then what
-    mirrors say is of now. It counts as down as soon as a renewal is late, and stays so until that round is made again.
+    The API counts as up when a renewal of our Lease was answered in time, and every mirror follows by a connection that
+    was made since the API was away: then what mirrors say is of now. It counts as down as soon as a renewal is late.
+    One comes at once when anything else goes unanswered, so they can be rare.
     """
 
     def __init__(
@@ -63,28 +66,26 @@ class Cluster:
         self._wishes: NodeWishes | None = None
         self._wire: Wire | None = None
         self._up = self._was_up = False
-        self._awaited: int | None = None
-        """The version of our Lease's last renewal, which the watch is to bring; None after one that failed."""
         self._answered = asyncio.Event()
         self._doubted = False
         """The API was away since the mirrors connected: what came by these connections, or did not, proves nothing."""
         self._made_up: set[str] = set()
         """Names of the Announcements whose term no agent wrote."""
-        self._own_lease = Key(namespace, node)
         self._first = True
         self._services = self._mirror("/api/v1/services", AssignedObject, self._saw_services)
         self._slices = self._mirror(
             "/apis/discovery.k8s.io/v1/endpointslices", SliceObject, self._saw_slices, {"service": by_service}
         )
         self._eips = self._mirror("/apis/eip-speaker.io/v1alpha1/eips", EipObject, self._saw_eips)
-        self._nodes = self._mirror("/api/v1/nodes", NodeObject, self._saw_nodes)
+        self._nodes = self._mirror("/api/v1/nodes", NodeObject, self._saw_node, field_selector=f"metadata.name={node}")
         self._announcements = self._mirror(ANNOUNCEMENTS, AnnouncementObject, self._saw_announcements)
-        leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-        self._leases = self._mirror(leases, LeaseObject, self._saw_leases)
         self._mirrors: tuple[Reflector[Any], ...] = (
             *(self._services, self._slices, self._eips, self._nodes),
-            *(self._announcements, self._leases),
+            self._announcements,
         )
+        self._hosts = HostsAsked(client, self._saw_hosts, self._tells("nodes"))
+        leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._lives = LivesAsked(client, leases, times.renew, self._unheard, self._saw_lives, self._tells("leases"))
         self._records = RecordClerk(client, times.record_timeout, self._facts, self._tells("records"))
         self._session = Session(
             client,
@@ -96,6 +97,7 @@ class Cluster:
             renewed=self._renewed,
             failed=self._lost,
             told=self._tells("session"),
+            other=lambda life: self._saw_lives([(node, life, True)]),
         )
 
     def _mirror(
@@ -104,18 +106,24 @@ class Cluster:
         kind: type[_T],
         deliver: Callable[[tuple[Change[_T], ...]], None],
         indexes: dict[str, Index[_T]] | None = None,
+        *,
+        field_selector: str = "",
     ) -> Reflector[_T]:
         def later(seconds: float, what: Callable[[], None]) -> object:
             return asyncio.get_running_loop().call_later(seconds, what)
 
+        def told(error: EdgeError) -> None:
+            # While the API does not answer, that has been said.
+            self._report.failed(path, error, known=self._was_up and not self._up)
+            self._doubt()
+
         return Reflector(
             self._client,
-            Resource(path),
+            Resource(path, field_selector=field_selector),
             kind,
             Delivery(deliver, self._report, later),
             indexes=indexes,
-            # While the API does not answer, that has been said.
-            told=lambda error: self._report.failed(path, error, known=self._was_up and not self._up),
+            told=told,
         )
 
     # ── A source ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -132,6 +140,8 @@ class Cluster:
             works += [
                 ("session", self._session.run),
                 ("records", partial(self._records.run, wire)),
+                ("nodes", self._hosts.run),
+                ("leases", self._lives.run),
                 ("api", self._come_up),
                 ("hand on", partial(self._hand_on, wire)),
                 ("correct", self._correct),
@@ -146,8 +156,13 @@ class Cluster:
                 await tell(wire)
             self._told.task_done()
 
+    @property
+    def _listed(self) -> bool:
+        """Everything was heard once."""
+        return all(mirror.synced for mirror in self._mirrors) and self._hosts.known is not None and self._lives.known
+
     async def view(self, _: Mapping[IPAddress, str]) -> View | None:
-        if not all(mirror.synced for mirror in self._mirrors):
+        if not self._listed:
             return None
         if self._first:
             self._first = False
@@ -180,7 +195,7 @@ class Cluster:
         self._news = News(
             {found.key: found for found in self._services.store},
             eips=tuple(self._eips.store),
-            nodes={found.key: found for found in self._nodes.store},
+            nodes=dict(self._hosts.known or {}),
         )
 
     def _set_aside(self) -> Iterable[str]:
@@ -256,18 +271,16 @@ class Cluster:
         self._news.eips = tuple(self._eips.store)
         self._tell_changed()
 
-    def _saw_nodes(self, changes: tuple[Change[NodeObject], ...]) -> None:
-        """Ours, and of the others the addresses: kubelets write all the time what is no news to us."""
+    def _saw_node(self, changes: tuple[Change[NodeObject], ...]) -> None:
+        """Ours."""
         for change in changes:
-            before, after = change.before, change.after
-            ours = change.key.name == self._node
-            if ours and after is not None:
-                self._session.owner = after.metadata.uid
-            if before is None or after is None or before.status.addresses != after.status.addresses:
-                self._news.nodes[change.key] = after
-            elif not ours:
-                continue
-            self._tell_changed()
+            if change.after is not None:
+                self._session.owner = change.after.metadata.uid
+        self._tell_changed()
+
+    def _saw_hosts(self, news: Mapping[Key, HostObject | None]) -> None:
+        self._news.nodes.update(news)
+        self._tell_changed()
 
     def _saw_announcements(self, changes: tuple[Change[AnnouncementObject], ...]) -> None:
 
@@ -306,53 +319,53 @@ class Cluster:
             tuple(change if found is None else Change(change.key, None, found) for change, found in now)
         )
 
-    def _saw_leases(self, changes: tuple[Change[LeaseObject], ...]) -> None:
+    def _saw_lives(self, lives: list[tuple[str, Incarnation, bool]]) -> None:
         """What comes before we are up again may have been written before its writer died."""
-        seen = [
-            (change.after.metadata.name, life, self._up and change.before is not None)
-            for change in changes
-            if change.after is not None and (life := life_of(change.after)) is not None
-        ]
-        if seen:
-            self._told.put_nowait(lambda wire: wire.leases(seen))
+        seen = [(node, life, renewed and self._up) for node, life, renewed in lives]
+        self._told.put_nowait(lambda wire: wire.leases(seen))
         if self._first:
             self._tell_changed()
 
+    async def _unheard(self) -> frozenset[str]:
+        """Nodes that are named by records of EIPs that this node may hold, and that nobody on our links hears."""
+        assert self._wire is not None
+        offered = self._wire.offered
+        named = {
+            found.status.holder
+            for found in self._announcements.store
+            if found.status.holder and (eip := eip_of(found)) is not None and offered(eip) is not None
+        }
+        if not (others := named - {self._node}):
+            return frozenset()
+        return frozenset(others - {peer.node for peer in await self._wire.peers() if peer.alive})
+
     # ── Up or down ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _renewed(self, version: int) -> None:
+    def _renewed(self, _: int) -> None:
         """Answered in time."""
-        if self._up and not self._came_back():
-            self._lost(dead=True)  # the last one has not come back since: what the watch says is not of now
-        self._awaited = version
         for mirror in self._mirrors:
             if mirror.following:
                 self._report.recovered(mirror.resource.path)
-        if self._up:
+        if self._up and self._following:
             self._told.put_nowait(lambda wire: wire.api(True))  # the machine may have found that writes take too long
             return
+        if self._up:
+            self._lost(dead=False)
         for mirror in self._mirrors:
             if self._doubted or not mirror.following:
                 mirror.reconnect()
         self._doubted = False
         self._answered.set()
 
-    def _came_back(self) -> bool:
-        found = self._leases.store.get(self._own_lease)
-        return (
-            self._awaited is not None
-            and found is not None
-            and int(found.metadata.resource_version) >= self._awaited
-            and all(mirror.following for mirror in self._mirrors)
-        )
+    @property
+    def _following(self) -> bool:
+        return all(mirror.following for mirror in self._mirrors)
 
     async def _come_up(self) -> None:
         """After a renewal that was answered: as soon as the mirrors say what is now."""
         while True:
             await self._answered.wait()
-            if self._awaited is None:
-                self._answered.clear()
-            elif self._came_back():
+            if self._following:
                 self._answered.clear()
                 self._up = self._was_up = True
                 self._report.api(True)
@@ -360,12 +373,18 @@ class Cluster:
             else:
                 await asyncio.sleep(LOOK_SECONDS)
 
+    def _doubt(self) -> None:
+        """Something went unanswered: perhaps everything does."""
+        if self._up:
+            self._session.hurry()
+
     def _lost(self, dead: bool) -> None:
         if self._up:
             self._report.api(False)
         if dead:
             self._doubted = True
-        self._up, self._awaited = False, None
+        self._up = False
+        self._answered.clear()
         self._told.put_nowait(lambda wire: wire.api(False))
 
     def _tells(self, edge: str) -> Callable[[EdgeError | None], None]:
@@ -374,6 +393,8 @@ class Cluster:
                 self._report.recovered(edge)
             else:
                 self._report.failed(edge, error)
+                if not isinstance(error, ApiRefused):
+                    self._doubt()
 
         return tell
 

@@ -1,11 +1,12 @@
-"""Edge: whether links have a carrier, known within ``EVERY`` and not when the kernel gets round to telling.
+"""Edge: whether links have a carrier: looked at where there is a reason, not when the kernel gets round to telling.
 
 Its notifications come up to a second late, because ``net/core/link_watch.c`` gathers them for the whole machine; so do
 IFF_RUNNING, operstate, and the carrier of what is stacked on the link. Asked for one link over rtnetlink it says at
 once how things are. Newer kernels then also send out what they held back (``linkwatch_sync_dev`` in ``rtnl_getlink``),
 so that the Watcher sees it too; on older ones (6.1) only this file knows.
 
-A request may wait for RTNL, a lock of the whole machine that others hold for up to some 100 ms: hence the thread.
+Reasons are such a notification, whatever makes the caller doubt a link, and a link that has no carrier. A request may
+wait for RTNL, a lock of the whole machine that others hold for up to some 100 ms: hence the thread.
 """
 
 import asyncio
@@ -13,58 +14,80 @@ import errno
 import os
 import socket
 import struct
-import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from functools import partial
 
 from speaker.errors import EdgeError
 from speaker.interfaces import rtnetlink
 from speaker.threads import in_thread
 
 EVERY = 0.025
-"""Seconds between two looks; two links cost about one per cent of a core."""
+"""Seconds at least between two looks, and at most while a link has no carrier."""
 NESTING = 8
 """Links stacked on each other, at most (MAX_NEST_DEV, include/linux/netdevice.h)."""
 _DATAGRAM = 1 << 15
+_RTMGRP_LINK = 1
+_DRAINED = 64
+"""Notifications read in one go; that more wait is a reason like one."""
 
 Tell = Callable[[int, bool], None]
 
 
-async def watch_carrier(links: Callable[[], Collection[int]], tell: Tell, every: float = EVERY) -> None:
+async def watch_carrier(
+    links: Callable[[], Collection[int]], tell: Tell, doubted: asyncio.Event, every: float = EVERY
+) -> None:
     """Calls ``tell(index, carrier)`` for each of ``links`` when it is first seen, and whenever that changes.
 
-    A link that is down or gone has no carrier, nor has a VLAN or macvlan whose lower link has none. ``links`` is called
-    in a thread of its own: it must return what nobody changes any more; ``tell`` is called in the loop. Works in the
-    network namespace it was started in, until cancelled. Raises EdgeError when the kernel refuses to say.
+    ``doubted``: to be set when ``links`` gives others, and when there is a reason to look; cleared here. A link that is
+    down or gone has no carrier, nor has a VLAN or macvlan whose lower link has none. Works in the network namespace it
+    was started in, until cancelled. Raises EdgeError when the kernel refuses to say.
     """
-    loop = asyncio.get_running_loop()
-    ended = threading.Event()
-
-    def tell_now(link: int, carrier: bool) -> None:
-        if not ended.is_set():
-            tell(link, carrier)
-
-    def post(link: int, carrier: bool) -> None:
-        loop.call_soon_threadsafe(tell_now, link, carrier)
-
-    probe = _Probe()
-    try:
-        await in_thread(None, _watch, probe, links, post, ended, every)
-    finally:
-        ended.set()  # the thread ends by itself, perhaps later: it may be waiting for RTNL
-
-
-def _watch(
-    probe: "_Probe", links: Callable[[], Collection[int]], post: Tell, ended: threading.Event, every: float
-) -> None:
     told: dict[int, bool] = {}
-    with probe.socket:
-        while not ended.is_set():
-            seen = {link: probe.has_carrier(link) for link in links()}
+    with _notified(doubted):
+        while True:
+            doubted.clear()
+            seen = await in_thread(None, _look, tuple(links()))
             for link, carrier in seen.items():
                 if told.get(link) is not carrier:
-                    post(link, carrier)
+                    tell(link, carrier)
             told = seen
-            ended.wait(every)
+            await asyncio.sleep(every)
+            if all(seen.values()):
+                await doubted.wait()
+
+
+@contextmanager
+def _notified(doubted: asyncio.Event) -> Iterator[None]:
+    """The kernel's notifications about links set it."""
+    loop = asyncio.get_running_loop()
+    try:
+        events = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.NETLINK_ROUTE)
+    except OSError as error:
+        raise EdgeError(f"rtnetlink: {error.strerror}") from error
+    with events:
+        events.bind((0, _RTMGRP_LINK))
+        loop.add_reader(events, partial(_drain, events, doubted))
+        try:
+            yield
+        finally:
+            loop.remove_reader(events)
+
+
+def _drain(events: socket.socket, doubted: asyncio.Event) -> None:
+    doubted.set()
+    for _ in range(_DRAINED):
+        try:
+            events.recv(1)
+        except OSError:  # none is left, or more were told than could be held
+            return
+
+
+def _look(links: Collection[int]) -> dict[int, bool]:
+    """In a thread."""
+    probe = _Probe()
+    with probe.socket:
+        return {link: probe.has_carrier(link) for link in links}
 
 
 class _Probe:

@@ -1,6 +1,5 @@
 """Edge: asks the gateways of links once a second whether they are there."""
 
-import asyncio
 from collections.abc import Callable, Collection
 
 from speaker.interfaces.answering import Answering, questions
@@ -9,6 +8,7 @@ from speaker.interfaces.neighbor import Answer, Question, ask
 from speaker.interfaces.snapshot import Snapshot
 from speaker.model import Link
 from speaker.packets import sockets
+from speaker.waiting import tick
 
 EVERY = 1.0
 """Seconds between two questions to a gateway."""
@@ -31,7 +31,7 @@ async def watch_gateways(
         while True:
             if (seen := snapshot()) is not None:
                 watch.ask(seen, links())
-            await asyncio.sleep(every)
+            await tick(every)
     finally:
         watch.close()
 

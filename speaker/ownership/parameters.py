@@ -62,9 +62,10 @@ class Parameters:
     """How long a move is asked for before it counts as refused."""
     linger: float = 3.0
     """Forwarding goes on this long after an EIP was given away: neighbours are still moving."""
-    lease: float = 6.0
-    """Session Lease duration; renewed every ``renew``."""
-    renew: float = 2.0
+    lease: float = 40.0
+    """Session Lease duration; renewed every ``renew``. It says something only to who never heard anybody."""
+    renew: float = 15.0
+    """Seldom: each renewal is a request to the API by every node, for as long as the cluster stands."""
 
     def __post_init__(self) -> None:
         for holds, rule in self._rules():

@@ -174,6 +174,11 @@ class Bound:
                 source.left_out = 0
         return told
 
+    @property
+    def owes(self) -> bool:
+        """``left_out`` will have something, with no further line."""
+        return any(source.left_out for source in self._sources.values())
+
     def _forget(self, now: float) -> None:
         """The oldest, where there are too many."""
         if len(self._sources) >= self._most:

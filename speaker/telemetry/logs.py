@@ -24,7 +24,7 @@ from speaker.telemetry.lines import Bound
 MAX_WAITING = 100_000
 """Lines; those that come while so many wait are counted, not kept."""
 LOOK_SECONDS = 1.0
-"""How often it is looked at least whether lines that were left out are to be told of."""
+"""How often it is looked whether lines that were left out are to be told of, while there are any."""
 LEFT_OUT = "lines left out"
 _LAST_WORDS = 1.0
 """Seconds that the end of the process waits for a reader."""
@@ -39,6 +39,7 @@ def configure(format: LogFormat) -> None:  # noqa: A002 -- the flag's own name
     )
     bounded = Bounded()
     writer = Writer(_to_stderr, now_and_then=bounded.tell)
+    bounded.stir = writer.stir
 
     def finish() -> None:
         bounded.tell()
@@ -94,6 +95,10 @@ class Bounded:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._bound, self._clock, self._turn = Bound(), clock, threading.Lock()
+        self._owes = False
+        """Lines were left out that were not told of yet."""
+        self.stir: Callable[[], None] = lambda: None
+        """Called when that begins."""
 
     def __call__(self, _: object, __: str, fields: EventDict) -> EventDict:
         if fields["event"] == LEFT_OUT:
@@ -102,26 +107,34 @@ class Bounded:
         source = str(fields["event"]) + (f" ({part})" if part else "")
         with self._turn:
             admitted = self._bound.admits(self._clock(), source)
+            first = not admitted and not self._owes
+            self._owes = self._owes or first
+        if first:
+            self.stir()
         if not admitted:
             raise structlog.DropEvent
         return fields
 
-    def tell(self) -> None:
+    def tell(self) -> bool:
+        """Whether there will be more to tell, with no further line."""
         with self._turn:
             told = self._bound.left_out(self._clock())
+            owes = self._owes = self._bound.owes
         for source, lines, seconds in told:
             structlog.get_logger().warning(LEFT_OUT, source=source, lines=lines, seconds=seconds)
+        return owes
 
 
 class Writer:
     """A structlog logger: takes lines from any thread without ever waiting, and has ``out`` write them in order.
-    ``now_and_then`` is called every second or so, from its thread."""
+    ``now_and_then`` is called from its thread after whatever it writes, and every second or so as long as it returns
+    True."""
 
     def __init__(
         self,
         out: Callable[[str], object],
         most: int = MAX_WAITING,
-        now_and_then: Callable[[], None] = lambda: None,
+        now_and_then: Callable[[], bool] = lambda: False,
     ) -> None:
         self._out, self._most, self._now_and_then = out, most, now_and_then
         self._lines: SimpleQueue[str | None] = SimpleQueue()
@@ -135,6 +148,10 @@ class Writer:
         else:
             self._lost += 1
 
+    def stir(self) -> None:
+        """Have ``now_and_then`` called."""
+        self._lines.put("")
+
     debug = info = warning = error = critical = msg
 
     def finish(self, seconds: float = _LAST_WORDS) -> None:
@@ -144,9 +161,11 @@ class Writer:
 
     def _write(self) -> None:
         while (line := self._next()) is not None:
-            lines = [line, *self._more()]
+            lines = [each for each in (line, *self._more()) if each]
             lost, self._lost = self._lost, 0
             told = [f"{lost} lines were lost: nobody read them in time"] if lost else []
+            if not (lines or told):
+                continue
             try:
                 self._out("\n".join([*lines, *told]) + "\n")
             except OSError:  # a disk that is full, a reader that is gone: there may be room or another one later
@@ -154,9 +173,9 @@ class Writer:
 
     def _next(self) -> str | None:
         while True:
-            self._now_and_then()
+            again = self._now_and_then()
             with suppress(Empty):
-                return self._lines.get(timeout=LOOK_SECONDS)
+                return self._lines.get(timeout=LOOK_SECONDS if again else None)
 
     def _more(self) -> list[str]:
         """What else waits by now: one write for all of it."""

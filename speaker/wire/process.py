@@ -36,8 +36,8 @@ MAX_WAITING = 64 * 2**20
 """Bytes that a main process may leave unread: one that does not read them is started anew."""
 MAX_DELAYS = 1000
 """That wait to be told; of more only the longest is."""
-TALLY_SECONDS = 0.25
-"""How often counts are handed on."""
+TALLY_SECONDS = 1.0
+"""Counts are handed on so long after the first of them."""
 
 
 class PeerSpec(NamedTuple):
@@ -77,37 +77,52 @@ class Tally:
         self._send, self._read = send, read
         self._counts: Counter[tuple[Any, ...]] = Counter()
         self._delays: list[tuple[float, float]] = []
+        self._counted = asyncio.Event()
+        """There is something to hand on."""
         self._told_of: set[tuple[str, str]] = set()
         """Task and place of the errors that nobody foresaw."""
+
+    async def run(self) -> None:
+        """Endless."""
+        while True:
+            await self._counted.wait()
+            await asyncio.sleep(TALLY_SECONDS)
+            self.flush()
 
     def flush(self) -> None:
         if (self._counts or self._delays) and self._read():
             self._send("tally", dict(self._counts), self._delays)
             self._counts.clear()
             self._delays = []
+            self._counted.clear()
+
+    def _count(self, *what: Any, count: int) -> None:
+        self._counts[what] += count
+        self._counted.set()
 
     # counts
 
     def answered(self, family: Family, count: int) -> None:
-        self._counts["answered", family] += count
+        self._count("answered", family, count=count)
 
     def ignored(self, family: Family, reason: Enum, count: int) -> None:
-        self._counts["ignored", family, reason] += count
+        self._count("ignored", family, reason, count=count)
 
     def announced(self, family: Family, count: int) -> None:
-        self._counts["announced", family] += count
+        self._count("announced", family, count=count)
 
     def send_failed(self, family: Family, count: int) -> None:
-        self._counts["send_failed", family] += count
+        self._count("send_failed", family, count=count)
 
     def hellos_sent(self, link: str, left: bool, count: int) -> None:
-        self._counts["hellos_sent", link, left] += count
+        self._count("hellos_sent", link, left, count=count)
 
     def hellos_received(self, link: str, rejected: Enum | None, count: int) -> None:
-        self._counts["hellos_received", link, rejected] += count
+        self._count("hellos_received", link, rejected, count=count)
 
     def loop_delay(self, late: float, busy: float) -> None:
         self._delays.append((late, busy))
+        self._counted.set()
         if len(self._delays) > MAX_DELAYS:
             self._delays = [(max(late for late, _ in self._delays), max(busy for _, busy in self._delays))]
 
@@ -173,7 +188,7 @@ class Tally:
         """The first from one line of code with its traceback, further ones by their number."""
         words, place, trace = described(error)
         if (task, place) in self._told_of:
-            self._counts["wire_error_again", task] += 1
+            self._count("wire_error_again", task, count=1)
         else:
             self._told_of.add((task, place))
             self._send("wire_error", task, words, place, trace)
@@ -208,7 +223,7 @@ class Life:
 
     async def __aenter__(self) -> Self:
         await self._stack.enter_async_context(self.owner)
-        self._start("tally", partial(_flush, self._tally))
+        self._start("tally", self._tally.run)
         self._start("wire loop", partial(watch_loop, self._tally.loop_delay))
         if isinstance(self.owner, Shared):
             self._start("carrier", partial(_watch_carrier, self.owner, self._tally))
@@ -362,13 +377,7 @@ def _commands(owner: _Owner, keyring: Keyring | None) -> Mapping[str, Callable[.
     return commands
 
 
-async def _flush(tally: Tally) -> None:
-    while True:
-        await asyncio.sleep(TALLY_SECONDS)
-        tally.flush()
-
-
 async def _watch_carrier(owner: Shared, tally: Tally) -> None:
     async for attempt in retrying(lambda error: tally.failed("carrier", str(error)), on=EdgeError, limit=5):
         with attempt:
-            await watch_carrier(lambda: owner.indexes, owner.carrier)
+            await watch_carrier(lambda: owner.indexes, owner.carrier, owner.doubted)

@@ -70,14 +70,15 @@ RETRY_MAX = 5.0
 """Seconds at most between two tries to open a link's hello socket: without one, nothing is held there."""
 AGAIN_SECONDS = 0.02
 """After an error that nobody foresaw the ownership machine is asked again."""
-PEERS_SECONDS = 0.1
-"""How often the list of peers is compared with what was told of it."""
 FILTERED = 10
 """Times ``dead`` without a hello, after which a peer that answers for EIPs all the same is told of."""
 FILTERED_SECONDS = 1.0
 """EIPs are gathered for so long before it is told."""
 MAX_ANSWERS = 1024
 """EIPs and who answered for each, as last told to the machine, of a link: then that is forgotten."""
+OVERDUE = 1.25
+"""Of its interval after which a peer's next hello is missed: the carrier may be gone. It is asked for then, and not all
+the time, as long as hellos come by the link."""
 
 
 class _Claim(NamedTuple):
@@ -98,6 +99,8 @@ class _Port:
         """When the machine was last told that this node answers for this EIP."""
         self.filtered: dict[str, set[IPAddress]] = {}
         """Speakers none of whose hellos arrives → EIPs that they answer for, about to be told."""
+        self.due: dict[str, float] = {}
+        """When the next hello of each peer is overdue, those first that were heard longest ago."""
 
     def fail(self, error: EdgeError) -> None:
         """In words: the error itself holds who came upon it, and so this port."""
@@ -139,7 +142,6 @@ class Shared:
         self._ports: dict[int, _Port] = {}
         self._serving: dict[tuple[int, Mac, int], asyncio.Task[NoReturn]] = {}
         """By index, MAC and MTU."""
-        self._tasks: list[asyncio.Task[NoReturn]] = []
         self._heard: dict[tuple[int, str], bool] = {}
         """Link and node → whether it is alive, as last told."""
         self._counted: dict[int, int] = {}
@@ -157,22 +159,25 @@ class Shared:
         self._stack = AsyncExitStack()
         self._group = asyncio.TaskGroup()
         self._alarm: asyncio.TimerHandle | None = None
+        self._overdue: asyncio.TimerHandle | None = None
+        self.doubted = asyncio.Event()
+        """Some link may have no carrier."""
         self.indexes: frozenset[int] = frozenset()
         """Of the links that EIPs are announced on."""
 
     async def __aenter__(self) -> Self:
         await self._stack.enter_async_context(self._fleet)
         await self._stack.enter_async_context(self._group)
-        self._tasks = [self._supervise("peers", self._watch_peers)]
         self._tick()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-        for task in (*self._serving.values(), *self._tasks):
+        for alarm in (self._alarm, self._overdue):
+            if alarm is not None:
+                alarm.cancel()
+        for task in self._serving.values():
             task.cancel()
         await self._stack.__aexit__(kind, error, tb)
 
@@ -192,6 +197,7 @@ class Shared:
             self._serving[new] = self._supervise("hellos", partial(self._serve_link, link))
         self.indexes = frozenset(link.index for link in links)
         self._no_carrier &= self.indexes
+        self.doubted.set()
         self._fleet.keep(links)
         for port in self._ports.values():
             self._acquaint(port)
@@ -360,6 +366,7 @@ class Shared:
         hello = heard.hello
         if heard.mac is None or not self.machine.believed(heard.link, hello):
             return
+        self._expect(port, hello)
         known = port.speakers.get(hello.node)
         speaker = Speaker(heard.mac, hello.addresses or (known.addresses if known is not None else ()))
         if known != speaker:
@@ -410,6 +417,33 @@ class Shared:
             silent = [port.speakers[node] for node in order.nodes if node in port.speakers]
             self._inquiries.ask(port.hellos.link, self._addresses.get(order.link, ()), order.eips, silent)
 
+    def _expect(self, port: _Port, hello: Hello) -> None:
+        """Its next one."""
+        port.due.pop(hello.node, None)
+        if len(port.due) < MAX_SENDERS:
+            port.due[hello.node] = self._clock() + OVERDUE * max(self._times.hello, hello.interval / 1000)
+        self._await_overdue()
+
+    def _await_overdue(self) -> None:
+        if self._overdue is not None:
+            self._overdue.cancel()
+        due = min((next(iter(port.due.values())) for port in self._ports.values() if port.due), default=None)
+        loop = asyncio.get_running_loop()
+        self._overdue = loop.call_later(max(0.0, due - self._clock()), self._miss) if due is not None else None
+
+    def _miss(self) -> None:
+        """A hello is overdue: its sender is not awaited any more until it is heard again."""
+        with contained("hear", self._told):
+            self.hear()  # nobody is late whose hello lies here unread
+        now = self._clock()
+        for port in self._ports.values():
+            late = [node for node, due in port.due.items() if due <= now]
+            for node in late:
+                del port.due[node]
+            if late:
+                self.doubted.set()
+        self._await_overdue()
+
     def _excuses(self, link: int, address: bytes, mac: Mac) -> bool:
         """A peer's MAC alone is no excuse for speaking for an EIP of ours: it must claim it, or have done so lately."""
         port, eip, now = self._ports.get(link), ip_address(address), self._clock()
@@ -432,6 +466,8 @@ class Shared:
         with contained("hear", self._told):
             self.hear()  # nobody is silent whose hello lies here unread
         self._tell(Tick())
+        with contained("peers", self._told):
+            self._tell_of_peers()
 
     def _tell(self, event: Event, first: Callable[[], None] = lambda: None) -> None:
         """``first``: to be done before what the event leads to. Whatever is raised ends what this event was to bring,
@@ -595,13 +631,8 @@ class Shared:
                     self._inquiries.close(link.index)
                     self._tell(LinkChanged(link.index, up=False))
 
-    async def _watch_peers(self) -> None:
-        """Tells who came and who fell silent."""
-        while True:
-            self._tell_of_peers()
-            await asyncio.sleep(PEERS_SECONDS)
-
     def _tell_of_peers(self) -> None:
+        """Who came and who fell silent."""
         peers = self.machine.peers(self._clock())
         now = {(index, peer.node): peer.alive for index, some in peers.items() for peer in some}
         for (index, node), alive in now.items():

@@ -24,9 +24,8 @@ PLACES = (
     "speaker.cluster.reflector:Reflector._hand_over",
     "speaker.agent.source:Cluster._saw_services",
     "speaker.agent.source:Cluster._saw_slices",
-    "speaker.agent.source:Cluster._saw_nodes",
+    "speaker.agent.source:Cluster._saw_node",
     "speaker.agent.source:Cluster._saw_announcements",
-    "speaker.agent.source:Cluster._saw_leases",
     "speaker.agent.source:Cluster.view",
     "speaker.agent.view:Reader.read",
     "speaker.agent.view:Reader._service",
@@ -41,8 +40,8 @@ PLACES = (
 CONSTANTS = {"speaker.telemetry.internal_errors:QUIET_SECONDS": 0.5}
 RAISES = 0.5
 """Seconds for which a place raises, once it has raised the first time."""
-REACHED = 10.0
-"""Seconds within which it must have been passed: a Lease is renewed every two."""
+REACHED = 20.0
+"""Seconds within which it must have been passed: a Lease is renewed every fifteen."""
 STIR = 0.2
 
 

@@ -29,7 +29,9 @@ def test_a_vlan_loses_its_carrier_with_its_parent(new_namespace, wire, sh, bindi
     async def story() -> None:
         vlan = socket.if_nametoindex("eth0.7")
         told: asyncio.Queue[bool] = asyncio.Queue()
-        watch = asyncio.ensure_future(watch_carrier(lambda: (vlan,), lambda _, carrier: told.put_nowait(carrier)))
+        watch = asyncio.ensure_future(
+            watch_carrier(lambda: (vlan,), lambda _, up: told.put_nowait(up), asyncio.Event())
+        )
         async with asyncio.timeout(GUARD):
             while not await told.get():  # the kernel brings it up in its own time
                 pass

@@ -132,7 +132,7 @@ def without_descriptors(folder: Path) -> dict[str, Callable[[], Any]]:
         "limits": lambda: limits.look(ipvs=True),
         "conntrack": forgot,
         "rtnetlink": lambda: entered(Watcher()),
-        "carrier": lambda: watch_carrier(lambda: [1], lambda *_: None),
+        "carrier": lambda: watch_carrier(lambda: [1], lambda *_: None, asyncio.Event()),
         "gateway": lambda: asking.answers(asked, 1, 0.01),
         "martians": martians.martian_sources,
         "reverse path": martians.reverse_path_drops,
@@ -159,7 +159,7 @@ def without_processes(folder: Path) -> dict[str, Callable[[], Any]]:
         "iptables": lambda: iptables.run("true"),
         "threads": start_threads,
         "a thread": lambda: in_thread(None, threading.get_ident),
-        "carrier": lambda: watch_carrier(list, lambda *_: None),
+        "carrier": lambda: watch_carrier(list, lambda *_: None, asyncio.Event()),
         "ipvs": lambda: IpvsForwarder(Path("/nowhere"), NftablesGuard()).apply(EMPTY),
         "goes on: watch": lambda: looked_at(folder),
     }

@@ -30,6 +30,7 @@ class Running:
     def __init__(self, client: Client, namespace: str, renew: float, deadline: float) -> None:
         self.said: asyncio.Queue[int | bool] = asyncio.Queue()
         self.told: list[EdgeError | None] = []
+        self.others: list[Incarnation] = []
         self.session = Session(
             client,
             namespace,
@@ -40,6 +41,7 @@ class Running:
             renewed=self.said.put_nowait,
             failed=self.said.put_nowait,
             told=self.told.append,
+            other=self.others.append,
         )
         self.task = asyncio.create_task(self.session.run(), name="session")
 
@@ -166,6 +168,29 @@ async def test_a_process_that_starts_takes_the_lease_from_the_one_before_without
     new.session.live(SECOND)
     await new.renewed()
     assert (await read())["spec"]["holderIdentity"] == f"n1_{SECOND}"
+
+
+async def test_whoever_else_writes_the_lease_is_told_of_at_the_next_renewal_and_written_over(begin, read):
+    running, other = await begin(renew=NEVER), await begin(renew=NEVER)
+    running.session.live(FIRST)
+    await running.renewed()
+    running.session.live(FIRST)
+    await running.renewed()
+    assert running.others == []
+    other.session.live(SECOND)
+    await other.renewed()
+    running.session.live(FIRST)
+    await running.renewed()
+    assert (running.others, other.others) == ([SECOND], [])
+    assert (await read())["spec"]["holderIdentity"] == f"n1_{FIRST}"
+
+
+async def test_it_is_renewed_at_once_when_there_is_a_doubt(begin):
+    running = await begin(renew=NEVER)
+    running.session.live(FIRST)
+    first = await running.renewed()
+    running.session.hurry()
+    assert await running.renewed() > first
 
 
 async def test_a_node_of_several_lives_renews_no_more_often_than_one_of_one(begin):

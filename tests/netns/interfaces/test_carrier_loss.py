@@ -36,7 +36,7 @@ def index(node):
 
 
 def watching(*links: int):
-    return lambda told: watch_carrier(lambda: links, told)
+    return lambda told: watch_carrier(lambda: links, told, asyncio.Event())
 
 
 def test_every_pulled_and_plugged_cable_is_told(node, lan, index, sh, during):
@@ -102,24 +102,24 @@ def test_a_link_without_a_cable_from_the_start_is_told(node, lan, index, sh, dur
 
 def test_a_link_is_told_anew_when_it_is_watched_again(node, index, during):
     eth0, eth1 = index("eth0"), index("eth1")
-    links = (eth0,)
+    links, others = (eth0,), asyncio.Event()
 
     async def story(told):
         nonlocal links
         assert await told.next() == (eth0, True)
-        links = (eth1,)
-        assert await told.next() == (eth1, True)
-        links = (eth0,)
-        assert await told.next() == (eth0, True)
+        for link in (eth1, eth0):
+            links = (link,)
+            others.set()
+            assert await told.next() == (link, True)
 
-    during(node, lambda told: watch_carrier(lambda: links, told), story)
+    during(node, lambda told: watch_carrier(lambda: links, told, others), story)
 
 
 def test_nothing_is_told_once_the_watch_was_cancelled(node, lan, index, sh, during):
     eth0 = index("eth0")
 
     async def cancelled(told):
-        watch = asyncio.ensure_future(watch_carrier(lambda: (eth0,), told, every=0.001))
+        watch = asyncio.ensure_future(watch_carrier(lambda: (eth0,), told, asyncio.Event(), every=0.001))
         assert await told.next() == (eth0, True)
         watch.cancel()
         await asyncio.wait([watch])
@@ -132,6 +132,23 @@ def test_nothing_is_told_once_the_watch_was_cancelled(node, lan, index, sh, duri
         await asyncio.get_running_loop().create_future()
 
     during(node, forever, cancelled)
+
+
+def test_a_link_that_is_doubted_is_asked_for_although_the_kernel_tells_nothing(
+    node, lan, index, sh, during, monkeypatch
+):
+    monkeypatch.setattr("speaker.interfaces.carrier._RTMGRP_LINK", 0)
+    eth0, doubted = index("eth0"), asyncio.Event()
+
+    async def story(told):
+        assert await told.next() == (eth0, True)
+        sh(lan, "ip link set port0 down")
+        doubted.set()
+        assert await told.next() == (eth0, False)
+        sh(lan, "ip link set port0 up")
+        assert await told.next() == (eth0, True)  # one without a carrier is looked at until it has one
+
+    during(node, lambda told: watch_carrier(lambda: (eth0,), told, doubted), story)
 
 
 def test_a_refusal_of_the_kernel_is_an_edge_error(node, during):

@@ -115,9 +115,25 @@ def test_an_edge_that_fails_in_ever_new_words_does_not_silence_another(bounded):
 
 def test_the_writer_asks_now_and_then():
     asked = threading.Event()
-    writer = Writer(io.StringIO().write, now_and_then=asked.set)
+    writer = Writer(io.StringIO().write, now_and_then=lambda: bool(asked.set()))
     assert asked.wait(10)
     writer.finish()
+
+
+def test_the_writer_is_stirred_when_lines_begin_to_be_left_out_and_asks_again_until_all_is_told(bounded):
+    say, processor, now, _ = bounded
+    stirred = []
+    processor.stir = lambda: stirred.append(now[0])
+    for _ in range(BURST):
+        say("conflict")
+    assert (stirred, processor.tell()) == ([], False)
+    for _ in range(3):
+        say("conflict")
+    assert (stirred, processor.tell()) == ([0.0], True)
+    now[0] = QUIET
+    assert processor.tell() is False
+    say("conflict")
+    assert (stirred, processor.tell()) == ([0.0], False)  # there was room for it
 
 
 def test_a_disk_that_is_full_loses_lines_tells_how_many_and_takes_those_that_come_later():
