@@ -18,13 +18,14 @@ class Ended(NamedTuple):
     complaint: str
 
 
-async def run(*command: str, text: str = "") -> Ended:
+async def run(*command: str, text: str = "", seconds: float | None = None) -> Ended:
     """Runs ``command`` with ``text`` on its standard input, to its end, however that came.
 
     Raises Unsupported where there is no such program or it may not be executed, EdgeError where the host cannot run it
-    now (no process, thread, descriptor or memory left) or it is not done within SECONDS. Cancelled, it leaves nothing
-    running: that could still commit after whatever comes next.
+    now (no process, thread, descriptor or memory left) or it is not done within ``seconds``, else SECONDS. Cancelled,
+    it leaves nothing running: that could still commit after whatever comes next.
     """
+    limit = SECONDS if seconds is None else seconds
     try:
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -38,10 +39,10 @@ async def run(*command: str, text: str = "") -> Ended:
     except (OSError, RuntimeError) as error:  # before Python 3.12 asyncio waits for a child in a thread of its own
         raise EdgeError(f"cannot run {command[0]}: {error}") from error
     try:
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(limit):
             output, complaint = await process.communicate(text.encode())
     except TimeoutError as error:
-        raise EdgeError(f"{command[0]} was not done within {SECONDS:g} s") from error
+        raise EdgeError(f"{command[0]} was not done within {limit:g} s") from error
     finally:
         if process.returncode is None:
             process.kill()

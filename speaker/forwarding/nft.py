@@ -8,6 +8,10 @@ from speaker import programs
 from speaker.errors import EdgeError
 
 
+LOOK_SECONDS = 10.0
+"""For a look that is taken again and again: where nft hangs, people hear of it by then, and nothing is lost but a look."""
+
+
 class Refused(EdgeError):
     """Raised when nft ran and said no."""
 
@@ -48,14 +52,14 @@ async def list_object(*what: str) -> bytes | None:
 
 async def list_chains() -> list[dict[str, Any]]:
     """Every program's chains, without their rules."""
-    status, output, complaint = await _nft("--json", "list", "chains")
+    status, output, complaint = await _nft("--json", "list", "chains", seconds=LOOK_SECONDS)
     if status != 0:
         raise EdgeError(f"nft list chains: {complaint}")
     return _listed(output, "chains")
 
 
-async def _nft(*arguments: str, script: str = "") -> programs.Ended:
-    return await programs.run("nft", *arguments, text=script)
+async def _nft(*arguments: str, script: str = "", seconds: float | None = None) -> programs.Ended:
+    return await programs.run("nft", *arguments, text=script, seconds=seconds)
 
 
 def _listed(output: bytes, what: str) -> list[dict[str, Any]]:

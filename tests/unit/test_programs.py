@@ -74,6 +74,13 @@ async def test_a_program_that_hangs_is_ended(path, monkeypatch):
         await programs.run("hang")
 
 
+async def test_a_look_that_hangs_is_ended_long_before_a_change_would_be(path, monkeypatch):
+    monkeypatch.setattr(nft, "LOOK_SECONDS", 0.05)
+    program(path, "nft", "exec sleep 1000")
+    with pytest.raises(EdgeError, match=r"^nft was not done within 0.05 s$"):
+        await nft.list_chains()
+
+
 async def test_who_is_cancelled_leaves_no_program_behind(path):
     os.mkfifo(path / "begun")
     program(path, "wait", f"echo $$ >{path}/begun; exec sleep 1000")
