@@ -18,7 +18,6 @@ from speaker.layer2.holdings import Holdings
 from speaker.layer2.nap import Nap
 from speaker.layer2.observer import Observer
 from speaker.layer2.outlet import Outlet
-from speaker.layer2.probe import AGAIN, SOON
 from speaker.layer2.prober import Prober
 from speaker.layer2.responder import Manner, Protocol, Responder
 from speaker.layer2.sieve import Sieve
@@ -217,15 +216,21 @@ class LinkSpeaker:
 
     def _dispute(self, rival: Rival) -> None:
         now, held = self._clock(), self._claims.answered(rival.address)
-        self._holdings.probes.taken(rival.address, now, SOON if rival.mac in self._claims.peers else AGAIN)
+        self._find(rival)
         if self._holdings.disputes.act(rival.address, now):
             self._observer.conflict(self.link, ip_address(rival.address), rival.mac, held)
             if held:
                 self._announcer.defend(rival.address)
 
+    def _find(self, rival: Rival) -> None:
+        """Somebody uses what is probed for."""
+        self._holdings.probes.taken(rival.address, self._clock())
+        if not self._claims.answered(rival.address):
+            self._manner.found(self.link.index, rival.address, rival.mac)
+
     def _suspect(self, rival: Rival) -> None:
         if not rival.asks:
-            self._holdings.probes.taken(rival.address, self._clock(), SOON)
+            self._find(rival)
         if rival.address in self._suspected or self._is_excused(rival):
             return
         loop = asyncio.get_running_loop()

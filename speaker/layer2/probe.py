@@ -14,10 +14,8 @@ from speaker.layer2.timers import Timers
 PROBES = 3
 SPACING = 0.02
 """Seconds between two probes, and from the last one to the verdict."""
-AGAIN = 10.0
-"""Seconds until an EIP that somebody else uses is probed again."""
-SOON = 1.0
-"""As ``AGAIN``, where that is another speaker: it hands over, or hears of our claim, within that time."""
+AGAIN = 1.0
+"""Seconds until an EIP that somebody else uses is probed again: it may be another speaker, which goes."""
 
 
 class Step(NamedTuple):
@@ -45,11 +43,11 @@ class Probes:
         self._sent.pop(address, None)
         self._timers.cancel(address)
 
-    def taken(self, address: bytes, now: float, again: float = AGAIN) -> None:
-        """Somebody else uses it: its round is lost, and the next begins ``again`` seconds from ``now``."""
+    def taken(self, address: bytes, now: float) -> None:
+        """Somebody else uses it: its round is lost, and the next begins ``AGAIN`` seconds from ``now``."""
         if self._sent.get(address):
             self._sent[address] = 0
-            self._timers.set(address, now + again)
+            self._timers.set(address, now + AGAIN)
 
     def interrupt(self, now: float) -> None:
         """Answers may have been missed: every round under way starts over."""

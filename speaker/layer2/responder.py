@@ -35,12 +35,14 @@ class Manner:
     another way can still change the claims. Those that waited longer than ``oldest`` seconds are not answered.
     ``excuses`` says of a link's index, an EIP and a peer's MAC whether that peer may speak for the EIP: it claims it,
     or did lately. Its hello may be lost and come later: it is asked again after ``trial`` seconds.
+    ``found`` hears of a link's index, an EIP that is not answered yet, and the MAC that answers a probe for it.
     """
 
     before: Callable[[], None] = lambda: None
     oldest: float = math.inf
     excuses: Callable[[int, bytes, Mac], bool] = lambda link, address, mac: True
     trial: float = 0.0
+    found: Callable[[int, bytes, Mac], None] = lambda link, address, mac: None
 
 
 class Responder:

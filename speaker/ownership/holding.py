@@ -56,8 +56,9 @@ class Holding(Claiming):
         return _FOREVER
 
     def _unknowing(self, x: Eip, peer: Peer) -> bool:
-        """Its claim is the better one for its term alone, and was made in the belief that the holder was gone."""
-        return x.address in peer.weak and peer.claims[x.address] > x.term
+        """Its claim is the better one for its term alone, and was made in the belief that the holder was gone. Whoever
+        goes has nothing to stand for."""
+        return x.address in peer.weak and peer.claims[x.address] > x.term and self.draining_since is None
 
     def _stand(self, x: Eip, term: int, now: float) -> None:
         """Keep it, at a term above."""

@@ -129,7 +129,9 @@ class Shared:
         self._clerk = clerk
         times = machine.times
         self._inquiries = Inquiries(lambda mac: mac in self._ever_macs, self._hear_frame, self._hear_answer, told)
-        self._fleet = Fleet(clock, told, self._lost, self.hear, times.request_age, self._excuses, times.listen)
+        self._fleet = Fleet(
+            clock, told, self._lost, self.hear, times.request_age, self._excuses, times.listen, self._found
+        )
         self._incarnation: Incarnation | None = None
         """As last told."""
         self._spots: dict[IPAddress, Spot] = {}
@@ -384,6 +386,10 @@ class Shared:
     def _hear_frame(self, link: int) -> None:
         self.hear()
         self._tell(FrameHeard(link))
+
+    def _found(self, link: int, address: bytes, mac: Mac) -> None:
+        """A probe for what we are about to answer for was answered. Not in the middle of what others said."""
+        asyncio.get_running_loop().call_soon(self._hear_answer, link, Answer(ip_address(address), mac))
 
     def _hear_answer(self, link: int, answer: Answer) -> None:
         self.hear()

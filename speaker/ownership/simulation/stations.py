@@ -29,6 +29,8 @@ class Stations:
     def __init__(self, world: "World") -> None:
         self._world = world
         self._random = Random(f"stations {world.schedule.seed}")  # noqa: S311  a simulation guards nothing
+        self._rounds: dict[int, dict[IPAddress, list[str]]] = {}
+        """Host → what it probes for at this moment, and who was found to answer for it, or to probe for it as well."""
         hosts = world.schedule.nodes
         self.gateway = 2 * hosts
         self.everybody = range(2 * hosts + 1)
@@ -135,12 +137,14 @@ class Stations:
         """``host`` answers once nobody else was found to answer within a round; otherwise another follows later."""
         answered: list[str] = []
         token = host.probing[eip] = object()
+        self._rounds.setdefault(host.index, {})[eip] = answered
         for number in range(_PROBES):
             self._world.after(number * _SPACING, lambda: self._probe_once(host, eip, token, answered))
 
         def over() -> None:
             if host.probing.get(eip) is not token:
                 return
+            self._rounds[host.index].pop(eip, None)
             if host.frozen_at is not None or answered:
                 self._world.after(_AGAIN, lambda: self._again(host, eip, token))
                 if answered:
@@ -157,6 +161,8 @@ class Stations:
             return
         self.broadcast(link, host.index)
         for other in self._world.hosts:
+            if other is not host and eip in self._rounds.get(other.index, {}) and self.reach(link, host.index, other):
+                self._rounds[other.index][eip].append(host.name)  # whoever began first goes on (RFC 5227, 2.1.1)
             if other is not host and other.answers(eip) and self.reach(link, other.index, host) and not self._lost():
                 self._world.after(2 * self._delay(), lambda other=other: answered.append(other.name))  # type: ignore[misc]
 

@@ -7,7 +7,7 @@ from scapy.layers.inet6 import ICMPv6ND_NS, IPv6
 from scapy.layers.l2 import ARP, Ether
 
 from speaker.layer2.answer import Ignored
-from speaker.layer2.probe import PROBES, SOON
+from speaker.layer2.probe import AGAIN, PROBES
 from speaker.model import Family, Gratuitous, format_mac
 from speaker.packets import arp, ndp
 
@@ -112,7 +112,7 @@ def test_what_a_peer_answers_for_is_not_answered_and_soon_probed_again_and_no_co
     client.until(probes_for(address))
     client.send(claim_of(client.mac, address))
     assert client.never(announces(address), 0.2)
-    station.later(SOON)
+    station.later(AGAIN)
     for _ in range(PROBES):
         client.until(probes_for(address))
     client.until(announces(address))
@@ -141,7 +141,7 @@ def test_a_peer_that_answers_for_what_it_does_not_claim_is_told_and_soon_probed_
     client.send(claim_of(client.mac, address))
     station.counts.wait_for(lambda counts: counts.conflicts)
     assert [(str(eip), mac, held) for eip, mac, held in station.counts.conflicts] == [(address, client.mac, False)]
-    station.later(SOON)
+    station.later(AGAIN)
     client.until(probes_for(address))
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.layer2.probe import AGAIN, SOON, SPACING, Probes
+from speaker.layer2.probe import AGAIN, SPACING, Probes
 
 EIP, OTHER = b"\xc0\x00\x02\x0a", b"\xc0\x00\x02\x0b"
 
@@ -30,25 +30,24 @@ def test_three_probes_and_silence_find_it_free_within_60_ms(probes):
     assert EIP not in probes
 
 
-@pytest.mark.parametrize("pause", [AGAIN, SOON], ids=["a stranger's", "a speaker's"])
 @pytest.mark.parametrize(("heard", "asked"), [(10.001, 1), (10.03, 2), (10.059, 3)])
-def test_an_answer_at_any_time_ends_the_round_and_after_a_pause_the_next_begins(probes, heard, asked, pause):
+def test_an_answer_at_any_time_ends_the_round_and_after_a_pause_the_next_begins(probes, heard, asked):
     assert story(probes, heard) == [(10.0, "ask"), (10.02, "ask"), (10.04, "ask")][:asked]
-    probes.taken(EIP, heard, pause)
-    again = round(heard + pause, 6)
-    assert [when for when, _ in story(probes, heard + pause)] == [again]
+    probes.taken(EIP, heard)
+    again = round(heard + AGAIN, 6)
+    assert [when for when, _ in story(probes, heard + AGAIN)] == [again]
     assert story(probes, heard + 20)[-1] == (round(again + 3 * SPACING, 6), "free")
 
 
-def test_it_is_probed_every_ten_seconds_until_nobody_answers(probes):
+def test_it_is_probed_every_second_until_nobody_answers(probes):
     asked = []
     for _ in range(4):
         (when, what), *_ = story(probes, probes.wake())
         asked.append(when)
         assert what == "ask"
         probes.taken(EIP, when)
-    assert asked == [10.0, 20.0, 30.0, 40.0]
-    assert story(probes, 60.0)[-1] == (50.06, "free")
+    assert asked == [10.0, 11.0, 12.0, 13.0]
+    assert story(probes, 60.0)[-1] == (14.06, "free")
 
 
 def test_one_who_never_stops_talking_does_not_put_the_next_round_off(probes):
@@ -72,7 +71,7 @@ def test_an_interrupted_round_starts_over_and_one_that_waits_goes_on_waiting(pro
     story(probes, 10.04)
     probes.taken(OTHER, 10.05)
     probes.interrupt(10.055)
-    assert story(probes, 15.0) == [(10.055, "ask"), (10.075, "ask"), (10.095, "ask"), (10.115, "free")]
+    assert story(probes, 11.0) == [(10.055, "ask"), (10.075, "ask"), (10.095, "ask"), (10.115, "free")]
     assert probes.wake() == 10.05 + AGAIN
 
 
