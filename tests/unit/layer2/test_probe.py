@@ -53,8 +53,8 @@ def test_it_is_probed_every_second_until_nobody_answers(probes):
 def test_one_who_never_stops_talking_does_not_put_the_next_round_off(probes):
     story(probes, 10.0)
     for at in range(100):
-        probes.taken(EIP, 10.0 + at / 10)
-    assert probes.wake() == 20.0
+        probes.taken(EIP, 10.0 + at / 100)
+    assert probes.wake() == 10.0 + AGAIN
 
 
 def test_withdrawal_ends_it(probes):
