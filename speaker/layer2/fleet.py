@@ -54,7 +54,7 @@ class Fleet:
     or what nobody foresaw. ``before_answer`` is called after requests were received and before any of them is answered,
     so that news that came earlier by another way is heeded; it must be quick, must not raise, and may call every method
     here. Requests that the kernel received more than ``oldest`` seconds ago are not answered. Entering starts nothing;
-    leaving withdraws everything. ``excuses`` and ``trial``: as in ``Manner``.
+    leaving withdraws everything. ``excuses``, ``trial`` and ``ours``: as in ``Manner``.
     """
 
     def __init__(
@@ -66,9 +66,10 @@ class Fleet:
         oldest: float = OLDEST,
         excuses: Callable[[int, bytes, Mac], bool] = lambda link, address, mac: True,
         trial: float = 0.0,
+        ours: Callable[[Mac], bool] = lambda mac: False,
     ) -> None:
         self._clock, self._observer, self._lost = clock, observer, lost
-        self._manner = Manner(before_answer, oldest, excuses, trial)
+        self._manner = Manner(before_answer, oldest, excuses, trial, ours)
         self._berths: dict[_Port, _Berth] = {}
         self._where: dict[bytes, _Berth] = {}
         self._kept: frozenset[_Port] = frozenset()

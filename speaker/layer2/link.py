@@ -224,7 +224,7 @@ class LinkSpeaker:
                 self._announcer.defend(rival.address)
 
     def _suspect(self, rival: Rival) -> None:
-        if not rival.asks:
+        if not rival.asks and not self._manner.ours(rival.mac):
             self._holdings.probes.taken(rival.address, self._clock(), SOON)
         if rival.address in self._suspected or self._is_excused(rival):
             return

@@ -124,8 +124,9 @@ class Shared:
         self._keys, self._ethertype, self._clock, self._told = keys, ethertype, clock, told
         self._clerk = clerk
         times = machine.times
-        self._inquiries = Inquiries(lambda mac: mac in self._ever_macs, self._hear_frame, self._hear_answer, told)
-        self._fleet = Fleet(clock, told, self._lost, self.hear, times.request_age, self._excuses, times.listen)
+        ours = lambda mac: mac in self._ever_macs  # noqa: E731
+        self._inquiries = Inquiries(ours, self._hear_frame, self._hear_answer, told)
+        self._fleet = Fleet(clock, told, self._lost, self.hear, times.request_age, self._excuses, times.listen, ours)
         self._incarnation: Incarnation | None = None
         """As last told."""
         self._spots: dict[IPAddress, Spot] = {}
