@@ -74,8 +74,6 @@ FILTERED = 10
 """Times ``dead`` without a hello, after which a peer that answers for EIPs all the same is told of."""
 FILTERED_SECONDS = 1.0
 """EIPs are gathered for so long before it is told."""
-MAX_ANSWERS = 1024
-"""EIPs and who answered for each, as last told to the machine, of a link: then that is forgotten."""
 OVERDUE = 1.25
 """Of its interval after which a peer's next hello is missed: the carrier may be gone. It is asked for then, and not all
 the time, as long as hellos come by the link."""
@@ -95,8 +93,9 @@ class _Port:
         """As last told."""
         self.heard_at: dict[str, float] = {}
         """When the last hello came of each in ``speakers``."""
-        self.answered_at: dict[tuple[IPAddress, str | None], float] = {}
-        """When the machine was last told that this node answers for this EIP."""
+        self.answered: set[tuple[IPAddress, str | None]] = set()
+        self.answered_since = now
+        """EIPs and who answered for each, as told to the machine since then: no longer than PAUSE."""
         self.filtered: dict[str, set[IPAddress]] = {}
         """Speakers none of whose hellos arrives → EIPs that they answer for, about to be told."""
         self.due: dict[str, float] = {}
@@ -128,9 +127,10 @@ class Shared:
         self._keys, self._ethertype, self._clock, self._told = keys, ethertype, clock, told
         self._clerk = clerk
         times = machine.times
-        self._inquiries = Inquiries(lambda mac: mac in self._ever_macs, self._hear_frame, self._hear_answer, told)
+        ours = lambda mac: mac in self._ever_macs  # noqa: E731
+        self._inquiries = Inquiries(ours, self._hear_frame, self._hear_answer, told)
         self._fleet = Fleet(
-            clock, told, self._lost, self.hear, times.request_age, self._excuses, times.listen, self._found
+            clock, told, self._lost, self.hear, times.request_age, self._excuses, times.listen, ours, self._found
         )
         self._incarnation: Incarnation | None = None
         """As last told."""
@@ -397,11 +397,12 @@ class Shared:
             return
         node = next((node for node, speaker in port.speakers.items() if speaker.mac == answer.mac), None)
         now, known = self._clock(), (answer.address, node)
-        if now - port.answered_at.get(known, float("-inf")) < PAUSE:
+        if now - port.answered_since >= PAUSE:
+            port.answered.clear()
+            port.answered_since = now
+        if known in port.answered:
             return
-        if len(port.answered_at) >= MAX_ANSWERS:
-            port.answered_at.clear()
-        port.answered_at[known] = now
+        port.answered.add(known)
         self._tell(EipAnswered(answer.address, link, node))
         if node is not None and now - port.heard_at.get(node, float("-inf")) >= FILTERED * self._times.dead:
             self._note_filtered(port, node, answer.address)
