@@ -26,7 +26,7 @@ from speaker.lab.sick_story import show
 from speaker.lab.sickness import COURSES, Course, Drop, Hosts, Step, Ward
 from speaker.lab.speakers import Speakers, holds_most, speakers
 from speaker.lab.stage import Stage
-from speaker.lab.switch import hosts_on, slow_down, spoil
+from speaker.lab.switch import delayed, hosts_on, spoil
 from speaker.lab.topology import LAN, Topology
 from speaker.model import IPAddress
 
@@ -48,9 +48,10 @@ async def endure(request: Request, stage: Stage, linger: Callable[[], Awaitable[
     (stage.manifests / "shared.yaml").write_text(failover_manifests(topology, (*eips, *elsewhere)))
     always = lossy(topology, trouble.loss)
     await asyncio.to_thread(spoil, stage.lan, always)
-    if trouble.delay:
-        await asyncio.to_thread(slow_down, stage.lan, trouble.delay)
-    async with speakers(stage, request.hello_ms) as found:
+    async with AsyncExitStack() as stack:
+        if trouble.delay:
+            await asyncio.to_thread(stack.enter_context, delayed(stage.lan, trouble.delay))
+        found = await stack.enter_async_context(speakers(stage, request.hello_ms))
         scene = Scene(stage, found, eips, request.hello_ms)
         stage.timeline.say("lab", f"starts {len(topology.nodes)} speakers for {len(eips)} EIPs")
         holders = await _level(scene, found)
