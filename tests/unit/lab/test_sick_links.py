@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speaker.lab.capture import Reply
+from speaker.lab.endured import judge
 from speaker.lab.outage import Sample
 from speaker.lab.scene import ASK_INTERVAL
-from speaker.lab.sick_links import Claims, Sight, Suffered, judge, twice, undisputed
+from speaker.lab.sick_links import Claims, Sight, Suffered, twice, undisputed
 from speaker.lab.sick_story import summary, totals
 from speaker.lab.sickness import COURSES, Course, Drop, Step, Ward
 from speaker.model import Mac
