@@ -6,7 +6,6 @@ of CLOCK_MONOTONIC; durations say their unit.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import inf
 from typing import Any
 
@@ -74,18 +73,14 @@ class Suffered:
 
     def alone(self, client: str) -> Iterator[tuple[float, float]]:
         """From when to when no node could serve the client."""
-        for at, until, step in self._spans():
+        ends = [*(at for at, _ in self.done[1:]), self.end]
+        for (at, step), until in zip(self.done, ends, strict=True):
             if not step.in_reach(client, self.nodes):
                 yield at, until
 
-    def heals(self) -> Iterator[tuple[float, float]]:
-        """Each time that all was well again: when, and until when that lasted."""
-        return ((at, until) for at, until, step in self._spans() if step.healthy)
-
-    def _spans(self) -> Iterator[tuple[float, float, Step]]:
-        for (at, step), (until, _) in pairwise([*self.done, (self.end, None)]):
-            assert step is not None
-            yield at, until, step
+    def heals(self) -> Iterator[float]:
+        """Each time that all was well again."""
+        return (at for at, step in self.done if step.healthy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +177,12 @@ def settled_at_heals(suffered: Suffered, moved: Moves) -> set[tuple[str, Move]]:
     """
     size = {client: len(suffered.reached(client)) for client in moved}
     found: set[tuple[str, Move]] = set()
-    for healed, until in suffered.heals():
+    for healed in suffered.heals():
         held = {client: suffered.macs_before | _holders(seen, healed) for client, seen in moved.items()}
         for address in suffered.before:
             spare = len({macs[address] for macs in held.values()}) - 1
             for client, seen in moved.items():
-                move = next((move for move in seen if move.address == address and healed <= move.at < until), None)
+                move = next((move for move in seen if move.address == address and move.at >= healed), None)
                 if move is None or spare == 0:
                     continue
                 others = [other for other, macs in held.items() if macs[address] == move.mac and other != client]
