@@ -366,6 +366,7 @@ def _commands(owner: _Owner, keyring: Keyring | None) -> Mapping[str, Callable[.
             "records": owner.records,
             "written": owner.written,
             "leases": owner.leases,
+            "informed": owner.informed,
             "api": owner.api,
         }
     return commands
