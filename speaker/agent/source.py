@@ -44,7 +44,9 @@ RECALL_AGAIN = 1.0
 REMEMBER_SECONDS = 30.0
 """At least between two writings of what the API says."""
 CORRECT_SECONDS = 1.0
-"""At least between two looks at what the records say for people."""
+"""At least between two looks at what the records say for people; ten times as long between two at who conflicts."""
+CORRECT_AT_LEAST = 12
+"""Of the latter after which the former comes anyway."""
 
 _T = TypeVar("_T", bound=Any)
 
@@ -320,9 +322,14 @@ class Cluster:
         return Facts(spot.link.name, format_mac(spot.link.mac), self._reader.services_on(eip), conflict)
 
     async def _correct(self) -> None:
-        """Services come to share an EIP or leave it, links get other MACs, strangers come and go."""
+        """Services come to share an EIP or leave it, links get other MACs, strangers come and go; and somebody else may
+        have written to a record."""
         while True:
-            await set_within(self._changed, 10 * CORRECT_SECONDS)
+            conflicts = self._report.conflicts()
+            for _ in range(CORRECT_AT_LEAST):
+                await set_within(self._changed, 10 * CORRECT_SECONDS)
+                if self._changed.is_set() or self._report.conflicts() != conflicts:
+                    break
             self._changed.clear()
             if self._up:
                 mine = [found for found in self._announcements.store if found.status.holder == self._node]

@@ -427,7 +427,7 @@ class Shared:
             wake = self.machine.next_wake(now)
         loop = asyncio.get_running_loop()
         when = loop.time() + max(0.0, wake - now)
-        if self._alarm is None or when < self._alarm.when() - 1e-4:
+        if self._alarm is None or abs(when - self._alarm.when()) > 1e-4:
             if self._alarm is not None:
                 self._alarm.cancel()
             self._alarm = loop.call_at(when, self._tick)
