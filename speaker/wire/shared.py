@@ -100,6 +100,8 @@ class _Port:
         """Speakers none of whose hellos arrives → EIPs that they answer for, about to be told."""
         self.due: dict[str, float] = {}
         """When the next hello of each peer is overdue, those first that were heard longest ago."""
+        self.informed: set[str] = set()
+        """Peers that claim something, and do not say that they would rather not."""
 
     def fail(self, error: EdgeError) -> None:
         """In words: the error itself holds who came upon it, and so this port."""
@@ -314,6 +316,12 @@ class Shared:
         """Somebody could take over."""
         return any(peer.alive and not peer.draining for peer in self.peers())
 
+    def informed(self) -> bool:
+        """A living peer holds what it may by what it knows of the API: those who hold it by what they knew last are
+        demoted."""
+        index = {port.hellos.link.name: port.informed for port in self._ports.values()}
+        return any(peer.alive and peer.node in index.get(peer.link, ()) for peer in self.peers())
+
     @property
     def ready(self) -> bool:
         return not self.indexes or (bool(self._ports) and self.machine.ready)
@@ -369,6 +377,7 @@ class Shared:
         if heard.mac is None or not self.machine.believed(heard.link, hello):
             return
         self._expect(port, hello)
+        (port.informed.add if hello.digest.count and not hello.demoted else port.informed.discard)(hello.node)
         known = port.speakers.get(hello.node)
         speaker = Speaker(heard.mac, hello.addresses or (known.addresses if known is not None else ()))
         if known != speaker:
@@ -492,7 +501,7 @@ class Shared:
             wake = self.machine.next_wake(now)
         loop = asyncio.get_running_loop()
         when = loop.time() + max(0.0, wake - now)
-        if self._alarm is None or when < self._alarm.when() - 1e-4:
+        if self._alarm is None or abs(when - self._alarm.when()) > 1e-4:
             if self._alarm is not None:
                 self._alarm.cancel()
             self._alarm = loop.call_at(when, self._tick)
