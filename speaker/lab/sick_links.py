@@ -172,8 +172,8 @@ def undisputed(replies: Iterable[Reply], within: float) -> Iterator[Reply]:
 def settled_at_heals(suffered: Suffered, moved: Moves) -> set[tuple[str, Move]]:
     """Moves, with who saw them, that cannot be helped: an EIP that clients apart had of several nodes comes to one.
 
-    The first move of an EIP after a heal, to a node that another client had it of, who reached no fewer nodes: the
-    larger part of a LAN has no cause to give way. All but one of the EIP's nodes lose it.
+    The first move of an EIP after a heal, to a node that another client had it of. The larger part of a LAN has no
+    cause to give way, nor, between two alike, who had the EIP before. All but one of its nodes lose it.
     """
     size = {client: len(suffered.reached(client)) for client in moved}
     found: set[tuple[str, Move]] = set()
@@ -185,8 +185,9 @@ def settled_at_heals(suffered: Suffered, moved: Moves) -> set[tuple[str, Move]]:
                 move = next((move for move in seen if move.address == address and move.at >= healed), None)
                 if move is None or spare == 0:
                     continue
-                others = [other for other, macs in held.items() if macs[address] == move.mac and other != client]
-                if any(size[other] >= size[client] for other in others):
+                others = [size[other] for other, macs in held.items() if macs[address] == move.mac and other != client]
+                first = move.before == suffered.macs_before[address]
+                if max(others, default=0) > size[client] or (size[client] in others and not first):
                     found.add((client, move))
                     spare -= 1
     return found

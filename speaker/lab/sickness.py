@@ -130,7 +130,7 @@ def flap(ward: Ward) -> Course:
 
 def _flaps(ward: Ward, until: float) -> Iterator[Step]:
     at, number = 0.0, 1
-    while number <= 2 or at < until:
+    while at < until:
         what = f"flap {number}: the {'cable' if ward.carrier else 'port'} of {ward.victim} is "
         if ward.carrier:
             yield Step(at, f"{what}out", pulled=frozenset((ward.victim,)))
