@@ -463,16 +463,9 @@ class Report:
         )
         self._filtered[one] = sentence, now
         self._metrics.hellos_filtered.labels(link.name).inc()
-        log.error(
-            "hellos filtered",
-            reason="hellos_filtered",
-            peer=node,
-            link=link.name,
-            mac=format_mac(mac),
-            count=len(eips),
-            eips=some,
-            message=sentence,
-        )
+        fields = {"link": link.name, "mac": format_mac(mac), "eips": some, "reason": "hellos_filtered"}
+        told = fields | {"message": sentence}
+        self._telling.tell(Transition("error", "hellos filtered", "peer", node, link.name, told))
         self.stale.set()
 
     def peer(self, node: str, link: Link, alive: bool) -> None:

@@ -43,6 +43,6 @@ async def run(end: socket.socket, settings: AgentSettings) -> None:
     async def open_source(report: Report, stack: AsyncExitStack) -> Source:
         client = await stack.enter_async_context(Client(await configure(settings.access)))
         times = Parameters.for_hello(settings.peers.hello)
-        return Cluster(client, settings.node.name, namespace, settings.view, times, report)
+        return Cluster(client, settings.node.name, namespace, settings.view, times, report, settings.runtime_dir)
 
     await serve(end, settings, open_source, leases=namespace)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import structlog
@@ -10,6 +11,7 @@ import structlog
 from speaker.agent.asked import HostsAsked, LivesAsked
 from speaker.agent.clerk import RecordClerk
 from speaker.agent.delivery import AGAIN_SECONDS, Delivery
+from speaker.agent.known import Known, known, recall, remember
 from speaker.agent.objects import AnnouncementObject, AssignedObject, NodeObject, SliceObject, by_service
 from speaker.agent.record import ANNOUNCEMENTS, Facts, eip_of, is_made_up, read_record
 from speaker.agent.session import Session
@@ -35,8 +37,16 @@ log = structlog.get_logger()
 
 LOOK_SECONDS = 0.02
 """Between two looks at whether the mirrors are of now again."""
+RECALL_SECONDS = 5.0
+"""Without an API after which an agent goes by what the API said last."""
+RECALL_AGAIN = 1.0
+"""Between two looks at whether it may, as no peer seems to read the API."""
+REMEMBER_SECONDS = 30.0
+"""At least between two writings of what the API says."""
 CORRECT_SECONDS = 1.0
-"""At least between two looks at what the records say for people."""
+"""At least between two looks at what the records say for people; ten times as long between two at who conflicts."""
+CORRECT_AT_LEAST = 12
+"""Of the latter after which the former comes anyway."""
 
 _T = TypeVar("_T", bound=Any)
 
@@ -50,8 +60,20 @@ class Cluster:
     """
 
     def __init__(
-        self, client: Client, node: str, namespace: str, settings: ViewSettings, times: Parameters, report: Report
+        self,
+        client: Client,
+        node: str,
+        namespace: str,
+        settings: ViewSettings,
+        times: Parameters,
+        report: Report,
+        runtime_dir: Path,
     ) -> None:
+        self._runtime_dir = runtime_dir
+        self._recalled: Known | None = None
+        """What is gone by as long as nothing was listed."""
+        self._learned = asyncio.Event()
+        """There is something else to remember."""
         self._client, self._node, self._settings, self._report = client, node, settings, report
         self._reader = Reader(settings)
         self._changed = asyncio.Event()
@@ -145,6 +167,8 @@ class Cluster:
                 ("api", self._come_up),
                 ("hand on", partial(self._hand_on, wire)),
                 ("correct", self._correct),
+                ("recall", self._recall),
+                ("remember", self._remember),
             ]
             for task, work in works:
                 tasks.create_task(supervised(task, work, self._report), name=task)
@@ -163,7 +187,10 @@ class Cluster:
 
     async def view(self, _: Mapping[IPAddress, str]) -> View | None:
         if not self._listed:
-            return None
+            return await self._recalled_view() if self._recalled is not None else None
+        if self._recalled is not None:
+            self._recalled = self._wishes = None
+            self._read_anew()
         if self._first:
             self._first = False
             await self._told.join()  # whose everything is, is known before this node may have any of it
@@ -185,9 +212,65 @@ class Cluster:
         if self._anew:
             self._anew, changed = False, None
         self._changed.set()
+        self._learned.set()
         with contained("report", self._report):  # what was read is not read again
             self._report.unreadable((*self._set_aside(), *self._reader.problems()))
         return View(world, settlement, wishes.node, changed=changed if same_node else None)
+
+    # ── Without an API from the start ─────────────────────────────────────────────────────────────────────────
+
+    async def _recall(self) -> None:
+        """What no peer holds is better served by what was known last than by nobody."""
+        await asyncio.sleep(RECALL_SECONDS)
+        assert self._wire is not None
+        found = None
+        with self._report.trying("last known"):
+            found = None if self._listed else await asyncio.to_thread(recall, self._runtime_dir, self._node)
+        while found is not None and not self._listed:
+            if not await self._wire.informed():
+                log.warning("no API yet: going by what it said last", services=len(found.services))
+                self._recalled = found
+                self._tell_changed()
+                break
+            await asyncio.sleep(RECALL_AGAIN)
+        await asyncio.Event().wait()  # once in a life
+
+    async def _recalled_view(self) -> View:
+        """Behind the others: one that reads the API knows better."""
+        last, self._reader = self._recalled, Reader(self._settings)
+        assert last is not None
+        assert self._wire is not None
+        slices: dict[ServiceKey, list[SliceObject]] = {}
+        for each in last.slices:
+            slices.setdefault(each.service_key, []).append(each)
+        news = News(
+            {each.key: each for each in last.services},
+            eips=last.eips,
+            nodes={each.key: each for each in last.hosts},
+        )
+        wishes = node_wishes(self._node, last.node, self._settings)
+        await self._follow_wishes(wishes)
+        await self._wire.demote(True)
+        read = partial(self._reader.read, news, lambda key: slices.get(key, ()))
+        world, settlement, _ = await asyncio.to_thread(read)
+        return View(world, settlement, wishes.node)
+
+    async def _remember(self) -> None:
+        """Seldom, and only what was read from the API."""
+        while True:
+            await self._learned.wait()
+            self._learned.clear()
+            seen = (
+                *(self._node, self._nodes.store.get(Key("", self._node))),
+                *(tuple(mirror.store) for mirror in (self._services, self._slices, self._eips)),
+                tuple((self._hosts.known or {}).values()),
+            )
+            with self._report.trying("last known"):
+                await asyncio.to_thread(self._remember_now, seen)
+            await asyncio.sleep(REMEMBER_SECONDS)
+
+    def _remember_now(self, seen: tuple[Any, ...]) -> None:
+        remember(self._runtime_dir, known(*seen))
 
     def _read_anew(self) -> None:
         """What a reading had taken in when it met a bug of ours is not known."""
@@ -239,9 +322,14 @@ class Cluster:
         return Facts(spot.link.name, format_mac(spot.link.mac), self._reader.services_on(eip), conflict)
 
     async def _correct(self) -> None:
-        """Services come to share an EIP or leave it, links get other MACs, strangers come and go."""
+        """Services come to share an EIP or leave it, links get other MACs, strangers come and go; and somebody else may
+        have written to a record."""
         while True:
-            await set_within(self._changed, 10 * CORRECT_SECONDS)
+            conflicts = self._report.conflicts()
+            for _ in range(CORRECT_AT_LEAST):
+                await set_within(self._changed, 10 * CORRECT_SECONDS)
+                if self._changed.is_set() or self._report.conflicts() != conflicts:
+                    break
             self._changed.clear()
             if self._up:
                 mine = [found for found in self._announcements.store if found.status.holder == self._node]

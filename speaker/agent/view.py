@@ -271,6 +271,11 @@ class Reader:
         self._slices.pop(key, None)
 
 
+def is_assigned(found: AssignedObject) -> bool:
+    """It has an address that our controller wrote."""
+    return bool(_addresses(found))
+
+
 def _addresses(found: AssignedObject) -> tuple[IPAddress, ...]:
     """Those that our controller wrote."""
     if not any(condition.type == ASSIGNED for condition in found.status.conditions or ()):

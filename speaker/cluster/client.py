@@ -33,6 +33,10 @@ REQUEST = 5.0
 TOKEN_AGE = 60.0
 """Seconds after which the token file is read again. The kubelet replaces it at 80 % of the hour it is good for."""
 
+UNUSED = 60.0
+"""Seconds for which a connection is kept that nothing uses: longer than from one renewal of a Lease to the next, as a
+handshake costs more than what it is for. An API server hangs up after 90 s."""
+
 _KEEPALIVE = {socket.TCP_KEEPIDLE: 10, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3, socket.TCP_USER_TIMEOUT: 25_000}
 """A server that is gone, or a NAT entry on the way to it, is noticed within 25 s even when nothing is being said."""
 
@@ -184,7 +188,9 @@ class Client:
     async def __aenter__(self) -> Self:
         # Without a limit: each watch keeps a connection, and a renewal must not wait for one to end.
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=self._server.tls, socket_factory=_kept_alive),
+            connector=aiohttp.TCPConnector(
+                limit=0, ssl=self._server.tls, socket_factory=_kept_alive, keepalive_timeout=UNUSED
+            ),
             # To compress costs both ends more time than a LAN takes for the difference.
             headers={"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": _AGENT},
             timeout=aiohttp.ClientTimeout(total=None),

@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     sick.add_argument("--carrier", action="store_true", help="flap: the cable is pulled, and the carrier goes with it")
     sick.add_argument("--second-link", action="store_true", help="hellos go over a second, healthy link too")
     sick.add_argument("--loss", metavar="PERCENT", type=int, default=0, help="of all frames on the LAN, all the time")
-    sick.add_argument("--delay", metavar="MS", type=int, default=0, help="of all frames, where the kernel has netem")
+    sick.add_argument("--delay", metavar="MS", type=int, default=0, help="of all frames on the LAN, all the time")
 
 
 def main(args: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ measured is known at different times, and would come out of order.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from speaker.lab.capture import Reply, moves
@@ -41,18 +41,23 @@ def tell_holders(timeline: Timeline, holders: Mapping[IPAddress, str]) -> None:
 def show(scene: Scene, played: Played, result: FailedOver) -> None:
     """The story, the table, and what is wrong, if anything is."""
     timeline = scene.stage.timeline
-    for line in sorted(_lines(scene, played, result), key=lambda line: line.at):
-        timeline.say(line.who, line.what, line.tone, line.at)
-    timeline.write()
-    heading, *rows = columns([_HEADING, *map(_row, result.views)])
-    timeline.write(timeline.paint(heading, Tone.BOLD))
-    for row in rows:
-        timeline.write(row)
-    timeline.write()
+    tell(timeline, _lines(scene, played, result), [_HEADING, *map(_row, result.views)])
     for problem in result.problems:
         timeline.write(timeline.paint(f"✗ {problem}", Tone.BAD))
     if result.ok:
         timeline.write(timeline.paint(f"✓ {summary(result)}", Tone.GOOD))
+
+
+def tell(timeline: Timeline, events: Iterable[Event], table: Iterable[tuple[str, ...]]) -> None:
+    """What happened, in order, and a table with its heading."""
+    for event in sorted(events, key=lambda event: event.at):
+        timeline.say(event.who, event.what, event.tone, event.at)
+    timeline.write()
+    heading, *rows = columns(table)
+    timeline.write(timeline.paint(heading, Tone.BOLD))
+    for row in rows:
+        timeline.write(row)
+    timeline.write()
 
 
 def happened(scene: Scene) -> Iterator[Event]:

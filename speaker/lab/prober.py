@@ -1,4 +1,5 @@
-"""The programs that send probes and echo them: processes of their own, which nothing else in the lab can delay.
+"""The programs that send probes, echo them, and hold frames back: processes of their own, which nothing else in the lab
+can delay.
 
 Started by ``outage.py``, which makes their sockets inside the namespaces, and shares the memory in which the sender
 notes when it sent what. Both end when their standard input does, so they never outlive the lab.
@@ -11,6 +12,7 @@ import socket
 import struct
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from mmap import mmap
@@ -25,6 +27,8 @@ PROBE = struct.Struct("!Qd")
 TIMES = struct.Struct("@dd")
 """A probe's slot in the shared memory: when it was sent, when its answer was there; 0.0: never. Before the first slot
 stand, in as many bytes, the time of probe 0 and the number of the next one."""
+MOST_WAIT, LONGEST_FRAME = 100_000, 65_536
+"""Frames that are held back at a time; of more the oldest are lost. And bytes of one."""
 TIMESPEC = struct.Struct("@ll")
 SO_TIMESTAMPNS = 35  # <asm-generic/socket.h>; not in Python's socket module
 TIMESTAMP_ROOM, PKTINFO_ROOM = socket.CMSG_SPACE(TIMESPEC.size), socket.CMSG_SPACE(20)
@@ -36,8 +40,29 @@ def main() -> None:
     order = json.loads(sys.stdin.readline())
     if order["do"] == "echo":
         _echo([socket.socket(fileno=fd) for fd in order["sockets"]])
+    elif order["do"] == "delay":
+        _delay([socket.socket(fileno=fd) for fd in order["sockets"]], order["seconds"])
     else:
         _send(order)
+
+
+def _delay(sockets: list[socket.socket], seconds: float) -> None:
+    """What arrives at every other socket leaves by the next one, so many seconds later; until standard input ends."""
+    ways = dict(zip(sockets[::2], sockets[1::2], strict=True))
+    waiting: deque[tuple[float, socket.socket, bytes]] = deque(maxlen=MOST_WAIT)
+    while True:
+        readable = _readable(list(ways), max(0.0, waiting[0][0] - time.monotonic()) if waiting else None)
+        if readable is None:
+            return
+        for sock in readable:
+            with suppress(OSError):  # no more of them
+                while True:
+                    frame, ancillary, _, _ = sock.recvmsg(LONGEST_FRAME, TIMESTAMP_ROOM)
+                    waiting.append((time.monotonic() - lain(ancillary) + seconds, ways[sock], frame))
+        while waiting and waiting[0][0] <= time.monotonic():
+            _, way, frame = waiting.popleft()
+            with suppress(OSError):  # nobody there: lost, as on a wire
+                way.send(frame)
 
 
 def _echo(sockets: list[socket.socket]) -> None:

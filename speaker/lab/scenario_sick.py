@@ -8,11 +8,12 @@ more of the speakers than a ``Scene`` does, so the same is played with agents.
 import asyncio
 import time
 import urllib.request
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 
 from speaker.control import ask
 from speaker.errors import EdgeError
+from speaker.lab.endured import Endured, judge
 from speaker.lab.failover_manifests import ELSEWHERE, failover_manifests, lab_eips
 from speaker.lab.failover_story import tell_holders
 from speaker.lab.faults import plug, pull
@@ -21,12 +22,12 @@ from speaker.lab.outage import Asks, asking
 from speaker.lab.process import HEALTH
 from speaker.lab.request import Request, Trouble
 from speaker.lab.scene import ASK_INTERVAL, CALM, LINK, Scene
-from speaker.lab.sick_links import Claims, Endured, Sight, Suffered, judge
+from speaker.lab.sick_links import Claims, Sight, Suffered
 from speaker.lab.sick_story import show
 from speaker.lab.sickness import COURSES, Course, Drop, Hosts, Step, Ward
 from speaker.lab.speakers import Speakers, holds_most, speakers
 from speaker.lab.stage import Stage
-from speaker.lab.switch import hosts_on, slow_down, spoil
+from speaker.lab.switch import delayed, hosts_on, spoil
 from speaker.lab.topology import LAN, Topology
 from speaker.model import IPAddress
 
@@ -48,9 +49,10 @@ async def endure(request: Request, stage: Stage, linger: Callable[[], Awaitable[
     (stage.manifests / "shared.yaml").write_text(failover_manifests(topology, (*eips, *elsewhere)))
     always = lossy(topology, trouble.loss)
     await asyncio.to_thread(spoil, stage.lan, always)
-    if trouble.delay:
-        await asyncio.to_thread(slow_down, stage.lan, trouble.delay)
-    async with speakers(stage, request.hello_ms) as found:
+    async with AsyncExitStack() as stack:
+        if trouble.delay:
+            await asyncio.to_thread(stack.enter_context, delayed(stage.lan, trouble.delay))
+        found = await stack.enter_async_context(speakers(stage, request.hello_ms))
         scene = Scene(stage, found, eips, request.hello_ms)
         stage.timeline.say("lab", f"starts {len(topology.nodes)} speakers for {len(eips)} EIPs")
         holders = await _level(scene, found)
@@ -103,9 +105,10 @@ async def suffer(
         await _answered(asks, scene.eips)
         since = time.monotonic()
         await asyncio.sleep(CALM)
+        claimed = await asyncio.to_thread(claims, scene)
         async with asyncio.TaskGroup() as tasks:
             steps = tasks.create_task(_perform(scene, course, always), name="steps")
-            counts = tasks.create_task(_count(scene, course), name="claims")
+            counts = tasks.create_task(_count(scene, course, claimed), name="claims")
         end = time.monotonic()
     meanwhile, afterwards = counts.result()
     return Suffered(
@@ -127,7 +130,7 @@ async def suffer(
 async def _answered(asks: Mapping[str, Asks], eips: Collection[IPAddress]) -> None:
     """Return when every client had an answer for every EIP."""
     deadline = time.monotonic() + ANSWERS
-    while any({reply.address for reply in each.replies()} < set(eips) for each in asks.values()):
+    while any(set(eips) - {reply.address for reply in each.replies()} for each in asks.values()):
         if time.monotonic() > deadline:
             raise EdgeError(f"before anything happened not every EIP was answered within {ANSWERS:.0f} s")
         await asyncio.sleep(CALM)
@@ -151,16 +154,14 @@ async def _perform(scene: Scene, course: Course, always: Sequence[Drop]) -> list
     return done
 
 
-async def _count(scene: Scene, course: Course) -> tuple[Claims, Claims]:
+async def _count(scene: Scene, course: Course, before: int) -> tuple[Claims, Claims]:
     """Claims of all nodes while it lasted, and from then on; where they are limited, until and from when they are."""
     begun = time.monotonic()
     mark, end = (course.healed, course.seconds) if course.claims is None else (course.claims.since, course.claims.until)
-    spaces = [scene.stage.lan.namespace(node) for node in scene.stage.lan.topology.nodes]
-    before = await asyncio.to_thread(claims, spaces)
     await _until(begun + mark)
-    marked, until_mark = await asyncio.to_thread(claims, spaces), time.monotonic()
+    marked, until_mark = await asyncio.to_thread(claims, scene), time.monotonic()
     await _until(begun + end)
-    after, ended = await asyncio.to_thread(claims, spaces), time.monotonic()
+    after, ended = await asyncio.to_thread(claims, scene), time.monotonic()
     return Claims(marked - before, until_mark - begun), Claims(after - marked, ended - until_mark)
 
 
@@ -168,9 +169,10 @@ async def _until(when: float) -> None:
     await asyncio.sleep(max(0.0, when - time.monotonic()))
 
 
-def claims(nodes: Iterable[Namespace]) -> int:
-    """How often the speakers of ``nodes`` claimed an EIP since they started, by their metrics. Blocking."""
-    return sum(_claims(node) for node in nodes)
+def claims(scene: Scene) -> int:
+    """How often EIPs were claimed since the speakers started, by their metrics. Blocking."""
+    lan = scene.stage.lan
+    return sum(_claims(lan.namespace(node)) for node in lan.topology.nodes)
 
 
 def _claims(node: Namespace) -> int:

@@ -1,25 +1,20 @@
-"""What clients saw of EIPs while a link was sick, and whether that is what was promised (pure).
+"""What clients saw of EIPs while a link was sick (pure); ``endured.py`` holds it against what was promised.
 
-A ``Sight`` is what one client was told and got; a ``Ledger`` line is what became of one EIP for it. Times are seconds
+A ``Sight`` is what one client was told and got; a ``Line`` is what became of one EIP for it. Times are seconds
 of CLOCK_MONOTONIC; durations say their unit.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass
 from math import inf
 from typing import Any
 
 from speaker.lab.capture import Move, Reply, moves
+from speaker.lab.failover import NEVER_PROBED
 from speaker.lab.outage import Outage, Sample, outages
+from speaker.lab.scene import ASK_INTERVAL
 from speaker.lab.sickness import Course, Hosts, Step
 from speaker.model import IPAddress, Mac
-
-ASK_INTERVAL = 0.02
-"""Seconds between two requests of a client for one EIP."""
-UNANSWERED_MS = 500.0
-"""The longest that an EIP which a healthy node could serve may be without an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +73,14 @@ class Suffered:
 
     def alone(self, client: str) -> Iterator[tuple[float, float]]:
         """From when to when no node could serve the client."""
-        for at, until, step in self._spans():
+        ends = [*(at for at, _ in self.done[1:]), self.end]
+        for (at, step), until in zip(self.done, ends, strict=True):
             if not step.in_reach(client, self.nodes):
                 yield at, until
 
-    def heals(self) -> Iterator[tuple[float, float]]:
-        """Each time that all was well again: when, and until when that lasted."""
-        return ((at, until) for at, until, step in self._spans() if step.healthy)
-
-    def _spans(self) -> Iterator[tuple[float, float, Step]]:
-        for (at, step), (until, _) in pairwise([*self.done, (self.end, None)]):
-            assert step is not None
-            yield at, until, step
+    def heals(self) -> Iterator[float]:
+        """Each time that all was well again."""
+        return (at for at, step in self.done if step.healthy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +117,6 @@ class Line:
         }
 
 
-FEW = 3
-"""EIPs that a problem names."""
-NEVER_ASKED = Outage(0.0, 0, 0)
-
-
 Moves = Mapping[str, Sequence[Move]]
 """By the client that saw them."""
 
@@ -155,7 +141,7 @@ def ledger(suffered: Suffered, within: float) -> Iterator[Line]:
                 left=len([move for move in left if (sight.client, move) not in excused]),
                 settled=len([move for move in found if (sight.client, move) in excused]),
                 twice_ms=twice((reply for reply in sight.replies if reply.address == address), within) * 1000,
-                silence=silences.get(address, NEVER_ASKED),
+                silence=silences.get(address, NEVER_PROBED),
             )
 
 
@@ -191,12 +177,12 @@ def settled_at_heals(suffered: Suffered, moved: Moves) -> set[tuple[str, Move]]:
     """
     size = {client: len(suffered.reached(client)) for client in moved}
     found: set[tuple[str, Move]] = set()
-    for healed, until in suffered.heals():
+    for healed in suffered.heals():
         held = {client: suffered.macs_before | _holders(seen, healed) for client, seen in moved.items()}
         for address in suffered.before:
             spare = len({macs[address] for macs in held.values()}) - 1
             for client, seen in moved.items():
-                move = next((move for move in seen if move.address == address and healed <= move.at < until), None)
+                move = next((move for move in seen if move.address == address and move.at >= healed), None)
                 if move is None or spare == 0:
                     continue
                 others = [other for other, macs in held.items() if macs[address] == move.mac and other != client]
@@ -232,118 +218,3 @@ def twice(replies: Iterable[Reply], within: float) -> float:
         last[reply.mac] = reply.at
         previous = reply
     return longest
-
-
-# ── the result ────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True)
-class Endured:
-    """A scenario's result; ``victim``: the node with the sick link."""
-
-    scenario: str
-    hello_ms: int
-    nodes: int
-    course: Course
-    meanwhile: Claims
-    afterwards: Claims
-    lines: tuple[Line, ...]
-    problems: tuple[str, ...] = field(default=())
-
-    @property
-    def ok(self) -> bool:
-        return bool(self.lines) and not self.problems
-
-    def eips(self, *, sick: bool) -> Sequence[Line]:
-        """Those, for each client, whose holder could not serve it all the time, or those whose holder could."""
-        return [line for line in self.lines if line.sick is sick]
-
-    @property
-    def left(self) -> frozenset[IPAddress]:
-        """The EIPs that left a healthy node."""
-        return frozenset(line.address for line in self.lines if line.left)
-
-    def moved(self, *, sick: bool) -> Sequence[Line]:
-        return [line for line in self.eips(sick=sick) if line.moves > line.settled]
-
-    @property
-    def settled(self) -> frozenset[IPAddress]:
-        return frozenset(line.address for line in self.lines if line.settled)
-
-    @property
-    def twice_ms(self) -> float:
-        return max(line.twice_ms for line in self.lines)
-
-    @property
-    def unanswered_ms(self) -> float:
-        return max(line.silence.ms for line in self.lines)
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "ok": self.ok,
-            "scenario": self.scenario,
-            "nodes": self.nodes,
-            "hello_ms": self.hello_ms,
-            "left_a_healthy_node": len(self.left),
-            "moved_of_healthy": len(self.moved(sick=False)),
-            "healthy": len(self.eips(sick=False)),
-            "moved_of_sick": len(self.moved(sick=True)),
-            "sick": len(self.eips(sick=True)),
-            "settled_at_heals": len(self.settled),
-            "answered_twice_ms": round(self.twice_ms, 1),
-            "unanswered_ms": round(self.unanswered_ms, 1),
-            "claims_meanwhile": _as_json(self.meanwhile),
-            "claims_afterwards": _as_json(self.afterwards),
-            "eips": [line.as_json() for line in self.lines],
-            "problems": list(self.problems),
-        }
-
-
-def _as_json(claims: Claims) -> dict[str, float]:
-    return {"number": claims.number, "seconds": round(claims.seconds, 1), "a_minute": round(claims.a_minute, 1)}
-
-
-def judge(scenario: str, hello_ms: int, suffered: Suffered) -> Endured:
-    """Hold what was seen against the promise."""
-    lines = tuple(ledger(suffered, hello_ms / 1000))
-    return Endured(
-        scenario=scenario,
-        hello_ms=hello_ms,
-        nodes=len(suffered.nodes),
-        course=suffered.course,
-        meanwhile=suffered.meanwhile,
-        afterwards=suffered.afterwards,
-        lines=lines,
-        problems=(*_broken(lines, hello_ms), *_restless(suffered)),
-    )
-
-
-def _broken(lines: Sequence[Line], hello_ms: int) -> Iterator[str]:
-    if unasked := [line for line in lines if not line.silence.sent]:
-        yield f"nobody asked for {_which(unasked)}"
-    if left := [line for line in lines if line.left]:
-        yield f"left a healthy node: {_which(left)}"
-    if doubled := [line for line in lines if line.twice_ms > hello_ms]:
-        longest = max(line.twice_ms for line in doubled)
-        yield f"answered by two nodes for up to {longest:.0f} ms, promised were at most {hello_ms}: {_which(doubled)}"
-    if silent := [line for line in lines if line.silence.ms > UNANSWERED_MS]:
-        longest = max(line.silence.ms for line in silent)
-        promised = f"promised were at most {UNANSWERED_MS:.0f}"
-        yield f"answered by nobody for up to {longest:.0f} ms, {promised}: {_which(silent)}"
-
-
-def _which(lines: Iterable[Line]) -> str:
-    found: dict[str, list[str]] = defaultdict(list)
-    for line in lines:
-        found[line.client].append(str(line.address))
-    return "; ".join(f"{_list(eips)} as {client} saw it" for client, eips in found.items())
-
-
-def _list(eips: Sequence[str]) -> str:
-    return ", ".join(eips) if len(eips) <= FEW else f"{', '.join(eips[:FEW])} and {len(eips) - FEW} more"
-
-
-def _restless(suffered: Suffered) -> Iterator[str]:
-    course = suffered.course
-    if course.claims is not None and suffered.afterwards.number > course.claims.most:
-        yield f"EIPs claimed after the second flap: {suffered.afterwards}, promised were at most {course.claims.most}"

@@ -1,29 +1,19 @@
 """The story of a sick link: who did what when, a table of what the clients saw, and what is promised of it."""
 
-from speaker.lab.failover_story import happened
+from speaker.lab.endured import UNANSWERED_MS, Endured
+from speaker.lab.failover_story import happened, tell
 from speaker.lab.scene import Scene
-from speaker.lab.sick_links import UNANSWERED_MS, Endured, Line
-from speaker.lab.timeline import Timeline, Tone, columns
+from speaker.lab.sick_links import Line
+from speaker.lab.timeline import Tone, columns
 
 
 def show(scene: Scene, result: Endured) -> None:
     """The story, the table, and what is wrong, if anything is."""
     timeline = scene.stage.timeline
-    for event in sorted(happened(scene), key=lambda event: event.at):
-        timeline.say(event.who, event.what, event.tone, event.at)
-    timeline.write()
-    heading, *rows = columns([_HEADING, *map(_row, result.lines)])
-    timeline.write(timeline.paint(heading, Tone.BOLD))
-    for row in rows:
-        timeline.write(row)
-    timeline.write()
+    tell(timeline, happened(scene), [_HEADING, *map(_row, result.lines)])
     for row in columns(totals(result)):
         timeline.write(row)
     timeline.write()
-    _close(timeline, result)
-
-
-def _close(timeline: Timeline, result: Endured) -> None:
     for problem in result.problems:
         timeline.write(timeline.paint(f"✗ {problem}", Tone.BAD))
     tone, sign = (Tone.GOOD, "✓") if result.ok else (Tone.BAD, "✗")

@@ -54,7 +54,7 @@ class Fleet:
     or what nobody foresaw. ``before_answer`` is called after requests were received and before any of them is answered,
     so that news that came earlier by another way is heeded; it must be quick, must not raise, and may call every method
     here. Requests that the kernel received more than ``oldest`` seconds ago are not answered. Entering starts nothing;
-    leaving withdraws everything. ``excuses``, ``trial`` and ``found``: as in ``Manner``.
+    leaving withdraws everything. ``excuses``, ``trial``, ``ours`` and ``found``: as in ``Manner``.
     """
 
     def __init__(
@@ -66,10 +66,11 @@ class Fleet:
         oldest: float = OLDEST,
         excuses: Callable[[int, bytes, Mac], bool] = lambda link, address, mac: True,
         trial: float = 0.0,
+        ours: Callable[[Mac], bool] = lambda mac: False,
         found: Callable[[int, bytes, Mac], None] = lambda link, address, mac: None,
     ) -> None:
         self._clock, self._observer, self._lost = clock, observer, lost
-        self._manner = Manner(before_answer, oldest, excuses, trial, found)
+        self._manner = Manner(before_answer, oldest, excuses, trial, ours, found)
         self._berths: dict[_Port, _Berth] = {}
         self._where: dict[bytes, _Berth] = {}
         self._kept: frozenset[_Port] = frozenset()

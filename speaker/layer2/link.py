@@ -229,7 +229,7 @@ class LinkSpeaker:
             self._manner.found(self.link.index, rival.address, rival.mac)
 
     def _suspect(self, rival: Rival) -> None:
-        if not rival.asks:
+        if not rival.asks and not self._manner.ours(rival.mac):
             self._find(rival)
         if rival.address in self._suspected or self._is_excused(rival):
             return

@@ -34,7 +34,8 @@ class Manner:
     ``before`` is called when some were received, before any of them is answered: news that reached this host earlier by
     another way can still change the claims. Those that waited longer than ``oldest`` seconds are not answered.
     ``excuses`` says of a link's index, an EIP and a peer's MAC whether that peer may speak for the EIP: it claims it,
-    or did lately. Its hello may be lost and come later: it is asked again after ``trial`` seconds.
+    or did lately. Its hello may be lost and come later: it is asked again after ``trial`` seconds. ``ours``: whether a
+    MAC is one of this host's.
     ``found`` hears of a link's index, an EIP that is not answered yet, and the MAC that answers a probe for it.
     """
 
@@ -42,6 +43,7 @@ class Manner:
     oldest: float = math.inf
     excuses: Callable[[int, bytes, Mac], bool] = lambda link, address, mac: True
     trial: float = 0.0
+    ours: Callable[[Mac], bool] = lambda mac: False
     found: Callable[[int, bytes, Mac], None] = lambda link, address, mac: None
 
 

@@ -60,7 +60,7 @@ class Claiming(Desk):
         if x.record is None or x.record.holder != self.node:
             return _FOREVER
         release_at = x.let_go_at + self.times.record_grace
-        if now < release_at and self.draining_since is None:
+        if now < release_at and (self.draining_since is None or self._rivals(x, now)):
             return release_at
         self._write(x, x.record.term, now, holder=False)
         return _FOREVER

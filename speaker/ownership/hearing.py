@@ -289,7 +289,7 @@ class Hearing(Naming):
             return self.times.hello if answered else self.times.probe
         if not self._all_silent(segment, now) and not self._knows_nothing(segment):
             return None
-        return self.times.touch / 10 if segment.in_touch else self.times.hello
+        return self.times.touch / 10 if segment.in_touch or segment.deaf else self.times.hello
 
     def _silent(self, segment: Segment, now: float) -> list[Peer]:
         """Those whom we do not hear, and who did not say that they go."""

@@ -70,7 +70,7 @@ class Inquirer:
 
     def ask(self, eips: Iterable[IPAddress], questions: Iterable[bytes]) -> None:
         """Sends ``questions``; who answers for one of ``eips`` is told. What finds no room is asked again or never. To
-        be opened before. Raises EdgeError: the link is down or gone."""
+        be opened before. Raises EdgeError: the link is down or gone, and all is closed."""
         for eip in eips:
             self._asked.pop(eip, None)
             self._asked[eip] = None
@@ -82,6 +82,7 @@ class Inquirer:
                 self._listeners[-1].send(frame)
         except OSError as error:
             if error.errno not in sockets.FULL:
+                self.close()
                 raise sockets.refused(f"{self._link.name}: asking", error) from error
 
     def _stay(self) -> None:

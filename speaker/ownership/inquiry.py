@@ -41,6 +41,8 @@ from speaker.packets.ethernet import (
 
 _IPV4 = 0x0800
 _VLAN_ID = 0x0FFF
+_NEIGHBOURS = 134, 135, 136
+"""ICMPv6: what routers advertise, and what neighbours solicit and advertise (RFC 4861)."""
 
 
 def question(mac: Mac, own: Addresses, target: IPAddress, known: Mac | None = None) -> bytes | None:
@@ -85,12 +87,27 @@ def read_answer(frame: bytes) -> Answer | None:
 
 
 def others_talk(mac: Mac) -> Program:
-    """Accepts what other hosts say to many: IPv4, IPv6 and ARP, broadcast or multicast. No hello, and nothing that a
-    switch says by itself: it reaches this node through a port that lets nothing else pass (STP, LLDP)."""
+    """Accepts what other hosts ask of many: ARP, IPv4 broadcasts, neighbour solicitations and advertisements, and what
+    routers advertise. No hello, and nothing that comes with the wire: whatever is between us and the others, a switch,
+    the near end of a virtual cable, speaks by itself (STP, LLDP, IGMP, MLD, duplicate address detection, its first
+    solicitation of routers) though it lets nothing else pass."""
     return (
         *only_if(LOAD_PKTTYPE, PACKET_BROADCAST, PACKET_MULTICAST),
-        *only_if(load_half(12), _IPV4, ndp.ETHERTYPE, arp.ETHERTYPE),
         *_from_another_here(mac),
+        load_half(12),
+        if_equal(arp.ETHERTYPE, 0, 1),
+        ACCEPT,
+        if_equal(_IPV4, 0, 4),
+        LOAD_PKTTYPE,
+        if_equal(PACKET_BROADCAST, 0, 1),
+        ACCEPT,
+        REJECT,
+        *only_if(load_half(12), ndp.ETHERTYPE),
+        *only_if(load_byte(20), 58),
+        *only_if(load_byte(54), *_NEIGHBOURS),
+        load_word(22),
+        if_equal(0, 0, 1),
+        REJECT,
         ACCEPT,
     )
 

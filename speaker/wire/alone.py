@@ -25,7 +25,7 @@ class Alone:
     def __init__(self, node: str, clock: Callable[[], float], told: OwnerTold) -> None:
         self._node, self._clock, self._told = node, clock, told
         # Nobody else could have answered meanwhile: a request is never too old.
-        self._fleet = Fleet(clock, told, self._lost, oldest=math.inf)
+        self._fleet = Fleet(clock, told, self._lost, oldest=math.inf, ours=lambda mac: mac in self._macs)
         self._spots: dict[IPAddress, Spot] = {}
         self._since: dict[IPAddress, float] = {}
         self._known: set[IPAddress] = set()

@@ -36,7 +36,7 @@ MAX_WAITING = 64 * 2**20
 """Bytes that a main process may leave unread: one that does not read them is started anew."""
 MAX_DELAYS = 1000
 """That wait to be told; of more only the longest is."""
-TALLY_SECONDS = 1.0
+TALLY_SECONDS = 2.0
 """Counts are handed on so long after the first of them."""
 
 
@@ -372,6 +372,7 @@ def _commands(owner: _Owner, keyring: Keyring | None) -> Mapping[str, Callable[.
             "records": owner.records,
             "written": owner.written,
             "leases": owner.leases,
+            "informed": owner.informed,
             "api": owner.api,
         }
     return commands

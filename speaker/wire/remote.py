@@ -246,6 +246,10 @@ class Wire:
         """Whether the API server answers: mirrors are whole and our own Lease was just renewed, or not."""
         await self._ask("api", up)
 
+    async def informed(self) -> bool:
+        """Some living peer holds what it may by what it reads of the API, for all that it says."""
+        return cast(bool, await self._ask("informed"))
+
     async def demote(self, on: bool) -> None:
         """For a reason that concerns the whole node, others go first."""
         await self._ask("demote", on)

@@ -74,8 +74,6 @@ FILTERED = 10
 """Times ``dead`` without a hello, after which a peer that answers for EIPs all the same is told of."""
 FILTERED_SECONDS = 1.0
 """EIPs are gathered for so long before it is told."""
-MAX_ANSWERS = 1024
-"""EIPs and who answered for each, as last told to the machine, of a link: then that is forgotten."""
 OVERDUE = 1.25
 """Of its interval after which a peer's next hello is missed: the carrier may be gone. It is asked for then, and not all
 the time, as long as hellos come by the link."""
@@ -95,12 +93,15 @@ class _Port:
         """As last told."""
         self.heard_at: dict[str, float] = {}
         """When the last hello came of each in ``speakers``."""
-        self.answered_at: dict[tuple[IPAddress, str | None], float] = {}
-        """When the machine was last told that this node answers for this EIP."""
+        self.answered: set[tuple[IPAddress, str | None]] = set()
+        self.answered_since = now
+        """EIPs and who answered for each, as told to the machine since then: no longer than PAUSE."""
         self.filtered: dict[str, set[IPAddress]] = {}
         """Speakers none of whose hellos arrives → EIPs that they answer for, about to be told."""
         self.due: dict[str, float] = {}
         """When the next hello of each peer is overdue, those first that were heard longest ago."""
+        self.informed: set[str] = set()
+        """Peers that claim something, and do not say that they would rather not."""
 
     def fail(self, error: EdgeError) -> None:
         """In words: the error itself holds who came upon it, and so this port."""
@@ -128,9 +129,10 @@ class Shared:
         self._keys, self._ethertype, self._clock, self._told = keys, ethertype, clock, told
         self._clerk = clerk
         times = machine.times
-        self._inquiries = Inquiries(lambda mac: mac in self._ever_macs, self._hear_frame, self._hear_answer, told)
+        ours = lambda mac: mac in self._ever_macs  # noqa: E731
+        self._inquiries = Inquiries(ours, self._hear_frame, self._hear_answer, told)
         self._fleet = Fleet(
-            clock, told, self._lost, self.hear, times.request_age, self._excuses, times.listen, self._found
+            clock, told, self._lost, self.hear, times.request_age, self._excuses, times.listen, ours, self._found
         )
         self._incarnation: Incarnation | None = None
         """As last told."""
@@ -314,6 +316,12 @@ class Shared:
         """Somebody could take over."""
         return any(peer.alive and not peer.draining for peer in self.peers())
 
+    def informed(self) -> bool:
+        """A living peer holds what it may by what it knows of the API: those who hold it by what they knew last are
+        demoted."""
+        index = {port.hellos.link.name: port.informed for port in self._ports.values()}
+        return any(peer.alive and peer.node in index.get(peer.link, ()) for peer in self.peers())
+
     @property
     def ready(self) -> bool:
         return not self.indexes or (bool(self._ports) and self.machine.ready)
@@ -369,6 +377,7 @@ class Shared:
         if heard.mac is None or not self.machine.believed(heard.link, hello):
             return
         self._expect(port, hello)
+        (port.informed.add if hello.digest.count and not hello.demoted else port.informed.discard)(hello.node)
         known = port.speakers.get(hello.node)
         speaker = Speaker(heard.mac, hello.addresses or (known.addresses if known is not None else ()))
         if known != speaker:
@@ -397,11 +406,12 @@ class Shared:
             return
         node = next((node for node, speaker in port.speakers.items() if speaker.mac == answer.mac), None)
         now, known = self._clock(), (answer.address, node)
-        if now - port.answered_at.get(known, float("-inf")) < PAUSE:
+        if now - port.answered_since >= PAUSE:
+            port.answered.clear()
+            port.answered_since = now
+        if known in port.answered:
             return
-        if len(port.answered_at) >= MAX_ANSWERS:
-            port.answered_at.clear()
-        port.answered_at[known] = now
+        port.answered.add(known)
         self._tell(EipAnswered(answer.address, link, node))
         if node is not None and now - port.heard_at.get(node, float("-inf")) >= FILTERED * self._times.dead:
             self._note_filtered(port, node, answer.address)
@@ -491,7 +501,7 @@ class Shared:
             wake = self.machine.next_wake(now)
         loop = asyncio.get_running_loop()
         when = loop.time() + max(0.0, wake - now)
-        if self._alarm is None or when < self._alarm.when() - 1e-4:
+        if self._alarm is None or abs(when - self._alarm.when()) > 1e-4:
             if self._alarm is not None:
                 self._alarm.cancel()
             self._alarm = loop.call_at(when, self._tick)

@@ -1,16 +1,22 @@
 """The API is gone, frozen, forgetful, crowded or far away: nothing that is held stops, and failover goes on."""
 
+import time
+
 import pytest
-from agent_cluster import broken_promises, holders_of, pause, until
+from agent_cluster import AFTERMATH, HELLO_MS, broken_promises, holders_of, pause, until
 from agent_objects import ANNOUNCEMENTS, DRAIN, SERVICES
 
+from speaker.agent.source import RECALL_SECONDS, REMEMBER_SECONDS
 from speaker.cluster.kinds import announcement_name
+from speaker.lab.capture import relapses
 from speaker.lab.failover_manifests import service_of
 from speaker.lab.speakers import holds_most
 from speaker.ownership.parameters import Parameters
 
 pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
 
+ANSWERED_AGAIN = 10.0
+"""Seconds, of which an agent waits for the API for RECALL_SECONDS."""
 LONGER_THAN_A_LEASE = Parameters().lease + 1
 DRAINED = {"metadata": {"annotations": {DRAIN: "true"}}}
 
@@ -52,6 +58,45 @@ async def test_a_node_that_dies_while_the_api_server_is_frozen_is_followed_and_r
     assert holders_of(records) == after
     assert broken_promises(cluster.views(watch), victim) == []
     assert_no_term_went_down(before, records)
+
+
+async def test_agents_that_all_start_while_the_api_server_is_frozen_go_by_what_it_said_last(cluster):
+    before = await cluster.agreed()
+    await pause(REMEMBER_SECONDS + 1)  # what earlier tests asked for is forgotten
+    cluster.api.freeze()
+    for node in cluster.nodes:
+        cluster.killed(node)
+    async with cluster.asking() as asks:
+        started = time.monotonic()
+        for node in cluster.nodes:
+            cluster.start(node)
+        alone = await cluster.settled()
+        await pause(AFTERMATH)
+        replies = [reply for reply in asks.replies() if reply.at >= started]
+        for eip in {eip for eip in before if eip.version == 4}:
+            first = min(reply.at for reply in replies if reply.address == eip)
+            assert first - started <= ANSWERED_AGAIN, eip
+        cluster.api.thaw()
+        records = await cluster.agreed()
+        await pause(AFTERMATH)
+        assert relapses(asks.replies(), HELLO_MS / 1000) == ()
+    assert holders_of(records) == alone
+    assert_no_term_went_down(before, records)
+
+
+async def test_an_agent_that_starts_without_an_api_takes_nothing_from_those_who_may_read_it(cluster):
+    holders = holders_of(await cluster.agreed())
+    victim = holds_most(holders)
+    await pause(REMEMBER_SECONDS + 1)
+    cluster.killed(victim)
+    after = holders_of(await cluster.agreed())
+    await cluster.cut_off(victim)
+    cluster.start(victim)
+    await pause(2 * RECALL_SECONDS)
+    assert await cluster.settled() == after
+    assert not any(
+        line.get("event") == "no API yet: going by what it said last" for line in cluster.agents[victim].said()
+    )
 
 
 async def test_a_holder_that_cannot_reach_the_api_keeps_what_it_holds_as_long_as_the_others_hear_it(cluster):

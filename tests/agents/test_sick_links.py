@@ -3,9 +3,9 @@
 import pytest
 from agent_cluster import HELLO_MS, holders_of
 
+from speaker.lab.endured import judge
 from speaker.lab.request import Trouble
 from speaker.lab.scenario_sick import suffer, ward
-from speaker.lab.sick_links import judge
 from speaker.lab.sickness import COURSES
 from speaker.lab.speakers import holds_most
 

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import generate_latest
 from structlog.testing import capture_logs
 
 from speaker.allocator.assign import Allocator, Usage
@@ -175,3 +176,21 @@ def test_mistakes_without_end_are_counted_and_told_up_to_a_bound(tmp_path):
     assert lines[-1]["count"] == 20_000
     assert report.problems()[-1] == f"{20_000 - SHOWN} more: `speaker validate` lists them all"
     assert len(report.problems()) == SHOWN + 1
+
+
+async def test_a_node_whose_hellos_do_not_arrive_is_a_problem_with_its_mac_and_eips_for_as_long_as_it_answers(report):
+    """Told once; the gauges count it once."""
+    mac, eips = Mac(b"\x02\0\0\0\0\x02"), frozenset(map(ip_address, ("192.0.2.11", "192.0.2.10", "2001:db8::1")))
+    with capture_logs() as logs:
+        for some in (eips, frozenset({IPv4Address("192.0.2.12")})):
+            report.hellos_filtered(ETH0, "n2", mac, some)
+        report.hellos_filtered(ETH0, "n3", mac, eips)
+        report.finish()
+    assert [(one["peer"], one["reason"], one["mac"], one["link"]) for one in logs] == [
+        (node, "hellos_filtered", "02:00:00:00:00:02", "eth0") for node in ("n2", "n3")
+    ]
+    (first, _) = report.problems()
+    assert first.startswith(
+        "n2 (02:00:00:00:00:02) on eth0 answers for 192.0.2.10, 192.0.2.11, 2001:db8::1, and none of its hellos arrives"
+    )
+    assert b'eip_speaker_hellos_filtered_total{link="eth0"} 2.0' in generate_latest(report._metrics.registry)

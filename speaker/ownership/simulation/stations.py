@@ -161,10 +161,14 @@ class Stations:
             return
         self.broadcast(link, host.index)
         for other in self._world.hosts:
-            if other is not host and eip in self._rounds.get(other.index, {}) and self.reach(link, host.index, other):
-                self._rounds[other.index][eip].append(host.name)  # whoever began first goes on (RFC 5227, 2.1.1)
+            if other is not host and eip in self._rounds.get(other.index, {}) and self._is_stranger(link, host, other):
+                self._rounds[other.index][eip].append(host.name)  # whoever began last goes on (RFC 5227, 2.1.1)
             if other is not host and other.answers(eip) and self.reach(link, other.index, host) and not self._lost():
                 self._world.after(2 * self._delay(), lambda other=other: answered.append(other.name))  # type: ignore[misc]
+
+    def _is_stranger(self, link: int, host: "Host", other: "Host") -> bool:
+        """``other`` gets its frames, and cannot tell from hellos whose they are: between speakers hellos decide."""
+        return self.reach(link, host.index, other) and not self._world.believes(link, host.index, other.index)
 
     def _again(self, host: "Host", eip: IPAddress, token: object) -> None:
         if host.probing.get(eip) is token:

@@ -232,14 +232,14 @@ def bound(lan: Lan, sh: Any) -> None:
 
 @pytest.fixture
 def speak_as_the_eip(lan: Lan, sh: Any) -> Callable[..., None]:
-    """``speak_as_the_eip(4, Protocol.UDP)``: the client sends one packet from port 22 of the EIP to its own port 4000,
-    by way of the node, which then takes what comes back for replies to the EIP."""
+    """``speak_as_the_eip(4, Protocol.UDP, 22)``: the client sends one packet from this port of the EIP to its own port
+    4000, by way of the node, which then takes what comes back for replies to the EIP."""
 
     from scapy.layers.inet import IP, TCP, UDP
     from scapy.layers.inet6 import IPv6
     from scapy.layers.l2 import Ether
 
-    def speak(version: int, protocol: Protocol = Protocol.TCP) -> None:
+    def speak(version: int, protocol: Protocol = Protocol.TCP, port: int = 22) -> None:
         # What comes back to the client must not make its kernel end the connection.
         sh(lan.client, "nft add table inet mine")
         sh(lan.client, "nft add chain inet mine in { type filter hook prerouting priority raw ; }")
@@ -250,7 +250,7 @@ def speak_as_the_eip(lan: Lan, sh: Any) -> Callable[..., None]:
         neighbours = sh(lan.client, f"ip -{version} neigh show {lan.addresses['node'][version]} dev eth0")
         mac = neighbours.split("lladdr ")[1].split()[0]
         ip = (IP if version == 4 else IPv6)(src=str(lan.eip[version]), dst=lan.addresses["client"][version])
-        inner = UDP(sport=22, dport=4000) if protocol is Protocol.UDP else TCP(sport=22, dport=4000, flags="S")
+        inner = UDP(sport=port, dport=4000) if protocol is Protocol.UDP else TCP(sport=port, dport=4000, flags="S")
         with lan.client.entered():
             raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         with raw:

@@ -14,6 +14,7 @@ every_way = pytest.mark.parametrize(
     ("version", "protocol"), [(version, protocol) for version in (4, 6) for protocol in (Protocol.TCP, Protocol.UDP)]
 )
 both_families = pytest.mark.parametrize("version", [4, 6])
+either_port = pytest.mark.parametrize("port", [22, 80], ids=["of no Service", "that IPVS leaves to the host"])
 
 
 @pytest.fixture
@@ -156,15 +157,16 @@ def test_nobody_gets_in_by_speaking_as_the_eip_first(
         ask(lan.client, lan.eip[version], 22, protocol, source=source, source_port=4000)
 
 
+@either_port
 @both_families
 def test_who_spoke_as_the_eip_before_the_guard_stood_opens_no_connection(
-    lan, serve, guard, virtual_server, ask, speak_as_the_eip, version
+    lan, serve, guard, virtual_server, ask, speak_as_the_eip, version, port
 ):
-    serve(lan.node, "sshd", 22)
-    ask(lan.client, lan.eip[version], 22)  # loads conntrack's hooks
+    serve(lan.node, "sshd", port)
+    ask(lan.client, lan.eip[version], port)  # loads conntrack's hooks
     guard()
-    speak_as_the_eip(version, Protocol.TCP)
+    speak_as_the_eip(version, Protocol.TCP, port)
     guard(virtual_server(version, port=80))
     source = lan.addresses["client"][version]
     with pytest.raises((ConnectionRefusedError, TimeoutError)):
-        ask(lan.client, lan.eip[version], 22, source=source, source_port=4000)
+        ask(lan.client, lan.eip[version], port, source=source, source_port=4000)

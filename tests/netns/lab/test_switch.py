@@ -1,16 +1,21 @@
 """The switch loses the frames it is told to lose, and no others, and every carrier stays."""
 
 import socket
+import time
+from ipaddress import ip_address
 
 import pytest
 
+from speaker.lab.capture import capturing
 from speaker.lab.ear import ETH_P_ALL
+from speaker.lab.outage import arp_request
 from speaker.lab.sickness import Drop
-from speaker.lab.switch import HELLO, hosts_on, spoil
+from speaker.lab.switch import HELLO, delayed, hosts_on, spoil
 from speaker.lab.topology import LAN
 
 pytestmark = pytest.mark.netns
 
+CLIENT, NODE1 = ip_address("192.0.2.100"), ip_address("192.0.2.11")
 MARK = 0x88B6
 """An EtherType that no scenario drops; what comes after a frame tells that the frame is not on its way any more."""
 
@@ -87,6 +92,23 @@ def test_some_frames_are_lost_by_chance(lan):
                 break
             arrived += 1
     assert 40 < arrived < 160
+
+
+def test_every_frame_takes_as_long_as_it_is_told_to_and_comes_once(lan):
+    two = lan(2)
+    ask = arp_request(two.topology.host("client").mac("eth0"), CLIENT, NODE1)
+    with (
+        capturing(two.namespace("client"), "eth0") as capture,
+        delayed(two, 40),
+        socket_on(two, "client", 0) as out,
+        socket_on(two, "client", 0x0806) as ear,
+    ):
+        began = time.monotonic()
+        out.send(ask)
+        ear.recv(2048)
+    (answer,) = capture.replies()
+    assert answer.address == NODE1
+    assert answer.at - began >= 2 * 0.040, "there and back"
 
 
 def test_no_host_loses_its_carrier(lan, sh):

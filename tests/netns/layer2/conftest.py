@@ -299,8 +299,9 @@ def speaking(lan) -> Iterator[Callable[..., Station]]:
             oldest: float = math.inf,
             held_back: bool = False,
             excuses: Callable[[int, bytes, Mac], bool] = lambda link, address, mac: True,
+            ours: Callable[[Mac], bool] = lambda mac: False,
         ) -> Station:
-            station = Station(lan.node, addresses, gratuitous, Manner(before, oldest, excuses))
+            station = Station(lan.node, addresses, gratuitous, Manner(before, oldest, excuses, ours=ours))
             if held_back:
                 station.hold_back()
             return stack.enter_context(station)

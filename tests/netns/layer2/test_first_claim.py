@@ -133,6 +133,18 @@ def test_a_peer_that_asks_as_well_holds_nothing_up(lan, speaking, ear, address):
 
 
 @pytest.mark.parametrize("address", [EIP4, EIP6])
+def test_another_link_of_ours_that_answers_holds_nothing_up(lan, speaking, ear, address):
+    """Our own kernel does, where the EIP is bound and two links are in one LAN."""
+    client = ear(lan.client, ETHERTYPES[address])
+    station = speaking(ours=lambda mac: mac == client.mac)
+    station.do(station.speaker.peers, frozenset({client.mac}))
+    station.claim(address)
+    client.until(probes_for(address))
+    client.send(claim_of(client.mac, address))
+    client.until(announces(address))
+
+
+@pytest.mark.parametrize("address", [EIP4, EIP6])
 def test_a_peer_that_answers_for_what_it_does_not_claim_is_told_and_soon_probed_for_again(lan, speaking, ear, address):
     client, station = ear(lan.client, ETHERTYPES[address]), speaking(excuses=lambda link, eip, mac: False)
     station.do(station.speaker.peers, frozenset({client.mac}))

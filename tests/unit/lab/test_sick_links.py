@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speaker.lab.capture import Reply
+from speaker.lab.endured import judge
 from speaker.lab.outage import Sample
 from speaker.lab.scene import ASK_INTERVAL
-from speaker.lab.sick_links import Claims, Sight, Suffered, judge, twice, undisputed
+from speaker.lab.sick_links import Claims, Sight, Suffered, twice, undisputed
 from speaker.lab.sick_story import summary, totals
 from speaker.lab.sickness import COURSES, Course, Drop, Step, Ward
 from speaker.model import Mac
@@ -152,9 +153,21 @@ def test_one_of_two_holders_has_to_go_at_a_heal(winner, elsewhere):
     assert dict(totals(result))["EIPs that came to one of two holders at a heal"].startswith(f"1, {elsewhere} of them")
 
 
-def test_but_not_both():
+def test_and_it_is_no_move_of_a_healthy_nodes_eip():
+    result = judged(*two_sides("node2"), drops=IN_TWO)
+    assert not result.moved(sick=False)
+    assert [line.client for line in result.moved(sick=True)] == ["client2"]
+
+
+def test_but_not_both_of_them():
     result = judged(*two_sides("node3"), drops=IN_TWO)
-    assert result.left == {EIP}
+    assert [line.left for line in result.lines] == [1, 1]
+
+
+def test_nor_may_they_change_places():
+    (mine, _), (_, others) = two_sides("node2"), two_sides("node1")
+    result = judged(mine, others, drops=IN_TWO)
+    assert sorted(line.left for line in result.lines) == [0, 1]
 
 
 def test_and_the_larger_part_does_not_give_way():

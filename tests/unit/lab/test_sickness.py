@@ -81,11 +81,17 @@ def test_a_flapping_link_goes_on_until_the_time_after_the_second_flap_is_over(ca
     assert [step.at for step in down[:3]] == [0.0, 3.0, 6.0]
     assert [step.at for step in up[:3]] == [1.0, 4.0, 7.0]
     assert all(step.healthy for step in up)
+    assert not any(step.healthy for step in down)
     assert course.claims == Limit(since=up[1].at, until=up[1].at + 10.0, most=4)
     assert down[-1].at < course.claims.until < down[-1].at + 3.0, "it flaps to the end of that time, and not for longer"
     assert max(up[-1].at, course.claims.until) <= course.seconds
     assert all(bool(step.pulled) is carrier and bool(step.drops) is not carrier for step in down)
     assert not any(step.in_reach("client", NODES) & {"node2"} for step in down)
+
+
+def test_a_link_that_flaps_does_so_twice_at_least():
+    course = COURSES["flap"](ward(seconds=1.0, after=0.0))
+    assert [step.at for step in course.steps] == [0.0, 1.0, 3.0, 4.0]
 
 
 @pytest.mark.parametrize(

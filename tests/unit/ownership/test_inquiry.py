@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scapy.layers.inet import IP, UDP
-from scapy.layers.inet6 import ICMPv6EchoRequest, ICMPv6ND_NA, ICMPv6ND_NS, ICMPv6NDOptDstLLAddr, IPv6
+from scapy.layers.inet6 import (
+    ICMPv6EchoRequest,
+    ICMPv6MLReport2,
+    ICMPv6ND_NA,
+    ICMPv6ND_NS,
+    ICMPv6ND_RA,
+    ICMPv6ND_RS,
+    ICMPv6NDOptDstLLAddr,
+    IPv6,
+    IPv6ExtHdrHopByHop,
+)
 from scapy.layers.l2 import ARP, STP, Dot3, Ether
 from scapy.packet import Raw
 
@@ -82,6 +92,12 @@ def of(mac, *layers, to=EVERYBODY):
 REQUEST = ARP(op=1, hwsrc=format_mac(THEIRS), psrc="192.0.2.2", pdst="192.0.2.3")
 DHCP = IP(src="0.0.0.0", dst="255.255.255.255") / UDP(sport=68, dport=67)
 MDNS = IPv6(src="fe80::2", dst="ff02::fb") / UDP(sport=5353, dport=5353)
+LOOKS = IPv6(src="fe80::2", dst="ff02::1:ff00:1", hlim=255) / ICMPv6ND_NS(tgt="fe80::1")
+DAD = IPv6(src="::", dst="ff02::1:ff00:1", hlim=255) / ICMPv6ND_NS(tgt="fe80::1")
+ROUTER = IPv6(src="fe80::2", dst="ff02::1", hlim=255) / ICMPv6ND_RA()
+NEW = IPv6(src="fe80::2", dst="ff02::2", hlim=255) / ICMPv6ND_RS()
+MLD = IPv6(src="fe80::2", dst="ff02::16", hlim=1) / IPv6ExtHdrHopByHop() / ICMPv6MLReport2()
+IGMP = IP(src="192.0.2.2", dst="224.0.0.1", proto=2, ttl=1) / Raw(bytes(8))
 (HELLO,) = frames.encode(Hello("n2", Incarnation(1), 1, 1), Keys(Key(b"k" * 32)), THEIRS)
 BPDU = bytes(Dot3(dst="01:80:c2:00:00:00", src=format_mac(THEIRS)) / STP())
 LLDP = of(THEIRS, Raw(bytes(50)), to="01:80:c2:00:00:0e")[:12] + b"\x88\xcc" + bytes(50)
@@ -92,7 +108,13 @@ LLDP = of(THEIRS, Raw(bytes(50)), to="01:80:c2:00:00:0e")[:12] + b"\x88\xcc" + b
     [
         ("a request", of(THEIRS, REQUEST), PACKET_BROADCAST, 0, True),
         ("DHCP", of(THEIRS, DHCP), PACKET_BROADCAST, 0, True),
-        ("mDNS", of(THEIRS, MDNS, to="33:33:00:00:00:fb"), PACKET_MULTICAST, 0, True),
+        ("who looks for a neighbour", of(THEIRS, LOOKS, to="33:33:ff:00:00:01"), PACKET_MULTICAST, 0, True),
+        ("a router's advertisement", of(THEIRS, ROUTER, to="33:33:00:00:00:01"), PACKET_MULTICAST, 0, True),
+        ("mDNS", of(THEIRS, MDNS, to="33:33:00:00:00:fb"), PACKET_MULTICAST, 0, False),
+        ("IGMP", of(THEIRS, IGMP, to="01:00:5e:00:00:01"), PACKET_MULTICAST, 0, False),
+        ("MLD", of(THEIRS, MLD, to="33:33:00:00:00:16"), PACKET_MULTICAST, 0, False),
+        ("whose address is new", of(THEIRS, DAD, to="33:33:ff:00:00:01"), PACKET_MULTICAST, 0, False),
+        ("who looks for routers", of(THEIRS, NEW, to="33:33:00:00:00:02"), PACKET_MULTICAST, 0, False),
         ("with a priority and no VLAN", of(THEIRS, REQUEST), PACKET_BROADCAST, 0xE000, True),
         ("a MAC that begins like ours", of(ANOTHER[:4] + b"\0\x09", REQUEST), PACKET_BROADCAST, 0, True),
         ("a MAC that ends like ours", of(b"\x06\0\0\0\0\x01", REQUEST), PACKET_BROADCAST, 0, True),
