@@ -27,6 +27,7 @@ PLACES = [
     *("_take_in", "_hear", "_climb", "_learn", "_answer_requests", "_hear_moves", "_peer_changed", "_watch_peers"),
     *("_watch", "_probe", "_must_wait", "_judge", "_judge_held", "_judge_free", "_rivals", "_eligible", "_held_until"),
     *("_claim_at", "_rank", "_claim", "_yield", "_announce", "_judge_draining", "_judge_record", "_hello"),
+    *("_keep_touch", "_ask", "_in_touch", "_hear_frame", "_hear_answer", "_judge_rival"),
     *("_follow_courses", "_change_link", "_look_at", "_settle", "_set_vacant", "_hear_left", "_become_mutual"),
 ]
 

@@ -1,5 +1,6 @@
 """An API server that is slow, stale or gone, as far as records and Leases go."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
@@ -30,6 +31,8 @@ class ApiServer:
         self._world, self._schedule, self._random = world, schedule, random
         self._version = 0
         self.records: dict[IPAddress, Record] = {}
+        self.writes: Counter[IPAddress] = Counter()
+        """That succeeded."""
         self.leases: dict[str, Incarnation] = {}
         self.before_reply: Callable[[Host, WriteRecord], None] = lambda host, order: None
 
@@ -50,6 +53,7 @@ class ApiServer:
         succeeded = (old.version if old else 0) == order.expected
         if succeeded:
             self._version += 1
+            self.writes[order.eip] += 1
             new = Record(order.holder, order.incarnation, order.term, self._version)
             self.records[order.eip] = new
             self._world.say(f"  record {order.eip} := {order.holder} term {order.term}")

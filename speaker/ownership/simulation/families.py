@@ -187,7 +187,7 @@ def split(seed: int) -> Schedule:
     """A LAN split for good with a healthy API: each side is served, without endless takeovers."""
     random, schedule = _base("split", seed)
     fault = Fault(1.5, Kind.PARTITION, _some(random, schedule.nodes))
-    limits = replace(_SICK, unanswered=4.0, quiet_after=4.0, moves=6, causeless=False)
+    limits = replace(_SICK, unanswered=4.0, quiet_after=4.0, moves=6, writes=8)
     return replace(schedule, api=True, faults=(fault,), end=9.0, limits=limits)
 
 
@@ -214,8 +214,9 @@ def release(seed: int) -> Schedule:
     _, schedule = _base("release", seed)
     keys = [Fault(0.0, Kind.WRONG_KEY, (n,)) for n in range(schedule.nodes)]
     vetoes = [Fault(4.5 + 3.0 * n, Kind.INELIGIBLE, (n,), 2.5) for n in range(schedule.nodes)]
+    vetoes += [Fault(20.0, Kind.INELIGIBLE, (n,)) for n in range(schedule.nodes)]
     limits = Limits(unanswered=_NEXT_PROBE, wire_answer=_TWO, causeless=False)
-    return replace(schedule, eips=1, api=True, apart=_APART, faults=(*keys, *vetoes), end=24.0, limits=limits)
+    return replace(schedule, eips=1, api=True, apart=_APART, faults=(*keys, *vetoes), end=22.0, limits=limits)
 
 
 def lease_blind(seed: int) -> Schedule:

@@ -31,6 +31,7 @@ class Promise(Enum):
     HEAL = "heal"
     NEIGHBOURS = "neighbours"
     RECORD_RIGHT = "record right"
+    WRITES = "writes"
     QUIET = "quiet"
     FEWEST_MOVES = "fewest moves"
     LEVEL = "level"
@@ -259,6 +260,7 @@ class Promises:
             if self._limits.settled:
                 self._check_settled(eip)
         self._check_moves()
+        self._check_writes()
         self._check_gaps()
         self._check_balance()
 
@@ -271,6 +273,9 @@ class Promises:
         said = record.holder if record is not None else None
         if self._schedule.api and len(holders) == 1 and said != holders[0].name and not holders[0].api_cuts:
             self._break(Promise.RECORD_RIGHT, f"{eip} is held by {holders[0].name}, its record says {record}")
+        for host in world.hosts:
+            if said == host.name and host.alive and eip in host.ineligible and not host.api_cuts:
+                self._break(Promise.RECORD_RIGHT, f"{eip} is not for {said} to hold, and its record names it")
 
     def _check_client(self, eip: IPAddress, place: int) -> None:
         """One answers it, if one could, and that one is in its cache."""
@@ -313,6 +318,11 @@ class Promises:
                 self._break(Promise.QUIET, f"one crash, and {eip} was claimed {len(claims)} times: {claims}")
             if self._limits.moves is not None and times > self._limits.moves:
                 self._break(Promise.QUIET, f"{eip} moved {times} times")
+
+    def _check_writes(self) -> None:
+        for eip, times in self._world.api.writes.items():
+            if self._limits.writes is not None and times > self._limits.writes:
+                self._break(Promise.WRITES, f"the record of {eip} was written {times} times")
 
     def _check_balance(self) -> None:
         if self._planned is not None:

@@ -106,6 +106,8 @@ class Limits:
     """No EIP leaves a node without a cause at that node."""
     heal_moves: bool = False
     """Nothing that was served throughout moves when a fault ends."""
+    writes: int | None = None
+    """At most so many writes of one record."""
     claims_from: tuple[float, int] | None = None
     """From then on at most so many claims, of all EIPs together."""
     unanswered: float = 1.5
