@@ -5,9 +5,11 @@
 Three agents on one LAN and a real API server (the cluster of tests/agents), and three keepalived with as many addresses
 on a LAN of their own (VRRP version 3, `advert_int 0.1`: as often as we say hello), measured in the same seconds. An
 agent is two processes, keepalived one or two: all of a node's are added up, and the worst node counts. Wake-ups are
-voluntary context switches of all threads; a preempted thread did not sleep. Memory is what /proc/PID/smaps_rollup says:
-PSS shares what several processes have in common among them, RSS does not. Requests are from the audit log, watch events
-from the API server's own count; the test's own requests are left out. `--threads` prints who wakes.
+voluntary context switches of all threads; a preempted thread did not sleep. Programs are what it ran: nft, that looks
+at kube-proxy's rules every 20 s. Memory is what /proc/PID/smaps_rollup says: PSS shares what several processes have in
+common among them, RSS does not. Requests are from the audit log: the test's own are left out. Watch events are by the
+API server's own count, of what nodes and agents write; its own watchers are among those who are told. `--threads`
+prints who wakes.
 
 Needs etcd and kube-apiserver where envtest looks for them, nft, and root or a user namespace; keepalived where there is
 one.
@@ -53,6 +55,7 @@ SETTLING = 45.0
 """Seconds after the last claim until nothing is written any more that was put off, and caches are warm."""
 ADVERTISED = 200
 """Addresses in an advertisement of VRRP (one byte counts them); keepalived is told the others apart."""
+WRITTEN = ("leases", "nodes", "announcements")
 UNUSED = "192.0.2.200"
 """Of the pool that nobody asks for."""
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -66,6 +69,8 @@ class Reading:
     wakes: Mapping[str, int]
     """By thread."""
     preempted: int
+    programs: float
+    """CPU seconds of programs that it ran."""
 
     @classmethod
     def of(cls, pid: int) -> "Reading":
@@ -77,7 +82,8 @@ class Reading:
             wakes[f"{name} {task.name}"] = _number(status, "voluntary_ctxt_switches")
             preempted += _number(status, "nonvoluntary_ctxt_switches")
             run += int((task / "schedstat").read_text().split()[0]) / 1e9
-        return cls(run, wakes, preempted)
+        user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[13:15]
+        return cls(run, wakes, preempted, (int(user) + int(system)) / _TICKS)
 
 
 def _number(text: str, name: str) -> int:
@@ -91,6 +97,7 @@ class Cost:
     """Of one process: a minute's CPU seconds, a second's wake-ups, MB."""
 
     cpu_s: float
+    programs_s: float
     wakes: float
     preempted: float
     pss_mb: float
@@ -103,6 +110,7 @@ class Cost:
         threads = {name: (count - before.wakes.get(name, 0)) / seconds for name, count in after.wakes.items()}
         return cls(
             cpu_s=(after.cpu - before.cpu) * 60 / seconds,
+            programs_s=(after.programs - before.programs) * 60 / seconds,
             wakes=sum(threads.values()),
             preempted=(after.preempted - before.preempted) / seconds,
             pss_mb=_number(rollup, "Pss") / 1024,
@@ -122,6 +130,10 @@ class Node:
         return sum(part.cpu_s for part in self.parts.values())
 
     @property
+    def programs_s(self) -> float:
+        return sum(part.programs_s for part in self.parts.values())
+
+    @property
     def wakes(self) -> float:
         return sum(part.wakes for part in self.parts.values())
 
@@ -138,7 +150,8 @@ class Node:
             f"{name} {part.cpu_s:.2f} s, {part.wakes:.1f}/s, {part.pss_mb:.0f} MB" for name, part in self.parts.items()
         )
         return (
-            f"{self.cpu_s:.2f} s CPU a minute, {self.wakes:.1f} wake-ups/s, PSS {self.pss_mb:.1f} MB, "
+            f"{self.cpu_s:.2f} s CPU a minute (programs {self.programs_s:.2f}), {self.wakes:.1f} wake-ups/s, "
+            f"PSS {self.pss_mb:.1f} MB, "
             f"RSS {self.rss_mb:.1f} MB ({each})"
         )
 
@@ -249,7 +262,8 @@ def watch_events(cluster: Cluster) -> Counter[str]:
     text = cluster.api._ask("/metrics").decode()
     found: Counter[str] = Counter()
     for line in text.splitlines():
-        if match := re.match(r'apiserver_watch_events_total\{.*(?:kind|resource)="([^"]+)".*\} (\S+)', line):
+        match = re.match(r'apiserver_watch_events_total\{.*resource="([^"]+)".*\} (\S+)', line)
+        if match and match[1] in WRITTEN:
             found[match[1]] += int(float(match[2]))
     return found
 

@@ -128,5 +128,5 @@ class Parameters:
 
     @property
     def worst_failover(self) -> float:
-        """From a crash to the last claim, without loss (see docs/failover.md)."""
-        return self.dead + (self.ranks + 1) * self.slot
+        """From a crash to the last claim; a lost hello more is allowed for (see docs/failover.md)."""
+        return self.dead + (self.ranks + 1) * self.slot + self.hello

@@ -1,0 +1,123 @@
+"""What an agent asks for now and then: told is what changed, and it is asked for only where there is a reason."""
+
+import asyncio
+import json
+
+import pytest
+
+from speaker.agent.asked import HostsAsked, LivesAsked, listed
+from speaker.cluster.hosts import HostObject
+from speaker.errors import ApiUnreachable
+
+PATH = "/api/v1/nodes"
+
+
+class Api:
+    """A ``Client`` that gives the next of ``answers``: items, or an error; and the last one over and over."""
+
+    def __init__(self, *answers):
+        self.answers, self.queries = list(answers), []
+
+    async def get(self, path, query):
+        self.queries.append(dict(query))
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        items, following = answer if isinstance(answer, tuple) else (answer, "")
+        return json.dumps({"metadata": {"resourceVersion": "1", "continue": following}, "items": items}).encode()
+
+
+def host(name, *addresses):
+    found = [{"type": "InternalIP", "address": each} for each in addresses]
+    return {"metadata": {"name": name}, "status": {"addresses": found}}
+
+
+def lease(node, life, version):
+    return {"metadata": {"name": node, "resourceVersion": str(version)}, "spec": {"holderIdentity": f"{node}_{life}"}}
+
+
+async def until(holds):
+    async with asyncio.timeout(30):
+        while not holds():  # noqa: ASYNC110 -- nothing tells
+            await asyncio.sleep(0)
+
+
+async def during(run, holds):
+    task = asyncio.create_task(run)
+    await until(holds)
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_pages_are_put_together_and_what_does_not_fit_is_left_out():
+    api = Api(([host("a"), {"metadata": {"name": 7}}], "more"), [host("b")])
+    assert [each.metadata.name for each in await listed(api, PATH, HostObject)] == ["a", "b"]
+    assert [query.get("continue") for query in api.queries] == [None, "more"]
+
+
+@pytest.fixture
+def hosts(monkeypatch):
+    """``await hosts(*answers)``: what was delivered, and what was told, after the last of them."""
+    monkeypatch.setattr("speaker.agent.asked.HOSTS_SECONDS", 0)
+    monkeypatch.setattr("speaker.agent.asked.AGAIN_SECONDS", 0)
+
+    async def asked(*answers):
+        api, delivered, told = Api(*answers), [], []
+        await during(HostsAsked(api, delivered.append, told.append).run(), lambda: len(told) > len(answers))
+        names = [{key.name: found and len(found.status.addresses) for key, found in news.items()} for news in delivered]
+        return names, told[: len(answers)]
+
+    return asked
+
+
+async def test_of_nodes_that_is_told_which_is_another_than_before(hosts):
+    one, two = host("one", "192.0.2.1"), host("two", "192.0.2.2")
+    delivered, _ = await hosts([one], [one, two], [host("one", "192.0.2.1", "2001:db8::1"), two], [two])
+    assert delivered == [{"one": 1}, {"two": 1}, {"one": 2}, {"one": None}]
+
+
+async def test_a_cluster_without_nodes_is_told_of_once(hosts):
+    delivered, _ = await hosts([], [], [])
+    assert delivered == [{}]
+
+
+async def test_nodes_stay_as_they_were_while_the_api_does_not_answer(hosts):
+    away = ApiUnreachable("away")
+    delivered, told = await hosts([host("one", "192.0.2.1")], away, [host("one", "192.0.2.1")])
+    assert delivered == [{"one": 1}]
+    assert told == [None, away, None]
+
+
+async def lives(unheard, *answers):
+    api, delivered = Api(*answers), []
+
+    async def asks():
+        return unheard
+
+    await during(
+        LivesAsked(api, "/leases", 0.5, asks, delivered.append, lambda _: None).run(),
+        lambda: len(delivered) >= len(answers),
+    )
+    return delivered[: len(answers)]
+
+
+async def test_a_lease_counts_as_renewed_when_it_changed_between_two_readings():
+    found = await lives({"b"}, [lease("a", 1, 10), lease("b", 2, 11)], [lease("a", 1, 12), lease("b", 2, 11)])
+    assert found == [[("a", 1, False), ("b", 2, False)], [("a", 1, True), ("b", 2, False)]]
+
+
+async def test_where_everybody_is_heard_leases_are_read_once():
+    api, delivered, asked = Api([lease("a", 1, 10)]), [], []
+
+    async def nobody():
+        asked.append(1)
+        return ()
+
+    await during(
+        LivesAsked(api, "/leases", 0.001, nobody, delivered.append, lambda _: None).run(), lambda: len(asked) == 3
+    )
+    assert (len(api.queries), len(delivered)) == (1, 1)
+
+
+async def test_what_no_agent_wrote_is_nobodys_life():
+    assert await lives({"a"}, [lease("a", "x", 10), lease("b", 3, 11)]) == [[("b", 3, False)]]
