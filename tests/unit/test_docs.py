@@ -2,23 +2,30 @@
 
 import re
 from collections.abc import Iterable
+from contextlib import nullcontext
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 
 from speaker.agent.view import DRAIN
+from speaker.allocator.assign import Allocator
 from speaker.allocator.refusals import Reason as Refused
+from speaker.allocator.settle import settle
 from speaker.api.service import ADDRESSES, LOAD_BALANCER_CLASS, POOL, RECORD, SCHEDULER, SHARE, SHARE_NAMESPACES
 from speaker.api.world import EIP
 from speaker.cli import main
 from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM
 from speaker.controller.run import Voice
+from speaker.errors import InvalidManifests
 from speaker.interfaces.resolve import Reason as Unresolved
 from speaker.layer2.answer import Ignored
+from speaker.model import ServiceKey
 from speaker.ownership.eligibility import Ineligible
 from speaker.ownership.events import Yielded
 from speaker.ownership.frames import Rejected
 from speaker.ownership.hellos import Replayed
+from speaker.standalone.manifests import load
 from speaker.telemetry.metrics import Metrics
 from speaker.telemetry.traffic import METRICS as TRAFFIC
 
@@ -85,6 +92,32 @@ def test_every_flag_about_peers_is_a_flag(capsys):
     listed = first_column(section("operations.md", "Several hosts")) - {"run"}
     assert listed == {"--with-peers", "--key", "--hello", "--ethertype", "--hand-over"}
     assert listed <= flags
+
+
+# ── What may be copied from it ──
+
+
+def test_the_pool_of_the_readme_leaves_out_the_router_and_the_hosts(tmp_path):
+    (example,) = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    (tmp_path / "site.yaml").write_text(example)
+    world = load(tmp_path).world
+    assert settle(Allocator(), world, 0.0).assignments[ServiceKey("default", "web")].addresses == (
+        ip_address("192.0.2.10"),
+        ip_address("2001:db8::10"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("exclude", "taken"), [("192.0.2.9", True), ("192.0.2.14-192.0.2.40", True), ("192.0.2.16-192.0.2.40", False)]
+)
+def test_an_exclude_need_not_lie_inside_of_a_pool_but_has_to_overlap_it(tmp_path, exclude, taken):
+    assert "each entry must overlap `addresses`" in (DOCS / "manifests.md").read_text()
+    spec = f"{{addresses: [192.0.2.0/28], exclude: [{exclude}]}}"
+    (tmp_path / "lan.yaml").write_text(
+        f"{{apiVersion: {EIP[0]}, kind: {EIP[1]}, metadata: {{name: lan}}, spec: {spec}}}"
+    )
+    with nullcontext() if taken else pytest.raises(InvalidManifests, match="excludes nothing"):
+        load(tmp_path)
 
 
 # ── On Kubernetes ──
