@@ -11,7 +11,7 @@ import pytest
 from speaker.ownership.simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
 from speaker.ownership.simulation.world import World
 
-SEEDS = pytest.mark.parametrize("seed", range(3))
+SEEDS = pytest.mark.parametrize("seed", range(2))
 API = pytest.mark.parametrize("api", [False, True], ids=["without API", "with API"])
 BEGINS = 2.0
 SICK = Limits(served=0.5, wire_answer=0.12, no_cause=True, heal_moves=True, causeless=False)
@@ -50,11 +50,10 @@ def test_a_node_that_is_deaf_on_one_link_of_two_is_helped_on_that_one_alone(play
 
 
 @SEEDS
-@API
-@pytest.mark.parametrize("nodes", [2, 3, 5])
-@pytest.mark.parametrize("lasts", [0.3, 0.5, 1.0, 3.0])
-def test_a_port_that_is_silent_for_a_while_moves_only_what_its_node_held(play, nodes, api, seed, lasts) -> None:
-    schedule = replace(LAN, seed=seed, nodes=nodes, api=api, asks=True)
+@pytest.mark.parametrize("nodes", [2, 3])
+@pytest.mark.parametrize("lasts", [0.3, 0.5, 3.0])
+def test_a_port_that_is_silent_for_a_while_moves_only_what_its_node_held(play, nodes, seed, lasts) -> None:
+    schedule = replace(LAN, seed=seed, nodes=nodes, asks=True)
     world = play(replace(schedule, faults=(Fault(BEGINS, Kind.BLACKOUT, (0,), lasts),)))
     assert {eip for eip, _ in moves(world)} <= held_by(schedule, 0)
 
@@ -92,15 +91,11 @@ def test_two_that_do_not_hear_each_other_take_nothing_while_a_third_hears_both(p
 
 
 @SEEDS
-@API
 @pytest.mark.parametrize("links", [1, 2])
 @pytest.mark.parametrize(("nodes", "between"), [(2, ()), (3, ()), (3, (0,)), (3, (0, 1))])
-@pytest.mark.parametrize("lasts", [3.0, FOR_GOOD])
-def test_where_hellos_are_eaten_and_answers_are_not_nobody_takes_anything(
-    play, links, nodes, between, api, seed, lasts
-) -> None:
-    fault = Fault(BEGINS, Kind.HELLOS_EATEN, between, lasts, link=1)
-    world = play(replace(LAN, seed=seed, nodes=nodes, links=links, api=api, faults=(fault,)))
+def test_where_hellos_are_eaten_and_answers_are_not_nobody_takes_anything(play, links, nodes, between, seed) -> None:
+    fault = Fault(BEGINS, Kind.HELLOS_EATEN, between, 3.0, link=1)
+    world = play(replace(LAN, seed=seed, nodes=nodes, links=links, faults=(fault,)))
     assert moves(world) == []
 
 

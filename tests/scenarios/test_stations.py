@@ -229,11 +229,10 @@ def test_a_first_claim_of_what_another_answers_for_is_not_answered_until_a_later
     eip = world.eips[0]
     world.run(until=3.0)
     assert world.holders(eip) == ["n0"]
-    assert world.hosts[1].machine.holding(eip)
+    assert world.hosts[1].machine.holding(eip), "in name"
     world.crash(world.hosts[0])
-    world.run(until=10.0)
     assert world.holders(eip) == []
-    world.run(until=12.0)
+    world.run(until=4.2)
     assert world.holders(eip) == ["n1"]
 
 
