@@ -82,7 +82,6 @@ class Inquirer:
                 self._listeners[-1].send(frame)
         except OSError as error:
             if error.errno not in sockets.FULL:
-                self.close()
                 raise sockets.refused(f"{self._link.name}: asking", error) from error
 
     def _stay(self) -> None:

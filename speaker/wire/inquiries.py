@@ -53,6 +53,10 @@ class Inquiries:
         else:
             self._recovered(link.index)
 
+    def retell(self) -> None:
+        """Somebody else listens from now on: what goes wrong still is news."""
+        self._failing.clear()
+
     def close(self, link: int) -> None:
         """Hear nothing there any more."""
         if (inquirer := self._inquirers.pop(link, None)) is not None:

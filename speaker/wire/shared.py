@@ -250,6 +250,7 @@ class Shared:
         """What somebody new must be told of what was told before, and is not in ``resumed``."""
         self._counted.clear()
         self._heard.clear()
+        self._inquiries.retell()
         if self._clash is not None:
             if self._clash[2]:
                 self._clerk.silence()

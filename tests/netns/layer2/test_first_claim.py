@@ -126,9 +126,7 @@ def test_a_peer_that_asks_as_well_holds_nothing_up(lan, speaking, ear, address):
     client, station = ear(lan.client, ETHERTYPES[address]), speaking()
     station.do(station.speaker.peers, frozenset({client.mac}))
     station.claim(address)
-    client.until(probes_for(address))
-    client.send(probe_of(client.mac, address))
-    client.until(announces(address))
+    assert len(round_in_which(client, address, probe_of(client.mac, address))) == PROBES
     assert station.counts.reasons == {Ignored.PEER: 1}
 
 
@@ -139,18 +137,25 @@ def test_another_link_of_ours_that_answers_holds_nothing_up(lan, speaking, ear, 
     station = speaking(ours=lambda mac: mac == client.mac)
     station.do(station.speaker.peers, frozenset({client.mac}))
     station.claim(address)
-    client.until(probes_for(address))
-    client.send(claim_of(client.mac, address))
-    client.until(announces(address))
+    assert len(round_in_which(client, address, claim_of(client.mac, address))) == PROBES
 
 
+def round_in_which(client, address, said):
+    """The probes until ``address`` is announced, of which the first has the client say something."""
+    probes = [client.until(probes_for(address))]
+    client.send(said)
+    client.until(lambda frame: announces(address)(frame) or (probes_for(address)(frame) and probes.append(frame)))
+    return probes
+
+
+@pytest.mark.parametrize("says", [claim_of, probe_of])
 @pytest.mark.parametrize("address", [EIP4, EIP6])
-def test_a_peer_that_answers_for_what_it_does_not_claim_is_told_and_soon_probed_for_again(lan, speaking, ear, address):
+def test_what_a_peer_uses_and_does_not_claim_is_told_and_soon_probed_for_again(lan, speaking, ear, address, says):
     client, station = ear(lan.client, ETHERTYPES[address]), speaking(excuses=lambda link, eip, mac: False)
     station.do(station.speaker.peers, frozenset({client.mac}))
     station.claim(address)
     client.until(probes_for(address))
-    client.send(claim_of(client.mac, address))
+    client.send(says(client.mac, address))
     station.counts.wait_for(lambda counts: counts.conflicts)
     assert [(str(eip), mac, held) for eip, mac, held in station.counts.conflicts] == [(address, client.mac, False)]
     station.later(AGAIN)

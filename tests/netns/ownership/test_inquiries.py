@@ -249,13 +249,13 @@ def flooding(namespace, packets):
         thread.join()
 
 
-def lies(number):
+def lies(number, address=EIP4):
     return bytes(
         Ether(src=THEIRS, dst=OURS)
         / ARP(
             op=2,
             hwsrc=f"02:00:00:00:{number >> 8:02x}:{number & 255:02x}",
-            psrc=str(EIP4),
+            psrc=str(address),
             hwdst=OURS,
             pdst="192.0.2.1",
         )
@@ -263,9 +263,15 @@ def lies(number):
 
 
 @pytest.mark.parametrize(
-    "flood", [[bytes(BROADCASTS[0])], [lies(n) for n in range(256, 1280)]], ids=["broadcasts", "answers"]
+    ("flood", "most"),
+    [
+        ([bytes(BROADCASTS[0])], 1),
+        ([lies(n) for n in range(256, 1280)], inquirer.FRAMES),
+        ([lies(n, "192.0.2.99") for n in range(256, 1280)], 1),
+    ],
+    ids=["broadcasts", "answers", "answers that nobody asked for"],
 )
-def test_a_flood_is_heard_a_few_frames_at_a_time(lan, flood):
+def test_a_flood_is_heard_a_few_frames_at_a_time(lan, flood, most):
     node, neighbour = lan
     pauses = 10
 
@@ -280,8 +286,22 @@ def test_a_flood_is_heard_a_few_frames_at_a_time(lan, flood):
                 await asyncio.sleep(inquirer.PAUSE)
             await told.until(lambda events: len(events) > before)
             passed = (loop.time() - begun) / inquirer.PAUSE + 2
-        most = 1 if len(flood) == 1 else inquirer.FRAMES
         assert before < len(told.events) <= before + most * passed
+
+    within(node, story)
+
+
+def test_after_one_frame_of_a_flood_the_loop_has_its_rest(quiet_lan, stranger):
+    node, _ = quiet_lan
+
+    async def story(inquiries, told, link):
+        inquiries.ask(link, OWN, [], [])
+        for _ in range(3):
+            stranger(BROADCASTS[0])
+        await told.until(bool)
+        talk, answers = inquirer_of(inquiries, link)._listeners
+        assert not asyncio.get_running_loop().remove_reader(talk._socket)
+        assert asyncio.get_running_loop().remove_reader(answers._socket)
 
     within(node, story)
 

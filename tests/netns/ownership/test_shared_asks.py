@@ -8,7 +8,7 @@ from ipaddress import ip_address
 import pytest
 
 from speaker.model import Link, Mac
-from speaker.ownership import frames
+from speaker.ownership import frames, inquirer
 from speaker.ownership.events import Ask, EipAnswered, FrameHeard, HelloHeard, LinkChanged, Tick
 from speaker.ownership.hello import Hello, Incarnation
 from speaker.ownership.inquiry import Answer
@@ -141,6 +141,20 @@ def test_a_peers_answer_is_told_by_its_name_and_a_strangers_without_one(during):
     during(story)
 
 
+def test_of_many_answers_for_one_eip_each_node_counts_once_in_a_while(during):
+    async def story(host):
+        await host.hear_hello(1)
+        for mac in (THEIRS, *(Mac(b"\x02\0\0\0\1" + bytes((number,))) for number in range(9)), THEIRS):
+            host.owner._hear_answer(host.link.index, Answer(EIP, mac))
+        told = [EipAnswered(EIP, host.link.index, node) for node in ("n2", None)]
+        assert host.machine.events[-2:] == told
+        host.now += 2 * inquirer.PAUSE
+        host.owner._hear_answer(host.link.index, Answer(EIP, THEIRS))
+        assert host.machine.events[-3:] == [*told, told[0]]
+
+    during(story)
+
+
 def test_what_waits_unread_is_heard_before_what_was_answered(during):
     """A hello that lies there says that its sender lives."""
 
@@ -159,6 +173,7 @@ def test_a_peer_that_answers_and_whose_hellos_do_not_arrive_is_told_of(during):
         host.now += FILTERED * host.machine.times.dead - 0.1
         host.ask(EIP)
         await host.until_told(EipAnswered(EIP, host.link.index, "n2"))
+        assert not host.owner._ports[host.link.index].filtered
         host.now += 0.2
         host.ask(EIP)
         await host.until(lambda: host.told.filtered)
@@ -170,11 +185,15 @@ def test_a_peer_that_answers_and_whose_hellos_do_not_arrive_is_told_of(during):
 
 def test_a_link_that_is_gone_is_not_asked_and_not_heard_on(during):
     async def story(host):
+        host.ask(EIP)
+        await host.until_told(EipAnswered(EIP, host.link.index, None))
+        host.machine.events.clear()
         host.owner.links([], frozenset())
         await host.until_told(LinkChanged(host.link.index, up=False))
         host.ask(EIP)
         await host.until(lambda: not host.machine.orders)
         host.owner._hear_answer(host.link.index, Answer(EIP, THEIRS))
         assert host.count(EipAnswered) == 0
+        assert not host.owner._inquiries._inquirers
 
     during(story)
