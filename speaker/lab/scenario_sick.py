@@ -22,9 +22,9 @@ from speaker.lab.outage import Asks, asking
 from speaker.lab.process import HEALTH
 from speaker.lab.request import Request, Trouble
 from speaker.lab.scene import ASK_INTERVAL, CALM, LINK, Scene
-from speaker.lab.sick_links import Claims, Sight, Suffered
+from speaker.lab.sick_links import Claims, Done, Sight, Suffered
 from speaker.lab.sick_story import show
-from speaker.lab.sickness import COURSES, Course, Drop, Hosts, Step, Ward
+from speaker.lab.sickness import COURSES, Course, Drop, Hosts, Ward
 from speaker.lab.speakers import Speakers, holds_most, speakers
 from speaker.lab.stage import Stage
 from speaker.lab.switch import delayed, hosts_on, spoil
@@ -136,20 +136,21 @@ async def _answered(asks: Mapping[str, Asks], eips: Collection[IPAddress]) -> No
         await asyncio.sleep(CALM)
 
 
-async def _perform(scene: Scene, course: Course, always: Sequence[Drop]) -> list[tuple[float, Step]]:
-    """Every step in its time; each with when that was."""
+async def _perform(scene: Scene, course: Course, always: Sequence[Drop]) -> list[Done]:
+    """Every step in its time."""
     begun = time.monotonic()
-    done: list[tuple[float, Step]] = []
+    done: list[Done] = []
     pulled: Hosts = frozenset()
     for step in course.steps:
         await _until(begun + step.at)
-        done.append((scene.did(step.what), step))
+        at = scene.did(step.what)
         await scene.do(spoil, [*always, *step.drops])
         for host in step.pulled - pulled:
             await scene.do(pull, host)
         for host in pulled - step.pulled:
             await scene.do(plug, host)
         pulled = step.pulled
+        done.append(Done(step, at, time.monotonic()))
     await _until(begun + course.seconds)
     return done
 

@@ -42,12 +42,21 @@ class Claims:
 
 
 @dataclass(frozen=True, slots=True)
+class Done:
+    """A step that was begun ``at`` and there ``by``."""
+
+    step: Step
+    at: float
+    by: float
+
+
+@dataclass(frozen=True, slots=True)
 class Suffered:
-    """What happened: the steps, each with the time when it was done, and what was seen. ``before``: who held what."""
+    """What happened, and what was seen of it until ``end``. ``before``: who held what."""
 
     course: Course
     nodes: tuple[str, ...]
-    done: Sequence[tuple[float, Step]]
+    done: Sequence[Done]
     end: float
     before: Mapping[IPAddress, str]
     sights: Sequence[Sight]
@@ -67,20 +76,20 @@ class Suffered:
     def reached(self, client: str) -> Hosts:
         """The nodes that heard the client and that it heard, all the time."""
         found = frozenset(self.nodes)
-        for _, step in self.done:
-            found &= step.in_reach(client, self.nodes)
+        for each in self.done:
+            found &= each.step.in_reach(client, self.nodes)
         return found
 
     def alone(self, client: str) -> Iterator[tuple[float, float]]:
         """From when to when no node could serve the client."""
-        ends = [*(at for at, _ in self.done[1:]), self.end]
-        for (at, step), until in zip(self.done, ends, strict=True):
-            if not step.in_reach(client, self.nodes):
-                yield at, until
+        ends = [*(each.by for each in self.done[1:]), self.end]
+        for each, until in zip(self.done, ends, strict=True):
+            if not each.step.in_reach(client, self.nodes):
+                yield each.at, until
 
     def heals(self) -> Iterator[float]:
-        """Each time that all was well again."""
-        return (at for at, step in self.done if step.healthy)
+        """Each time that all was well again, or just before it."""
+        return (each.at for each in self.done if each.step.healthy)
 
 
 @dataclass(frozen=True, slots=True)

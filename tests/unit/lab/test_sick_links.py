@@ -10,7 +10,7 @@ from speaker.lab.capture import Reply
 from speaker.lab.endured import judge
 from speaker.lab.outage import Sample
 from speaker.lab.scene import ASK_INTERVAL
-from speaker.lab.sick_links import Claims, Sight, Suffered, twice, undisputed
+from speaker.lab.sick_links import Claims, Done, Sight, Suffered, twice, undisputed
 from speaker.lab.sick_story import summary, totals
 from speaker.lab.sickness import COURSES, Course, Drop, Step, Ward
 from speaker.model import Mac
@@ -58,12 +58,12 @@ def silence_of(*hosts):
 SICK_NODE = silence_of("node1")
 
 
-def suffered(*sights, drops=SICK_NODE, before=None, course=None, afterwards=QUIET):
+def suffered(*sights, drops=SICK_NODE, before=None, course=None, afterwards=QUIET, late=0.0):
     steps = (Step(0.0, "sick", drops), Step(2.0, "well"))
     return Suffered(
         course=course or Course(steps, 10.0),
         nodes=NODES,
-        done=[(BEGUN, steps[0]), (HEALED, steps[1])],
+        done=[Done(steps[0], BEGUN, BEGUN), Done(steps[1], HEALED, HEALED + late)],
         end=END,
         before=before or {EIP: "node1"},
         sights=sights,
@@ -227,6 +227,7 @@ def test_a_client_that_reaches_no_node_is_owed_nothing_until_it_does():
     assert judged(apart, **circumstances).ok
     late = sight(served("node2", 9, BEGUN), served("node2", HEALED + 0.6, END), client="client2")
     assert not judged(late, **circumstances).ok
+    assert judged(late, **circumstances, late=0.2).ok, "the switch took so long to heal"
 
 
 def test_an_eip_that_nobody_asked_for_is_not_called_served():
