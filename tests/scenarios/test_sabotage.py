@@ -72,11 +72,6 @@ class HardDrain(Ownership):
         return super()._judge_draining(x, now - self.times.drain, now)
 
 
-class NoProbing(Ownership):
-    def _probe(self, segment: Segment, peer: Peer) -> None:
-        pass
-
-
 class RanksOverAll(Ownership):
     def _rank(self, x: Eip, now: float) -> int:
         names = {node for segment in self.segments.values() for node in segment.peers.by_node}
@@ -239,13 +234,6 @@ class DeafIsUp(Ownership):
         return False
 
 
-class BoundByTheDeaf(Ownership):
-    """Rule 11: what a deaf peer claims is not taken."""
-
-    def _making_way(self, peer: Peer) -> bool:
-        return peer.draining
-
-
 class AllClaimsAreStrong(Ownership):
     """Rule 18: what is taken from one that fell silent is claimed like anything else."""
 
@@ -301,7 +289,6 @@ SABOTAGES: list[tuple[str, type[Ownership], tuple[str, ...]]] = [
     ("no re-announcement on mutual hearing", SilentOnMutualHearing, ("mixed",)),
     ("no re-announcement on yielded", SilentOnYielded, ("mixed",)),
     ("hard drain", HardDrain, ("drain",)),
-    ("no probing", NoProbing, ("steady",)),
     ("ranks over all nodes", RanksOverAll, ("ineligible_many",)),
     ("claim only at the beat", ClaimsAtTheBeat, ("crash", "drain")),
     ("no boot listen", NoListening, ("split_faults", "rebalance")),
@@ -324,7 +311,6 @@ SABOTAGES: list[tuple[str, type[Ownership], tuple[str, ...]]] = [
     ("the wire is not asked", AsksNobody, ("filtered",)),
     ("answers on the wire do not count", HeedsNoAnswer, ("filtered",)),
     ("deaf and up", DeafIsUp, ("deaf",)),
-    ("the deaf bind", BoundByTheDeaf, ("deaf",)),
     ("no weak claims", AllClaimsAreStrong, ("minority",)),
     ("weak claims beat", StandsForNothing, ("minority",)),
     ("no giving in to who does not hear", StandsAlways, ("oneway",)),

@@ -308,7 +308,7 @@ def replay(seed: int) -> Schedule:
         Fault(at + 0.6, Kind.CRASH, (fresh,), 0.1),
         Fault(at + 0.75, Kind.REPLAY, (dead, fresh), 1.5),
     ]
-    limits = Limits(unanswered=1.2, quiet_after=at + 2.4)
+    limits = Limits(unanswered=0.8, quiet_after=at + 2.4)  # the fresh one's start, listening and first probe
     return replace(schedule, api=False, faults=tuple(faults), end=at + 4.0, limits=limits)
 
 
