@@ -7,7 +7,7 @@ from scapy.layers.inet6 import ICMPv6ND_NS, IPv6
 from scapy.layers.l2 import ARP, Ether
 
 from speaker.layer2.answer import Ignored
-from speaker.layer2.probe import PROBES, SOON
+from speaker.layer2.probe import AGAIN, PROBES, SOON
 from speaker.model import Family, Gratuitous, format_mac
 from speaker.packets import arp, ndp
 
@@ -159,7 +159,7 @@ def test_what_a_peer_uses_and_does_not_claim_is_told_and_soon_probed_for_again(l
     station.counts.wait_for(lambda counts: counts.conflicts)
     assert [(str(eip), mac, held) for eip, mac, held in station.counts.conflicts] == [(address, client.mac, False)]
     station.later(SOON)
-    client.until(probes_for(address))
+    assert not client.never(probes_for(address), AGAIN / 2)
 
 
 def test_withdrawal_during_the_probe_ends_it(lan, speaking, ear):

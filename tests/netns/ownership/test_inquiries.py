@@ -155,15 +155,15 @@ def test_a_node_without_an_address_on_the_link_asks_all_the_same(lan, sh):
 
 
 @pytest.mark.parametrize("whom", ["its gateway", "a neighbour", "a silent peer"])
-def test_any_answer_shows_that_we_hear(lan, sh, whom):
-    node, _ = lan
+def test_any_answer_shows_that_we_hear(quiet_lan, sh, whom):
+    node, _ = quiet_lan
     if whom == "a neighbour":
         sh(node, f"ip neigh add 192.0.2.2 lladdr {THEIRS} dev eth0 nud permanent")
 
     async def story(inquiries, told, link):
         if whom == "its gateway":
             inquiries.gateways = {link.index: (ip_address("192.0.2.2"),)}
-        peers = [Speaker(mac(THEIRS), (ip_address("fe80::2"),))] if whom == "a silent peer" else []
+        peers = [Speaker(mac(THEIRS), (ip_address("192.0.2.2"),))] if whom == "a silent peer" else []
         inquiries.ask(link, OWN, [], peers)
         await told.until(lambda events: FrameHeard(link.index) in events)
 
@@ -354,6 +354,26 @@ def test_nothing_is_open_before_the_first_question_and_a_second_after_the_last(l
         assert asyncio.get_running_loop().time() >= asked + inquirer.LISTEN
         inquiries.ask(link, OWN, [EIP4], [])
         assert packet_sockets() == before + 2
+
+    within(node, story)
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["talk", "an answer"])
+def test_what_is_heard_may_end_the_listening(quiet_lan, stranger, number):
+    """An order that follows from it may meet a link that is gone."""
+    node, _ = quiet_lan
+
+    async def story(inquiries, told, link):
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: told.errors.append(context))
+        note, told._note = told._note, lambda event: (inquiries.close(link.index), note(event))
+        inquiries.ask(link, OWN, [EIP4], [])
+        for _ in range(inquirer.FRAMES):
+            stranger((BROADCASTS[0], Ether(lies(256)))[number])
+        await told.until(bool)
+        rested = loop.create_future()
+        loop.call_later(2 * inquirer.PAUSE, rested.set_result, None)
+        await rested
 
     within(node, story)
 
