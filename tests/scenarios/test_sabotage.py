@@ -195,6 +195,14 @@ class NeverInTouchAlone(Ownership):
         return super()._in_touch(segment, now) and not self._all_silent(segment, now)
 
 
+class TakesUnheard(Ownership):
+    """Rule 12: who hears others and is heard by none takes what it likes."""
+
+    def _in_touch(self, segment: Segment, now: float) -> bool:
+        heard = any(peer.is_heard(now, self.times) for peer in segment.peers.by_node.values())
+        return heard or super()._in_touch(segment, now)
+
+
 class DemotedIsLast(Ownership):
     """Rule 13: a soft reason counts although all share it."""
 
@@ -252,6 +260,15 @@ class StandsForNothing(Ownership):
         return False
 
 
+class StandsAlways(Ownership):
+    """Rule 29: what was taken unheard goes back, though the taker does not hear that it should."""
+
+    def _judge_rival(self, x: Eip, peer: Peer, now: float) -> float:
+        if self._beats(x, peer, peer.claims[x.address]) and self._unknowing(x, peer):
+            self._stand(x, peer.claims[x.address], now)
+        return super()._judge_rival(x, peer, now)
+
+
 class ProbesNothing(Ownership):
     """Rule 18: a first claim is answered at once."""
 
@@ -301,6 +318,7 @@ SABOTAGES: list[tuple[str, type[Ownership], tuple[str, ...]]] = [
     ("no need of touch", NeedsNoTouch, ("deaf", "blip")),
     ("in touch for ever", TouchedOnce, ("flap_ports",)),
     ("no touch but hellos", NeverInTouchAlone, ("minority", "crash")),
+    ("taken unheard", TakesUnheard, ("oneway",)),
     ("the demoted last, all or not", DemotedIsLast, ("all_demoted",)),
     ("no damping", Undamped, ("flap_ports",)),
     ("the wire is not asked", AsksNobody, ("filtered",)),
@@ -309,6 +327,7 @@ SABOTAGES: list[tuple[str, type[Ownership], tuple[str, ...]]] = [
     ("the deaf bind", BoundByTheDeaf, ("deaf",)),
     ("no weak claims", AllClaimsAreStrong, ("minority",)),
     ("weak claims beat", StandsForNothing, ("minority",)),
+    ("no giving in to who does not hear", StandsAlways, ("oneway",)),
     ("no first probe", ProbesNothing, ("lease_blind",)),
     ("no record", WritesNothing, ("crash",)),
     ("records are overtaken at once", OvertakesRecords, ("split",)),

@@ -34,6 +34,8 @@ _NEXT_PROBE = 10.5
 """Seconds until one who found an EIP in use looks again, and claims it."""
 _TWO = 0.12
 """Seconds for which two may answer one client: a hello interval, and the way of a hello."""
+_TOLD = 0.25
+"""The same where only one hears the other: it gives that one an interval to hear it."""
 _SICK = Limits(served=0.5, wire_answer=_TWO, no_cause=True, heal_moves=True, causeless=False)
 """Where it is frames that go astray."""
 
@@ -424,7 +426,8 @@ def deaf(seed: int) -> Schedule:
     links, link = _links(random)
     who = _some(random, schedule.nodes) if random.random() < 0.3 else (random.randrange(schedule.nodes),)
     fault = Fault(_at(random), Kind.DEAF, who, _lasts(random, 0.2, 4.0), link=link)
-    return _sick(schedule, random, [fault], links=links)
+    many, per_hello = random.random() < 0.3, random.choice([2, 64])
+    return _sick(schedule, random, [fault], links=links, eips=12 if many else schedule.eips, per_hello=per_hello)
 
 
 def blip(seed: int) -> Schedule:
@@ -437,15 +440,22 @@ def blip(seed: int) -> Schedule:
 
 
 def flap_ports(seed: int) -> Schedule:
-    """One port comes and goes, with its carrier or without: after the second time nothing moves any more."""
+    """One port comes and goes, with its carrier or without: after the second time nothing moves any more, and what a
+    third node leaves behind goes to the others."""
     random, schedule = _base("flap_ports", seed)
-    node, kind = (random.randrange(schedule.nodes),), random.choice([Kind.CABLE, Kind.BLACKOUT])
+    node, kind = random.randrange(schedule.nodes), random.choice([Kind.CABLE, Kind.BLACKOUT])
+    dies = schedule.nodes > 2 and random.random() < 0.5
     at, faults = _at(random), []
     for _ in range(random.randint(3, 8)):
-        faults.append(Fault(round(at, 4), kind, node, round(random.uniform(0.3, 1.5), 4)))
+        faults.append(Fault(round(at, 4), kind, (node,), round(random.uniform(0.6 if dies else 0.3, 1.5), 4)))
         at = faults[-1].at + faults[-1].lasts + random.uniform(0.3, 2.0)
     calm = faults[1].at + faults[1].lasts + 0.5
-    return _sick(schedule, random, faults, limits=replace(_SICK, claims_from=(calm, 4)))
+    limits = replace(_SICK, claims_from=(calm, 4))
+    if dies:
+        limits = replace(limits, takes_nothing=(node, faults[1].at))
+        death = round(faults[-1].at + faults[-1].lasts + random.uniform(0.5, 1.0), 4)
+        faults.append(Fault(death, Kind.CRASH, ((node + 1) % schedule.nodes,)))
+    return _sick(schedule, random, faults, limits=limits)
 
 
 def minority(seed: int) -> Schedule:
@@ -482,15 +492,18 @@ def filtered(seed: int) -> Schedule:
 
 
 def oneway(seed: int) -> Schedule:
-    """Nothing of one node arrives: nowhere, or not at one of three or more."""
+    """Nothing of one node arrives: nowhere, or not at one other. Sometimes another dies meanwhile."""
     random, schedule = _base("oneway", seed)
     links, link = _links(random)
     node, at, lasts = random.randrange(schedule.nodes), _at(random), _lasts(random, 0.3, 4.0)
     other = (node + random.randint(1, schedule.nodes - 1)) % schedule.nodes
     fault = Fault(at, Kind.MUTE_ALL, (node,), lasts, link=link)
-    if schedule.nodes > 2 and random.random() < 0.5:
+    if random.random() < 0.5:
         fault = Fault(at, Kind.ONE_WAY, (node, other), lasts, link=link)
-    return _sick(schedule, random, [fault], links=links)
+    faults, limits = [fault], replace(_SICK, wire_answer=_TOLD if schedule.nodes == 2 else _TWO)
+    if schedule.nodes > 2 and fault.kind is Kind.MUTE_ALL and random.random() < 0.5:
+        faults.append(Fault(_at(random, at, at + 1.0), Kind.CRASH, (other,)))
+    return _sick(schedule, random, faults, links=links, limits=limits)
 
 
 def all_demoted(seed: int) -> Schedule:

@@ -108,6 +108,8 @@ class Limits:
     """Nothing that was served throughout moves when a fault ends."""
     writes: int | None = None
     """At most so many writes of one record."""
+    takes_nothing: tuple[int, float] | None = None
+    """A node whose port comes and goes, and since when it claims nothing: others go first."""
     claims_from: tuple[float, int] | None = None
     """From then on at most so many claims, of all EIPs together."""
     unanswered: float = 1.5

@@ -6,8 +6,8 @@ its hello socket works, and frames pass its port both ways; and has been for twi
 Served: wherever a client reaches a healthy node both ways, one that it reaches both ways answers it.
 On the wire: no client reaches two that answer.
 No cause: an EIP leaves a node only for a fault of that node, its port or its side of a split that has a larger one
-(until ``_SETTLES`` after it); or if the node took it while another that still answers held it; or if it has only just
-claimed it, beside another.
+(until ``_SETTLES`` after it); or if the node took it while another that still answers held it, which had no trouble
+when it claimed it; or if it has only just claimed it, beside another.
 Heal: when the last fault ends, an EIP that is answered goes to nobody who does not answer it then. Of several that do,
 one keeps it: the one that held it before the fault, unless that one had a trouble of its own.
 """
@@ -101,12 +101,15 @@ class Service:
         if not self._limits.no_cause or self._in_trouble(host, self._world.link_of(eip)):
             return None
         since = self.holds_since(host, eip)
-        if self._world.now - since < _AT_ONCE or any(
-            other is not host and other.answers(eip) and self.holds_since(other, eip) < since
-            for other in self._world.hosts
-        ):
+        others = [other for other in self._world.hosts if other is not host and other.answers(eip)]
+        if self._world.now - since < _AT_ONCE or any(self._stands(other, eip, since) for other in others):
             return None
         return f"{host.name} let {eip} go ({reason.value}), and nothing was wrong with it"
+
+    def _stands(self, other: "Host", eip: IPAddress, since: float) -> bool:
+        link, claimed = self._world.link_of(eip), self.holds_since(other, eip)
+        fairly = not self._in_trouble(other, link) or claimed < other.trouble_began[link]
+        return claimed < since and fairly
 
     def _in_trouble(self, host: "Host", link: int) -> bool:
         ended = host.trouble_ended.get(link, float("-inf"))

@@ -87,6 +87,7 @@ class Host:
         """Link → how many faults keep the gateway from answering it there."""
         self.troubles: Counter[int] = Counter()
         """Link → how many faults of its own it has there that may cost it what it holds."""
+        self.trouble_began: dict[int, float] = {}
         self.trouble_ended: dict[int, float] = {}
         self.asked_at: dict[int, float] = {}
         """Link → when it last asked who is there."""
@@ -536,6 +537,7 @@ class World:
         concerned = [(host, n) for host in hosts for n in self._links(link)]
         for host, n in concerned:
             host.troubles[n] += 1
+            host.trouble_began[n] = self.now
 
         def over() -> None:
             for host, n in concerned:
