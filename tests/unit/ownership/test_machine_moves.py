@@ -225,7 +225,7 @@ def test_a_second_drain_does_not_start_the_limit_anew() -> None:
 def first_claim(machine: Ownership, start: float) -> Claim:
     """The API server, if asked, grants what it is asked."""
     now = start
-    while (now := max(machine.next_wake(now), now + 1e-6)) <= start + 8.0:
+    while (now := max(machine.next_wake(now), now + 1e-6)) <= start + machine.times.lease + 2.0:
         orders = machine.step(now, Tick())
         for write in orders:
             if isinstance(write, WriteRecord):
