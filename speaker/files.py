@@ -5,7 +5,6 @@ import errno
 import fcntl
 import os
 import stat
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,6 +53,8 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o644) -> None:
 
     Raises EdgeError naming the path.
     """
+    import tempfile  # a megabyte with what it brings, which the wire process does without
+
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)

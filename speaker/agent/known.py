@@ -21,8 +21,10 @@ from speaker.files import read_regular, shown, write_atomically
 NAME = "known"
 VERSION = 1
 """Another one is for another release."""
-MAX_PACKED, MAX_BYTES = 16 * 2**20, 128 * 2**20
-"""Ten thousand Services with three endpoints each take one million and ten."""
+MAX_BYTES = 128 * 2**20
+"""Ten thousand Services with three endpoints each take ten million."""
+MAX_PACKED = 16 * 2**20
+"""And one million when they are packed."""
 
 
 class Known(msgspec.Struct, frozen=True):

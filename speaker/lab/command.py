@@ -21,7 +21,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of ``speaker lab``."""
     parser.add_argument("--scenario", choices=SCENARIOS, default="reach", help="what to play (default: reach)")
     parser.add_argument(
-        "--nodes", metavar="N", type=int, help=f"how many speakers share the EIPs (default {NODES}; reach has one)"
+        "--nodes",
+        metavar="N",
+        type=int,
+        help=f"how many speakers share the EIPs (default {NODES}, minority 4; reach has one)",
     )
     parser.add_argument(
         "--eips", metavar="K", type=int, help=f"how many EIPs they share (default {EIPS}, with sick links {SICK_EIPS})"

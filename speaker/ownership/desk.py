@@ -77,6 +77,8 @@ class Desk:
         self._sequence = 0
         self._now = self._calm_at = now
         """The step's time, and when the next tick may be due."""
+        self._away_at = _NEVER
+        """When we came back after more than a hello interval without a step."""
         self._attempts = count(1)
         self._sent_at = now
         """When the last hello left: all that is answered hangs on it."""

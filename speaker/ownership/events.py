@@ -240,13 +240,14 @@ class Listen:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Ask on ``link``, by ARP and neighbour solicitation, who answers for ``eips``, and the gateway, the neighbours
-    that the kernel knows and the own addresses of ``nodes``: who hears any answer is not deaf. Ordered again as long as
-    it is to go on."""
+    """Ask on ``link``, by ARP and neighbour solicitation, who answers for ``eips``; ``anybody``: the gateway, the
+    neighbours that the kernel knows and the own addresses of ``nodes`` as well, as who hears any answer is not deaf.
+    Ordered again as long as it is to go on."""
 
     link: int
     eips: tuple[IPAddress, ...]
     nodes: tuple[str, ...]
+    anybody: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -348,11 +348,15 @@ class Hearing(Naming):
             self._look_at_all_on(segment)
 
     def _ask(self, segment: Segment, now: float) -> None:
-        """For some of what the silent ones hold, in turn: who answers for one answers for all."""
+        """For some of what the silent ones hold, in turn: who answers for one answers for all. Those who hear each
+        other share the questions, lest a hundred nodes ask for sixteen EIPs each."""
         silent = self._silent(segment, now)
-        each = max(1, ASKED // max(1, len(silent)))
-        eips = [eip for peer in silent for eip in self._some_of(peer, segment, each)][:ASKED]
-        self._orders.append(Ask(segment.link, tuple(eips), tuple(peer.node for peer in silent)))
+        others = sum(peer.suspect_at(self.times) > now for peer in segment.peers.by_node.values())
+        most = max(1, ASKED // (1 + others))
+        each = max(1, most // max(1, len(silent)))
+        eips = [eip for peer in silent for eip in self._some_of(peer, segment, each)][:most]
+        anybody = segment.heard_at < now - self.times.hello
+        self._orders.append(Ask(segment.link, tuple(eips), tuple(peer.node for peer in silent), anybody))
 
     def _some_of(self, peer: Peer, segment: Segment, number: int) -> list[IPAddress]:
         held = [eip for eip in islice(peer.claims, _LOOKED_AT) if eip not in segment.own.terms]

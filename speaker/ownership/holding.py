@@ -44,8 +44,8 @@ class Holding(Claiming):
             x.told_off.pop(peer.node, None)
             self._hear_worse(x, peer, term)
             return _FOREVER
-        if self._unknowing(x, peer):
-            if peer.hears_us(now, self.times):
+        if self._unknowing(x, peer) and self._held_on(now):
+            if now < peer.hears_us_at + self.times.suspect:  # and so has heard us since it took it
                 self._stand(x, term, now)
                 return _FOREVER
             since = x.told_off.setdefault(peer.node, now)
@@ -56,9 +56,12 @@ class Holding(Claiming):
         return _FOREVER
 
     def _unknowing(self, x: Eip, peer: Peer) -> bool:
-        """Its claim is the better one for its term alone, and was made in the belief that the holder was gone. Whoever
-        goes has nothing to stand for."""
-        return x.address in peer.weak and peer.claims[x.address] > x.term and self.draining_since is None
+        """Its claim is the better one for its term alone, and was made in the belief that the holder was gone."""
+        return x.address in peer.weak and peer.claims[x.address] > x.term
+
+    def _held_on(self, now: float) -> bool:
+        """Whoever goes, or was away for a moment itself, has nothing to stand for."""
+        return self.draining_since is None and now >= self._away_at + self.times.dead
 
     def _stand(self, x: Eip, term: int, now: float) -> None:
         """Keep it, at a term above."""

@@ -82,6 +82,7 @@ class Inquirer:
                 self._listeners[-1].send(frame)
         except OSError as error:
             if error.errno not in sockets.FULL:
+                self.close()
                 raise sockets.refused(f"{self._link.name}: asking", error) from error
 
     def _stay(self) -> None:
@@ -139,6 +140,7 @@ class _Listener:
         self._loop = asyncio.get_running_loop()
         self._left, self._until = 0, 0.0
         self._again: asyncio.TimerHandle | None = None
+        self._closed = False
         self._socket = sockets.open_socket(link, _ETH_P_ALL, program, prepare)
         self._loop.add_reader(self._socket, self._read)
 
@@ -155,7 +157,7 @@ class _Listener:
         if frames:
             with contained("inquiry", self._supervisor):
                 more = self._take(frames)
-        if self._left <= 0 or not more:
+        if not self._closed and (self._left <= 0 or not more):
             self._left = 0
             self._loop.remove_reader(self._socket)
             self._again = self._loop.call_at(self._until, self._read_again)
@@ -172,6 +174,8 @@ class _Listener:
         self._loop.add_reader(self._socket, self._read)
 
     def close(self) -> None:
+        """Also from within ``take``."""
+        self._closed = True
         self._loop.remove_reader(self._socket)
         if self._again is not None:
             self._again.cancel()

@@ -48,6 +48,8 @@ class Ownership(Hearing):
 
     def step(self, now: float, event: Event) -> list[Order]:
         """The orders that follow, to be carried out in this order. ``now`` never goes back."""
+        if now - self._now > 1.5 * self.times.hello:
+            self._away_at = now
         self._now = now
         if self._late(now):
             self._freeze(now)

@@ -40,12 +40,15 @@ class Inquiries:
         self.gateways: Mapping[int, Sequence[IPAddress]] = {}
         """By the index of the link."""
 
-    def ask(self, link: Link, own: Addresses, eips: Sequence[IPAddress], speakers: Sequence[Speaker]) -> None:
+    def ask(
+        self, link: Link, own: Addresses, eips: Sequence[IPAddress], speakers: Sequence[Speaker], *, anybody: bool
+    ) -> None:
         """As ``events.Ask`` says; ``speakers`` are the silent ones. What goes wrong is told; the next call tries
         again."""
         try:
             inquirer = self._listening(link)
-            inquirer.ask(eips, self._questions(link, own, eips, speakers))
+            others = self._others(link.index, speakers) if anybody else ()
+            inquirer.ask(eips, self._questions(link, own, eips, others))
         except EdgeError as error:
             if self._failing.get(link.index) != str(error):
                 self._failing[link.index] = str(error)
@@ -79,18 +82,21 @@ class Inquiries:
             self._neighbors[index] = neighbors(index, NEIGHBORS)
         return inquirer
 
-    def _questions(
-        self, link: Link, own: Addresses, eips: Iterable[IPAddress], speakers: Sequence[Speaker]
-    ) -> Iterator[bytes]:
-        """The EIPs of everybody, as a client would; the others by their MACs, which disturbs nobody else."""
-        known = {neighbor.address: neighbor.mac for neighbor in self._neighbors.get(link.index, [])}
+    def _others(self, link: int, speakers: Sequence[Speaker]) -> Iterable[tuple[IPAddress, Mac | None]]:
+        """Whose answer says that this node hears."""
+        known = {neighbor.address: neighbor.mac for neighbor in self._neighbors.get(link, [])}
         self._turn += SPEAKERS
-        targets: dict[IPAddress, Mac | None] = dict.fromkeys(eips)
-        others = (
-            *((gateway, known.get(gateway)) for gateway in self.gateways.get(link.index, ())),
+        return (
+            *((gateway, known.get(gateway)) for gateway in self.gateways.get(link, ())),
             *known.items(),
             *((address, one.mac) for one in _in_turn(speakers, self._turn, SPEAKERS) for address in one.addresses),
         )
+
+    def _questions(
+        self, link: Link, own: Addresses, eips: Iterable[IPAddress], others: Iterable[tuple[IPAddress, Mac | None]]
+    ) -> Iterator[bytes]:
+        """The EIPs of everybody, as a client would; the others by their MACs, which disturbs nobody else."""
+        targets: dict[IPAddress, Mac | None] = dict.fromkeys(eips)
         for address, mac in others:
             targets.setdefault(address, mac)
         for address, mac in targets.items():

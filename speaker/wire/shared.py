@@ -431,8 +431,9 @@ class Shared:
 
     def _ask(self, order: Ask) -> None:
         if (port := self._ports.get(order.link)) is not None:
-            silent = [port.speakers[node] for node in order.nodes if node in port.speakers]
-            self._inquiries.ask(port.hellos.link, self._addresses.get(order.link, ()), order.eips, silent)
+            silent = [port.speakers[node] for node in order.nodes if node in port.speakers] if order.anybody else []
+            own = self._addresses.get(order.link, ())
+            self._inquiries.ask(port.hellos.link, own, order.eips, silent, anybody=order.anybody)
 
     def _expect(self, port: _Port, hello: Hello) -> None:
         """Its next one."""

@@ -24,13 +24,14 @@ PHASES_MS = range(0, 100, 10)
 
 
 def answers_by_the_replaced(schedule: Schedule) -> list[str]:
-    """Requests answered by a node after the claim of another, made later than its own, could have reached it."""
+    """Requests answered by a node that thawed, after the claim of another, made later than its own, could have reached
+    it."""
     world, stale = World(schedule), []
 
     def answered(host: Host, eip: IPAddress, asked_at: float) -> None:
         claims = [(at, node) for at, e, node, _ in world.promises.moves if e == eip]
         own = max(at for at, node in claims if node == host.name)
-        if any(own < at < world.now - schedule.delay for at, node in claims):
+        if host.thawed[1] > 0 and any(own < at < world.now - schedule.delay for at, node in claims):
             stale.append(f"{host.name} at {world.now:.4f}, asked at {asked_at:.4f}")
 
     world.promises.answered = answered  # type: ignore[method-assign]

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from speaker.waiting import set_within
+from speaker.waiting import set_within, tick
 
 
 @pytest.mark.parametrize("turns", range(5))
@@ -41,3 +41,10 @@ async def test_one_that_never_is_set_is_waited_for_no_longer_than_said() -> None
     event = asyncio.Event()
     await set_within(event, 0.0)
     assert not event.is_set()
+
+
+async def test_what_is_done_every_so_often_is_done_together():
+    first, second = (asyncio.create_task(tick(0.05)) for _ in range(2))
+    await first
+    await asyncio.sleep(0)
+    assert second.done()

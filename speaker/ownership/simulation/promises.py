@@ -309,9 +309,9 @@ class Promises:
             if len(late) > most:
                 self._break(Promise.QUIET, f"{len(late)} claims since {since:.3f}: {late}")
         if self._limits.takes_nothing is not None:
-            node, since = self._limits.takes_nothing
+            flapping, since = self._limits.takes_nothing
             for at, eip, name, _ in self.moves:
-                if at > since and name == self._world.hosts[node].name:
+                if at > since and name == self._world.hosts[flapping].name:
                     self._break(Promise.QUIET, f"{name}, whose port comes and goes, took {eip} at {at:.3f}")
         for eip, times in moves.items():
             allowed, last = (

@@ -137,7 +137,7 @@ def test_whoever_answers_for_an_eip_is_found(lan, sh, eip):
     sh(neighbour, f"ip addr add {eip}/{'128 nodad' if eip.version == 6 else 32} dev eth0")
 
     async def story(inquiries, told, link):
-        inquiries.ask(link, OWN, [eip], [])
+        inquiries.ask(link, OWN, [eip], [], anybody=True)
         await told.until(lambda events: (eip, mac(THEIRS)) in events)
 
     within(node, story)
@@ -148,23 +148,23 @@ def test_a_node_without_an_address_on_the_link_asks_all_the_same(lan, sh):
     sh(neighbour, f"ip addr add {EIP4}/32 dev eth0")
 
     async def story(inquiries, told, link):
-        inquiries.ask(link, (), [EIP4, EIP6], [])
+        inquiries.ask(link, (), [EIP4, EIP6], [], anybody=True)
         await told.until(lambda events: (EIP4, mac(THEIRS)) in events)
 
     within(node, story)
 
 
 @pytest.mark.parametrize("whom", ["its gateway", "a neighbour", "a silent peer"])
-def test_any_answer_shows_that_we_hear(lan, sh, whom):
-    node, _ = lan
+def test_any_answer_shows_that_we_hear(quiet_lan, sh, whom):
+    node, _ = quiet_lan
     if whom == "a neighbour":
         sh(node, f"ip neigh add 192.0.2.2 lladdr {THEIRS} dev eth0 nud permanent")
 
     async def story(inquiries, told, link):
         if whom == "its gateway":
             inquiries.gateways = {link.index: (ip_address("192.0.2.2"),)}
-        peers = [Speaker(mac(THEIRS), (ip_address("fe80::2"),))] if whom == "a silent peer" else []
-        inquiries.ask(link, OWN, [], peers)
+        peers = [Speaker(mac(THEIRS), (ip_address("192.0.2.2"),))] if whom == "a silent peer" else []
+        inquiries.ask(link, OWN, [], peers, anybody=True)
         await told.until(lambda events: FrameHeard(link.index) in events)
 
     within(node, story)
@@ -175,7 +175,7 @@ def test_that_a_third_host_speaks_shows_that_we_hear(quiet_lan, stranger, frame)
     node, _ = quiet_lan
 
     async def story(inquiries, told, link):
-        inquiries.ask(link, OWN, [], [])
+        inquiries.ask(link, OWN, [], [], anybody=True)
         stranger(frame)
         await told.until(lambda events: events == [FrameHeard(link.index)])
 
@@ -214,7 +214,7 @@ def test_what_shows_nothing_is_passed_over(quiet_lan, stranger, what, frame):
     node, _ = quiet_lan
 
     async def story(inquiries, told, link):
-        inquiries.ask(link, OWN, [EIP4], [])
+        inquiries.ask(link, OWN, [EIP4], [], anybody=True)
         for _ in range(5):
             stranger(frame)
         await asyncio.sleep(0)
@@ -277,12 +277,12 @@ def test_a_flood_is_heard_a_few_frames_at_a_time(lan, flood, most):
 
     async def story(inquiries, told, link):
         loop = asyncio.get_running_loop()
-        inquiries.ask(link, OWN, [EIP4], [])
+        inquiries.ask(link, OWN, [EIP4], [], anybody=True)
         with flooding(neighbour, flood) as sent:
             await told.until(bool)
             begun, before = loop.time(), len(told.events)
             while sent() < 20_000 or loop.time() < begun + pauses * inquirer.PAUSE:
-                inquiries.ask(link, OWN, [EIP4], [])
+                inquiries.ask(link, OWN, [EIP4], [], anybody=True)
                 await asyncio.sleep(inquirer.PAUSE)
             await told.until(lambda events: len(events) > before)
             passed = (loop.time() - begun) / inquirer.PAUSE + 2
@@ -295,7 +295,7 @@ def test_after_one_frame_of_a_flood_the_loop_has_its_rest(quiet_lan, stranger):
     node, _ = quiet_lan
 
     async def story(inquiries, told, link):
-        inquiries.ask(link, OWN, [], [])
+        inquiries.ask(link, OWN, [], [], anybody=True)
         for _ in range(3):
             stranger(BROADCASTS[0])
         await told.until(bool)
@@ -312,9 +312,9 @@ def test_an_answer_is_heard_through_a_flood_of_broadcasts(lan, sh):
 
     async def story(inquiries, told, link):
         with flooding(neighbour, [bytes(BROADCASTS[0])]):
-            inquiries.ask(link, OWN, [], [])
+            inquiries.ask(link, OWN, [], [], anybody=True)
             await told.until(bool)
-            inquiries.ask(link, OWN, [EIP4], [])
+            inquiries.ask(link, OWN, [EIP4], [], anybody=True)
             await told.until(lambda events: (EIP4, mac(THEIRS)) in events)
 
     within(node, story)
@@ -325,7 +325,7 @@ def test_of_addresses_without_end_those_asked_for_last_are_told_of(quiet_lan, st
     reply = Ether(src=THEIRS, dst=OURS) / ARP(op=2, hwsrc=THEIRS, psrc=str(EIP4), hwdst=OURS, pdst="192.0.2.1")
 
     async def story(inquiries, told, link):
-        inquiries.ask(link, OWN, [EIP4], [])
+        inquiries.ask(link, OWN, [EIP4], [], anybody=True)
         inquirer_of(inquiries, link).ask([ip_address("10.0.0.0") + n for n in range(inquirer.MAX_ASKED)], [])
         stranger(reply)
         await told.until(lambda events: events == [FrameHeard(link.index)])
@@ -345,15 +345,35 @@ def test_nothing_is_open_before_the_first_question_and_a_second_after_the_last(l
 
     async def story(inquiries, told, link):
         before = packet_sockets()
-        inquiries.ask(link, OWN, [EIP4], [])
+        inquiries.ask(link, OWN, [EIP4], [], anybody=True)
         assert packet_sockets() == before + 2
         asked = asyncio.get_running_loop().time()
         async with asyncio.timeout(GUARD):
             while packet_sockets() > before:  # noqa: ASYNC110 -- nobody tells
                 await asyncio.sleep(0.01)
         assert asyncio.get_running_loop().time() >= asked + inquirer.LISTEN
-        inquiries.ask(link, OWN, [EIP4], [])
+        inquiries.ask(link, OWN, [EIP4], [], anybody=True)
         assert packet_sockets() == before + 2
+
+    within(node, story)
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["talk", "an answer"])
+def test_what_is_heard_may_end_the_listening(quiet_lan, stranger, number):
+    """An order that follows from it may meet a link that is gone."""
+    node, _ = quiet_lan
+
+    async def story(inquiries, told, link):
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: told.errors.append(context))
+        note, told._note = told._note, lambda event: (inquiries.close(link.index), note(event))
+        inquiries.ask(link, OWN, [EIP4], [], anybody=True)
+        for _ in range(inquirer.FRAMES):
+            stranger((BROADCASTS[0], Ether(lies(256)))[number])
+        await told.until(bool)
+        rested = loop.create_future()
+        loop.call_later(2 * inquirer.PAUSE, rested.set_result, None)
+        await rested
 
     within(node, story)
 
@@ -364,12 +384,12 @@ def test_what_goes_wrong_is_told_once_and_tried_again(lan, sh):
     async def story(inquiries, told, link):
         sh(node, "ip link set eth0 down")
         for _ in range(3):
-            inquiries.ask(link, OWN, [EIP4], [])
+            inquiries.ask(link, OWN, [EIP4], [], anybody=True)
         ((edge, error),) = told.failures
         assert edge == "inquiry"
         assert "eth0" in error
         sh(node, "ip link set eth0 up")
-        inquiries.ask(link, OWN, [EIP4], [])
+        inquiries.ask(link, OWN, [EIP4], [], anybody=True)
         assert told.failures == [(edge, error), (edge, None)]
 
     within(node, story)

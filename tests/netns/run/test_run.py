@@ -1,5 +1,6 @@
 """``speaker run`` on a real kernel, from YAML to an answer on the wire."""
 
+import shutil
 import signal
 import sys
 
@@ -226,6 +227,20 @@ def test_a_second_speaker_on_the_same_host_is_refused(lan, write, start):
     assert second.process.wait(60) == 1
     assert second.process.stderr is not None
     assert "another speaker runs here already" in second.process.stderr.read()
+
+
+def test_a_runtime_directory_that_is_removed_comes_back_with_its_control_socket_and_its_lock(lan, write, start, sh):
+    node, client = lan
+    write("site.yaml", POOL + service("web"))
+    speaker = start(node)
+    speaker.until("ready")
+    shutil.rmtree(directory := speaker.directory / "run")
+    while not ((directory / "control").is_socket() and (directory / "lock").is_file()):
+        assert speaker.process.poll() is None
+    second = start(node, "--metrics", "off")
+    assert second.process.wait(60) == 1
+    assert "another speaker runs here already" in second.last_words()
+    assert "1 packets received" in sh(client, "arping -c 1 -w 2 -i eth0 198.51.100.10")
 
 
 def test_metrics_that_cannot_listen_stop_the_start_before_anything_is_touched(lan, write, start, sh):
