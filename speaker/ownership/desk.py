@@ -25,6 +25,8 @@ _REVIEW_SECONDS = 1.0
 """At least between two looks at every EIP: an API server that answers now and then goes up and down by the dozen."""
 _LIVES = 64
 """More than that are not climbed while frames of the first are on their way."""
+_LATELY = 60.0
+"""Seconds for which a peer that fell silent counts among all there are."""
 _ASIDE_MAX = 60.0
 """Seconds at most until an EIP that a bug of ours concerns is tried again."""
 
@@ -189,10 +191,18 @@ class Desk:
         return term >= x.term and self._peer(x, node) is not None
 
     def _taken_unheard(self, x: Eip, now: float) -> bool:
-        """Whoever held it fell silent, or was never heard here: it may be out of our hearing only."""
+        """Whoever held it fell silent, or was never heard here, and we are not the larger part: it may be out of our
+        hearing only."""
         if any(not p.makes_way and not p.is_alive(now, self.times) for p in self._claimants(x)):
-            return True
+            assert x.link is not None  # or nobody would claim it there
+            return not self._with_most(self.segments[x.link], now)
         return self._foreign(x) and not self._knows_holder(x)
+
+    def _with_most(self, segment: Segment, now: float) -> bool:
+        """We and those whom we hear are more than half of all that were heard here of late."""
+        lately = [peer for peer in segment.peers.expected(now) if now < peer.heard_at + _LATELY]
+        heard = sum(now < peer.suspect_at(self.times) for peer in lately)
+        return 2 * (heard + 1) > len(lately) + 1
 
     def _foreign(self, x: Eip) -> bool:
         """Its record names another node."""

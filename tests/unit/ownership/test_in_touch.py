@@ -206,11 +206,28 @@ def holder() -> Ownership:
 
 
 def test_a_claim_on_what_a_silent_one_held_is_weak_and_says_so() -> None:
-    machine = having_lost("a", "b", eips=2)
+    machine = having_lost("a", "b", "c", eips=2)
     orders = beside(machine, 1.0, 2.0, {"b": {}})
     assert machine.holding(EIP)
     last = said(orders)[-1][1]
-    assert (last.weak, EIP + 1 in last.claims) == (frozenset({EIP}), True)
+    assert (last.weak, EIP in last.claims) == (frozenset({EIP}), True)
+
+
+def test_the_larger_part_of_a_lan_takes_for_good() -> None:
+    machine = having_lost("a", "b", "c")
+    beside(machine, 1.0, 2.0, {"b": {}, "c": {}})
+    assert machine.holding(EIP)
+    assert not machine.eips[EIP].weak
+
+
+def test_who_was_silent_for_a_minute_counts_no_more() -> None:
+    machine = having_lost("a", "b", "c", "d", eips=1)
+    beside(machine, 1.0, 70.0, {"b": {}})
+    machine.step(70.0, hello(machine, 71_000, {EIP: 9}, "b"))
+    beside(machine, 70.0, 70.2, {"b": {EIP: 9}, "e": {}})
+    beside(machine, 70.2, 71.2, {"e": {}})
+    assert machine.holding(EIP)
+    assert not machine.eips[EIP].weak
 
 
 @pytest.mark.parametrize(
