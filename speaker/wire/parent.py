@@ -67,9 +67,10 @@ def _python() -> tuple[str, ...]:
 
 
 def _environment() -> dict[str, str]:
-    """Where this very program was imported from comes first: never the directory that it happens to run in."""
+    """Where this very program was imported from comes first: never the directory that it happens to run in. Threads
+    share one arena of glibc's malloc: what one of them freed is else of no use to the others."""
     path = [str(Path(speaker.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(path))}
+    return {"MALLOC_ARENA_MAX": "1", **os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(path))}
 
 
 _STARTER = ThreadPoolExecutor(1, "start")
