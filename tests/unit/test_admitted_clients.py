@@ -200,9 +200,11 @@ _IDENTITY = {"name", "namespace", "uid", "resourceVersion", "metadata", "kind", 
 
 
 def is_silent(place: Place, value: Any) -> bool:
-    """Whether it can be read after all: nothing is said by it, or that the Service is another controller's."""
+    """Whether it can be read after all: nothing is said by it, or that the Service is another controller's. A ``spec``
+    without a ``type`` is of a Service that asks for no EIP."""
     return (
         (place[-1] == "loadBalancerClass" and isinstance(value, str))
+        or (place == ("service", "spec") and isinstance(value, dict))
         or (place[-1] in ("labels", "annotations") and isinstance(value, dict))
         or (place[-1] in ("loadBalancerSourceRanges", "ipFamilies") and value == [])
     )
