@@ -111,13 +111,6 @@ class BelievesOtherLinks(Ownership):
         return segment
 
 
-class ClaimsWhatMadeWay(Ownership):
-    """A yield to a better claim, heard before that claim, leaves the EIP to whoever is first."""
-
-    def _successor_until(self, x: Eip) -> float:
-        return float("-inf")
-
-
 class SilentAboutOtherLinks(Ownership):
     """What was let go on a link without a carrier is not told on the others."""
 
@@ -295,7 +288,6 @@ SABOTAGES: list[tuple[str, type[Ownership], tuple[str, ...]]] = [
     ("no release in the record", NoRelease, ("release",)),
     ("replayed frames count", BelievesRecordings, ("replay",)),
     ("frames of other links count", BelievesOtherLinks, ("stranger",)),
-    ("a yield is a vacancy", ClaimsWhatMadeWay, ("rebalance",)),
     ("a lost link is not told on the others", SilentAboutOtherLinks, ("one_cable",)),
     ("blind to deleted records", BlindToDeletion, ("meddled",)),
     ("blind to revisions", BlindToRevisions, ("upgrade",)),
