@@ -3,19 +3,16 @@ bring the square of their number.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import msgspec
 
-from speaker.agent.objects import LeaseObject
-from speaker.agent.record import life_of
 from speaker.cluster.client import Client, Query
 from speaker.cluster.hosts import HostObject
 from speaker.cluster.objects import UNFIT, Key, Object, read_page
 from speaker.cluster.reflector import PAGE
 from speaker.errors import EdgeError
-from speaker.ownership.hello import Incarnation
 
 HOSTS_SECONDS = 300.0
 """How often the addresses of the cluster's nodes are asked for. They change when a machine joins, and no sooner than
@@ -24,7 +21,6 @@ AGAIN_SECONDS = 5.0
 """After an answer that did not come."""
 
 _T = TypeVar("_T", bound=Object)
-_Life = tuple[str, Incarnation, bool]
 
 
 async def listed(client: Client, path: str, kind: type[_T], query: Query | None = None) -> list[_T]:
@@ -76,54 +72,3 @@ class HostsAsked:
         if news or first:
             self._deliver(news)
         return True
-
-
-class LivesAsked:
-    """The session Leases of nodes that are named by a record and that nobody hears, for as long as there are such.
-
-    ``unheard`` says which they are; ``deliver`` hears of all Leases, as ``LeaseSeen`` has them.
-    """
-
-    def __init__(
-        self,
-        client: Client,
-        collection: str,
-        every: float,
-        unheard: Callable[[], Awaitable[Collection[str]]],
-        deliver: Callable[[list[_Life]], None],
-        told: Callable[[EdgeError | None], None],
-    ) -> None:
-        self._client, self._collection, self._every = client, collection, every
-        self._unheard, self._deliver, self._told = unheard, deliver, told
-        self._versions: dict[str, str] = {}
-        self._asked_at = float("-inf")
-        self.known = False
-        """They were asked for once."""
-
-    async def run(self) -> None:
-        """Endless: once at the beginning, and then when there is a reason to."""
-        while True:
-            if not self.known or await self._unheard():
-                await self._ask()
-            await asyncio.sleep(self._every if self.known else AGAIN_SECONDS)
-
-    async def _ask(self) -> None:
-        try:
-            found = await listed(self._client, self._collection, LeaseObject)
-        except EdgeError as error:
-            self._told(error)
-            return
-        self._told(None)
-        now = asyncio.get_running_loop().time()
-        # Renewed while we looked: of what became of it in a longer time nobody knows when that was.
-        before = self._versions if now - self._asked_at < 2 * self._every else {}
-        self._versions = {each.metadata.name: each.metadata.resource_version for each in found}
-        self._asked_at, self.known = now, True
-        self._deliver(
-            [
-                (name, life, before.get(name, version) != version)
-                for each in found
-                if (life := life_of(each)) is not None
-                for name, version in [(each.metadata.name, each.metadata.resource_version)]
-            ]
-        )

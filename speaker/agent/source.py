@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from speaker.agent.asked import HostsAsked, LivesAsked
+from speaker.agent.asked import HostsAsked
 from speaker.agent.clerk import RecordClerk
 from speaker.agent.delivery import AGAIN_SECONDS, Delivery
 from speaker.agent.known import Known, known, recall, remember
@@ -106,8 +106,6 @@ class Cluster:
             self._announcements,
         )
         self._hosts = HostsAsked(client, self._saw_hosts, self._tells("nodes"))
-        leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-        self._lives = LivesAsked(client, leases, times.renew, self._unheard, self._saw_lives, self._tells("leases"))
         self._records = RecordClerk(client, times.record_timeout, self._facts, self._tells("records"))
         self._session = Session(
             client,
@@ -119,7 +117,7 @@ class Cluster:
             renewed=self._renewed,
             failed=self._lost,
             told=self._tells("session"),
-            other=lambda life: self._saw_lives([(node, life, True)]),
+            other=self._saw_other,
         )
 
     def _mirror(
@@ -163,7 +161,6 @@ class Cluster:
                 ("session", self._session.run),
                 ("records", partial(self._records.run, wire)),
                 ("nodes", self._hosts.run),
-                ("leases", self._lives.run),
                 ("api", self._come_up),
                 ("hand on", partial(self._hand_on, wire)),
                 ("correct", self._correct),
@@ -183,7 +180,7 @@ class Cluster:
     @property
     def _listed(self) -> bool:
         """Everything was heard once."""
-        return all(mirror.synced for mirror in self._mirrors) and self._hosts.known is not None and self._lives.known
+        return all(mirror.synced for mirror in self._mirrors) and self._hosts.known is not None
 
     async def view(self, _: Mapping[IPAddress, str]) -> View | None:
         if not self._listed:
@@ -407,25 +404,9 @@ class Cluster:
             tuple(change if found is None else Change(change.key, None, found) for change, found in now)
         )
 
-    def _saw_lives(self, lives: list[tuple[str, Incarnation, bool]]) -> None:
-        """What comes before we are up again may have been written before its writer died."""
-        seen = [(node, life, renewed and self._up) for node, life, renewed in lives]
-        self._told.put_nowait(lambda wire: wire.leases(seen))
-        if self._first:
-            self._tell_changed()
-
-    async def _unheard(self) -> frozenset[str]:
-        """Nodes that are named by records of EIPs that this node may hold, and that nobody on our links hears."""
-        assert self._wire is not None
-        offered = self._wire.offered
-        named = {
-            found.status.holder
-            for found in self._announcements.store
-            if found.status.holder and (eip := eip_of(found)) is not None and offered(eip) is not None
-        }
-        if not (others := named - {self._node}):
-            return frozenset()
-        return frozenset(others - {peer.node for peer in await self._wire.peers() if peer.alive})
+    def _saw_other(self, life: Incarnation) -> None:
+        """Another host writes our Lease."""
+        self._told.put_nowait(lambda wire: wire.leases([(self._node, life, self._up)]))
 
     # ── Up or down ────────────────────────────────────────────────────────────────────────────────────────────
 

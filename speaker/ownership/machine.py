@@ -183,7 +183,7 @@ class Ownership(Hearing):
             case LeaseSeen() if event.node == self.node:
                 self._see_own_lease(event, now)
             case LeaseSeen():
-                pass  # who lives is heard on the wire
+                pass  # another's: who lives is heard on the wire
             case FrameHeard():
                 self._hear_frame(self._segment(event.link, now), now)
             case EipAnswered():

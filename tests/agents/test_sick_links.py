@@ -23,16 +23,15 @@ PLAYED = {
     "minority": SHORT,
     "filtered": SHORT,
 }
-KEPT = ("oneway",)
 
 
-@pytest.mark.parametrize("scenario", KEPT)
+@pytest.mark.parametrize("scenario", PLAYED)
 async def test_a_sick_link_moves_nothing_of_healthy_nodes_and_leaves_nothing_dark(cluster, scenario):
     trouble, holders = PLAYED[scenario], holders_of(await cluster.agreed())
     course = COURSES[scenario](ward(cluster.lan.topology, holds_most(holders), trouble))
     found = judge(scenario, HELLO_MS, await suffer(cluster.scene, course, holders))
     assert found.left == set(), found.problems
     assert found.twice_ms < trouble.seconds * 500, found.problems
-    assert found.unanswered_ms < trouble.seconds * 500, found.problems
+    assert found.unanswered_ms < 400 + trouble.seconds * 500, found.problems
     assert not any("claimed" in problem for problem in found.problems)
     await cluster.agreed()

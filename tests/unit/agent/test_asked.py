@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from speaker.agent.asked import HostsAsked, LivesAsked, listed
+from speaker.agent.asked import HostsAsked, listed
 from speaker.cluster.hosts import HostObject
 from speaker.errors import ApiUnreachable
 
@@ -86,38 +86,3 @@ async def test_nodes_stay_as_they_were_while_the_api_does_not_answer(hosts):
     delivered, told = await hosts([host("one", "192.0.2.1")], away, [host("one", "192.0.2.1")])
     assert delivered == [{"one": 1}]
     assert told == [None, away, None]
-
-
-async def lives(unheard, *answers):
-    api, delivered = Api(*answers), []
-
-    async def asks():
-        return unheard
-
-    await during(
-        LivesAsked(api, "/leases", 0.5, asks, delivered.append, lambda _: None).run(),
-        lambda: len(delivered) >= len(answers),
-    )
-    return delivered[: len(answers)]
-
-
-async def test_a_lease_counts_as_renewed_when_it_changed_between_two_readings():
-    found = await lives({"b"}, [lease("a", 1, 10), lease("b", 2, 11)], [lease("a", 1, 12), lease("b", 2, 11)])
-    assert found == [[("a", 1, False), ("b", 2, False)], [("a", 1, True), ("b", 2, False)]]
-
-
-async def test_where_everybody_is_heard_leases_are_read_once():
-    api, delivered, asked = Api([lease("a", 1, 10)]), [], []
-
-    async def nobody():
-        asked.append(1)
-        return ()
-
-    await during(
-        LivesAsked(api, "/leases", 0.001, nobody, delivered.append, lambda _: None).run(), lambda: len(asked) == 3
-    )
-    assert (len(api.queries), len(delivered)) == (1, 1)
-
-
-async def test_what_no_agent_wrote_is_nobodys_life():
-    assert await lives({"a"}, [lease("a", "x", 10), lease("b", 3, 11)]) == [[("b", 3, False)]]
