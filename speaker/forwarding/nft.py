@@ -7,9 +7,8 @@ import msgspec
 from speaker import programs
 from speaker.errors import EdgeError
 
-
 LOOK_SECONDS = 10.0
-"""For a look that is taken again and again: where nft hangs, people hear of it by then, and nothing is lost but a look."""
+"""For a look that is taken again and again: where nft hangs people hear of it by then, and only a look is lost."""
 
 
 class Refused(EdgeError):
