@@ -94,7 +94,7 @@ class Running:
             )
 
     @contextmanager
-    def _patience(self) -> Iterator[None]:
+    def patience(self) -> Iterator[None]:
         guard = threading.Timer(PATIENCE, self.process.kill)
         guard.start()
         try:
@@ -105,7 +105,7 @@ class Running:
     def until(self, event: str, **fields: object) -> dict[str, Any]:
         """The next log line with this event and these fields; fails when the speaker ends before."""
         assert self.process.stderr is not None
-        with self._patience():
+        with self.patience():
             for line in self.process.stderr:
                 entry = json.loads(line)
                 self.log.append(entry)
@@ -125,14 +125,14 @@ class Running:
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(number)
         assert self.process.stderr is not None
-        with self._patience():
+        with self.patience():
             self.log.extend(json.loads(line) for line in self.process.stderr)
             return self.process.wait()
 
     def last_words(self) -> str:
         """What is left on stderr, whether it is the log or not."""
         assert self.process.stderr is not None
-        with self._patience():
+        with self.patience():
             return self.process.stderr.read()
 
     def close(self) -> None:

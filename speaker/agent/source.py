@@ -187,6 +187,8 @@ class Cluster:
             return await self._recalled_view() if self._recalled is not None else None
         if self._recalled is not None:
             self._recalled = self._wishes = None
+            assert self._wire is not None
+            await self._wire.recalled(False)
             self._read_anew()
         if self._first:
             self._first = False
@@ -248,6 +250,7 @@ class Cluster:
         wishes = node_wishes(self._node, last.node, self._settings)
         await self._follow_wishes(wishes)
         await self._wire.demote(True)
+        await self._wire.recalled(True)
         read = partial(self._reader.read, news, lambda key: slices.get(key, ()))
         world, settlement, _ = await asyncio.to_thread(read)
         return View(world, settlement, wishes.node)

@@ -98,7 +98,7 @@ _ALIKE = struct.Struct("!BBB")
 _OURS = MAGIC + bytes((MAJOR,))
 _REVISION, _INTERVAL = struct.Struct("!BHI"), struct.Struct("!BHH")
 """Whole sections: the kind, the bytes of the number, the number."""
-_DRAINING, _DEAF, _DEMOTED = 0x01, 0x02, 0x04
+_DRAINING, _DEAF, _DEMOTED, _RECALLED = 0x01, 0x02, 0x04, 0x08
 _AGES = {1: "B", 2: "H"}
 """struct's letter for the bytes of an age."""
 _ADDRESS: Mapping[int, tuple[type[IPv4Address] | type[IPv6Address], int]] = {4: (IPv4Address, 4), 6: (IPv6Address, 16)}
@@ -194,7 +194,7 @@ def _frame(hello: Hello, part: int, sections: bytes, key: Key, source: Mac, ethe
         part,
         hello.link,
         hello.clock,
-        hello.draining * _DRAINING | hello.deaf * _DEAF | hello.demoted * _DEMOTED,
+        hello.draining * _DRAINING | hello.deaf * _DEAF | hello.demoted * _DEMOTED | hello.recalled * _RECALLED,
         hello.digest.count,
         hello.digest.sum,
         len(node),
@@ -521,6 +521,7 @@ def _read(body: bytes) -> Hello:
         draining=bool(flags & _DRAINING),
         deaf=bool(flags & _DEAF),
         demoted=bool(flags & _DEMOTED),
+        recalled=bool(flags & _RECALLED),
         interval=_read_number(sections[_Kind.INTERVAL], 2),
         claims=claims,
         weak=_read_weak(sections[_Kind.WEAK], claims),

@@ -102,6 +102,8 @@ class Hello:
     """The sender hears nothing on the link that this leaves by: its claims there bind nobody."""
     demoted: bool = False
     """The sender claims behind those who are not, for a soft reason (its gateway is silent, it is not Ready)."""
+    recalled: bool = False
+    """The sender goes by what the API said before its start: it may know no better than others that start."""
     interval: int = 0
     """ms between two hellos of the sender, 1 to 65535; 0 is unknown."""
     revision: int = 0

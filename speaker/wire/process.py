@@ -369,6 +369,7 @@ def _commands(owner: _Owner, keyring: Keyring | None) -> Mapping[str, Callable[.
             "rebalance": owner.rebalance,
             "rebalancing": owner.rebalancing,
             "demote": owner.demote,
+            "recalled": owner.recalled,
             "records": owner.records,
             "written": owner.written,
             "leases": owner.leases,

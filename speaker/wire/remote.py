@@ -254,6 +254,10 @@ class Wire:
         """For a reason that concerns the whole node, others go first."""
         await self._ask("demote", on)
 
+    async def recalled(self, on: bool) -> None:
+        """What is offered is what the API said before our start."""
+        await self._ask("recalled", on)
+
     # ── the rest ──
 
     async def hold_lock(self) -> None:

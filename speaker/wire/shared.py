@@ -101,7 +101,7 @@ class _Port:
         self.due: dict[str, float] = {}
         """When the next hello of each peer is overdue, those first that were heard longest ago."""
         self.informed: set[str] = set()
-        """Peers that claim something, and do not say that they would rather not."""
+        """Peers that claim something, and not by what the API said before their start."""
 
     def fail(self, error: EdgeError) -> None:
         """In words: the error itself holds who came upon it, and so this port."""
@@ -158,7 +158,7 @@ class Shared:
         self._unanswered: set[int] = set()
         """Links whose answering met what nobody foresaw."""
         self._silent_gateways: set[int] = set()
-        self._demoted = False
+        self._demoted = self._recalled = False
         """For a reason that concerns the whole node."""
         self._stack = AsyncExitStack()
         self._group = asyncio.TaskGroup()
@@ -274,6 +274,10 @@ class Shared:
         (self._silent_gateways.discard if answers else self._silent_gateways.add)(link)
         self._offer_soon({link})
 
+    def recalled(self, on: bool) -> None:
+        """What is offered is what the API said before our start."""
+        self._recalled = on
+
     def demote(self, on: bool) -> None:
         """So does one that is not Ready."""
         self._demoted = on
@@ -318,8 +322,7 @@ class Shared:
         return any(peer.alive and not peer.draining for peer in self.peers())
 
     def informed(self) -> bool:
-        """A living peer holds what it may by what it knows of the API: those who hold it by what they knew last are
-        demoted."""
+        """A living peer holds what it may by what it reads in the API."""
         index = {port.hellos.link.name: port.informed for port in self._ports.values()}
         return any(peer.alive and peer.node in index.get(peer.link, ()) for peer in self.peers())
 
@@ -378,7 +381,7 @@ class Shared:
         if heard.mac is None or not self.machine.believed(heard.link, hello):
             return
         self._expect(port, hello)
-        (port.informed.add if hello.digest.count and not hello.demoted else port.informed.discard)(hello.node)
+        (port.informed.add if hello.digest.count and not hello.recalled else port.informed.discard)(hello.node)
         known = port.speakers.get(hello.node)
         speaker = Speaker(heard.mac, hello.addresses or (known.addresses if known is not None else ()))
         if known != speaker:
@@ -587,7 +590,7 @@ class Shared:
             return
         try:
             addresses, own = self._addresses.get(link, ()), self._bound.get(link, frozenset())
-            left = port.hellos.send(replace(hello, addresses=addresses, own=own))
+            left = port.hellos.send(replace(hello, addresses=addresses, own=own, recalled=self._recalled))
         except EdgeError as error:
             port.fail(error)
             return

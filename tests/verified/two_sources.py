@@ -361,6 +361,8 @@ class Estate:
     carrier: bool = True
     pools: dict[str, frozenset[IPAddress]] = field(default_factory=dict)
     """What each offers, also those that are yet to go."""
+    new_leader: bool = False
+    """Whether it has looked at nothing yet."""
 
     def __post_init__(self) -> None:
         self._told: dict[str, Json] = {}
@@ -412,6 +414,7 @@ class Estate:
         if controller and kept.isdisjoint(self.own):
             self.by_files.restart(self.now)
             self.by_api.restart_controller()
+            self.new_leader = True
         if agent:
             self.by_api.restart_agent()
 
@@ -443,6 +446,11 @@ class Estate:
             *_different("spot", files.decision.eips, api.decision.eips),
             *_different("plan", files.decision.forwarding.virtual_servers, api.decision.forwarding.virtual_servers),
         ]
+        if (
+            self.new_leader
+        ):  # nor does it know of what was released while nobody led, and rests in files since this look
+            self.new_leader = False
+            self.now += REST + 1
         if not going:  # a pool that waits to be deleted is told of otherwise than one whose document is gone
             found += _different("told", _in_api_words(files.told), api.told)
         return found

@@ -235,8 +235,9 @@ def test_a_runtime_directory_that_is_removed_comes_back_with_its_control_socket_
     speaker = start(node)
     speaker.until("ready")
     shutil.rmtree(directory := speaker.directory / "run")
-    while not ((directory / "control").is_socket() and (directory / "lock").is_file()):
-        assert speaker.process.poll() is None
+    with speaker.patience():
+        while not ((directory / "control").is_socket() and (directory / "lock").is_file()):
+            assert speaker.process.poll() is None
     second = start(node, "--metrics", "off")
     assert second.process.wait(60) == 1
     assert "another speaker runs here already" in second.last_words()
