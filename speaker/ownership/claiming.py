@@ -81,8 +81,9 @@ class Claiming(Desk):
         return self._damped(self.segments[x.link], now) + rank * self.times.slot
 
     def _damped(self, segment: Segment, now: float) -> float:
-        """A link that comes and goes is the last to take anything, while there is somebody else."""
-        return segment.returns.wait(now) if segment.peers.living(now) else 0.0
+        """A link that comes and goes is the last to take anything, while there is somebody whose does not."""
+        steady = any(not self._making_way(peer) and not peer.demoted for peer in segment.peers.living(now))
+        return segment.returns.wait(now) if steady else 0.0
 
     def _rank(self, x: Eip, now: float) -> int:
         """Living, staying peers with a better score; whoever is demoted or has its share goes last, unless all are."""
@@ -92,9 +93,10 @@ class Claiming(Desk):
         first = [p for p in others if not p.demoted]
         # Only for what nobody held: a failover must not have everyone wait for the last slot, and claim in it together.
         overloaded = x.maxterm == 0 and self._overloaded(segment, len(others))
-        if others and (overloaded or (segment.demoted and first)):
+        last = segment.goes_last(now)
+        if others and (overloaded or (last and first)):
             return self.times.ranks
-        return min(sum(self._precedes(x, p) for p in (others if segment.demoted else first)), self.times.ranks)
+        return min(sum(self._precedes(x, p) for p in (others if last else first)), self.times.ranks)
 
     def _assembling(self, x: Eip, now: float) -> bool:
         """A node has only just come, we or another: it may still listen."""

@@ -30,7 +30,7 @@ Values, by kind (``_Kind``)::
     name       1 bytes it begins with like the name before it in its section · 1 bytes it ends with like that one
                · 1 length and the bytes between; the two likenesses do not overlap, the first name has neither
 
-Flags: 1 draining · 2 deaf · 4 demoted (the last two since 1.3).
+Flags: 1 draining · 2 deaf · 4 demoted · 8 recalled (the last three since 1.3).
 
 Within a major version nothing above changes: a newer minor version adds kinds and flags, which an older reader
 authenticates and passes over. What must not be passed over takes a new major version.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from speaker.ownership.naming import Namesake
 
 _FOREVER = float("inf")
-_RETURNS = 5
+_RETURNS = 4
 _LATELY = 60.0
 """Seconds."""
 
@@ -72,6 +72,10 @@ class Segment:
         self.hearings: Counter[Hearing] = Counter()
         self._times = times
 
+    def goes_last(self, now: float) -> bool:
+        """For a soft reason, or because the link comes and goes."""
+        return self.demoted or self.returns.wait(now) > 0
+
     def listen(self, until: float) -> None:
         self.listening, self.listen_until = True, until
 
@@ -95,7 +99,7 @@ class Segment:
             frame,
             digest=self.own.digest,
             deaf=self.deaf,
-            demoted=self.demoted,
+            demoted=self.goes_last(now),
             interval=round(self._times.hello * 1000),
             claims=claims,
             covers=covers,

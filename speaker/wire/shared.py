@@ -260,6 +260,9 @@ class Shared:
 
     def _offer(self, address: IPAddress) -> None:
         link = self._spots[address].link.index
+        if self._recalled and self.informed():
+            self._tell(EligibilityChanged(address, None))  # a peer knows better whose it is
+            return
         self._tell(EligibilityChanged(address, link, demoted=self._demoted or link in self._silent_gateways))
 
     def carrier(self, link: int, up: bool) -> None:
@@ -321,6 +324,13 @@ class Shared:
         """Somebody could take over."""
         return any(peer.alive and not peer.draining for peer in self.peers())
 
+    def _note_informed(self, port: _Port, hello: Hello) -> None:
+        knows = hello.digest.count > 0 and not hello.recalled
+        if knows is not (hello.node in port.informed):
+            (port.informed.add if knows else port.informed.discard)(hello.node)
+            if self._recalled:
+                self._offer_soon(self.indexes)
+
     def informed(self) -> bool:
         """A living peer holds what it may by what it reads in the API."""
         index = {port.hellos.link.name: port.informed for port in self._ports.values()}
@@ -381,7 +391,7 @@ class Shared:
         if heard.mac is None or not self.machine.believed(heard.link, hello):
             return
         self._expect(port, hello)
-        (port.informed.add if hello.digest.count and not hello.recalled else port.informed.discard)(hello.node)
+        self._note_informed(port, hello)
         known = port.speakers.get(hello.node)
         speaker = Speaker(heard.mac, hello.addresses or (known.addresses if known is not None else ()))
         if known != speaker:
@@ -659,6 +669,8 @@ class Shared:
         for (index, node), alive in now.items():
             if self._heard.get((index, node), False) is not alive and (port := self._ports.get(index)) is not None:
                 self._told.peer(node, port.hellos.link, alive)
+        if self._recalled and self._heard != now:
+            self._offer_soon(self.indexes)
         self._heard = now
         for index, port in self._ports.items():
             number = sum(alive for (at, _), alive in now.items() if at == index)

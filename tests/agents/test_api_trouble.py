@@ -98,9 +98,7 @@ async def test_an_agent_that_starts_without_an_api_takes_nothing_from_those_who_
     cluster.start(victim)
     await pause(2 * RECALL_SECONDS)
     assert await cluster.settled() == after
-    assert not any(
-        line.get("event") == "no API yet: going by what it said last" for line in cluster.agents[victim].said()
-    )
+    assert not any(line.get("event") == "claimed" for line in cluster.agents[victim].said())
 
 
 async def test_a_holder_that_cannot_reach_the_api_keeps_what_it_holds_as_long_as_the_others_hear_it(cluster):
