@@ -282,14 +282,16 @@ class Hearing(Naming):
         return min(segment.asked_at + every, self._changes_at(segment, now))
 
     def _asks_every(self, segment: Segment, now: float) -> float | None:
-        """Seconds between two questions; None: there is nothing to ask."""
-        silent = self._silent(segment, now)
-        if any(peer.is_alive(now, self.times) for peer in silent):
-            answered = all(now < peer.answered_at + self.times.suspect for peer in silent)
-            return self.times.hello if answered else self.times.probe
-        if not self._all_silent(segment, now) and not self._knows_nothing(segment):
+        """Seconds between two questions; None: there is nothing to ask. Often while somebody is about to die, or lives
+        by its answers alone; rarely where others vouch, or nothing hangs on it."""
+        alive = [peer for peer in self._silent(segment, now) if peer.is_alive(now, self.times)]
+        if any(now < peer.heard_at + self.times.dead * peer.patience for peer in alive):
+            return self.times.probe
+        if any(now < peer.answered_at + self.times.dead * peer.patience for peer in alive):
+            return self.times.hello
+        if not alive and not self._all_silent(segment, now) and not self._knows_nothing(segment):
             return None
-        return self.times.touch / 10 if segment.in_touch or segment.deaf else self.times.hello
+        return self.times.touch / 10 if alive or segment.in_touch or segment.deaf else self.times.hello
 
     def _silent(self, segment: Segment, now: float) -> list[Peer]:
         """Those whom we do not hear, and who did not say that they go."""

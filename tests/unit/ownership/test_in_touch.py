@@ -176,6 +176,13 @@ def test_of_many_eips_no_more_are_asked_for_at_once_than_a_lan_bears_and_not_alw
     assert len(set(asks)) == len(asks)
 
 
+def test_a_peer_that_others_vouch_for_is_asked_for_rarely() -> None:
+    machine = having_lost("a", "b")
+    heard = {"me": Heard(machine.incarnation, 10, LINK), "a": Heard(LIFE, 40, LINK)}
+    orders = beside(machine, 1.0, 6.0, {"b": {}}, heard=heard)
+    assert len([at for at, _ in of_kind(orders, Ask) if at > 1.5]) <= 10
+
+
 def test_a_peer_that_somebody_else_hears_lives_for_as_long_as_that_lasts() -> None:
     machine = having_lost("a", "b")
     heard = {"me": Heard(machine.incarnation, 10, LINK), "a": Heard(LIFE, 40, LINK)}
