@@ -192,8 +192,8 @@ class SendHello:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Put forwarding in place, then answer on ``link``. ``first``: nobody is known ever to have held it, so look for
-    a stranger who uses the address before answering."""
+    """Put forwarding in place, then answer on ``link``. ``first``: who held it last is nobody whose hellos we
+    know, so look on the wire for somebody who uses the address before answering."""
 
     eip: IPAddress
     link: int
