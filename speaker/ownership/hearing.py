@@ -345,7 +345,9 @@ class Hearing(Naming):
             self._hurry()
             if was_deaf:
                 segment.returns.add(now)
-                segment.listen(now + self.times.dead)  # what we let go others hold by now: they get time to say so
+                # What we let go others hold by now: they get time to say so, each at its own pace.
+                patience = max((peer.patience for peer in segment.peers.expected(now)), default=1.0)
+                segment.listen(now + self.times.dead * patience)
         if segment.in_touch is not before or segment.deaf is not was_deaf:
             self._look_at_all_on(segment)
 

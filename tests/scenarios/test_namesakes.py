@@ -11,9 +11,11 @@ import pytest
 from speaker.model import IPAddress, Mac
 from speaker.ownership.events import (
     ApiUp,
+    Ask,
     Drain,
     EligibilityChanged,
     Event,
+    FrameHeard,
     HelloHeard,
     LeaseSeen,
     LinkChanged,
@@ -62,6 +64,8 @@ class Host:
             self.said.append((self.lan.now, order))
             if isinstance(order, SendHello):
                 self.lan.broadcast(self, order.hello)
+            elif isinstance(order, Ask):
+                self.lan.at(self.lan.now + 0.001, lambda: self.step(FrameHeard(LINK)))  # there are clients
         life = self.machine.next_wake(self.lan.now)
         self.lan.at(max(life, self.lan.now + 1e-6), lambda: self.step(Tick()) if self._due() else None)
 

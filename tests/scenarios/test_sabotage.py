@@ -14,7 +14,7 @@ from speaker.ownership.hello import Hello
 from speaker.ownership.machine import Ownership
 from speaker.ownership.peers import NEVER, Peer
 from speaker.ownership.score import score
-from speaker.ownership.segment import Segment
+from speaker.ownership.segment import Returns, Segment
 from speaker.ownership.simulation.families import FAMILIES
 from speaker.ownership.simulation.shrink import broken
 
@@ -202,8 +202,9 @@ class DemotedIsLast(Ownership):
 class Undamped(Ownership):
     """Rule 14: a link that comes and goes takes its turn as any."""
 
-    def _damped(self, segment: Segment, now: float) -> float:
-        return 0.0
+    def _wait(self, x: Eip, now: float) -> float:
+        self.segments[x.link].returns = Returns()
+        return super()._wait(x, now)
 
 
 class AsksNobody(Ownership):
