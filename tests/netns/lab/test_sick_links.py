@@ -12,14 +12,11 @@ SHORT = ("--seconds", str(SECONDS), "--after", "0.3")
 FLAPS = ("--seconds", "0.5", "--after", "1")
 PLAYED = {
     "deaf": ("deaf", *SHORT),
-    "blip": ("blip", *SHORT),
-    "flap": ("flap", *FLAPS),
     "flap with loss of carrier": ("flap", *FLAPS, "--carrier"),
     "stp": ("stp", *SHORT),
     "partial": ("partial", *SHORT),
     "oneway": ("oneway", *SHORT),
     "minority": ("minority", *SHORT),
-    "filtered": ("filtered", *SHORT),
     "filtered on one of two links": ("filtered", *SHORT, "--second-link"),
 }
 
