@@ -7,7 +7,8 @@ Served: wherever a client reaches a healthy node both ways, one that it reaches 
 On the wire: no client reaches two that answer.
 No cause: an EIP leaves a node only for a fault of that node, its port or its side of a split that has a larger one
 (until ``_SETTLES`` after it); or if the node took it while another that still answers held it, which had no trouble
-when it claimed it; or if it has only just claimed it, beside another.
+when it claimed it; or if it has only just claimed it, beside another; or
+if, deaf, it has nobody left on its side of a split: no client, no gateway, no host.
 Heal: when the last fault ends, an EIP that is answered goes to nobody who does not answer it then. Of several that do,
 one keeps it: the one that held it before the fault, unless that one had a trouble of its own.
 """
@@ -100,11 +101,19 @@ class Service:
         """What is wrong with ``host`` letting ``eip`` go now, if anything is."""
         if not self._limits.no_cause or self._in_trouble(host, self._world.link_of(eip)):
             return None
+        if reason is Yielded.DEAF and self._hears_nobody(host, self._world.link_of(eip)):
+            return None
         since = self.holds_since(host, eip)
         others = [other for other in self._world.hosts if other is not host and other.answers(eip)]
         if self._world.now - since < _AT_ONCE or any(self._stands(other, eip, since) for other in others):
             return None
         return f"{host.name} let {eip} go ({reason.value}), and nothing was wrong with it"
+
+    def _hears_nobody(self, host: "Host", link: int) -> bool:
+        stations = self._world.stations
+        there = [stations.gateway, *(stations.client(place) for place in stations.places)]
+        there += [other.index for other in self._world.hosts if other is not host and other.alive]
+        return not any(self._world.carries(link, station, host.index) for station in there)
 
     def _stands(self, other: "Host", eip: IPAddress, since: float) -> bool:
         link, claimed = self._world.link_of(eip), self.holds_since(other, eip)

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import threading
 from contextlib import contextmanager
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -70,6 +71,10 @@ def stranger(quiet_lan):
         yield lambda frame: sock.send(bytes(frame))
 
 
+PROBE = 0.04
+"""Seconds between two questions."""
+
+
 class Told:
     """What was heard, in order, and what went wrong."""
 
@@ -87,11 +92,15 @@ class Told:
         self.events.append(event)
         self._news.set()
 
-    async def until(self, holds):
+    async def until(self, holds, ask=lambda: None):
+        """``ask`` again and again, as the ownership machine does: a link that just came up loses a frame."""
         async with asyncio.timeout(GUARD):
             while not holds(self.events):
                 self._news.clear()
+                again = asyncio.get_running_loop().call_later(PROBE, self._news.set)
                 await self._news.wait()
+                again.cancel()
+                ask()
 
     def failed(self, edge, error):
         self.failures.append((edge, error))
@@ -137,8 +146,8 @@ def test_whoever_answers_for_an_eip_is_found(lan, sh, eip):
     sh(neighbour, f"ip addr add {eip}/{'128 nodad' if eip.version == 6 else 32} dev eth0")
 
     async def story(inquiries, told, link):
-        inquiries.ask(link, OWN, [eip], [], anybody=True)
-        await told.until(lambda events: (eip, mac(THEIRS)) in events)
+        ask = partial(inquiries.ask, link, OWN, [eip], [], anybody=True)
+        await told.until(lambda events: (eip, mac(THEIRS)) in events, ask)
 
     within(node, story)
 
@@ -148,8 +157,8 @@ def test_a_node_without_an_address_on_the_link_asks_all_the_same(lan, sh):
     sh(neighbour, f"ip addr add {EIP4}/32 dev eth0")
 
     async def story(inquiries, told, link):
-        inquiries.ask(link, (), [EIP4, EIP6], [], anybody=True)
-        await told.until(lambda events: (EIP4, mac(THEIRS)) in events)
+        ask = partial(inquiries.ask, link, (), [EIP4, EIP6], [], anybody=True)
+        await told.until(lambda events: (EIP4, mac(THEIRS)) in events, ask)
 
     within(node, story)
 
@@ -164,8 +173,8 @@ def test_any_answer_shows_that_we_hear(quiet_lan, sh, whom):
         if whom == "its gateway":
             inquiries.gateways = {link.index: (ip_address("192.0.2.2"),)}
         peers = [Speaker(mac(THEIRS), (ip_address("192.0.2.2"),))] if whom == "a silent peer" else []
-        inquiries.ask(link, OWN, [], peers, anybody=True)
-        await told.until(lambda events: FrameHeard(link.index) in events)
+        ask = partial(inquiries.ask, link, OWN, [], peers, anybody=True)
+        await told.until(lambda events: FrameHeard(link.index) in events, ask)
 
     within(node, story)
 
