@@ -56,10 +56,10 @@ class Settling:
                 due.discard(key)
                 self._forget(key, before)
         ordered = sorted((self._services[key] for key in due | self._refused.keys()), key=precedence)
-        asked = [each for each in ordered if each.key in holders]
+        holding = [each for each in ordered if each.key in holders]
         newcomers = [each for each in ordered if each.key not in holders]
-        # One holder may want what another gives up only after it was asked.
-        while asked := [each for each in asked if each.key in due or self._is_stale(each.key)]:
+        # One holder may want what another gives up only now: before any newcomer.
+        while asked := [each for each in holding if each.key in due or self._is_stale(each.key)]:
             self._ask(asked, due, nothing_new, now, before)
         self._ask(newcomers, due, nothing_new, now, before)
 

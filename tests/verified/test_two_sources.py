@@ -368,6 +368,26 @@ def test_what_is_released_while_nobody_leads_rests_in_files_alone_and_for_no_lon
     assert history.estate.differences() == []
 
 
+def test_what_a_holder_gives_up_goes_to_another_holder_that_lacks_it_before_any_newcomer():
+    """The API's controller passed over one that holds only a part of what it asks for, where nothing of its own had
+    changed."""
+    history = History(Estate(Memory()))
+    asks = {
+        "pool": None, "share": None, "with": False, "ports": PORTS[0], "local": True, "scheduler": None, "ranges": None,
+        "sticky": True, "web": False, "IPv4": None, "IPv6": None, "ours": True,
+    }  # fmt: skip
+    six, four, both = (["IPv6"], "SingleStack"), (["IPv4"], "SingleStack"), (["IPv4", "IPv6"], "PreferDualStack")
+    for key, families in (
+        (("shop", "a"), six),
+        (("default", "a"), six),
+        (("default", "b"), six),
+        (("default", "c"), both),
+        (("default", "a"), four),
+    ):
+        history.service({"key": key, "families": families, **asks})
+        assert history.estate.differences() == []
+
+
 PLAIN = {"excludes": False, "access": None, "by_name_only": False, "disabled": False, "burst": 5}
 STARTS = (
     {"name": "lan", "blocks": {BLOCKS[0], BLOCKS[5]}, "interface": None, "rack": False, "priority": 0, **PLAIN},
