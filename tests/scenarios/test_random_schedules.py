@@ -8,7 +8,7 @@ from speaker.ownership.simulation.families import FAMILIES, schedules
 from speaker.ownership.simulation.schedule import Schedule
 from speaker.ownership.simulation.shrink import broken, shrink, story
 
-NUMBER = int(os.environ.get("SPEAKER_SCHEDULES", "2000"))
+NUMBER = int(os.environ.get("SPEAKER_SCHEDULES", "1000"))
 PARTS = 10
 
 
