@@ -10,8 +10,8 @@ import msgspec
 
 from speaker.cluster.client import Client, Query
 from speaker.cluster.hosts import HostObject
-from speaker.cluster.objects import UNFIT, Key, Object, read_page
-from speaker.cluster.reflector import PAGE
+from speaker.cluster.objects import UNFIT, Key, Object
+from speaker.cluster.pages import pages
 from speaker.errors import EdgeError
 
 HOSTS_SECONDS = 300.0
@@ -25,18 +25,15 @@ _T = TypeVar("_T", bound=Object)
 
 async def listed(client: Client, path: str, kind: type[_T], query: Query | None = None) -> list[_T]:
     """All objects there that ``kind`` fits, page by page. Raises EdgeError."""
-    asked, decode, found = {**(query or {}), "limit": str(PAGE)}, msgspec.json.Decoder(kind).decode, []
-    while True:
-        page = read_page(await client.get(path, asked))
+    decode, found = msgspec.json.Decoder(kind).decode, []
+    async for page in pages(client, path, query or {}):
         for raw in page.items or ():
             try:
                 found.append(decode(raw))
             except UNFIT:
                 continue
-        if not page.metadata.continue_:
-            return found
-        asked["continue"] = page.metadata.continue_
         await asyncio.sleep(0)
+    return found
 
 
 class HostsAsked:

@@ -16,14 +16,13 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 
 from speaker.cluster.client import Client, Stream
 from speaker.cluster.feed import Feed, Lines
-from speaker.cluster.objects import Key, read_page
+from speaker.cluster.objects import Key
+from speaker.cluster.pages import PAGE, pages
 from speaker.cluster.store import Change, Index, Store, T
 from speaker.errors import ApiRefused, ApiUnreachable, EdgeError
 
 SLICE = 0.005
 """Seconds of work before other tasks get a turn: an ARP answer waits for no list."""
-PAGE = 500
-"""Objects, where a list comes in pages."""
 SILENT_WATCHES = 3
 """After so many in a row that brought nothing everything is listed anew: a server whose etcd was restored from an older
 backup says nothing at all until it has caught up with the version that is asked for."""
@@ -229,15 +228,13 @@ class Reflector(Generic[T]):
     async def _list_pages(self) -> None:
         begun = self._now()
         self._feed.begin_list()
-        query = {**self.resource.query, "limit": str(self._page)}
-        while True:
-            page = read_page(await self._client.get(self.resource.path, query, within=self.patience.answer))
+        version, resource = "", self.resource
+        async for page in pages(self._client, resource.path, resource.query, self._page, within=self.patience.answer):
+            version = page.metadata.resource_version
             for raw in page.items or ():
                 self._feed.add(raw)
                 await self._turn()
-            if not page.metadata.continue_:
-                return await self._end_list(page.metadata.resource_version, begun)
-            query["continue"] = page.metadata.continue_
+        await self._end_list(version, begun)
 
     async def _read(self, stream: Stream, begun: float) -> None:
         lines = Lines()

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from speaker.errors import MalformedPacket
 from speaker.model import IPAddress, Mac
 from speaker.packets import arp, ndp
-from speaker.packets.bpf import ACCEPT, LOAD_PKTTYPE, Instruction, Program, load_byte, load_half, load_word, only_if
-from speaker.packets.ethernet import BROADCAST, PACKET_HOST, UNKNOWN, is_station
+from speaker.packets.bpf import ACCEPT, LOAD_PKTTYPE, Instruction, Program, load_word, only_if
+from speaker.packets.ethernet import BROADCAST, PACKET_HOST, is_station
 
 
 class Question(NamedTuple):
@@ -31,7 +31,7 @@ def ask(question: Question, known: Mac | None) -> bytes:
     to all where that is None. A solicitation goes to the solicited-node group, where few but the gateway listen."""
     mac, source, gateway = question.mac, question.source, question.gateway
     if isinstance(source, IPv4Address) and isinstance(gateway, IPv4Address):
-        return arp.ArpPacket(known or BROADCAST, mac, arp.Operation.REQUEST, mac, source, UNKNOWN, gateway).pack()
+        return arp.request(mac, source, gateway, known or BROADCAST).pack()
     assert isinstance(source, IPv6Address)
     assert isinstance(gateway, IPv6Address)
     return ndp.solicitation(mac, source, gateway).pack()
@@ -67,17 +67,14 @@ def only_answers(question: Question) -> Program:
     if question.ethertype == arp.ETHERTYPE:
         return (
             *for_us,
-            *only_if(load_word(14), 0x00010800),
-            *only_if(load_word(18), 0x06040002),  # address lengths; a reply
+            *arp.ONLY_REPLIES,
             *_only_address(28, question.gateway),
             *_only_address(38, question.source),
             ACCEPT,
         )
     return (
         *for_us,
-        *only_if(load_byte(20), 58),
-        *only_if(load_byte(21), ndp.HOP_LIMIT),
-        *only_if(load_half(54), ndp.ADVERTISEMENT << 8),  # its code: 0
+        *ndp.ONLY_ADVERTISEMENTS,
         *_only_address(62, question.gateway),
         *_only_address(38, question.source),
         ACCEPT,

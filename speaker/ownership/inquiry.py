@@ -35,12 +35,12 @@ from speaker.packets.ethernet import (
     PACKET_BROADCAST,
     PACKET_HOST,
     PACKET_MULTICAST,
-    UNKNOWN,
     is_station,
 )
 
 _IPV4 = 0x0800
 _VLAN_ID = 0x0FFF
+_ARP_REPLIES = (*arp.ONLY_REPLIES, ACCEPT)
 _NEIGHBOURS = 134, 135, 136
 """ICMPv6: what routers advertise, and what neighbours solicit and advertise (RFC 4861)."""
 
@@ -50,7 +50,7 @@ def question(mac: Mac, own: Addresses, target: IPAddress, known: Mac | None = No
     that link."""
     if isinstance(target, IPv4Address):
         sender = next((one for one in own if isinstance(one, IPv4Address)), IPv4Address(0))
-        return arp.ArpPacket(known or BROADCAST, mac, arp.Operation.REQUEST, mac, sender, UNKNOWN, target).pack()
+        return arp.request(mac, sender, target, known or BROADCAST).pack()
     source = next((one for one in own if isinstance(one, IPv6Address)), None)
     if source is None:
         return None
@@ -118,17 +118,11 @@ def answers_to(mac: Mac) -> Program:
         *only_if(LOAD_PKTTYPE, PACKET_HOST),
         *_from_another_here(mac),
         *only_if(load_half(12), arp.ETHERTYPE, ndp.ETHERTYPE),
-        *_only_arp_replies_or_go_on(),
-        *only_if(load_byte(20), 58),
-        *only_if(load_byte(21), ndp.HOP_LIMIT),
-        *only_if(load_half(54), ndp.ADVERTISEMENT << 8),  # its code: 0
+        if_equal(arp.ETHERTYPE, 0, len(_ARP_REPLIES)),
+        *_ARP_REPLIES,
+        *ndp.ONLY_ADVERTISEMENTS,
         ACCEPT,
     )
-
-
-def _only_arp_replies_or_go_on() -> Iterable[Instruction]:
-    replies = (*only_if(load_word(14), 0x00010800), *only_if(load_word(18), 0x06040002), ACCEPT)
-    return (if_equal(arp.ETHERTYPE, 0, len(replies)), *replies)
 
 
 def _from_another_here(mac: Mac) -> Iterable[Instruction]:

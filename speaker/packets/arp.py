@@ -10,6 +10,7 @@ from ipaddress import IPv4Address
 
 from speaker.errors import MalformedPacket
 from speaker.model import Mac
+from speaker.packets.bpf import Program, load_word, only_if
 from speaker.packets.ethernet import BROADCAST, UNKNOWN
 
 ETHERTYPE = 0x0806
@@ -17,6 +18,8 @@ LENGTH = 42
 FIXED = bytes.fromhex("0806 0001 0800 06 04")
 """Bytes 12 to 19 of every ARP frame we know: EtherType, hardware Ethernet, protocol IPv4, their address lengths."""
 REQUEST, REPLY = b"\x00\x01", b"\x00\x02"
+ONLY_REPLIES: Program = (*only_if(load_word(14), 0x00010800), *only_if(load_word(18), 0x06040002))
+"""For a kernel filter of ARP frames: Ethernet, IPv4, their address lengths, a reply."""
 _FRAME = struct.Struct("!6s6s8sH6s4s6s4s")
 
 
@@ -82,7 +85,7 @@ def reply(request: ArpPacket, mac: Mac) -> ArpPacket:
 
 def gratuitous_request(mac: Mac, address: IPv4Address) -> ArpPacket:
     """An ARP announcement (RFC 5227 §3): ``address`` is both sender and target."""
-    return ArpPacket(BROADCAST, mac, Operation.REQUEST, mac, address, UNKNOWN, address)
+    return request(mac, address, address)
 
 
 def gratuitous_reply(mac: Mac, address: IPv4Address) -> ArpPacket:
@@ -91,9 +94,14 @@ def gratuitous_reply(mac: Mac, address: IPv4Address) -> ArpPacket:
     return ArpPacket(BROADCAST, mac, Operation.REPLY, mac, address, mac, address)
 
 
+def request(mac: Mac, source: IPv4Address, target: IPv4Address, to: Mac = BROADCAST) -> ArpPacket:
+    """Asks who has ``target``: everybody, or one alone (RFC 1122 §2.3.2.1, "unicast poll")."""
+    return ArpPacket(to, mac, Operation.REQUEST, mac, source, UNKNOWN, target)
+
+
 def probe(mac: Mac, address: IPv4Address) -> ArpPacket:
     """Asks who has ``address`` without claiming one (RFC 5227 §2.1.1): nobody's cache learns from it."""
-    return ArpPacket(BROADCAST, mac, Operation.REQUEST, mac, IPv4Address(0), UNKNOWN, address)
+    return request(mac, IPv4Address(0), address)
 
 
 def reply_part(mac: Mac, address: bytes) -> bytes:

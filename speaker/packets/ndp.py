@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 from speaker.errors import MalformedPacket
 from speaker.model import Mac
+from speaker.packets.bpf import Program, load_byte, load_half, only_if
 
 ETHERTYPE = 0x86DD
 SOLICITATION, ADVERTISEMENT = 135, 136
@@ -32,6 +33,13 @@ _ICMPV6 = 58
 # Offsets in the frame.
 _ETHERTYPE_AT, _VERSION, _PAYLOAD_LENGTH, _NEXT_HEADER, _HOP_LIMIT = 12, 14, 18, 20, 21
 _SOURCE, _DESTINATION, _ICMP, _FLAGS, _TARGET, _OPTIONS = 22, 38, 54, 58, 62, 78
+
+ONLY_ADVERTISEMENTS: Program = (
+    *only_if(load_byte(_NEXT_HEADER), _ICMPV6),
+    *only_if(load_byte(_HOP_LIMIT), HOP_LIMIT),
+    *only_if(load_half(_ICMP), ADVERTISEMENT << 8),  # its code: 0
+)
+"""For a kernel filter of IPv6 frames: neighbour advertisements of this link."""
 
 
 def solicited_node(address: bytes) -> bytes:

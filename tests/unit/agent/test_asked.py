@@ -18,7 +18,7 @@ class Api:
     def __init__(self, *answers):
         self.answers, self.queries = list(answers), []
 
-    async def get(self, path, query):
+    async def get(self, path, query, *, within=0.0):
         self.queries.append(dict(query))
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
