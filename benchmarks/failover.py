@@ -57,7 +57,7 @@ _TESTS = Path(__file__).parents[1] / "tests"
 sys.path[:0] = [str(_TESTS / "agents"), str(_TESTS / "apiserver")]
 
 from agent_cluster import Cluster  # noqa: E402
-from agent_objects import EXCLUDED  # noqa: E402
+from agent_objects import EXCLUDED, whole_node  # noqa: E402
 from agent_process import Agent  # noqa: E402
 from real_api import missing  # noqa: E402
 
@@ -160,9 +160,13 @@ class Agents:
         self._ending: dict[str, Agent] = {}
 
     async def settled(self) -> Holders:
-        await self._cluster.whole()
-        found: Holders = await self._cluster.settled()
-        return found
+        for node in self._cluster.nodes:
+            self._cluster.on_node(node, whole_node())
+            if node not in self._cluster.agents:
+                self._cluster.start(node)
+        await self._cluster.until_healthy(*self._cluster.nodes)
+        found = await self._cluster.settled()
+        return {eip: found[eip] for eip in EIPS}
 
     async def start(self, node: str) -> None:
         self._cluster.start(node)
@@ -290,7 +294,7 @@ async def debians_keepalived(lan: Lan, directory: Path, advert: float) -> AsyncI
 
 @contextlib.asynccontextmanager
 async def our_agents(lan: Lan, directory: Path, hello: float) -> AsyncIterator[Agents]:
-    with Cluster(directory, lan, EIPS) as cluster:
+    with Cluster(directory, lan, (*EIPS, SECOND_LINKS)) as cluster:
         yield Agents(cluster)
 
 
@@ -428,7 +432,7 @@ async def repair(case: Case) -> None:
             await asyncio.to_thread(plug, case.lan, case.node)
             await asyncio.to_thread(plug, case.lan, case.node, "eth1")
         case "label":
-            pass  # ``settled`` makes all nodes whole
+            pass  # ``settled`` takes it off
         case "frozen":
             assert isinstance(case.contender, Agents)
             case.contender.thaw()
@@ -477,7 +481,8 @@ def phases(
     logged = [
         told
         for told in case.contender.log(at)
-        if not ours.isdisjoint([told.event.get("eip"), *told.event.get("eips", ())])
+        if told.event["event"] in ("withdrawn", "claimed")
+        and not ours.isdisjoint([told.event.get("eip"), *told.event.get("eips", ())])
     ]
     times = {
         "withdrawn": [told.at for told in logged if told.event["event"] == "withdrawn" and told.node == case.node],
