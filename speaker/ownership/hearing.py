@@ -172,11 +172,14 @@ class Hearing(Naming):
         twin = other.peers.by_node.get(hello.node)
         if twin is None or twin.incarnation != hello.incarnation:
             return
-        for address in twin.leave(hello.yielded):
+        gone = twin.leave(hello.yielded, hello.stamp)
+        for address in gone:
             x = self._eip(address)
             x.rivals.get(other.link, set()).discard(twin.node)
             x.raise_maxterm(hello.yielded[address])
-            self._look_at([address])
+        if gone:
+            self._look_at(gone)
+            self._peer_changed(twin)
 
     def _expect_successors(self, peer: Peer, hello: Hello, now: float) -> None:
         """Somebody claims what this peer held, at the term it yielded to: whoever does will be heard, or is gone."""

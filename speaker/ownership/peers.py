@@ -59,6 +59,7 @@ class Peer:
         "heard_at",
         "hears_us_at",
         "left",
+        "left_at",
         "link",
         "met_at",
         "node",
@@ -105,6 +106,8 @@ class Peer:
         """When it last said of each EIP that it holds it no longer."""
         self.left: dict[IPAddress, int] = {}
         """The highest term at which it let each EIP go, by the word of another link."""
+        self.left_at = self.stamp
+        """Of the hello that said so last."""
         self.probed_at = NEVER
         self.refused_at = NEVER
 
@@ -114,8 +117,8 @@ class Peer:
 
     @property
     def makes_way(self) -> bool:
-        """Its claims bind nobody: it goes, or hears nobody who asks for them."""
-        return self.draining or self.deaf
+        """Its claims bind nobody: it goes, hears nobody who asks for them, or has no carrier here any more."""
+        return self.draining or self.deaf or self.left_at > self.stamp
 
     def suspect_at(self, times: Parameters) -> float:
         """It has been silent for too long then, to our own ears."""
@@ -167,13 +170,15 @@ class Peer:
         self.weak ^= changed
         return changed
 
-    def leave(self, yielded: Terms) -> set[IPAddress]:
+    def leave(self, yielded: Terms, stamp: tuple[Incarnation, int, int]) -> set[IPAddress]:
         """By another of its links it says that it let these go: what it said here before may arrive after that."""
         gone = {eip for eip, term in yielded.items() if self.claims.get(eip, term + 1) <= term}
         for eip, term in yielded.items():
             self.left[eip] = max(term, self.left.get(eip, 0))
         for eip in gone:
             self._forget(eip)
+        if gone:
+            self.left_at = stamp
         return gone
 
     def _claim(self, eip: IPAddress, term: int) -> bool:

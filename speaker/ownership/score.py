@@ -4,7 +4,6 @@ Every node computes the same score from the same two names, in every release: it
 the protocol.
 """
 
-from functools import lru_cache
 from hashlib import blake2b
 
 from speaker.model import IPAddress
@@ -14,7 +13,6 @@ _SLACK = 10
 EIPs on 5 nodes a max/mean of 1.25 in the median (standard deviation of a node's count: 4 of 20)."""
 
 
-@lru_cache(maxsize=1 << 17)
 def score(eip: IPAddress, node: str) -> int:
     """64 bits: BLAKE2b-8 over the node's name in UTF-8, a zero byte (names have none), and the packed address."""
     return int.from_bytes(blake2b(node.encode() + b"\0" + eip.packed, digest_size=8).digest(), "big")
@@ -25,7 +23,6 @@ def fair_share(eips: int, nodes: int) -> int:
     return -(-eips * (100 + _SLACK) // (100 * max(nodes, 1)))
 
 
-@lru_cache(maxsize=1 << 17)
 def claim_hash(eip: IPAddress, term: int) -> int:
     """One claim's part of ``hello.Digest.sum``: BLAKE2b-8 over the packed address and the term's 8 bytes."""
     return int.from_bytes(blake2b(eip.packed + term.to_bytes(8, "big"), digest_size=8).digest(), "big")

@@ -1,5 +1,7 @@
 """What a node may conclude from silence, and what the wire says instead: rules 6 to 17 of docs/ownership.md."""
 
+from dataclasses import replace
+
 import pytest
 from stepping import EIP, LIFE, LINK, advance, alone, beside, hello, timed
 
@@ -25,6 +27,7 @@ from speaker.ownership.hello import Heard, Incarnation
 from speaker.ownership.machine import Ownership
 
 TIMES = alone().times
+OTHER = LINK + 1
 HELD = {EIP: 3}
 
 
@@ -42,6 +45,24 @@ def having_lost(*nodes: str, eips: int = 1, api: bool = False) -> Ownership:
     beside(machine, 0.0, 1.0, {node: HELD if node == nodes[0] else {} for node in nodes})
     assert not machine.holding(EIP)
     return machine
+
+
+# ── Cables ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_who_says_by_another_link_that_it_has_no_carrier_is_waited_for_by_nobody() -> None:
+    machine = having_lost("a", "b")
+    machine.step(1.0, LinkChanged(OTHER, up=True))
+    for n in range(3):  # so ours comes and goes, like that of "b": the steady "a" goes first
+        machine.step(1.0 + n / 100, LinkChanged(LINK, up=False))
+        machine.step(1.005 + n / 100, LinkChanged(LINK, up=True))
+    by_other = {"heard": {"me": Heard(machine.incarnation, 10, OTHER)}, "link": 1}
+    beside(machine, 1.1, 2.0, {"a": HELD})
+    beside(machine, 2.0, 3.0, {"a": HELD, "b": {}}, demoted=False)
+    machine.step(3.0, hello(machine, 4000, {}, "b", demoted=True))
+    machine.step(3.0, replace(hello(machine, 4001, {}, "a", **by_other), link=OTHER))
+    left = replace(hello(machine, 4002, {}, "a", **by_other, yielded=HELD), link=OTHER)
+    assert Claim(EIP, LINK, 4, first=False) in machine.step(3.001, left)
 
 
 # ── Deafness ──────────────────────────────────────────────────────────────────────────────────────────────────
