@@ -223,8 +223,9 @@ class Hearing(Naming):
     # ── Silence ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _watch_peers(self, now: float) -> None:
-        """Deaths, and probes before them."""
-        if now < self._watch_at:
+        """Deaths, and probes before them. At every beat too: nobody who speaks is suspect before the next one, so that
+        none of this wakes us between them."""
+        if now < self._watch_at and now < self._beat_at:
             return
         self._watch_at = _FOREVER
         for segment in self.segments.values():
