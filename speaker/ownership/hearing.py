@@ -22,6 +22,10 @@ _LOOKED_AT = 1000
 """Of a silent peer's EIPs."""
 ASKED = 16
 """EIPs of one ``Ask``."""
+TOGETHER = 8
+"""Peers of a link who speak together. The hellos of many more, all at once, would keep answers waiting."""
+_JOINED = 1.0
+"""Seconds."""
 MAX_EIPS = 100_000
 """That are known at all, ours and others': ten times what was measured."""
 
@@ -64,6 +68,18 @@ class Hearing(Naming):
         self._revive(segment, now)
         if not segment.in_touch:
             self._feel(segment, now)
+        self._join_in(segment, now)
+
+    def _join_in(self, segment: Segment, now: float) -> None:
+        """Somebody speaks: so do we, if our next hello is due soon. Those who share a link come to speak together, and
+        each of them wakes once for all their hellos and not once for each. Half an interval early no more than once a
+        second, lest many hellos out of turn lead to as many of ours."""
+        early = self.times.hello / (2 if now >= self._joined_at + _JOINED else 20)
+        if not self._beat_at - early <= now < self._beat_at or len(segment.peers.by_node) > TOGETHER:
+            return
+        if self._beat_at - now > self.times.hello / 20:
+            self._joined_at = now
+        self._beat_at = now
 
     def _sender(self, event: HelloHeard) -> Peer | None:
         segment = self.segments.get(event.link)
