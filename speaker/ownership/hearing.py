@@ -68,17 +68,21 @@ class Hearing(Naming):
         self._revive(segment, now)
         if not segment.in_touch:
             self._feel(segment, now)
-        self._join_in(segment, now)
+        self._join_in(segment, peer, now)
 
-    def _join_in(self, segment: Segment, now: float) -> None:
-        """Somebody speaks: so do we, if our next hello is due soon. Those who share a link come to speak together, and
-        each of them wakes once for all their hellos and not once for each. Half an interval early no more than once a
-        second, lest many hellos out of turn lead to as many of ours."""
-        early = self.times.hello / (2 if now >= self._joined_at + _JOINED else 20)
-        if not self._beat_at - early <= now < self._beat_at or len(segment.peers.by_node) > TOGETHER:
+    def _join_in(self, segment: Segment, peer: Peer, now: float) -> None:
+        """The first by name speaks, and so do we instead of a little later: the nodes of a link come to speak together,
+        and each of them wakes once for all their hellos and not once for each. Much earlier than our turn once a second
+        at most, lest many hellos out of turn lead to as many of ours."""
+        others = segment.peers.by_node
+        if len(others) > TOGETHER or now >= self._beat_at:
             return
-        if self._beat_at - now > self.times.hello / 20:
-            self._joined_at = now
+        if peer.node > self.node or any(other.alive and node < peer.node for node, other in others.items()):
+            return
+        much = self._beat_at - now > self.times.hello / 20
+        if much and now < self._joined_at + _JOINED:
+            return
+        self._joined_at = now if much else self._joined_at
         self._beat_at = now
 
     def _sender(self, event: HelloHeard) -> Peer | None:
