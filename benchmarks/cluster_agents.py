@@ -1,7 +1,7 @@
 """Three agents on one LAN and a real API server: what its faults cost, how soon a Service is answered for, and what the
 API is asked for.
 
-    python benchmarks/cluster_agents.py [--only failures|services|requests|scale] [--outage SECONDS] [--eips N]
+    python benchmarks/cluster_agents.py [--only failures|services|requests|crowd|scale] [--outage SECONDS] [--eips N]
                                         [--services N] [--json]
 
 The cluster of tests/agents: shipped manifests, ServiceAccounts and admission policies; agents in network namespaces. A
@@ -12,7 +12,9 @@ more Service (what `kubectl apply` sends) to the first ARP answer, and from the 
 the twenty EIPs is new, so three probes of 20 ms come before its first claim. requests: what each agent asks of the API
 in a quiet time, with ten EIPs and with a thousand, from the API server's audit log. scale: ten thousand Services with
 three endpoints each, how long until agents that start hold all of it, what memory and event-loop stalls that costs, and
-`services` again among them. Needs etcd and kube-apiserver where
+`services` again among them. crowd: with a thousand Services (`--eips`), one more, and then as many again by eight
+clients at once: how far the first answers for the last of them come behind the last creation, and all requests of the
+agents and the controller until nothing is written any more. Needs etcd and kube-apiserver where
 envtest looks for them, nft, and root or a user namespace.
 """
 
@@ -62,6 +64,11 @@ ASK = 0.005
 """Seconds between two ARP requests for it."""
 QUIET = 30.0
 """Seconds for which requests are counted."""
+CLIENTS = 8
+"""That create Services at once."""
+WATCHED, ASK_MANY = 60, 0.02
+"""EIPs of a crowd that are asked for, and seconds between two requests for each."""
+CONFLICT = 409
 SETTLING = 15.0
 """Seconds until nothing is written any more that was put off."""
 AGENT, CONTROLLER = "system:serviceaccount:eip-speaker-agents:", "system:serviceaccount:eip-speaker:"
@@ -324,15 +331,20 @@ class Requests:
         )
 
 
-def audited(log: Path, begin: datetime, end: datetime) -> Counter[str]:
-    """What the agents asked for in that time: verb and resource. A watch counts when it is opened."""
+def audited(log: Path, begin: datetime, end: datetime, *who: str) -> Counter[str]:
+    """What the agents, or those whose user names begin like one of ``who``, asked for in that time: verb and resource.
+    A watch counts when it is opened."""
     found: Counter[str] = Counter()
     with log.open() as lines:
         for line in lines:
             entry = json.loads(line)
             received = datetime.fromisoformat(entry["requestReceivedTimestamp"])
             stage = "ResponseStarted" if entry["verb"] == "watch" else "ResponseComplete"
-            if entry["user"]["username"].startswith(AGENT) and entry["stage"] == stage and begin <= received < end:
+            if (
+                entry["user"]["username"].startswith(who or AGENT)
+                and entry["stage"] == stage
+                and begin <= received < end
+            ):
                 about = entry.get("objectRef", {})
                 parts = (about.get("resource", entry["requestURI"]), about.get("subresource"))
                 code = entry.get("responseStatus", {}).get("code", 200)
@@ -377,6 +389,81 @@ async def requests(cluster: Cluster, log: Path) -> Requests:
         recorded_after_s=round(recorded, 1),
         while_starting=dict(audited(log, started, quiet)),
     )
+
+
+# ── crowd ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """``behind_ms``: from the creation of the last Service to the last of the first answers for ``WATCHED`` of them,
+    the latest created among those; ``created_s``: how long the creations took. ``asked``: while that was, and until
+    all was recorded, by agents and controller."""
+
+    one_more: Answered
+    created: int
+    created_s: float
+    behind_ms: float
+    asked: Mapping[str, int]
+
+    def __str__(self) -> str:
+        refused = sum(count for kind, count in self.asked.items() if kind.endswith(f"({CONFLICT})"))
+        return (
+            f"{self.one_more}\n{self.created} at once, created in {self.created_s:.1f} s: last answered "
+            f"{self.behind_ms:.0f} ms behind, {refused} refused writes, "
+            f"{sum(self.asked.values()) / self.created:.2f} requests for each ({dict(self.asked)})"
+        )
+
+
+async def crowd(cluster: Cluster, log: Path, more: Sequence[IPv4Address]) -> Crowd:
+    """Beside those that there are: one by one, then ``more`` at once."""
+    for node in cluster.nodes:
+        cluster.start(node)
+    await cluster.agreed()
+    await pause(SETTLING)
+    post = Connection(cluster.api)
+
+    async def create(body: dict[str, object]) -> None:
+        post("POST", SERVICES, without_node_port(body))
+
+    waits = [await one_more(cluster, NEW + at, create) for at in range(ROUNDS)]
+    one = Answered(
+        f"one more than {len(cluster.eips)}", round(statistics.median(waits), 1), round(max(waits), 1), ROUNDS
+    )
+    print(one, file=sys.stderr, flush=True)
+    watched = [*more[:: len(more) // WATCHED * 2 or 1], *more[-WATCHED // 2 :]]
+    async with asking(cluster.lan.namespace("host1"), "eth0", list(dict.fromkeys(watched)), ASK_MANY) as asks:
+        clients = [Connection(cluster.api) for _ in range(CLIENTS)]
+        begun, began = datetime.now(UTC), time.monotonic()
+        await asyncio.gather(
+            *(asyncio.to_thread(_create, client, more[at::CLIENTS]) for at, client in enumerate(clients))
+        )
+        created = time.monotonic()
+
+        def first() -> dict[IPAddress, float]:
+            found: dict[IPAddress, float] = {}
+            for reply in asks.replies():
+                if not reply.unasked:
+                    found.setdefault(reply.address, reply.at)
+            return found
+
+        await until(lambda: first().keys() >= set(watched))
+        last = max(first().values())
+    everything = {*cluster.eips, *more}
+    await until(lambda: sum(bool(each.holder) for each in cluster.records().values()) >= len(everything), patience=120)
+    await pause(SETTLING)
+    return Crowd(
+        one_more=one,
+        created=len(more),
+        created_s=round(created - began, 2),
+        behind_ms=round((last - created) * 1000, 1),
+        asked=dict(audited(log, begun, datetime.now(UTC), AGENT, CONTROLLER)),
+    )
+
+
+def _create(client: Connection, eips: Sequence[IPv4Address]) -> None:
+    for eip in eips:
+        client("POST", SERVICES, without_node_port(service(eip)))
 
 
 # ── scale ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -508,7 +595,7 @@ def three_endpoints(nodes: Sequence[str]) -> list[dict[str, object]]:
 
 # ── the whole ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-PARTS = ("failures", "services", "requests", "scale")
+PARTS = ("failures", "services", "requests", "crowd", "scale")
 
 
 def measured(part: str, directory: Path, options: argparse.Namespace) -> Sequence[object]:
@@ -520,6 +607,11 @@ def measured(part: str, directory: Path, options: argparse.Namespace) -> Sequenc
         more = (f"{NEW}-{NEW + 2 * ROUNDS - 1}",)
         with cluster_in(home, more_addresses=more) as cluster:
             return asyncio.run(services(cluster))
+    if part == "crowd":
+        there, more = eips(options.eips), eips(2 * options.eips)[options.eips :]
+        ranges = (f"{NEW}-{NEW + ROUNDS - 1}", f"{more[0]}-{more[-1]}")
+        with audited_cluster(home, eips=there, more_addresses=ranges, interface="eth0") as (cluster, log):
+            return [asyncio.run(crowd(cluster, log, more))]
     if part == "scale":
         many = eips(options.services)
         more = (f"{NEW}-{NEW + 2 * ROUNDS - 1}", f"{many[0]}-{many[-1]}")

@@ -5,7 +5,7 @@ from ipaddress import IPv4Address, IPv6Address
 
 from speaker.model import IPAddress
 from speaker.ownership.events import Record
-from speaker.ownership.hello import EVERYTHING, Digest, Span
+from speaker.ownership.hello import EVERYTHING, Digest, Listed, Span, Terms
 from speaker.ownership.order import Ordered
 from speaker.ownership.parameters import Parameters
 from speaker.ownership.peers import NEVER
@@ -126,6 +126,8 @@ class OwnClaims:
         self._told_at = NEVER
         """When a slice was told last."""
         self.weak: set[IPAddress] = set()
+        self._windows: dict[IPAddress, tuple[Listed, Span, IPAddress | None]] = {}
+        """By where they begin, as long as nothing changes."""
 
     def __len__(self) -> int:
         return len(self.terms)
@@ -136,6 +138,7 @@ class OwnClaims:
 
     def add(self, eip: IPAddress, term: int, now: float, weak: bool = False) -> None:
         (self.weak.add if weak else self.weak.discard)(eip)
+        self._windows.clear()
         old = self.terms.get(eip)
         if old is None:
             self._in_order.add(eip)
@@ -152,6 +155,7 @@ class OwnClaims:
         """``better``: the term of the claim it was let go for."""
         term = self.terms.pop(eip)
         self.weak.discard(eip)
+        self._windows.clear()
         self._in_order.remove(eip)
         self._sum = (self._sum - claim_hash(eip, term)) & _SUM
         self._changed.pop(eip, None)
@@ -159,7 +163,7 @@ class OwnClaims:
         self.yielded[eip] = (max(term, better), now)
         self._untold_yields[eip] = None
 
-    def said(self, now: float, everything: bool, beat: bool) -> tuple[dict[IPAddress, int], Span]:
+    def said(self, now: float, everything: bool, beat: bool) -> tuple[Terms, Span]:
         """Claims for a hello, and the span in which they are complete (rule 3).
 
         A change is told at once and repeated at every beat of its first second, not by each hello between them: those
@@ -175,14 +179,14 @@ class OwnClaims:
             self._slice_from = EVERYTHING.first
         if len(self.terms) <= self._per_hello:
             self._slice_from, self._told_at = None, now if everything else self._told_at
-            return dict(self.terms), EVERYTHING
+            return self._window(EVERYTHING.first)[0], EVERYTHING
         if self._slice_from is not None and now >= self._told_at + self._times.slot:
-            window, span, self._slice_from = self._window(self._slice_from, a_slice)
+            window, span, self._slice_from = self._since(self._slice_from, a_slice)
             self._told_at = now
         else:
-            window, span, following = self._window(self._from, self._per_hello)
+            window, span, following = self._window(self._from)
             self._from = following or EVERYTHING.first
-        return {e: self.terms[e] for e in (*window, *changed)}, span
+        return {**window, **{e: self.terms[e] for e in changed}} if changed else window, span
 
     def next_slice_at(self) -> float:
         """When to go on with telling all."""
@@ -192,13 +196,20 @@ class OwnClaims:
         """Whoever asks for all has it, or gets it anyway."""
         return self._slice_from is not None or now - self._told_at < self._times.hello / 2
 
-    def _window(self, begin: IPAddress, count: int) -> tuple[list[IPAddress], Span, IPAddress | None]:
+    def _window(self, begin: IPAddress) -> tuple[Listed, Span, IPAddress | None]:
+        """A window of the rotation. Remembered: at rest the same ones are told again and again."""
+        if (window := self._windows.get(begin)) is None:
+            window = self._windows[begin] = self._since(begin, self._per_hello)
+        return window
+
+    def _since(self, begin: IPAddress, count: int) -> tuple[Listed, Span, IPAddress | None]:
         """The next claims in order, the span from ``begin`` to the last of them, and where the next window begins.
         Between claims, too, absence means something."""
         chosen, more = self._in_order.since(begin, count)
+        listed = Listed({eip: self.terms[eip] for eip in chosen})
         if not more:
-            return chosen, Span(begin, EVERYTHING.last), None
-        return chosen, Span(begin, chosen[-1]), _next(chosen[-1])
+            return listed, Span(begin, EVERYTHING.last), None
+        return listed, Span(begin, chosen[-1]), _next(chosen[-1])
 
     def yields_said(self, now: float, beat: bool) -> dict[IPAddress, int]:
         """Yields for a hello: as with changed claims, by the dozen where thousands are let go."""

@@ -44,10 +44,9 @@ A frame repeated on the same link is refused by its stamp (``peek``), on another
 import hmac
 import struct
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, IntEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 from ipaddress import IPv4Address, IPv6Address
 from itertools import pairwise
 from types import MappingProxyType
@@ -63,6 +62,7 @@ from speaker.ownership.hello import (
     Heard,
     Hello,
     Incarnation,
+    Listed,
     Span,
     Terms,
 )
@@ -118,6 +118,10 @@ RUNS_REMEMBERED = 1 << 16
 """Bytes of claims whose reading is remembered: of 20,000 claims, which take 4 MB as values."""
 PEERS_REMEMBERED = 1 << 18
 """Bytes of entries of ``heard``: of 20,000, which take 3 MB."""
+SPANS_REMEMBERED = 1 << 16
+"""Bytes of spans: of 1,900, which take 1 MB."""
+OWN_REMEMBERED = 1 << 15
+"""Bytes of peers' own addresses, of either kind: of 2,000 and more, which take 1 MB."""
 
 _P = TypeVarTuple("_P")
 _T = TypeVar("_T")
@@ -216,7 +220,7 @@ def _tag(key: Key, signed: bytes) -> bytes:
 def _split(hello: Hello, room: int) -> Iterator[bytes]:
     """The sections of each frame, at most ``room`` bytes; those of one frame where everything fits."""
     part = _Part(room, hello.weak)
-    inside, outside = _parted(_ordered(hello.claims), hello.covers)
+    inside, outside = _claim_queues(hello.claims, hello.covers)
     for queue in _said_outright(hello, outside):
         while (queue := part.takes(queue)).entries:
             yield part.sections()
@@ -229,7 +233,7 @@ def _split(hello: Hello, room: int) -> Iterator[bytes]:
         yield part.sections()
         part = _Part(room, hello.weak)
         part.begins(first)
-    for queue in _runs(_Kind.CLAIMS, inside):
+    for queue in inside:
         while (queue := part.takes(queue)).entries:
             following = _address(queue.entries[0])
             yield part.sections(_before(following) if following != first else None)
@@ -298,7 +302,7 @@ class _Part:
         return b"".join(self._sections)
 
 
-def _said_outright(hello: Hello, claims: list[_Claim]) -> Iterator[_Queue]:
+def _said_outright(hello: Hello, claims: Iterable[_Queue]) -> Iterator[_Queue]:
     """All that does not lean on ``covers``, the urgent things first."""
     if hello.probes:
         yield _Queue(_Kind.PROBES, _pack_names, sorted(hello.probes))
@@ -306,15 +310,55 @@ def _said_outright(hello: Hello, claims: list[_Claim]) -> Iterator[_Queue]:
         yield _Queue(_Kind.WANTS, _pack_names, sorted(hello.wants))
     if hello.moves:
         yield _Queue(_Kind.MOVES, _pack_moves, sorted(hello.moves.items(), key=lambda move: rank(move[0])))
-    yield from _runs(_Kind.INTENTS, _ordered(hello.intents))
-    yield from _runs(_Kind.YIELDED, _ordered(hello.yielded))
-    yield from _runs(_Kind.CLAIMS, claims)
+    if hello.intents:
+        yield from _runs(_Kind.INTENTS, _ordered(hello.intents))
+    if hello.yielded:
+        yield from _runs(_Kind.YIELDED, _ordered(hello.yielded))
+    yield from claims
     if hello.heard:
         yield _Queue(_Kind.HEARD, _pack_heard, sorted(hello.heard.items()))
     if hello.addresses:
         yield _Queue(_Kind.ADDRESSES, _pack_addresses, [hello.addresses])
     if hello.own:
         yield _Queue(_Kind.OWN, _pack_own, sorted(hello.own, key=rank))
+
+
+def _claim_queues(claims: Terms, span: Span | None) -> tuple[list[_Queue], list[_Queue]]:
+    """The claims inside ``span`` and those outside. What is listed again and again is put in order once."""
+    if not isinstance(claims, Listed):
+        inside, outside = _parted(_ordered(claims), span)
+        return list(_runs(_Kind.CLAIMS, inside)), list(_runs(_Kind.CLAIMS, outside))
+    if not isinstance(claims.written, _Written) or claims.written.span != span:
+        parts = _parted(_ordered(claims), span)
+        kept = [[queue._replace(pack=_Kept(queue)) for queue in _runs(_Kind.CLAIMS, part)] for part in parts]
+        claims.written = _Written(span, kept[0], kept[1])
+    return claims.written.inside, claims.written.outside
+
+
+class _Written(NamedTuple):
+    """What ``hello.Listed`` keeps."""
+
+    span: Span | None
+    inside: list[_Queue]
+    outside: list[_Queue]
+
+
+class _Kept:
+    """Packs a queue of claims, and keeps the bytes of all of them."""
+
+    def __init__(self, queue: _Queue) -> None:
+        self._queue = queue
+        self._bytes: bytes | None = None
+
+    def __call__(self, entries: Sequence[_Claim], room: int) -> tuple[bytes, int]:
+        if entries is not self._queue.entries:
+            return _pack_terms(entries, room)
+        if self._bytes is not None and len(self._bytes) <= room:
+            return self._bytes, len(entries)
+        value, count = _pack_terms(entries, room)
+        if count == len(entries):
+            self._bytes = value
+        return value, count
 
 
 def _ordered(terms: Terms) -> list[_Claim]:
@@ -511,7 +555,12 @@ def _read(body: bytes) -> Hello:
     end = _FIXED.size + name_size
     _demand(1 <= name_size <= MAX_NAME and end <= len(body), "a name that is empty, too long or cut off")
     sections = _read_sections(body, end)
-    claims = _read_terms(sections[_Kind.CLAIMS])
+    said: dict[str, Any] = {}
+    for kind, values in sections.items():
+        if (reader := _READERS.get(kind)) is not None:
+            said[reader.field] = reader.read(values)
+    if _Kind.WEAK in sections:
+        said["weak"] = _read_weak(sections[_Kind.WEAK], said.get("claims", {}))
     return Hello(
         node=body[_FIXED.size : end].decode(),
         incarnation=Incarnation(incarnation),
@@ -522,21 +571,9 @@ def _read(body: bytes) -> Hello:
         deaf=bool(flags & _DEAF),
         demoted=bool(flags & _DEMOTED),
         recalled=bool(flags & _RECALLED),
-        interval=_read_number(sections[_Kind.INTERVAL], 2),
-        claims=claims,
-        weak=_read_weak(sections[_Kind.WEAK], claims),
-        covers=_read_span(sections[_Kind.COVERS]),
-        intents=_read_terms(sections[_Kind.INTENTS]),
-        yielded=_read_terms(sections[_Kind.YIELDED]),
-        heard=_read_heard(sections[_Kind.HEARD]),
-        probes=_read_names(sections[_Kind.PROBES]),
-        wants=_read_names(sections[_Kind.WANTS]),
-        moves=_read_moves(sections[_Kind.MOVES]),
-        addresses=_read_addresses(sections[_Kind.ADDRESSES]),
-        own=_read_own(sections[_Kind.OWN]),
-        revision=_read_number(sections[_Kind.REVISION], 4),
         link=link,
         part=part,
+        **said,
     )
 
 
@@ -545,25 +582,20 @@ def _demand(right: bool, otherwise: str) -> None:
         raise MalformedPacket(otherwise)
 
 
-def _read_sections(body: bytes, at: int) -> defaultdict[int, list[bytes]]:
+def _read_sections(body: bytes, at: int) -> dict[int, list[bytes]]:
     """Values by kind."""
-    found: defaultdict[int, list[bytes]] = defaultdict(list)
+    found: dict[int, list[bytes]] = {}
     while at < len(body):
         kind, size = _SECTION.unpack_from(body, at)
         at += _SECTION.size + size
         _demand(at <= len(body), "a section that ends beyond the frame")
-        found[kind].append(body[at - size : at])
+        found.setdefault(kind, []).append(body[at - size : at])
     return found
 
 
-def _read_span(values: list[bytes]) -> Span | None:
-    if not values:
-        return None
+def _read_span(values: list[bytes]) -> Span:
     _demand(len(values) == 1, "two spans")
-    first_version, first, last_version, last = _SPAN.unpack(values[0])
-    span = Span(_read_end(first_version, first), _read_end(last_version, last))
-    _demand(span.first in span, "a span that ends before it begins")
-    return span
+    return _read_ends(values[0])
 
 
 def _read_end(version: int, address: bytes) -> IPAddress:
@@ -595,6 +627,14 @@ def _remembering(most: int) -> Callable[[Callable[[bytes, *_P], _T]], Callable[[
         return remembered
 
     return remember
+
+
+@_remembering(SPANS_REMEMBERED)
+def _read_ends(value: bytes) -> Span:
+    first_version, first, last_version, last = _SPAN.unpack(value)
+    span = Span(_read_end(first_version, first), _read_end(last_version, last))
+    _demand(span.first in span, "a span that ends before it begins")
+    return span
 
 
 def _read_terms(values: list[bytes]) -> Terms:
@@ -688,21 +728,23 @@ def _read_moves(values: list[bytes]) -> dict[IPAddress, str]:
 
 
 def _read_own(values: list[bytes]) -> frozenset[IPAddress]:
+    return _read_bound(values[0]) if len(values) == 1 else frozenset().union(*map(_read_bound, values))
+
+
+@_remembering(OWN_REMEMBERED)
+def _read_bound(value: bytes) -> frozenset[IPAddress]:
     found: set[IPAddress] = set()
-    for value in values:
-        at = 0
-        while at < len(value):
-            _demand(value[at] in _ADDRESS, "an IP version that is neither 4 nor 6")
-            address, size = _ADDRESS[value[at]]
-            _demand(at + 1 + size <= len(value), "an address cut off")
-            found.add(address(value[at + 1 : at + 1 + size]))
-            at += 1 + size
+    at = 0
+    while at < len(value):
+        _demand(value[at] in _ADDRESS, "an IP version that is neither 4 nor 6")
+        address, size = _ADDRESS[value[at]]
+        _demand(at + 1 + size <= len(value), "an address cut off")
+        found.add(address(value[at + 1 : at + 1 + size]))
+        at += 1 + size
     return frozenset(found)
 
 
 def _read_weak(values: list[bytes], claims: Terms) -> frozenset[IPAddress]:
-    if not values:
-        return frozenset()
     marks = values[0]
     _demand(len(values) == 1 and len(marks) == _octets(len(claims)), "marks of more or fewer claims than there are")
     _demand(int.from_bytes(marks, "little") >> len(claims) == 0, "a mark of no claim")
@@ -710,15 +752,18 @@ def _read_weak(values: list[bytes], claims: Terms) -> frozenset[IPAddress]:
 
 
 def _read_number(values: list[bytes], size: int) -> int:
-    _demand(len(values) <= 1 and all(len(value) == size for value in values), "a number that is none, or two")
-    return int.from_bytes(values[0], "big") if values else 0
+    _demand(len(values) == 1 and len(values[0]) == size, "a number of another size, or two")
+    return int.from_bytes(values[0], "big")
 
 
 def _read_addresses(values: list[bytes]) -> Addresses:
-    if not values:
-        return ()
-    (value,) = values[:1]
-    _demand(len(values) == 1 and len(value) in (4, 16, 20), "addresses that are none, or twice")
+    _demand(len(values) == 1, "addresses twice")
+    return _read_pair(values[0])
+
+
+@_remembering(OWN_REMEMBERED)
+def _read_pair(value: bytes) -> Addresses:
+    _demand(len(value) in (4, 16, 20), "addresses of another size")
     ipv4, ipv6 = value[: len(value) % 16], value[len(value) % 16 :]
     return (*map(IPv4Address, filter(None, [ipv4])), *map(IPv6Address, filter(None, [ipv6])))
 
@@ -732,3 +777,28 @@ def _read_name(previous: bytes, value: bytes, at: int) -> tuple[bytes, int]:
     name = previous[:prefix] + value[begin:end] + previous[len(previous) - suffix :]
     _demand(1 <= len(name) <= MAX_NAME, "a name that is empty or too long")
     return name, end
+
+
+class _Reader(NamedTuple):
+    """What the values of one kind say."""
+
+    field: str
+    """Of a ``Hello``."""
+    read: Callable[[list[bytes]], Any]
+
+
+_READERS: Mapping[int, _Reader] = {
+    _Kind.COVERS: _Reader("covers", _read_span),
+    _Kind.CLAIMS: _Reader("claims", _read_terms),
+    _Kind.INTENTS: _Reader("intents", _read_terms),
+    _Kind.YIELDED: _Reader("yielded", _read_terms),
+    _Kind.HEARD: _Reader("heard", _read_heard),
+    _Kind.PROBES: _Reader("probes", _read_names),
+    _Kind.WANTS: _Reader("wants", _read_names),
+    _Kind.MOVES: _Reader("moves", _read_moves),
+    _Kind.REVISION: _Reader("revision", partial(_read_number, size=4)),
+    _Kind.ADDRESSES: _Reader("addresses", _read_addresses),
+    _Kind.OWN: _Reader("own", _read_own),
+    _Kind.INTERVAL: _Reader("interval", partial(_read_number, size=2)),
+}
+"""WEAK is read with the claims that it is of."""

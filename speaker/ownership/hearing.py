@@ -22,6 +22,10 @@ _LOOKED_AT = 1000
 """Of a silent peer's EIPs."""
 ASKED = 16
 """EIPs of one ``Ask``."""
+TOGETHER = 8
+"""Peers of a link who speak together. The hellos of many more, all at once, would keep answers waiting."""
+_JOINED = 1.0
+"""Seconds."""
 MAX_EIPS = 100_000
 """That are known at all, ours and others': ten times what was measured."""
 
@@ -64,6 +68,22 @@ class Hearing(Naming):
         self._revive(segment, now)
         if not segment.in_touch:
             self._feel(segment, now)
+        self._join_in(segment, peer, now)
+
+    def _join_in(self, segment: Segment, peer: Peer, now: float) -> None:
+        """The first by name speaks, and so do we instead of a little later (rule 1): the nodes of a link come to speak
+        together, and each of them wakes once for all their hellos and not once for each. Much earlier than our turn
+        once a second at most, lest many hellos out of turn lead to as many of ours."""
+        others = segment.peers.by_node
+        if len(others) > TOGETHER or now >= self._beat_at:
+            return
+        if peer.node > self.node or any(other.alive and node < peer.node for node, other in others.items()):
+            return
+        much = self._beat_at - now > self.times.hello / 20
+        if much and now < self._joined_at + _JOINED:
+            return
+        self._joined_at = now if much else self._joined_at
+        self._beat_at = now
 
     def _sender(self, event: HelloHeard) -> Peer | None:
         segment = self.segments.get(event.link)
@@ -226,8 +246,9 @@ class Hearing(Naming):
     # ── Silence ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _watch_peers(self, now: float) -> None:
-        """Deaths, and probes before them."""
-        if now < self._watch_at:
+        """Deaths, and probes before them. At every beat too: nobody who speaks is suspect before the next one, so that
+        none of this wakes us between them."""
+        if now < self._watch_at and now < self._beat_at:
             return
         self._watch_at = _FOREVER
         for segment in self.segments.values():

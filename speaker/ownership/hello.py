@@ -21,6 +21,17 @@ MAX_AGE = 0xFFFF
 """ms; an age of this or more travels as this."""
 
 
+class Listed(dict[IPAddress, int]):
+    """Terms that are said in one hello after the other and never change: what was written of them is kept with them."""
+
+    __slots__ = ("written",)
+
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(terms)
+        self.written: object = None
+        """Whoever wrote them knows what it is."""
+
+
 def next_term(term: int) -> int:
     """Above ``term``; MAX_TERM is followed by itself: then the score alone decides (rule 8)."""
     return min(term + 1, MAX_TERM)

@@ -103,7 +103,7 @@ class Segment:
             interval=round(self._times.hello * 1000),
             claims=claims,
             covers=covers,
-            weak=frozenset(self.own.weak.intersection(claims)),
+            weak=frozenset(self.own.weak.intersection(claims) if self.own.weak else ()),
             yielded={**frame.yielded, **self.own.yields_said(now, beat)},
             heard={**self.peers.heard(now), **own_name},
             probes=frozenset(self.probes),

@@ -74,6 +74,8 @@ class Wire:
         self._handing_over: list[asyncio.Queue[tuple[IPAddress, str | None]]] = []
         self._replies: dict[int, asyncio.Future[Any]] = {}
         self._number = 0
+        self._known: dict[str, tuple[Any, ...]] = {}
+        """What it was told last, of what is told in every pass."""
         self.draining = False
         """As it was last asked for."""
         self._channel: Channel
@@ -181,6 +183,13 @@ class Wire:
         self._channel.send(self._number, name, arguments)
         return await reply
 
+    async def _let_know(self, name: str, *arguments: Any) -> None:
+        """What is as it was told last is not told again: each reply that is waited for keeps an EIP from its answer."""
+        if self._known.get(name) != arguments:
+            self._known.pop(name, None)
+            await self._ask(name, *arguments)
+            self._known[name] = arguments
+
     # ── what this node may hold ──
 
     async def withdraw_except(self, spots: Mapping[IPAddress, Spot], among: Among = None) -> None:
@@ -199,7 +208,7 @@ class Wire:
         """This node may hold these and no others, on ``links``: forwarding for them stands. ``macs``: every MAC of this
         host; who speaks with one of them is no stranger."""
         await self.withdraw_except(spots, among)
-        await self._ask("links", tuple(links), macs)
+        await self._let_know("links", frozenset(links), macs)
         asked = spots if among is None else among
         changed = {a: spots[a] for a in asked if a in spots and self._offered.get(a) != spots[a]}
         for some in _slices(changed):
@@ -217,7 +226,7 @@ class Wire:
     ) -> None:
         """This node's own on its links, by index, for its hellos, one of each family and all of them; and those of its
         gateways there. Only with peers."""
-        await self._ask("addresses", own, dict(bound), dict(gateways))
+        await self._let_know("addresses", dict(own), dict(bound), dict(gateways))
 
     async def gateway(self, link: int, answers: bool) -> None:
         await self._ask("gateway", link, answers)

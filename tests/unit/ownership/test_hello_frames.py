@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from speaker.model import MAX_TERM, Mac, rank
 from speaker.ownership import frames
 from speaker.ownership.frames import Rejected, decode, peek
-from speaker.ownership.hello import EVERYTHING, MAX_AGE, Digest, Heard, Hello, Incarnation, Span
+from speaker.ownership.hello import EVERYTHING, MAX_AGE, Digest, Heard, Hello, Incarnation, Listed, Span
 from speaker.ownership.keys import Key, Keys
 
 MAC = Mac(b"\x02\x00\x00\x00\x00\x01")
@@ -114,6 +114,14 @@ def test_the_frames_together_say_what_the_hello_said_and_each_fits_the_mtu(said,
 def test_what_was_heard_can_be_said_again(said, mtu):
     for part in parts(said, mtu):
         assert parts(part, 9000) == [replace(part, part=0)]
+
+
+@given(hellos, spans, mtus, mtus)
+def test_what_is_listed_again_and_again_takes_the_same_bytes_as_if_it_were_not(said, covers, mtu, other_mtu):
+    listed = replace(said, claims=Listed(said.claims))
+    for room, span in ((mtu, said.covers), (mtu, said.covers), (other_mtu, said.covers), (mtu, covers)):
+        now = replace(listed, covers=span)
+        assert encode(now, KEYS, MAC, room) == encode(replace(said, covers=span), KEYS, MAC, room)
 
 
 def after(address):

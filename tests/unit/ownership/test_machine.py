@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from heapq import heappop, heappush
+from itertools import count, pairwise
 
 import pytest
-from stepping import EIP, LIFE, LINK, alone, hello, timed
+from stepping import EIP, LIFE, LINK, alone, beside, hello, timed
 
 from speaker.ownership.claims import Eip
 from speaker.ownership.events import (
@@ -14,6 +16,8 @@ from speaker.ownership.events import (
     Claim,
     Drain,
     EligibilityChanged,
+    Event,
+    HelloHeard,
     LinkChanged,
     Listen,
     Order,
@@ -27,6 +31,7 @@ from speaker.ownership.events import (
     WriteRecord,
     Yielded,
 )
+from speaker.ownership.hearing import TOGETHER
 from speaker.ownership.hello import Heard, Incarnation
 from speaker.ownership.machine import Ownership
 from speaker.ownership.score import score
@@ -235,6 +240,79 @@ class Counting(Ownership):
     def _judge(self, x: Eip, now: float) -> None:
         self.judged += 1
         super()._judge(x, now)
+
+
+def together(nodes: int, seconds: float) -> tuple[list[list[float]], list[int]]:
+    """When each of so many machines on one link sent its hellos, and how often each was woken apart from others' hellos
+    at the same instant. A frame travels for 0.2 ms."""
+    machines = [
+        Ownership(f"n{n}", lambda above, n=n: Incarnation((above >> 31) + 5 + n << 31), n * 0.037) for n in range(nodes)
+    ]
+    sent: list[list[float]] = [[] for _ in machines]
+    woken: list[list[float]] = [[] for _ in machines]
+    queue: list[tuple[float, int, int, Event]] = []
+    for n in range(nodes):
+        heappush(queue, (n * 0.037, n, n, LinkChanged(LINK, up=True)))
+    turn = count(nodes)
+    while queue and queue[0][0] < seconds:
+        now, _, n, event = heappop(queue)
+        if isinstance(event, Tick) and machines[n].next_wake(now) > now + 1e-9:
+            continue
+        woken[n].append(now)
+        for order in machines[n].step(now, event):
+            if isinstance(order, SendHello):
+                sent[n].append(now)
+                for other in set(range(nodes)) - {n}:
+                    heappush(queue, (now + 0.0002, next(turn), other, HelloHeard(LINK, order.hello)))
+        heappush(queue, (max(machines[n].next_wake(now), now + 1e-6), next(turn), n, Tick()))
+    apart = [
+        sum(second - first > 0.001 for first, second in pairwise(at for at in times if at >= seconds - 1))
+        for times in woken
+    ]
+    return sent, apart
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 5])
+def test_the_few_nodes_of_a_link_come_to_speak_together_and_wake_once_for_all_hellos(nodes: int) -> None:
+    """Each of them is woken in one millisecond of an interval, and says ten hellos a second as before."""
+    sent, apart = together(nodes, 12.0)
+    assert max(apart) <= 11
+    for times in sent:
+        assert len([at for at in times if at >= 11.0]) in (10, 11)
+        assert max(b - a for a, b in pairwise(at for at in times if at > 1.0)) < 0.101
+
+
+def test_many_nodes_keep_their_hellos_apart() -> None:
+    sent, _ = together(TOGETHER + 2, 4.0)
+    last = [times[-1] for times in sent]
+    assert max(last) - min(last) > 0.02
+
+
+def test_hellos_out_of_turn_lead_to_few_of_ours() -> None:
+    """A peer that claims thousands says a hello every 5 ms: our next one comes much too early once a second."""
+    machine = alone(eips=0)
+    timed(machine, 0.0, 1.0)
+    said: list[float] = []
+    for n in range(400):
+        now = 1.0 + n * 0.005
+        heard = hello(machine, n, node="a peer")
+        orders = [*((now, o) for o in machine.step(now, heard)), *timed(machine, now, now + 0.0049)]
+        said += [at for at, order in orders if isinstance(order, SendHello)]
+    assert len([at for at in said if at > 1.5]) <= 15 * 1.15
+
+
+def test_nothing_is_looked_at_between_two_beats_while_everybody_speaks() -> None:
+    machine = alone()
+    timed(machine, 0.0, 1.0)
+    beats = [at for at, order in beside(machine, 1.0, 4.0, {"peer": {}}) if isinstance(order, SendHello) and at > 3.0]
+    ticks: list[float] = []
+    for n in range(10):
+        now = 4.0 + n / 10
+        machine.step(now, hello(machine, 10_000 + n))
+        while (now := max(machine.next_wake(now), now + 1e-6)) < 4.0999 + n / 10:
+            machine.step(now, Tick())
+            ticks.append(now)
+    assert len(ticks) <= len(beats) + 1
 
 
 def test_an_api_server_that_answers_now_and_then_has_not_every_eip_looked_at_each_time() -> None:

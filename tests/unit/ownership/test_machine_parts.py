@@ -85,6 +85,24 @@ def test_windows_bring_any_picture_in_step_within_one_round(held: set[int], per_
     assert peer.claims == own.terms
 
 
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 3)), max_size=60), st.integers(1, 6))
+def test_a_window_says_what_is_held_now_however_often_it_was_said_before(
+    changes: list[tuple[int, int]], per_hello: int
+) -> None:
+    """A term of 0 lets it go."""
+    own = OwnClaims(Parameters(), per_hello)
+    for at, (n, term) in enumerate(changes):
+        if term:
+            own.add(FIRST + n, term, now=float(at))
+        elif FIRST + n in own.terms:
+            own.remove(FIRST + n, now=float(at))
+        for again in range(3):
+            claims, covers = own.said(at + 2 + again / 10, everything=False, beat=True)
+            assert {eip: term for eip, term in own.terms.items() if eip in covers} == {
+                eip: term for eip, term in claims.items() if eip in covers
+            }
+
+
 def test_a_change_is_told_for_a_second_besides_the_window() -> None:
     own = OwnClaims(Parameters(), 2)
     for n in range(9):
