@@ -321,7 +321,8 @@ class Ownership(Hearing):
 
     def _speak(self, now: float) -> None:
         for segment in self.segments.values():
-            self._announce_on(segment)
+            if segment.announce or segment.announce_all:
+                self._announce_on(segment)
         beat = now >= self._beat_at
         hurried = self._hurried and now >= self._sent_at + self.times.pace
         if not beat and not hurried and not any(s.up and now >= s.own.next_slice_at() for s in self.segments.values()):

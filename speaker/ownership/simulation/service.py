@@ -65,7 +65,7 @@ class Service:
         for place in world.stations.places:
             station, key = client(place), (eip, place)
             served = sum([reach(link, station, host) for host in answering])
-            if served or now < world.schedule.silent_until or not any([reach(link, station, host) for host in fit]):
+            if served or now < world.schedule.silent_until or not any(reach(link, station, host) for host in fit):
                 if self._unserved:
                     self._unserved.pop(key, None)
             else:

@@ -179,7 +179,9 @@ class Host:
         return not self.cables_out.get(link) and link not in self.failed  # get(): a Counter's [] is slow for nothing
 
     def may_hold(self, eip: IPAddress) -> bool:
-        if not self.alive or self.frozen_at is not None or self.draining or (self.ineligible and eip in self.ineligible):
+        if not self.alive or self.frozen_at is not None or self.draining:
+            return False
+        if self.ineligible and eip in self.ineligible:
             return False
         link = self.world.link_of(eip)
         return self.link_up(link) and not self.mute.get(link) and not self.severed.get(link)
