@@ -34,7 +34,7 @@ from speaker.ownership.events import (
 from speaker.ownership.hearing import Hearing
 from speaker.ownership.hello import Hello
 from speaker.ownership.peers import NEVER, PeerState
-from speaker.ownership.segment import Segment
+from speaker.ownership.segment import Segment, Sender
 
 _FOREVER = float("inf")
 _IN_SERIES = (EligibilityChanged, HelloHeard, RecordRead)
@@ -354,17 +354,16 @@ class Ownership(Hearing):
         self._sequence += 1
         lost = [other for other in self.segments.values() if not other.up]
         return segment.hello(
-            Hello(
+            Sender(
                 node=self.node,
                 incarnation=self.incarnation,
                 sequence=self._sequence,
-                clock=round(now * 1000),
                 draining=self.draining_since is not None,
                 revision=self.revision,
                 # No hello of its own leaves by a link without a carrier: the other links tell what was let go there.
                 yielded={eip: term for other in lost for eip, term in other.own.recently_yielded(now).items()},
+                namesake=self._own_name_heard(segment, now),
             ),
-            self._own_name_heard(segment, now),
             beat,
             now,
         )
