@@ -85,7 +85,7 @@ class Desk:
         self._sent_at = now
         """When the last hello left: all that is answered hangs on it."""
         self._beat_at = now
-        self._joined_at = _NEVER
+        self._joined_at = NEVER
         """When our beat last came much earlier, to be with another's."""
         self._watch_at = now
         """No peer can become suspect or dead before."""

@@ -55,7 +55,8 @@ class Hearing(Naming):
             if len(segment.peers.by_node) == 1:
                 self._look_at_all_on(segment)  # that we hear anybody may be what they waited for
         self._learn(segment, peer, hello, now)
-        self._learn_own(segment, peer, hello, now)
+        if hello.own or hello.addresses or peer.own:
+            self._learn_own(segment, peer, hello, now)
         if peer is not old or not was_alive or peer.makes_way is not made_way:
             self._peer_changed(peer)
         self._answer_requests(segment, peer, hello, now)
@@ -150,7 +151,8 @@ class Hearing(Naming):
                 nodes.add(peer.node)
                 x.raise_maxterm(term)
                 x.note_holder(term, peer.node)
-        self._look_at(changed)
+        if changed:
+            self._look_at(changed)
         for other in self.segments.values():
             if other is not segment:
                 self._hear_left(other, hello)
@@ -189,6 +191,8 @@ class Hearing(Naming):
 
     def _hear_left(self, other: Segment, hello: Hello) -> None:
         """What a node let go on a link that carries none of its hellos any more, it says on the others."""
+        if not hello.yielded:
+            return
         twin = other.peers.by_node.get(hello.node)
         if twin is None or twin.incarnation != hello.incarnation:
             return
@@ -214,7 +218,7 @@ class Hearing(Naming):
             self._hurry()
         if self.node in hello.probes:
             self._hurry()
-        elif any(self._heard_lately(segment, node, now) for node in hello.probes):
+        elif hello.probes and any(self._heard_lately(segment, node, now) for node in hello.probes):
             self._hurry()  # bear witness (rule 6)
         if peer.synced():
             peer.unsynced_since = None

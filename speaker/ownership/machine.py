@@ -34,7 +34,7 @@ from speaker.ownership.events import (
 from speaker.ownership.hearing import Hearing
 from speaker.ownership.hello import Hello
 from speaker.ownership.peers import NEVER, PeerState
-from speaker.ownership.segment import Segment
+from speaker.ownership.segment import Segment, Sender
 
 _FOREVER = float("inf")
 _IN_SERIES = (EligibilityChanged, HelloHeard, RecordRead)
@@ -321,7 +321,8 @@ class Ownership(Hearing):
 
     def _speak(self, now: float) -> None:
         for segment in self.segments.values():
-            self._announce_on(segment)
+            if segment.announce or segment.announce_all:
+                self._announce_on(segment)
         beat = now >= self._beat_at
         hurried = self._hurried and now >= self._sent_at + self.times.pace
         if not beat and not hurried and not any(s.up and now >= s.own.next_slice_at() for s in self.segments.values()):
@@ -353,17 +354,16 @@ class Ownership(Hearing):
         self._sequence += 1
         lost = [other for other in self.segments.values() if not other.up]
         return segment.hello(
-            Hello(
+            Sender(
                 node=self.node,
                 incarnation=self.incarnation,
                 sequence=self._sequence,
-                clock=round(now * 1000),
                 draining=self.draining_since is not None,
                 revision=self.revision,
                 # No hello of its own leaves by a link without a carrier: the other links tell what was let go there.
                 yielded={eip: term for other in lost for eip, term in other.own.recently_yielded(now).items()},
+                namesake=self._own_name_heard(segment, now),
             ),
-            self._own_name_heard(segment, now),
             beat,
             now,
         )

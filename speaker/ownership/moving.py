@@ -112,8 +112,10 @@ class Moving(Holding):
     # ── Asked of us ───────────────────────────────────────────────────────────────────────────────────────────
 
     def _hear_moves(self, segment: Segment, peer: Peer, hello: Hello, now: float) -> None:
+        if not hello.moves:
+            return
         course = (self._courses or {}).get(segment.link)
-        if course is not None and hello.moves and peer.node < self.node:
+        if course is not None and peer.node < self.node:
             self._abandon(segment, course)  # two plans at once: one is enough
         for eip, node in hello.moves.items():
             x = self.eips.get(eip)

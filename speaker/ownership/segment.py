@@ -2,13 +2,12 @@
 
 from collections import Counter, deque
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from speaker.model import IPAddress
 from speaker.ownership.claims import OwnClaims
 from speaker.ownership.events import SendHello
-from speaker.ownership.hello import Heard, Hello
+from speaker.ownership.hello import Heard, Hello, Incarnation, Terms
 from speaker.ownership.parameters import Parameters
 from speaker.ownership.peers import NEVER, Hearing, Peers
 
@@ -34,6 +33,20 @@ class Returns:
         """Seconds for which its node lets others go first; 0 after a first return, and a minute after the last."""
         lately = sum(now - at < _LATELY for at in self._times)
         return 0.0 if lately < 2 else float(2 ** (lately - 2))
+
+
+class Sender(NamedTuple):
+    """What a hello says of its node, whatever link it leaves by."""
+
+    node: str
+    incarnation: Incarnation
+    sequence: int
+    draining: bool
+    revision: int
+    yielded: Terms
+    """Elsewhere."""
+    namesake: Mapping[str, Heard]
+    """Who else has its name."""
 
 
 class Segment:
@@ -91,21 +104,25 @@ class Segment:
         self.announce_all = False
         return eips
 
-    def hello(self, frame: Hello, own_name: Mapping[str, Heard], beat: bool, now: float) -> SendHello:
-        """``frame`` completed by what concerns this link. ``own_name``: who else has it. ``beat``: in its turn;
-        otherwise in a hurry."""
+    def hello(self, sender: Sender, beat: bool, now: float) -> SendHello:
+        """What concerns this link, from ``sender``. ``beat``: in its turn; otherwise in a hurry."""
         claims, covers = self.own.said(now, self.tell_all, beat)
-        hello = replace(
-            frame,
+        hello = Hello(
+            node=sender.node,
+            incarnation=sender.incarnation,
+            sequence=sender.sequence,
+            clock=round(now * 1000),
             digest=self.own.digest,
+            draining=sender.draining,
+            revision=sender.revision,
             deaf=self.deaf,
             demoted=self.goes_last(now),
             interval=round(self._times.hello * 1000),
             claims=claims,
             covers=covers,
             weak=frozenset(self.own.weak.intersection(claims) if self.own.weak else ()),
-            yielded={**frame.yielded, **self.own.yields_said(now, beat)},
-            heard={**self.peers.heard(now), **own_name},
+            yielded={**sender.yielded, **self.own.yields_said(now, beat)},
+            heard={**self.peers.heard(now), **sender.namesake},
             probes=frozenset(self.probes),
             wants=self._wants(now),
             moves=dict(self.moves),

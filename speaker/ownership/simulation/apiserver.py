@@ -17,7 +17,6 @@ from speaker.ownership.events import (
     WriteRecord,
     gone,
 )
-from speaker.ownership.hello import Incarnation
 from speaker.ownership.simulation.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ class ApiServer:
         self.records: dict[IPAddress, Record] = {}
         self.writes: Counter[IPAddress] = Counter()
         """That succeeded."""
-        self.leases: dict[str, Incarnation] = {}
         self.before_reply: Callable[[Host, WriteRecord], None] = lambda host, order: None
 
     def _travel(self) -> float:
@@ -86,7 +84,10 @@ class ApiServer:
     def _watched(self, deliver: Callable[["Host"], None]) -> None:
         for host in self._world.hosts:
             if host.alive and not host.api_cuts:
-                self._watch_one(host, self._random.uniform(0.002, self._schedule.watch_delay), deliver)
+                self._watch_one(host, self._watched_after(), deliver)
+
+    def _watched_after(self) -> float:
+        return self._random.uniform(0.002, self._schedule.watch_delay)
 
     def _watch_one(self, host: "Host", delay: float, deliver: Callable[["Host"], None]) -> None:
         def arrive() -> None:
@@ -134,13 +135,10 @@ class ApiServer:
     def _renewed(self, host: "Host", life: int, done: Callable[[], None]) -> None:
         if host.api_cuts or not host.alive or host.life != life:
             return
-        incarnation = host.machine.incarnation
-        self.leases[host.name] = incarnation
-        self._watched(lambda other: other.tell(LeaseSeen(host.name, incarnation, renewed=True)))
+        own = LeaseSeen(host.name, host.machine.incarnation, renewed=True)
+        self._watch_one(host, self._watched_after(), lambda other: other.tell(own))
         self._reply(host, life, lambda: host.do(done))
 
     def _list(self, host: "Host") -> None:
         for eip, record in self.records.items():
             host.tell(RecordRead(eip, record))
-        for node, incarnation in self.leases.items():
-            host.tell(LeaseSeen(node, incarnation, renewed=False))

@@ -173,6 +173,7 @@ class Promises:
         return [host for host in self._world.hosts if host.answers(eip)]
 
     def changed(self, eip: IPAddress) -> None:
+        """Looked at often: what is nearly always empty is asked for first."""
         now = self._world.now
         answering = self._answering(eip)
         since = self._gap_since[eip]
@@ -182,19 +183,24 @@ class Promises:
         elif not answering and since is None:
             self._gap_since[eip] = now
             self._note_absent_holder(eip)
-        if answering and eip in self._crashes:
+        if self._crashes and answering and eip in self._crashes:
             self._failed_over(eip, *self._crashes.pop(eip))
-        pairs = {(eip, a.index, b.index) for a in answering for b in answering if a.index < b.index}
-        for pair in pairs:
-            self._double.setdefault(pair, now)
-        for pair in [p for p in self._double if p[0] == eip and p not in pairs]:
-            del self._double[pair]
-        if any(host.may_hold(eip) for host in self._world.hosts):
+        if self._double or len(answering) > 1:
+            self._note_doubles(eip, answering)
+        able = [host for host in self._world.hosts if host.may_hold(eip)]
+        if able:
             self._eligible_since.setdefault(eip, now)
         else:
             self._eligible_since.pop(eip, None)
         if self._service.watches:
-            self._service.look(eip)
+            self._service.look(eip, answering, able)
+
+    def _note_doubles(self, eip: IPAddress, answering: list["Host"]) -> None:
+        pairs = {(eip, a.index, b.index) for a in answering for b in answering if a.index < b.index}
+        for pair in pairs:
+            self._double.setdefault(pair, self._world.now)
+        for pair in [p for p in self._double if p[0] == eip and p not in pairs]:
+            del self._double[pair]
 
     def _note_absent_holder(self, eip: IPAddress) -> None:
         """Who yields to a record cannot know that its holder died or froze since: up to a Lease is lost."""
@@ -213,7 +219,7 @@ class Promises:
         self._steps += 1
         if self._double:
             self._check_doubles()
-        if self._service.watches:
+        if self._service.waits:
             self._break_if(Promise.SERVED, self._service.unserved())
             self._break_if(Promise.WIRE, self._service.served_twice())
         if self._steps % 16 == 0:

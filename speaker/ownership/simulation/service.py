@@ -39,6 +39,11 @@ class Service:
         self._holds_since: dict[tuple[str, IPAddress], float] = {}
         self.watches = self._limits.served is not None or self._limits.wire_answer is not None
 
+    @property
+    def waits(self) -> bool:
+        """Somebody is unserved, or served twice, for however short a time."""
+        return bool(self._unserved or self._twice)
+
     def claimed(self, host: "Host", eip: IPAddress) -> None:
         self._holds_since[host.name, eip] = self._world.now
 
@@ -52,26 +57,27 @@ class Service:
 
     # ── Clients ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def look(self, eip: IPAddress) -> None:
+    def look(self, eip: IPAddress, answering: list["Host"], able: list["Host"]) -> None:
+        """``able``: those who may hold it."""
         world, now = self._world, self._world.now
         link, reach, client = world.link_of(eip), world.stations.reach, world.stations.client
-        fit = [host for host in world.hosts if self._is_fit(host, eip)]
-        answering = [host for host in world.hosts if host.answers(eip)]
+        fit = [host for host in world.hosts if self._is_fit(host, eip, host in able)]
         for place in world.stations.places:
             station, key = client(place), (eip, place)
-            served = sum(reach(link, station, host) for host in answering)
+            served = sum([reach(link, station, host) for host in answering])
             if served or now < world.schedule.silent_until or not any(reach(link, station, host) for host in fit):
-                self._unserved.pop(key, None)
+                if self._unserved:
+                    self._unserved.pop(key, None)
             else:
                 self._unserved.setdefault(key, now)
             if served > 1:
                 self._twice.setdefault(key, now)
-            else:
+            elif self._twice:
                 self._twice.pop(key, None)
 
-    def _is_fit(self, host: "Host", eip: IPAddress) -> bool:
+    def _is_fit(self, host: "Host", eip: IPAddress, able: bool) -> bool:
         """Healthy, and for long enough."""
-        if not host.may_hold(eip):
+        if not able:
             self._fit_since.pop((host.index, eip), None)
             return False
         return self._world.now - self._fit_since.setdefault((host.index, eip), self._world.now) >= self._joins

@@ -48,7 +48,8 @@ class Stations:
 
     def reach(self, link: int, station: int, host: "Host") -> bool:
         """Both ways."""
-        return self._world.carries(link, station, host.index) and self._world.carries(link, host.index, station)
+        carries = self._world.carries
+        return not self._world.cuts or (carries(link, station, host.index) and carries(link, host.index, station))
 
     # ── Frames ────────────────────────────────────────────────────────────────────────────────────────────────
 

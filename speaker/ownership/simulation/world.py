@@ -52,6 +52,19 @@ _FLOOD = 0.004
 Payload: TypeAlias = Hello | bytes
 
 
+class _Address(IPv4Address):
+    """One that works out its hash once: half of what is looked up is looked up by EIP."""
+
+    __slots__ = ("_hash",)
+
+    def __init__(self, address: int | str) -> None:
+        super().__init__(address)
+        self._hash = super().__hash__()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
 class Host:
     """A node: its machine, and what stands between it and the world."""
 
@@ -121,7 +134,7 @@ class Host:
         """A frame is in the socket's queue."""
         if isinstance(payload, Hello):
             self.macs.add((link, payload.node))
-            self.tell(HelloHeard(link, payload))
+            self.tell(HelloHeard(link, payload), _HELLO)
         else:
             self.do(lambda: self._read(link, payload), _HELLO)
 
@@ -131,8 +144,11 @@ class Host:
             self.macs.add((link, hello.node))
             self.step(HelloHeard(link, hello))
 
-    def tell(self, event: Event) -> None:
-        self.do(lambda: self.step(event), _HELLO if isinstance(event, HelloHeard) else _OTHER)
+    def tell(self, event: Event, order: int = _OTHER) -> None:
+        if self.alive and self.frozen_at is None:
+            self.step(event)
+        else:
+            self.do(lambda: self.step(event), order)
 
     def do(self, work: Callable[[], None], order: int = _OTHER) -> None:
         """Now, or once it is no longer frozen."""
@@ -163,7 +179,7 @@ class Host:
             self.alive
             and self.frozen_at is None
             and self.machine.holding(eip)
-            and eip not in self.probing
+            and (not self.probing or eip not in self.probing)
             and self.clock() < self.answer_until(self.world.link_of(eip))
         )
 
@@ -173,18 +189,15 @@ class Host:
         return min(self.machine.answer_until, left_at + self.times.self_lease)
 
     def link_up(self, link: int) -> bool:
-        return not self.cables_out[link] and link not in self.failed
+        return not self.cables_out.get(link) and link not in self.failed  # get(): a Counter's [] is slow for nothing
 
     def may_hold(self, eip: IPAddress) -> bool:
-        return (
-            self.alive
-            and self.frozen_at is None
-            and eip not in self.ineligible
-            and self.link_up(self.world.link_of(eip))
-            and not self.mute[self.world.link_of(eip)]
-            and not self.severed[self.world.link_of(eip)]
-            and not self.draining
-        )
+        if not self.alive or self.frozen_at is not None or self.draining:
+            return False
+        if self.ineligible and eip in self.ineligible:
+            return False
+        link = self.world.link_of(eip)
+        return self.link_up(link) and not self.mute.get(link) and not self.severed.get(link)
 
 
 class World:
@@ -251,10 +264,11 @@ class World:
     def run(self, until: float | None = None) -> "World":
         """On to ``until``, or to the end of the schedule, where the final promises are checked."""
         end = self.schedule.end if until is None else until
-        while self._queue and self._queue[0][0] <= end and not self.promises.broken:
-            self.now, _, work = heapq.heappop(self._queue)
+        queue, promises = self._queue, self.promises
+        while queue and queue[0][0] <= end and not promises.broken:
+            self.now, _, work = heapq.heappop(queue)
             work()
-            self.promises.check()
+            promises.check()
         if not self.promises.broken:
             self.now = end
         if until is None:
@@ -271,14 +285,17 @@ class World:
 
     def carries(self, link: int, sender: int, receiver: int) -> bool:
         """Whether a frame that leaves arrives. ``sender`` and ``receiver``: stations of any kind."""
-        return not self.cuts.get((link, sender, receiver))  # get(): a Counter's [] is slow for what it does not have
+        return not self.cuts or not self.cuts.get((link, sender, receiver))
 
     def carries_hellos(self, link: int, sender: int, receiver: int) -> bool:
-        return self.carries(link, sender, receiver) and not self.eaten.get((link, sender, receiver))
+        path = link, sender, receiver
+        return not (self.cuts and self.cuts.get(path)) and not (self.eaten and self.eaten.get(path))
 
     def believes(self, link: int, sender: int, receiver: int) -> bool:
         """Whether a hello counts, too."""
-        return self.carries_hellos(link, sender, receiver) and not self.strangers.get((sender, receiver))
+        return self.carries_hellos(link, sender, receiver) and not (
+            self.strangers and self.strangers.get((sender, receiver))
+        )
 
     def hears(self, link: int, sender: int, receiver: int) -> bool:
         return self.believes(link, sender, receiver) and not self.hosts[sender].mute.get(link)
@@ -286,7 +303,7 @@ class World:
     def carry_out(self, host: Host, order: object) -> None:
         match order:
             case SendHello():
-                if host.mute[order.link]:
+                if host.mute.get(order.link):
                     self._fail_to_send(host, order.link)
                 else:
                     host.left_at[order.link] = host.clock()
@@ -343,10 +360,10 @@ class World:
                 self._send(link, host, other, payload, within)
 
     def _send(self, link: int, host: Host, other: Host, payload: Payload, within: set[int]) -> None:
-        arrives = self.believes if self.schedule.mtu is None else self.carries_hellos
         if other.index not in within or self._lost(link, host.index, other.index):
             within.discard(other.index)
             return
+        arrives = self.believes if self.schedule.mtu is None else self.carries_hellos
 
         def arrive() -> None:
             if arrives(link, host.index, other.index):
@@ -823,5 +840,5 @@ class World:
 def _eip(number: int, schedule: Schedule) -> IPAddress:
     """As frames they take all the room they can: both families, far apart."""
     if schedule.mtu is None or number % 2 == 0:
-        return IPv4Address("10.0.0.1") + number
+        return _Address("10.0.0.1") + number
     return IPv6Address("2001:db8::1") + (number << 70)
