@@ -4,7 +4,7 @@ Here ``EIP`` is this node's before any other's by its score, and ``THEIRS`` that
 """
 
 import pytest
-from stepping import EIP, LIFE, LINK, Claims, alone, beside, hello, timed
+from stepping import EIP, LIFE, LINK, Claims, alone, beside, timed
 
 from speaker.ownership.events import (
     ApiUp,

@@ -21,7 +21,6 @@ from speaker.ownership.events import (
     Tick,
 )
 from speaker.ownership.hello import MAX_AGE, Digest, Heard, Hello, Incarnation
-from speaker.ownership.machine import Ownership
 from speaker.ownership.peers import Peer
 from speaker.ownership.score import score
 from speaker.ownership.segment import Segment
@@ -195,8 +194,8 @@ def test_that_one_is_heard_which_hears_nobody_is_no_reason_to_wait() -> None:
 @pytest.mark.parametrize(("others", "anybody"), [((), True), (("b",), False)])
 def test_anybody_at_all_is_asked_for_where_nobody_is_heard(others: tuple[str, ...], anybody: bool) -> None:
     machine = alone()
-    beside(machine, 0.0, 1.0, {"a": HELD, **dict.fromkeys(others, {})})
-    asks = of_kind(beside(machine, 1.0, 1.25, dict.fromkeys(others, {})), Ask)
+    beside(machine, 0.0, 1.0, {"a": HELD, **{node: {} for node in others}})
+    asks = of_kind(beside(machine, 1.0, 1.25, {node: {} for node in others}), Ask)
     assert {order.anybody for _, order in asks} == {anybody}
 
 
