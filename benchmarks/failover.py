@@ -1,4 +1,4 @@
-"""How long EIPs are out when their node fails: the speaker beside Debian's keepalived, in one run on the same topology.
+"""How long EIPs are out when their node fails: speakers, agents and keepalived in one run on one topology.
 
     python benchmarks/failover.py [--rounds N] [--only crash,cut,…] [--contenders ours-100,…] [--json]
 
@@ -10,6 +10,8 @@ cut    its switch port passes nothing any more, in either direction, and the car
 pull   its cable is pulled: the carrier goes
 pull2  the cables of both its links are pulled: nothing is left by which it could tell anybody
 drain  SIGTERM: a clean stop
+label  the node is excluded from load balancers by its label: agents alone, and compared with a drain
+frozen a crash while the API has stood still for 5 s: agents alone, and compared with a crash
 
 Two things are measured, for the EIPs that the node held:
 
@@ -25,7 +27,9 @@ asked   what a client sees that does not know them yet. Every 5 ms the gateway b
 Answers that were more than 50 ms on the way count as lost. The probers run at real-time priority, where allowed.
 The nodes have a second link; the speakers hold one more EIP there, so that they also say hello on it.
 keepalived's settings are its defaults but for: `advert_int`, VRRP version 3 for intervals below 1 s, priorities 150,
-100 and 50, and `--vrrp` (no health checks). Needs root or a user namespace.
+100 and 50, and `--vrrp` (no health checks). Agents are those of tests/agents, with a controller and a real API server
+on a segment of their own; they are left out where etcd and kube-apiserver are not where envtest looks for them. Needs
+root or a user namespace.
 """
 
 import argparse
@@ -39,6 +43,7 @@ import shutil
 import signal
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -48,20 +53,28 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, Protocol
 
-from speaker.child import end_with
-from speaker.errors import EdgeError
-from speaker.lab.capture import Reply, first_after, relapses
-from speaker.lab.failover_manifests import ECHO_PORT, POD_PORT, failover_manifests
-from speaker.lab.faults import cut, mend, plug, pull
-from speaker.lab.lan import Lan
-from speaker.lab.outage import Asks, Outage, Probes, asking, echoing, outages, probing, stall_ms
-from speaker.lab.privileges import leave_host_network
-from speaker.lab.process import SpeakerProcess
-from speaker.lab.speakers import Speakers, Told, holds_most, speakers
-from speaker.lab.stage import Stage
-from speaker.lab.timeline import Timeline
-from speaker.lab.topology import lab_topology
-from speaker.model import IPAddress, Mac
+_TESTS = Path(__file__).parents[1] / "tests"
+sys.path[:0] = [str(_TESTS / "agents"), str(_TESTS / "apiserver")]
+
+from agent_cluster import Cluster  # noqa: E402
+from agent_objects import EXCLUDED, whole_node  # noqa: E402
+from agent_process import Agent  # noqa: E402
+from real_api import missing  # noqa: E402
+
+from speaker.child import end_with  # noqa: E402
+from speaker.errors import EdgeError  # noqa: E402
+from speaker.lab.capture import Reply, first_after, relapses  # noqa: E402
+from speaker.lab.failover_manifests import ECHO_PORT, POD_PORT, failover_manifests  # noqa: E402
+from speaker.lab.faults import cut, mend, plug, pull  # noqa: E402
+from speaker.lab.lan import Lan  # noqa: E402
+from speaker.lab.outage import Asks, Outage, Probes, asking, echoing, outages, probing, stall_ms  # noqa: E402
+from speaker.lab.privileges import leave_host_network  # noqa: E402
+from speaker.lab.process import SpeakerProcess  # noqa: E402
+from speaker.lab.speakers import Speakers, Told, holds_most, speakers  # noqa: E402
+from speaker.lab.stage import Stage  # noqa: E402
+from speaker.lab.timeline import Timeline  # noqa: E402
+from speaker.lab.topology import lab_topology  # noqa: E402
+from speaker.model import IPAddress, Mac  # noqa: E402
 
 EIPS = tuple(IPv4Address(f"192.0.2.{last}") for last in range(200, 206))
 SECOND_LINKS = IPv4Address("198.51.100.200")
@@ -77,6 +90,10 @@ TRIES = 5
 GIVE_UP = 15.0
 """Seconds after which an EIP that did not come back counts as lost."""
 FAULTS = ("crash", "cut", "pull", "pull2", "drain")
+OF_THE_API = {"label": "drain", "frozen": "crash"}
+"""Faults that only agents know, and what they are compared with."""
+FROZEN = 5.0
+"""Seconds for which the API has stood still when the node crashes."""
 
 Holders = Mapping[IPAddress, str]
 
@@ -126,13 +143,56 @@ class Ours:
 
     def _end(self, node: str, number: signal.Signals) -> None:
         self._ending[node] = self._running.running.pop(node)  # one that runs must not end
-        self._ending[node].process.send_signal(number)
+        self._ending[node].signal(number)
 
     async def ended(self, node: str) -> None:
         await self._ending.pop(node).process.wait()
 
     def log(self, since: float) -> list[Told]:
         return [told for told in self._running.told if told.at >= since]
+
+
+class Agents:
+    """``speaker agent`` on every node, and the controller."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._ending: dict[str, Agent] = {}
+
+    async def settled(self) -> Holders:
+        for node in self._cluster.nodes:
+            self._cluster.on_node(node, whole_node())
+            if node not in self._cluster.agents:
+                self._cluster.start(node)
+        await self._cluster.until_healthy(*self._cluster.nodes)
+        found = await self._cluster.settled()
+        return {eip: found[eip] for eip in EIPS}
+
+    async def start(self, node: str) -> None:
+        self._cluster.start(node)
+
+    def crash(self, node: str) -> None:
+        self._ending[node] = self._cluster.agents.pop(node)
+        os.killpg(self._ending[node].process.pid, signal.SIGKILL)
+
+    def stop(self, node: str) -> None:
+        self._ending[node] = self._cluster.agents.pop(node)
+        self._ending[node].terminate()
+
+    async def ended(self, node: str) -> None:
+        await asyncio.to_thread(self._ending.pop(node).process.wait)
+
+    def log(self, since: float) -> list[Told]:
+        return []
+
+    def exclude(self, node: str) -> None:
+        self._cluster.on_node(node, {"metadata": {"labels": {EXCLUDED: ""}}})
+
+    def freeze(self) -> None:
+        self._cluster.api.freeze()
+
+    def thaw(self) -> None:
+        self._cluster.api.thaw()
 
 
 class Keepalived:
@@ -232,6 +292,12 @@ async def debians_keepalived(lan: Lan, directory: Path, advert: float) -> AsyncI
         yield contender
 
 
+@contextlib.asynccontextmanager
+async def our_agents(lan: Lan, directory: Path, hello: float) -> AsyncIterator[Agents]:
+    with Cluster(directory, lan, (*EIPS, SECOND_LINKS)) as cluster:
+        yield Agents(cluster)
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     name: str
@@ -239,6 +305,7 @@ class Entry:
     start: Any
     beat: float
     """Seconds between two hellos or advertisements."""
+    faults: tuple[str, ...] = FAULTS
 
 
 ENTRIES = (
@@ -246,6 +313,7 @@ ENTRIES = (
     Entry("keepalived-0.1s", "keepalived, VRRPv3, advert_int 0.1", debians_keepalived, 0.1),
     Entry("ours-100", "speaker, hello 100 ms (default)", our_speakers, 0.1),
     Entry("ours-25", "speaker, hello 25 ms", our_speakers, 0.025),
+    Entry("agents-100", "agent with the API, hello 100 ms", our_agents, 0.1, (*FAULTS, *OF_THE_API)),
 )
 
 
@@ -314,6 +382,10 @@ async def play(entry: Entry, contender: Contender, lan: Lan, fault: str) -> Roun
     node = holds_most(holders)
     case = Case(entry, contender, lan, fault, node, [eip for eip in EIPS if holders[eip] == node])
     client, gateway = lan.namespace("client"), lan.namespace("gateway")
+    if fault == "frozen":
+        assert isinstance(contender, Agents)
+        contender.freeze()
+        await asyncio.sleep(FROZEN)
     async with (
         probing(client, [(eip, ECHO_PORT) for eip in EIPS]) as probes,
         asking(gateway, "eth0", EIPS, ASK) as asks,
@@ -324,7 +396,7 @@ async def play(entry: Entry, contender: Contender, lan: Lan, fault: str) -> Roun
         at = time.monotonic()
         await asyncio.to_thread(strike, case)
         await until_back(case, probes, asks, at)
-        if fault in ("crash", "drain"):
+        if fault in ("crash", "drain", "frozen"):
             await contender.ended(node)
         await asyncio.sleep(AFTER)
     found = judge(case, probes, asks, begun, at)
@@ -334,8 +406,11 @@ async def play(entry: Entry, contender: Contender, lan: Lan, fault: str) -> Roun
 
 def strike(case: Case) -> None:
     match case.fault:
-        case "crash":
+        case "crash" | "frozen":
             case.contender.crash(case.node)
+        case "label":
+            assert isinstance(case.contender, Agents)
+            case.contender.exclude(case.node)
         case "cut":
             cut(case.lan, case.node)
         case "pull":
@@ -356,6 +431,12 @@ async def repair(case: Case) -> None:
         case "pull2":
             await asyncio.to_thread(plug, case.lan, case.node)
             await asyncio.to_thread(plug, case.lan, case.node, "eth1")
+        case "label":
+            pass  # ``settled`` takes it off
+        case "frozen":
+            assert isinstance(case.contender, Agents)
+            case.contender.thaw()
+            await case.contender.start(case.node)
         case _:
             await case.contender.start(case.node)
     await case.contender.settled()
@@ -400,7 +481,8 @@ def phases(
     logged = [
         told
         for told in case.contender.log(at)
-        if not ours.isdisjoint([told.event.get("eip"), *told.event.get("eips", ())])
+        if told.event["event"] in ("withdrawn", "claimed")
+        and not ours.isdisjoint([told.event.get("eip"), *told.event.get("eips", ())])
     ]
     times = {
         "withdrawn": [told.at for told in logged if told.event["event"] == "withdrawn" and told.node == case.node],
@@ -421,7 +503,7 @@ def phases(
 def compete(entry: Entry, faults: Sequence[str], rounds: int, tell: Callable[[Round], None]) -> None:
     async def play_all(lan: Lan, directory: Path) -> None:
         async with entry.start(lan, directory, entry.beat) as contender:
-            for fault in faults:
+            for fault in [fault for fault in faults if fault in entry.faults]:
                 for _ in range(rounds):
                     for _ in range(TRIES):
                         found = await play(entry, contender, lan, fault)
@@ -434,17 +516,20 @@ def compete(entry: Entry, faults: Sequence[str], rounds: int, tell: Callable[[Ro
 
 
 def table(rounds: Sequence[Round], faults: Sequence[str]) -> Iterator[str]:
-    """Median and worst of every cell, and how the speaker's median relates to that of each keepalived."""
+    """Median and worst of every cell, and how our median relates to that of each keepalived, an agent's to ours."""
     for fault in faults:
         heads = f"{'served ms':>16} {'lost':>6} {'asked ms':>16} {'twice':>6} {'others':>6}"
-        yield f"\n{fault:40} {heads}   served, asked / keepalived's"
-        cells = {
-            entry.name: [one for one in rounds if (one.contender, one.fault) == (entry.name, fault)]
-            for entry in ENTRIES
-        }
+        yield f"\n{fault:40} {heads}   served, asked / the other's"
+        cells = {entry.name: cell(rounds, entry, fault) for entry in ENTRIES}
         for entry in ENTRIES:
-            if cell := cells[entry.name]:
-                yield f"  {entry.title:38} {row(cell)}   {ratios(cell, cells) if 'ours' in entry.name else ''}".rstrip()
+            if cells[entry.name]:
+                yield f"  {entry.title:38} {row(cells[entry.name])}   {ratios(entry, cells)}".rstrip()
+
+
+def cell(rounds: Sequence[Round], entry: Entry, fault: str) -> list[Round]:
+    """Of who does not know ``fault``: what that is compared with."""
+    known = fault if fault in entry.faults else OF_THE_API[fault]
+    return [one for one in rounds if (one.contender, one.fault) == (entry.name, known)]
 
 
 def row(cell: Sequence[Round]) -> str:
@@ -457,22 +542,24 @@ def row(cell: Sequence[Round]) -> str:
     )
 
 
-def ratios(cell: Sequence[Round], cells: Mapping[str, Sequence[Round]]) -> str:
+def ratios(of: Entry, cells: Mapping[str, Sequence[Round]]) -> str:
     def ratio(other: Sequence[Round], what: str) -> str:
         theirs = statistics.median(getattr(one, what) for one in other)
-        return f"{statistics.median(getattr(one, what) for one in cell) / theirs:.2f}" if theirs else "-"
+        return f"{statistics.median(getattr(one, what) for one in cells[of.name]) / theirs:.2f}" if theirs else "-"
+
+    others = {"k": (), "o": ("keepalived",), "a": ("keepalived", "ours-100")}[of.name[0]]
 
     return "  ".join(
         f"{entry.name}: {ratio(other, 'served_ms')}, {ratio(other, 'asked_ms')}"
         for entry in ENTRIES
-        if "keepalived" in entry.name and (other := cells[entry.name])
+        if entry.name.startswith(others) and (other := cells[entry.name])
     )
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--rounds", type=int, default=10)
-    arguments.add_argument("--only", default=",".join(FAULTS), help="faults (default %(default)s)")
+    arguments.add_argument("--only", default=",".join((*FAULTS, *OF_THE_API)), help="faults (default %(default)s)")
     arguments.add_argument(
         "--contenders", default=",".join(entry.name for entry in ENTRIES), help="(default %(default)s)"
     )
@@ -483,6 +570,9 @@ def main() -> None:
     if not shutil.which("keepalived"):
         names = [name for name in names if "keepalived" not in name]
         print("keepalived is not installed: without it")
+    if lacking := missing():
+        names = [name for name in names if "agents" not in name]
+        print(f"without agents: {lacking}")
     load = os.getloadavg()[0]
     rounds: list[Round] = []
 

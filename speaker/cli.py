@@ -303,9 +303,10 @@ def _peer_flags(run: argparse.ArgumentParser) -> None:
 def _hand_over_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--hand-over",
-        action="store_true",
+        action=argparse.BooleanOptionalAction,
         help="TCP packets of connections that this host does not know go to the one that held their EIP before, while "
-        "it answers: connections outlive a move of their EIP. Otherwise they are reset",
+        "it answers: connections outlive a move of their EIP. Otherwise they are reset. Default: where this host "
+        "forwards and its kernel can hand packets over",
     )
 
 

@@ -32,7 +32,7 @@ from speaker.clock import boottime
 from speaker.control import NAME, serving_control
 from speaker.decide import Decider, Decision, Held
 from speaker.descriptors import raise_limit
-from speaker.errors import EdgeError, SettingError
+from speaker.errors import EdgeError, SettingError, Unsupported
 from speaker.files import is_file
 from speaker.forwarding.forwarder import TEND_SECONDS, Forwarder, cleanup, open_forwarder
 from speaker.forwarding.isolating import Isolating, Part, address_of, name_of
@@ -193,9 +193,16 @@ async def _serve(end: socket.socket, settings: HostSettings, make: MakeSource, s
 
 
 async def _hand_over(settings: HostSettings, report: Report) -> HandOver | None:
-    """None where it is not asked for: then what an earlier speaker handed over is handed over no more."""
-    if settings.peers is not None and settings.peers.hand_over:
-        return HandOver(await open_strays(), report)
+    """None where nothing is handed over: then neither is what an earlier speaker did hand over. Raises Unsupported: it
+    is asked for, and the kernel cannot."""
+    asked = settings.peers.hand_over if settings.peers is not None else False
+    if asked or (asked is None and settings.forwarder is not Forwarding.NONE):
+        try:
+            return HandOver(await open_strays(), report)
+        except Unsupported as error:
+            if asked:
+                raise
+            log.warning("established connections are reset when their EIP moves", reason=str(error))
     if removed := await remove_strays():
         log.info("nothing is handed over any more", removed=list(removed))
     return None

@@ -89,12 +89,13 @@ class PeerSettings:
     ethertype: int = DEFAULT_ETHERTYPE
     revision: int = 0
     """Of what is installed here, 0 to 2³²-1: EIPs go to hosts with a higher one first. 0 is unknown."""
-    hand_over: bool = False
-    """Whether packets of connections that this host does not know go to the one that held their EIP before."""
+    hand_over: bool | None = None
+    """Whether packets of connections that this host does not know go to the one that held their EIP before. None: where
+    this host forwards and its kernel can."""
 
     @staticmethod
     def of_agent(
-        key_file: Path | None, hello: str | None, ethertype: str | None, revision: str, hand_over: bool = False
+        key_file: Path | None, hello: str | None, ethertype: str | None, revision: str, hand_over: bool | None = None
     ) -> "PeerSettings":
         """An agent always has peers."""
         if not (revision.isascii() and revision.isdecimal() and len(revision) < 11 and int(revision) < 2**32):
@@ -109,7 +110,7 @@ class PeerSettings:
         key_file: Path | None = None,
         hello: str | None = None,
         ethertype: str | None = None,
-        hand_over: bool = False,
+        hand_over: bool | None = None,
     ) -> "PeerSettings | None":
         """From the flags as written, None for one that was not; ``hello`` in milliseconds.
 

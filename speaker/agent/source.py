@@ -235,7 +235,6 @@ class Cluster:
         await asyncio.Event().wait()  # once in a life
 
     async def _recalled_view(self) -> View:
-        """Behind the others: one that reads the API knows better."""
         last, self._reader = self._recalled, Reader(self._settings)
         assert last is not None
         assert self._wire is not None
@@ -249,7 +248,6 @@ class Cluster:
         )
         wishes = node_wishes(self._node, last.node, self._settings)
         await self._follow_wishes(wishes)
-        await self._wire.demote(True)
         await self._wire.recalled(True)
         read = partial(self._reader.read, news, lambda key: slices.get(key, ()))
         world, settlement, _ = await asyncio.to_thread(read)

@@ -105,8 +105,8 @@ class Fleet:
         """Answer for these too from now on, and announce them; one held on another link moves.
 
         Those in ``probe``, unless answered already, only once a probe (60 ms) found that nobody else uses them; if
-        somebody does, the observer hears of it, and they are probed again every ten seconds until nobody does: every
-        second, where that is another speaker, of whom the observer hears where that one claims it in no hello.
+        somebody does, the observer hears of it, and they are probed again every second until nobody does. Of another
+        speaker it hears only where that one claims it in no hello.
         Of thousands a part is answered at once and the rest within milliseconds, so that nothing else is late for them.
         """
         berths: dict[int, _Berth] = {}  # by identity of the link: thousands of EIPs share a handful of them

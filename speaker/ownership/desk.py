@@ -20,7 +20,7 @@ from speaker.ownership.peers import NEVER, Peer
 from speaker.ownership.score import score
 from speaker.ownership.segment import Segment
 
-_FOREVER, _NEVER = float("inf"), float("-inf")
+_FOREVER = float("inf")
 _REVIEW_SECONDS = 1.0
 """At least between two looks at every EIP: an API server that answers now and then goes up and down by the dozen."""
 _LIVES = 64
@@ -79,7 +79,7 @@ class Desk:
         self._sequence = 0
         self._now = self._calm_at = now
         """The step's time, and when the next tick may be due."""
-        self._away_at = _NEVER
+        self._away_at = NEVER
         """When we came back after more than a hello interval without a step."""
         self._attempts = count(1)
         self._sent_at = now
@@ -100,12 +100,12 @@ class Desk:
         """Which of a silent peer's EIPs to ask for next."""
         self._last_word = False
         """One more hello, before silence."""
-        self._foreign_lease_at = _NEVER
+        self._foreign_lease_at = NEVER
         """When our Lease was last renewed by another life."""
         self._orders: list[Order] = []
         self._urgent: OrderedDict[IPAddress, None] = OrderedDict()
         self._pending: OrderedDict[IPAddress, None] = OrderedDict()
-        self._review_at, self._reviewed_at = _FOREVER, _NEVER
+        self._review_at, self._reviewed_at = _FOREVER, NEVER
         """When to look at every EIP since the API is up, and when that was done last."""
         self._alarms: list[tuple[float, int, Eip]] = []
         self._alarm_order = count()

@@ -116,11 +116,15 @@ class FrameHeard:
 
 @dataclass(frozen=True, slots=True)
 class EipAnswered:
-    """Somebody on ``link`` answered an ``Ask`` for ``eip``: from the MAC of the peer ``node``, or a stranger (None)."""
+    """Somebody on ``link`` answered for ``eip``: from the MAC of the peer ``node``, or a stranger (None).
+
+    ``probed``: not an ``Ask``, but the probe before the first answer of an EIP that is held here. Somebody else has it.
+    """
 
     eip: IPAddress
     link: int
     node: str | None
+    probed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +171,6 @@ class Yielded(Enum):
     """Why an EIP was let go. The value is the metric label."""
 
     BETTER_CLAIM = "better_claim"
-    BETTER_RECORD = "better_record"
     INELIGIBLE = "ineligible"
     LINK_DOWN = "link_down"
     DEAF = "deaf"

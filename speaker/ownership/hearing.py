@@ -384,8 +384,9 @@ class Hearing(Naming):
         self._hear_frame(segment, now)
         x = self._eip(event.eip)
         if x.holding:
-            x.disputed_until = now + self.times.disputed
-            self._look_at([x.address])
+            if event.probed:
+                x.disputed_until = now + self.times.disputed
+                self._look_at([x.address])
             return
         peer = segment.peers.by_node.get(event.node) if event.node is not None else None
         if peer is None:

@@ -112,13 +112,13 @@ class Hello:
     claims: Terms = field(default_factory=dict)
     """Held now: all of them inside ``covers``, and any changed ones outside it."""
     weak: frozenset[IPAddress] = frozenset()
-    """Of ``claims`` those made while the sender heard fewer than half of its peers: they yield to all others, whatever
-    their terms."""
+    """Of ``claims`` those taken from a holder that fell silent, while the sender and those it heard were not more than
+    half (rule 18). They yield to that holder, if it held on, whatever their terms."""
     covers: Span | None = None
     """An EIP inside that is not in ``claims`` is not claimed. EVERYTHING: the claims are complete. None: no absence
     means anything (a digest alone, or changes)."""
     intents: Terms = field(default_factory=dict)
-    """About to be claimed at this term (rule 15)."""
+    """About to be claimed at this term. Speakers before 1.3 say so; nobody reads it any more."""
     yielded: Terms = field(default_factory=dict)
     """Let go at this term, or for a better claim of this term (rule 19): a claim of the sender at this term or a lower
     one is over, whatever ``covers``."""

@@ -93,7 +93,7 @@ class _Port:
         """As last told."""
         self.heard_at: dict[str, float] = {}
         """When the last hello came of each in ``speakers``."""
-        self.answered: set[tuple[IPAddress, str | None]] = set()
+        self.answered: set[tuple[IPAddress, str | None, bool]] = set()
         self.answered_since = now
         """EIPs and who answered for each, as told to the machine since then: no longer than PAUSE."""
         self.filtered: dict[str, set[IPAddress]] = {}
@@ -263,7 +263,8 @@ class Shared:
         if self._recalled and self.informed():
             self._tell(EligibilityChanged(address, None))  # a peer knows better whose it is
             return
-        self._tell(EligibilityChanged(address, link, demoted=self._demoted or link in self._silent_gateways))
+        demoted = self._demoted or self._recalled or link in self._silent_gateways
+        self._tell(EligibilityChanged(address, link, demoted=demoted))
 
     def carrier(self, link: int, up: bool) -> None:
         """Asked of the kernel more often than it tells by itself."""
@@ -278,8 +279,9 @@ class Shared:
         self._offer_soon({link})
 
     def recalled(self, on: bool) -> None:
-        """What is offered is what the API said before our start."""
+        """What is offered is what the API said before our start. One that reads the API knows better: it goes first."""
         self._recalled = on
+        self._offer_soon(self.indexes)
 
     def demote(self, on: bool) -> None:
         """So does one that is not Ready."""
@@ -412,21 +414,22 @@ class Shared:
 
     def _found(self, link: int, address: bytes, mac: Mac) -> None:
         """A probe for what we are about to answer for was answered. Not in the middle of what others said."""
-        asyncio.get_running_loop().call_soon(self._hear_answer, link, Answer(ip_address(address), mac))
+        answer = Answer(ip_address(address), mac)
+        asyncio.get_running_loop().call_soon(partial(self._hear_answer, link, answer, probed=True))
 
-    def _hear_answer(self, link: int, answer: Answer) -> None:
+    def _hear_answer(self, link: int, answer: Answer, *, probed: bool = False) -> None:
         self.hear()
         if (port := self._ports.get(link)) is None:
             return
         node = next((node for node, speaker in port.speakers.items() if speaker.mac == answer.mac), None)
-        now, known = self._clock(), (answer.address, node)
+        now, known = self._clock(), (answer.address, node, probed)
         if now - port.answered_since >= PAUSE:
             port.answered.clear()
             port.answered_since = now
         if known in port.answered:
             return
         port.answered.add(known)
-        self._tell(EipAnswered(answer.address, link, node))
+        self._tell(EipAnswered(answer.address, link, node, probed))
         if node is not None and now - port.heard_at.get(node, float("-inf")) >= FILTERED * self._times.dead:
             self._note_filtered(port, node, answer.address)
 

@@ -90,7 +90,7 @@ def test_every_flag_about_peers_is_a_flag(capsys):
         main(["run", "--help"])
     flags = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
     listed = first_column(section("operations.md", "Several hosts")) - {"run"}
-    assert listed == {"--with-peers", "--key", "--hello", "--ethertype", "--hand-over"}
+    assert listed == {"--with-peers", "--key", "--hello", "--ethertype", "--hand-over", "--no-hand-over"}
     assert listed <= flags
 
 

@@ -67,9 +67,10 @@ def test_who_is_alone_has_nobody_to_hand_anything_over_to():
         PeerSettings.parse(False, hand_over=True)
 
 
-def test_nothing_is_handed_over_unless_asked_for():
-    assert [PeerSettings.parse(True, hand_over=on).hand_over for on in (False, True)] == [False, True]
-    assert [PeerSettings.of_agent(None, None, None, "0", on).hand_over for on in (False, True)] == [False, True]
+def test_whether_connections_are_handed_over_is_for_the_kernel_to_say_unless_somebody_has():
+    assert [PeerSettings.parse(True, hand_over=on).hand_over for on in (None, False, True)] == [None, False, True]
+    assert PeerSettings.of_agent(None, None, None, "0").hand_over is None
+    assert PeerSettings.of_agent(None, None, None, "0", False).hand_over is False
 
 
 def test_what_is_not_said_about_peers_has_a_default():

@@ -148,7 +148,7 @@ class Stations:
             if host.frozen_at is not None or answered:
                 self._world.after(_AGAIN, lambda: self._again(host, eip, token))
                 if answered:
-                    host.tell(EipAnswered(eip, self._world.link_of(eip), None))
+                    host.tell(EipAnswered(eip, self._world.link_of(eip), None, probed=True))
             else:
                 del host.probing[eip]
                 self._world.proven(host, eip)

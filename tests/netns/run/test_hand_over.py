@@ -1,4 +1,4 @@
-"""``speaker run --with-peers --hand-over``: what becomes of established connections when their EIP moves.
+"""``speaker run --with-peers``, which hands over: what becomes of established connections when their EIP moves.
 
 ::
 
@@ -170,7 +170,7 @@ def new_connections_go_through(scene, holder):
 
 @pytest.mark.parametrize("version", [4, 6])
 def test_who_is_stopped_keeps_its_connections_and_gets_no_new_ones(connected, version):
-    scene, old, client = connected(version, "--hand-over")
+    scene, old, client = connected(version)
     assert old.stop(signal.SIGTERM) == 0
     new = scene.holder(*scene.others(old))
     assert client.check() == {"alive": COUNT}
@@ -234,7 +234,7 @@ def test_of_a_node_that_is_lost_connections_are_reset(connected):
 
 
 def test_without_it_connections_are_reset_by_a_move(connected):
-    scene, old, client = connected(4)
+    scene, old, client = connected(4, "--no-hand-over")
     assert old.stop(signal.SIGTERM) == 0
     new = scene.holder(*scene.others(old))
     assert client.check() == {"reset": COUNT}

@@ -377,8 +377,16 @@ def disputed() -> Ownership:
     machine = alone(api=True)
     machine.step(0.0, ApiUp())
     timed(machine, 0.0, 0.45)
-    machine.step(0.46, EipAnswered(EIP, LINK, None))
+    machine.step(0.46, EipAnswered(EIP, LINK, None, probed=True))
     return machine
+
+
+def test_a_late_answer_to_what_was_asked_before_the_claim_disputes_nothing() -> None:
+    machine = alone(api=True)
+    machine.step(0.0, ApiUp())
+    timed(machine, 0.0, 0.45)
+    machine.step(0.46, EipAnswered(EIP, LINK, "a"))
+    assert [order for _, order in timed(machine, 0.46, 0.5 + TIMES.hello) if isinstance(order, WriteRecord)] != []
 
 
 def test_no_record_says_that_it_is_held_here() -> None:
