@@ -269,8 +269,10 @@ def clock_back(seed: int) -> Schedule:
         for _ in range(2)
     ]
     if random.random() < 0.5:
-        faults.append(Fault(_at(random, 5.5, 6.0), Kind.CRASH_HOLDER))
-    return replace(schedule, clock_back=True, faults=_sorted(faults), end=8.0, limits=Limits(crash=0.5))
+        faults, limits = [faults[0], Fault(_at(random, 5.0, 5.5), Kind.CRASH_HOLDER)], Limits(crash=0.5)
+    else:
+        limits = Limits()
+    return replace(schedule, clock_back=True, faults=_sorted(faults), end=8.0, limits=limits)
 
 
 def ineligible_many(seed: int) -> Schedule:

@@ -55,9 +55,9 @@ def test_what_waited_in_the_socket_of_a_link_that_went_down_counts_for_nothing()
 def test_a_higher_life_voids_what_the_one_before_it_claimed() -> None:
     machine = alone()
     beside(machine, 0.0, 1.0, {"a": HELD, "b": {}})
-    timed(machine, 1.0, 1.15)
-    machine.step(1.15, of_life(hello(machine, 0, {}, "a"), LATER))
-    assert machine.holding(EIP)
+    beside(machine, 1.0, 1.1, {"b": {}})
+    machine.step(1.12, of_life(hello(machine, 0, {}, "a"), LATER))
+    assert machine.holding(EIP), "long before that life would be dead"
 
 
 def test_whoever_comes_back_with_a_lower_life_is_told_of_the_higher_one() -> None:
@@ -159,6 +159,14 @@ def test_a_link_that_comes_up_is_deaf_no_sooner_than_one_that_fell_silent() -> N
     assert deaf[0] == pytest.approx(3.0 + TIMES.dead, abs=0.01)
 
 
+def test_a_frame_just_before_the_suspicion_keeps_nobody_from_being_deaf() -> None:
+    machine = alone(2)
+    beside(machine, 0.0, 1.0, {"a": HELD})
+    machine.step(1.0, FrameHeard(LINK))
+    deaf = [at for at, each in said(timed(machine, 1.0, 2.0)) if each.deaf]
+    assert deaf[0] == pytest.approx(0.9 + TIMES.dead, abs=0.01)
+
+
 @pytest.mark.parametrize(("times", "demoted"), [(1, False), (2, True)])
 def test_a_port_that_fell_silent_twice_comes_and_goes(times: int, demoted: bool) -> None:
     machine = alone()
@@ -186,6 +194,9 @@ def test_that_one_is_heard_which_hears_nobody_is_no_reason_to_wait() -> None:
     beside(machine, 0.0, 1.0, {"a": HELD})
     orders = beside(machine, 1.0, 2.0, {"a": {}}, heard={}, deaf=True)
     assert [at for at, _ in of_kind(orders, Claim)] == [pytest.approx(1.0, abs=0.01)]
+    machine.step(2.0, EligibilityChanged(EIP + 1, LINK))
+    beside(machine, 2.0, 3.0, {"a": {}}, heard={}, deaf=True)
+    assert machine.holding(EIP + 1)
 
 
 # ── Asking ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -120,9 +120,12 @@ def test_of_two_that_took_it_unheard_at_one_term_the_score_decides() -> None:
 
 
 def test_of_one_term_what_was_taken_unheard_gives_way_whatever_the_score() -> None:
-    machine = holder()
-    machine.step(2.0, hello(machine, 9000, {EIP: 1}, "a", **WEAK))
-    assert machine.held() == {EIP: 1}
+    machine = alone(2)
+    theirs = EIP + 1
+    assert score(theirs, "a") > score(theirs, "me")
+    timed(machine, 0.0, 1.0)
+    machine.step(1.0, hello(machine, 9000, {theirs: 1}, "a", weak=frozenset({theirs})))
+    assert machine.held() == {EIP: 1, theirs: 1}
     other = unheard()
     assert score(EIP, "me") > score(EIP, "b")
     other.step(2.0, hello(other, 9000, {EIP: 4}, "b"))
@@ -148,6 +151,7 @@ def test_a_worse_claim_is_answered_once() -> None:
     assert announced(machine.step(1.02, hello(machine, 5001, {EIP: 3}, "a"))) == []
     assert announced(machine.step(1.03, hello(machine, 5002, {EIP: 2}, "b"))) == [EIP]
     assert announced(machine.step(1.04, hello(machine, 5003, {EIP: 2}, "b"))) == []
+    assert announced(machine.step(1.05, RecordRead(EIP, Record("a", LIFE, 3, 1)))) == [], "whatever has it judged again"
 
 
 def test_what_is_about_to_go_back_is_not_announced_against_the_one_that_held_on() -> None:
