@@ -144,7 +144,9 @@ def test_what_another_speaker_answers_for_is_not_taken_for_as_long_as_a_death_ta
     beside(machine, 0.0, 1.0, {"a": {EIP: 3}, "b": {}})
     beside(machine, 1.0, 1.2, nothing("b"))
     machine.step(1.2, EipAnswered(EIP, LINK, "b"))
-    assert claimed_at(beside(machine, 1.2, 2.0, nothing("b"))) == pytest.approx(1.2 + TIMES.dead, abs=SOON)
+    ((at, claim),) = of_kind(beside(machine, 1.2, 2.0, nothing("b")), Claim)
+    assert at == pytest.approx(1.2 + TIMES.dead, abs=SOON)
+    assert claim == Claim(EIP, LINK, 4, first=True), "that one may go on answering, and say so where it is not heard"
 
 
 def test_who_goes_or_hears_nobody_asks_nobody_else_to_wait_where_it_holds_nothing() -> None:
