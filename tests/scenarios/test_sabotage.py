@@ -33,7 +33,7 @@ from speaker.ownership.simulation.families import FAMILIES
 from speaker.ownership.simulation.schedule import Fault, Kind, Limits, Schedule
 from speaker.ownership.simulation.shrink import broken
 
-BOUND = 150
+BOUND = 500
 """Schedules of each family, from the row's first on."""
 DOCS = Path(__file__).parents[2] / "docs" / "ownership.md"
 
@@ -488,30 +488,30 @@ class Row(NamedTuple):
 
 
 SABOTAGES = [
-    Row("no stagger", (13,), NoStagger, ("crash", "equal")),
+    Row("no stagger", (13,), NoStagger, ("crash", "equal"), 11),
     Row(">= on terms", (8,), EqualTermsBeat, ("equal",)),
     Row("no self-lease", (27,), NoSelfLease, ("freeze",)),
-    Row("no age limit on requests", (28,), NoAgeLimit, ("freeze",)),
+    Row("no age limit on requests", (28,), NoAgeLimit, ("freeze",), 35),
     Row("no re-announcement after a heal", (20, 21, 22), SilentToRivals, ("mixed", "equal")),
-    Row("no re-announcement on mutual hearing", (22,), SilentOnMutualHearing, ("mixed",)),
+    Row("no re-announcement on mutual hearing", (22,), SilentOnMutualHearing, ("mixed",), 17),
     Row("no re-announcement on yielded", (21,), SilentOnYielded, ("mixed",)),
     Row("hard drain", (26,), HardDrain, ("drain",)),
     Row("ranks over all nodes", (13,), RanksOverAll, ("ineligible_many",)),
     Row("claim only at the beat", (2,), ClaimsAtTheBeat, ("crash", "drain")),
-    Row("no boot listen", (9,), NoListening, ("split_faults", "rebalance")),
+    Row("no boot listen", (9,), NoListening, ("split_faults", "rebalance"), 9),
     Row("no release in the record", (25,), NoRelease, ("release",)),
-    Row("replayed frames count", (5,), BelievesRecordings, ("replay",)),
+    Row("replayed frames count", (5,), BelievesRecordings, ("replay",), 28),
     Row("frames of other links count", (5,), BelievesOtherLinks, ("stranger",)),
     Row("a lost link is not told on the others", (1,), SilentAboutOtherLinks, ("one_cable",)),
     Row("blind to deleted records", (24,), BlindToDeletion, ("meddled",)),
-    Row("blind to revisions", (13,), BlindToRevisions, ("upgrade",)),
+    Row("blind to revisions", (13,), BlindToRevisions, ("upgrade",), 52),
     Row("nobody vouches", (7,), TrustsItsOwnEarsAlone, ("partial",)),
     Row("hearsay vouches", (7,), BelievesHearsay, ("crash",)),
     Row("one hello interval for all", (7,), TakesItsTimeForEverybodys, ("mixed_intervals",)),
     Row("no need of touch", (12,), NeedsNoTouch, ("deaf", "blip")),
     Row("in touch for ever", (12,), TouchedOnce, ("flap_ports",)),
     Row("no touch but hellos", (12,), NeverInTouchAlone, ("minority", "crash")),
-    Row("taken unheard", (12,), TakesUnheard, ("oneway",)),
+    Row("taken unheard", (12,), TakesUnheard, ("oneway",), 87),
     Row("the demoted last, all or not", (13,), DemotedIsLast, ("all_demoted",)),
     Row("no damping", (14,), Undamped, ("flap_ports",)),
     Row("the wire is not asked", (15,), AsksNobody, ("filtered",)),
@@ -519,18 +519,18 @@ SABOTAGES = [
     Row("deaf and up", (17,), DeafIsUp, ("deaf",)),
     Row("no weak claims", (18,), AllClaimsAreStrong, ("minority",)),
     Row("weak claims beat", (29,), StandsForNothing, ("minority",)),
-    Row("no giving in to who does not hear", (29,), StandsAlways, ("oneway",)),
+    Row("no giving in to who does not hear", (29,), StandsAlways, ("oneway",), 12),
     Row("no first probe", (18,), ProbesNothing, ("lease_blind",)),
-    Row("no record", (24,), WritesNothing, ("crash",)),
+    Row("no record", (24,), WritesNothing, ("crash",), 11),
     Row("records are overtaken at once", (23,), OvertakesRecords, ("split",)),
     Row("nothing tells of letting go", (1, 3, 19), NothingTellsOfLettingGo, ("freeze",)),
     Row("nobody is told all", (4,), TellsNobodyAll, ("windows",), 13),
     Row("no climbing", (5,), ClimbsNot, ("clock_back",)),
-    Row("no probing", (6,), ProbesNobody, ("steady",)),
+    Row("no probing", (6,), ProbesNobody, ("steady",), 120),
     Row("old lives go on", (7,), OldLivesGoOn, ("clock_back",)),
     Row("held where it may not be", (10,), HoldsWhatItMayNot, ("release",)),
     Row("claims of the deaf bind", (11, 17), DeafHoldOnAndBind, ("deaf",)),
-    Row("claims of who drains bind", (11,), DrainingBind, ("drain",)),
+    Row("claims of who drains bind", (11,), DrainingBind, ("drain",), 9),
     Row("no record binds", (12,), BoundByNoRecord, ("started_apart",)),
     Row("who went is missed", (12,), MissesWhoWent, ("silent_drain",)),
     Row("what another serves is taken", (15,), TakesWhatIsServed, ("key_lost",)),
@@ -539,7 +539,7 @@ SABOTAGES = [
     Row("claims at the term that was", (18,), ClaimsAtTheTermThatWas, ("crash",), 11),
     Row("held in name, and written", (18, 24), HoldsInName, ("split_faults",)),
     Row("no yielding", (19,), NeverYields, ("equal",)),
-    Row("no successor is expected", (19,), ExpectsNoSuccessor, ("rebalance",)),
+    Row("no successor is expected", (19,), ExpectsNoSuccessor, ("rebalance",), 397),
     Row("records are obeyed", (23,), ObeysRecords, ("split",)),
     Row("records stay wrong", (30,), MendsNoRecord, ("api_frozen",)),
     Row("nothing is taken on request", (31,), TakesNothingOnRequest, ("rebalance",)),

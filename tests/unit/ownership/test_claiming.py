@@ -147,6 +147,9 @@ def test_what_another_speaker_answers_for_is_not_taken_for_as_long_as_a_death_ta
     ((at, claim),) = of_kind(beside(machine, 1.2, 2.0, nothing("b")), Claim)
     assert at == pytest.approx(1.2 + TIMES.dead, abs=SOON)
     assert claim == Claim(EIP, LINK, 4, first=True), "that one may go on answering, and say so where it is not heard"
+    beside(machine, 2.0, 3.0, {"a": {}, "b": {EIP: 5}})
+    ((_, claim),) = of_kind(beside(machine, 3.0, 4.0, nothing("a")), Claim)
+    assert claim == Claim(EIP, LINK, 6, first=False), "this time the claim of whoever answered was heard"
 
 
 def test_who_goes_or_hears_nobody_asks_nobody_else_to_wait_where_it_holds_nothing() -> None:

@@ -363,13 +363,19 @@ def test_a_record_binds_whoever_has_heard_nothing_at_all() -> None:
     assert machine.eips[EIP].weak, "nobody knows whether the other only went unheard"
 
 
-@pytest.mark.parametrize("record", [None, Record("me", Incarnation(1), 3, 1)], ids=["no record", "our own"])
-def test_whoever_begins_to_hear_waits_only_for_what_a_record_gives_to_others(record: Record | None) -> None:
+@pytest.mark.parametrize(
+    ("read_at", "record"),
+    [
+        pytest.param(0.1, Record("me", Incarnation(1), 3, 1), id="our own"),
+        pytest.param(0.6, Record("other", Incarnation(1), 3, 1), id="another's, read when we held it"),
+    ],
+)
+def test_whoever_begins_to_hear_waits_only_for_what_a_record_gives_to_others(read_at: float, record: Record) -> None:
     machine = alone(api=True)
     machine.step(0.1, ApiUp())
-    if record is not None:
-        machine.step(0.1, RecordRead(EIP, record))
-    timed(machine, 0.1, 1.0)
+    timed(machine, 0.1, read_at)
+    machine.step(read_at, RecordRead(EIP, record))
+    timed(machine, read_at, 1.0)
     machine.step(1.0, FrameHeard(LINK))
     assert machine.holding(EIP)
     assert machine.ready
