@@ -218,10 +218,12 @@ class Desk:
     def _claim(self, x: Eip, term: int, now: float) -> None:
         """Rule 18."""
         assert x.link is not None
-        first = not self._knows_holder(x)
+        # Who answered for it a moment ago may go on, and its claim was never heard.
+        first = not self._knows_holder(x) or x.served_until > NEVER
         self._settle(x)
         x.weak = self._taken_unheard(x, now)
         x.holding, x.term, x.held_since = True, term, now
+        x.served_until = NEVER
         x.told_off.clear()
         x.disputed_until = NEVER
         x.raise_maxterm(term)

@@ -52,8 +52,8 @@ class Hearing(Naming):
         segment.heard_at = now
         if peer is not old:
             self._begin_life(segment, old, now)
-            if len(segment.peers.by_node) == 1:
-                self._look_at_all_on(segment)  # that we hear anybody may be what they waited for
+            if len(segment.peers.by_node) == 1 and segment.frame_at == NEVER:
+                self._begin_to_hear(segment, now)
         self._learn(segment, peer, hello, now)
         if hello.own or hello.addresses or peer.own:
             self._learn_own(segment, peer, hello, now)
@@ -400,12 +400,20 @@ class Hearing(Naming):
         self._look_at(x.address for x in self.eips.values() if x.link == segment.link)
 
     def _hear_frame(self, segment: Segment, now: float) -> None:
-        if segment.frame_at == NEVER:
-            self._look_at_all_on(segment)
+        if segment.frame_at == NEVER and not segment.peers.by_node:
+            self._begin_to_hear(segment, now)
         segment.frame_at = now
         self._watch_at = now
         if not segment.in_touch:
             self._feel(segment, now)
+
+    def _begin_to_hear(self, segment: Segment, now: float) -> None:
+        """The first sign of anybody since the start. What waited for it, since records say that others hold it, waits a
+        little longer: those get time to say so themselves."""
+        waiting = any(x.link == segment.link and self._foreign(x) and not x.holding for x in self.eips.values())
+        if waiting and not segment.listening:
+            segment.listen(now + self.times.dead)
+        self._look_at_all_on(segment)
 
     def _hear_answer(self, event: EipAnswered, now: float) -> None:
         segment = self._segment(event.link, now)

@@ -1,25 +1,55 @@
 """Every rule taken away breaks a promise within a bounded number of schedules: the simulation is not blind.
 
-A sabotage overrides one decision of the machine. The families tried are those whose faults the rule is there for.
+A sabotage overrides one decision of the machine. The families tried are those whose faults the rule is there for. Where
+another rule makes up for the one taken away, both are, and either of them alone is seen to keep the promise.
 """
 
+import re
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
 
 import pytest
 
 from speaker.model import IPAddress
 from speaker.ownership.claims import Eip
-from speaker.ownership.events import Claim, EipAnswered, Event, Order, Record
+from speaker.ownership.events import (
+    Claim,
+    EipAnswered,
+    EligibilityChanged,
+    Event,
+    Order,
+    Record,
+    Yielded,
+)
 from speaker.ownership.hello import Hello
 from speaker.ownership.machine import Ownership
 from speaker.ownership.peers import NEVER, Peer
 from speaker.ownership.score import score
 from speaker.ownership.segment import Returns, Segment
 from speaker.ownership.simulation.families import FAMILIES
+from speaker.ownership.simulation.schedule import Fault, Kind, Limits, Schedule
 from speaker.ownership.simulation.shrink import broken
 
-BOUND = 150
-"""Schedules of each family."""
+BOUND = 500
+"""Schedules of each family, from the row's first on."""
+DOCS = Path(__file__).parents[2] / "docs" / "ownership.md"
+
+
+def key_lost(seed: int) -> Schedule:
+    """A node reads no key but its own from 1.8 on, then another dies. No family: of two that do not read each other's
+    hellos both may take what a third held, in one moment. Where there is time for an answer, rule 15 keeps the second
+    from it."""
+    random = Random(f"key lost {seed}")
+    lost, dead = random.sample(range(3), 2)
+    faults = (Fault(1.8, Kind.WRONG_KEY, (lost,)), Fault(round(random.uniform(3.0, 3.5), 4), Kind.CRASH, (dead,)))
+    limits = Limits(wire_answer=0.12, unanswered=2.5, causeless=False)
+    return Schedule(seed, nodes=3, eips=3, faults=faults, end=7.0, limits=limits)
+
+
+PLAYED = {**{name: make for name, (make, _) in FAMILIES.items()}, "key_lost": key_lost}
 
 
 class NoStagger(Ownership):
@@ -47,6 +77,8 @@ class NoAgeLimit(Ownership):
 
 
 class SilentToRivals(Ownership):
+    """Rules 20 to 22."""
+
     def _hear_worse(self, x: Eip, peer: Peer, term: int) -> None:
         pass
 
@@ -274,59 +306,276 @@ class OvertakesRecords(Ownership):
         return 0.0
 
 
-SABOTAGES: list[tuple[str, type[Ownership], tuple[str, ...]]] = [
-    ("no stagger", NoStagger, ("crash", "equal")),
-    (">= on terms", EqualTermsBeat, ("equal",)),
-    ("no self-lease", NoSelfLease, ("freeze",)),
-    ("no age limit on requests", NoAgeLimit, ("freeze",)),
-    ("no re-announcement after a heal", SilentToRivals, ("mixed", "equal")),
-    ("no re-announcement on mutual hearing", SilentOnMutualHearing, ("mixed",)),
-    ("no re-announcement on yielded", SilentOnYielded, ("mixed",)),
-    ("hard drain", HardDrain, ("drain",)),
-    ("ranks over all nodes", RanksOverAll, ("ineligible_many",)),
-    ("claim only at the beat", ClaimsAtTheBeat, ("crash", "drain")),
-    ("no boot listen", NoListening, ("split_faults", "rebalance")),
-    ("no release in the record", NoRelease, ("release",)),
-    ("replayed frames count", BelievesRecordings, ("replay",)),
-    ("frames of other links count", BelievesOtherLinks, ("stranger",)),
-    ("a lost link is not told on the others", SilentAboutOtherLinks, ("one_cable",)),
-    ("blind to deleted records", BlindToDeletion, ("meddled",)),
-    ("blind to revisions", BlindToRevisions, ("upgrade",)),
-    ("nobody vouches", TrustsItsOwnEarsAlone, ("partial",)),
-    ("hearsay vouches", BelievesHearsay, ("crash",)),
-    ("one hello interval for all", TakesItsTimeForEverybodys, ("mixed_intervals",)),
-    ("no need of touch", NeedsNoTouch, ("deaf", "blip")),
-    ("in touch for ever", TouchedOnce, ("flap_ports",)),
-    ("no touch but hellos", NeverInTouchAlone, ("minority", "crash")),
-    ("taken unheard", TakesUnheard, ("oneway",)),
-    ("the demoted last, all or not", DemotedIsLast, ("all_demoted",)),
-    ("no damping", Undamped, ("flap_ports",)),
-    ("the wire is not asked", AsksNobody, ("filtered",)),
-    ("answers on the wire do not count", HeedsNoAnswer, ("filtered",)),
-    ("deaf and up", DeafIsUp, ("deaf",)),
-    ("no weak claims", AllClaimsAreStrong, ("minority",)),
-    ("weak claims beat", StandsForNothing, ("minority",)),
-    ("no giving in to who does not hear", StandsAlways, ("oneway",)),
-    ("no first probe", ProbesNothing, ("lease_blind",)),
-    ("no record", WritesNothing, ("crash",)),
-    ("records are overtaken at once", OvertakesRecords, ("split",)),
+class DeafHoldOn(Ownership):
+    """Rule 17: who hears nothing says so, and lets nothing go."""
+
+    def _judge_held(self, x: Eip, now: float) -> float:
+        deaf = x.link is not None and self.segments[x.link].deaf
+        return float("inf") if deaf else super()._judge_held(x, now)
+
+
+class DeafHoldOnAndBind(DeafHoldOn):
+    """Rule 11: what it claims binds others."""
+
+    def _making_way(self, peer: Peer) -> bool:
+        return peer.draining
+
+
+class DrainingBind(Ownership):
+    """Rule 11: what a node claims that drains binds others until it lets go."""
+
+    def _making_way(self, peer: Peer) -> bool:
+        return peer.deaf
+
+
+class YieldsAreAll(Ownership):
+    """Rule 3: that a claim is missing in its span means nothing."""
+
+    def _learn(self, segment: Segment, peer: Peer, hello: Hello, now: float) -> None:
+        super()._learn(segment, peer, replace(hello, covers=None), now)
+
+
+class NothingTellsOfLettingGo(YieldsAreAll):
+    """Rules 1 and 19: what was let go is not said to be."""
+
+    def _segment(self, link: int, now: float) -> Segment:
+        segment = super()._segment(link, now)
+        segment.own.yields_said = lambda now, beat: {}  # type: ignore[method-assign]
+        return segment
+
+
+class OldLivesGoOn(YieldsAreAll):
+    """Rule 7: what the life before claimed binds until it is denied."""
+
+    def _begin_life(self, segment: Segment, old: Peer | None, now: float) -> None:
+        super()._begin_life(segment, old, now)
+        for eip, term in old.claims.items() if old is not None else ():
+            segment.peers.by_node[old.node]._claim(eip, term)  # type: ignore[union-attr]
+            self._eip(eip).rivals.setdefault(segment.link, set()).add(old.node)  # type: ignore[union-attr]
+
+
+class TellsNobodyAll(Ownership):
+    """Rule 4."""
+
+    def _become_mutual(self, segment: Segment) -> None:
+        segment.announce_all = True
+        self._hurry()
+
+    def _answer_requests(self, segment: Segment, peer: Peer, hello: Hello, now: float) -> None:
+        super()._answer_requests(segment, peer, replace(hello, wants=frozenset()), now)
+
+
+class ClimbsNot(Ownership):
+    """Rule 5: who reads of a later life of its own goes on with the earlier one."""
+
+    def _climb(self, hello: Hello, now: float) -> None:
+        pass
+
+
+class ProbesNobody(HeedsNoAnswer):
+    """Rule 6: a silent peer is not asked to speak."""
+
+    def _probe(self, segment: Segment, peer: Peer) -> None:
+        pass
+
+
+class HoldsWhatItMayNot(Ownership):
+    """Rule 10: who may hold an EIP no longer goes on."""
+
+    def _change_eligibility(self, event: EligibilityChanged, now: float) -> None:
+        if event.link is not None:
+            super()._change_eligibility(event, now)
+
+
+class BoundByNoRecord(Ownership):
+    """Rule 12: who has heard nothing since its start takes what records give to others."""
+
+    def _knows(self, x: Eip, segment: Segment) -> bool:
+        return True
+
+
+class MissesWhoWent(Ownership):
+    """Rule 12: the silence of those who said that they go counts."""
+
+    def _segment(self, link: int, now: float) -> Segment:
+        segment = super()._segment(link, now)
+        segment.peers.expected = lambda now: [*segment.peers.by_node.values()]  # type: ignore[method-assign]
+        return segment
+
+
+class TakesWhatIsServed(Ownership):
+    """Rule 15: what another speaker answers for, whose claim was not heard, is vacant."""
+
+    def _held_until(self, x: Eip, now: float) -> float:
+        x.served_until = NEVER
+        return super()._held_until(x, now)
+
+
+class WaitsForTheApi(Ownership):
+    """Rules 16 and 30: nothing is claimed while the API does not answer."""
+
+    def _may_claim(self, x: Eip, now: float) -> bool:
+        return (self.api.up or not self.api.configured) and super()._may_claim(x, now)
+
+
+class EveryClaimIsWeak(Ownership):
+    """Rule 18: nobody ever takes anything for good."""
+
+    def _taken_unheard(self, x: Eip, now: float) -> bool:
+        return True
+
+
+class ClaimsAtTheTermThatWas(Ownership):
+    """Rule 18: a claim is not above the one before it."""
+
+    def _claim(self, x: Eip, term: int, now: float) -> None:
+        super()._claim(x, max(term - 1, 1), now)
+
+
+class HoldsInName(Ownership):
+    """Rules 18 and 24: that the first probe found somebody is not told, and the record says that we hold it."""
+
+    def _hear_answer(self, event: EipAnswered, now: float) -> None:
+        super()._hear_answer(replace(event, probed=False), now)
+
+
+class NeverYields(Ownership):
+    """Rule 19."""
+
+    def _beats(self, x: Eip, peer: Peer, term: int) -> bool:
+        return False
+
+
+class ExpectsNoSuccessor(Ownership):
+    """Rule 19: what one let go for another is vacant as long as that other is not heard."""
+
+    def _successor_until(self, x: Eip) -> float:
+        return NEVER
+
+
+class ObeysRecords(Ownership):
+    """Rule 23: a record that names another takes an EIP away."""
+
+    def _judge_record(self, x: Eip, now: float) -> float:
+        if x.record is not None and self._foreign(x) and x.record.term >= x.term:
+            self._yield(x, Yielded.BETTER_CLAIM, now)
+            return float("inf")
+        return super()._judge_record(x, now)
+
+
+class MendsNoRecord(Ownership):
+    """Rule 30: what was not written while the API was gone is not written later."""
+
+    def _regain_api(self, now: float) -> None:
+        pass
+
+
+class TakesNothingOnRequest(Ownership):
+    """Rule 31."""
+
+    def _take(self, x: Eip, now: float) -> None:
+        pass
+
+
+class Row(NamedTuple):
+    """``families``: where it is noticed; ``first``: the seed to begin with, so that few schedules are played."""
+
+    name: str
+    rules: tuple[int, ...]
+    make: type[Ownership]
+    families: tuple[str, ...]
+    first: int = 0
+
+
+SABOTAGES = [
+    Row("no stagger", (13,), NoStagger, ("crash", "equal"), 11),
+    Row(">= on terms", (8,), EqualTermsBeat, ("equal",)),
+    Row("no self-lease", (27,), NoSelfLease, ("freeze",)),
+    Row("no age limit on requests", (28,), NoAgeLimit, ("freeze",), 35),
+    Row("no re-announcement after a heal", (20, 21, 22), SilentToRivals, ("mixed", "equal")),
+    Row("no re-announcement on mutual hearing", (22,), SilentOnMutualHearing, ("mixed",), 17),
+    Row("no re-announcement on yielded", (21,), SilentOnYielded, ("mixed",)),
+    Row("hard drain", (26,), HardDrain, ("drain",)),
+    Row("ranks over all nodes", (13,), RanksOverAll, ("ineligible_many",)),
+    Row("claim only at the beat", (2,), ClaimsAtTheBeat, ("crash", "drain")),
+    Row("no boot listen", (9,), NoListening, ("split_faults", "rebalance"), 9),
+    Row("no release in the record", (25,), NoRelease, ("release",)),
+    Row("replayed frames count", (5,), BelievesRecordings, ("replay",), 28),
+    Row("frames of other links count", (5,), BelievesOtherLinks, ("stranger",)),
+    Row("a lost link is not told on the others", (1,), SilentAboutOtherLinks, ("one_cable",)),
+    Row("blind to deleted records", (24,), BlindToDeletion, ("meddled",)),
+    Row("blind to revisions", (13,), BlindToRevisions, ("upgrade",), 52),
+    Row("nobody vouches", (7,), TrustsItsOwnEarsAlone, ("partial",)),
+    Row("hearsay vouches", (7,), BelievesHearsay, ("crash",)),
+    Row("one hello interval for all", (7,), TakesItsTimeForEverybodys, ("mixed_intervals",)),
+    Row("no need of touch", (12,), NeedsNoTouch, ("deaf", "blip")),
+    Row("in touch for ever", (12,), TouchedOnce, ("flap_ports",)),
+    Row("no touch but hellos", (12,), NeverInTouchAlone, ("minority", "crash")),
+    Row("taken unheard", (12,), TakesUnheard, ("oneway",), 87),
+    Row("the demoted last, all or not", (13,), DemotedIsLast, ("all_demoted",)),
+    Row("no damping", (14,), Undamped, ("flap_ports",)),
+    Row("the wire is not asked", (15,), AsksNobody, ("filtered",)),
+    Row("answers on the wire do not count", (15,), HeedsNoAnswer, ("filtered",)),
+    Row("deaf and up", (17,), DeafIsUp, ("deaf",)),
+    Row("no weak claims", (18,), AllClaimsAreStrong, ("minority",)),
+    Row("weak claims beat", (29,), StandsForNothing, ("minority",)),
+    Row("no giving in to who does not hear", (29,), StandsAlways, ("oneway",), 12),
+    Row("no first probe", (18,), ProbesNothing, ("lease_blind",)),
+    Row("no record", (24,), WritesNothing, ("crash",), 11),
+    Row("records are overtaken at once", (23,), OvertakesRecords, ("split",)),
+    Row("nothing tells of letting go", (1, 3, 19), NothingTellsOfLettingGo, ("freeze",)),
+    Row("nobody is told all", (4,), TellsNobodyAll, ("windows",), 13),
+    Row("no climbing", (5,), ClimbsNot, ("clock_back",)),
+    Row("no probing", (6,), ProbesNobody, ("steady",), 120),
+    Row("old lives go on", (7,), OldLivesGoOn, ("clock_back",)),
+    Row("held where it may not be", (10,), HoldsWhatItMayNot, ("release",)),
+    Row("claims of the deaf bind", (11, 17), DeafHoldOnAndBind, ("deaf",)),
+    Row("claims of who drains bind", (11,), DrainingBind, ("drain",), 9),
+    Row("no record binds", (12,), BoundByNoRecord, ("started_apart",)),
+    Row("who went is missed", (12,), MissesWhoWent, ("silent_drain",)),
+    Row("what another serves is taken", (15,), TakesWhatIsServed, ("key_lost",)),
+    Row("no API, no claim", (16, 30), WaitsForTheApi, ("crash",)),
+    Row("all claims are weak", (18,), EveryClaimIsWeak, ("minority",), 12),
+    Row("claims at the term that was", (18,), ClaimsAtTheTermThatWas, ("crash",), 11),
+    Row("held in name, and written", (18, 24), HoldsInName, ("split_faults",)),
+    Row("no yielding", (19,), NeverYields, ("equal",)),
+    Row("no successor is expected", (19,), ExpectsNoSuccessor, ("rebalance",), 397),
+    Row("records are obeyed", (23,), ObeysRecords, ("split",)),
+    Row("records stay wrong", (30,), MendsNoRecord, ("api_frozen",)),
+    Row("nothing is taken on request", (31,), TakesNothingOnRequest, ("rebalance",)),
 ]
 
+UNPLAYED: Mapping[int, str] = {
+    32: "no two hosts of a schedule have one name: tests/scenarios/test_namesakes.py plays them",
+    33: "hosts of a schedule have no addresses of their own: tests/unit/ownership/test_machine.py",
+    34: "schedules meet no bugs of ours: tests/scenarios/test_internal_errors.py",
+}
+"""Rules of which no family knows, and who does."""
 
-@pytest.mark.parametrize(("make", "families"), [row[1:] for row in SABOTAGES], ids=[row[0] for row in SABOTAGES])
-def test_a_rule_taken_away_breaks_a_promise(make: type[Ownership], families: tuple[str, ...]) -> None:
-    for seed in range(BOUND):
-        for schedule in (FAMILIES[name][0](seed) for name in families):
-            if broken(schedule, make) is not None:
-                assert broken(schedule) is None, "the rules as they are must keep it"
+
+@pytest.mark.parametrize("row", SABOTAGES, ids=lambda row: row.name)
+def test_a_rule_taken_away_breaks_a_promise(row: Row) -> None:
+    for seed in range(row.first, row.first + BOUND):
+        for schedule in (PLAYED[name](seed) for name in row.families):
+            if broken(schedule, row.make) is not None:
+                others = [base for base in row.make.__mro__[1:] if issubclass(base, Ownership)]
+                broke = [base for base in others if broken(schedule, base) is not None]
+                assert broke == [], "the rules as they are must keep it, and so must half of a pair"
                 return
-    pytest.fail(f"{len(families) * BOUND} schedules of {families} kept every promise")
+    pytest.fail(f"{len(row.families) * BOUND} schedules of {row.families} kept every promise")
+
+
+def test_every_rule_is_taken_away_or_tested_elsewhere() -> None:
+    rules = {int(number) for number in re.findall(r"^(\d+)\. ", DOCS.read_text(), flags=re.MULTILINE)}
+    taken = {number for row in SABOTAGES for number in row.rules}
+    assert taken | UNPLAYED.keys() == rules
+    assert not taken & UNPLAYED.keys()
 
 
 def test_every_sabotage_is_real() -> None:
     """A renamed method would turn a sabotage into the rules as they are."""
-    for name, make, _ in SABOTAGES:
-        for base in make.__mro__[: make.__mro__.index(Ownership)]:
+    for row in SABOTAGES:
+        for base in row.make.__mro__[: row.make.__mro__.index(Ownership)]:
             own = [attribute for attribute in vars(base) if not attribute.startswith("__")]
-            assert own, name
-            assert all(hasattr(Ownership, attribute) for attribute in own), name
+            assert own, row.name
+            assert all(hasattr(Ownership, attribute) for attribute in own), row.name

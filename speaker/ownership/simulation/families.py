@@ -82,7 +82,8 @@ def drain(seed: int) -> Schedule:
     if schedule.api and random.random() < 0.3:
         faults.insert(0, Fault(1.2, Kind.API_OUTAGE, tuple(range(schedule.nodes))))
     loss = random.choice([0.0, 0.0, 0.1])
-    limits = Limits(one_answer=0.6 if loss else None, planned=(at, at + 3.0), causeless=not loss)
+    # Beyond the longest drain: who answers for so long found nobody to hand over to, and somebody is there.
+    limits = Limits(one_answer=0.6 if loss else None, planned=(at, at + 3.4), causeless=not loss)
     return replace(schedule, loss=loss, faults=tuple(faults), end=at + 5.5, limits=limits)
 
 
@@ -261,13 +262,17 @@ def windows(seed: int) -> Schedule:
 
 
 def clock_back(seed: int) -> Schedule:
-    """Restarts that find an earlier clock."""
+    """Restarts that find an earlier clock; sometimes a holder dies afterwards, and whoever restarted takes its turn."""
     random, schedule = _base("clock_back", seed)
     faults = [
         Fault(_at(random, 1.5, 3.0), Kind.CRASH, (random.randrange(schedule.nodes),), _at(random, 0.02, 1.0))
         for _ in range(2)
     ]
-    return replace(schedule, clock_back=True, faults=_sorted(faults), end=8.0)
+    if random.random() < 0.5:
+        faults, limits = [faults[0], Fault(_at(random, 5.0, 5.5), Kind.CRASH_HOLDER)], Limits(crash=0.5)
+    else:
+        limits = Limits()
+    return replace(schedule, clock_back=True, faults=_sorted(faults), end=8.0, limits=limits)
 
 
 def ineligible_many(seed: int) -> Schedule:
@@ -527,6 +532,24 @@ def silent(seed: int) -> Schedule:
     )
 
 
+def silent_drain(seed: int) -> Schedule:
+    """On a LAN on which nobody else says anything one of two is drained, and gone: the other misses nobody."""
+    random, schedule = _base("silent_drain", seed)
+    at, node = _at(random), (random.randrange(2),)
+    faults = [Fault(at, Kind.DRAIN, node), Fault(round(at + random.uniform(0.2, 1.5), 4), Kind.CRASH, node)]
+    return _sick(schedule, random, faults, nodes=2, silent_until=100.0)
+
+
+def started_apart(seed: int) -> Schedule:
+    """A node starts anew while its port is silent, with the API in reach: it takes nothing, then or later."""
+    random, schedule = _base("started_apart", seed)
+    at, node, kind = _at(random), random.randrange(schedule.nodes), random.choice([Kind.DEAF, Kind.BLACKOUT])
+    start = Fault(at, Kind.CRASH, (node,), round(random.uniform(0.9, 1.5), 4))
+    sick = Fault(round(at + 0.1, 4), kind, (node,), _lasts(random, 3.0, 5.0))
+    limits = replace(_SICK, takes_nothing=(node, at))
+    return _sick(schedule, random, [start, sick], api=True, limits=limits)
+
+
 def mixed_intervals(seed: int) -> Schedule:
     """Every node has a hello interval of its own; one dies, or its port is silent for a while."""
     random, schedule = _base("mixed_intervals", seed)
@@ -587,6 +610,8 @@ FAMILIES: dict[str, tuple[Callable[[int], Schedule], int]] = {
     "oneway": (oneway, 1),
     "all_demoted": (all_demoted, 1),
     "silent": (silent, 1),
+    "silent_drain": (silent_drain, 1),
+    "started_apart": (started_apart, 1),
     "mixed_intervals": (mixed_intervals, 1),
     "api_frozen": (api_frozen, 1),
 }

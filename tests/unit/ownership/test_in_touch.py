@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from stepping import EIP, LIFE, LINK, advance, alone, beside, hello, timed
+from stepping import EIP, LIFE, LINK, alone, beside, hello, timed
 
 from speaker.ownership.events import (
     Announce,
@@ -379,8 +379,37 @@ def test_a_record_binds_whoever_has_heard_nothing_at_all() -> None:
     assert of_kind(orders, Claim) == []
     assert len(of_kind(orders, Ask)) >= 5
     machine.step(5.0, FrameHeard(LINK))
-    assert [order for order in advance(machine, 5.0, 5.1) if isinstance(order, Claim)] or machine.holding(EIP)
+    (at, _), *_ = of_kind(timed(machine, 5.0, 6.0), Claim)
+    assert at == pytest.approx(5.0 + TIMES.dead), "the other has time to say that it holds it"
     assert machine.eips[EIP].weak, "nobody knows whether the other only went unheard"
+
+
+@pytest.mark.parametrize(
+    ("read_at", "record"),
+    [
+        pytest.param(0.1, Record("me", Incarnation(1), 3, 1), id="our own"),
+        pytest.param(0.6, Record("other", Incarnation(1), 3, 1), id="another's, read when we held it"),
+    ],
+)
+def test_whoever_begins_to_hear_waits_only_for_what_a_record_gives_to_others(read_at: float, record: Record) -> None:
+    machine = alone(api=True)
+    machine.step(0.1, ApiUp())
+    timed(machine, 0.1, read_at)
+    machine.step(read_at, RecordRead(EIP, record))
+    timed(machine, read_at, 1.0)
+    machine.step(1.0, FrameHeard(LINK))
+    assert machine.holding(EIP)
+    assert machine.ready
+
+
+def test_what_a_record_gives_to_one_that_is_heard_second_is_left_to_it() -> None:
+    """A port that was silent since our start passes again: the first whom we hear holds nothing."""
+    machine = alone(api=True)
+    machine.step(0.1, ApiUp())
+    machine.step(0.1, RecordRead(EIP, Record("b", LIFE, 3, 1)))
+    timed(machine, 0.1, 2.0)
+    orders = beside(machine, 2.0, 2.1, {"a": {}}) + beside(machine, 2.1, 4.0, {"a": {}, "b": HELD})
+    assert of_kind(orders, Claim) == []
 
 
 def test_what_waited_while_we_were_away_is_no_evidence() -> None:

@@ -138,9 +138,11 @@ def reply(mac=THEIRS, to=OURS, **fields):
     return of(mac, ARP(**there | fields), to=format_mac(to))
 
 
-def advertisement(mac=THEIRS, hop_limit=255, target=EIP6, option=True):
+def advertisement(mac=THEIRS, hop_limit=255, target=EIP6, option=True, says=None):
+    """From ``mac``, which names ``says`` in its option: itself, if None."""
     packet = IPv6(src=str(target), dst=str(OWN6), hlim=hop_limit) / ICMPv6ND_NA(tgt=str(target), R=0, S=1, O=1)
-    return of(mac, packet / ICMPv6NDOptDstLLAddr(lladdr=format_mac(mac)) if option else packet, to=format_mac(OURS))
+    named = packet / ICMPv6NDOptDstLLAddr(lladdr=format_mac(says or mac))
+    return of(mac, named if option else packet, to=format_mac(OURS))
 
 
 SOLICITATION = of(THEIRS, IPv6(src="fe80::2", dst=str(OWN6), hlim=255) / ICMPv6ND_NS(tgt=str(OWN6)))
@@ -181,6 +183,7 @@ def test_an_answer_to_us_alone_counts(what, frame, pkttype, vlan, counts):
         (reply(hwsrc=format_mac(ANOTHER)), Answer(EIP4, ANOTHER)),
         (advertisement(), Answer(EIP6, THEIRS)),
         (advertisement(option=False), Answer(EIP6, THEIRS)),
+        (advertisement(says=ANOTHER), Answer(EIP6, ANOTHER)),
         (reply(hwsrc=EVERYBODY), None),
         (reply(hwsrc="00:00:00:00:00:00"), None),
         (advertisement()[:-1] + b"\x77", None),
