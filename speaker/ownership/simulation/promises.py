@@ -94,6 +94,8 @@ class Promises:
         self.changed(eip)
 
     def yielded(self, host: "Host", eip: IPAddress, reason: Yielded) -> None:
+        if self._heal is not None and reason is Yielded.DEAF:
+            self._heal.deaf(host, eip)
         self._break_if(Promise.NO_CAUSE, self._service.without_cause(host, eip, reason))
 
     def booted(self, host: "Host") -> None:

@@ -155,6 +155,11 @@ class Heal:
         """No other fault has begun."""
         return self._world.inflicted == self._faults
 
+    def deaf(self, host: "Host", eip: IPAddress) -> None:
+        """``host`` let it go: that its fault is over it knows by the next hello, and this was before it."""
+        if self._world.now <= self._ended + host.times.hello + self._world.schedule.delay:
+            self._held[eip] = [other for other in self._held[eip] if other is not host]
+
     def claimed(self, host: "Host", eip: IPAddress) -> str | None:
         held = self._held.get(eip)
         if not self.counts or self._world.now > self.due or not held or host in held:
