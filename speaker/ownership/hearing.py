@@ -151,6 +151,7 @@ class Hearing(Naming):
                 nodes.add(peer.node)
                 x.raise_maxterm(term)
                 x.note_holder(term, peer.node)
+                x.served_until = NEVER  # whoever answered has said so by now
         if changed:
             self._look_at(changed)
         for other in self.segments.values():

