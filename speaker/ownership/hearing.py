@@ -49,6 +49,8 @@ class Hearing(Naming):
         if peer is not old:
             self._begin_life(segment, old, now)
             if len(segment.peers.by_node) == 1:
+                if segment.frame_at == NEVER:
+                    self._hear_first(segment, now)
                 self._look_at_all_on(segment)  # that we hear anybody may be what they waited for
         self._learn(segment, peer, hello, now)
         if hello.own or hello.addresses or peer.own:
@@ -377,11 +379,19 @@ class Hearing(Naming):
 
     def _hear_frame(self, segment: Segment, now: float) -> None:
         if segment.frame_at == NEVER:
+            if not segment.peers.by_node:
+                self._hear_first(segment, now)
             self._look_at_all_on(segment)
         segment.frame_at = now
         self._watch_at = now
         if not segment.in_touch:
             self._feel(segment, now)
+
+    def _hear_first(self, segment: Segment, now: float) -> None:
+        """The end of a deafness that is older than our start: those whom records name get time to say what they
+        hold."""
+        if not segment.listening and any(x.link == segment.link and self._foreign(x) for x in self.eips.values()):
+            segment.listen(now + self.times.dead)
 
     def _hear_answer(self, event: EipAnswered, now: float) -> None:
         segment = self._segment(event.link, now)

@@ -1,7 +1,7 @@
 """What a node may conclude from silence, and what the wire says instead: rules 6 to 17 of docs/ownership.md."""
 
 import pytest
-from stepping import EIP, LIFE, LINK, advance, alone, beside, hello, timed
+from stepping import EIP, LIFE, LINK, alone, beside, hello, timed
 
 from speaker.ownership.events import (
     Announce,
@@ -358,8 +358,22 @@ def test_a_record_binds_whoever_has_heard_nothing_at_all() -> None:
     assert of_kind(orders, Claim) == []
     assert len(of_kind(orders, Ask)) >= 5
     machine.step(5.0, FrameHeard(LINK))
-    assert [order for order in advance(machine, 5.0, 5.1) if isinstance(order, Claim)] or machine.holding(EIP)
+    ((at, _),) = of_kind(timed(machine, 5.0, 5.5), Claim)
+    assert at == pytest.approx(5.0 + TIMES.dead), "who holds it gets time to say so"
     assert machine.eips[EIP].weak, "nobody knows whether the other only went unheard"
+
+
+@pytest.mark.parametrize("by_hello", [False, True])
+def test_who_was_deaf_since_its_start_hears_everybody_out_before_it_takes_what_records_name(by_hello: bool) -> None:
+    machine = alone(api=True)
+    machine.step(0.1, ApiUp())
+    machine.step(0.1, RecordRead(EIP, Record("b", Incarnation(1), 3, 1)))
+    timed(machine, 0.1, 5.0)
+    machine.step(5.0, hello(machine, 1, node="a") if by_hello else FrameHeard(LINK))
+    orders = timed(machine, 5.0, 5.0 + 0.9 * TIMES.dead)
+    orders += beside(machine, 5.0 + 0.9 * TIMES.dead, 7.0, {"b": HELD})
+    assert of_kind(orders, Claim) == []
+    assert not machine.holding(EIP)
 
 
 def test_what_waited_while_we_were_away_is_no_evidence() -> None:
