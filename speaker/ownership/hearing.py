@@ -68,16 +68,16 @@ class Hearing(Naming):
         self._revive(segment, now)
         if not segment.in_touch:
             self._feel(segment, now)
-        self._join_in(segment, peer, now)
+        self._join_in(segment, hello, now)
 
-    def _join_in(self, segment: Segment, peer: Peer, now: float) -> None:
+    def _join_in(self, segment: Segment, hello: Hello, now: float) -> None:
         """The first by name speaks, and so do we instead of a little later (rule 1): the nodes of a link come to speak
         together, and each of them wakes once for all their hellos and not once for each. Much earlier than our turn
-        once a second at most, lest many hellos out of turn lead to as many of ours."""
+        once a second at most, lest many hellos out of turn lead to as many of ours; and only with the same interval."""
         others = segment.peers.by_node
-        if len(others) > TOGETHER or now >= self._beat_at:
+        if len(others) > TOGETHER or now >= self._beat_at or hello.interval != round(self.times.hello * 1000):
             return
-        if peer.node > self.node or any(other.alive and node < peer.node for node, other in others.items()):
+        if hello.node > self.node or any(other.alive and node < hello.node for node, other in others.items()):
             return
         much = self._beat_at - now > self.times.hello / 20
         if much and now < self._joined_at + _JOINED:
