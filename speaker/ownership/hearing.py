@@ -73,7 +73,7 @@ class Hearing(Naming):
     def _join_in(self, segment: Segment, peer: Peer, now: float) -> None:
         """The first by name speaks, and so do we instead of a little later (rule 1): the nodes of a link come to speak
         together, and each of them wakes once for all their hellos and not once for each. Much earlier than our turn
-        once a second at most, lest many hellos out of turn lead to as many of ours; only where all have one interval."""
+        once a second at most, lest many hellos out of turn lead to as many; only where all have one interval."""
         others = segment.peers.by_node
         if len(others) > TOGETHER or now >= self._beat_at or peer.node > self.node:
             return
