@@ -74,11 +74,12 @@ class Hearing(Naming):
     def _join_in(self, segment: Segment, peer: Peer, now: float) -> None:
         """The first by name speaks, and so do we instead of a little later (rule 1): the nodes of a link come to speak
         together, and each of them wakes once for all their hellos and not once for each. Much earlier than our turn
-        once a second at most, lest many hellos out of turn lead to as many of ours."""
+        once a second at most, lest many hellos out of turn lead to as many; only where all have one interval."""
         others = segment.peers.by_node
-        if len(others) > TOGETHER or now >= self._beat_at:
+        if len(others) > TOGETHER or now >= self._beat_at or peer.node > self.node:
             return
-        if peer.node > self.node or any(other.alive and node < peer.node for node, other in others.items()):
+        interval, alive = round(self.times.hello * 1000), [other for other in others.values() if other.alive]
+        if any(other.interval != interval or other.node < peer.node for other in alive):
             return
         much = self._beat_at - now > self.times.hello / 20
         if much and now < self._joined_at + _JOINED:
