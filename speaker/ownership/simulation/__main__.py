@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from multiprocessing import Pool
 
 from speaker.ownership.simulation.families import FAMILIES, schedules
-from speaker.ownership.simulation.promises import Broken
 from speaker.ownership.simulation.schedule import Schedule
 from speaker.ownership.simulation.shrink import broken, shrink, story
 
@@ -27,15 +26,15 @@ def main() -> int:
     arguments = parser.parse_args()
     began, failures, played = time.monotonic(), 0, Counter[str]()
     with Pool(arguments.jobs) as pool:
-        for number, (schedule, found) in enumerate(pool.imap(_play, _chosen(arguments), _CHUNK), 1):
-            played[schedule.family] += 1
+        for number, (family, seed, found) in enumerate(pool.imap(_play, _chosen(arguments), _CHUNK), 1):
+            played[family] += 1
             if found is not None:
                 failures += 1
                 if not arguments.keep_going:
                     pool.terminate()
-                    print(story(shrink(schedule)))  # noqa: T201
+                    print(story(shrink(_made(family, seed))))  # noqa: T201
                     return 1
-                print(f"{schedule.family} {schedule.seed}: {found}", flush=True)  # noqa: T201
+                print(f"{family} {seed}: {found}", flush=True)  # noqa: T201
             if number % 1000 == 0:
                 print(f"{number} schedules, {time.monotonic() - began:.0f} s", file=sys.stderr)  # noqa: T201
     for family, count in sorted(played.items()):
@@ -44,15 +43,21 @@ def main() -> int:
     return 1 if failures else 0
 
 
-def _play(schedule: Schedule) -> tuple[Schedule, Broken | None]:
-    return schedule, broken(schedule)
+def _play(named: tuple[str, int]) -> tuple[str, int, str | None]:
+    """A schedule is sent by its name: what is compiled cannot be pickled."""
+    found = broken(_made(*named))
+    return (*named, None if found is None else str(found))
 
 
-def _chosen(arguments: argparse.Namespace) -> Iterable[Schedule]:
+def _made(family: str, seed: int) -> Schedule:
+    make, _ = FAMILIES[family]
+    return make(seed)
+
+
+def _chosen(arguments: argparse.Namespace) -> Iterable[tuple[str, int]]:
     if arguments.family is None:
-        return schedules(arguments.schedules, arguments.seed)
-    make, _ = FAMILIES[arguments.family]
-    return (make(arguments.seed + i) for i in range(arguments.schedules))
+        return ((schedule.family, schedule.seed) for schedule in schedules(arguments.schedules, arguments.seed))
+    return ((arguments.family, arguments.seed + i) for i in range(arguments.schedules))
 
 
 if __name__ == "__main__":

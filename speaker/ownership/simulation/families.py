@@ -435,6 +435,18 @@ def deaf(seed: int) -> Schedule:
     return _sick(schedule, random, [fault], links=links, eips=12 if many else schedule.eips, per_hello=per_hello)
 
 
+def deaf_start(seed: int) -> Schedule:
+    """A node starts while nothing reaches it, and reads in the API who holds what: it takes nothing of theirs, not
+    even once it hears."""
+    random, schedule = _base("deaf_start", seed)
+    links, link = _links(random)
+    node, at, down = random.randrange(schedule.nodes), _at(random), round(random.uniform(0.6, 1.5), 4)
+    deaf_at = round(at + random.uniform(0.0, down), 4)
+    lasts = random.choice([FOR_GOOD, round(at + down - deaf_at + random.uniform(0.1, 4.0), 4)])
+    faults = [Fault(at, Kind.CRASH, (node,), down), Fault(deaf_at, Kind.DEAF, (node,), lasts, link=link)]
+    return _sick(schedule, random, faults, api=True, links=links)
+
+
 def blip(seed: int) -> Schedule:
     """One port is silent for a while, and its carrier stays."""
     random, schedule = _base("blip", seed)
@@ -602,6 +614,7 @@ FAMILIES: dict[str, tuple[Callable[[int], Schedule], int]] = {
     "meddled": (meddled, 2),
     "upgrade": (upgrade, 1),
     "deaf": (deaf, 1),
+    "deaf_start": (deaf_start, 1),
     "blip": (blip, 1),
     "flap_ports": (flap_ports, 1),
     "minority": (minority, 1),

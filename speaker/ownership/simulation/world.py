@@ -3,7 +3,7 @@
 import heapq
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv6Address
 from itertools import count
 from random import Random
 from typing import TypeAlias
@@ -29,6 +29,7 @@ from speaker.ownership.events import (
 from speaker.ownership.hello import Hello, Incarnation
 from speaker.ownership.keys import Keys
 from speaker.ownership.machine import Ownership
+from speaker.ownership.simulation.address import Address
 from speaker.ownership.simulation.apiserver import ApiServer
 from speaker.ownership.simulation.promises import Promises
 from speaker.ownership.simulation.schedule import FOR_GOOD, Fault, Kind, Schedule
@@ -50,19 +51,6 @@ _FLOOD = 0.004
 
 
 Payload: TypeAlias = Hello | bytes
-
-
-class _Address(IPv4Address):
-    """One that works out its hash once: half of what is looked up is looked up by EIP."""
-
-    __slots__ = ("_hash",)
-
-    def __init__(self, address: int | str) -> None:
-        super().__init__(address)
-        self._hash = super().__hash__()
-
-    def __hash__(self) -> int:
-        return self._hash
 
 
 class Host:
@@ -840,5 +828,5 @@ class World:
 def _eip(number: int, schedule: Schedule) -> IPAddress:
     """As frames they take all the room they can: both families, far apart."""
     if schedule.mtu is None or number % 2 == 0:
-        return _Address("10.0.0.1") + number
+        return Address("10.0.0.1") + number
     return IPv6Address("2001:db8::1") + (number << 70)

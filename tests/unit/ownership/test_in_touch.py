@@ -412,6 +412,19 @@ def test_what_a_record_gives_to_one_that_is_heard_second_is_left_to_it() -> None
     assert of_kind(orders, Claim) == []
 
 
+@pytest.mark.parametrize("by_hello", [False, True])
+def test_who_was_deaf_since_its_start_hears_everybody_out_before_it_takes_what_records_name(by_hello: bool) -> None:
+    machine = alone(api=True)
+    machine.step(0.1, ApiUp())
+    machine.step(0.1, RecordRead(EIP, Record("b", Incarnation(1), 3, 1)))
+    timed(machine, 0.1, 5.0)
+    machine.step(5.0, hello(machine, 1, node="a") if by_hello else FrameHeard(LINK))
+    orders = timed(machine, 5.0, 5.0 + 0.9 * TIMES.dead)
+    orders += beside(machine, 5.0 + 0.9 * TIMES.dead, 7.0, {"b": HELD})
+    assert of_kind(orders, Claim) == []
+    assert not machine.holding(EIP)
+
+
 def test_what_waited_while_we_were_away_is_no_evidence() -> None:
     machine = having_lost("a")
     machine.step(3.0, FrameHeard(LINK))
