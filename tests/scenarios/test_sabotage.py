@@ -282,7 +282,7 @@ class StandsForNothing(Ownership):
 class StandsWhateverItMissed(Ownership):
     """Rule 29: who goes, or was away itself, stands as well."""
 
-    def _held_on(self, now: float) -> bool:
+    def _held_on(self, x: Eip, now: float) -> bool:
         return True
 
 
