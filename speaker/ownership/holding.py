@@ -60,8 +60,8 @@ class Holding(Claiming):
         return x.address in peer.weak and peer.claims[x.address] > x.term
 
     def _held_on(self, x: Eip, now: float) -> bool:
-        """Whoever goes, was away for a moment itself, or has it no longer than a first probe takes, has nothing to stand
-        for."""
+        """Whoever goes, was away for a moment itself, or has it for no longer than a first probe takes, has nothing to
+        stand for."""
         present = now >= self._away_at + self.times.dead and now >= x.held_since + self.times.hello
         return self.draining_since is None and present
 
