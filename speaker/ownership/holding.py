@@ -44,7 +44,7 @@ class Holding(Claiming):
             x.told_off.pop(peer.node, None)
             self._hear_worse(x, peer, term)
             return _FOREVER
-        if self._unknowing(x, peer) and self._held_on(now):
+        if self._unknowing(x, peer) and self._held_on(x, now):
             if now < peer.hears_us_at + self.times.suspect:  # and so has heard us since it took it
                 self._stand(x, term, now)
                 return _FOREVER
@@ -59,9 +59,11 @@ class Holding(Claiming):
         """Its claim is the better one for its term alone, and was made in the belief that the holder was gone."""
         return x.address in peer.weak and peer.claims[x.address] > x.term
 
-    def _held_on(self, now: float) -> bool:
-        """Whoever goes, or was away for a moment itself, has nothing to stand for."""
-        return self.draining_since is None and now >= self._away_at + self.times.dead
+    def _held_on(self, x: Eip, now: float) -> bool:
+        """Whoever goes, was away for a moment itself, or has it for no longer than a first probe takes, has nothing to
+        stand for."""
+        present = now >= self._away_at + self.times.dead and now >= x.held_since + self.times.hello
+        return self.draining_since is None and present
 
     def _stand(self, x: Eip, term: int, now: float) -> None:
         """Keep it, at a term above."""

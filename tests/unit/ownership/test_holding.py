@@ -88,6 +88,15 @@ def test_a_holder_that_was_away_for_a_moment_does_not_stand() -> None:
     assert [order.reason for order in orders if isinstance(order, Withdraw)] == [Yielded.BETTER_CLAIM]
 
 
+def test_a_holder_that_has_only_just_claimed_does_not_stand() -> None:
+    """It still looks for who answers, and may be about to find the very one that it would silence."""
+    machine = alone()
+    timed(machine, 0.0, 0.401)
+    assert machine.held() == {EIP: 1}
+    machine.step(0.41, hello(machine, 9000, {EIP: 2}, "a", **WEAK))
+    assert machine.held() == {}
+
+
 def test_a_holder_that_drains_does_not_stand() -> None:
     machine = holder()
     machine.step(2.0, Drain())
