@@ -379,17 +379,21 @@ class Hearing(Naming):
             self._hurry()
             if was_deaf:
                 segment.returns.add(now)
-        if (was_deaf and not segment.deaf) or (segment.in_touch and not before and self._died_unheard(segment, now)):
-            # What is theirs by now, or was all the time, they get time to say, each at its own pace.
-            patience = max((peer.patience for peer in segment.peers.expected(now)), default=1.0)
-            segment.listen(now + self.times.dead * patience)
+        if before and not segment.in_touch:
+            segment.lost_touch_at = now
+        elif segment.in_touch and not before:
+            self._hear_out(segment, now, was_deaf=was_deaf)
         if segment.in_touch is not before or segment.deaf is not was_deaf:
             self._look_at_all_on(segment)
 
-    def _died_unheard(self, segment: Segment, now: float) -> bool:
-        """Somebody died while all were silent, others of a slower pace not yet."""
-        lately = [now - peer.dies_at(self.times) for peer in segment.peers.expected(now)]
-        return any(0 <= since < self.times.dead for since in lately)
+    def _hear_out(self, segment: Segment, now: float, *, was_deaf: bool) -> None:
+        """Others are heard again. If none was for longer than an answer takes it was we who did not hear: they get time
+        to say what they hold, each at its own pace; more of it if we let ours go meanwhile."""
+        patience = max((peer.patience for peer in segment.peers.expected(now)), default=1.0)
+        if was_deaf:
+            segment.listen(now + self.times.dead * patience)
+        elif now - segment.lost_touch_at >= self.times.probe:
+            segment.listen(now + self.times.hello * patience + self.times.slot)
 
     def _ask(self, segment: Segment, now: float) -> None:
         """For some of what the silent ones hold, in turn: who answers for one answers for all. Those who hear each

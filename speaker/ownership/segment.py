@@ -68,6 +68,7 @@ class Segment:
         self.frame_at = NEVER
         """When a frame other than a hello last reached us here, while we asked for one."""
         self.in_touch = True
+        self.lost_touch_at = NEVER
         self.deaf = False
         """As last judged."""
         self.asked_at = NEVER
