@@ -81,9 +81,9 @@ class Claiming(Desk):
         return self._damped(self.segments[x.link], now) + rank * self.times.slot
 
     def _damped(self, segment: Segment, now: float) -> float:
-        """A link that comes and goes is the last to take anything, while there is somebody whose does not."""
+        """A link that comes and goes takes only what nobody took who could, while there is somebody whose does not."""
         steady = any(not self._making_way(peer) and not peer.demoted for peer in segment.peers.living(now))
-        return segment.returns.wait(now) if steady else 0.0
+        return self.times.dead if steady and segment.returns.many(now) else 0.0
 
     def _rank(self, x: Eip, now: float) -> int:
         """Living, staying peers with a better score; whoever is demoted or has its share goes last, unless all are."""

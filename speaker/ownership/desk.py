@@ -241,6 +241,23 @@ class Desk:
         self.segments[x.link].own.add(x.address, term, now, x.weak)
         self._hurry()
 
+    def _dispute(self, x: Eip, now: float) -> None:
+        """Somebody else answers for it: what was claimed not knowing of that is weak."""
+        assert x.link is not None
+        x.disputed_until = now + self.times.disputed
+        if not x.weak:
+            x.weak = True
+            self.segments[x.link].own.add(x.address, x.term, now, weak=True)
+            self._hurry()
+        self._look_at([x.address])
+
+    def _prove(self, x: Eip) -> None:
+        """Whoever answered for it was a peer, and has just let it go."""
+        assert x.link is not None
+        x.disputed_until = NEVER
+        self._orders.append(Claim(x.address, x.link, x.term, first=False))
+        self._look_at([x.address])
+
     def _yield(self, x: Eip, reason: Yielded, now: float, better: int = 0) -> None:
         assert x.link is not None
         x.holding, x.let_go_at = False, now

@@ -74,11 +74,12 @@ class Hearing(Naming):
     def _join_in(self, segment: Segment, peer: Peer, now: float) -> None:
         """The first by name speaks, and so do we instead of a little later (rule 1): the nodes of a link come to speak
         together, and each of them wakes once for all their hellos and not once for each. Much earlier than our turn
-        once a second at most, lest many hellos out of turn lead to as many of ours."""
+        once a second at most, lest many hellos out of turn lead to as many; only where all have one interval."""
         others = segment.peers.by_node
-        if len(others) > TOGETHER or now >= self._beat_at:
+        if len(others) > TOGETHER or now >= self._beat_at or peer.node > self.node:
             return
-        if peer.node > self.node or any(other.alive and node < peer.node for node, other in others.items()):
+        interval, alive = round(self.times.hello * 1000), [other for other in others.values() if other.alive]
+        if any(other.interval != interval or other.node < peer.node for other in alive):
             return
         much = self._beat_at - now > self.times.hello / 20
         if much and now < self._joined_at + _JOINED:
@@ -161,7 +162,7 @@ class Hearing(Naming):
             x = self._eip(address)
             x.raise_maxterm(term)
             if x.holding and x.link == segment.link:
-                self._hear_yielded(x, peer, term)
+                self._hear_yielded(x, peer, term, now)
 
     def _learn_own(self, segment: Segment, peer: Peer, hello: Hello, now: float) -> None:
         """Kept as long as it is repeated, and beyond the death of who said it."""
@@ -236,8 +237,10 @@ class Hearing(Naming):
         segment.announce_all = True
         self._hurry()
 
-    def _hear_yielded(self, x: Eip, peer: Peer, term: int) -> None:
+    def _hear_yielded(self, x: Eip, peer: Peer, term: int, now: float) -> None:
         """Rule 21: whoever listened to the loser until now points at it."""
+        if now < x.disputed_until:
+            self._prove(x)
         if x.told_yielded.get(peer.node) != term:
             x.told_yielded[peer.node] = term
             self._announce(x)
@@ -312,13 +315,15 @@ class Hearing(Naming):
 
     def _asks_every(self, segment: Segment, now: float) -> float | None:
         """Seconds between two questions; None: there is nothing to ask. Often while somebody is about to die, or lives
-        by its answers alone; rarely where others vouch, or nothing hangs on it."""
+        by its answers alone, or we are about to be deaf; rarely where others vouch, or nothing hangs on it."""
         alive = [peer for peer in self._silent(segment, now) if peer.is_alive(now, self.times)]
-        if any(now < peer.heard_at + self.times.dead * peer.patience for peer in alive):
+        all_silent = self._all_silent(segment, now)
+        about_to_die = any(now < peer.heard_at + self.times.dead * peer.patience for peer in alive)
+        if about_to_die or (all_silent and not segment.in_touch and not segment.deaf):
             return self.times.probe
         if any(now < peer.answered_at + self.times.dead * peer.patience for peer in alive):
             return self.times.hello
-        if not alive and not self._all_silent(segment, now) and not self._knows_nothing(segment):
+        if not alive and not all_silent and not self._knows_nothing(segment):
             return None
         return self.times.touch / 10 if alive or segment.in_touch or segment.deaf else self.times.hello
 
@@ -374,11 +379,17 @@ class Hearing(Naming):
             self._hurry()
             if was_deaf:
                 segment.returns.add(now)
-                # What we let go others hold by now: they get time to say so, each at its own pace.
-                patience = max((peer.patience for peer in segment.peers.expected(now)), default=1.0)
-                segment.listen(now + self.times.dead * patience)
+        if (was_deaf and not segment.deaf) or (segment.in_touch and not before and self._died_unheard(segment, now)):
+            # What is theirs by now, or was all the time, they get time to say, each at its own pace.
+            patience = max((peer.patience for peer in segment.peers.expected(now)), default=1.0)
+            segment.listen(now + self.times.dead * patience)
         if segment.in_touch is not before or segment.deaf is not was_deaf:
             self._look_at_all_on(segment)
+
+    def _died_unheard(self, segment: Segment, now: float) -> bool:
+        """Somebody died while all were silent, others of a slower pace not yet."""
+        lately = [now - peer.dies_at(self.times) for peer in segment.peers.expected(now)]
+        return any(0 <= since < self.times.dead for since in lately)
 
     def _ask(self, segment: Segment, now: float) -> None:
         """For some of what the silent ones hold, in turn: who answers for one answers for all. Those who hear each
@@ -423,8 +434,7 @@ class Hearing(Naming):
         x = self._eip(event.eip)
         if x.holding:
             if event.probed:
-                x.disputed_until = now + self.times.disputed
-                self._look_at([x.address])
+                self._dispute(x, now)
             return
         peer = segment.peers.by_node.get(event.node) if event.node is not None else None
         if peer is None:

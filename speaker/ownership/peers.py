@@ -58,6 +58,7 @@ class Peer:
         "ended",
         "heard_at",
         "hears_us_at",
+        "interval",
         "left",
         "left_at",
         "link",
@@ -91,6 +92,7 @@ class Peer:
         self.draining = self.deaf = self.demoted = False
         self.patience = 1.0
         """Its hello interval, where that is longer than ours, divided by ours."""
+        self.interval = hello.interval
         self.revision = hello.revision
         self.weak: set[IPAddress] = set()
         """Of its claims those on what it took from one that had fallen silent."""
@@ -290,6 +292,7 @@ class Peers:
     def _note(self, peer: Peer, hello: Hello, incarnation: Incarnation, now: float) -> None:
         peer.stamp, peer.link, peer.heard_at = hello.stamp, hello.link, now
         peer.draining, peer.deaf, peer.demoted = hello.draining, hello.deaf, hello.demoted
+        peer.interval = hello.interval
         peer.patience = max(1.0, hello.interval / 1000 / self._times.hello)
         for node, heard in hello.heard.items():
             if heard.age >= MAX_AGE:

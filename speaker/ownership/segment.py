@@ -15,24 +15,22 @@ if TYPE_CHECKING:
     from speaker.ownership.naming import Namesake
 
 _FOREVER = float("inf")
-_RETURNS = 4
 _LATELY = 60.0
 """Seconds."""
 
 
 class Returns:
-    """How often a link came back of late: one that comes and goes is waited for, ever longer."""
+    """When a link came back of late."""
 
     def __init__(self) -> None:
-        self._times: deque[float] = deque(maxlen=_RETURNS)
+        self._times: deque[float] = deque(maxlen=2)
 
     def add(self, now: float) -> None:
         self._times.append(now)
 
-    def wait(self, now: float) -> float:
-        """Seconds for which its node lets others go first; 0 after a first return, and a minute after the last."""
-        lately = sum(now - at < _LATELY for at in self._times)
-        return 0.0 if lately < 2 else float(2 ** (lately - 2))
+    def many(self, now: float) -> bool:
+        """It comes and goes: its node lets others go first."""
+        return sum(now - at < _LATELY for at in self._times) > 1
 
 
 class Sender(NamedTuple):
@@ -87,7 +85,7 @@ class Segment:
 
     def goes_last(self, now: float) -> bool:
         """For a soft reason, or because the link comes and goes."""
-        return self.demoted or self.returns.wait(now) > 0
+        return self.demoted or self.returns.many(now)
 
     def listen(self, until: float) -> None:
         self.listening, self.listen_until = True, until

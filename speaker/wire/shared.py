@@ -576,6 +576,7 @@ class Shared:
     def _take(self, orders: Iterable[Claim]) -> None:
         spots = {order.eip: self._spots[order.eip] for order in orders if order.eip in self._spots}
         probe = frozenset(order.eip for order in orders if order.first)
+        drop_each(self._fleet, [eip for eip in spots.keys() - probe if eip in self._claims], self._told)  # probed for
         taken, failed = take_each(self._fleet, spots, probe, self._told)
         if failed:
             asyncio.get_running_loop().call_soon(self._set_aside, failed)  # not in the middle of these orders

@@ -90,7 +90,11 @@ def drain(seed: int) -> Schedule:
 def rebalance(seed: int) -> Schedule:
     """A node comes back to nothing; one node is told to level what they hold, or two are."""
     random, schedule = _base("rebalance", seed)
-    nodes, eips, at = max(schedule.nodes, 3), random.randint(4, 24), _at(random, 3.5, 4.0)
+    nodes, eips, at = (
+        max(schedule.nodes, 3),
+        random.randint(4, 24),
+        _at(random, 5.5, 6.0),
+    )  # what went from one to another in the crash may move again
     first, second = random.sample(range(nodes), 2)
     faults = [Fault(_at(random), Kind.CRASH, (random.randrange(nodes),), 0.5), Fault(at, Kind.REBALANCE, (first,))]
     alone = random.random() < 0.6

@@ -94,8 +94,11 @@ class Promises:
         self.changed(eip)
 
     def yielded(self, host: "Host", eip: IPAddress, reason: Yielded) -> None:
-        if self._heal is not None and reason is Yielded.DEAF:
-            self._heal.deaf(host, eip)
+        if reason is Yielded.DEAF:
+            if self._heal is not None:
+                self._heal.deaf(host, eip)
+            if self._service.hears_nobody(host, eip):
+                self._causes.append(self._world.now)
         self._break_if(Promise.NO_CAUSE, self._service.without_cause(host, eip, reason))
 
     def booted(self, host: "Host") -> None:

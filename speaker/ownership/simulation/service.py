@@ -107,7 +107,7 @@ class Service:
         """What is wrong with ``host`` letting ``eip`` go now, if anything is."""
         if not self._limits.no_cause or self._in_trouble(host, self._world.link_of(eip)):
             return None
-        if reason is Yielded.DEAF and self._hears_nobody(host, self._world.link_of(eip)):
+        if reason is Yielded.DEAF and self.hears_nobody(host, eip):
             return None
         since = self.holds_since(host, eip)
         others = [other for other in self._world.hosts if other is not host and other.answers(eip)]
@@ -115,8 +115,9 @@ class Service:
             return None
         return f"{host.name} let {eip} go ({reason.value}), and nothing was wrong with it"
 
-    def _hears_nobody(self, host: "Host", link: int) -> bool:
-        stations = self._world.stations
+    def hears_nobody(self, host: "Host", eip: IPAddress) -> bool:
+        """No frame reaches it on the EIP's link now."""
+        stations, link = self._world.stations, self._world.link_of(eip)
         there = [stations.gateway, *(stations.client(place) for place in stations.places)]
         there += [other.index for other in self._world.hosts if other is not host and other.alive]
         return not any(self._world.carries(link, station, host.index) for station in there)
@@ -162,7 +163,7 @@ class Heal:
 
     def claimed(self, host: "Host", eip: IPAddress) -> str | None:
         held = self._held.get(eip)
-        if not self.counts or self._world.now > self.due or not held or host in held:
+        if not self.counts or self._world.now > self.due or not held or host in held or eip in host.probing:
             return None
         return f"{eip} was served by {[h.name for h in held]} when the fault ended, and {host.name} took it"
 

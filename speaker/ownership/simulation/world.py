@@ -793,6 +793,7 @@ class World:
             host.wrong_keys -= 1
             self.strangers.subtract(pairs)
             self._heard_again(pairs, self.links)
+            self.promises.disturbed()
 
         self._later(lasts, mend)
 

@@ -81,6 +81,25 @@ def test_a_node_that_hears_nothing_takes_nothing_and_lets_go_and_says_so(nodes: 
     assert [hello.deaf for when, hello in said(orders) if when > at + 0.001][:1] == [True]
 
 
+def test_whoever_is_about_to_be_deaf_asks_the_lan_at_once_also_where_the_last_one_said_that_it_goes() -> None:
+    """Of two peers one fell silent and is vouched for by the other, which drains and ends."""
+    machine = having_lost("a", "b", eips=2)
+    vouches = {"heard": {"me": Heard(machine.incarnation, 10, LINK), "a": Heard(LIFE, 10, 0)}}
+    beside(machine, 1.0, 2.0, {"b": {}}, hears=True, draining=True, **vouches)
+    orders = timed(machine, 2.0, 1.9 + TIMES.dead)
+    assert any(at < 1.9 + TIMES.suspect + 0.02 for at, order in of_kind(orders, Ask) if at >= 1.9 + TIMES.suspect)
+
+
+def test_who_hears_again_lets_those_speak_who_died_to_its_ears_while_others_of_a_slower_pace_did_not() -> None:
+    machine = alone()
+    beside(machine, 0.0, 0.5, {"a": HELD})
+    machine.step(0.5, hello(machine, 1500, {}, "slow", interval=300))
+    beside(machine, 0.6, 1.0, {"a": HELD})
+    timed(machine, 1.0, 1.23)
+    orders = [(1.23, order) for order in machine.step(1.23, FrameHeard(LINK))]
+    assert of_kind([*orders, *timed(machine, 1.23, 1.5)], Claim) == []
+
+
 def test_the_first_frame_ends_it_and_what_nobody_else_claims_by_then_is_taken() -> None:
     machine = having_lost("a", eips=2)
     timed(machine, 1.0, 5.0)
@@ -328,7 +347,7 @@ def test_a_reason_that_all_share_is_no_reason() -> None:
     assert failover_with(demoted_me=False, demoted=True) == pytest.approx(0.9 + TIMES.dead, abs=0.01)
 
 
-@pytest.mark.parametrize(("flaps", "wait"), [(1, 0.0), (2, 1.0), (3, 2.0), (4, 4.0), (9, 4.0)])
+@pytest.mark.parametrize(("flaps", "wait"), [(1, 0.0), (2, TIMES.dead), (3, TIMES.dead), (9, TIMES.dead)])
 def test_a_link_that_comes_and_goes_lets_others_go_first(flaps: int, wait: float) -> None:
     machine = alone()
     beside(machine, 0.0, 1.0, {"a": HELD, "b": {}})
@@ -465,6 +484,18 @@ def test_no_record_says_that_it_is_held_here() -> None:
     machine = disputed()
     written = [at for at, order in timed(machine, 0.46, 3.0) if isinstance(order, WriteRecord)]
     assert written == [pytest.approx(0.46 + TIMES.disputed)], "once it is disputed no more"
+
+
+def test_a_claim_on_what_somebody_answers_for_is_weak_and_says_so() -> None:
+    machine = disputed()
+    assert {EIP} in [hello.weak for _, hello in said(timed(machine, 0.46, 0.7))]
+
+
+def test_once_a_peer_says_that_it_let_it_go_it_is_answered_at_once() -> None:
+    machine = disputed()
+    orders = machine.step(0.5, hello(machine, 0, {}, yielded={EIP: 1}))
+    assert Claim(EIP, LINK, 1, first=False) in orders
+    assert machine.holding(EIP)
 
 
 def test_whoever_claims_it_has_it_whatever_its_term() -> None:

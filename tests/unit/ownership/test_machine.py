@@ -295,7 +295,7 @@ def test_hellos_out_of_turn_lead_to_few_of_ours() -> None:
     said: list[float] = []
     for n in range(400):
         now = 1.0 + n * 0.005
-        heard = hello(machine, n, node="a peer")
+        heard = hello(machine, n, node="a peer", interval=100)
         orders = [*((now, o) for o in machine.step(now, heard)), *timed(machine, now, now + 0.0049)]
         said += [at for at, order in orders if isinstance(order, SendHello)]
     assert len([at for at in said if at > 1.5]) <= 15 * 1.15
