@@ -427,8 +427,9 @@ class Hearing(Naming):
         """The first sign of anybody since the start. What waited for it, since records say that others hold it, waits a
         little longer: those get time to say so themselves."""
         waiting = any(x.link == segment.link and self._foreign(x) and not x.holding for x in self.eips.values())
-        if waiting and not segment.listening:
-            segment.listen(now + self.times.dead)
+        if waiting:
+            until = now + self.times.dead
+            segment.listen(max(until, segment.listen_until) if segment.listening else until)
         self._look_at_all_on(segment)
 
     def _hear_answer(self, event: EipAnswered, now: float) -> None:

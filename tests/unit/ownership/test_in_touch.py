@@ -421,6 +421,15 @@ def test_whoever_begins_to_hear_waits_only_for_what_a_record_gives_to_others(rea
     assert machine.ready
 
 
+def test_whoever_begins_to_hear_when_it_has_nearly_listened_long_enough_waits_as_long() -> None:
+    machine = alone(api=True)
+    machine.step(0.1, ApiUp())
+    machine.step(0.1, RecordRead(EIP, Record("other", Incarnation(1), 3, 1)))
+    timed(machine, 0.1, 0.35)
+    machine.step(0.35, FrameHeard(LINK))
+    assert of_kind(timed(machine, 0.35, 1.0), Claim)[0][0] == pytest.approx(0.35 + TIMES.dead)
+
+
 def test_what_a_record_gives_to_one_that_is_heard_second_is_left_to_it() -> None:
     """A port that was silent since our start passes again: the first whom we hear holds nothing."""
     machine = alone(api=True)
