@@ -121,6 +121,8 @@ class Service:
     """``spec.healthCheckNodePort``: where others ask whether this node has a ready endpoint; None: nowhere."""
     created: str = ""
     """``metadata.creationTimestamp`` (RFC 3339, so it sorts); '' where there is none."""
+    left_alone: frozenset[IPAddress] = frozenset()
+    """EIPs whose packets nobody on this node carries: neither kube-proxy, as their status says, nor we."""
 
 
 @dataclass(frozen=True, slots=True)

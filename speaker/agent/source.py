@@ -23,7 +23,7 @@ from speaker.cluster.objects import Key
 from speaker.cluster.reflector import Reflector, Resource
 from speaker.cluster.store import Change, Index
 from speaker.errors import ApiRefused, EdgeError
-from speaker.model import IPAddress, ServiceKey, format_mac
+from speaker.model import Forwarding, IPAddress, ServiceKey, format_mac
 from speaker.node import View
 from speaker.ownership.events import Record, WriteRecord, gone
 from speaker.ownership.hello import Incarnation
@@ -68,6 +68,7 @@ class Cluster:
         times: Parameters,
         report: Report,
         runtime_dir: Path,
+        forwarder: Forwarding,
     ) -> None:
         self._runtime_dir = runtime_dir
         self._recalled: Known | None = None
@@ -118,6 +119,7 @@ class Cluster:
             failed=self._lost,
             told=self._tells("session"),
             other=self._saw_other,
+            forwarder=partial(_forwards_with, forwarder, report),
         )
 
     def _mirror(
@@ -469,6 +471,11 @@ class Cluster:
                     self._doubt()
 
         return tell
+
+
+def _forwards_with(forwarder: Forwarding, report: Report) -> str | None:
+    """None until it does: the controller would have kube-proxy leave the EIPs alone."""
+    return forwarder.value if forwarder is Forwarding.NONE or report.health()[0] else None
 
 
 def _records(changes: Iterable[Change[AnnouncementObject]]) -> Iterable[tuple[IPAddress, Record]]:

@@ -22,7 +22,7 @@ from speaker.controller.leader import Leader
 from speaker.controller.sweeper import Grace
 from speaker.descriptors import raise_limit
 from speaker.errors import EdgeError
-from speaker.settings import Bind, LogFormat
+from speaker.settings import AGENTS_NAMESPACE, Bind, LogFormat
 from speaker.signals import stopped_by_signals
 from speaker.telemetry import logs
 from speaker.telemetry.http import serving
@@ -45,10 +45,12 @@ _NAMESPACE = "eip-speaker"
 
 @dataclass(frozen=True, slots=True)
 class CommandSettings:
-    """Everything ``speaker controller`` can be told. ``namespace`` is the Lease's; '' for the pod's own."""
+    """Everything ``speaker controller`` can be told. ``namespace`` is the Lease's; '' for the pod's own.
+    ``agents_namespace`` is that of the agents' session Leases."""
 
     access: Access = field(default_factory=Access)
     namespace: str = ""
+    agents_namespace: str = AGENTS_NAMESPACE
     controller: ControllerSettings = field(default_factory=ControllerSettings)
     timing: Timing = field(default_factory=Timing)
     metrics: Bind | None = None
@@ -76,7 +78,16 @@ async def run(settings: CommandSettings) -> None:
             health = partial(voice.health, election)
             await stack.enter_async_context(serving(settings.metrics, voice.registry, health))
             await stack.enter_async_context(_loop_watched(voice))
-        leader = Leader(client, election, settings.controller, voice.failed, voice, Patience(), Grace())
+        leader = Leader(
+            client,
+            election,
+            settings.controller,
+            voice.failed,
+            voice,
+            Patience(),
+            Grace(),
+            settings.agents_namespace,
+        )
 
         async def work(leadership: Leadership) -> None:
             with voice.leading(leadership):

@@ -28,6 +28,7 @@ MAY: dict[str, dict[tuple[str, str, str], set[str]]] = {
         ("eip-speaker.io", "eips/status", ""): {"patch"},
         ("eip-speaker.io", "announcements", ""): {"list", "watch", "delete"},
         ("coordination.k8s.io", "leases", "eip-speaker"): {"create"},
+        ("coordination.k8s.io", "leases", "eip-speaker-agents"): {"list"},
         ("coordination.k8s.io", "leases:eip-speaker-controller", "eip-speaker"): {"create", "get", "update"},
     },
     AGENT: {
