@@ -53,8 +53,10 @@ from speaker.model import Family, Forwarding, IPAddress, Link, ServiceKey, World
 from speaker.ownership.keyfile import read_keys
 from speaker.ownership.keys import Keys
 from speaker.ownership.parameters import Parameters
+from speaker.priority import priority_of, refused
 from speaker.report import InForce, Report
 from speaker.retry import retrying
+from speaker.rights import may_be_nice
 from speaker.settings import Bind, Limits, LogFormat, Node, PeerSettings
 from speaker.signals import stoppable
 from speaker.supervise import contained, supervised
@@ -509,7 +511,9 @@ class Host:
         """What keeps traffic from flowing through what is in force here."""
         with self._report.trying("environment"):
             names = () if self._forwarder.name == Forwarding.NONE.value else [link.name for link in self._links]
-            self._report.environment((*links_not_forwarding(names), *await self._forwarder.problems()))
+            priority = priority_of(os.getppid())
+            problems = (*links_not_forwarding(names), *await self._forwarder.problems())
+            self._report.environment((*problems, *refused(priority, may=may_be_nice())), priority)
 
     async def _serve_control(self) -> None:
         path = self._settings.runtime_dir / NAME

@@ -28,6 +28,7 @@ from speaker.forwarding.strays import NextHop
 from speaker.layer2.fleet import Spot
 from speaker.model import Assignment, Family, IPAddress, Link, Mac, ServiceKey, format_mac, rank
 from speaker.ownership.frames import Rejected
+from speaker.priority import Priority
 from speaker.telemetry.internal_errors import QUIET_SECONDS, InternalErrors
 from speaker.telemetry.lines import Transition, in_lines
 from speaker.telemetry.metrics import Metrics
@@ -91,6 +92,7 @@ class Report:
         self._strange: set[tuple[str, Enum]] = set()
         self._martians: tuple[int, int] | None = None
         self._ready = False
+        self._priority: Priority | None = None
         self._handed_over: Counter[NextHop] = Counter()
         """Previous holder → of how many EIPs it gets the strays."""
         self.in_force: InForce | None = None
@@ -236,8 +238,13 @@ class Report:
         self._metrics.ipvs_buckets.set(ipvs.size)
         self._found("limits", (*refused, *self._watch.problems(tables)))
 
-    def environment(self, problems: tuple[str, ...]) -> None:
-        """What of this host's settings, and of what others do here, keeps traffic from flowing."""
+    def environment(self, problems: tuple[str, ...], priority: Priority) -> None:
+        """What of this host's settings, and of what others do here, keeps traffic from flowing, or us from the CPU."""
+        self._metrics.real_time.set(priority is Priority.REAL_TIME)
+        if priority is not self._priority:
+            self._priority = priority
+            log.info("wire process", priority=priority.value)
+            self.stale.set()
         self._found("environment", problems)
 
     def set_aside(self, problems: tuple[str, ...]) -> None:
@@ -325,6 +332,7 @@ class Report:
                 for key, refusal in in_force.settlement.refusals.items()
             ],
             "problems": self.problems(),
+            "wire_priority": self._priority.value if self._priority is not None else None,
             "kube_proxy": _beside_as_told(self._beside),
             "handed_over": [
                 {"address": str(hop.address), "link": hop.link, "eips": count}
