@@ -32,6 +32,7 @@ from speaker.priority import Priority
 from speaker.telemetry.internal_errors import QUIET_SECONDS, InternalErrors
 from speaker.telemetry.lines import Transition, in_lines
 from speaker.telemetry.metrics import Metrics
+from speaker.telemetry.spells import LASTING, Spell
 from speaker.telemetry.telling import Telling, write
 from speaker.wire.told import Standing
 
@@ -80,6 +81,9 @@ class Report:
         self._notices: frozenset[str] = frozenset()
         self._unreadable: tuple[str, ...] = ()
         self._failing: dict[str, str] = {}
+        self._spells: dict[str, Spell] = {}
+        """Of edges that fail: what was told of them."""
+        self._away: Spell | None = None
         self._conflicts: dict[str, tuple[str, float]] = {}
         """EIP → what is told of its rival, and when he was last heard (CLOCK_MONOTONIC)."""
         self._peers_addresses: dict[IPAddress, str] = {}
@@ -157,18 +161,22 @@ class Report:
 
     # ── edges ──
 
-    def failed(self, edge: str, error: BaseException, *, known: bool = False) -> None:
-        """An edge refused; it is tried again. The same words are not repeated, and none said of what is ``known``."""
+    def failed(self, edge: str, error: BaseException, *, known: bool = False, patience: float = 0.0) -> None:
+        """An edge refused; it is tried again. The same words are not repeated, and none said of what is ``known``, or
+        is over within ``patience`` seconds."""
         self._metrics.edge_errors.labels(edge).inc()
-        if not known and self._failing.get(edge) != str(error):
-            self._telling.tell(Transition("warning", "edge failed", "error", str(error), edge, {"edge": edge}))
-        if self._failing.get(edge) != str(error):
-            self._failing[edge] = str(error)
+        words, now = str(error), time.monotonic()
+        if not known and self._spells.setdefault(edge, Spell(now)).tells(words, now, patience):
+            self._telling.tell(Transition("warning", "edge failed", "error", words, edge, {"edge": edge}))
+        if self._failing.get(edge) != words:
+            self._failing[edge] = words
             self.stale.set()
 
     def recovered(self, edge: str) -> None:
-        if self._failing.pop(edge, None) is not None:
+        spell = self._spells.pop(edge, None)
+        if spell is not None and spell.said is not None:
             self._telling.tell(Transition("info", "edge recovered", "edge", edge, None, {}))
+        if self._failing.pop(edge, None) is not None:
             self.stale.set()
 
     @contextmanager
@@ -409,12 +417,18 @@ class Report:
         self.stale.set()
 
     def api(self, up: bool) -> None:
-        """Told when that changes."""
+        """Told when that changes for longer than LASTING; asked again and again as long as it is not ``up``."""
         self._metrics.api.set(up)
         if up:
-            log.info("api answers")
-        else:
-            log.warning("api does not answer", message="holders go on; claims are decided on the LAN alone")
+            passed, self._away = self._away is not None and self._away.said is None, None
+            if not passed:
+                log.info("api answers")
+            return
+        now = time.monotonic()
+        self._away = self._away or Spell(now)
+        message = "holders go on; claims are decided on the LAN alone"
+        if self._away.tells(message, now, LASTING):
+            log.warning("api does not answer", message=message)
 
     def taken_over(self, end: str, away: float, held: int) -> None:
         self._metrics.taken_over.inc()

@@ -30,6 +30,7 @@ from speaker.ownership.hello import Incarnation
 from speaker.ownership.parameters import Parameters
 from speaker.report import Report
 from speaker.supervise import contained, supervised
+from speaker.telemetry.spells import LASTING
 from speaker.waiting import set_within
 from speaker.wire.remote import A_SLICE, Wire
 
@@ -136,7 +137,7 @@ class Cluster:
 
         def told(error: EdgeError) -> None:
             # While the API does not answer, that has been said.
-            self._report.failed(path, error, known=self._was_up and not self._up)
+            self._report.failed(path, error, known=self._was_up and not self._up, patience=self._patience(error))
             self._doubt()
 
         return Reflector(
@@ -423,8 +424,7 @@ class Cluster:
         if self._up and self._following:
             self._told.put_nowait(lambda wire: wire.api(True))  # the machine may have found that writes take too long
             return
-        if self._up:
-            self._lost(dead=False)
+        self._lost(dead=False)
         for mirror in self._mirrors:
             if self._doubted or not mirror.following:
                 mirror.reconnect()
@@ -452,8 +452,13 @@ class Cluster:
         if self._up:
             self._session.hurry()
 
+    def _patience(self, error: EdgeError) -> float:
+        """What one that was there does not answer now and then needs nobody. A refusal is for somebody to mend."""
+        return LASTING if self._was_up and not isinstance(error, ApiRefused) else 0.0
+
     def _lost(self, dead: bool) -> None:
-        if self._up:
+        """Again and again, as long as it lasts."""
+        if self._was_up:
             self._report.api(False)
         if dead:
             self._doubted = True
@@ -466,7 +471,7 @@ class Cluster:
             if error is None:
                 self._report.recovered(edge)
             else:
-                self._report.failed(edge, error)
+                self._report.failed(edge, error, patience=self._patience(error))
                 if not isinstance(error, ApiRefused):
                     self._doubt()
 
