@@ -11,11 +11,13 @@ import structlog
 from speaker.agent.asked import HostsAsked
 from speaker.agent.clerk import RecordClerk
 from speaker.agent.delivery import AGAIN_SECONDS, Delivery
+from speaker.agent.exclusion import Exclusion
 from speaker.agent.known import Known, known, recall, remember
 from speaker.agent.objects import AnnouncementObject, AssignedObject, NodeObject, SliceObject, by_service
 from speaker.agent.record import ANNOUNCEMENTS, Facts, eip_of, is_made_up, read_record
 from speaker.agent.session import Session
 from speaker.agent.view import News, NodeWishes, Reader, ViewSettings, node_wishes
+from speaker.clock import boottime
 from speaker.cluster.client import Client
 from speaker.cluster.hosts import HostObject
 from speaker.cluster.kinds import EipObject
@@ -88,6 +90,7 @@ class Cluster:
         self._anew = False
         """The next reading is of everything."""
         self._wishes: NodeWishes | None = None
+        self._exclusion = Exclusion(times.drain)
         self._wire: Wire | None = None
         self._up = self._was_up = False
         self._answered = asyncio.Event()
@@ -198,7 +201,7 @@ class Cluster:
             await self._told.join()  # whose everything is, is known before this node may have any of it
         key = Key("", self._node)
         found, unreadable = self._nodes.store.get(key), self._nodes.is_set_aside(key)
-        wishes = node_wishes(self._node, found, self._settings, unreadable=unreadable)
+        wishes = self._asked_of_node(node_wishes(self._node, found, self._settings, unreadable=unreadable))
         same_node = self._wishes is not None and self._wishes.node == wishes.node
         await self._follow_wishes(wishes)
         news, self._news = self._news, News()
@@ -250,7 +253,7 @@ class Cluster:
             eips=last.eips,
             nodes={each.key: each for each in last.hosts},
         )
-        wishes = node_wishes(self._node, last.node, self._settings)
+        wishes = self._asked_of_node(node_wishes(self._node, last.node, self._settings))
         await self._follow_wishes(wishes)
         await self._wire.demote(True)
         await self._wire.recalled(True)
@@ -292,6 +295,12 @@ class Cluster:
 
     def _slices_of(self, service: ServiceKey) -> tuple[SliceObject, ...]:
         return tuple(self._slices.store.by("service", service))
+
+    def _asked_of_node(self, wishes: NodeWishes) -> NodeWishes:
+        asked, again = self._exclusion.follow(wishes, boottime())
+        if again is not None:
+            asyncio.get_running_loop().call_later(again, self._tell_changed)
+        return asked
 
     async def _follow_wishes(self, wishes: NodeWishes) -> None:
         """What our Node object asks for besides what may be held here. ``speaker drain`` ends when its drain ends."""

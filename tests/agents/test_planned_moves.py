@@ -2,7 +2,7 @@
 
 import pytest
 from agent_cluster import broken_promises, holders_of
-from agent_objects import DRAIN, OUT_OF_SERVICE
+from agent_objects import DRAIN, EXCLUDED, OUT_OF_SERVICE
 
 from speaker.lab.speakers import holds_most
 
@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
     [
         pytest.param({"metadata": {"annotations": {DRAIN: "true"}}}, id="drain annotation"),
         pytest.param({"spec": {"taints": [OUT_OF_SERVICE]}}, id="out-of-service taint"),
+        pytest.param({"metadata": {"labels": {EXCLUDED: ""}}}, id="excluded from external load balancers"),
     ],
 )
 async def test_a_node_that_is_drained_in_the_api_hands_over_without_a_lost_probe(cluster, patch):
