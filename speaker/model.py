@@ -258,6 +258,8 @@ class World:
     """Labels of each namespace; one that is missing has only ``kubernetes.io/metadata.name``."""
     reserved: Mapping[IPAddress, str] = field(default_factory=dict)
     """Addresses that hosts have for their own, and whose each is, in words: no EIP, whatever a pool says."""
+    lost: frozenset[str] = frozenset()
+    """Nodes that are known to be dead: their endpoints get nothing new, if there are others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,8 @@ class Wire:
         self._replies: dict[int, asyncio.Future[Any]] = {}
         self._number = 0
         self.draining = False
+        self.peers_changed = asyncio.Event()
+        """One was heard, or fell silent."""
         """As it was last asked for."""
         self._channel: Channel
 
@@ -167,6 +169,8 @@ class Wire:
             self._held.add(address)
             if self._moves is not None:
                 self._moves.claimed(address, spot, before)
+        elif name == "peer":
+            self.peers_changed.set()
         elif name == "yielded":
             address, _, holder = arguments
             self._held.discard(address)
