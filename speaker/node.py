@@ -370,13 +370,15 @@ class Host:
 
     async def _follow_losses(self) -> None:
         """Endpoints of nodes that died get nothing new at once."""
-        losses = Losses()
+        assert self._settings.peers is not None
+        losses, soon = Losses(2 * self._settings.peers.hello), None
         while True:
-            await set_within(self._wire.peers_changed, LOSSES_SECONDS)
+            await set_within(self._wire.peers_changed, LOSSES_SECONDS if soon is None else soon)
             self._wire.peers_changed.clear()
             with self._report.trying("peers"):
                 speakers = [Heard(peer.node, peer.alive, peer.draining) for peer in await self._wire.peers()]
-                if (lost := losses.heard(speakers, boottime())) != self._lost:
+                lost, soon = losses.heard(speakers, boottime())
+                if lost != self._lost:
                     log.info("nodes lost", nodes=sorted(lost))
                     self._lost = lost
                     self._changed.set()

@@ -22,21 +22,27 @@ class Heard(NamedTuple):
 
 
 class Losses:
-    """``now`` is seconds of one clock that never goes back."""
+    """``now`` is seconds of one clock that never goes back. ``settles``: seconds in which all who died with one are
+    known to have: whoever is cut off hears them fall silent one after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, settles: float) -> None:
+        self._settles = settles
         self._known: set[str] = set()
         """Nodes that were alive since we look."""
         self._since: dict[str, float] = {}
 
-    def heard(self, speakers: Iterable[Heard], now: float) -> frozenset[str]:
+    def heard(self, speakers: Iterable[Heard], now: float) -> tuple[frozenset[str], float | None]:
         """The nodes to be taken for dead: those that fell silent on every link, if more than half of all that are
-        expected, us included, are heard. Otherwise it may be us that nobody reaches."""
+        expected, us included, are heard. Otherwise it may be us that nobody reaches. And in how many seconds to look
+        again, if that is soon."""
         everybody = list(speakers)
         alive = {each.node for each in everybody if each.alive}
         silent = {each.node for each in everybody if not each.draining} - alive
         self._known |= alive
         self._since = {node: self._since.get(node, now) for node in silent & self._known}
+        young = [since + self._settles - now for since in self._since.values() if now < since + self._settles]
+        soon = min(young, default=None)
         if len(alive) + 1 <= len(silent):
-            return frozenset()
-        return frozenset(node for node, since in self._since.items() if now < since + BELIEVED)
+            return frozenset(), soon
+        ages = {node: now - since for node, since in self._since.items()}
+        return frozenset(node for node, age in ages.items() if self._settles <= age < BELIEVED), soon

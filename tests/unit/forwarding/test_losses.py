@@ -4,6 +4,7 @@ import pytest
 
 from speaker.forwarding.losses import BELIEVED, Heard, Losses
 
+SETTLES = 0.25
 ALIVE, SILENT, GOING, GONE = (True, False), (False, False), (True, True), (False, True)
 
 
@@ -32,7 +33,18 @@ STORIES = [
 
 @pytest.mark.parametrize(("story", "looks", "lost"), STORIES, ids=[story for story, *_ in STORIES])
 def test_who_is_taken_for_dead(story, looks, lost):
-    losses = Losses()
+    losses = Losses(SETTLES)
     for now, speakers in looks:
-        found = losses.heard(speakers, now)
+        _, soon = losses.heard(speakers, now)
+        found, again = losses.heard(speakers, now + (soon or 0))
+        assert again is None
     assert found == lost
+
+
+def test_who_is_cut_off_takes_nobody_for_dead_though_the_others_fall_silent_one_by_one():
+    losses = Losses(SETTLES)
+    losses.heard(heard(b=ALIVE, c=ALIVE), 0)
+    assert losses.heard(heard(b=SILENT, c=ALIVE), 1) == (frozenset(), SETTLES)
+    found, soon = losses.heard(heard(b=SILENT, c=SILENT), 1 + SETTLES / 2)
+    assert (found, soon) == (frozenset(), pytest.approx(SETTLES / 2))
+    assert losses.heard(heard(b=SILENT, c=SILENT), 1 + 2 * SETTLES) == (frozenset(), None)
