@@ -1,10 +1,9 @@
 """What the API says of nodes and endpoints decides who may hold an EIP; and never that nobody does."""
 
 import pytest
-from agent_cluster import LEASES, broken_promises, holders_of, until
+from agent_cluster import broken_promises, holders_of
 from agent_objects import EXCLUDED, SERVES
 
-from speaker.cluster.kinds import FORWARDER
 from speaker.lab.speakers import holds_most
 
 pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
@@ -44,19 +43,3 @@ async def test_with_every_node_not_ready_every_eip_has_a_holder_and_a_lost_one_a
         await cluster.dies(victim)
         await cluster.agreed()
     assert broken_promises(cluster.views(watch), victim) == []
-
-
-async def test_each_agent_says_what_it_forwards_with_once_it_does(cluster):
-    """By which the controller tells kube-proxy to leave the EIPs alone, or not."""
-
-    def said():
-        leases = cluster.done("GET", LEASES)["items"]
-        return {each["metadata"]["name"]: each["metadata"].get("labels", {}).get(FORWARDER) for each in leases}
-
-    await cluster.agreed()
-    assert said() == dict.fromkeys(cluster.nodes, "none")
-    node = cluster.nodes[0]
-    await cluster.stopped(node)
-    cluster.start(node, "--forwarder=nftables")
-    await until(lambda: said()[node] == "nftables")
-    assert cluster.healthy(node)
