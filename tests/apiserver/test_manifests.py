@@ -38,7 +38,7 @@ MAY: dict[str, dict[tuple[str, str, str], set[str]]] = {
         ("eip-speaker.io", "eips", ""): {"list", "watch"},
         ("eip-speaker.io", "announcements", ""): {"get", "list", "watch", "create"},
         ("eip-speaker.io", "announcements/status", ""): {"patch"},
-        ("coordination.k8s.io", "leases", "eip-speaker-agents"): {"list", "watch", "create", "patch"},
+        ("coordination.k8s.io", "leases", "eip-speaker-agents"): {"list", "create", "patch"},
     },
 }
 
