@@ -15,6 +15,7 @@ from speaker import __version__, streams
 from speaker.errors import EdgeError, SettingError
 from speaker.model import Forwarding
 from speaker.settings import (
+    AGENTS_NAMESPACE,
     DEFAULT_ETHERTYPE,
     DEFAULT_HELLO_MS,
     DEFAULT_KEY,
@@ -250,6 +251,9 @@ def _controller_command(commands: "argparse._SubParsersAction[argparse.ArgumentP
         help="what the agents are told: with none kube-proxy carries the traffic (default %(default)s)",
     )
     controller.add_argument(
+        "--agents-namespace", default=AGENTS_NAMESPACE, help="of the agents' session Leases (default %(default)s)"
+    )
+    controller.add_argument(
         "--metrics",
         metavar="ADDRESS:PORT",
         default=DEFAULT_METRICS,
@@ -453,6 +457,7 @@ def _controller(args: argparse.Namespace) -> int:
     settings = CommandSettings(
         access=Access(args.kubeconfig, server=args.server, service_account=args.service_account),
         namespace=args.namespace,
+        agents_namespace=args.agents_namespace,
         controller=ControllerSettings(default_class=args.default_class, ip_mode=ip_mode),
         metrics=Bind.parse(args.metrics),
         log_format=args.log_format,

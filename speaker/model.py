@@ -121,6 +121,8 @@ class Service:
     """``spec.healthCheckNodePort``: where others ask whether this node has a ready endpoint; None: nowhere."""
     created: str = ""
     """``metadata.creationTimestamp`` (RFC 3339, so it sorts); '' where there is none."""
+    left_alone: frozenset[IPAddress] = frozenset()
+    """EIPs whose packets nobody on this node carries: neither kube-proxy, as their status says, nor we."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +258,8 @@ class World:
     """Labels of each namespace; one that is missing has only ``kubernetes.io/metadata.name``."""
     reserved: Mapping[IPAddress, str] = field(default_factory=dict)
     """Addresses that hosts have for their own, and whose each is, in words: no EIP, whatever a pool says."""
+    lost: frozenset[str] = frozenset()
+    """Nodes that are known to be dead: their endpoints get nothing new, if there are others."""
 
 
 @dataclass(frozen=True, slots=True)

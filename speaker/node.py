@@ -18,6 +18,7 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -37,6 +38,7 @@ from speaker.files import is_file
 from speaker.forwarding.forwarder import TEND_SECONDS, Forwarder, cleanup, open_forwarder
 from speaker.forwarding.isolating import Isolating, Part, address_of, name_of
 from speaker.forwarding.limits import look, raise_conntrack_max
+from speaker.forwarding.losses import Heard, Losses
 from speaker.forwarding.plan import Change
 from speaker.forwarding.strays_table import open_strays, remove_strays
 from speaker.forwarding.sysctl import links_not_forwarding
@@ -53,8 +55,10 @@ from speaker.model import Family, Forwarding, IPAddress, Link, ServiceKey, World
 from speaker.ownership.keyfile import read_keys
 from speaker.ownership.keys import Keys
 from speaker.ownership.parameters import Parameters
+from speaker.priority import priority_of, refused
 from speaker.report import InForce, Report
 from speaker.retry import retrying
+from speaker.rights import may_be_nice
 from speaker.settings import Bind, Limits, LogFormat, Node, PeerSettings
 from speaker.signals import stoppable
 from speaker.supervise import contained, supervised
@@ -78,6 +82,8 @@ RUNTIME_DIR_SECONDS = 5.0
 """How often it is looked whether the control socket and the lock are still there."""
 KEY_SECONDS = 5.0
 """How often the key file is looked at."""
+LOSSES_SECONDS = 10.0
+"""How often it is looked who is heard, where nobody fell silent or came back."""
 PUBLISH_SECONDS = 0.1
 """At least between two writings of the status file."""
 PUBLISH_MAX = 1.0
@@ -295,6 +301,8 @@ class Host:
             forwarder.name, lambda: wire.held, lambda: not report.fails("reconcile", "forwarding"), report.beside
         )
         self._changed = asyncio.Event()
+        self._lost = self._planned_lost = frozenset[str]()
+        """Nodes that died, and those that the last plan reckoned with."""
 
     async def run(self, stop: Callable[[], None]) -> None:
         """Every task, by name. One that ends is started again: none of them is ever done. Only the end of the wire
@@ -320,6 +328,8 @@ class Host:
         if self._keys is not None:
             tasks["key file"] = partial(self._keys.follow, self._wire, self._report)
             tasks["gateways"] = self._watch_gateways
+        if self._keys is not None and self._settings.forwarder is not Forwarding.NONE:
+            tasks["lost nodes"] = self._follow_losses
         if self._hand_over is not None:
             tasks["hand over"] = self._hand_over.run
         return tasks
@@ -365,6 +375,21 @@ class Host:
             tasks.create_task(hand_on(), name="gateway answers")
             tasks.create_task(watch(), name="gateway questions")
 
+    async def _follow_losses(self) -> None:
+        """Endpoints of nodes that died get nothing new at once."""
+        assert self._settings.peers is not None
+        losses, soon = Losses(2 * self._settings.peers.hello), None
+        while True:
+            await set_within(self._wire.peers_changed, LOSSES_SECONDS if soon is None else soon)
+            self._wire.peers_changed.clear()
+            with self._report.trying("peers"):
+                speakers = [Heard(peer.node, peer.alive, peer.draining) for peer in await self._wire.peers()]
+                lost, soon = losses.heard(speakers, boottime())
+                if lost != self._lost:
+                    log.info("nodes lost", nodes=sorted(lost))
+                    self._lost = lost
+                    self._changed.set()
+
     def _tells(self, edge: str) -> Callable[[Exception], None]:
         return partial(self._report.met, edge)
 
@@ -400,6 +425,7 @@ class Host:
         """One pass, in a safe order: withdrawn before unforwarded, forwarded before claimed."""
         changed = view.changed if snapshot is self._decided_on else None
         self._decided_on = None
+        view, changed = self._without_lost(view, changed)
         await self._say(partial(self._report.settled, view.settlement, changed))
         # In a thread, because 10,000 Services take longer than the loop may be kept from its other work.
         decision, touched = await asyncio.to_thread(self._decide, view, snapshot, changed)
@@ -428,6 +454,16 @@ class Host:
             checks = partial(health_checks, view.world, view.settlement.assignments, view.node.name)
             await self._neighbour.follow(Asked(view.world.pools, checks, snapshot.links, self._on_the_lan(snapshot)))
         self._decided_on = snapshot
+
+    def _without_lost(
+        self, view: View, changed: frozenset[ServiceKey] | None
+    ) -> tuple[View, frozenset[ServiceKey] | None]:
+        """With the nodes that are lost, and the Services that have endpoints on those that were not, or are no more."""
+        other, self._planned_lost = self._lost ^ self._planned_lost, self._lost
+        if changed is not None and other:
+            endpoints = view.world.endpoints.items()
+            changed |= {key for key, found in endpoints if any(each.node in other for each in found)}
+        return view._replace(world=replace(view.world, lost=self._planned_lost)), changed
 
     async def _say(self, tell: Callable[[], None]) -> None:
         """What people are told, in a thread; no bug there keeps anything from being done."""
@@ -516,7 +552,9 @@ class Host:
         """What keeps traffic from flowing through what is in force here."""
         with self._report.trying("environment"):
             names = () if self._forwarder.name == Forwarding.NONE.value else [link.name for link in self._links]
-            self._report.environment((*links_not_forwarding(names), *await self._forwarder.problems()))
+            priority = priority_of(os.getppid())
+            problems = (*links_not_forwarding(names), *await self._forwarder.problems())
+            self._report.environment((*problems, *refused(priority, may=may_be_nice())), priority)
 
     async def _serve_control(self) -> None:
         path = self._settings.runtime_dir / NAME

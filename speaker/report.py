@@ -28,9 +28,11 @@ from speaker.forwarding.strays import NextHop
 from speaker.layer2.fleet import Spot
 from speaker.model import Assignment, Family, IPAddress, Link, Mac, ServiceKey, format_mac, rank
 from speaker.ownership.frames import Rejected
+from speaker.priority import Priority
 from speaker.telemetry.internal_errors import QUIET_SECONDS, InternalErrors
 from speaker.telemetry.lines import Transition, in_lines
 from speaker.telemetry.metrics import Metrics
+from speaker.telemetry.spells import LASTING, Spell
 from speaker.telemetry.telling import Telling, write
 from speaker.wire.told import Standing
 
@@ -79,6 +81,9 @@ class Report:
         self._notices: frozenset[str] = frozenset()
         self._unreadable: tuple[str, ...] = ()
         self._failing: dict[str, str] = {}
+        self._spells: dict[str, Spell] = {}
+        """Of edges that fail: what was told of them."""
+        self._away: Spell | None = None
         self._conflicts: dict[str, tuple[str, float]] = {}
         """EIP → what is told of its rival, and when he was last heard (CLOCK_MONOTONIC)."""
         self._peers_addresses: dict[IPAddress, str] = {}
@@ -91,6 +96,7 @@ class Report:
         self._strange: set[tuple[str, Enum]] = set()
         self._martians: tuple[int, int] | None = None
         self._ready = False
+        self._priority: Priority | None = None
         self._handed_over: Counter[NextHop] = Counter()
         """Previous holder → of how many EIPs it gets the strays."""
         self.in_force: InForce | None = None
@@ -155,18 +161,22 @@ class Report:
 
     # ── edges ──
 
-    def failed(self, edge: str, error: BaseException, *, known: bool = False) -> None:
-        """An edge refused; it is tried again. The same words are not repeated, and none said of what is ``known``."""
+    def failed(self, edge: str, error: BaseException, *, known: bool = False, patience: float = 0.0) -> None:
+        """An edge refused; it is tried again. The same words are not repeated, and none said of what is ``known``, or
+        is over within ``patience`` seconds."""
         self._metrics.edge_errors.labels(edge).inc()
-        if not known and self._failing.get(edge) != str(error):
-            self._telling.tell(Transition("warning", "edge failed", "error", str(error), edge, {"edge": edge}))
-        if self._failing.get(edge) != str(error):
-            self._failing[edge] = str(error)
+        words, now = str(error), time.monotonic()
+        if not known and self._spells.setdefault(edge, Spell(now)).tells(words, now, patience):
+            self._telling.tell(Transition("warning", "edge failed", "error", words, edge, {"edge": edge}))
+        if self._failing.get(edge) != words:
+            self._failing[edge] = words
             self.stale.set()
 
     def recovered(self, edge: str) -> None:
-        if self._failing.pop(edge, None) is not None:
+        spell = self._spells.pop(edge, None)
+        if spell is not None and spell.said is not None:
             self._telling.tell(Transition("info", "edge recovered", "edge", edge, None, {}))
+        if self._failing.pop(edge, None) is not None:
             self.stale.set()
 
     @contextmanager
@@ -236,8 +246,13 @@ class Report:
         self._metrics.ipvs_buckets.set(ipvs.size)
         self._found("limits", (*refused, *self._watch.problems(tables)))
 
-    def environment(self, problems: tuple[str, ...]) -> None:
-        """What of this host's settings, and of what others do here, keeps traffic from flowing."""
+    def environment(self, problems: tuple[str, ...], priority: Priority) -> None:
+        """What of this host's settings, and of what others do here, keeps traffic from flowing, or us from the CPU."""
+        self._metrics.real_time.set(priority is Priority.REAL_TIME)
+        if priority is not self._priority:
+            self._priority = priority
+            log.info("wire process", priority=priority.value)
+            self.stale.set()
         self._found("environment", problems)
 
     def set_aside(self, problems: tuple[str, ...]) -> None:
@@ -325,6 +340,7 @@ class Report:
                 for key, refusal in in_force.settlement.refusals.items()
             ],
             "problems": self.problems(),
+            "wire_priority": self._priority.value if self._priority is not None else None,
             "kube_proxy": _beside_as_told(self._beside),
             "handed_over": [
                 {"address": str(hop.address), "link": hop.link, "eips": count}
@@ -401,12 +417,18 @@ class Report:
         self.stale.set()
 
     def api(self, up: bool) -> None:
-        """Told when that changes."""
+        """Told when that changes for longer than LASTING; asked again and again as long as it is not ``up``."""
         self._metrics.api.set(up)
         if up:
-            log.info("api answers")
-        else:
-            log.warning("api does not answer", message="holders go on; claims are decided on the LAN alone")
+            passed, self._away = self._away is not None and self._away.said is None, None
+            if not passed:
+                log.info("api answers")
+            return
+        now = time.monotonic()
+        self._away = self._away or Spell(now)
+        message = "holders go on; claims are decided on the LAN alone"
+        if self._away.tells(message, now, LASTING):
+            log.warning("api does not answer", message=message)
 
     def taken_over(self, end: str, away: float, held: int) -> None:
         self._metrics.taken_over.inc()

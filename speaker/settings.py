@@ -211,6 +211,8 @@ def _whole(text: str, most: int) -> int | None:
 
 
 DEFAULT_STATE = Path("/var/lib/eip-speaker/state.json")
+AGENTS_NAMESPACE = "eip-speaker-agents"
+"""Of the agents' session Leases."""
 DEFAULT_RUNTIME_DIR = Path("/run/eip-speaker")
 DEFAULT_METRICS = "127.0.0.1:9900"
 DEFAULT_OUTLIVE = 30.0

@@ -4,14 +4,11 @@ bring the square of their number.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import TypeVar
 
-import msgspec
-
-from speaker.cluster.client import Client, Query
+from speaker.cluster.client import Client
 from speaker.cluster.hosts import HostObject
-from speaker.cluster.objects import UNFIT, Key, Object
-from speaker.cluster.pages import pages
+from speaker.cluster.objects import Key
+from speaker.cluster.pages import listed
 from speaker.errors import EdgeError
 
 HOSTS_SECONDS = 300.0
@@ -19,21 +16,6 @@ HOSTS_SECONDS = 300.0
 its hellos does an EIP meet it."""
 AGAIN_SECONDS = 5.0
 """After an answer that did not come."""
-
-_T = TypeVar("_T", bound=Object)
-
-
-async def listed(client: Client, path: str, kind: type[_T], query: Query | None = None) -> list[_T]:
-    """All objects there that ``kind`` fits, page by page. Raises EdgeError."""
-    decode, found = msgspec.json.Decoder(kind).decode, []
-    async for page in pages(client, path, query or {}):
-        for raw in page.items or ():
-            try:
-                found.append(decode(raw))
-            except UNFIT:
-                continue
-        await asyncio.sleep(0)
-    return found
 
 
 class HostsAsked:

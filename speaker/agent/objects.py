@@ -56,8 +56,9 @@ class AssignedSpec(Repetitive, frozen=True, rename="camel", omit_defaults=True, 
     session_affinity_config: dict[str, Any] | None = None
 
 
-class AssignedIngress(msgspec.Struct, frozen=True, gc=False):
+class AssignedIngress(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     ip: str = ""
+    ip_mode: str = ""
 
 
 class AssignedLoadBalancer(msgspec.Struct, frozen=True, gc=False):

@@ -12,9 +12,7 @@ from speaker.model import Forwarding
 from speaker.node import Source, serve
 from speaker.ownership.parameters import Parameters
 from speaker.report import Report
-from speaker.settings import DEFAULT_RUNTIME_DIR, Bind, Limits, LogFormat, Node, PeerSettings
-
-NAMESPACE = "eip-speaker-agents"
+from speaker.settings import AGENTS_NAMESPACE, DEFAULT_RUNTIME_DIR, Bind, Limits, LogFormat, Node, PeerSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +36,20 @@ class AgentSettings:
 async def run(end: socket.socket, settings: AgentSettings) -> None:
     """Until the wire process, to which ``end`` leads, asks for the end, when everything is handed over. Raises as
     ``node.serve`` does; an API that does not answer is waited for."""
-    namespace = settings.namespace or settings.access.namespace(NAMESPACE)
+    namespace = settings.namespace or settings.access.namespace(AGENTS_NAMESPACE)
 
     async def open_source(report: Report, stack: AsyncExitStack) -> Source:
         client = await stack.enter_async_context(Client(await configure(settings.access)))
         times = Parameters.for_hello(settings.peers.hello)
-        return Cluster(client, settings.node.name, namespace, settings.view, times, report, settings.runtime_dir)
+        return Cluster(
+            client,
+            settings.node.name,
+            namespace,
+            settings.view,
+            times,
+            report,
+            settings.runtime_dir,
+            settings.forwarder,
+        )
 
     await serve(end, settings, open_source, leases=namespace)

@@ -13,11 +13,12 @@ from typing import Any
 
 import msgspec
 
-from speaker.agent.asked import listed
 from speaker.agent.objects import LeaseObject
 from speaker.agent.record import identity, life_of
 from speaker.cluster.client import Client
+from speaker.cluster.kinds import FORWARDER
 from speaker.cluster.objects import UNFIT, Metadata
+from speaker.cluster.pages import listed
 from speaker.errors import ApiRefused, EdgeError
 from speaker.ownership.hello import Incarnation
 from speaker.waiting import set_within
@@ -35,7 +36,8 @@ class _Answer(msgspec.Struct, frozen=True):
 class Session:
     """``renewed`` hears the Lease's version after each success; ``failed`` of each failure, and whether there was no
     answer at all: one that is later than ``deadline`` seconds is a failure at once, and not yet that. ``told`` hears
-    why, or None when it is over; ``other`` of a life that somebody else wrote into our Lease."""
+    why, or None when it is over; ``other`` of a life that somebody else wrote into our Lease. ``forwarder``: what this
+    node forwards with, which the controller goes by; None: not known yet, and what was said last stands."""
 
     def __init__(
         self,
@@ -50,11 +52,12 @@ class Session:
         failed: Callable[[bool], None],
         told: Callable[[EdgeError | None], None],
         other: Callable[[Incarnation], None],
+        forwarder: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._client, self._node, self._other = client, node, other
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._duration, self._renew, self._deadline = duration, renew, deadline
-        self._renewed, self._failed, self._told = renewed, failed, told
+        self._renewed, self._failed, self._told, self._forwarder = renewed, failed, told, forwarder
         self.owner = ""
         """The uid of our Node: once it is deleted, the garbage collector deletes the Lease."""
         self._life: Incarnation | None = None
@@ -112,6 +115,8 @@ class Session:
         if self.owner:
             owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self.owner}
             metadata["ownerReferences"] = [owner]
+        if (forwarder := self._forwarder()) is not None:
+            metadata["labels"] = {FORWARDER: forwarder}
         version, self._version = self._version, ""
         answer = await self._written({"metadata": metadata, "spec": spec}, version)
         try:

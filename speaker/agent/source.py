@@ -11,11 +11,13 @@ import structlog
 from speaker.agent.asked import HostsAsked
 from speaker.agent.clerk import RecordClerk
 from speaker.agent.delivery import AGAIN_SECONDS, Delivery
+from speaker.agent.exclusion import Exclusion
 from speaker.agent.known import Known, known, recall, remember
 from speaker.agent.objects import AnnouncementObject, AssignedObject, NodeObject, SliceObject, by_service
 from speaker.agent.record import ANNOUNCEMENTS, Facts, eip_of, is_made_up, read_record
 from speaker.agent.session import Session
 from speaker.agent.view import News, NodeWishes, Reader, ViewSettings, node_wishes
+from speaker.clock import boottime
 from speaker.cluster.client import Client
 from speaker.cluster.hosts import HostObject
 from speaker.cluster.kinds import EipObject
@@ -23,13 +25,14 @@ from speaker.cluster.objects import Key
 from speaker.cluster.reflector import Reflector, Resource
 from speaker.cluster.store import Change, Index
 from speaker.errors import ApiRefused, EdgeError
-from speaker.model import IPAddress, ServiceKey, format_mac
+from speaker.model import Forwarding, IPAddress, ServiceKey, format_mac
 from speaker.node import View
 from speaker.ownership.events import Record, WriteRecord, gone
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.parameters import Parameters
 from speaker.report import Report
 from speaker.supervise import contained, supervised
+from speaker.telemetry.spells import LASTING
 from speaker.waiting import set_within
 from speaker.wire.remote import A_SLICE, Wire
 
@@ -68,6 +71,7 @@ class Cluster:
         times: Parameters,
         report: Report,
         runtime_dir: Path,
+        forwarder: Forwarding,
     ) -> None:
         self._runtime_dir = runtime_dir
         self._recalled: Known | None = None
@@ -86,6 +90,7 @@ class Cluster:
         self._anew = False
         """The next reading is of everything."""
         self._wishes: NodeWishes | None = None
+        self._exclusion = Exclusion(times.drain)
         self._wire: Wire | None = None
         self._up = self._was_up = False
         self._answered = asyncio.Event()
@@ -118,6 +123,7 @@ class Cluster:
             failed=self._lost,
             told=self._tells("session"),
             other=self._saw_other,
+            forwarder=partial(_forwards_with, forwarder, report),
         )
 
     def _mirror(
@@ -134,7 +140,7 @@ class Cluster:
 
         def told(error: EdgeError) -> None:
             # While the API does not answer, that has been said.
-            self._report.failed(path, error, known=self._was_up and not self._up)
+            self._report.failed(path, error, known=self._was_up and not self._up, patience=self._patience(error))
             self._doubt()
 
         return Reflector(
@@ -195,7 +201,7 @@ class Cluster:
             await self._told.join()  # whose everything is, is known before this node may have any of it
         key = Key("", self._node)
         found, unreadable = self._nodes.store.get(key), self._nodes.is_set_aside(key)
-        wishes = node_wishes(self._node, found, self._settings, unreadable=unreadable)
+        wishes = self._asked_of_node(node_wishes(self._node, found, self._settings, unreadable=unreadable))
         same_node = self._wishes is not None and self._wishes.node == wishes.node
         await self._follow_wishes(wishes)
         news, self._news = self._news, News()
@@ -246,7 +252,7 @@ class Cluster:
             eips=last.eips,
             nodes={each.key: each for each in last.hosts},
         )
-        wishes = node_wishes(self._node, last.node, self._settings)
+        wishes = self._asked_of_node(node_wishes(self._node, last.node, self._settings))
         await self._follow_wishes(wishes)
         await self._wire.recalled(True)
         read = partial(self._reader.read, news, lambda key: slices.get(key, ()))
@@ -287,6 +293,12 @@ class Cluster:
 
     def _slices_of(self, service: ServiceKey) -> tuple[SliceObject, ...]:
         return tuple(self._slices.store.by("service", service))
+
+    def _asked_of_node(self, wishes: NodeWishes) -> NodeWishes:
+        asked, again = self._exclusion.follow(wishes, boottime())
+        if again is not None:
+            asyncio.get_running_loop().call_later(again, self._tell_changed)
+        return asked
 
     async def _follow_wishes(self, wishes: NodeWishes) -> None:
         """What our Node object asks for besides what may be held here. ``speaker drain`` ends when its drain ends."""
@@ -419,8 +431,7 @@ class Cluster:
         if self._up and self._following:
             self._told.put_nowait(lambda wire: wire.api(True))  # the machine may have found that writes take too long
             return
-        if self._up:
-            self._lost(dead=False)
+        self._lost(dead=False)
         for mirror in self._mirrors:
             if self._doubted or not mirror.following:
                 mirror.reconnect()
@@ -448,8 +459,13 @@ class Cluster:
         if self._up:
             self._session.hurry()
 
+    def _patience(self, error: EdgeError) -> float:
+        """What one that was there does not answer now and then needs nobody. A refusal is for somebody to mend."""
+        return LASTING if self._was_up and not isinstance(error, ApiRefused) else 0.0
+
     def _lost(self, dead: bool) -> None:
-        if self._up:
+        """Again and again, as long as it lasts."""
+        if self._was_up:
             self._report.api(False)
         if dead:
             self._doubted = True
@@ -462,11 +478,16 @@ class Cluster:
             if error is None:
                 self._report.recovered(edge)
             else:
-                self._report.failed(edge, error)
+                self._report.failed(edge, error, patience=self._patience(error))
                 if not isinstance(error, ApiRefused):
                     self._doubt()
 
         return tell
+
+
+def _forwards_with(forwarder: Forwarding, report: Report) -> str | None:
+    """None until it does: the controller would have kube-proxy leave the EIPs alone."""
+    return forwarder.value if forwarder is Forwarding.NONE or report.health()[0] else None
 
 
 def _records(changes: Iterable[Change[AnnouncementObject]]) -> Iterable[tuple[IPAddress, Record]]:

@@ -213,11 +213,19 @@ class Reader:
             if not isinstance(service, Service):
                 return None
             known = _Known(found, service, addresses, _pools(found), problem)
+        if (left_alone := self._left_alone(found, addresses)) != known.service.left_alone:
+            known = replace(known, service=replace(known.service, left_alone=left_alone))
         if not found.spec.ip_families:
             return known
         # What the cluster gives no address of a family has no endpoint of that family either.
         served = tuple(address for address in addresses if Family.of(address) in known.service.families)
         return replace(known, addresses=served) if served else None
+
+    def _left_alone(self, found: AssignedObject, addresses: tuple[IPAddress, ...]) -> frozenset[IPAddress]:
+        if self._settings.forwards:
+            return frozenset()
+        told = {ingress.ip for ingress in found.status.load_balancer.ingress if ingress.ip_mode == "Proxy"}
+        return frozenset(address for address in addresses if str(address) in told) if told else frozenset()
 
     def _assign(self, key: ServiceKey) -> None:
         before, known = self._assigned.pop(key, None), self._known.get(key)

@@ -61,6 +61,10 @@ class Judge:
         self._silent: float | None = None
         """Since when it does not any more."""
 
+    def reckons_with(self, now: float, found: KubeProxy) -> Mode:
+        """Whose rules to look for: of one that is silent, and whose rules have gone with it, there are none."""
+        return self._remembered(now, found).mode
+
     def look(self, now: float, here: Here, found: KubeProxy, rules: Rules, answering: Collection[str]) -> Seen:
         """``now``: seconds of a clock that only rises. ``answering``: our links on which the kernel answers ARP for any
         address of this node."""
@@ -89,10 +93,14 @@ class Judge:
             self._silent = now
         if found.mode is not Mode.NONE:
             self._last = found, now
-            return found
-        if self._last is not None and now - self._last[1] < REMEMBERED:
+        proxy = self._remembered(now, found)
+        if proxy.mode is Mode.NONE:
+            self._last, self._answered, self._silent = None, False, None
+        return proxy
+
+    def _remembered(self, now: float, found: KubeProxy) -> KubeProxy:
+        if found.mode is Mode.NONE and self._last is not None and now - self._last[1] < REMEMBERED:
             return replace(self._last[0], evidence=("it was here, and is silent now",), healthy=None)
-        self._last, self._answered, self._silent = None, False, None
         return found
 
     def _overdue(self, now: float, missing: Iterable[IPAddress]) -> list[IPAddress]:

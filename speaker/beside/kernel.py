@@ -42,7 +42,8 @@ async def chains() -> frozenset[tuple[str, str]] | None:
 
 
 async def rules(mode: Mode, links: Mapping[int, Link]) -> Rules:
-    """For which addresses ``mode`` has rules here; ``links`` by number, as they are now."""
+    """For which addresses ``mode`` has rules here; ``links`` by number, as they are now. Of one whose tables or link
+    are gone there are none."""
     try:
         match mode:
             case Mode.IPVS:
@@ -71,9 +72,7 @@ async def answering(names: frozenset[str]) -> tuple[str, ...]:
 
 async def _bound(links: Mapping[int, Link]) -> frozenset[IPAddress]:
     index = next((link.index for link in links.values() if link.name == IPVS_LINK), None)
-    if index is None:
-        raise EdgeError(f"there is no link {IPVS_LINK}")
-    return await asyncio.to_thread(bound_on, index)
+    return await asyncio.to_thread(bound_on, index) if index is not None else frozenset()
 
 
 async def _in_maps() -> frozenset[IPAddress]:

@@ -87,7 +87,8 @@ class Neighbour:
         # What it says of itself counts most; without its word the kernel's tables are gone through.
         chains = await kernel.chains() if words.proxy_mode is None else None
         found = recognise(Signs(*words, frozenset(link.name for link in asked.links.values()), chains))
-        rules = await kernel.rules(found.mode, asked.links)
+        now = time.monotonic()
+        rules = await kernel.rules(self._judge.reckons_with(now, found), asked.links)
         answering = await kernel.answering(asked.lan) if found.mode is Mode.IPVS else ()
         here = Here(self._forwarder, asked.pools, self._held())
-        return self._judge.look(time.monotonic(), here, found, rules, answering)
+        return self._judge.look(now, here, found, rules, answering)

@@ -24,6 +24,7 @@ import msgspec
 
 from speaker import __version__
 from speaker.cluster.objects import read_refusal
+from speaker.cluster.trust import MAX_FILE, Trust
 from speaker.errors import ApiUnreachable, EdgeError, SettingError
 from speaker.files import read_regular, shown
 from speaker.settings import DEFAULT_SERVICE_ACCOUNT
@@ -40,8 +41,6 @@ handshake costs more than what it is for. An API server hangs up after 90 s."""
 _KEEPALIVE = {socket.TCP_KEEPIDLE: 10, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3, socket.TCP_USER_TIMEOUT: 25_000}
 """A server that is gone, or a NAT entry on the way to it, is noticed within 25 s even when nothing is being said."""
 
-MAX_FILE = 2**20
-"""Bytes of a token or of certificates: a ConfigMap holds no more either."""
 READ_BUFFER = 2**20
 """Bytes that may lie in the process while its loop is busy; then the server waits."""
 _AGENT = f"eip-speaker/{__version__}"
@@ -62,7 +61,8 @@ class Access:
     """Where the API is, and who we are there.
 
     ``kubeconfig`` is for a process outside the cluster (``context`` picks one of its contexts; '' is the current one);
-    it is read once. Without it: the pod's ServiceAccount, whose token is read again as it is replaced. ``server``
+    it is read once, and the certificates that it names are read again as they are replaced. Without it: the pod's
+    ServiceAccount, whose token and certificates are read again as they are replaced. ``server``
     (``https://192.0.2.1:6443``) is used instead of the endpoint that either names: on a host where kube-proxy is yet to
     start, the API's Service address leads nowhere.
     """
@@ -86,8 +86,8 @@ class Server:
     """An API server and how to be let in: what ``Client`` goes by."""
 
     url: str
-    tls: ssl.SSLContext | bool = True
-    """True: what the machine trusts."""
+    trust: Trust | None = None
+    """None: what the machine trusts."""
     tls_name: str | None = None
     """The name its certificate has; None: the host of ``url``."""
     proxy: str | None = None
@@ -114,11 +114,10 @@ def _in_cluster(access: Access) -> Server:
     token.read()
     certificates = access.service_account / "ca.crt"
     try:
-        read_regular(certificates, MAX_FILE)  # OpenSSL would wait for the writer of a FIFO
-        tls = ssl.create_default_context(cafile=certificates)
+        trust = Trust(lambda: ssl.create_default_context(cafile=certificates), certificates)
     except OSError as error:  # ssl.SSLError is one
         raise EdgeError(f"certificates for the API: {shown(certificates)}: {error}") from error
-    return Server(url, tls, authorization=token, refused=token.expire)
+    return Server(url, trust, authorization=token, refused=token.expire)
 
 
 def _service_address() -> str:
@@ -188,9 +187,7 @@ class Client:
     async def __aenter__(self) -> Self:
         # Without a limit: each watch keeps a connection, and a renewal must not wait for one to end.
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=0, ssl=self._server.tls, socket_factory=_kept_alive, keepalive_timeout=UNUSED
-            ),
+            connector=aiohttp.TCPConnector(limit=0, socket_factory=_kept_alive, keepalive_timeout=UNUSED),
             # To compress costs both ends more time than a LAN takes for the difference.
             headers={"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": _AGENT},
             timeout=aiohttp.ClientTimeout(total=None),
@@ -262,16 +259,22 @@ class Client:
         headers = {"Content-Type": content} if body is not None else {}
         if server.authorization is not None and (authorization := await server.authorization()):
             headers["Authorization"] = authorization
-        answer = await self._session.request(
-            method,
-            server.url + path,
-            params=query,
-            data=msgspec.json.encode(body) if body is not None else None,
-            headers=headers,
-            proxy=server.proxy,
-            server_hostname=server.tls_name,
-            allow_redirects=False,
-        )
+        try:
+            answer = await self._session.request(
+                method,
+                server.url + path,
+                params=query,
+                data=msgspec.json.encode(body) if body is not None else None,
+                headers=headers,
+                proxy=server.proxy,
+                ssl=True if server.trust is None else server.trust(),
+                server_hostname=server.tls_name,
+                allow_redirects=False,
+            )
+        except aiohttp.ClientSSLError:
+            if server.trust is not None:
+                server.trust.expire()
+            raise
         if answer.status >= 300:
             async with answer:
                 if answer.status == 401:

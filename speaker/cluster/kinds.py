@@ -55,6 +55,10 @@ class ServiceSpec(msgspec.Struct, frozen=True, rename="camel", gc=False, omit_de
     session_affinity_config: dict[str, Any] | None = None
 
 
+FORWARDER = "eip-speaker.io/forwarder"
+"""A label of an agent's session Lease: what its node forwards with."""
+
+
 class Ingress(msgspec.Struct, frozen=True, rename="camel", gc=False, omit_defaults=True):
     ip: str = ""
     hostname: str = ""

@@ -7,7 +7,8 @@ from kubernetes.aio.client.rest import RESTClientObject
 from kubernetes.aio.config import ConfigException, load_kube_config
 from yaml import YAMLError
 
-from speaker.cluster.client import MAX_FILE, Server
+from speaker.cluster.client import Server
+from speaker.cluster.trust import MAX_FILE, Trust
 from speaker.errors import EdgeError, SettingError
 from speaker.files import read_regular, shown
 
@@ -24,8 +25,9 @@ async def read_kubeconfig(path: Path, context: str = "") -> Server:
     # The library reads fields before it knows that they are there.
     except (ConfigException, YAMLError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise SettingError(f"kubeconfig {name}: {error}") from error
+    named = (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
     try:
-        tls = RESTClientObject(configuration).ssl_context
+        trust = Trust(lambda: RESTClientObject(configuration).ssl_context, *(Path(file) for file in named if file))
     except OSError as error:  # ssl.SSLError is one
         raise EdgeError(f"certificates for the API: kubeconfig {name}: {error}") from error
 
@@ -36,7 +38,7 @@ async def read_kubeconfig(path: Path, context: str = "") -> Server:
 
     return Server(
         configuration.host.rstrip("/"),
-        tls,
+        trust,
         tls_name=configuration.tls_server_name,
         proxy=configuration.proxy,
         authorization=authorization,

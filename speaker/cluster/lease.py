@@ -78,6 +78,8 @@ class Election:
         self._stored: dict[str, Any] = {}
         """The Lease as it was last read or written: what others put there is kept."""
         self._turned = asyncio.Event()
+        self.answered = False
+        """The API has said at least once who holds the Lease, or that nobody does."""
 
     @property
     def leadership(self) -> Leadership | None:
@@ -160,6 +162,7 @@ class Election:
             else:
                 sent_at = self._clock()
                 self._elector.written(await self._write(order), sent_at, self._clock())
+            self.answered = True
         except ApiRefused as error:
             if isinstance(order, Write) and error.code in (_NOT_THERE, _CONFLICT):
                 self._elector.conflicted(self._clock())

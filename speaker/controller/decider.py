@@ -33,7 +33,8 @@ class ControllerSettings:
     is released under this leader: it knows nothing of what was released before, which may be given again at once."""
 
     default_class: bool = False
-    ip_mode: IpMode = IpMode.VIP
+    ip_mode: IpMode | None = IpMode.VIP
+    """At first; None: as it stands, and VIP for what is new."""
     rest: float = 60.0
 
 
@@ -45,6 +46,8 @@ class News:
     eips: Mapping[Key, EipObject | None] = field(default_factory=dict)
     namespaces: Mapping[Key, Object | None] = field(default_factory=dict)
     nodes: Mapping[Key, HostObject | None] = field(default_factory=dict)
+    ip_mode: IpMode | None = None
+    """From now on; None: as before."""
 
 
 class Decider:
@@ -52,7 +55,7 @@ class Decider:
 
     def __init__(self, settings: ControllerSettings) -> None:
         self.uses = Uses()
-        self._settings = settings
+        self._settings, self._ip_mode = settings, settings.ip_mode
         self._read: dict[ServiceKey, tuple[ServiceObject, Parsed]] = {}
         self._served: dict[ServiceKey, Service] = {}
         self._mistaken: set[ServiceKey] = set()
@@ -86,8 +89,11 @@ class Decider:
         moved = self._settling.step(changed, self._mistaken, now)
         for key, former in moved.items():
             self._account(key, former)
+        written = moved.keys() | told.keys()
+        if news.ip_mode is not None and news.ip_mode is not self._ip_mode:
+            self._ip_mode, written = news.ip_mode, written | self._read.keys()
         self.failed |= {key: error for key, error in self._allocator.failed.items() if key in moved}
-        return {**self._service_orders(moved.keys() | told.keys(), at), **self._pool_orders(news.eips, at)}
+        return {**self._service_orders(written, at), **self._pool_orders(news.eips, at)}
 
     # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -183,7 +189,7 @@ class Decider:
         self, key: ServiceKey, known: tuple[ServiceObject, Parsed], outcome: Outcome, lost: str | None, at: str
     ) -> Order | None:
         record = ",".join(map(str, self._allocator.held_by(key).values())) or None
-        return service_write(*known, outcome, record, lost, self._settings.ip_mode, at)
+        return service_write(*known, outcome, record, lost, self._ip_mode, at)
 
     def _pool_orders(self, told: Mapping[Key, EipObject | None], at: str) -> dict[str, Order | None]:
         orders: dict[str, Order | None] = {path: None for key in told for path in pool_paths(key.name)}

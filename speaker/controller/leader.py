@@ -7,28 +7,39 @@ an address is given to anybody, and only a list that was asked for now is sure t
 import asyncio
 import gc
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
+
+import structlog
 
 from speaker.clock import boottime
 from speaker.cluster.client import Client
 from speaker.cluster.elector import Leadership
 from speaker.cluster.hosts import HostObject
-from speaker.cluster.kinds import EipObject, ServiceObject
+from speaker.cluster.kinds import FORWARDER, EipObject, ServiceObject
 from speaker.cluster.lease import Election
 from speaker.cluster.objects import Key, Object
+from speaker.cluster.pages import listed
 from speaker.cluster.reflector import Patience, Reflector, Resource
 from speaker.cluster.store import Change, T
 from speaker.controller.decider import ControllerSettings, Decider, News
 from speaker.controller.desk import Desk
+from speaker.controller.forwarders import Forwarders
 from speaker.controller.sweeper import ANNOUNCEMENTS, Grace, HeldObject, Sweeper
-from speaker.controller.wanted import EIPS
+from speaker.controller.wanted import EIPS, IpMode
 from speaker.errors import EdgeError
 from speaker.garbage import start_over, uncollected
+from speaker.model import Forwarding
+from speaker.settings import AGENTS_NAMESPACE
 from speaker.supervise import Supervisor, supervised
 from speaker.waiting import set_within
 
+log = structlog.get_logger()
+
 SWEEP = 1.0
 """Seconds between two looks for Announcements that are of no use any more."""
+ASK = 5.0
+"""Seconds between two questions for agents that do not forward, where they are told to: one page, and mostly empty."""
 SHOWN = 10
 """Objects that are named which cannot be read; the count tells the rest."""
 MANY = 500
@@ -48,8 +59,11 @@ class Leader:
         supervisor: Supervisor,
         patience: Patience,
         grace: Grace,
+        agents: str = AGENTS_NAMESPACE,
     ) -> None:
+        """``agents``: the namespace of their session Leases."""
         self._supervisor = supervisor
+        self._agents = f"/apis/coordination.k8s.io/v1/namespaces/{agents}/leases"
         self._client, self._election, self._settings = client, election, settings
         self._told, self._patience, self._grace = told, patience, grace
 
@@ -66,12 +80,15 @@ class Leader:
         nodes = self._mirror("/api/v1/nodes", HostObject, changed)
         announcements = self._mirror(ANNOUNCEMENTS, HeldObject, asyncio.Event())
         desk = Desk(self._client, self._election.fence, self._told)
-        decider, sweeper = Decider(self._settings), Sweeper(self._grace)
+        # What the last leader found out stands until this one has.
+        follows = self._settings.ip_mode is IpMode.PROXY
+        decider = Decider(replace(self._settings, ip_mode=None) if follows else self._settings)
+        sweeper, forwarders = Sweeper(self._grace), Forwarders()
 
         async def decide() -> int:
             changed.clear()
             begun = boottime()
-            news = News(services.take(), eips.take(), namespaces.take(), nodes.take())
+            news = News(services.take(), eips.take(), namespaces.take(), nodes.take(), _ip_mode(forwarders))
             # In a thread, as 10,000 Services take their time.
             await desk.want(await asyncio.to_thread(decider.decide, news, begun, _wall_clock()))
             for error in decider.failed.values():
@@ -84,6 +101,8 @@ class Leader:
             for mirror in (services, eips, namespaces, nodes, announcements):
                 tasks.create_task(mirror.run(), name=f"mirror {mirror.resource.path}")
             tasks.create_task(desk.run(), name="desk")
+            if follows:
+                tasks.create_task(self._ask_agents(forwarders, changed), name="agents")
             while not (services.synced and eips.synced and namespaces.synced and nodes.synced):
                 changed.clear()
                 await changed.wait()
@@ -103,6 +122,21 @@ class Leader:
                 if announcements.synced and (now := boottime()) >= swept_at + SWEEP:
                     await desk.want(sweeper.step(announcements.store, decider.uses, now))
                     swept_at = now
+
+    async def _ask_agents(self, forwarders: Forwarders, changed: asyncio.Event) -> None:
+        """Asked for now and then: a watch would bring every renewal of every node. Endless."""
+        query = {"labelSelector": f"{FORWARDER}={Forwarding.NONE.value}"}
+        while True:
+            before = forwarders.all_forward
+            try:
+                found = await listed(self._client, self._agents, Object, query)
+                forwarders.heard({each.key.name: each.metadata.resource_version for each in found}, boottime())
+            except EdgeError as error:
+                self._told(self._agents, error)
+            if forwarders.all_forward is not before:
+                log.info("ip mode", ip_mode=_ip_mode(forwarders))
+                changed.set()
+            await asyncio.sleep(ASK)
 
     def _mirror(self, path: str, kind: type[T], changed: asyncio.Event) -> "_Mirror[T]":
         return _Mirror(self._client, path, kind, changed, self._patience, lambda error: self._told(path, error))
@@ -145,6 +179,14 @@ class _Mirror(Reflector[T]):
         if len(new) > SHOWN:
             self._told_of(EdgeError(f"{self.resource.path}: {len(new) - SHOWN} more cannot be read"))
         self._said = frozenset(aside)
+
+
+def _ip_mode(forwarders: Forwarders) -> IpMode | None:
+    match forwarders.all_forward:
+        case None:
+            return None
+        case all_forward:
+            return IpMode.PROXY if all_forward else IpMode.VIP
 
 
 def _wall_clock() -> str:

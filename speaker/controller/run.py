@@ -8,6 +8,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -21,7 +22,7 @@ from speaker.controller.leader import Leader
 from speaker.controller.sweeper import Grace
 from speaker.descriptors import raise_limit
 from speaker.errors import EdgeError
-from speaker.settings import Bind, LogFormat
+from speaker.settings import AGENTS_NAMESPACE, Bind, LogFormat
 from speaker.signals import stopped_by_signals
 from speaker.telemetry import logs
 from speaker.telemetry.http import serving
@@ -44,10 +45,12 @@ _NAMESPACE = "eip-speaker"
 
 @dataclass(frozen=True, slots=True)
 class CommandSettings:
-    """Everything ``speaker controller`` can be told. ``namespace`` is the Lease's; '' for the pod's own."""
+    """Everything ``speaker controller`` can be told. ``namespace`` is the Lease's; '' for the pod's own.
+    ``agents_namespace`` is that of the agents' session Leases."""
 
     access: Access = field(default_factory=Access)
     namespace: str = ""
+    agents_namespace: str = AGENTS_NAMESPACE
     controller: ControllerSettings = field(default_factory=ControllerSettings)
     timing: Timing = field(default_factory=Timing)
     metrics: Bind | None = None
@@ -65,16 +68,26 @@ async def run(settings: CommandSettings) -> None:
     voice = Voice()
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(Client(await configure(settings.access)))
-        if settings.metrics is not None:
-            await stack.enter_async_context(serving(settings.metrics, voice.registry, voice.health))
-            await stack.enter_async_context(_loop_watched(voice))
         # Unique to this process: after a restart the former one's Lease has to run out, or to be given back.
         identity = f"{socket.gethostname()}_{uuid.uuid4()}"
         lease = LeaseName(settings.namespace or settings.access.namespace(_NAMESPACE), LEASE)
         election = Election(
             client, lease, identity, settings.timing, told=lambda error: voice.failed(lease.path, error)
         )
-        leader = Leader(client, election, settings.controller, voice.failed, voice, Patience(), Grace())
+        if settings.metrics is not None:
+            health = partial(voice.health, election)
+            await stack.enter_async_context(serving(settings.metrics, voice.registry, health))
+            await stack.enter_async_context(_loop_watched(voice))
+        leader = Leader(
+            client,
+            election,
+            settings.controller,
+            voice.failed,
+            voice,
+            Patience(),
+            Grace(),
+            settings.agents_namespace,
+        )
 
         async def work(leadership: Leadership) -> None:
             with voice.leading(leadership):
@@ -121,10 +134,12 @@ class Voice:
         """What was said last, by what failed; the newest last."""
         self._telling = Telling()
 
-    def health(self) -> tuple[bool, dict[str, object]]:
-        """Always well: who stands by is as ready as who leads, and a restart mends no API."""
+    def health(self, election: Election) -> tuple[bool, dict[str, object]]:
+        """Well once the API has answered: a replica that it never let in is of no use. From then on always: who stands
+        by is as ready as who leads, and a restart mends no API."""
         problems = self._internal.problems()
-        return True, {"leads": self._term is not None, "term": self._term, "problems": problems}
+        details = {"ready": election.answered, "leads": self._term is not None, "term": self._term}
+        return election.answered, {**details, "problems": problems}
 
     @contextmanager
     def leading(self, leadership: Leadership) -> Iterator[None]:

@@ -170,11 +170,12 @@ def service_write(
     outcome: Outcome,
     record: str | None,
     duplicate: str | None,
-    ip_mode: IpMode,
+    ip_mode: IpMode | None,
     at: str,
 ) -> Write | None:
     """``record``: the addresses it has, with those it may not use for now, as its annotation says them; ``duplicate``:
-    what it is told if it lost an address at the start; ``at``: RFC 3339. None where the API says all that already."""
+    what it is told if it lost an address at the start; ``ip_mode`` None: each address keeps the one it has; ``at``:
+    RFC 3339. None where the API says all that already."""
     if isinstance(parsed, NotOurs):
         return _leaving(found, parsed, at)
     unreadable = parsed.message if isinstance(parsed, Unreadable) else ""
@@ -223,14 +224,15 @@ def _ours(
     say: _Say,
     record: str | None,
     duplicate: str | None,
-    ip_mode: IpMode,
+    ip_mode: IpMode | None,
     at: str,
 ) -> Write | None:
     addresses = assignment.addresses if assignment is not None else ()
-    ingress = tuple(Ingress(ip=str(address), ip_mode=ip_mode) for address in addresses)
+    before = found.status.load_balancer.ingress
+    modes = {} if ip_mode is not None else {each.ip: each.ip_mode for each in before}
+    ingress = tuple(Ingress(ip=ip, ip_mode=modes.get(ip) or ip_mode or IpMode.VIP) for ip in map(str, addresses))
     wanted = [each for each in (say.condition, _origin(assignment)) if each is not None]
     former = condition_of(found.status.conditions, ASSIGNED)
-    before = found.status.load_balancer.ingress
     moved = {each.ip for each in ingress} != {each.ip for each in before}
     recorded = found.metadata.annotations.get(RECORD) == record
     if ingress == before and recorded and _tell(found.status.conditions, wanted):

@@ -5,6 +5,7 @@ expected: a table that somebody else has edited reads as nobody's, and is made a
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -48,6 +49,7 @@ class _Found:
     elements: Mapping[str, frozenset[str]]
     rules: Mapping[str, Mapping[str, Any]]
     """Of every varying chain."""
+    maps: Mapping[str, frozenset[str]]
 
 
 def read_plan(listing: Listing) -> Plan | None:
@@ -58,7 +60,9 @@ def read_plan(listing: Listing) -> Plan | None:
     except _NOT_OURS:
         return None
     # Rules are compared as read: the text of a rule is ours, the kernel keeps only its meaning.
-    return plan if forwarder_ruleset(plan).elements == found.elements else None
+    made = forwarder_ruleset(plan)
+    maps = {name: slots.elements for name, slots in made.maps.items()}
+    return plan if (made.elements, maps) == (found.elements, found.maps) else None
 
 
 def read_guard(listing: Listing, want: Ruleset) -> Ruleset | None:
@@ -67,7 +71,7 @@ def read_guard(listing: Listing, want: Ruleset) -> Ruleset | None:
         found = _found(listing, GUARD)
     except _NOT_OURS:
         return None
-    return None if found.rules else replace(want, elements=found.elements)
+    return None if found.rules or found.maps else replace(want, elements=found.elements)
 
 
 def _found(listing: Listing, skeleton: str) -> _Found:
@@ -92,9 +96,10 @@ def _found(listing: Listing, skeleton: str) -> _Found:
         # Nobody who edits a rule keeps our comment: nft has no editing, only adding and deleting.
         if [rule.get("comment") for rule in chains.pop(name, [{}])] != list(comments):
             raise _Foreign(name)
+    maps = {name: elements.pop(name) for name in elements.keys() - made.elements.keys()}
     if elements.keys() != made.elements.keys() or any(len(rules) != 1 for rules in chains.values()):
         raise _Foreign
-    return _Found(elements, {name: rules[0] for name, rules in chains.items()})
+    return _Found(elements, {name: rules[0] for name, rules in chains.items()}, maps)
 
 
 @cache
@@ -118,6 +123,8 @@ def _listed_element(element: Any) -> str:
             return " . ".join(map(_listed_element, parts))
         case [key, {"goto": {"target": str(target)}}]:
             return f"{_listed_element(key)} : goto {target}"
+        case [int(slot), target]:
+            return f"{slot} : {_listed_element(target)}"
         case {"prefix": {"addr": str(address), "len": int(length)}}:
             return f"{_listed_element(address)}/{length}"
         case _:
@@ -136,7 +143,7 @@ def _plan(found: _Found) -> Plan:
         key = _listed_key(text)
         if chain not in found.rules:
             raise _Foreign(element)
-        server = _listed_server(key, found.rules[chain], local)
+        server = _listed_server(key, found.rules[chain], found.maps.get(chain, frozenset()), local)
         servers[key] = replace(server, sources=collapsed(sources.get(key, ())))
     if found.rules.keys() != {chain_name(key) for key in servers}:
         raise _Foreign
@@ -152,19 +159,19 @@ def _listed_key(element: str) -> VirtualServerKey:
     return ip_address(address), protocol, int(port)
 
 
-def _listed_server(key: VirtualServerKey, rule: Mapping[str, Any], local: frozenset[str]) -> VirtualServer:
+def _listed_server(
+    key: VirtualServerKey, rule: Mapping[str, Any], slots: frozenset[str], local: frozenset[str]
+) -> VirtualServer:
     """The virtual server whose rule this is (``ruleset._rule``); raises _Foreign where it is nobody's."""
     scheduler, persistence, masquerade = _listed_note(rule.get("comment", ""))
     server = VirtualServer(*key, scheduler, persistence, masquerade=masquerade)
     match _without_protocol(rule["expr"], server):
         case [{"return": None}]:
             return server
-        case [{"dnat": {"family": ip, "addr": {"map": {"key": choice, "data": {"set": list(slots)}}}}}] if ip == _ip(
-            server
+        case [{"dnat": {"family": ip, "addr": {"map": {"key": choice, "data": name}}}}] if (
+            slots and ip == _ip(server) and name == f"@{chain_name(key)}"
         ):
-            total = _modulus(choice)
-            real_servers = tuple(sorted(_listed_slot(slot, total, local) for slot in slots))
-            server = replace(server, real_servers=real_servers)
+            server = replace(server, real_servers=_listed_real_servers(slots, _modulus(choice), local))
             if choice == _listed_choice(server):
                 return server
     raise _Foreign(rule)
@@ -216,16 +223,15 @@ def _listed_choice(server: VirtualServer) -> Mapping[str, Any]:
     return {"numgen": {"mode": "inc", "mod": total, "offset": 0}}
 
 
-def _listed_slot(slot: Any, total: int, local: frozenset[str]) -> RealServer:
-    match slot:
-        case [int(first), target]:
-            last = first
-        case [{"range": [int(first), int(last)]}, target]:
-            pass
-        case _:
-            raise _Foreign(slot)
-    match target:
-        case {"concat": [str(text), int(port)]}:
-            address = ip_address(text)
-            return RealServer(address, port, last - first + 1 if first < total else 0, str(address) in local)
-    raise _Foreign(slot)
+def _listed_real_servers(slots: frozenset[str], total: int, local: frozenset[str]) -> tuple[RealServer, ...]:
+    weights: Counter[tuple[str, int]] = Counter()
+    for slot in slots:
+        number, target = slot.split(" : ")
+        address, port = target.split(" . ")
+        weights[address, int(port)] += int(number) < total
+    return tuple(
+        sorted(
+            RealServer(ip_address(address), port, weight, address in local)
+            for (address, port), weight in weights.items()
+        )
+    )

@@ -126,7 +126,7 @@ class Planner:
                     # One that is its own EIP would send packets round in a circle.
                     endpoints = tuple(e for e in world.endpoints.get(key, ()) if e.address not in held.addresses)
                     here = _served_here(service, held.addresses, endpoints, node)
-                    made = _virtual_servers(service, here, endpoints, node)
+                    made = _virtual_servers(service, here, endpoints, node, world.lost)
                 except Exception as error:
                     self.failed[key] = error
                     here = tuple(eip for eip in before[0] if eip in held.addresses)
@@ -189,13 +189,18 @@ def _served_here(
 
 
 def _virtual_servers(
-    service: Service, eips: tuple[IPAddress, ...], endpoints: tuple[Endpoint, ...], node: str
+    service: Service, eips: tuple[IPAddress, ...], endpoints: tuple[Endpoint, ...], node: str, lost: Collection[str]
 ) -> tuple[VirtualServer, ...]:
-    return tuple(_virtual_server(service, eip, port, endpoints, node) for eip in eips for port in service.ports)
+    return tuple(_virtual_server(service, eip, port, endpoints, node, lost) for eip in eips for port in service.ports)
 
 
 def _virtual_server(
-    service: Service, eip: IPAddress, port: ServicePort, endpoints: tuple[Endpoint, ...], node: str
+    service: Service,
+    eip: IPAddress,
+    port: ServicePort,
+    endpoints: tuple[Endpoint, ...],
+    node: str,
+    lost: Collection[str],
 ) -> VirtualServer:
     keeps_client = service.traffic_policy is TrafficPolicy.LOCAL
     usable = [
@@ -215,19 +220,25 @@ def _virtual_server(
         # empty tuple would mean everyone. So all of them stay, and the edges match by family.
         sources=service.source_ranges,
         masquerade=not keeps_client,
-        real_servers=_real_servers(usable, node, port.protocol),
+        real_servers=_real_servers(usable, node, port.protocol, lost),
     )
 
 
-def _real_servers(endpoints: list[Endpoint], node: str, protocol: Protocol) -> tuple[RealServer, ...]:
-    """Weight 1 for ready endpoints; where none is, for those that still serve while they terminate (KEP-1669).
+def _real_servers(
+    endpoints: list[Endpoint], node: str, protocol: Protocol, lost: Collection[str]
+) -> tuple[RealServer, ...]:
+    """Weight 1 for ready endpoints; where none is, for those that still serve while they terminate (KEP-1669). On nodes
+    that are ``lost`` none is ready, unless there is no other: then whoever takes them for lost may be mistaken.
 
     With UDP the rest is left out: at weight 0 it would keep a client for as long as that keeps sending.
     """
+    others = any(endpoint.ready and endpoint.node not in lost for endpoint in endpoints)
+    dead = lost if others else ()
     any_ready = any(endpoint.ready for endpoint in endpoints)
     merged: dict[tuple[IPAddress, int], RealServer] = {}
     for endpoint in endpoints:
         takes_new = endpoint.ready if any_ready else endpoint.serving and endpoint.terminating
+        takes_new = takes_new and endpoint.node not in dead
         place = endpoint.address, endpoint.port
         # Two slices may name one endpoint while it moves between them: the better word counts.
         seen = merged.get(place, RealServer(*place, weight=0))

@@ -5,13 +5,16 @@ elements, and one small chain per virtual server. A packet costs a hash lookup h
 and changing an endpoint rewrites one chain. Two rulesets are made here: the forwarder's, which does everything, and
 the guard's, which stands in front of IPVS and masquerades what IPVS sends on.
 
-``listing.py`` goes the other way. The same script works in nft 1.0.6 and 1.1.3, whose listings are alike.
+``listing.py`` goes the other way. The same script works in nft 1.0.6 and 1.1.3, whose listings are alike. Both may be
+at work in one network namespace, ours and the node's, and 1.0.6 crashes at the sight of what 1.1.3 declares with
+``type``, and at its maps without a name (kubernetes issue 136786). So all sets say ``typeof``, and all maps have names.
 """
 
+import itertools
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from ipaddress import collapse_addresses, ip_network
 from typing import Any, cast
@@ -57,22 +60,22 @@ SEED = 0x0E190
 _NOBODY = {Family.IPV4: ip_network("0.0.0.0/32"), Family.IPV6: ip_network("::/128")}
 
 _SETS = """
-  set eips4 { type ipv4_addr; }
-  set eips6 { type ipv6_addr; }
+  set eips4 { typeof ip daddr; }
+  set eips6 { typeof ip6 daddr; }
   # virtual servers that only some may reach, and who
-  set restricted4 { type ipv4_addr . inet_proto . inet_service; }
-  set restricted6 { type ipv6_addr . inet_proto . inet_service; }
-  set sources4 { type ipv4_addr . inet_proto . inet_service . ipv4_addr; flags interval; }
-  set sources6 { type ipv6_addr . inet_proto . inet_service . ipv6_addr; flags interval; }
+  set restricted4 { typeof ip daddr . meta l4proto . th dport; }
+  set restricted6 { typeof ip6 daddr . meta l4proto . th dport; }
+  set sources4 { typeof ip daddr . meta l4proto . th dport . ip saddr; flags interval; }
+  set sources6 { typeof ip6 daddr . meta l4proto . th dport . ip6 saddr; flags interval; }
   # EIP, client, real server: client and real server are one host
-  set hairpin4 { type ipv4_addr . ipv4_addr . ipv4_addr; }
-  set hairpin6 { type ipv6_addr . ipv6_addr . ipv6_addr; }
+  set hairpin4 { typeof ip daddr . ip saddr . ip daddr; }
+  set hairpin6 { typeof ip6 daddr . ip6 saddr . ip6 daddr; }
   # real servers on this node
-  set local4 { type ipv4_addr; }
-  set local6 { type ipv6_addr; }
+  set local4 { typeof ip daddr; }
+  set local6 { typeof ip6 daddr; }
   # EIP, real server, its port (nft 1.0.6 cannot look up `ct original proto-dst` together with an address)
-  set masquerade4 { type ipv4_addr . ipv4_addr . inet_proto . inet_service; }
-  set masquerade6 { type ipv6_addr . ipv6_addr . inet_proto . inet_service; }
+  set masquerade4 { typeof ip daddr . ip daddr . meta l4proto . th dport; }
+  set masquerade6 { typeof ip6 daddr . ip6 daddr . meta l4proto . th dport; }
 """
 
 _SOURCES = """
@@ -129,8 +132,8 @@ _POSTROUTING = """
 FORWARDER = (
     _SETS
     + """
-  map services4 { type ipv4_addr . inet_proto . inet_service : verdict; }
-  map services6 { type ipv6_addr . inet_proto . inet_service : verdict; }
+  map services4 { typeof ip daddr . meta l4proto . th dport : verdict; }
+  map services6 { typeof ip6 daddr . meta l4proto . th dport : verdict; }
   chain translate {
 """
     + _SOURCES
@@ -181,8 +184,8 @@ GUARD = (
     _SETS
     + _SPOOFED
     + """
-  set ports4 { type ipv4_addr . inet_proto . inet_service; }
-  set ports6 { type ipv6_addr . inet_proto . inet_service; }
+  set ports4 { typeof ip daddr . meta l4proto . th dport; }
+  set ports6 { typeof ip6 daddr . meta l4proto . th dport; }
   chain input {
     type filter hook input priority filter - 5; policy accept;
     ip daddr @eips4 goto guard comment "guard"
@@ -220,17 +223,29 @@ GUARD = (
 
 @dataclass(frozen=True, slots=True)
 class Ruleset:
-    """A table ``family`` ``table``: its fixed part, the elements of each set, and the rule of each varying chain."""
+    """A table ``family`` ``table``: its fixed part, the elements of each set, and what varies.
+
+    That is the rule of each varying chain, and the elements of each varying map, from a number to a real server.
+    """
 
     table: str
     skeleton: str
     elements: Mapping[str, frozenset[str]]
     chains: Mapping[str, str]
     family: str = "inet"
+    maps: Mapping[str, "Slots"] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         return f"{self.family} {self.table}"
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """A map's declaration, and its elements: the real server of each number."""
+
+    typeof: str
+    elements: frozenset[str]
 
 
 # ── From a plan to a script ───────────────────────────────────────────────────────────────────────────────────
@@ -301,10 +316,14 @@ def forwarder_ruleset(plan: Plan) -> Ruleset:
     """Everything: translation, masquerade, source ranges, pings and the guard. ``plan`` is ``expressible``."""
     elements = _elements(plan)
     chains: dict[str, str] = {}
+    maps: dict[str, Slots] = {}
     for key, server in plan.virtual_servers.items():
-        chains[chain_name(key)] = _rule(server)
-        elements[f"services{key[0].version}"].add(f"{_element(key)} : goto {chain_name(key)}")
-    return assemble(TABLE, FORWARDER, elements, chains)
+        name = chain_name(key)
+        chains[name] = _rule(server)
+        if server.real_servers:
+            maps[name] = _slots(server)
+        elements[f"services{key[0].version}"].add(f"{_element(key)} : goto {name}")
+    return replace(assemble(TABLE, FORWARDER, elements, chains), maps=maps)
 
 
 def guard_ruleset(plan: Plan) -> Ruleset:
@@ -374,7 +393,7 @@ def _rule(server: VirtualServer) -> str:
     comment = f'comment "{_note(server)}"'
     if not server.real_servers:
         return f"return {comment}"
-    ip = "ip" if server.address.version == 4 else "ip6"
+    ip = _ip(server)
     total = turns(server.real_servers)
     match chosen_by(server):
         case ChosenBy.SOURCE:
@@ -383,8 +402,7 @@ def _rule(server: VirtualServer) -> str:
             pick = f"jhash {ip} saddr . th sport mod {total} seed {SEED:#x}"
         case ChosenBy.TURN:
             pick = f"numgen inc mod {total}"
-    slots = ", ".join(f"{slot} : {real.address} . {real.port}" for slot, real in _slots(server.real_servers))
-    return f"meta l4proto {NUMBERS[server.protocol]} dnat {ip} to {pick} map {{ {slots} }} {comment}"
+    return f"meta l4proto {NUMBERS[server.protocol]} dnat {ip} to {pick} map @{chain_name(server.key)} {comment}"
 
 
 class ChosenBy(Enum):
@@ -412,23 +430,30 @@ def turns(real_servers: tuple[RealServer, ...]) -> int:
     return max(1, sum(real.weight for real in real_servers))
 
 
-def _slots(real_servers: tuple[RealServer, ...]) -> Iterator[tuple[str, RealServer]]:
+def _slots(server: VirtualServer) -> Slots:
     """Each takes as many numbers as its weight. Weight 0 sits above the modulus, where no number falls: nothing new
     goes there, and the next reader still sees it. A number without a slot falls through to the guard."""
-    start, beyond = 0, turns(real_servers)
-    for real in real_servers:
-        if real.weight == 0:
-            yield str(beyond), real
-            beyond += 1
-        else:
-            last = start + real.weight - 1
-            yield (str(start) if last == start else f"{start}-{last}"), real
-            start = last + 1
+    within = (real for real in server.real_servers for _ in range(real.weight))
+    beyond = (real for real in server.real_servers if real.weight == 0)
+    slots = itertools.chain(
+        map(_slot, itertools.count(), within), map(_slot, itertools.count(turns(server.real_servers)), beyond)
+    )
+    # Its own protocol's port: to nft `th dport` contradicts the rule, which names a protocol.
+    typeof = f"numgen inc mod 2 : {_ip(server)} daddr . {server.protocol.lower()} dport"
+    return Slots(typeof, frozenset(slots))
+
+
+def _ip(server: VirtualServer) -> str:
+    return "ip" if server.address.version == 4 else "ip6"
+
+
+def _slot(number: int, real: RealServer) -> str:
+    return f"{number} : {real.address} . {real.port}"
 
 
 def rebuild_script(want: Ruleset) -> str:
     """One transaction that makes the table what it should be, whatever it was."""
-    nothing = replace(want, elements={name: frozenset() for name in want.elements}, chains={})
+    nothing = replace(want, elements={name: frozenset() for name in want.elements}, chains={}, maps={})
     return (
         f"table {want.name}\ndelete table {want.name}\n"
         f"table {want.name} {{{want.skeleton}}}\n{change_script(nothing, want)}"
@@ -442,6 +467,7 @@ def change_script(have: Ruleset, want: Ruleset) -> str:
     gone = sorted(have.chains.keys() - want.chains.keys())
     lines = [f"add chain {table} {name}" for name in changed]
     lines += [f"flush chain {table} {name}" for name in changed if name in have.chains]
+    lines += _map_lines(have, want)
     lines += [f"add rule {table} {name} {want.chains[name]}" for name in changed]
     for name, wanted in want.elements.items():
         # A map's element goes by its key alone.
@@ -449,7 +475,20 @@ def change_script(have: Ruleset, want: Ruleset) -> str:
         lines += _element_lines("delete", table, name, removed)
         lines += _element_lines("add", table, name, sorted(wanted - have.elements[name]))
     lines += [f"{verb} chain {table} {name}" for name in gone for verb in ("flush", "delete")]
+    lines += [f"delete map {table} {name}" for name in sorted(have.maps.keys() - want.maps.keys())]
     return "".join(line + "\n" for line in lines)
+
+
+def _map_lines(have: Ruleset, want: Ruleset) -> Iterator[str]:
+    for name, slots in want.maps.items():
+        known = have.maps.get(name)
+        if known == slots:
+            continue
+        if known is None:
+            yield f"add map {want.name} {name} {{ typeof {slots.typeof}; }}"
+        else:
+            yield f"flush map {want.name} {name}"
+        yield from _element_lines("add", want.name, name, sorted(slots.elements))
 
 
 def step_script(have: Plan, want: Plan, ruleset_of: Callable[[Plan], Ruleset]) -> str:

@@ -25,8 +25,8 @@ FAMILIES = {4: "ip", 6: "ip6"}
 # From a speaker's MAC comes what was handed over already: it never goes further. Should a MAC be missing, the hop limit
 # ends the round: dup takes one off (net/ipv4/netfilter/nf_dup_ipv4.c), and after 0 would come 255.
 _SKELETON = Template("""
-  set speakers { type ether_addr; }
-  map strays { type ${ip}_addr : verdict; }
+  set speakers { typeof ether saddr; }
+  map strays { typeof $daddr : verdict; }
   chain prerouting {
     type filter hook prerouting priority mangle; policy accept;
     ct state new tcp flags & (syn | rst) == 0 goto stray comment "it began elsewhere"
@@ -39,8 +39,8 @@ _SKELETON = Template("""
   }
 """)
 _WORDS = {
-    4: {"ip": "ipv4", "limit": "ip ttl", "daddr": "ip daddr"},
-    6: {"ip": "ipv6", "limit": "ip6 hoplimit", "daddr": "ip6 daddr"},
+    4: {"limit": "ip ttl", "daddr": "ip daddr"},
+    6: {"limit": "ip6 hoplimit", "daddr": "ip6 daddr"},
 }
 _INVALID = {True: "(fin | rst) != 0 tcp flags & syn == 0", False: "syn == 0"}
 """Of what is invalid, by whether conntrack is loose."""

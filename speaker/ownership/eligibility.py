@@ -18,6 +18,7 @@ class Ineligible(Enum):
     NODE_EXCLUDED = "node_excluded"
     NO_LOCAL_ENDPOINT = "no_local_endpoint"
     HOST_ADDRESS = "host_address"
+    NOT_FORWARDED = "not_forwarded"
     POOL_UNKNOWN = "pool_unknown"
 
 
@@ -38,6 +39,7 @@ def veto(
 
     ``externalTrafficPolicy: Local`` drops traffic on a node without an endpoint of its own, so such a node must not
     attract it. Services that share an EIP and ask for Local have the same backends (the allocator sees to that).
+    Nor may a node whose packets nobody would carry, as while the cluster changes from one forwarder to another.
     """
     if node.excluded:
         return Veto(Ineligible.NODE_EXCLUDED, f"node {node.name} has the label {EXCLUDE}")
@@ -46,6 +48,9 @@ def veto(
         return Veto(Ineligible.NODE_NOT_SELECTED, message)
     family = Family.of(address)
     for service in services:
+        if address in service.left_alone:
+            message = f"{service.key} has ipMode: Proxy, and node {node.name} forwards nothing itself"
+            return Veto(Ineligible.NOT_FORWARDED, message)
         if service.traffic_policy is TrafficPolicy.LOCAL and not _served_here(
             endpoints.get(service.key, ()), family, node.name
         ):

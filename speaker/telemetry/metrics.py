@@ -174,6 +174,11 @@ class Metrics:
             "1 where the main process died and this one took its wire process over",
             registry=registry,
         )
+        self.real_time = Gauge(
+            "eip_speaker_wire_real_time",
+            "1 while the process that answers has real-time priority, so that a busy host does not freeze it",
+            registry=registry,
+        )
         self.frozen = Counter(
             "eip_speaker_frozen",
             "Times this process did not run for so long that it gave everything up",

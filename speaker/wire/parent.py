@@ -29,15 +29,13 @@ import speaker
 from speaker.child import end_with
 from speaker.clock import boottime
 from speaker.files import Lock, locked
+from speaker.priority import take_priority
 from speaker.supervise import wait
 from speaker.telemetry.lateness import run
 from speaker.wire.process import Before, Conversation
 
 VARIABLE = "EIP_SPEAKER_WIRE"
 """In the main process's environment: the file descriptor of its end."""
-PRIORITY = 1
-"""The least of the real-time ones, where we may (CAP_SYS_NICE). A busy host would otherwise keep us from the CPU for
-longer than the self-lease, and nice(2) counts only among the processes of one session or container (sched(7))."""
 ENDING_SECONDS = 10.0
 """A main process that ends gets so long for it before it is killed."""
 COLLECTED = 20_000, 20, 100
@@ -240,9 +238,7 @@ def main() -> None:
     os.set_inheritable(int(number), False)
     lock = Lock(Path(path), int(number))
     gc.set_threshold(*COLLECTED)
-    with suppress(OSError):
-        # What is started from here is not real-time (sched(7)).
-        os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(PRIORITY))
+    take_priority()
     sys.exit(run(serve(partial(start, arguments), lock, float(outlive))))
 
 

@@ -77,6 +77,8 @@ class Wire:
         self._known: dict[str, tuple[Any, ...]] = {}
         """What it was told last, of what is told in every pass."""
         self.draining = False
+        self.peers_changed = asyncio.Event()
+        """One was heard, or fell silent."""
         """As it was last asked for."""
         self._channel: Channel
 
@@ -169,6 +171,8 @@ class Wire:
             self._held.add(address)
             if self._moves is not None:
                 self._moves.claimed(address, spot, before)
+        elif name == "peer":
+            self.peers_changed.set()
         elif name == "yielded":
             address, _, holder = arguments
             self._held.discard(address)

@@ -170,13 +170,23 @@ class Cluster:
                 subprocess.run(["nft", "-f", "-"], input=KUBE_PROXY, text=True, check=True)
         stack.enter_context(echoing((self.lan.namespace(node), POD_PORT) for node in self.nodes))
         self._objects()
-        token = self.api.kubectl("create", "token", "eip-speaker-controller", "--namespace=eip-speaker")
-        flags = (*self._access("controller", token), "--metrics", "off", "--log-format", "json")
-        self.controller = Process(place, self.directory / "controller.log", "controller", *flags)
-        stack.callback(self.controller.kill)
+        self._start_controller()
+        stack.callback(lambda: self.controller.kill())
         deadline = time.monotonic() + GUARD
         while not self._assigned():
             assert time.monotonic() < deadline, self.controller.log.read_text()[-2000:]
+
+    def _start_controller(self, *flags: str) -> None:
+        token = self.api.kubectl("create", "token", "eip-speaker-controller", "--namespace=eip-speaker")
+        common = (*self._access("controller", token), "--metrics", "off", "--log-format", "json")
+        place = self.lan.namespace(API_HOST)
+        self.controller = Process(place, self.directory / "controller.log", "controller", *common, *flags)
+
+    async def control(self, *flags: str) -> None:
+        """From now on by a controller with these flags."""
+        self.controller.terminate()
+        await until(lambda: self.controller.process.poll() is not None)
+        self._start_controller(*flags)
 
     def _write_key(self) -> None:
         self._key = self.directory / "key"

@@ -1,8 +1,10 @@
 """A node or its agent is about to go: it hands over what it holds, and nobody notices."""
 
+import re
+
 import pytest
 from agent_cluster import broken_promises, holders_of
-from agent_objects import DRAIN, OUT_OF_SERVICE
+from agent_objects import DRAIN, EXCLUDED, OUT_OF_SERVICE
 
 from speaker.lab.speakers import holds_most
 
@@ -14,6 +16,7 @@ pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
     [
         pytest.param({"metadata": {"annotations": {DRAIN: "true"}}}, id="drain annotation"),
         pytest.param({"spec": {"taints": [OUT_OF_SERVICE]}}, id="out-of-service taint"),
+        pytest.param({"metadata": {"labels": {EXCLUDED: ""}}}, id="excluded from external load balancers"),
     ],
 )
 async def test_a_node_that_is_drained_in_the_api_hands_over_without_a_lost_probe(cluster, patch):
@@ -23,6 +26,9 @@ async def test_a_node_that_is_drained_in_the_api_hands_over_without_a_lost_probe
         cluster.on_node(victim, patch)
         await cluster.agreed(lambda whose: victim not in whose.values())
     assert broken_promises(cluster.views(watch), victim, lossless=True) == []
+    # Somebody else claimed each before it was let go.
+    let_go = re.findall(r'eip_speaker_claim_changes_total\{change="(?!claimed)(\w+)"\} [1-9]', cluster.metrics(victim))
+    assert let_go == ["better_claim"]
 
 
 async def test_an_agent_that_is_asked_to_stop_hands_over_without_a_lost_probe(cluster):

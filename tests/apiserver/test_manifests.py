@@ -28,6 +28,7 @@ MAY: dict[str, dict[tuple[str, str, str], set[str]]] = {
         ("eip-speaker.io", "eips/status", ""): {"patch"},
         ("eip-speaker.io", "announcements", ""): {"list", "watch", "delete"},
         ("coordination.k8s.io", "leases", "eip-speaker"): {"create"},
+        ("coordination.k8s.io", "leases", "eip-speaker-agents"): {"list"},
         ("coordination.k8s.io", "leases:eip-speaker-controller", "eip-speaker"): {"create", "get", "update"},
     },
     AGENT: {
@@ -37,7 +38,7 @@ MAY: dict[str, dict[tuple[str, str, str], set[str]]] = {
         ("eip-speaker.io", "eips", ""): {"list", "watch"},
         ("eip-speaker.io", "announcements", ""): {"get", "list", "watch", "create"},
         ("eip-speaker.io", "announcements/status", ""): {"patch"},
-        ("coordination.k8s.io", "leases", "eip-speaker-agents"): {"list", "watch", "create", "patch"},
+        ("coordination.k8s.io", "leases", "eip-speaker-agents"): {"list", "create", "patch"},
     },
 }
 

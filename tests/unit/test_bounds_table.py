@@ -25,7 +25,7 @@ ELSEWHERE = {
     "ownership.hello.MAX_AGE",
     "ownership.hello.MAX_INCARNATION",
     # Of files that the speaker or the kubelet wrote: what is there instead, a device say, is not read without end.
-    "cluster.client.MAX_FILE",
+    "cluster.trust.MAX_FILE",
     "forwarding.remembered._MAX_BYTES",
     "standalone.state.MAX_BYTES",
     "tools.connections.MAX_STATUS",

@@ -15,7 +15,7 @@ from speaker.allocator.settle import settle
 from speaker.api.service import ADDRESSES, LOAD_BALANCER_CLASS, POOL, RECORD, SCHEDULER, SHARE, SHARE_NAMESPACES
 from speaker.api.world import EIP
 from speaker.cli import main
-from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM
+from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, FORWARDER
 from speaker.controller.run import Voice
 from speaker.errors import InvalidManifests
 from speaker.interfaces.resolve import Reason as Unresolved
@@ -173,6 +173,7 @@ def test_every_annotation_class_and_condition_that_is_named_is_ours(file):
         ASSIGNED,
         ASSIGNED_FROM,
         LOAD_BALANCER_CLASS,
+        FORWARDER,
         EIP[0],
     }
     named = set(re.findall(r"(?<![\w.])eip-speaker\.io/[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*", file.read_text()))

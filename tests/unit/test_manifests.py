@@ -215,3 +215,5 @@ def test_components_add_what_they_say_and_nothing_else(rendered):
     assert capabilities() == ["NET_RAW"]
     assert capabilities("metrics") == ["NET_RAW"]
     assert capabilities("realtime") == ["NET_RAW", "SYS_NICE"]
+    requests = only_container(rendered("default", "realtime"), "DaemonSet")["resources"]["requests"]
+    assert requests == {**container("agent")["resources"]["requests"], "cpu": "200m"}

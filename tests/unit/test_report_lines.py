@@ -15,6 +15,7 @@ from speaker.layer2.fleet import Spot
 from speaker.model import Assignment, Gratuitous, Link, Mac, ServiceKey
 from speaker.report import Report
 from speaker.telemetry.metrics import Metrics
+from speaker.telemetry.spells import LASTING
 
 LINK = Link(2, "eth0", Mac(b"\2\0\0\0\0\1"))
 STRANGER = Mac(b"\2\0\0\0\0\x99")
@@ -128,3 +129,25 @@ def test_addresses_of_both_families_are_flagged_in_one_go(said):
     kept = Assignment(KEYS[0], both, ("lan", "lan"), frozenset(both))
     lines = said(lambda report: report.settled(Settlement({KEYS[0]: kept}, {})))
     assert [line["eip"] for line in lines if line["event"] == "flagged"] == [f"default/s0 {eip}" for eip in both]
+
+
+def test_an_answer_of_the_api_that_comes_late_now_and_then_is_no_line(said):
+    late = EdgeError("n1: the session Lease took longer than 2 s")
+
+    def busy(report):
+        report.api(True)
+        for _ in range(20):
+            report.failed("session", late, patience=LASTING)
+            report.api(False)
+            report.api(True)
+            report.recovered("session")
+
+    assert [line["event"] for line in said(busy)] == ["api answers"]
+
+
+def test_a_refusal_of_the_api_is_a_line_and_so_is_its_end(said):
+    def refused(report):
+        report.failed("session", EdgeError("forbidden"))
+        report.recovered("session")
+
+    assert [line["event"] for line in said(refused)] == ["edge failed", "edge recovered"]

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from fake_api import Refused
 
 from speaker.cluster.client import Client
 from speaker.cluster.elector import Leadership, Timing
-from speaker.cluster.kinds import ASSIGNED
+from speaker.cluster.kinds import ASSIGNED, FORWARDER
 from speaker.cluster.lease import Election, LeaseName
 from speaker.cluster.reflector import Patience
 from speaker.controller.decider import ControllerSettings
@@ -38,6 +38,7 @@ class Cluster:
         self.api, self.client = api, client
         self.pools: list[str] = []
         self.announced: list[str] = []
+        self._renewals = 0
 
     async def pool(self, name: str, *addresses: str, **spec: Any) -> str:
         full = f"{self.api.namespace}-{name}"
@@ -122,6 +123,19 @@ class Cluster:
             self.api.path("services", f"{name}/status"), {"status": {"loadBalancer": {"ingress": ingress}}}
         )
 
+    async def lease(self, node: str, forwarder: str) -> None:
+        """Its agent renews its session Lease."""
+        self._renewals += 1
+        body = {
+            "metadata": {"name": node, "labels": {FORWARDER: forwarder}},
+            "spec": {"leaseTransitions": self._renewals},
+        }
+        leases = self.api.path("leases", api="/apis/coordination.k8s.io/v1")
+        try:
+            await self.client.patch(f"{leases}/{node}", body)
+        except ApiRefused:
+            await self.client.create(leases, body)
+
     async def clear(self) -> None:
         """A real API is the next test's too."""
         for name in await self.services():
@@ -163,7 +177,7 @@ class Running:
         self.failed, self.stopped = asyncio.Event(), asyncio.Event()
         self.election = Election(client, LeaseName(namespace, "controller"), identity, QUICK)
         patience = Patience(backoff=0.02, backoff_limit=0.2)
-        self._leader = Leader(client, self.election, settings, self._tell, self, patience, grace)
+        self._leader = Leader(client, self.election, settings, self._tell, self, patience, grace, namespace)
         self.task = asyncio.create_task(self.election.lead(self._work), name=identity)
 
     async def _work(self, leadership: Leadership) -> None:
@@ -242,6 +256,36 @@ async def test_where_the_speaker_forwards_the_ip_mode_is_proxy(cluster, start):
     await start(ip_mode=IpMode.PROXY)
     await cluster.until_addresses(web=("192.0.2.10",))
     assert (await cluster.services())["web"]["status"]["loadBalancer"]["ingress"][0]["ipMode"] == "Proxy"
+
+
+async def test_kube_proxy_leaves_the_eips_alone_once_the_last_agent_forwards_and_carries_them_before_one_does_not(
+    cluster, start, monkeypatch
+):
+    """From none to ipvs and back, node by node; an agent that forwards nothing takes no EIP that kube-proxy does not
+    carry (test_view.py)."""
+    monkeypatch.setattr("speaker.controller.leader.ASK", 0.02)
+
+    async def mode() -> str:
+        balancer = (await cluster.services())["web"].get("status", {}).get("loadBalancer", {})
+        return next((each["ipMode"] for each in balancer.get("ingress", ())), "")
+
+    await cluster.pool("lan", "192.0.2.10")
+    await cluster.service("web")
+    for node in ("n1", "n2"):
+        await cluster.lease(node, "none")
+    await start(ip_mode=IpMode.PROXY)
+    await cluster.until_addresses(web=("192.0.2.10",))
+    await cluster.lease("n1", "ipvs")
+    await cluster.lease("n2", "none")
+    assert await mode() == "VIP"
+    await cluster.lease("n2", "ipvs")
+    await cluster.until(lambda: _is(mode, "Proxy"))
+    await cluster.lease("n1", "none")
+    await cluster.until(lambda: _is(mode, "VIP"))
+
+
+async def _is(mode: Callable[[], Awaitable[str]], wanted: str) -> bool:
+    return await mode() == wanted
 
 
 async def test_services_with_one_share_key_share_an_eip(cluster, start):

@@ -11,6 +11,7 @@ from speaker.agent.objects import LeaseObject
 from speaker.agent.record import life_of
 from speaker.agent.session import Session
 from speaker.cluster.client import Client
+from speaker.cluster.kinds import FORWARDER
 from speaker.errors import ApiUnreachable, EdgeError
 from speaker.ownership.hello import Incarnation
 
@@ -28,6 +29,7 @@ class Running:
     """A session and all it says, in order: a version, or of a failure whether there was no answer at all."""
 
     def __init__(self, client: Client, namespace: str, renew: float, deadline: float) -> None:
+        self.forwarder: str | None = None
         self.said: asyncio.Queue[int | bool] = asyncio.Queue()
         self.told: list[EdgeError | None] = []
         self.others: list[Incarnation] = []
@@ -42,6 +44,7 @@ class Running:
             failed=self.said.put_nowait,
             told=self.told.append,
             other=self.others.append,
+            forwarder=lambda: self.forwarder,
         )
         self.task = asyncio.create_task(self.session.run(), name="session")
 
@@ -321,3 +324,20 @@ async def test_a_session_that_is_ended_in_the_middle_of_a_renewal_ends(api, begi
         await asyncio.sleep(0)
     await running.end()
     assert running.said.empty()
+
+
+async def test_a_lease_says_what_its_node_forwards_with_once_that_is_known(api, begin, read):
+    running = await begin(renew=SOON)
+    running.forwarder = "none"
+    running.session.live(FIRST)
+    await running.renewed()
+    assert (await read())["metadata"]["labels"] == {FORWARDER: "none"}
+    running.forwarder = None  # another life, which is not ready yet
+    running.session.live(SECOND)
+    for _ in range(2):
+        await running.renewed()
+    assert (await read())["metadata"]["labels"] == {FORWARDER: "none"}
+    running.forwarder = "ipvs"
+    for _ in range(2):
+        await running.renewed()
+    assert (await read())["metadata"]["labels"] == {FORWARDER: "ipvs"}

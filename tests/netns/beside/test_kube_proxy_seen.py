@@ -148,3 +148,31 @@ def test_a_table_that_is_not_as_kube_proxy_makes_it_tells_nothing(node, kube_pro
     write("site.yaml", site())
     (note,) = start(node, "--forwarder", "none").until("kube-proxy")["notes"]
     assert "there is no map service-ips" in note
+
+
+@pytest.mark.parametrize("mode", ["nftables", "iptables", "ipvs"])
+def test_once_kube_proxy_is_dead_and_its_rules_are_gone_there_are_none(node, kube_proxy, site, write, start, sh, mode):
+    """Not: nobody can tell."""
+    match mode:
+        case "nftables":
+            nft(node, NFT, FORWARDED)
+        case "iptables":
+            sh(node, "iptables -t nat -N KUBE-SERVICES")
+            sh(node, f"iptables -t nat -A KUBE-SERVICES -d {EIP}/32 -p tcp -m tcp --dport 80 -j ACCEPT")
+        case "ipvs":
+            sh(node, "ip link add kube-ipvs0 type bridge")
+            sh(node, f"ip addr add {EIP}/32 dev kube-ipvs0")
+    stand_in = kube_proxy(node, mode)
+    write("site.yaml", site())
+    speaker = start(node, "--forwarder", "none")
+    speaker.until("ready")
+    heard(speaker, "kube-proxy")
+    assert "eip_speaker_eips_without_rules 0.0" in speaker.get("/metrics")
+    stand_in.close()
+    if mode == "ipvs":
+        sh(node, "ip link del kube-ipvs0")
+    else:
+        nft(node, "flush ruleset")
+    until = f"{EIP}: kube-proxy ({mode} mode) has no rules"
+    while not speaker.until("problem")["message"].startswith(until):
+        pass

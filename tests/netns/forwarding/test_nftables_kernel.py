@@ -132,7 +132,7 @@ def test_what_is_pending_is_what_apply_would_do_and_nothing_is_done(node, apply,
 def test_a_plan_the_kernel_refuses_leaves_the_old_rules(apply, listing):
     apply(plan_of(server()))
     before = listing()
-    refused = server(port=82, real_servers=(RealServer(ip_address("10.0.0.3"), 8080, weight=2**40),))
+    refused = server(port=82, real_servers=(RealServer(ip_address("10.0.0.3"), 2**16),))
     with pytest.raises(EdgeError):
         apply(plan_of(server(port=81), refused))
     assert listing() == before

@@ -558,3 +558,30 @@ def test_a_service_that_meets_a_bug_stays_as_it_was_and_the_others_are_read(serv
     assert set(settlement.failed) == {WEB}
     _, settlement = read(reader, [web], [], [])
     assert not settlement.failed
+
+
+@pytest.mark.parametrize(
+    ("settings", "mode", "alone"),
+    [
+        (AS_IT_COMES, "VIP", []),
+        (AS_IT_COMES, "Proxy", [EIP]),
+        (ViewSettings(forwards=True), "Proxy", []),
+    ],
+)
+def test_an_eip_that_neither_kube_proxy_nor_this_node_carries_is_named(settings, mode, alone):
+    reader = Reader(settings)
+    for ip_mode in ("VIP", "Proxy", mode):  # it changes while all else stays
+        found = msgspec.convert(
+            {
+                "metadata": {"name": "web", "namespace": "default"},
+                "spec": {
+                    "type": "LoadBalancer",
+                    "loadBalancerClass": "eip-speaker.io/speaker",
+                    "ports": [{"port": 80}],
+                },
+                "status": {"loadBalancer": {"ingress": [{"ip": EIP, "ipMode": ip_mode}]}, "conditions": OURS},
+            },
+            AssignedObject,
+        )
+        world, _ = read(reader, [found])
+    assert world.services[WEB].left_alone == frozenset(map(ip_address, alone))

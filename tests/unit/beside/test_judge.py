@@ -39,6 +39,15 @@ def test_rules_for_every_eip_held_here_are_all_that_is_wanted():
     assert look(NONE, IPTABLES, ALL) == (IPTABLES, (), (), 0, False)
 
 
+def test_the_rules_of_one_that_died_are_looked_for_as_long_as_it_is_remembered():
+    judge = Judge()
+    judge.look(0, NONE, IPTABLES, ALL, ())
+    assert judge.reckons_with(20, GONE) is Mode.IPTABLES
+    judge.look(20, NONE, GONE, NOTHING, ())
+    assert judge.look(20 + GRACE, NONE, GONE, NOTHING, ()).without_rules == 3
+    assert judge.reckons_with(REMEMBERED + 1, GONE) is Mode.NONE
+
+
 def test_an_eip_without_rules_is_a_problem_once_it_has_been_so_for_some_seconds():
     first, second = looks(NONE, (0, IPTABLES, Rules(frozenset({A, C}))), (GRACE, IPTABLES, Rules(frozenset({A, C}))))
     assert (first.problems, first.without_rules, first.unsure) == ((), 0, True)

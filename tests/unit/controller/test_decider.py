@@ -11,7 +11,7 @@ from speaker.cluster.hosts import HostObject
 from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, ServiceObject
 from speaker.cluster.objects import Key, Metadata, Object
 from speaker.controller.decider import ControllerSettings, Decider, News
-from speaker.controller.wanted import FINALIZER
+from speaker.controller.wanted import FINALIZER, IpMode
 
 AT = "2026-01-02T00:00:00Z"
 
@@ -57,6 +57,33 @@ def written(found: ServiceObject, bodies: dict[str, Any]) -> ServiceObject:
 
 def news(services, pools=()):
     return News({found.key: found for found in services}, {found.key: found for found in pools})
+
+
+def test_the_mode_of_all_addresses_follows_what_is_found_out(service_object, eip_object):
+    path = "/api/v1/namespaces/default/services/web/status"
+
+    def mode(orders):
+        order = orders[path]
+        return [each["ipMode"] for each in order.body()["status"]["loadBalancer"]["ingress"]] if order else None
+
+    decider = Decider(ControllerSettings(ip_mode=None))
+    web, pool = service_object("web"), eip_object("lan", "192.0.2.1")
+    assert mode(decider.decide(news([web], [pool]), 1.0, AT)) == ["VIP"]
+    assert mode(decider.decide(News(ip_mode=IpMode.PROXY), 2.0, AT)) == ["Proxy"]
+    assert path not in decider.decide(News(ip_mode=IpMode.PROXY), 3.0, AT)
+    assert path not in decider.decide(News(), 4.0, AT)
+    assert mode(decider.decide(News(ip_mode=IpMode.VIP), 5.0, AT)) == ["VIP"]
+
+
+@pytest.mark.parametrize("stands", [IpMode.VIP, IpMode.PROXY])
+def test_a_leader_that_has_not_found_out_leaves_the_mode_as_it_stands(service_object, eip_object, stands):
+    before = Decider(ControllerSettings(ip_mode=stands))
+    web, pool = service_object("web"), eip_object("lan", "192.0.2.1")
+    bodies = {path: order.body() for path, order in before.decide(news([web], [pool]), 1.0, AT).items() if order}
+    found = written(web, bodies)
+    assert [each.ip_mode for each in found.status.load_balancer.ingress] == [stands]
+    orders = Decider(ControllerSettings(ip_mode=None)).decide(news([found], [pool]), 2.0, AT)
+    assert orders["/api/v1/namespaces/default/services/web/status"] is None
 
 
 @given(described=SERVICES)

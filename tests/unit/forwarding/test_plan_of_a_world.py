@@ -232,3 +232,25 @@ def test_of_endpoints_without_end_those_that_take_new_connections_are_used_up_to
     (told,) = crowded(made)
     assert told.endswith(f"no more than {MAX_REAL_SERVERS} endpoints of a port are used")
     assert crowded(plan(*world((web(), tuple(many[:10]), (EIP,))), "a")) == ()
+
+
+LOST = [
+    ("one of two nodes", {"a"}, {"10.0.0.3": 0, "10.0.0.4": 1}),
+    ("another node", {"c"}, {"10.0.0.3": 1, "10.0.0.4": 1}),
+    ("all of them: whoever says so may be mistaken", {"a", "b"}, {"10.0.0.3": 1, "10.0.0.4": 1}),
+]
+
+
+@pytest.mark.parametrize(("lost", "found"), [row[1:] for row in LOST], ids=[row[0] for row in LOST])
+def test_endpoints_of_a_node_that_died_get_nothing_new_if_there_are_others(web, pod, world, lost, found):
+    asked, assignments = world((web(), (pod("10.0.0.3", node="a"), pod("10.0.0.4", node="b")), (EIP,)))
+    assert weights(plan(replace(asked, lost=frozenset(lost)), assignments, "b")) == found
+
+
+def test_a_udp_endpoint_of_a_node_that_died_is_left_out(web, pod, world):
+    ports = (ServicePort(Protocol.UDP, 53, "dns"),)
+    pods = [
+        pod(f"10.0.0.{last}", node=node, protocol=Protocol.UDP, port_name="dns") for last, node in ((3, "a"), (4, "b"))
+    ]
+    asked, assignments = world((web(ports=ports), tuple(pods), (EIP,)))
+    assert weights(plan(replace(asked, lost=frozenset({"a"})), assignments, "b")) == {"10.0.0.4": 1}

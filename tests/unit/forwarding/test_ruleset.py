@@ -29,32 +29,48 @@ def plan_of(*servers: VirtualServer) -> Plan:
     return Plan(frozenset(each.address for each in servers), {each.key: each for each in servers})
 
 
+CHAIN = "tcp/192.0.2.10/80"
+
+
 def rule(**changes: object) -> str:
     (text,) = forwarder_ruleset(plan_of(replace(SERVER, **changes))).chains.values()
     return text
 
 
+def slots(**changes: object) -> set[str]:
+    maps = forwarder_ruleset(plan_of(replace(SERVER, **changes))).maps
+    return {element for slots in maps.values() for element in slots.elements}
+
+
+BOTH = {"0 : 10.0.0.3 . 8080", "1 : 10.0.0.4 . 8080"}
+THREE_TO_ONE = {*(f"{slot} : 10.0.0.3 . 8080" for slot in range(3)), "3 : 10.0.0.4 . 8080"}
 RULES = [
-    ({}, 'numgen inc mod 2 map { 0 : 10.0.0.3 . 8080, 1 : 10.0.0.4 . 8080 } comment "rr"'),
-    ({"scheduler": "sh"}, "jhash ip saddr mod 2 seed 0xe190 map { 0 : 10.0.0.3 . 8080, 1 : 10.0.0.4 . 8080 }"),
-    ({"persistence": 9}, "jhash ip saddr mod 2 seed 0xe190 map { 0 : 10.0.0.3 . 8080, 1 : 10.0.0.4 . 8080 }"),
-    (
-        {"real_servers": (replace(ONE, weight=3), TWO)},
-        "numgen inc mod 4 map { 0-2 : 10.0.0.3 . 8080, 3 : 10.0.0.4 . 8080 }",
-    ),
+    ({}, f'numgen inc mod 2 map @{CHAIN} comment "rr"', BOTH),
+    ({"scheduler": "sh"}, f"jhash ip saddr mod 2 seed 0xe190 map @{CHAIN} ", BOTH),
+    ({"persistence": 9}, f"jhash ip saddr mod 2 seed 0xe190 map @{CHAIN} ", BOTH),
+    ({"real_servers": (replace(ONE, weight=3), TWO)}, f"numgen inc mod 4 map @{CHAIN} ", THREE_TO_ONE),
     (
         {"real_servers": (replace(ONE, weight=0), TWO)},
-        "numgen inc mod 1 map { 1 : 10.0.0.3 . 8080, 0 : 10.0.0.4 . 8080 }",
+        f"numgen inc mod 1 map @{CHAIN} ",
+        {"1 : 10.0.0.3 . 8080", "0 : 10.0.0.4 . 8080"},
     ),
-    ({"real_servers": (replace(ONE, weight=0),)}, "numgen inc mod 1 map { 1 : 10.0.0.3 . 8080 }"),
-    ({"real_servers": ()}, 'return comment "rr"'),
-    ({"scheduler": "wlc", "persistence": 9, "masquerade": False}, 'comment "wlc persistent 9 transparent"'),
+    ({"real_servers": (replace(ONE, weight=0),)}, f"numgen inc mod 1 map @{CHAIN} ", {"1 : 10.0.0.3 . 8080"}),
+    ({"real_servers": ()}, 'return comment "rr"', set()),
+    ({"scheduler": "wlc", "persistence": 9, "masquerade": False}, 'comment "wlc persistent 9 transparent"', BOTH),
 ]
 
 
-@pytest.mark.parametrize(("changes", "words"), RULES)
-def test_a_virtual_server_is_one_rule(changes, words):
+@pytest.mark.parametrize(("changes", "words", "numbers"), RULES)
+def test_a_virtual_server_is_one_rule_and_a_map(changes, words, numbers):
     assert words in rule(**changes)
+    assert slots(**changes) == numbers
+
+
+def test_nothing_is_declared_as_older_releases_crash_at():
+    """A set that says ``type``, or a map without a name, as nft 1.1.3 writes them, is the end of nft 1.0.6."""
+    for plan in (plan_of(), plan_of(SERVER, replace(SERVER, scheduler="mh-port", port=81))):
+        for script in (rebuild_script(forwarder_ruleset(plan)), rebuild_script(guard_ruleset(plan))):
+            assert not re.search(r"(set|map) \S+ { type |map {", script)
 
 
 def test_a_scheduler_that_nobody_checked_gets_nowhere_near_nft():
@@ -118,7 +134,7 @@ def test_a_step_says_what_the_whole_rulesets_would_say(plans, data):
         assert step_script(have, want, ruleset_of) == change_script(ruleset_of(have), ruleset_of(want))
 
 
-def test_a_changed_weight_names_one_chain_and_no_element():
+def test_a_changed_weight_names_one_chain_and_its_map_alone():
     have = forwarder_ruleset(plan_of(SERVER, replace(SERVER, port=81)))
     want = forwarder_ruleset(
         plan_of(replace(SERVER, real_servers=(replace(ONE, weight=0), TWO)), replace(SERVER, port=81))
@@ -126,6 +142,8 @@ def test_a_changed_weight_names_one_chain_and_no_element():
     assert [line.split(" meta ")[0] for line in change_script(have, want).splitlines()] == [
         "add chain inet eip-speaker tcp/192.0.2.10/80",
         "flush chain inet eip-speaker tcp/192.0.2.10/80",
+        "flush map inet eip-speaker tcp/192.0.2.10/80",
+        "add element inet eip-speaker tcp/192.0.2.10/80 { 0 : 10.0.0.4 . 8080, 1 : 10.0.0.3 . 8080 }",
         "add rule inet eip-speaker tcp/192.0.2.10/80",
     ]
 

@@ -1,5 +1,6 @@
 """A node may hold an EIP's claim only if it can serve what the EIP's Services promise."""
 
+from dataclasses import replace
 from ipaddress import ip_address
 
 import pytest
@@ -27,6 +28,13 @@ RACK_A = Pool("lan", (), node_selector=LabelSelector((LabelRule("rack", "In", fr
 
 def service(policy=TrafficPolicy.LOCAL, key=WEB):
     return Service(key, (ServicePort(Protocol.TCP, 80),), traffic_policy=policy)
+
+
+def test_who_does_not_forward_holds_no_eip_that_kube_proxy_leaves_alone():
+    other = ip_address("192.0.2.11")
+    web = replace(service(TrafficPolicy.CLUSTER), left_alone=frozenset({EIP}))
+    assert veto(EIP, POOL, [web], {}, Node("n1")).reason is Ineligible.NOT_FORWARDED
+    assert veto(other, POOL, [web], {}, Node("n1")) is None
 
 
 def endpoint(node="n1", address="10.0.0.1", **conditions):
