@@ -32,7 +32,7 @@ class Service:
 
     def __init__(self, world: "World") -> None:
         self._world, self._limits = world, world.schedule.limits
-        self._joins = max(2 * host.times.listen for host in world.hosts)
+        self._joins = max(2 * host.times.listen + host.times.dead for host in world.hosts)
         self._fit_since: dict[tuple[int, IPAddress], float] = {}
         self._unserved: dict[tuple[IPAddress, int], float] = {}
         self._twice: dict[tuple[IPAddress, int], float] = {}
@@ -165,7 +165,18 @@ class Heal:
         held = self._held.get(eip)
         if not self.counts or self._world.now > self.due or not held or host in held or eip in host.probing:
             return None
+        if not any(self._has_heard(host, other, eip) for other in held):
+            self._held[eip] = []  # it fell silent for as long as a dead one, and nobody can know yet that it lives
+            return None
         return f"{eip} was served by {[h.name for h in held]} when the fault ended, and {host.name} took it"
+
+    def _has_heard(self, host: "Host", other: "Host", eip: IPAddress) -> bool:
+        """Since the fault ended, or for longer than until the next hello."""
+        since = self._world.now - self._ended
+        if since > host.times.hello + other.times.hello + self._world.schedule.delay:
+            return True
+        peer = host.machine.segments[self._world.link_of(eip)].peers.by_node.get(other.name)
+        return peer is not None and host.clock() - peer.heard_at < since
 
     def judge(self) -> str | None:
         if not self.counts:
