@@ -43,6 +43,7 @@ class Eip:
         "link",
         "maxterm",
         "owner",
+        "probed_until",
         "record",
         "record_read_at",
         "rivals",
@@ -72,6 +73,8 @@ class Eip:
         self.disputed_until = NEVER
         """Another speaker or a stranger answered the probe before our first answer: we hold it in name only, and are to
         be told again if that goes on."""
+        self.probed_until = NEVER
+        """When the probe that goes before the first answer is over, as a rule."""
         self.let_go_at = NEVER
         self.owner: str | None = None
         """The peer that says it is its own address."""

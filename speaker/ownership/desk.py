@@ -226,6 +226,7 @@ class Desk:
         x.served_until = NEVER
         x.told_off.clear()
         x.disputed_until = NEVER
+        x.probed_until = now + self.times.hello if first else NEVER
         x.raise_maxterm(term)
         self._set_vacant(x, None)
         self.segments[x.link].own.add(x.address, term, now, x.weak)
@@ -243,18 +244,21 @@ class Desk:
 
     def _dispute(self, x: Eip, now: float) -> None:
         """Somebody else answers for it: what was claimed not knowing of that is weak."""
-        assert x.link is not None
         x.disputed_until = now + self.times.disputed
         if not x.weak:
-            x.weak = True
-            self.segments[x.link].own.add(x.address, x.term, now, weak=True)
-            self._hurry()
+            self._weaken(x, now)
         self._look_at([x.address])
+
+    def _weaken(self, x: Eip, now: float) -> None:
+        assert x.link is not None
+        x.weak = True
+        self.segments[x.link].own.add(x.address, x.term, now, weak=True)
+        self._hurry()
 
     def _prove(self, x: Eip) -> None:
         """Whoever answered for it was a peer, and has just let it go."""
         assert x.link is not None
-        x.disputed_until = NEVER
+        x.disputed_until = x.probed_until = NEVER
         self._orders.append(Claim(x.address, x.link, x.term, first=False))
         self._look_at([x.address])
 

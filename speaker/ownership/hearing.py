@@ -239,7 +239,7 @@ class Hearing(Naming):
 
     def _hear_yielded(self, x: Eip, peer: Peer, term: int, now: float) -> None:
         """Rule 21: whoever listened to the loser until now points at it."""
-        if now < x.disputed_until:
+        if now < max(x.disputed_until, x.probed_until):
             self._prove(x)
         if x.told_yielded.get(peer.node) != term:
             x.told_yielded[peer.node] = term
@@ -381,10 +381,19 @@ class Hearing(Naming):
                 segment.returns.add(now)
         if before and not segment.in_touch:
             segment.lost_touch_at = now
+            if not self._all_silent(segment, now):
+                self._weaken_unheard(segment, now)
         elif segment.in_touch and not before:
             self._hear_out(segment, now, was_deaf=was_deaf)
         if segment.in_touch is not before or segment.deaf is not was_deaf:
             self._look_at_all_on(segment)
+
+    def _weaken_unheard(self, segment: Segment, now: float) -> None:
+        """Others are heard, and none hears us: what we claimed since the last one did, nobody knows of."""
+        known_until = max((peer.hears_us_at for peer in segment.peers.by_node.values()), default=NEVER)
+        for x in [self.eips[eip] for eip in segment.own.terms]:
+            if x.held_since > known_until and not x.weak:
+                self._weaken(x, now)
 
     def _hear_out(self, segment: Segment, now: float, *, was_deaf: bool) -> None:
         """Others are heard again. If none was for longer than an answer takes it was we who did not hear: they get time
@@ -437,7 +446,9 @@ class Hearing(Naming):
         self._hear_frame(segment, now)
         x = self._eip(event.eip)
         if x.holding:
-            if event.probed:
+            if event.probed and x.term in x.told_yielded.values():
+                self._prove(x)  # whoever answered gave way to us meanwhile
+            elif event.probed:
                 self._dispute(x, now)
             return
         peer = segment.peers.by_node.get(event.node) if event.node is not None else None

@@ -588,7 +588,7 @@ def api_frozen(seed: int) -> Schedule:
         Fault(round(at + random.uniform(0, 0.3), 4), Kind.CRASH, (node,), round(random.uniform(0.1, 0.5), 4))
         for node in everybody
     ]
-    limits = replace(_SICK, heal_moves=False, quiet_after=at + 2.5)
+    limits = replace(_SICK, heal_moves=False, unanswered=1.8, quiet_after=at + 2.5)
     return _sick(schedule, random, [outage, *starts], api=True, limits=limits)
 
 

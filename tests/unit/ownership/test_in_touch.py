@@ -498,6 +498,33 @@ def test_once_a_peer_says_that_it_let_it_go_it_is_answered_at_once() -> None:
     assert machine.holding(EIP)
 
 
+@pytest.mark.parametrize("answer_first", [True, False])
+def test_neither_the_probe_nor_its_answer_keeps_an_eip_from_its_clients_whose_holder_gave_way(
+    answer_first: bool,
+) -> None:
+    machine = alone()
+    timed(machine, 0.0, 0.45)
+    said_so = hello(machine, 0, {}, yielded={EIP: 1})
+    answered = EipAnswered(EIP, LINK, None, probed=True)
+    orders = [
+        order
+        for event in ([answered, said_so] if answer_first else [said_so, answered])
+        for order in machine.step(0.46, event)
+    ]
+    assert Claim(EIP, LINK, 1, first=False) in orders
+    assert not machine.eips[EIP].disputed_until > 0.46
+
+
+def test_a_claim_that_nobody_heard_is_weak() -> None:
+    """Others are heard all the time, and stop to hear us."""
+    machine = alone(2)
+    beside(machine, 0.0, 1.0, {"a": HELD})
+    beside(machine, 1.1, 1.2, {"a": {}}, heard={}, yielded=HELD)
+    orders = beside(machine, 1.2, 2.0, {"a": {}}, heard={})
+    assert machine.holding(EIP)
+    assert said(orders)[-1][1].weak == {EIP}
+
+
 def test_whoever_claims_it_has_it_whatever_its_term() -> None:
     machine = disputed()
     orders = machine.step(0.5, hello(machine, 0, {EIP: 1}, weak=frozenset({EIP})))
