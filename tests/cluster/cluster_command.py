@@ -1,0 +1,164 @@
+"""A real cluster to look at, in namespaces of this machine (docs/cluster.md).
+
+    cluster_command.py up [--proxy iptables|nftables|ipvs] [--nodes N] [--plain-ca] [--no-story]
+    cluster_command.py down
+
+The cluster belongs to a process in the background, its keeper. `down` asks that to end; if something else ends it, the
+cluster is gone all the same.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from cluster_parts import CACHE, alone, images, programs, say
+from cluster_story import step, tell
+from cluster_world import groups_left
+from real_cluster import MODES, RealCluster, missing
+
+NAME = "eip-cluster"
+STATE = CACHE / "keeper.json"
+GRACE = 90.0
+
+
+def up(arguments: argparse.Namespace) -> int:
+    if (state := _state()) is not None:
+        say(f"there is a cluster already ({state['name']}): `make cluster-down` removes it")
+        return 1
+    begun = time.monotonic()
+    with alone():
+        programs()
+        archives = images()
+    if why := missing(arguments.proxy):
+        say(why)
+        return 1
+    say(f"built, or found in {CACHE}: {time.monotonic() - begun:.0f} s")
+    _forget()
+    told, tell_it = os.pipe()
+    if os.fork() == 0:
+        os.close(told)
+        _keep(arguments, archives, tell_it)
+    os.close(tell_it)
+    with open(told) as answers:  # noqa: PTH123 -- a descriptor
+        for line in answers:
+            if line == "ready\n":
+                say(f"\nIt stays until `make cluster-down`; this took {time.monotonic() - begun:.0f} s.\n{_help()}")
+                return 0
+            say(line.rstrip("\n"))
+    return 1
+
+
+def _keep(arguments: argparse.Namespace, archives: Sequence[Path], tell_it: int) -> None:
+    """The keeper's life. It never returns."""
+    os.setsid()
+    os.dup2(tell_it, 1)
+    os.dup2(tell_it, 2)
+    status = 1
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    cluster = RealCluster(
+        archives, nodes=arguments.nodes, proxy=arguments.proxy, plain_ca=arguments.plain_ca, name=NAME
+    )
+    try:
+        with step(f"{arguments.nodes} nodes, kube-proxy in {arguments.proxy} mode"):
+            cluster.__enter__()
+        with cluster:
+            STATE.write_text(json.dumps({"keeper": os.getpid(), "first": cluster.world.first, "name": NAME}))
+            _write_doors(cluster)
+            with step("the speaker, as manifests/overlays/default ships it"):
+                cluster.install()
+            if arguments.story:
+                tell(cluster)
+            say("ready")
+            nobody = os.open(os.devnull, os.O_RDWR)
+            for descriptor in (0, 1, 2, tell_it):
+                os.dup2(nobody, descriptor)
+            while True:
+                signal.pause()
+    except SystemExit:
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+DOORS = CACHE / "doors"
+
+
+def _write_doors(cluster: RealCluster) -> None:
+    """Commands that lead into the cluster."""
+    shutil.rmtree(DOORS, ignore_errors=True)
+    DOORS.mkdir()
+    doors = {"kubectl": [*cluster.world.inside("api"), *cluster._kubectl()], "client": cluster.world.inside("client")}
+    doors |= {name: cluster.inside_node(name) for name in cluster.nodes}
+    for name, words in doors.items():
+        (DOORS / name).write_text(f'#!/bin/sh\nexec {" ".join(words)} "$@"\n')
+        (DOORS / name).chmod(0o755)
+
+
+def _help() -> str:
+    return f"""
+    {DOORS}/kubectl get service,eip,announcements
+    {DOORS}/client curl http://192.0.2.65/
+    {DOORS}/client arping -c1 -i eth0 192.0.2.65
+    {DOORS}/kubectl -n eip-speaker-agents exec ds/eip-speaker-agent -- speaker status
+    {DOORS}/node1 nft list ruleset
+"""
+
+
+def down(_: argparse.Namespace) -> int:
+    state = _state()
+    if state is not None:
+        keeper = os.pidfd_open(state["keeper"])
+        signal.pidfd_send_signal(keeper, signal.SIGTERM)
+        import select
+
+        select.select([keeper], [], [], GRACE)
+    _forget()
+    left = groups_left(NAME)
+    say("the cluster is gone" if not left else f"left behind: {', '.join(map(str, left))}")
+    return int(bool(left))
+
+
+def _state() -> dict[str, Any] | None:
+    """Of a cluster whose keeper lives."""
+    try:
+        state: dict[str, Any] = json.loads(STATE.read_text())
+        command = Path(f"/proc/{state['keeper']}/cmdline").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return state if "cluster_command" in command else None
+
+
+def _forget() -> None:
+    STATE.unlink(missing_ok=True)
+    shutil.rmtree(DOORS, ignore_errors=True)
+
+
+def main(words: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    make = commands.add_parser("up")
+    make.set_defaults(do=up)
+    make.add_argument("--proxy", choices=MODES, default="iptables")
+    make.add_argument("--nodes", type=int, default=3, choices=range(1, 10))
+    make.add_argument("--plain-ca", action="store_true", help="a CA that does not say what its key is for")
+    make.add_argument("--no-story", dest="story", action="store_false")
+    commands.add_parser("down").set_defaults(do=down)
+    arguments = parser.parse_args(words)
+    do: Any = arguments.do
+    return int(do(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
