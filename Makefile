@@ -44,7 +44,7 @@ cluster-down:
 
 test-cluster: $(VENV)/.dev
 	@NEED_OPTIONAL=1 .ci/need $(NEED_CLUSTER)
-	@$(BIN)/python $(CLUSTER)/cluster_parts.py
+	@$(BIN)/python $(CLUSTER)/cluster_command.py build
 	$(BIN)/pytest $(CLUSTER)
 
 test: $(VENV)/.dev

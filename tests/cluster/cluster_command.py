@@ -2,6 +2,7 @@
 
     cluster_command.py up [--proxy iptables|nftables|ipvs] [--nodes N] [--plain-ca] [--no-story]
     cluster_command.py down
+    cluster_command.py build        only what is missing in the cache
 
 The cluster belongs to a process in the background, its keeper. `down` asks that to end; if something else ends it, the
 cluster is gone all the same.
@@ -21,7 +22,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from cluster_parts import CACHE, alone, images, programs, say
+from cluster_nodes import store
+from cluster_parts import CACHE, say
 from cluster_story import step, tell
 from cluster_world import groups_left
 from real_cluster import MODES, RealCluster, missing
@@ -36,9 +38,7 @@ def up(arguments: argparse.Namespace) -> int:
         say(f"there is a cluster already ({state['name']}): `make cluster-down` removes it")
         return 1
     begun = time.monotonic()
-    with alone():
-        programs()
-        archives = images()
+    images = store()
     if why := missing(arguments.proxy):
         say(why)
         return 1
@@ -47,7 +47,7 @@ def up(arguments: argparse.Namespace) -> int:
     told, tell_it = os.pipe()
     if os.fork() == 0:
         os.close(told)
-        _keep(arguments, archives, tell_it)
+        _keep(arguments, images, tell_it)
     os.close(tell_it)
     with open(told) as answers:  # noqa: PTH123 -- a descriptor
         for line in answers:
@@ -58,16 +58,14 @@ def up(arguments: argparse.Namespace) -> int:
     return 1
 
 
-def _keep(arguments: argparse.Namespace, archives: Sequence[Path], tell_it: int) -> None:
+def _keep(arguments: argparse.Namespace, images: Path, tell_it: int) -> None:
     """The keeper's life. It never returns."""
     os.setsid()
     os.dup2(tell_it, 1)
     os.dup2(tell_it, 2)
     status = 1
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    cluster = RealCluster(
-        archives, nodes=arguments.nodes, proxy=arguments.proxy, plain_ca=arguments.plain_ca, name=NAME
-    )
+    cluster = RealCluster(images, nodes=arguments.nodes, proxy=arguments.proxy, plain_ca=arguments.plain_ca, name=NAME)
     try:
         with step(f"{arguments.nodes} nodes, kube-proxy in {arguments.proxy} mode"):
             cluster.__enter__()
@@ -116,6 +114,11 @@ def _help() -> str:
 """
 
 
+def build(_: argparse.Namespace) -> int:
+    say(str(store()))
+    return 0
+
+
 def down(_: argparse.Namespace) -> int:
     state = _state()
     if state is not None:
@@ -155,6 +158,7 @@ def main(words: Sequence[str]) -> int:
     make.add_argument("--plain-ca", action="store_true", help="a CA that does not say what its key is for")
     make.add_argument("--no-story", dest="story", action="store_false")
     commands.add_parser("down").set_defaults(do=down)
+    commands.add_parser("build").set_defaults(do=build)
     arguments = parser.parse_args(words)
     do: Any = arguments.do
     return int(do(arguments))

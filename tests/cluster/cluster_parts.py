@@ -1,8 +1,6 @@
 """What a cluster is made of, built once and kept: Kubernetes and etcd from their published Go modules, the speaker's
 image by its Dockerfile, and a small image for all other pods. No container engine, no registry of images.
 
-    python tests/cluster/cluster_parts.py       builds whatever is missing
-
 Everything lies in ``CACHE``. What was built from other files than these is built again.
 """
 
@@ -249,10 +247,3 @@ def _build_base(name: str) -> None:
         container = _buildah("from", "scratch")
         _buildah("add", "--quiet", container, Path(made, "root"), "/")
         _buildah("commit", "--quiet", "--rm", container, name)
-
-
-if __name__ == "__main__":
-    with alone():
-        say(str(programs()))
-        for image in images():
-            say(str(image))

@@ -81,9 +81,10 @@ class World:
         """A network namespace, empty but for ``lo``."""
         self.run("ip", "netns", "add", label)
         self.run("ip", "link", "set", "lo", "up", place=label)
-        for which in ("all", "default"):
-            for setting in ("accept_dad", "accept_ra"):
-                self.run("sysctl", "-qw", f"net.ipv6.conf.{which}.{setting}=0", place=label)
+        off = [
+            f"net.ipv6.conf.{which}.{name}=0" for which in ("all", "default") for name in ("accept_dad", "accept_ra")
+        ]
+        self.run("sysctl", "-qw", *off, place=label)
 
     def inside(self, place: str = "") -> list[str]:
         """The words in front of a command that is to run in this network namespace, or in the world's own."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from cluster_parts import images
+from cluster_nodes import store
 from cluster_story import first_service
 from knock import Knocked
 from real_cluster import MODES, RealCluster, missing
@@ -16,7 +16,7 @@ _TOLD: list[str] = []
 def cluster(request: pytest.FixtureRequest) -> Iterator[RealCluster]:
     if why := missing(request.param):
         pytest.skip(why)
-    with RealCluster(images(), proxy=request.param) as cluster:
+    with RealCluster(store(), proxy=request.param) as cluster:
         cluster.install()
         first_service(cluster)
         yield cluster

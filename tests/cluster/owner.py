@@ -8,7 +8,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from real_cluster import RealCluster
 
-with RealCluster([Path(word) for word in sys.argv[1:]], nodes=1) as cluster:
+with RealCluster(Path(sys.argv[1]), nodes=1) as cluster:
     sys.stdout.write(f"{cluster.name} {cluster.directory} {cluster.world.sweeper}\n")
     sys.stdout.flush()
     signal.pause()

@@ -12,19 +12,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import cluster_keys
-from cluster_parts import CACHE, POD, PROGRAMS, ROOT, run
+from cluster_lan import lay, sweep
+from cluster_nodes import CNI, DEPTH, Node, boot, furnish
+from cluster_parts import CACHE, PROGRAMS, ROOT, run
 from cluster_world import World, completed, into, make_groups, told_ready
 
 MODES = ("iptables", "nftables", "ipvs")
-CNI = Path("/usr/lib/cni")
 PATIENCE = 240.0
 """Seconds; a guard against a hang, not an expectation."""
 SPEAKER_NAMESPACE = "eip-speaker-agents"
@@ -55,26 +55,11 @@ def has_ipvs() -> bool:
     return Path("/proc/net/ip_vs").exists()
 
 
-@dataclass
-class Node:
-    name: str
-    number: int
-    directory: Path
-    first: int = 0
-    """Process id of its first process; 0 while it is down."""
-    addresses: tuple[str, str] = field(init=False)
-    pods: tuple[str, str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.addresses = f"192.0.2.{10 + self.number}", f"2001:db8:1::{10 + self.number}"
-        self.pods = f"10.244.{self.number}.0/24", f"fd00:244:0:{self.number}::/64"
-
-
 class RealCluster:
-    """``with RealCluster(...) as cluster``: Ready nodes, pods can run; nothing of the speaker yet (``install``)."""
+    """``with RealCluster(store()) as cluster``: Ready nodes, pods can run; nothing of the speaker yet (``install``)."""
 
     def __init__(
-        self, images: Sequence[Path], *, nodes: int = 3, proxy: str = "iptables", plain_ca: bool = False, name: str = ""
+        self, images: Path, *, nodes: int = 3, proxy: str = "iptables", plain_ca: bool = False, name: str = ""
     ) -> None:
         self.name = name or f"eip-cluster-{time.time_ns() // 1_000_000 % 10**9:x}"
         self.directory = CACHE / "running" / self.name
@@ -93,11 +78,11 @@ class RealCluster:
             stack.enter_context(self.world)
             cluster_keys.make(self.keys, self.nodes, plain_ca=self.plain_ca)
             make_groups(self.name, *self.nodes)
-            self._lay_lan()
+            lay(self.world, self.nodes.values())
             booting = [(node, self._boot(node)) for node in self.nodes.values()]
             self._start_control_plane()
             for node, process in booting:
-                node.first = told_ready(process, 3)
+                node.first = told_ready(process, DEPTH)
             self.until("the nodes are Ready", lambda: self.ready() == set(self.nodes))
             self._stack = stack.pop_all()
         return self
@@ -211,56 +196,12 @@ class RealCluster:
     def boot(self, name: str) -> None:
         """A crashed node, again, with its disk as it was."""
         node = self.nodes[name]
-        self._sweep_links(name)
+        sweep(self.world, name)
         self.world.run("ip", "link", "set", name, "up")
-        node.first = told_ready(self._boot(node), 3)
+        node.first = told_ready(self._boot(node), DEPTH)
         self.until(f"{name} is Ready", lambda: name in self.ready())
 
-    def _sweep_links(self, name: str) -> None:
-        for link in json.loads(self.world.run("ip", "-json", "link", "show", "type", "veth", place=name)):
-            if link["ifname"] != "eth0":
-                self.world.run("ip", "link", "delete", link["ifname"], place=name, check=False)
-
     # ── How it is made ──
-
-    def _lay_lan(self) -> None:
-        world = self.world
-        world.run("ip", "link", "set", "lo", "up")
-        world.run("ip", "link", "add", "br0", "type", "bridge", "mcast_snooping", "0")
-        world.run("ip", "link", "set", "br0", "up")
-        self._plug("client", "192.0.2.100", "2001:db8:1::100")
-        self._plug("api", "192.0.2.5", "2001:db8:1::5")
-        for node in self.nodes.values():
-            self._plug(node.name, *node.addresses)
-        for node in self.nodes.values():
-            for other in self.nodes.values():
-                for pods, address in zip(other.pods, other.addresses, strict=True):
-                    if other is not node:
-                        world.run("ip", "route", "add", pods, "via", address, place=node.name)
-            for setting in ("net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"):
-                world.run("sysctl", "-qw", setting, place=node.name)
-            world.run("nft", "-f", "-", place=node.name, stdin=_MASQUERADE)
-
-    def _plug(self, label: str, *addresses: str) -> None:
-        world = self.world
-        world.add_place(label)
-        world.run("ip", "link", "add", label, "type", "veth", "peer", "name", "eth0", "netns", label)
-        world.run("ip", "link", "set", label, "up", "master", "br0")
-        world.run("ip", "link", "set", "eth0", "up", place=label)
-        for address, bits in zip(addresses, (24, 64), strict=True):
-            world.run(
-                "ip",
-                "address",
-                "add",
-                f"{address}/{bits}",
-                "dev",
-                "eth0",
-                *(["nodad"] if ":" in address else []),
-                place=label,
-            )
-        # Kubernetes' Services are reached by their addresses only where there is some route for them.
-        world.run("ip", "route", "add", "default", "dev", "eth0", place=label)
-        world.run("ip", "-6", "route", "add", "default", "dev", "eth0", place=label)
 
     def _start_control_plane(self) -> None:
         keys, etcd, peer = self.keys, "http://127.0.0.1:2379", "http://127.0.0.1:2380"
@@ -296,6 +237,10 @@ class RealCluster:
     def _control(self, name: str, *flags: str) -> None:
         self.world.start(name, PROGRAMS / name, *flags, place="api")
 
+    def _boot(self, node: Node) -> "subprocess.Popen[str]":
+        furnish(node, self.images, self.keys, f"/{self.name}/{node.name}", self.proxy)
+        return boot(self.world, node)
+
     def _kubectl(self) -> list[str]:
         return [
             "env",
@@ -303,121 +248,3 @@ class RealCluster:
             str(PROGRAMS / "kubectl"),
             f"--kubeconfig={self.keys / 'admin.kubeconfig'}",
         ]
-
-    def _boot(self, node: Node) -> "subprocess.Popen[str]":
-        directory = node.directory
-        directory.mkdir(exist_ok=True)
-        (directory / "cni.d").mkdir(exist_ok=True)
-        files = {
-            "cni.d/10-pods.conflist": _network(node),
-            "kubelet.yaml": _kubelet(self.keys, f"/{self.name}/{node.name}"),
-            "kube-proxy.yaml": _kube_proxy(self.keys, node.name, self.proxy),
-        }
-        for name, content in files.items():
-            (directory / name).write_text(json.dumps(content, indent=1))
-        (directory / "containerd.toml").write_text(_CONTAINERD.format(directory=directory, pod=POD, cni=CNI))
-        programs = {
-            "containerd": ["containerd", "--config", directory / "containerd.toml"],
-            "kubelet": [
-                PROGRAMS / "kubelet", "--config", directory / "kubelet.yaml", "--root-dir=/var/lib/kubelet",
-                "--kubeconfig", self.keys / f"{node.name}.kubeconfig", f"--hostname-override={node.name}",
-                f"--node-ip={','.join(node.addresses)}", "--v=1",
-            ],
-            "kube-proxy": [PROGRAMS / "kube-proxy", "--config", directory / "kube-proxy.yaml", "--v=2"],
-        }  # fmt: skip
-        spec = {
-            "name": node.name,
-            "directory": str(directory),
-            "images": [str(image) for image in self.images],
-            "programs": {name: [str(word) for word in words] for name, words in programs.items()},
-        }
-        (directory / "spec.json").write_text(json.dumps(spec))
-        apart = ("unshare", "--kill-child", "--fork", "--mount", "--uts", "--ipc", "--pid")
-        program = Path(__file__).with_name("cluster_node.py")
-        first = (sys.executable, "-I", "-S", str(program), str(directory / "spec.json"))
-        with (directory / "node.log").open("ab") as log:
-            process = subprocess.Popen(
-                [*self.world.inside(node.name), *apart, *first],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True,
-            )  # fmt: skip
-        self.world.adopt(process)
-        return process
-
-
-_MASQUERADE = """
-table inet pods {
-  chain leaving {
-    type nat hook postrouting priority 110;
-    ip saddr 10.244.0.0/16 ip daddr != { 10.244.0.0/16, 10.96.0.0/16 } oifname eth0 masquerade
-    ip6 saddr fd00:244::/48 ip6 daddr != { fd00:244::/48, fd00:10:96::/112 } oifname eth0 masquerade
-  }
-}
-"""
-
-_CONTAINERD = """
-version = 2
-root = "{directory}/containerd"
-state = "/run/containerd"
-[grpc]
-  address = "/run/containerd/containerd.sock"
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "{pod}"
-  restrict_oom_score_adj = true
-  [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "{cni}"
-    conf_dir = "{directory}/cni.d"
-  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-    runtime_type = "io.containerd.runc.v2"
-    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-      SystemdCgroup = false
-"""
-
-
-def _network(node: Node) -> dict[str, Any]:
-    """Each pod has a link of its own to the node and all is routed: kube-proxy would miss a bridge's traffic."""
-    ranges = [[{"subnet": subnet}] for subnet in node.pods]
-    routes = [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]
-    link = {"type": "ptp", "mtu": 1500, "ipam": {"type": "host-local", "ranges": ranges, "routes": routes}}
-    return {
-        "cniVersion": "1.0.0",
-        "name": "pods",
-        "plugins": [link, {"type": "portmap", "capabilities": {"portMappings": True}}],
-    }
-
-
-def _kubelet(keys: Path, group: str) -> dict[str, Any]:
-    nothing = dict.fromkeys(("memory.available", "nodefs.available", "imagefs.available", "nodefs.inodesFree"), "0%")
-    return {
-        "apiVersion": "kubelet.config.k8s.io/v1beta1",
-        "kind": "KubeletConfiguration",
-        "authentication": {
-            "anonymous": {"enabled": False},
-            "webhook": {"enabled": True},
-            "x509": {"clientCAFile": str(keys / "ca.crt")},
-        },
-        "authorization": {"mode": "Webhook"},
-        "cgroupDriver": "cgroupfs",
-        "cgroupRoot": group,
-        "failCgroupV1": False,
-        "failSwapOn": False,
-        "enforceNodeAllocatable": ["none"],
-        "evictionHard": nothing,  # the disk is the machine's
-        "imageGCHighThresholdPercent": 100,
-        "clusterDomain": "cluster.local",
-        "resolvConf": "/dev/null",
-        "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
-        "shutdownGracePeriod": "0s",
-    }
-
-
-def _kube_proxy(keys: Path, node: str, mode: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
-        "kind": "KubeProxyConfiguration",
-        "mode": mode,
-        "clusterCIDR": ",".join(PODS),
-        "hostnameOverride": node,
-        "clientConnection": {"kubeconfig": str(keys / "kube-proxy.kubeconfig")},
-        # These are the whole machine's.
-        "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
-    }

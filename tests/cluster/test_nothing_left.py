@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from cluster_parts import images
+from cluster_nodes import store
 from cluster_world import groups_left
 from real_cluster import RealCluster, missing
 
@@ -35,15 +35,15 @@ def processes_of(name):
 
 
 @pytest.fixture
-def archives():
+def images():
     if why := missing():
         pytest.skip(why)
-    return images()
+    return store()
 
 
-def test_a_cluster_that_is_closed_leaves_nothing(archives):
+def test_a_cluster_that_is_closed_leaves_nothing(images):
     before = machine()
-    with RealCluster(archives, nodes=1) as cluster:
+    with RealCluster(images, nodes=1) as cluster:
         assert groups_left(cluster.name)
         assert machine() == before, "not even while it runs"
     assert machine() == before
@@ -51,11 +51,9 @@ def test_a_cluster_that_is_closed_leaves_nothing(archives):
     assert not cluster.directory.exists()
 
 
-def test_a_cluster_whose_owner_is_killed_leaves_nothing(archives):
+def test_a_cluster_whose_owner_is_killed_leaves_nothing(images):
     before = machine()
-    owner = subprocess.Popen(
-        [sys.executable, str(HERE / "owner.py"), *map(str, archives)], stdout=subprocess.PIPE, text=True
-    )
+    owner = subprocess.Popen([sys.executable, str(HERE / "owner.py"), str(images)], stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None
     name, directory, sweeper = owner.stdout.readline().split()
     swept = os.pidfd_open(int(sweeper))
