@@ -82,7 +82,10 @@ def _write_doors(cluster: RealCluster) -> None:
     """Commands that lead into the cluster."""
     shutil.rmtree(DOORS, ignore_errors=True)
     DOORS.mkdir()
-    doors = {"kubectl": [*cluster.world.inside("api"), *cluster._kubectl()], "client": cluster.world.inside("client")}
+    doors = {
+        "kubectl": [*cluster.world.inside("api"), *cluster.kubectl_words()],
+        "client": cluster.world.inside("client"),
+    }
     doors |= {name: cluster.inside_node(name) for name in cluster.nodes}
     for name, words in doors.items():
         (DOORS / name).write_text(f'#!/bin/sh\nexec {" ".join(words)} "$@"\n')

@@ -93,7 +93,7 @@ class RealCluster:
     # ── Using it ──
 
     def kubectl(self, *words: str | Path, stdin: str = "", check: bool = True) -> str:
-        return self.world.run(*self._kubectl(), *words, place="api", stdin=stdin, check=check)
+        return self.world.run(*self.kubectl_words(), *words, place="api", stdin=stdin, check=check)
 
     def get(self, *words: str) -> Any:
         return json.loads(self.kubectl("get", *words, "--output=json"))
@@ -128,7 +128,7 @@ class RealCluster:
 
     def install(self) -> None:
         """The speaker, as its manifests ship it: controllers and agents are Ready at the end."""
-        self.kubectl("apply", "--filename", MANIFESTS / "agents-namespace.yaml")
+        self.kubectl("create", "namespace", SPEAKER_NAMESPACE)
         key = self.directory / "key"
         run(sys.executable, "-m", "speaker", "keygen", key)
         self.kubectl(
@@ -158,6 +158,7 @@ class RealCluster:
     def holder(self, eip: str) -> str:
         """The node whose MAC answers the client; '' for nobody."""
         if ":" in eip:
+            self.world.run("ip", "-6", "neigh", "flush", "to", eip, place="client")
             self.world.run("ping", "-6", "-c1", "-W1", eip, place="client", check=False)
             found = self.world.run("ip", "-6", "neigh", "show", eip, place="client")
         else:
@@ -241,7 +242,8 @@ class RealCluster:
         furnish(node, self.images, self.keys, f"/{self.name}/{node.name}", self.proxy)
         return boot(self.world, node)
 
-    def _kubectl(self) -> list[str]:
+    def kubectl_words(self) -> list[str]:
+        """The administrator's kubectl, as ``api`` has it."""
         return [
             "env",
             f"HOME={self.directory}",
