@@ -24,6 +24,8 @@ from cluster_nodes import CNI, DEPTH, Node, boot, furnish
 from cluster_parts import CACHE, PROGRAMS, ROOT, run
 from cluster_world import World, completed, into, make_groups, told_ready
 
+LOGS = CACHE / "logs"
+"""Of the cluster that ended last."""
 MODES = ("iptables", "nftables", "ipvs")
 PATIENCE = 240.0
 """Seconds; a guard against a hang, not an expectation."""
@@ -76,6 +78,7 @@ class RealCluster:
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             stack.enter_context(self.world)
+            stack.callback(self._keep_logs)
             cluster_keys.make(self.keys, self.nodes, plain_ca=self.plain_ca)
             make_groups(self.name, *self.nodes)
             lay(self.world, self.nodes.values())
@@ -203,6 +206,13 @@ class RealCluster:
         self.until(f"{name} is Ready", lambda: name in self.ready())
 
     # ── How it is made ──
+
+    def _keep_logs(self) -> None:
+        shutil.rmtree(LOGS, ignore_errors=True)
+        for log in (*self.directory.glob("*.log"), *self.directory.glob("*/*.log")):
+            target = LOGS / log.relative_to(self.directory)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(log, target)
 
     def _start_control_plane(self) -> None:
         keys, etcd, peer = self.keys, "http://127.0.0.1:2379", "http://127.0.0.1:2380"
