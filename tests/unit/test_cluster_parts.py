@@ -5,7 +5,8 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from cluster_parts import POD, ROOT, SOURCES, _join, _pack_pod, digest, kept, version
+import real_api
+from cluster_parts import POD, PROGRAMS, ROOT, SOURCES, _join, _pack_pod, digest, kept, version
 from knock import LATE, Tally
 
 
@@ -100,6 +101,10 @@ def test_the_modules_of_kubernetes_fit_its_version():
     replaced = [line.split() for line in modules.splitlines() if "=>" in line]
     assert replaced
     assert {words[-1] for words in replaced} == {wanted}
+
+
+def test_tests_of_the_api_find_what_the_cluster_built():
+    assert real_api.BUILT == PROGRAMS
 
 
 # ── Counting ──
