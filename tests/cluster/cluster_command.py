@@ -73,6 +73,7 @@ def keep(arguments: argparse.Namespace) -> int:
             cluster.install()
         if arguments.story:
             tell(cluster)
+            _write_doors(cluster)  # a node that booted again has another
         say("ready")
         while True:
             signal.pause()

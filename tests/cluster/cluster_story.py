@@ -91,8 +91,11 @@ def tell(cluster: RealCluster) -> None:
     holder = cluster.holder(eips["local"][0])
     if len(cluster.nodes) > 1:
         with step(f"a crash: {holder} dies without a word, with all its pods"):
-            say(f"   {clients_during(cluster, lambda: cluster.crash(holder), 60)}")
-            say("   kube-proxy goes on sending to the dead node's pods until Kubernetes takes it for NotReady")
+            knocked = clients_during(cluster, lambda: cluster.crash(holder), 60)
+            say(f"   {knocked}")
+            for service, addresses in eips.items():
+                say(f"   {service:6} took no connection for {knocked.longest(addresses)} s")
+            say("   (web: kube-proxy goes on sending to the dead node's pods until Kubernetes takes it for NotReady)")
             for eip in eips["web"] + eips["local"]:
                 say(f"   {eip:18} answered by {cluster.holder(eip)}")
         with step(f"{holder} boots again, and takes nothing back"):

@@ -20,7 +20,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-CGROUPS = Path("/sys/fs/cgroup")
 PATIENCE = 60.0
 """Seconds; a guard against a hang, not an expectation."""
 
@@ -130,7 +129,9 @@ def completed(command: list[str], *, check: bool = True, stdin: str = "") -> str
 def told_ready(process: subprocess.Popen[str], depth: int) -> int:
     """Waits until the descendant so many generations down says so; returns its process id as we see it."""
     assert process.stdout is not None
-    if process.stdout.readline().strip() != "ready":
+    with process.stdout:
+        said = process.stdout.readline().strip()
+    if said != "ready":
         raise RuntimeError(f"{process.args}: ended with {process.wait()}")
     found = process.pid
     for _ in range(depth):
@@ -149,17 +150,15 @@ def _wait_for_end(process: int) -> None:
 # ── Control groups ──
 
 
-def _hierarchies() -> list[Path]:
-    """The one of cgroup v2, or those of v1."""
-    if (CGROUPS / "cgroup.controllers").exists():
-        return [CGROUPS]
+def _hierarchies(*kinds: str) -> list[Path]:
+    """Where they are mounted, of these kinds: ``cgroup`` is version 1, ``cgroup2`` is version 2."""
     mounted = (line.split() for line in Path("/proc/self/mounts").read_text().splitlines())
-    return [Path(where) for _, where, kind, *_ in mounted if kind == "cgroup"]
+    return [Path(where) for _, where, kind, *_ in mounted if kind in kinds]
 
 
 def make_groups(name: str, *nodes: str) -> None:
     """``name``/NODE in every hierarchy; together they weigh ten times what each process outside does."""
-    for hierarchy in _hierarchies():
+    for hierarchy in _hierarchies("cgroup") or _hierarchies("cgroup2"):
         for path in (hierarchy / name, *(hierarchy / name / node for node in nodes)):
             path.mkdir(exist_ok=True)
             _settle(path)
@@ -184,8 +183,8 @@ def _settle(group: Path) -> None:
 
 
 def groups_left(name: str) -> list[Path]:
-    """Deepest first."""
-    found = [path for hierarchy in _hierarchies() for path in _tree(hierarchy / name)]
+    """Deepest first. On machines with both versions runc makes some in either."""
+    found = [path for hierarchy in _hierarchies("cgroup", "cgroup2") for path in _tree(hierarchy / name)]
     return sorted(found, key=lambda path: -len(path.parts))
 
 

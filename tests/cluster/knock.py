@@ -1,5 +1,8 @@
 """A client that opens one new connection after the other to each address, and counts those that fail.
 
+A connection has *failed* if nobody took it. It was *cut* if it was taken and then reset before its answer: its EIP
+moved just then, and connections do not move with their EIP (docs/forwarding.md).
+
     knock.py ADDRESS...     until its input ends; then it prints what has become of them, as JSON
 
 The standard library has to do: it runs inside a network namespace. ``Knocking`` is the other side.
@@ -27,6 +30,7 @@ LATE = 0.9
 class Tally:
     asked: int = 0
     failed: int = 0
+    cut: int = 0
     late: int = 0
     longest: float = 0.0
     """Seconds from the first failure of a row to the next connection that was answered."""
@@ -48,9 +52,11 @@ class Tally:
 async def once(address: str, tally: Tally, why: Counter[str]) -> None:
     loop = asyncio.get_running_loop()
     begun = loop.time()
+    taken = False
     try:
         async with asyncio.timeout(PATIENCE):
             reader, writer = await asyncio.open_connection(address, 80)
+            taken = True
             try:
                 writer.write(b"GET / HTTP/1.0\r\n\r\n")
                 if b" 200 " not in await reader.read():
@@ -58,8 +64,12 @@ async def once(address: str, tally: Tally, why: Counter[str]) -> None:
             finally:
                 writer.close()
     except (OSError, TimeoutError) as error:
-        tally.lost(begun)
-        why[f"{type(error).__name__} {error}".strip()] += 1
+        if taken and isinstance(error, ConnectionError):
+            tally.asked += 1
+            tally.cut += 1
+        else:
+            tally.lost(begun)
+            why[f"{type(error).__name__} {getattr(error, 'strerror', None) or ''}".strip()] += 1
     else:
         tally.answered(begun, loop.time())
 
@@ -80,7 +90,7 @@ async def knock(addresses: Sequence[str]) -> Mapping[str, Any]:
                 async with asyncio.timeout_at(due):
                     await ended.wait()
     counted = {
-        address: {"asked": tally.asked, "failed": tally.failed, "late": tally.late, "longest": round(tally.longest, 2)}
+        address: {name: round(value, 2) for name, value in vars(tally).items() if not name.startswith("_")}
         for address, tally in tallies.items()
     }
     return {"addresses": counted, "why": why}
@@ -93,19 +103,18 @@ class Knocked:
     addresses: Mapping[str, Mapping[str, float]]
     why: Mapping[str, int]
 
-    @property
-    def asked(self) -> int:
-        return sum(int(each["asked"]) for each in self.addresses.values())
+    def all(self, name: str) -> int:
+        """``asked``, ``failed``, ``cut`` or ``late``, of all addresses together."""
+        return sum(int(each[name]) for each in self.addresses.values())
 
-    @property
-    def failed(self) -> int:
-        return sum(int(each["failed"]) for each in self.addresses.values())
+    def longest(self, addresses: Sequence[str] = ()) -> float:
+        """Seconds that any of these addresses, or of all, took no connection."""
+        return max(self.addresses[address]["longest"] for address in addresses or self.addresses)
 
     def __str__(self) -> str:
-        late = sum(int(each["late"]) for each in self.addresses.values())
-        longest = max(float(each["longest"]) for each in self.addresses.values())
-        told = f"{self.asked} new connections, {self.failed} failed, {late} later than {LATE} s"
-        return told + (f"; the longest time without an answer {longest} s; {dict(self.why)}" if self.failed else "")
+        asked, failed, cut, late = map(self.all, ("asked", "failed", "cut", "late"))
+        told = f"{asked} new connections, {failed} failed, {cut} cut, {late} later than {LATE} s"
+        return told + (f"; the longest time without an answer {self.longest()} s; {dict(self.why)}" if self.why else "")
 
 
 @contextmanager

@@ -9,8 +9,9 @@ ENOUGH = 1000
 
 
 def unharmed(knocked):
-    assert knocked.asked >= ENOUGH
-    assert knocked.failed == 0, str(knocked)
+    assert knocked.all("asked") >= ENOUGH
+    assert knocked.all("failed") == 0, str(knocked)
+    assert knocked.all("cut") <= ENOUGH / 100, str(knocked)
 
 
 def test_a_drain_fails_no_new_connection(cluster, eips, count):
