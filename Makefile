@@ -14,7 +14,8 @@ PATIENT := tests/unit tests/scenarios
 TIMED   := tests/agents tests/netns/lab tests/netns/run
 FAULTS  := tests/faults
 SOAK_OF := tests/soak
-REST    := $(addprefix --ignore=,$(GUEST) $(PATIENT) $(TIMED) $(FAULTS) $(SOAK_OF))
+CLUSTER := tests/cluster
+REST    := $(addprefix --ignore=,$(GUEST) $(PATIENT) $(TIMED) $(FAULTS) $(SOAK_OF) $(CLUSTER))
 FUZZ_RUNS ?= 200000
 FUZZ_SETS ?= 20000
 FUZZ_SCHEDULES ?= 100000
@@ -22,11 +23,29 @@ FUZZ_FIELDS ?= 50000
 FUZZ_HISTORIES ?= 50000
 UV := --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock"
 
-.PHONY: demo test test-qemu check bench fuzz soak lock clean
+.PHONY: demo cluster cluster-down test test-qemu test-cluster check bench fuzz soak lock clean
 
 demo: $(VENV)/.run
 	@.ci/need nft:nftables
 	@$(BIN)/speaker lab --scenario reach
+
+# A real cluster in namespaces of this machine, and a story on it (docs/cluster.md). Needs root.
+PROXY ?= iptables
+NODES ?= 3
+NEED_CLUSTER := containerd:containerd runc:runc /usr/lib/cni/ptp:containernetworking-plugins buildah:buildah debootstrap:debootstrap \
+  nft:nftables iptables:iptables conntrack:conntrack ipset:ipset ip:iproute2 sysctl:procps arping:arping curl:curl openssl:openssl
+
+cluster: $(VENV)/.run
+	@.ci/need $(NEED_CLUSTER)
+	@$(BIN)/python $(CLUSTER)/cluster_command.py up --proxy $(PROXY) --nodes $(NODES)
+
+cluster-down:
+	@python3 $(CLUSTER)/cluster_command.py down
+
+test-cluster: $(VENV)/.dev
+	@NEED_OPTIONAL=1 .ci/need $(NEED_CLUSTER)
+	@$(BIN)/python $(CLUSTER)/cluster_command.py build
+	$(BIN)/pytest $(CLUSTER)
 
 test: $(VENV)/.dev
 	@NEED_OPTIONAL=1 .ci/need nft:nftables ip:iproute2 ping:iputils-ping arping:arping arp-scan:arp-scan ndisc6:ndisc6 curl:curl \

@@ -1,5 +1,5 @@
-"""A real etcd and a real kube-apiserver, found where envtest looks for them: on loopback, or on an address inside a
-network namespace."""
+"""A real etcd and a real kube-apiserver, found where envtest looks for them or `make cluster` leaves them: on loopback,
+or on an address inside a network namespace."""
 
 import base64
 import ctypes
@@ -20,6 +20,8 @@ from urllib.error import URLError
 from speaker.lab.namespaces import Namespace
 
 ENVTEST = Path("/usr/local/kubebuilder/bin")
+BUILT = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "eip-speaker" / "cluster" / "bin"
+"""Where `make cluster` leaves them."""
 PATIENCE = 120.0
 """Seconds; a guard against a hang, not an expectation."""
 PR_SET_PDEATHSIG = 1
@@ -45,12 +47,15 @@ def missing() -> str:
     directory = _binaries()
     absent = [name for name in ("etcd", "kube-apiserver") if not (directory / name).is_file()]
     if absent:
-        return f"needs {' and '.join(absent)} in {directory} (envtest's place; $KUBEBUILDER_ASSETS names another)"
+        places = "envtest's place; $KUBEBUILDER_ASSETS names another, and `make cluster` builds them"
+        return f"needs {' and '.join(absent)} in {directory} ({places})"
     return "" if shutil.which("openssl") else "needs openssl, to make the key that signs tokens"
 
 
 def _binaries() -> Path:
-    return Path(os.environ.get("KUBEBUILDER_ASSETS") or ENVTEST)
+    if named := os.environ.get("KUBEBUILDER_ASSETS"):
+        return Path(named)
+    return BUILT if BUILT.is_dir() and not ENVTEST.is_dir() else ENVTEST
 
 
 def _free_port(address: str = "127.0.0.1") -> int:

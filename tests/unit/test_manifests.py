@@ -11,6 +11,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
+from cluster_parts import PROGRAMS
 
 from speaker.cli import main
 from speaker.ownership.parameters import Parameters
@@ -156,10 +157,10 @@ def test_the_validator_would_find_one():
 @pytest.fixture
 def rendered(tmp_path) -> Callable[..., list[dict[str, Any]]]:
     """``rendered("ipvs", "metrics")`` is what a kustomization of that overlay and those components comes to."""
-    places = (os.environ.get("KUBEBUILDER_ASSETS"), "/usr/local/kubebuilder/bin", os.environ["PATH"])
+    places = (os.environ.get("KUBEBUILDER_ASSETS"), "/usr/local/kubebuilder/bin", str(PROGRAMS), os.environ["PATH"])
     kubectl = shutil.which("kubectl", path=os.pathsep.join(filter(None, places)))
     if kubectl is None:
-        pytest.skip("needs kubectl")
+        pytest.skip("needs kubectl (`make cluster` builds one)")
 
     def render(overlay: str, *components: str) -> list[dict[str, Any]]:
         def at(*parts: str) -> str:

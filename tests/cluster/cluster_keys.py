@@ -1,0 +1,75 @@
+"""The certificates of a cluster, and a kubeconfig for each of its parts."""
+
+import json
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+SERVER = "https://192.0.2.5:6443"
+SERVED = "IP:192.0.2.5,IP:2001:db8:1::5,IP:127.0.0.1,IP:10.96.0.1,DNS:kubernetes.default.svc"
+
+USERS = {
+    "admin": "/O=system:masters/CN=admin",
+    "kube-controller-manager": "/CN=system:kube-controller-manager",
+    "kube-scheduler": "/CN=system:kube-scheduler",
+    "kube-proxy": "/CN=system:kube-proxy",
+    "apiserver-to-kubelets": "/O=system:masters/CN=apiserver-to-kubelets",
+}
+
+_EXTENSIONS = """\
+basicConstraints=critical,CA:FALSE
+keyUsage=critical,digitalSignature
+extendedKeyUsage=serverAuth,clientAuth
+authorityKeyIdentifier=keyid
+"""
+_OF_A_CA = ("basicConstraints=critical,CA:TRUE", "keyUsage=critical,digitalSignature,keyCertSign")
+"""As kubeadm makes it; `openssl req -x509` by itself leaves the key's usage open."""
+_NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+
+
+def make(directory: Path, nodes: Iterable[str], *, plain_ca: bool = False) -> None:
+    """Keys, certificates and kubeconfigs in ``directory``; with ``plain_ca`` the authority's has no usage."""
+    directory.mkdir(parents=True)
+    extensions = () if plain_ca else tuple(word for each in _OF_A_CA for word in ("-addext", each))
+    (directory / "bare.cnf").write_text("[req]\ndistinguished_name=dn\n[dn]\n")
+    bare = () if plain_ca else ("-config", "bare.cnf")
+    _openssl(directory, "req", "-x509", *_NEW_KEY, *bare, "-days", "365", "-subj", "/CN=cluster",
+             "-keyout", "ca.key", "-out", "ca.crt", *extensions)  # fmt: skip
+    _certify(directory, "apiserver", "/CN=kube-apiserver", f"subjectAltName={SERVED}\n")
+    users = USERS | {node: f"/O=system:nodes/CN=system:node:{node}" for node in nodes}
+    for name, subject in users.items():
+        _certify(directory, name, subject)
+        _write_kubeconfig(directory, name)
+    _openssl(directory, "genrsa", "-out", "accounts.key", "2048")
+
+
+def _openssl(directory: Path, *words: str) -> None:
+    done = subprocess.run(["openssl", *words], cwd=directory, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"openssl {words[0]}: {done.stderr}")
+
+
+def _certify(directory: Path, name: str, subject: str, more: str = "") -> None:
+    (directory / f"{name}.ext").write_text(_EXTENSIONS + more)
+    _openssl(directory, "req", *_NEW_KEY, "-subj", subject, "-keyout", f"{name}.key", "-out", f"{name}.csr")
+    _openssl(directory, "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial",
+             "-days", "365", "-extfile", f"{name}.ext", "-out", f"{name}.crt")  # fmt: skip
+
+
+def _write_kubeconfig(directory: Path, name: str) -> None:
+    user = {
+        f"client-{part}": str(directory / f"{name}.{end}") for part, end in (("certificate", "crt"), ("key", "key"))
+    }
+    cluster = {"server": SERVER, "certificate-authority": str(directory / "ca.crt")}
+    (directory / f"{name}.kubeconfig").write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [{"name": "cluster", "cluster": cluster}],
+                "users": [{"name": name, "user": user}],
+                "contexts": [{"name": "cluster", "context": {"cluster": "cluster", "user": name}}],
+                "current-context": "cluster",
+            }
+        )
+    )

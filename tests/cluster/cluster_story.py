@@ -1,0 +1,103 @@
+"""What `make cluster` plays: a first Service, a drain, an update and a crash, with clients that count failures."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from cluster_parts import NEXT, say
+from knock import Knocked, knocking
+from real_cluster import SPEAKER_NAMESPACE, RealCluster
+
+DRAIN = "eip-speaker.io/drain"
+AFTERWARDS = 5.0
+"""Seconds for which clients go on once a thing is done."""
+AT_LEAST = 20.0
+"""Seconds of clients, so that there are a thousand connections."""
+
+
+@contextmanager
+def step(title: str) -> Iterator[None]:
+    begun = time.monotonic()
+    say(f"\n── {title}")
+    yield
+    say(f"   {time.monotonic() - begun:.1f} s")
+
+
+def clients_during(cluster: RealCluster, what: Callable[[], object], seconds: float = AT_LEAST) -> Knocked:
+    """What clients of both Services meet while ``what`` is done, and some time after."""
+    addresses = [eip for service in ("web", "local") for eip in cluster.eips(service)]
+    with knocking(cluster.world.inside("client"), addresses) as knocked:
+        time.sleep(2)
+        begun = time.monotonic()
+        what()
+        time.sleep(max(AFTERWARDS, begun + seconds - time.monotonic()))
+    return knocked
+
+
+def first_service(cluster: RealCluster) -> dict[str, list[str]]:
+    """Pool, pods and Services; their EIPs, each of which answers the client at the end."""
+    cluster.serve()
+    cluster.rolled_out("deployment/web")
+    found = {}
+    for service in ("web", "local"):
+        found[service] = cluster.until(
+            f"{service} has two EIPs", lambda service=service: len(eips := cluster.eips(service)) == 2 and eips
+        )
+        for eip in found[service]:
+            cluster.until(f"{eip} answers", lambda eip=eip: cluster.ask(url(eip)))
+    return found
+
+
+def url(eip: str) -> str:
+    return f"http://[{eip}]/" if ":" in eip else f"http://{eip}/"
+
+
+def drain(cluster: RealCluster, node: str) -> None:
+    cluster.kubectl("annotate", "node", node, f"{DRAIN}=true")
+    cluster.until(f"{node} holds nothing", lambda: node not in holders(cluster).values())
+
+
+def end_drain(cluster: RealCluster, node: str) -> None:
+    cluster.kubectl("annotate", "node", node, f"{DRAIN}-")
+
+
+def holders(cluster: RealCluster) -> dict[str, str]:
+    """EIP, as records name it → node, as the API has it."""
+    return {
+        each["metadata"]["name"]: each.get("status", {}).get("holder", "")
+        for each in cluster.get("announcements")["items"]
+    }
+
+
+def update(cluster: RealCluster) -> None:
+    """The agents, node by node, to another version."""
+    cluster.kubectl("-n", SPEAKER_NAMESPACE, "set", "image", "daemonset/eip-speaker-agent", f"agent={NEXT}")
+    cluster.rolled_out("daemonset/eip-speaker-agent", SPEAKER_NAMESPACE)
+
+
+def tell(cluster: RealCluster) -> None:
+    with step("the first Service: a pool of EIPs, pods, two Services"):
+        eips = first_service(cluster)
+        for service, addresses in eips.items():
+            for eip in addresses:
+                served = cluster.ask(url(eip))
+                say(f"   {service:6} {eip:18} answered by {cluster.holder(eip)}; the client gets: {served}")
+    holder = cluster.holder(eips["web"][0])
+    with step(f"a drain: {holder} gives its EIPs away, and answers until they are taken"):
+        say(f"   {clients_during(cluster, lambda: drain(cluster, holder))}")
+        end_drain(cluster, holder)
+    with step("an update of all agents to another version, node by node"):
+        say(f"   {clients_during(cluster, lambda: update(cluster))}")
+    holder = cluster.holder(eips["local"][0])
+    if len(cluster.nodes) > 1:
+        with step(f"a crash: {holder} dies without a word, with all its pods"):
+            knocked = clients_during(cluster, lambda: cluster.crash(holder), 60)
+            say(f"   {knocked}")
+            for service, addresses in eips.items():
+                say(f"   {service:6} took no connection for {knocked.longest(addresses)} s")
+            say("   (web: kube-proxy goes on sending to the dead node's pods until Kubernetes takes it for NotReady)")
+            for eip in eips["web"] + eips["local"]:
+                say(f"   {eip:18} answered by {cluster.holder(eip)}")
+        with step(f"{holder} boots again, and takes nothing back"):
+            cluster.boot(holder)
+            cluster.await_speaker()

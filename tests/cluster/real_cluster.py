@@ -1,0 +1,262 @@
+"""A real cluster in namespaces of this machine: API server, controllers, scheduler, and nodes that are namespaces with
+a containerd, a kubelet and a kube-proxy each, on one LAN with a client.
+
+    client 192.0.2.100 ──┐
+    api    192.0.2.5   ──┼── br0 ── node1 192.0.2.11, node2 192.0.2.12, …   (and 2001:db8:1::/64)
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import cluster_keys
+from cluster_lan import lay, sweep
+from cluster_nodes import CNI, DEPTH, Node, boot, furnish
+from cluster_parts import CACHE, PROGRAMS, ROOT, run
+from cluster_world import World, completed, into, make_groups, told_ready
+
+LOGS = CACHE / "logs"
+"""Of the cluster that ended last."""
+MODES = ("iptables", "nftables", "ipvs")
+PATIENCE = 240.0
+"""Seconds; a guard against a hang, not an expectation."""
+SPEAKER_NAMESPACE = "eip-speaker-agents"
+PODS, SERVICES = ("10.244.0.0/16", "fd00:244::/48"), ("10.96.0.0/16", "fd00:10:96::/112")
+MANIFESTS = Path(__file__).parent
+
+
+def missing(mode: str = "iptables") -> str:
+    """Why there can be no cluster here; '' when there can."""
+    if os.geteuid() != 0:
+        return "needs root: containerd mounts file systems"
+    absent = [
+        name
+        for name in ("containerd", "ctr", "runc", "nft", "iptables", "conntrack", "openssl")
+        if not shutil.which(name)
+    ]
+    if absent or not CNI.is_dir():
+        return f"needs {', '.join(absent) or 'containernetworking-plugins'}: `make cluster` installs them on Debian"
+    if not PROGRAMS.is_dir():
+        return "needs Kubernetes' programs: `make cluster` builds them"
+    if mode == "ipvs" and not has_ipvs():
+        return "needs a kernel with ip_vs"
+    return ""
+
+
+def has_ipvs() -> bool:
+    subprocess.run(["modprobe", "ip_vs"], capture_output=True, check=False)
+    return Path("/proc/net/ip_vs").exists()
+
+
+class RealCluster:
+    """``with RealCluster(store()) as cluster``: Ready nodes, pods can run; nothing of the speaker yet (``install``)."""
+
+    def __init__(
+        self, images: Path, *, nodes: int = 3, proxy: str = "iptables", plain_ca: bool = False, name: str = ""
+    ) -> None:
+        self.name = name or f"eip-cluster-{time.time_ns() // 1_000_000 % 10**9:x}"
+        self.directory = CACHE / "running" / self.name
+        self.proxy, self.plain_ca = proxy, plain_ca
+        self.images = images
+        self.keys = self.directory / "keys"
+        self.nodes = {
+            f"node{number}": Node(f"node{number}", number, self.directory / f"node{number}")
+            for number in range(1, nodes + 1)
+        }
+        self.world = World(self.name, self.directory)
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            stack.enter_context(self.world)
+            stack.callback(self._keep_logs)
+            cluster_keys.make(self.keys, self.nodes, plain_ca=self.plain_ca)
+            make_groups(self.name, *self.nodes)
+            lay(self.world, self.nodes.values())
+            booting = [(node, self._boot(node)) for node in self.nodes.values()]
+            self._start_control_plane()
+            for node, process in booting:
+                node.first = told_ready(process, DEPTH)
+            self.until("the nodes are Ready", lambda: self.ready() == set(self.nodes))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._stack.__exit__(kind, error, tb)
+
+    # ── Using it ──
+
+    def kubectl(self, *words: str | Path, stdin: str = "", check: bool = True) -> str:
+        return self.world.run(*self.kubectl_words(), *words, place="api", stdin=stdin, check=check)
+
+    def get(self, *words: str) -> Any:
+        return json.loads(self.kubectl("get", *words, "--output=json"))
+
+    def ready(self) -> set[str]:
+        """The nodes that Kubernetes takes for Ready."""
+        return {
+            node["metadata"]["name"]
+            for node in self.get("nodes")["items"]
+            if any(each["type"] == "Ready" and each["status"] == "True" for each in node["status"]["conditions"])
+        }
+
+    def in_node(self, name: str, *command: str, check: bool = True) -> str:
+        return completed([*self.inside_node(name), *command], check=check)
+
+    def inside_node(self, name: str) -> list[str]:
+        return into(self.nodes[name].first, "mount", "uts", "ipc", "pid")
+
+    def until(self, what: str, ask: Callable[[], Any], patience: float = PATIENCE) -> Any:
+        """The first answer that is true; a RuntimeError of the question counts as a no."""
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                if answer := ask():
+                    return answer
+                why = ""
+            except RuntimeError as error:
+                why = f": {error}"
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"not after {patience:.0f} s: {what}{why}")
+            time.sleep(0.2)
+
+    def install(self) -> None:
+        """The speaker, as its manifests ship it: controllers and agents are Ready at the end."""
+        self.kubectl("create", "namespace", SPEAKER_NAMESPACE)
+        key = self.directory / "key"
+        run(sys.executable, "-m", "speaker", "keygen", key)
+        self.kubectl(
+            "-n", SPEAKER_NAMESPACE, "create", "secret", "generic", "eip-speaker-key", f"--from-file=key={key}"
+        )
+        self.until(
+            "the manifests are taken", lambda: self.kubectl("apply", "--kustomize", ROOT / "manifests/overlays/default")
+        )
+        self.await_speaker()
+
+    def await_speaker(self) -> None:
+        self.rolled_out("daemonset/eip-speaker-agent", SPEAKER_NAMESPACE)
+        self.rolled_out("deployment/eip-speaker-controller", "eip-speaker")
+
+    def rolled_out(self, what: str, namespace: str = "default") -> None:
+        self.kubectl("-n", namespace, "rollout", "status", what, f"--timeout={PATIENCE:.0f}s")
+
+    def serve(self) -> None:
+        """A pool, pods on every node, and Services for them."""
+        self.kubectl("apply", "--filename", MANIFESTS / "web.yaml")
+        self.kubectl("scale", "deployment/web", f"--replicas={len(self.nodes)}")
+
+    def eips(self, service: str) -> list[str]:
+        """What a Service has been given; empty as long as it waits."""
+        return [each["ip"] for each in self.get("service", service)["status"]["loadBalancer"].get("ingress", [])]
+
+    def holder(self, eip: str) -> str:
+        """The node whose MAC answers the client; '' for nobody."""
+        if ":" in eip:
+            self.world.run("ip", "-6", "neigh", "flush", "to", eip, place="client")
+            self.world.run("ping", "-6", "-c1", "-W1", eip, place="client", check=False)
+            found = self.world.run("ip", "-6", "neigh", "show", eip, place="client")
+        else:
+            found = self.world.run("arping", "-c1", "-w1", "-i", "eth0", eip, place="client", check=False)
+        return next((name for name, mac in self.macs().items() if mac in found), "")
+
+    def macs(self) -> dict[str, str]:
+        return {
+            name: json.loads(self.world.run("ip", "-json", "link", "show", "eth0", place=name))[0]["address"]
+            for name in self.nodes
+        }
+
+    def agent_on(self, node: str) -> str:
+        """The name of its pod."""
+        found = self.get("pods", "-n", SPEAKER_NAMESPACE, f"--field-selector=spec.nodeName={node}")["items"]
+        return next(str(pod["metadata"]["name"]) for pod in found if "deletionTimestamp" not in pod["metadata"])
+
+    def in_agent(self, node: str, *command: str) -> str:
+        return self.kubectl("-n", SPEAKER_NAMESPACE, "exec", self.agent_on(node), "--", *command)
+
+    def ask(self, url: str, *words: str) -> str:
+        """What the client gets from there: node and client address, in a line."""
+        return self.world.run(
+            "curl", "--silent", "--show-error", "--globoff", "--max-time", "5", *words, url, place="client"
+        ).strip()
+
+    # ── What befalls it ──
+
+    def crash(self, name: str) -> None:
+        """The node is cut off, and dies in the same moment."""
+        node = self.nodes[name]
+        self.world.run("ip", "link", "set", name, "down")
+        os.kill(node.first, signal.SIGKILL)
+        node.first = 0
+
+    def boot(self, name: str) -> None:
+        """A crashed node, again, with its disk as it was."""
+        node = self.nodes[name]
+        sweep(self.world, name)
+        self.world.run("ip", "link", "set", name, "up")
+        node.first = told_ready(self._boot(node), DEPTH)
+        self.until(f"{name} is Ready", lambda: name in self.ready())
+
+    # ── How it is made ──
+
+    def _keep_logs(self) -> None:
+        shutil.rmtree(LOGS, ignore_errors=True)
+        for log in (*self.directory.glob("*.log"), *self.directory.glob("*/*.log")):
+            target = LOGS / log.relative_to(self.directory)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(log, target)
+
+    def _start_control_plane(self) -> None:
+        keys, etcd, peer = self.keys, "http://127.0.0.1:2379", "http://127.0.0.1:2380"
+        self._control(
+            "etcd", f"--data-dir={self.directory / 'etcd'}", "--unsafe-no-fsync",
+            f"--listen-client-urls={etcd}", f"--advertise-client-urls={etcd}", f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=default={peer}",
+        )  # fmt: skip
+        self._control(
+            "kube-apiserver", f"--etcd-servers={etcd}", "--secure-port=6443", "--advertise-address=192.0.2.5",
+            "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
+            f"--service-cluster-ip-range={','.join(SERVICES)}",
+            f"--client-ca-file={keys / 'ca.crt'}",
+            f"--tls-cert-file={keys / 'apiserver.crt'}", f"--tls-private-key-file={keys / 'apiserver.key'}",
+            "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+            f"--service-account-key-file={keys / 'accounts.key'}",
+            f"--service-account-signing-key-file={keys / 'accounts.key'}",
+            f"--kubelet-client-certificate={keys / 'apiserver-to-kubelets.crt'}",
+            f"--kubelet-client-key={keys / 'apiserver-to-kubelets.key'}",
+            "--kubelet-preferred-address-types=InternalIP", "--profiling=false",
+        )  # fmt: skip
+        self.until("the API server is ready", lambda: self.kubectl("get", "--raw=/readyz") == "ok")
+        self._control(
+            "kube-controller-manager", f"--kubeconfig={keys / 'kube-controller-manager.kubeconfig'}",
+            "--use-service-account-credentials", "--leader-elect=false", "--bind-address=127.0.0.1",
+            f"--service-account-private-key-file={keys / 'accounts.key'}", f"--root-ca-file={keys / 'ca.crt'}",
+        )  # fmt: skip
+        self._control(
+            "kube-scheduler", f"--kubeconfig={keys / 'kube-scheduler.kubeconfig'}",
+            "--leader-elect=false", "--bind-address=127.0.0.1",
+        )  # fmt: skip
+
+    def _control(self, name: str, *flags: str) -> None:
+        self.world.start(name, PROGRAMS / name, *flags, place="api")
+
+    def _boot(self, node: Node) -> "subprocess.Popen[str]":
+        furnish(node, self.images, self.keys, f"/{self.name}/{node.name}", self.proxy)
+        return boot(self.world, node)
+
+    def kubectl_words(self) -> list[str]:
+        """The administrator's kubectl, as ``api`` has it."""
+        return [
+            "env",
+            f"HOME={self.directory}",
+            str(PROGRAMS / "kubectl"),
+            f"--kubeconfig={self.keys / 'admin.kubeconfig'}",
+        ]

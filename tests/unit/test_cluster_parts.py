@@ -1,0 +1,141 @@
+"""What `make cluster` keeps between runs, and how its clients count; the cluster itself is in tests/cluster."""
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+import real_api
+from cluster_parts import POD, PROGRAMS, ROOT, SOURCES, _join, _pack_pod, digest, kept, version
+from knock import LATE, Tally
+
+
+def write(text, made):
+    def make(target):
+        made.append(text)
+        target.write_text(text)
+
+    return make
+
+
+def test_what_was_made_from_the_same_is_kept(tmp_path):
+    made = []
+    for _ in range(2):
+        assert kept(tmp_path / "it", "key", write("first", made)).read_text() == "first"
+    assert made == ["first"]
+
+
+def test_what_was_made_from_something_else_is_made_anew(tmp_path):
+    made = []
+    kept(tmp_path / "it", "key", write("first", made))
+    assert kept(tmp_path / "it", "other key", write("second", made)).read_text() == "second"
+
+
+def test_what_was_not_made_to_its_end_does_not_count(tmp_path):
+    def broken(target):
+        target.write_text("half")
+        raise RuntimeError("no network")
+
+    with pytest.raises(RuntimeError):
+        kept(tmp_path / "it", "key", broken)
+    assert list(tmp_path.iterdir()) == []
+    assert kept(tmp_path / "it", "key", write("whole", [])).read_text() == "whole"
+
+
+def test_a_directory_is_replaced_as_a_whole(tmp_path):
+    def make(name):
+        def furnish(target):
+            target.mkdir()
+            (target / name).touch()
+
+        return furnish
+
+    kept(tmp_path / "it", "key", make("old"))
+    assert [path.name for path in kept(tmp_path / "it", "other key", make("new")).iterdir()] == ["new"]
+
+
+def test_the_key_changes_with_a_byte_a_name_and_a_word(tmp_path_factory):
+    files = list(SOURCES.rglob("*.go"))
+    assert digest(files) == digest(reversed(files))
+    assert len({digest(files), digest(files[1:]), digest(files, "arm64")}) == 3
+
+
+def test_an_image_of_one_program_names_its_layer_by_what_it_holds(tmp_path):
+    program = tmp_path / "pod"
+    program.write_bytes(b"\x7fELF")
+    program.chmod(0o755)
+    _pack_pod(program, tmp_path / "pod.tar")
+    with tarfile.open(tmp_path / "pod.tar") as tar:
+        (image,) = json.load(tar.extractfile("manifest.json"))
+        assert image["RepoTags"] == [POD]
+        layer = tar.extractfile(image["Layers"][0])
+        with tarfile.open(fileobj=layer) as files:
+            assert files.getmember("pause").mode & 0o111
+            assert files.getmember("web").linkname == "pause"
+
+
+def test_images_that_share_a_layer_have_it_once_in_their_archive(tmp_path):
+    shared, own = "a" * 64, {"dev": "b" * 64, "next": "c" * 64}
+    for tag, layer in own.items():
+        with tarfile.open(tmp_path / tag, "w") as tar:
+            for name, content in {
+                f"{shared}.tar": "",
+                f"{layer}.tar": "",
+                "manifest.json": json.dumps([{"RepoTags": [tag], "Layers": [f"{shared}.tar", f"{layer}.tar"]}]),
+            }.items():
+                (tmp_path / "entry").write_text(content)
+                tar.add(tmp_path / "entry", name)
+    _join([tmp_path / tag for tag in own], tmp_path / "both")
+    with tarfile.open(tmp_path / "both") as tar:
+        assert sorted(tar.getnames()) == sorted([f"{each}.tar" for each in (shared, *own.values())] + ["manifest.json"])
+        assert [image["RepoTags"] for image in json.load(tar.extractfile("manifest.json"))] == [["dev"], ["next"]]
+
+
+def test_the_documentation_names_the_version_that_is_built():
+    assert f"kubectl {version()}" in (ROOT / "docs" / "cluster.md").read_text()
+
+
+def test_the_modules_of_kubernetes_fit_its_version():
+    modules = (SOURCES / "go.mod").read_text()
+    wanted = version().replace("1.", "v0.", 1)
+    replaced = [line.split() for line in modules.splitlines() if "=>" in line]
+    assert replaced
+    assert {words[-1] for words in replaced} == {wanted}
+
+
+def test_tests_of_the_api_find_what_the_cluster_built():
+    assert real_api.BUILT == PROGRAMS
+
+
+# ── Counting ──
+
+
+def test_an_outage_lasts_from_the_first_failure_to_the_first_connection_that_is_answered_after():
+    tally = Tally()
+    tally.answered(0.0, 0.1)
+    tally.lost(1.0)
+    tally.lost(1.5)
+    tally.answered(2.5, 2.6)
+    tally.answered(3.0, 3.1)
+    assert (tally.asked, tally.failed, tally.late, tally.longest) == (5, 2, 0, 1.5)
+
+
+def test_an_answer_to_an_older_connection_does_not_end_an_outage():
+    tally = Tally()
+    tally.lost(1.0)
+    tally.answered(0.5, 1.2)
+    tally.answered(2.0, 2.1)
+    assert tally.longest == 1.0
+
+
+def test_a_connection_whose_syn_was_lost_is_late():
+    tally = Tally()
+    tally.answered(0.0, LATE + 0.2)
+    assert (tally.failed, tally.late) == (0, 1)
+
+
+def test_every_program_that_stands_alone_needs_the_standard_library_only():
+    for name in ("knock.py", "cluster_node.py", "cluster_world.py"):
+        source = (Path(SOURCES).parent / name).read_text()
+        assert "import cluster" not in source
+        assert "from cluster" not in source
