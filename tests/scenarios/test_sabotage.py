@@ -494,7 +494,7 @@ class Row(NamedTuple):
 
 SABOTAGES = [
     Row("no stagger", (13,), NoStagger, ("crash", "equal"), 11),
-    Row(">= on terms", (8,), EqualTermsBeat, ("equal",), 13),
+    Row(">= on terms", (8,), EqualTermsBeat, ("equal", "mixed"), 54),
     Row("no self-lease", (27,), NoSelfLease, ("freeze",)),
     Row("no age limit on requests", (28,), NoAgeLimit, ("freeze",), 15),
     Row("no re-announcement against a worse claim", (20,), SilentToRivals, ("mixed", "equal")),

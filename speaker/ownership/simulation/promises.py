@@ -366,7 +366,8 @@ class Promises:
             planned = self._limits.planned
             if planned is not None and planned[0] <= begin < planned[1] and end > begin:
                 self._break(Promise.PLANNED, f"{eip} was unanswered for {(end - begin) * 1000:.1f} ms at {begin:.3f}")
-            if not self._limits.causeless or end - begin <= _BLINK or not self._schedule.faults:
+            # That one has given way the other hears a frame's way later.
+            if not self._limits.causeless or end - begin <= _BLINK + self._schedule.delay or not self._schedule.faults:
                 continue
             if begin > self._schedule.faults[0].at and not any(c - 0.001 <= begin <= c + 0.45 for c in self._causes):
                 self._break(

@@ -624,7 +624,6 @@ class World:
             self.cuts.subtract(keys)
             self.heard_since.update({cut: self.now for cut in keys if not self.cuts[cut]})
             self.promises.rewired()
-            self.promises.disturbed()
 
         self._later(lasts, heal)
 
