@@ -246,7 +246,7 @@ def test_a_start_without_it_leaves_strays_to_the_kernel(new_namespace, write, st
     node = new_namespace("n1")
     sh(node, "nft add table ip eip-speaker-strays")
     write("site.yaml", site(4))
-    start(node, *flags).until("nothing is handed over any more")
+    start(node, *flags, "--no-hand-over").until("nothing is handed over any more")
     assert "strays" not in sh(node, "nft list tables")
 
 
