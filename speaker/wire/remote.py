@@ -212,7 +212,7 @@ class Wire:
         """This node may hold these and no others, on ``links``: forwarding for them stands. ``macs``: every MAC of this
         host; who speaks with one of them is no stranger."""
         await self.withdraw_except(spots, among)
-        await self._let_know("links", frozenset(links), macs)
+        await self._ask("links", tuple(links), macs)  # as they were, too: the carriers are looked at then
         asked = spots if among is None else among
         changed = {a: spots[a] for a in asked if a in spots and self._offered.get(a) != spots[a]}
         for some in _slices(changed):
