@@ -255,7 +255,11 @@ async def test_where_the_speaker_forwards_the_ip_mode_is_proxy(cluster, start):
     await cluster.service("web")
     await start(ip_mode=IpMode.PROXY)
     await cluster.until_addresses(web=("192.0.2.10",))
-    assert (await cluster.services())["web"]["status"]["loadBalancer"]["ingress"][0]["ipMode"] == "Proxy"
+
+    async def proxy() -> bool:  # once the controller knows that no agent leaves it to kube-proxy
+        return bool((await cluster.services())["web"]["status"]["loadBalancer"]["ingress"][0]["ipMode"] == "Proxy")
+
+    await cluster.until(proxy)
 
 
 async def test_kube_proxy_leaves_the_eips_alone_once_the_last_agent_forwards_and_carries_them_before_one_does_not(
