@@ -64,7 +64,7 @@ class Eip:
         self.link: int | None = None
         self.holding = False
         self.weak = False
-        """Taken from one that had fallen silent: that one stands, if it held on and was only unheard."""
+        """Claimed perhaps not knowing of another (rule 18): that one stands, if it held on and was only unheard."""
         self.term = 0
         self.maxterm = 0
         self.held_by: tuple[int, str] = (0, "")

@@ -123,8 +123,8 @@ class Hello:
     claims: Terms = field(default_factory=dict)
     """Held now: all of them inside ``covers``, and any changed ones outside it."""
     weak: frozenset[IPAddress] = frozenset()
-    """Of ``claims`` those taken from a holder that fell silent, while the sender and those it heard were not more than
-    half (rule 18). They yield to that holder, if it held on, whatever their terms."""
+    """Of ``claims`` those that may have been made not knowing of another (rule 18). They yield to that one, if it held
+    on, whatever their terms."""
     covers: Span | None = None
     """An EIP inside that is not in ``claims`` is not claimed. EVERYTHING: the claims are complete. None: no absence
     means anything (a digest alone, or changes)."""

@@ -95,7 +95,7 @@ class Peer:
         self.interval = hello.interval
         self.revision = hello.revision
         self.weak: set[IPAddress] = set()
-        """Of its claims those on what it took from one that had fallen silent."""
+        """Of its claims those that it may have made not knowing of another."""
         self.claims: dict[IPAddress, int] = {}
         self._in_order = Ordered()
         """The same EIPs."""

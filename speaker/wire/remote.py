@@ -74,12 +74,12 @@ class Wire:
         self._handing_over: list[asyncio.Queue[tuple[IPAddress, str | None]]] = []
         self._replies: dict[int, asyncio.Future[Any]] = {}
         self._number = 0
-        self._known: dict[str, tuple[Any, ...]] = {}
-        """What it was told last, of what is told in every pass."""
+        self._addresses: tuple[object, ...] | None = None
+        """As last told."""
         self.draining = False
+        """As it was last asked for."""
         self.peers_changed = asyncio.Event()
         """One was heard, or fell silent."""
-        """As it was last asked for."""
         self._channel: Channel
 
     async def __aenter__(self) -> Self:
@@ -187,13 +187,6 @@ class Wire:
         self._channel.send(self._number, name, arguments)
         return await reply
 
-    async def _let_know(self, name: str, *arguments: Any) -> None:
-        """What is as it was told last is not told again: each reply that is waited for keeps an EIP from its answer."""
-        if self._known.get(name) != arguments:
-            self._known.pop(name, None)
-            await self._ask(name, *arguments)
-            self._known[name] = arguments
-
     # ── what this node may hold ──
 
     async def withdraw_except(self, spots: Mapping[IPAddress, Spot], among: Among = None) -> None:
@@ -230,7 +223,11 @@ class Wire:
     ) -> None:
         """This node's own on its links, by index, for its hellos, one of each family and all of them; and those of its
         gateways there. Only with peers."""
-        await self._let_know("addresses", dict(own), dict(bound), dict(gateways))
+        told = dict(own), dict(bound), dict(gateways)
+        if told != self._addresses:  # each reply that is waited for keeps an EIP from its answer
+            self._addresses = None
+            await self._ask("addresses", *told)
+            self._addresses = told
 
     async def gateway(self, link: int, answers: bool) -> None:
         await self._ask("gateway", link, answers)
