@@ -63,10 +63,10 @@ def taking_new(sh):
     return found
 
 
-def test_the_endpoints_of_a_node_that_is_cut_off_get_nothing_new_until_it_is_heard_again(
-    lan, write, start, sh, tmp_path, taking_new
-):
-    switch, nodes = lan
+@pytest.fixture
+def speakers(lan, write, start, tmp_path):
+    """One on each node, by its name; all are ready."""
+    _, nodes = lan
     key = tmp_path / "key"
     key.write_text(generate(os.urandom(32)))
     key.chmod(0o600)
@@ -75,6 +75,11 @@ def test_the_endpoints_of_a_node_that_is_cut_off_get_nothing_new_until_it_is_hea
     speakers = {name: start(node, *flags, name=name) for name, node in nodes.items()}
     for speaker in speakers.values():
         speaker.until("ready")
+    return speakers
+
+
+def test_the_endpoints_of_a_node_that_is_cut_off_get_nothing_new_until_it_is_heard_again(lan, speakers, sh, taking_new):
+    switch, nodes = lan
     everybody = {"10.0.0.1", "10.0.0.2", "10.0.0.3"}
     assert taking_new(nodes["n1"]) == everybody
     sh(switch, "ip link set p2 nomaster")  # the port is up, and leads nowhere
@@ -88,16 +93,8 @@ def test_the_endpoints_of_a_node_that_is_cut_off_get_nothing_new_until_it_is_hea
     assert taking_new(nodes["n1"]) == everybody
 
 
-def test_a_speaker_that_is_stopped_leaves_its_nodes_endpoints_as_they_are(lan, write, start, tmp_path, taking_new):
+def test_a_speaker_that_is_stopped_leaves_its_nodes_endpoints_as_they_are(lan, speakers, taking_new):
     _, nodes = lan
-    key = tmp_path / "key"
-    key.write_text(generate(os.urandom(32)))
-    key.chmod(0o600)
-    write("site.yaml", SITE)
-    flags = ("--with-peers", "--key", str(key), "--forwarder", "nftables")
-    speakers = {name: start(node, *flags, name=name) for name, node in nodes.items()}
-    for speaker in speakers.values():
-        speaker.until("ready")
     speakers["n2"].stop()
     speakers["n1"].until("peer silent", peer="n2")
     assert taking_new(nodes["n1"]) == {"10.0.0.1", "10.0.0.2", "10.0.0.3"}

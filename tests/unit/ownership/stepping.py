@@ -3,7 +3,16 @@
 from ipaddress import IPv4Address
 from typing import TypeVar
 
-from speaker.ownership.events import Ask, EligibilityChanged, FrameHeard, HelloHeard, LinkChanged, Order, Tick
+from speaker.ownership.events import (
+    Ask,
+    EligibilityChanged,
+    FrameHeard,
+    HelloHeard,
+    LinkChanged,
+    Order,
+    SendHello,
+    Tick,
+)
 from speaker.ownership.hello import EVERYTHING, Digest, Heard, Hello, Incarnation
 from speaker.ownership.machine import Ownership
 from speaker.ownership.score import claim_hash
@@ -76,3 +85,11 @@ def beside(
             orders += [(now, order) for order in machine.step(now, said)]
         orders += timed(machine, now, min(now + 0.1, end) - 1e-6, hears=hears)
     return orders
+
+
+def of_kind(orders: list[tuple[float, Order]], kind: type) -> list[tuple[float, Order]]:
+    return [(at, order) for at, order in orders if isinstance(order, kind)]
+
+
+def said(orders: list[tuple[float, Order]]) -> list[tuple[float, Hello]]:
+    return [(at, order.hello) for at, order in orders if isinstance(order, SendHello)]

@@ -4,7 +4,7 @@ Here ``EIP`` is this node's before any other's by its score, and ``THEIRS`` that
 """
 
 import pytest
-from stepping import EIP, LIFE, LINK, Claims, alone, beside, hello, timed
+from stepping import EIP, LIFE, LINK, Claims, alone, beside, hello, of_kind, timed
 
 from speaker.ownership.events import (
     ApiUp,
@@ -30,10 +30,6 @@ THEIRS = EIP + 1
 OTHERS = ("a", "b", "c", "d")
 SOON = 0.01
 """Seconds within which a test tells two moments apart."""
-
-
-def of_kind(orders: list[tuple[float, Order]], kind: type) -> list[tuple[float, Order]]:
-    return [(at, order) for at, order in orders if isinstance(order, kind)]
 
 
 def claimed_at(orders: list[tuple[float, Order]], eip: object = EIP) -> float:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from stepping import EIP, LIFE, LINK, advance, alone, beside, hello, timed
+from stepping import EIP, LIFE, LINK, advance, alone, beside, hello, of_kind, said, timed
 
 from speaker.ownership.claims import OwnClaims
 from speaker.ownership.events import (
@@ -15,7 +15,6 @@ from speaker.ownership.events import (
     FrameHeard,
     HelloHeard,
     LinkChanged,
-    Order,
     Rebalance,
     SendHello,
     Tick,
@@ -28,14 +27,6 @@ from speaker.ownership.segment import Segment
 TIMES = alone().times
 HELD = {EIP: 3}
 LATER = Incarnation(LIFE + (1 << 31))
-
-
-def of_kind(orders: list[tuple[float, Order]], kind: type) -> list[tuple[float, Order]]:
-    return [(at, order) for at, order in orders if isinstance(order, kind)]
-
-
-def said(orders: list[tuple[float, Order]]) -> list[tuple[float, Hello]]:
-    return [(at, order.hello) for at, order in orders if isinstance(order, SendHello)]
 
 
 def of_life(event: HelloHeard, life: Incarnation) -> HelloHeard:

@@ -1,7 +1,7 @@
 """Who may take away what this node holds, and what it says of it: rules 19 to 29 of docs/ownership.md."""
 
 import pytest
-from stepping import EIP, LIFE, LINK, alone, beside, hello, timed
+from stepping import EIP, LIFE, LINK, alone, beside, hello, of_kind, timed
 
 from speaker.ownership.events import (
     Announce,
@@ -25,10 +25,6 @@ from speaker.ownership.machine import Ownership
 from speaker.ownership.score import score
 
 TIMES = alone().times
-
-
-def of_kind(orders: list[tuple[float, Order]], kind: type) -> list[tuple[float, Order]]:
-    return [(at, order) for at, order in orders if isinstance(order, kind)]
 
 
 def announced(orders: list[Order]) -> list[object]:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from stepping import EIP, LIFE, LINK, alone, beside, hello, timed
+from stepping import EIP, LIFE, LINK, alone, beside, hello, of_kind, said, timed
 
 from speaker.ownership.events import (
     Announce,
@@ -14,10 +14,8 @@ from speaker.ownership.events import (
     EligibilityChanged,
     FrameHeard,
     LinkChanged,
-    Order,
     Record,
     RecordRead,
-    SendHello,
     Tick,
     Withdraw,
     WriteRecord,
@@ -29,14 +27,6 @@ from speaker.ownership.machine import Ownership
 TIMES = alone().times
 OTHER = LINK + 1
 HELD = {EIP: 3}
-
-
-def of_kind(orders: list[tuple[float, Order]], kind: type) -> list[tuple[float, Order]]:
-    return [(at, order) for at, order in orders if isinstance(order, kind)]
-
-
-def said(orders: list[tuple[float, Order]]) -> list[tuple[float, object]]:
-    return [(at, order.hello) for at, order in orders if isinstance(order, SendHello)]
 
 
 def having_lost(*nodes: str, eips: int = 1, api: bool = False) -> Ownership:

@@ -6,7 +6,7 @@ from heapq import heappop, heappush
 from itertools import count, pairwise
 
 import pytest
-from stepping import EIP, LIFE, LINK, alone, beside, hello, timed
+from stepping import EIP, LIFE, LINK, alone, beside, hello, of_kind, timed
 
 from speaker.ownership.claims import Eip
 from speaker.ownership.events import (
@@ -35,10 +35,6 @@ from speaker.ownership.hearing import TOGETHER
 from speaker.ownership.hello import Heard, Incarnation
 from speaker.ownership.machine import Ownership
 from speaker.ownership.score import score
-
-
-def of_kind(orders: list[tuple[float, Order]], kind: type) -> list[tuple[float, Order]]:
-    return [(at, order) for at, order in orders if isinstance(order, kind)]
 
 
 def test_a_speaker_listens_before_it_claims() -> None:
