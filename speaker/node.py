@@ -201,12 +201,12 @@ async def _serve(end: socket.socket, settings: HostSettings, make: MakeSource, s
 async def _hand_over(settings: HostSettings, report: Report) -> HandOver | None:
     """None where nothing is handed over: then neither is what an earlier speaker did hand over. Raises Unsupported: it
     is asked for, and the kernel cannot."""
-    asked = settings.peers.hand_over if settings.peers is not None else False
-    if asked or (asked is None and settings.forwarder is not Forwarding.NONE):
+    peers = settings.peers
+    if peers is not None and peers.hands_over(settings.forwarder):
         try:
             return HandOver(await open_strays(), report)
         except Unsupported as error:
-            if asked:
+            if peers.hand_over:
                 raise
             log.warning("established connections are reset when their EIP moves", reason=str(error))
     if removed := await remove_strays():

@@ -93,6 +93,9 @@ class PeerSettings:
     """Whether packets of connections that this host does not know go to the one that held their EIP before. None: where
     this host forwards and its kernel can."""
 
+    def hands_over(self, forwarder: Forwarding) -> bool:
+        return forwarder is not Forwarding.NONE if self.hand_over is None else self.hand_over
+
     @staticmethod
     def of_agent(
         key_file: Path | None, hello: str | None, ethertype: str | None, revision: str, hand_over: bool | None = None

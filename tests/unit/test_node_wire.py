@@ -35,7 +35,7 @@ class Near(Wire):
     async def __aenter__(self):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._channel, self._other = await Channel.over(ours), await Channel.over(theirs)
-        self.asked, self.linked = [], []
+        self.asked, self.linked, self.addressed = [], [], []
         self._tasks = [asyncio.create_task(self._serve()), asyncio.create_task(self.watch())]
         return self
 
@@ -53,6 +53,8 @@ class Near(Wire):
                 self.asked.append((name, *arguments))
             elif name == "links":
                 self.linked.append(arguments)
+            elif name == "addresses":
+                self.addressed.append(arguments)
             self._other.send("reply", number, [] if name == "offer" else None, "")
 
     def asks(self):
@@ -150,3 +152,10 @@ async def test_links_and_the_hosts_own_macs_are_told_with_every_offer(wire):
     await wire.brings({A: HERE})
     await wire.brings({A: HERE}, frozenset())
     assert wire.linked == [((ETH0, ETH1), MACS)] * 2
+
+
+async def test_the_hosts_own_addresses_are_told_when_they_are_others(wire):
+    here, there = {2: (A,)}, {2: (B,)}
+    for own in (here, here, there, here):
+        await wire.addresses(own, {}, {})
+    assert [own for own, _, _ in wire.addressed] == [here, there, here]

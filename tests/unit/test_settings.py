@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from speaker.errors import SettingError
+from speaker.model import Forwarding
 from speaker.ownership.parameters import Parameters
 from speaker.settings import Bind, Node, PeerSettings
 
@@ -71,6 +72,13 @@ def test_whether_connections_are_handed_over_is_for_the_kernel_to_say_unless_som
     assert [PeerSettings.parse(True, hand_over=on).hand_over for on in (None, False, True)] == [None, False, True]
     assert PeerSettings.of_agent(None, None, None, "0").hand_over is None
     assert PeerSettings.of_agent(None, None, None, "0", False).hand_over is False
+
+
+@pytest.mark.parametrize("asked", [None, False, True])
+@pytest.mark.parametrize("forwarder", Forwarding)
+def test_a_host_that_forwards_nothing_hands_over_only_when_asked_to(forwarder, asked):
+    expected = forwarder is not Forwarding.NONE if asked is None else asked
+    assert PeerSettings(hand_over=asked).hands_over(forwarder) is expected
 
 
 def test_what_is_not_said_about_peers_has_a_default():

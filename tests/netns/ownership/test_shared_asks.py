@@ -3,13 +3,15 @@ for EIPs although none of its hellos arrives."""
 
 import asyncio
 import socket
+from dataclasses import replace
 from ipaddress import ip_address
 
 import pytest
 
-from speaker.model import Link, Mac
+from speaker.layer2.fleet import Spot
+from speaker.model import Gratuitous, Link, Mac
 from speaker.ownership import frames, inquirer
-from speaker.ownership.events import Ask, EipAnswered, FrameHeard, HelloHeard, LinkChanged, Tick
+from speaker.ownership.events import Ask, EipAnswered, EligibilityChanged, FrameHeard, HelloHeard, LinkChanged, Tick
 from speaker.ownership.hello import Hello, Incarnation
 from speaker.ownership.inquiry import Answer
 from speaker.ownership.keys import Key, Keys
@@ -195,5 +197,20 @@ def test_a_link_that_is_gone_is_not_asked_and_not_heard_on(during):
         host.owner._hear_answer(host.link.index, Answer(EIP, THEIRS))
         assert host.count(EipAnswered) == 0
         assert not host.owner._inquiries._inquirers
+
+    during(story)
+
+
+def test_whoever_goes_by_what_the_api_said_before_its_start_goes_last(during):
+    async def story(host):
+        offered = EligibilityChanged(EIP, host.link.index)
+        host.owner.offer({EIP: Spot(host.link, Gratuitous())})
+        await host.until_told(offered)
+        host.machine.events.clear()
+        host.owner.recalled(True)
+        await host.until_told(replace(offered, demoted=True))
+        host.machine.events.clear()
+        host.owner.recalled(False)
+        await host.until_told(offered)
 
     during(story)
