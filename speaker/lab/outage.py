@@ -260,6 +260,7 @@ async def asking(namespace: Namespace, link: str, eips: Iterable[IPAddress], int
         order = {"do": "ask", "targets": frames}
         async with _probes(order, wanted, interval, [sock]) as probes:
             yield Asks(probes, capture)
+        await asyncio.sleep(PATIENCE)  # for the answers to what was asked last
 
 
 def _request(mac: Mac, eip: IPAddress) -> bytes:
