@@ -13,7 +13,7 @@ from speaker.ownership.score import claim_hash, score
 
 _SUM = 2**64 - 1
 _FOREVER = float("inf")
-_A_SLICE = 16
+A_SLICE = 16
 """Times ``per_hello``: a peer takes some 10 ms to learn a thousand claims, and has answers to give meanwhile."""
 _LAST_IPV4 = IPv4Address(2**32 - 1)
 
@@ -173,7 +173,7 @@ class OwnClaims:
         come by the dozen when thousands are claimed. So do changes: of more than a slice the latest are repeated.
         ``everything``: from now on all, a slice at a time.
         """
-        a_slice = _A_SLICE * self._per_hello
+        a_slice = A_SLICE * self._per_hello
         changed, self._untold = [*self._untold], {}
         if beat:
             self._changed = {e: at for e, at in self._changed.items() if now - at < self._times.yielded}

@@ -35,6 +35,12 @@ def test_the_watch_that_beats_the_reply_leaves_no_gap() -> None:
     assert broken(replace(windows(9), per_hello=3)) is None
 
 
+def test_who_is_told_all_claims_in_two_slices_needs_one_slot_more() -> None:
+    """One claim in a hello, eighteen held: the last of them were told 20 ms after the others, and answered twice for as
+    long, while the promise allowed for one slice."""
+    assert broken(windows(2075595425)) is None
+
+
 def test_all_claims_at_once_that_their_successor_overtakes_are_asked_for_again() -> None:
     """A node told everything it held, and the hello it sent next came first. What is overtaken counts as lost, so that
     two may both answer for one interval more; then it has been asked for again."""

@@ -140,5 +140,9 @@ class ApiServer:
         self._reply(host, life, lambda: host.do(done))
 
     def _list(self, host: "Host") -> None:
+        """As an agent's mirror: what is not in the list any more is gone at the list's version."""
         for eip, record in self.records.items():
             host.tell(RecordRead(eip, record))
+        for eip in self._world.eips:
+            if eip not in self.records:
+                host.tell(RecordRead(eip, gone(self._version)))

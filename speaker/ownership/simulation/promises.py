@@ -73,7 +73,7 @@ class Promises:
         self._heal: Heal | None = None
         self._steps = 0
         limit = self._limits.one_answer
-        self._one_answer = schedule.slowest + schedule.times.pace + 4 * schedule.delay if limit is None else limit
+        self._one_answer = schedule.known_within if limit is None else limit
 
     def _break(self, promise: Promise, story: str) -> None:
         if self.broken is None:
@@ -187,7 +187,6 @@ class Promises:
             self._gap_since[eip] = None
         elif not answering and since is None:
             self._gap_since[eip] = self._gap_began(eip)
-            self._note_absent_holder(eip)
         if self._crashes and answering and eip in self._crashes:
             self._failed_over(eip, *self._crashes.pop(eip))
         if self._double or len(answering) > 1:
@@ -214,13 +213,6 @@ class Promises:
             self._double.setdefault(pair, self._world.now)
         for pair in [p for p in self._double if p[0] == eip and p not in pairs]:
             del self._double[pair]
-
-    def _note_absent_holder(self, eip: IPAddress) -> None:
-        """Who yields to a record cannot know that its holder died or froze since: up to a Lease is lost."""
-        record = self._world.api.records.get(eip)
-        for host in self._world.hosts:
-            if record is not None and host.name == record.holder and (not host.alive or host.frozen_at is not None):
-                self._causes.append(self._world.now)
 
     def _failed_over(self, eip: IPAddress, at: float, node: str) -> None:
         took = self._world.now - at

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from speaker.ownership.claims import A_SLICE
 from speaker.ownership.parameters import Parameters
 
 FOR_GOOD = 1e6
@@ -97,7 +98,7 @@ class Limits:
     """What is promised for a schedule, in seconds; None: not for this one."""
 
     one_answer: float | None = None
-    """Two that hear each other; None: hello + delays."""
+    """Two that hear each other; None: ``Schedule.known_within``."""
     wire_answer: float | None = None
     """Two that one client reaches, whether they hear each other or not; None: not for this one."""
     served: float | None = None
@@ -185,6 +186,12 @@ class Schedule:
     def slowest(self) -> float:
         """Seconds between two hellos of whoever sends the fewest."""
         return max(self.times_of(host).hello for host in range(self.nodes))
+
+    @property
+    def known_within(self) -> float:
+        """Seconds until two that hear each other again know what the other holds, and have acted on it."""
+        further_slices = (self.eips - 1) // (A_SLICE * self.per_hello)
+        return self.slowest + self.times.pace + further_slices * self.times.slot + 4 * self.delay
 
     def without(self, index: int) -> "Schedule":
         return replace(self, faults=self.faults[:index] + self.faults[index + 1 :])
