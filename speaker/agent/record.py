@@ -4,9 +4,8 @@ from typing import Any, NamedTuple
 
 from speaker.agent.objects import AnnouncementObject, LeaseObject
 from speaker.cluster.kinds import announced_eip, announcement_name
-from speaker.cluster.store import Change
 from speaker.model import MAX_TERM, IPAddress
-from speaker.ownership.events import Record, WriteRecord, gone
+from speaker.ownership.events import Record, WriteRecord
 from speaker.ownership.hello import MAX_INCARNATION, Incarnation
 
 ANNOUNCEMENTS = "/apis/eip-speaker.io/v1alpha1/announcements"
@@ -33,19 +32,6 @@ def read_record(found: AnnouncementObject) -> Record:
     if is_made_up(found):
         return Record(None, Incarnation(0), 0, version)
     return Record(status.holder or None, Incarnation(min(status.incarnation, MAX_INCARNATION)), status.term, version)
-
-
-def record_of(change: Change[AnnouncementObject]) -> tuple[IPAddress, Record] | None:
-    """What a mirror tells of an EIP's record; None for an Announcement of none.
-
-    One that is gone counts as gone at the version of its end: we may have written one between the last that the mirror
-    saw and the list that lacks it.
-    """
-    found = change.after or change.before
-    if found is None or (eip := eip_of(found)) is None:
-        return None
-    record = read_record(found)
-    return eip, record if change.after is not None else gone(max(record.version, int(change.gone_at or 0)))
 
 
 def is_made_up(found: AnnouncementObject) -> bool:

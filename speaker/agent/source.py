@@ -14,7 +14,7 @@ from speaker.agent.delivery import AGAIN_SECONDS, Delivery
 from speaker.agent.exclusion import Exclusion
 from speaker.agent.known import Known, known, recall, remember
 from speaker.agent.objects import AnnouncementObject, AssignedObject, NodeObject, SliceObject, by_service
-from speaker.agent.record import ANNOUNCEMENTS, Facts, is_made_up, record_of
+from speaker.agent.record import ANNOUNCEMENTS, Facts, eip_of, is_made_up, read_record
 from speaker.agent.session import Session
 from speaker.agent.view import News, NodeWishes, Reader, ViewSettings, node_wishes
 from speaker.clock import boottime
@@ -27,7 +27,7 @@ from speaker.cluster.store import Change, Index
 from speaker.errors import ApiRefused, EdgeError
 from speaker.model import Forwarding, IPAddress, ServiceKey, format_mac
 from speaker.node import View
-from speaker.ownership.events import Record, WriteRecord
+from speaker.ownership.events import Record, WriteRecord, gone
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.parameters import Parameters
 from speaker.report import Report
@@ -405,8 +405,7 @@ class Cluster:
         """One that meets a bug of ours is ``unread``, and keeps no other from being heard."""
         for change in changes:
             try:
-                if (found := record_of(change)) is not None:
-                    yield found
+                yield from _records([change])
             except Exception as error:
                 self._report.internal_error("hand on", error)
                 unread.append(change)
@@ -489,3 +488,11 @@ class Cluster:
 def _forwards_with(forwarder: Forwarding, report: Report) -> str | None:
     """None until it does: the controller would have kube-proxy leave the EIPs alone."""
     return forwarder.value if forwarder is Forwarding.NONE or report.health()[0] else None
+
+
+def _records(changes: Iterable[Change[AnnouncementObject]]) -> Iterable[tuple[IPAddress, Record]]:
+    for change in changes:
+        found = change.after or change.before
+        if found is not None and (eip := eip_of(found)) is not None:
+            record = read_record(found)
+            yield eip, record if change.after is not None else gone(record.version)

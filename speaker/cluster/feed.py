@@ -94,7 +94,7 @@ class Feed(Generic[T]):
         """Makes the list that was begun the truth, as of ``version``. Slices: the last one does it."""
         assert self._coming is not None, "begin_list comes first"
         found: list[Change[T]] = []
-        for changes in self.store.changes_to(self._coming, version):
+        for changes in self.store.changes_to(self._coming):
             found += changes
             yield
         self.store.replaced_by(self._coming)
@@ -172,9 +172,9 @@ class Feed(Generic[T]):
             return
         self._set_aside.pop(named.key, None)
         if self._coming is None:
-            self._changes += self.store.remove(named.key, named.metadata.resource_version)
+            self._changes += self.store.remove(named.key)
         else:
-            self._coming.remove(named.key, named.metadata.resource_version)
+            self._coming.remove(named.key)
         self._resume_from(named.metadata.resource_version)
 
 

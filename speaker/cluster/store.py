@@ -14,13 +14,11 @@ Index: TypeAlias = Callable[[T], Iterable[Hashable]]
 
 
 class Change(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """``before`` is None for what is new, ``after`` for what is gone; never both. ``gone_at``: of what is gone, the
-    version at which it was no more. '' is not known: later than ``before``."""
+    """``before`` is None for what is new, ``after`` for what is gone; never both."""
 
     key: Key
     before: T | None
     after: T | None
-    gone_at: str = ""
 
 
 def by_label(label: str) -> Index[Object]:
@@ -70,9 +68,8 @@ class Store(Generic[T]):
                     self._indexed[name].setdefault(term, {})[key] = found
         return changes
 
-    def remove(self, key: Key, at: str) -> tuple[Change[T], ...]:
-        """``at``: the version of its end."""
-        changes = differences(key, self._objects.get(key), None, at)
+    def remove(self, key: Key) -> tuple[Change[T], ...]:
+        changes = differences(key, self._objects.get(key), None)
         self._unindex(key)
         self._objects.pop(key, None)
         return changes
@@ -83,12 +80,11 @@ class Store(Generic[T]):
         made._before = self._objects
         return made
 
-    def changes_to(self, successor: "Store[T]", at: str) -> Iterator[tuple[Change[T], ...]]:
-        """What ``replaced_by`` would change, what is gone first; to be taken a piece at a time, as it may be long.
-        ``at``: the version of the list that filled it."""
+    def changes_to(self, successor: "Store[T]") -> Iterator[tuple[Change[T], ...]]:
+        """What ``replaced_by`` would change, what is gone first; to be taken a piece at a time, as it may be long."""
         for key, before in self._objects.items():
             if key not in successor._objects:
-                yield differences(key, before, None, at)
+                yield differences(key, before, None)
         for key, after in successor._objects.items():
             yield differences(key, self._objects.get(key), after)
 
@@ -108,12 +104,12 @@ class Store(Generic[T]):
                     del index[term]
 
 
-def differences(key: Key, before: T | None, after: T | None, gone_at: str = "") -> tuple[Change[T], ...]:
+def differences(key: Key, before: T | None, after: T | None) -> tuple[Change[T], ...]:
     """Versions are only compared for being the same: to order them is the server's business."""
     if before is None and after is None:
         return ()
     if before is None or after is None:
-        return (Change(key, before, after, gone_at),)
+        return (Change(key, before, after),)
     if before.metadata.uid != after.metadata.uid:
         return (Change(key, before, None), Change(key, None, after))
     if before.metadata.resource_version == after.metadata.resource_version:

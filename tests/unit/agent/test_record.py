@@ -20,11 +20,8 @@ from speaker.agent.record import (
     life_of,
     path_of,
     read_record,
-    record_of,
 )
-from speaker.cluster.objects import Key
-from speaker.cluster.store import Change
-from speaker.ownership.events import Record, WriteRecord, gone
+from speaker.ownership.events import Record, WriteRecord
 from speaker.ownership.hello import MAX_INCARNATION, Incarnation
 
 EIP = ip_address("2001:db8::10")
@@ -61,28 +58,6 @@ def order(holder: str | None = "n1") -> WriteRecord:
 )
 def test_a_record_is_read_from_its_announcement(status, record):
     assert read_record(announcement(**status)) == record
-
-
-SEEN = announcement(version="41", holder="n1", incarnation=LIFE, term=5)
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "gone_at", "record"),
-    [
-        (None, SEEN, "", Record("n1", LIFE, 5, 41)),
-        (SEEN, None, "", gone(41)),
-        (SEEN, None, "44", gone(44)),
-        (SEEN, None, "17", gone(41)),
-    ],
-    ids=["there", "another of its name came", "deleted", "not in a list of an etcd that was restored"],
-)
-def test_what_is_gone_is_gone_at_the_version_of_its_end(before, after, gone_at, record):
-    """Another that we wrote ourselves may lie between what the mirror saw last and the end."""
-    assert record_of(Change(SEEN.key, before, after, gone_at)) == (ip_address("192.0.2.10"), record)
-
-
-def test_an_announcement_that_none_of_us_named_is_no_record():
-    assert record_of(Change(Key("", "mine"), None, announcement("mine"))) is None
 
 
 def test_an_ipv6_address_names_its_announcement_and_is_read_back():

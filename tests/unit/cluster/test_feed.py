@@ -73,15 +73,6 @@ def test_a_watch_goes_on_from_its_last_event():
     assert (feed.resume, told(feed)) == ("20", [])
 
 
-def test_what_is_deleted_or_not_listed_again_is_gone_at_the_version_that_said_so():
-    feed = Feed(Thing)
-    listed(feed, 10, body("a", 5), body("b", 6), body("c", 7))
-    feed.collect()
-    feed.take(line("DELETED", body("a", 13)))
-    listed(feed, 20, body("c", 7))
-    assert [(change.key.name, change.gone_at) for change in feed.collect()] == [("a", "13"), ("b", "20")]
-
-
 def test_a_streamed_list_has_no_version_before_its_end():
     feed = Feed(Thing)
     feed.begin_list()

@@ -30,8 +30,8 @@ def test_each_way_to_put_an_object_is_told_as_what_it_is():
     assert store.put(NEW) == (Change(key("a"), OLD, NEW),)
     # Another uid: deleted and made again while nobody looked.
     assert store.put(OTHER) == (Change(key("a"), NEW, None), Change(key("a"), None, OTHER))
-    assert store.remove(key("a"), "4") == (Change(key("a"), OTHER, None, "4"),)
-    assert store.remove(key("a"), "5") == ()
+    assert store.remove(key("a")) == (Change(key("a"), OTHER, None),)
+    assert store.remove(key("a")) == ()
 
 
 def test_an_older_version_is_a_change_like_any_other():
@@ -46,12 +46,11 @@ def test_a_successor_shows_nothing_before_it_takes_over():
     store.put(made("a", 1, app="x"))
     successor = store.successor()
     successor.put(made("b", 2, app="x"))
-    changes = list(store.changes_to(successor, "9"))
+    changes = list(store.changes_to(successor))
     assert [found.key for found in store.by("app", key("x"))] == [key("a")]
     store.replaced_by(successor)
     assert [found.key for found in store.by("app", key("x"))] == [key("b")]
-    told = [(change.key.name, change.gone_at) for group in changes for change in group]
-    assert told == [("a", "9"), ("b", "")]  # what is gone comes first
+    assert [change.key.name for group in changes for change in group] == ["a", "b"]  # what is gone comes first
 
 
 def test_of_what_a_new_list_brings_again_the_object_that_was_known_is_kept():
@@ -87,12 +86,12 @@ def test_changes_tell_the_whole_story_and_indexes_agree(steps: Sequence[Object |
         if isinstance(step, Object):
             changes += store.put(step)
         elif isinstance(step, str):
-            changes += store.remove(key(step), "9")
+            changes += store.remove(key(step))
         else:
             successor = store.successor()
             for found in step:
                 successor.put(found)
-            changes += [change for group in store.changes_to(successor, "9") for change in group]
+            changes += [change for group in store.changes_to(successor) for change in group]
             store.replaced_by(successor)
         for change in changes:
             assert told.pop(change.key, None) == change.before
