@@ -105,7 +105,9 @@ class Cluster:
         )
         self._eips = self._mirror("/apis/eip-speaker.io/v1alpha1/eips", EipObject, self._saw_eips)
         self._nodes = self._mirror("/api/v1/nodes", NodeObject, self._saw_node, field_selector=f"metadata.name={node}")
-        self._announcements = self._mirror(ANNOUNCEMENTS, AnnouncementObject, self._saw_announcements)
+        self._announcements = self._mirror(
+            ANNOUNCEMENTS, AnnouncementObject, self._saw_announcements, listed=self._saw_all_announcements
+        )
         self._mirrors: tuple[Reflector[Any], ...] = (
             *(self._services, self._slices, self._eips, self._nodes),
             self._announcements,
@@ -134,6 +136,7 @@ class Cluster:
         indexes: dict[str, Index[_T]] | None = None,
         *,
         field_selector: str = "",
+        listed: Callable[[str], None] = lambda _: None,
     ) -> Reflector[_T]:
         def later(seconds: float, what: Callable[[], None]) -> object:
             return asyncio.get_running_loop().call_later(seconds, what)
@@ -150,6 +153,7 @@ class Cluster:
             Delivery(deliver, self._report, later),
             indexes=indexes,
             told=told,
+            listed=listed,
         )
 
     # ── A source ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -398,6 +402,17 @@ class Cluster:
                 self._made_up.add(change.key.name)
         if self._first or self._made_up or before:
             self._tell_changed()
+
+    def _saw_all_announcements(self, version: str) -> None:
+        """A list tells what is gone of what the mirror knew. What we wrote meanwhile, or a main process before us, may
+        have been deleted without it."""
+
+        async def tell(wire: Wire) -> None:
+            there = {eip_of(found) for found in self._announcements.store}
+            lacking = [eip for eip in await wire.recorded() if eip not in there]
+            await wire.records([(eip, gone(int(version))) for eip in lacking])
+
+        self._told.put_nowait(tell)
 
     def _records_of(
         self, changes: Iterable[Change[AnnouncementObject]], unread: list[Change[AnnouncementObject]]

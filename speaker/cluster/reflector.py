@@ -65,7 +65,7 @@ class Reflector(Generic[T]):
     ``kind`` names the fields that are decoded. ``deliver`` gets what has changed after the store has, in order: first
     everything there is, even if that is nothing, then a batch for whatever the network brought in one go, which is
     empty where only ``set_aside`` changed. It is called in the event loop and must be quick. ``told`` hears of every
-    failure.
+    failure; ``listed`` of every list that was completed, once it was handed over: its version.
     """
 
     def __init__(
@@ -79,11 +79,12 @@ class Reflector(Generic[T]):
         patience: Patience = Patience(),
         page: int = PAGE,
         told: Callable[[EdgeError], None] = lambda _: None,
+        listed: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.resource, self.patience = resource, patience
         self.lists = 0
         """Lists that were completed: more than a few an hour say that something is wrong."""
-        self._client, self._deliver, self._told = client, deliver, told
+        self._client, self._deliver, self._told, self._listed = client, deliver, told, listed
         self._feed = Feed(kind, indexes)
         self._page = page
         self._streams_lists = True
@@ -272,6 +273,7 @@ class Reflector(Generic[T]):
         self.lists += 1
         first, self._fresh_at = not self.synced, begun
         self._hand_over(even_nothing=first)
+        self._listed(version)
 
     def _hand_over(self, *, even_nothing: bool = False) -> None:
         aside = self.set_aside

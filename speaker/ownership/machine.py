@@ -105,6 +105,10 @@ class Ownership(Hearing):
         """EIP → term."""
         return {eip: term for segment in self.segments.values() for eip, term in segment.own.terms.items()}
 
+    def recorded(self) -> tuple[IPAddress, ...]:
+        """The EIPs of which there is a record, as far as was heard."""
+        return tuple(x.address for x in self.eips.values() if x.record is not None and not x.record.gone)
+
     @property
     def ready(self) -> bool:
         """No link that is up still listens: what this node may claim, it would."""

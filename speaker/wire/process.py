@@ -371,6 +371,7 @@ def _commands(owner: _Owner, keyring: Keyring | None) -> Mapping[str, Callable[.
             "demote": owner.demote,
             "recalled": owner.recalled,
             "records": owner.records,
+            "recorded": owner.recorded,
             "written": owner.written,
             "leases": owner.leases,
             "informed": owner.informed,

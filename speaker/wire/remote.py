@@ -243,6 +243,10 @@ class Wire:
         for some in _slices(records):
             await self._ask("records", some)
 
+    async def recorded(self) -> tuple[IPAddress, ...]:
+        """The EIPs of which, for all that the wire process knows, there is a record."""
+        return cast(tuple[IPAddress, ...], await self._ask("recorded"))
+
     async def written(self, order: WriteRecord, succeeded: bool, record: Record | None) -> None:
         """The reply to ``order``; ``record``: what stands there now, where that is known."""
         await self._ask("written", order.eip, order.attempt, succeeded, record)

@@ -303,6 +303,9 @@ class Shared:
         for address, record in records:
             self._tell(RecordRead(address, record))
 
+    def recorded(self) -> tuple[IPAddress, ...]:
+        return self.machine.recorded()
+
     def written(self, address: IPAddress, attempt: int, succeeded: bool, record: Record | None) -> None:
         self._tell(RecordWritten(address, attempt, succeeded, record))
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from real_api import bound_to_us
+from speaker_processes import told_apart
 
 from speaker.lab.namespaces import Namespace
 from speaker.lab.process import parse_event
@@ -85,6 +86,10 @@ class Agent(Process):
 
     def holds(self) -> set[IPAddress]:
         return {eip for eip, holds in claimed(self.status()).items() if holds}
+
+    def kill_main(self) -> None:
+        """Its main process: the wire process starts another."""
+        os.kill(told_apart(self.process.pid)["main"], signal.SIGKILL)
 
     def ask(self, command: str) -> str:
         """``speaker COMMAND`` at its control socket; what that printed."""

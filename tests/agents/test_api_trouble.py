@@ -64,6 +64,20 @@ async def test_a_node_that_dies_while_the_api_server_is_frozen_is_followed_and_r
     assert_no_term_went_down(before, records)
 
 
+async def test_a_record_that_is_deleted_while_nobody_watches_for_its_holder_is_written_again(cluster):
+    """No list tells a main process of what was there before it; and the wire process goes by what it was told."""
+    before = await cluster.agreed()
+    holders = holders_of(before)
+    node = holds_most(holders)
+    eip = next(eip for eip, holder in holders.items() if holder == node)
+    async with cluster.watching(holders) as watch:
+        cluster.agents[node].kill_main()
+        cluster.ask("DELETE", f"{ANNOUNCEMENTS}/{announcement_name(eip)}")
+        after = await cluster.agreed()
+    assert holders_of(after) == holders
+    assert broken_promises(cluster.views(watch), lossless=True) == []
+
+
 async def test_agents_that_all_start_while_the_api_server_is_frozen_go_by_what_it_said_last(cluster):
     before = await cluster.agreed()
     await pause(REMEMBER_SECONDS + 1)  # what earlier tests asked for is forgotten

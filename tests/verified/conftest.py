@@ -143,9 +143,19 @@ class Mirror(Generic[T]):
     ) -> None:
         self.batches: list[tuple[Change[T], ...]] = []
         self.errors: list[EdgeError] = []
+        self.lists: list[tuple[int, set[str]]] = []
+        """Versions, and what had been handed over by then."""
         self._news = asyncio.Event()
         self.reflector = Reflector(
-            client, resource, kind, self._deliver, indexes=indexes, patience=patience, page=PAGE, told=self._tell
+            client,
+            resource,
+            kind,
+            self._deliver,
+            indexes=indexes,
+            patience=patience,
+            page=PAGE,
+            told=self._tell,
+            listed=lambda version: self.lists.append((int(version), self.names())),
         )
 
     @property

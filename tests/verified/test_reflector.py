@@ -135,6 +135,8 @@ async def test_after_the_history_is_forgotten_everything_is_listed_anew(api, mir
     assert len(seen.batches) == 2  # in one piece: nobody ever saw half of the new list
     told = [(change.key.name, change.before is None, change.after is None) for change in seen.batches[1]]
     assert sorted(told) == [("goes", False, True), ("namesake", False, True), ("namesake", True, False)]
+    assert [names for _, names in seen.lists] == [{"stays", "goes", "namesake"}, {"stays", "namesake"}]
+    assert seen.lists[0][0] < seen.lists[1][0]
 
 
 async def test_a_frozen_api_is_noticed_and_taken_up_again(api, mirror, maps):
