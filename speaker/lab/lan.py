@@ -65,6 +65,7 @@ class Lan:
             for host in self.topology.hosts:
                 for port in host.ports:
                     _plug_in(netlink, host, port, self._namespaces[host.name].fileno())
+                    _fall_silent(self._namespaces[port.segment.owner], switch_port(host.name, port.link))
                 _add_routes(netlink[host.name], host)
 
 
@@ -115,6 +116,11 @@ def _plug_in(netlink: Mapping[str, IPRoute], host: Host, port: Port, namespace_f
     mine.link("set", index=index, state="up")
     for address in port.addresses:
         mine.addr("add", index=index, address=str(address.ip), prefixlen=address.network.prefixlen)
+
+
+def _fall_silent(switch: Namespace, port: str) -> None:
+    """Out of its bridge it would solicit routers: to a host whose cable is cut a sign that somebody is there."""
+    switch.sysctl(f"net.ipv6.conf.{port}.disable_ipv6", 1)
 
 
 def _add_routes(netlink: IPRoute, host: Host) -> None:

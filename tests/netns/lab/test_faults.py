@@ -23,6 +23,8 @@ def test_a_cut_cable_carries_nothing_and_keeps_its_carrier(lan, sh, reaches):
     cut(two, "node1")
     assert not reaches(two, "client", "192.0.2.11")
     assert not reaches(two, "node1", "192.0.2.100")
+    assert not reaches(two, "node1", "192.0.2.1")
+    assert "lladdr" not in sh(two.namespace("node1"), "ip neigh show dev eth0"), "nor does the switch itself answer"
     assert reaches(two, "client", "192.0.2.12")
     assert reaches(two, "admin", "198.51.100.11"), "the other link"
     assert "LOWER_UP" in sh(two.namespace("node1"), "ip link show eth0")
