@@ -76,12 +76,12 @@ class RecordClerk:
             self._told(None)
 
     async def _write(self, order: WriteRecord) -> tuple[bool, Record]:
-        path = path_of(order.eip)
+        path, facts = path_of(order.eip), self._facts(order.eip) if order.holder else None
+        at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         try:
-            version = str(order.expected) if order.expected else await self._create(order.eip)
-            facts = self._facts(order.eip) if order.holder else None
-            at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-            return True, _read(await self._client.patch(f"{path}/status", change(order, version, facts, at)))
+            if order.expected:
+                return True, _read(await self._client.patch(path, change(order, facts, at)))
+            return True, _read(await self._client.create(ANNOUNCEMENTS, creation(order, facts, at)))
         except ApiRefused as error:
             if error.code == 404:
                 return False, gone(order.expected)
@@ -97,9 +97,6 @@ class RecordClerk:
                 raise
             return gone(version)
 
-    async def _create(self, eip: IPAddress) -> str:
-        return _object(await self._client.create(ANNOUNCEMENTS, creation(eip))).metadata.resource_version
-
     async def correct(self, ours: Sequence[AnnouncementObject]) -> None:
         """One after the other: nobody waits for it, and what fails is found wrong again the next time."""
         for at, found in enumerate(ours):
@@ -110,7 +107,7 @@ class RecordClerk:
             if eip is None or facts is None or (patch := correction(found, facts)) is None:
                 continue
             try:
-                await self._client.patch(f"{path_of(eip)}/status", patch, within=REQUEST)
+                await self._client.patch(path_of(eip), patch, within=REQUEST)
             except EdgeError as error:
                 if not (isinstance(error, ApiRefused) and error.code in (404, 409)):
                     self._failed(eip, error)
@@ -118,12 +115,8 @@ class RecordClerk:
                 self._succeeded(eip)
 
 
-def _object(body: bytes) -> AnnouncementObject:
+def _read(body: bytes) -> Record:
     try:
-        return _decode(body)
+        return read_record(_decode(body))
     except UNFIT as error:
         raise EdgeError(f"no Announcement: {error}") from error
-
-
-def _read(body: bytes) -> Record:
-    return read_record(_object(body))

@@ -51,24 +51,29 @@ def path_of(eip: IPAddress) -> str:
     return f"{ANNOUNCEMENTS}/{announcement_name(eip)}"
 
 
-def creation(eip: IPAddress) -> dict[str, Any]:
+def creation(order: WriteRecord, facts: Facts | None, at: str) -> dict[str, Any]:
+    """The first record of an EIP."""
     return {
         "apiVersion": "eip-speaker.io/v1alpha1",
         "kind": "Announcement",
-        "metadata": {"name": announcement_name(eip)},
+        "metadata": {"name": announcement_name(order.eip)},
+        "status": {name: value for name, value in _said(order, facts, at).items() if value is not None},
     }
 
 
-def change(order: WriteRecord, version: str, facts: Facts | None, at: str) -> dict[str, Any]:
-    """A merge patch of the status at ``version``. ``facts`` None: nobody holds it."""
-    status: dict[str, Any] = {
+def change(order: WriteRecord, facts: Facts | None, at: str) -> dict[str, Any]:
+    """A merge patch of the record that was expected. ``facts`` None: nobody holds it."""
+    return {"metadata": {"resourceVersion": str(order.expected)}, "status": _said(order, facts, at)}
+
+
+def _said(order: WriteRecord, facts: Facts | None, at: str) -> dict[str, Any]:
+    return {
         "holder": order.holder or "",
         "incarnation": order.incarnation,
         "term": order.term,
         "since": at if order.holder else None,
         **_told(facts),
     }
-    return {"metadata": {"resourceVersion": version}, "status": status}
 
 
 def correction(found: AnnouncementObject, facts: Facts) -> dict[str, Any] | None:

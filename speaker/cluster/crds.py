@@ -277,7 +277,7 @@ def _announcement() -> Schema:
     ]
     schema = _object({"status": status}, **{"x-kubernetes-validations": rules})
     about = "Which node answers for one EIP. Written by the agents; the name is the address."
-    return _definition("Announcement", "announcements", _described(schema, about), columns)
+    return _definition("Announcement", "announcements", _described(schema, about), columns, apart={})
 
 
 # ── Both ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -288,7 +288,11 @@ def _column(name: str, path: str, kind: str = "string", *, wide: bool = False) -
     return {"name": name, "type": kind, "jsonPath": path, **({"priority": 1} if wide else {})}
 
 
-def _definition(kind: str, plural: str, schema: Schema, columns: list[Schema]) -> Schema:
+_STATUS: Schema = {"subresources": {"status": {}}}
+"""Written apart from the rest, by others."""
+
+
+def _definition(kind: str, plural: str, schema: Schema, columns: list[Schema], *, apart: Schema = _STATUS) -> Schema:
     group, version = EIP[0].split("/")
     own = {
         "apiVersion": _TEXT,
@@ -308,7 +312,7 @@ def _definition(kind: str, plural: str, schema: Schema, columns: list[Schema]) -
                     "name": version,
                     "served": True,
                     "storage": True,
-                    "subresources": {"status": {}},
+                    **apart,
                     "additionalPrinterColumns": columns,
                     "schema": {"openAPIV3Schema": {**schema, "properties": {**own, **schema["properties"]}}},
                 }

@@ -76,6 +76,8 @@ POLL = 0.02
 TOO_MANY_REQUESTS = 429
 AFTERMATH = 0.7
 """Seconds that everything is watched on, once it is as it should be."""
+REMEMBERS, REMEMBERED = 2.0, 3.0
+"""Seconds between two writings of what the API says, in the agents here, and after which all of it was written."""
 
 KUBE_PROXY = f"""
 table inet kube-proxy {{

@@ -6,11 +6,14 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
-from agent_cluster import API_ADDRESS, API_HOST, Cluster, cluster_in
+from agent_cluster import API_ADDRESS, API_HOST, REMEMBERS, Cluster, cluster_in
+from fault_plan import Switches
 from real_api import missing
 from relay import Relay
 
 from speaker.lab.namespaces import Namespace
+
+REMEMBER = "speaker.agent.source:REMEMBER_SECONDS"
 
 
 @pytest.fixture(scope="package")
@@ -22,7 +25,10 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         Namespace("may we?").close()
     except PermissionError as error:
         pytest.skip(f"needs the right to make network namespaces (root, or `unshare -Urnm`): {error}")
-    with cluster_in(tmp_path_factory.mktemp("agents")) as cluster:
+    planted = Switches(tmp_path_factory.mktemp("planted") / "planted", (), {REMEMBER: REMEMBERS})
+    with pytest.MonkeyPatch.context() as patch, cluster_in(tmp_path_factory.mktemp("agents")) as cluster:
+        for name, value in planted.environment.items():
+            patch.setenv(name, value)
         yield cluster
 
 

@@ -296,8 +296,8 @@ def record(ask):
     """``record(**status)`` patches the status of an Announcement that has term 5, and says whether that was taken."""
     name = f"198.51.100.{next(numbers)}"
     ask("POST", ANNOUNCEMENTS, announcement(name))
-    assert ask("PATCH", f"{ANNOUNCEMENTS}/{name}/status", {"status": {"holder": "n1", "term": 5}})[0] == 200
-    yield lambda status: ask("PATCH", f"{ANNOUNCEMENTS}/{name}/status", {"status": status})
+    assert ask("PATCH", f"{ANNOUNCEMENTS}/{name}", {"status": {"holder": "n1", "term": 5}})[0] == 200
+    yield lambda status: ask("PATCH", f"{ANNOUNCEMENTS}/{name}", {"status": status})
     ask("DELETE", f"{ANNOUNCEMENTS}/{name}")
 
 
@@ -345,13 +345,13 @@ def test_a_term_from_before_there_was_a_limit_may_be_written_anew(ask):
     assert ask("POST", crds, made)[0] == 201
     body = {**announcement("192.0.2.1"), "apiVersion": "old.example/v1alpha1"}
     until(lambda: asked(ask, "POST", old, body) == 201)
-    assert ask("PATCH", f"{old}/192.0.2.1/status", {"status": {"holder": "n1", "term": 2**62}})[0] == 200
+    assert ask("PATCH", f"{old}/192.0.2.1", {"status": {"holder": "n1", "term": 2**62}})[0] == 200
     status["properties"]["term"] = term
     (version,) = made["spec"]["versions"]
     assert ask("PATCH", f"{crds}/announcements.old.example", {"spec": {"versions": [version]}})[0] == 200
-    until(lambda: asked(ask, "PATCH", f"{old}/192.0.2.1/status", {"status": {"term": 2**62 + 1}}) == 422)
-    assert ask("PATCH", f"{old}/192.0.2.1/status", {"status": {"term": 7}})[0] == 200
-    assert ask("PATCH", f"{old}/192.0.2.1/status", {"status": {"term": 6}})[0] == 422
+    until(lambda: asked(ask, "PATCH", f"{old}/192.0.2.1", {"status": {"term": 2**62 + 1}}) == 422)
+    assert ask("PATCH", f"{old}/192.0.2.1", {"status": {"term": 7}})[0] == 200
+    assert ask("PATCH", f"{old}/192.0.2.1", {"status": {"term": 6}})[0] == 422
     ask("DELETE", f"{crds}/announcements.old.example")
 
 

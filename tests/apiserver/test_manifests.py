@@ -36,8 +36,7 @@ MAY: dict[str, dict[tuple[str, str, str], set[str]]] = {
         ("", "services", "default"): {"list", "watch"},
         ("discovery.k8s.io", "endpointslices", "default"): {"list", "watch"},
         ("eip-speaker.io", "eips", ""): {"list", "watch"},
-        ("eip-speaker.io", "announcements", ""): {"get", "list", "watch", "create"},
-        ("eip-speaker.io", "announcements/status", ""): {"patch"},
+        ("eip-speaker.io", "announcements", ""): {"get", "list", "watch", "create", "patch"},
         ("coordination.k8s.io", "leases", "eip-speaker-agents"): {"list", "create", "patch"},
     },
 }
@@ -247,7 +246,7 @@ def held(installed):
     def by(holder: str) -> str:
         body = {"apiVersion": "eip-speaker.io/v1alpha1", "kind": "Announcement", "metadata": {"name": "203.0.113.1"}}
         assert installed("POST", ANNOUNCEMENTS, body)[0] == 201
-        code, answer = installed("PATCH", f"{path}/status", {"status": {"holder": holder, "term": 5}})
+        code, answer = installed("PATCH", path, {"status": {"holder": holder, "term": 5}})
         assert code == 200, answer
         return path
 
@@ -270,10 +269,35 @@ def held(installed):
     ],
 )
 def test_an_agent_names_only_its_own_node(agent, held, before, status, code):
-    found, answer = agent("n1")("PATCH", f"{held(before)}/status", {"status": status})
+    found, answer = agent("n1")("PATCH", held(before), {"status": status})
     assert found == code, answer
     if code == 422:
         assert "the agent of n1 may not" in answer["message"]
+
+
+@pytest.mark.parametrize(
+    ("extra", "code"),
+    [
+        pytest.param({"status": {"holder": "n1", "term": 1}}, 201, id="as its own"),
+        pytest.param({}, 201, id="without a holder"),
+        pytest.param({"status": {"holder": "n2", "term": 1}}, 422, id="as another's"),
+        pytest.param(
+            {"status": {"holder": "n1"}, "metadata": {"finalizers": ["example.com/mine"]}}, 422, id="for good"
+        ),
+    ],
+)
+def test_an_agent_makes_a_record_for_its_own_node_only(installed, agent, extra, code):
+    body = {"apiVersion": "eip-speaker.io/v1alpha1", "kind": "Announcement", "metadata": {"name": "203.0.113.2"}}
+    whole = body | extra | {"metadata": body["metadata"] | extra.get("metadata", {})}
+    found, answer = agent("n1")("POST", ANNOUNCEMENTS, whole)
+    assert found == code, answer
+    if code == 201:
+        installed("DELETE", f"{ANNOUNCEMENTS}/203.0.113.2")
+
+
+def test_an_agent_keeps_no_record_from_being_deleted(agent, held):
+    code, answer = agent("n1")("PATCH", held("n1"), {"metadata": {"finalizers": ["example.com/mine"]}})
+    assert (code, "may not keep" in answer["message"]) == (422, True)
 
 
 @pytest.mark.parametrize("holder", ["n1", "", "n2"])
@@ -285,7 +309,7 @@ def test_an_agent_deletes_no_record(agent, held, holder):
 def test_the_controller_deletes_a_record_as_it_was_seen(installed, controller, held):
     path = held("n1")
     seen = installed("GET", path)[1]["metadata"]
-    assert installed("PATCH", f"{path}/status", {"status": {"holder": "n2", "term": 6}})[0] == 200
+    assert installed("PATCH", path, {"status": {"holder": "n2", "term": 6}})[0] == 200
     late = Removal(path, seen["uid"], seen["resourceVersion"])
     assert controller("DELETE", path, late.body())[0] == 409
     again = Removal(path, seen["uid"], installed("GET", path)[1]["metadata"]["resourceVersion"])
@@ -293,13 +317,13 @@ def test_the_controller_deletes_a_record_as_it_was_seen(installed, controller, h
 
 
 def test_a_token_that_names_no_node_writes_nothing(no_node, held):
-    code, answer = no_node("PATCH", f"{held('')}/status", {"status": {"term": 6}})
+    code, answer = no_node("PATCH", held(""), {"status": {"term": 6}})
     assert code == 422
     assert "does not say which node" in answer["message"]
 
 
 def test_nobody_else_is_bound_by_that(installed, held):
-    assert installed("PATCH", f"{held('n1')}/status", {"status": {"holder": "n2", "term": 6}})[0] == 200
+    assert installed("PATCH", held("n1"), {"status": {"holder": "n2", "term": 6}})[0] == 200
 
 
 def test_an_agent_writes_only_its_own_lease(installed, agent):

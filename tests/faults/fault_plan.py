@@ -18,7 +18,7 @@ class Switches:
         directory.mkdir(parents=True)
         lines = [*places, *(f"{name}={value}" for name, value in constants.items())]
         (directory / "places").write_text("".join(f"{line}\n" for line in lines))
-        (directory / "switches").write_bytes(bytes(12 * len(places)))
+        (directory / "switches").write_bytes(bytes(12 * max(1, len(places))))
         with (directory / "switches").open("r+b") as file:
             self._memory = memoryview(mmap.mmap(file.fileno(), 0)).cast("I")
 

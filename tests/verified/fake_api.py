@@ -41,7 +41,7 @@ KINDS = {
     "endpointslices": Kind("discovery.k8s.io/v1", "EndpointSlice"),
     "leases": Kind("coordination.k8s.io/v1", "Lease"),
     "eips": Kind(CUSTOM, "Eip", namespaced=False, has_status=True),
-    "announcements": Kind(CUSTOM, "Announcement", namespaced=False, has_status=True),
+    "announcements": Kind(CUSTOM, "Announcement", namespaced=False),
 }
 
 

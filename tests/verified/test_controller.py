@@ -56,7 +56,7 @@ class Cluster:
             body = {"apiVersion": "eip-speaker.io/v1alpha1", "kind": "Announcement", "metadata": {"name": eip}}
             await self.client.create(ANNOUNCEMENTS, body)
             self.announced.append(eip)
-        await self.client.patch(f"{ANNOUNCEMENTS}/{eip}/status", {"status": {"holder": holder, "term": term}})
+        await self.client.patch(f"{ANNOUNCEMENTS}/{eip}", {"status": {"holder": holder, "term": term}})
 
     async def announcements(self) -> set[str]:
         return {each["metadata"]["name"] for each in (await self.read(ANNOUNCEMENTS))["items"]}

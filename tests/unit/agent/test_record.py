@@ -27,6 +27,7 @@ from speaker.ownership.hello import MAX_INCARNATION, Incarnation
 EIP = ip_address("2001:db8::10")
 FACTS = Facts("eth0", "02:00:00:00:00:01", ("default/web",))
 LIFE = Incarnation(7 << 31)
+AT = "2026-11-21T18:00:00Z"
 
 
 def announcement(name: str = "192.0.2.10", version: str = "41", **status: Any) -> AnnouncementObject:
@@ -61,7 +62,7 @@ def test_a_record_is_read_from_its_announcement(status, record):
 
 
 def test_an_ipv6_address_names_its_announcement_and_is_read_back():
-    name = creation(EIP)["metadata"]["name"]
+    name = creation(order(), FACTS, AT)["metadata"]["name"]
     assert name == "2001-0db8-0000-0000-0000-0000-0000-0010"
     assert path_of(EIP).endswith(name)
     assert eip_of(announcement(name)) == EIP
@@ -69,13 +70,13 @@ def test_an_ipv6_address_names_its_announcement_and_is_read_back():
 
 
 def test_a_write_names_the_version_it_was_decided_from_and_says_what_people_ask():
-    patch = change(order(), "41", FACTS, "2026-11-21T18:00:00Z")
+    patch = change(order(), FACTS, AT)
     assert patch["metadata"] == {"resourceVersion": "41"}
     assert patch["status"] == {
         "holder": "n1",
         "incarnation": LIFE,
         "term": 5,
-        "since": "2026-11-21T18:00:00Z",
+        "since": AT,
         "link": "eth0",
         "mac": "02:00:00:00:00:01",
         "services": ("default/web",),
@@ -83,8 +84,15 @@ def test_a_write_names_the_version_it_was_decided_from_and_says_what_people_ask(
     }
 
 
+def test_the_first_record_of_an_eip_says_all_of_it_at_once_and_nothing_that_is_not_there():
+    made = creation(order(), FACTS, AT)
+    said = msgspec.convert(made | {"metadata": {"name": "192.0.2.10", "resourceVersion": "41"}}, AnnouncementObject)
+    assert read_record(said) == Record("n1", LIFE, 5, 41)
+    assert made["status"] == {name: it for name, it in change(order(), FACTS, AT)["status"].items() if it is not None}
+
+
 def test_who_lets_go_takes_away_what_was_said_of_him_and_keeps_the_term():
-    status = change(order(None), "41", None, "2026-11-21T18:00:00Z")["status"]
+    status = change(order(None), None, AT)["status"]
     assert (status["holder"], status["term"]) == ("", 5)
     assert [status[field] for field in ("since", "link", "mac", "services", "conflict")] == [None] * 5
 
