@@ -10,7 +10,7 @@ from speaker.allocator.settle import Settlement
 from speaker.errors import EdgeError
 from speaker.files import shown
 from speaker.model import Assignment, ServiceKey
-from speaker.standalone.state import read_state, write_state
+from speaker.standalone.state import read_state
 
 
 def recall(state: Path, rest_seconds: float, now: float) -> Allocator:
@@ -27,19 +27,12 @@ def recall(state: Path, rest_seconds: float, now: float) -> Allocator:
     return allocator
 
 
-def remember(state: Path, allocator: Allocator, now: float) -> None:
-    """On disk when this returns. Raises EdgeError."""
-    write_state(state, allocator.ledger(now))
-
-
 Holdings = frozenset[tuple[ServiceKey, str]]
 """Who has which EIP, as a state file says it."""
 
 
-def holdings(allocator: Allocator, now: float) -> Holdings:
-    """What ``remember`` would write now."""
-    held = allocator.ledger(now).held
-    return frozenset((each.service, address) for each in held for address in each.addresses)
+def holdings(ledger: Ledger) -> Holdings:
+    return frozenset((each.service, address) for each in ledger.held for address in each.addresses)
 
 
 def only(settlement: Settlement, on_disk: Holdings) -> Settlement:

@@ -14,25 +14,30 @@ import socket
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from math import inf
+from pathlib import Path
 
 from speaker.allocator.assign import Allocator
+from speaker.allocator.ledger import Ledger
 from speaker.allocator.settle import settle, with_former_pools, with_own_addresses
 from speaker.api.world import Reading
 from speaker.clock import boottime
-from speaker.errors import DoubtfulManifests, InvalidManifests
+from speaker.errors import DoubtfulManifests, EdgeError, InvalidManifests
 from speaker.files import shown
-from speaker.memory import holdings, only, recall, remember
+from speaker.memory import Holdings, holdings, only, recall
 from speaker.model import IPAddress, World
 from speaker.node import Source, View, serve
 from speaker.report import Report
 from speaker.settings import RunSettings
 from speaker.standalone.manifests import load, mount
 from speaker.standalone.patience import Patience
+from speaker.standalone.state import write_state
 from speaker.standalone.watch import changes
 from speaker.wire.remote import Wire
 
 AGAIN_SECONDS = 5.0
 """After which what could not be read or written is tried again, where nothing changes."""
+DISK_SECONDS = 2.0
+"""After which a disk that has not taken the state file counts as one that refuses it, until it has."""
 
 
 async def run(end: socket.socket, settings: RunSettings) -> None:
@@ -50,14 +55,21 @@ class Manifests:
     clerk = None
     """No API, no records."""
 
-    def __init__(self, settings: RunSettings, allocator: Allocator, report: Report) -> None:
-        self._settings, self._allocator, self._report = settings, allocator, report
+    def __init__(
+        self,
+        settings: RunSettings,
+        allocator: Allocator,
+        report: Report,
+        write: Callable[[Path, Ledger], None] = write_state,
+    ) -> None:
+        self._settings, self._allocator, self._report, self._write = settings, allocator, report, write
         self._patience = Patience(shown(settings.directory), settings.settle_seconds, bool(allocator.holders))
         self._again = inf
         """When to read the directory again (boottime)."""
         self._world: World | None = None
         self._saved: int | None = None
-        self._on_disk = holdings(allocator, boottime())
+        self._on_disk = holdings(allocator.ledger(boottime()))
+        self._writing: asyncio.Task[tuple[int, Holdings]] | None = None
         self._changed: Callable[[], None] = lambda: None
 
     async def run(self, _: Wire, changed: Callable[[], None]) -> None:
@@ -108,8 +120,23 @@ class Manifests:
         revision = self._allocator.revision
         if revision != self._saved:
             with self._report.trying("state file"):
-                await asyncio.to_thread(remember, self._settings.state, self._allocator, boottime())
-                self._saved, self._on_disk = revision, holdings(self._allocator, boottime())
+                if self._writing is not None:
+                    await self._wait_for(self._writing)
+                ledger = await asyncio.to_thread(self._allocator.ledger, boottime())
+                self._writing = asyncio.create_task(self._put(revision, ledger), name="state file")
+                await self._wait_for(self._writing)
         if revision != self._saved:
             asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._changed)
         return revision == self._saved
+
+    async def _put(self, revision: int, ledger: Ledger) -> tuple[int, Holdings]:
+        await asyncio.to_thread(self._write, self._settings.state, ledger)
+        return revision, holdings(ledger)
+
+    async def _wait_for(self, writing: asyncio.Task[tuple[int, Holdings]]) -> None:
+        """Not for ever: edits that take nothing new are followed meanwhile. Raises EdgeError."""
+        done, _ = await asyncio.wait((writing,), timeout=DISK_SECONDS)
+        if not done:
+            raise EdgeError(f"state file {shown(self._settings.state)}: the disk took longer than {DISK_SECONDS:g} s")
+        self._writing = None
+        self._saved, self._on_disk = writing.result()
