@@ -7,15 +7,15 @@ export PATH := $(PATH):/usr/sbin:/sbin
 INSIDE := $(shell [ "$$(id -u)" = 0 ] || { unshare -Urnm true 2>/dev/null && echo unshare -Urnm; })
 # User-Mode Linux is for one architecture; where the processor has AMX it needs a compiler (tests/ipvs/xstate.c).
 UML := $(shell [ "$$(uname -m)" != x86_64 ] || { echo linux.uml:user-mode-linux; ! grep -qw amx_tile /proc/cpuinfo || echo cc:tcc; })
-# Two at a time: beside IPVS's guest what needs a processor alone, and beside what is about time what waits for others most of it. Last what
-# lasts: faults one after the other, and three minutes of everything at once.
+# Three at a time: two are about time and wait most of it, and the third has what they leave.
+AGENTS  := tests/agents
 GUEST   := tests/ipvs
 PATIENT := tests/unit tests/scenarios
-TIMED   := tests/agents tests/netns/lab tests/netns/run
+TIMED   := tests/netns/lab tests/netns/run
 FAULTS  := tests/faults
 SOAK_OF := tests/soak
 CLUSTER := tests/cluster
-REST    := $(addprefix --ignore=,$(GUEST) $(PATIENT) $(TIMED) $(FAULTS) $(SOAK_OF) $(CLUSTER))
+REST    := $(addprefix --ignore=,$(AGENTS) $(GUEST) $(PATIENT) $(TIMED) $(FAULTS) $(SOAK_OF) $(CLUSTER))
 FUZZ_RUNS ?= 200000
 FUZZ_SETS ?= 20000
 FUZZ_SCHEDULES ?= 100000
@@ -50,9 +50,10 @@ test-cluster: $(VENV)/.dev
 test: $(VENV)/.dev
 	@NEED_OPTIONAL=1 .ci/need nft:nftables ip:iproute2 ping:iputils-ping arping:arping arp-scan:arp-scan ndisc6:ndisc6 curl:curl \
 	  tcpdump:tcpdump $(UML) ipvsadm:ipvsadm iptables-legacy:iptables modprobe:kmod sysctl:procps
-	@$(INSIDE) $(BIN)/python .ci/lanes.py "$(BIN)/pytest $(GUEST)" "$(BIN)/pytest $(PATIENT)" \
-	  -- "nice -n 10 $(BIN)/pytest $(REST)" "$(BIN)/pytest $(TIMED)" \
-	  -- "$(BIN)/pytest $(SOAK_OF)" "$(BIN)/pytest $(FAULTS)"
+	@$(INSIDE) $(BIN)/python .ci/lanes.py \
+	  "nice -n 10 $(BIN)/pytest $(PATIENT)" "nice -n 10 $(BIN)/pytest $(REST)" \
+	  -- "$(BIN)/pytest $(AGENTS)" "$(BIN)/pytest $(SOAK_OF)" "$(BIN)/pytest $(FAULTS)" \
+	  -- "$(BIN)/pytest $(TIMED)" "$(BIN)/pytest $(GUEST)"
 
 # The tests of IPVS on a stock kernel, which guards it with nftables: takes minutes, and fetches 70 MB once.
 test-qemu: $(VENV)/.dev

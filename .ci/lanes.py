@@ -1,13 +1,12 @@
-"""usage: lanes.py LANE... [-- LANE...]...
+"""usage: lanes.py COMMAND... [-- COMMAND...]...
 
-Runs pytest in lanes, each a command line in one word: those before a ``--`` at once, then those after it. All of them
-run and tell whatever the others do: of those at once the last one shows what it says as it goes, the others afterwards,
-each whole. What is skipped is counted by its reason and not named one by one: a reader, and a CI that keeps only a part
-of what is printed, would find nothing else. The end is a line for each lane, the reasons, whatever failed and why in a
-line each, and on the last line the sum.
+Runs pytest in lanes, apart by ``--``: the lanes at once, the commands of a lane, each one word, one after the other.
+All of them run and tell, each whole when it has ended, whatever the others do. What is skipped is counted by its reason
+and not named one by one: a reader, and a CI that keeps only a part of what is printed, would find nothing else. The end
+is a line for each command, the reasons, whatever failed and why in a line each, and on the last line the sum.
 
-Fails when any lane does. One that does so without a failed test, or ends without a report of its tests, counts as one
-failure.
+Fails when any command does. One that does so without a failed test, or ends without a report of its tests, counts as
+one failure.
 """
 
 import shlex
@@ -22,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
+from threading import Lock
 from xml.etree import ElementTree
 
 PASSED, FAILED, NOT_STARTED = 0, 1, 127
@@ -31,11 +31,12 @@ QUIET = "-q", "-rfE"
 REASONS = 5
 FAILURES = 40
 COLUMNS = 300
+_TELLING = Lock()
 
 
 @dataclass(frozen=True)
-class Lane:
-    """What a lane did; ``reasons`` are those of its skips, ``failures`` name a test and say why, in a line each."""
+class Ran:
+    """What a command did; ``reasons`` are those of its skips, ``failures`` name a test and say why, in a line each."""
 
     command: str
     seconds: float
@@ -49,23 +50,23 @@ class Lane:
         return f"  {self.seconds:4.0f} s  {_sum([self])}  {self.command}{self.trouble}"
 
 
-def _sum(lanes: Sequence[Lane]) -> str:
-    passed, failed = sum(lane.passed for lane in lanes), sum(lane.failed for lane in lanes)
-    return f"{passed} passed, {failed} failed, {sum(lane.reasons.total() for lane in lanes)} skipped"
+def _sum(ran: Sequence[Ran]) -> str:
+    passed, failed = sum(one.passed for one in ran), sum(one.failed for one in ran)
+    return f"{passed} passed, {failed} failed, {sum(one.reasons.total() for one in ran)} skipped"
 
 
-def _judge(command: str, seconds: float, status: int, report: Path) -> Lane:
+def _judge(command: str, seconds: float, status: int, report: Path) -> Ran:
     """What a command did that ended with this status and wrote this report, or none."""
     try:
         suite = next(ElementTree.parse(report).iter("testsuite"))  # noqa: S314  written by our own pytest
     except (OSError, ElementTree.ParseError):
-        return Lane(command, seconds, failed=1, trouble=f": no report, exit status {status}")
+        return Ran(command, seconds, failed=1, trouble=f": no report, exit status {status}")
     tests, failures, errors, skipped = (int(suite.attrib[name]) for name in ("tests", "failures", "errors", "skipped"))
     reasons = Counter(skip.get("message", "") for skip in suite.iter("skipped"))
     failed = failures + errors or int(status != PASSED)
     trouble = "" if status in (PASSED, FAILED) else f": exit status {status}"
     named = tuple(_failures(suite))
-    return Lane(command, seconds, tests - failures - errors - skipped, failed, reasons, named, trouble)
+    return Ran(command, seconds, tests - failures - errors - skipped, failed, reasons, named, trouble)
 
 
 def _failures(suite: ElementTree.Element) -> Iterator[str]:
@@ -75,50 +76,45 @@ def _failures(suite: ElementTree.Element) -> Iterator[str]:
             yield f"{case.get('classname')}::{case.get('name')}: {message}"[:COLUMNS]
 
 
-def _run(command: str, directory: Path, *, shown: bool) -> Lane:
-    """Runs the command, which says it to us or, where it is not shown, into the directory."""
-    begun, report = time.monotonic(), directory / "report"
-    with (directory / "said").open("wb") as said:
-        output = None if shown else said
-        try:
-            words = [*shlex.split(command), *QUIET, f"--junitxml={report}"]
-            status = subprocess.run(words, stdout=output, stderr=output, check=False).returncode
-        except OSError as error:
-            said.write(f"{command}: {error}\n".encode())
-            status = NOT_STARTED
-    return _judge(command, time.monotonic() - begun, status, report)
+def _run(command: str) -> Ran:
+    """Says whole what the command said."""
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="lanes-") as name:
+        report, said = Path(name, "report"), Path(name, "said")
+        with said.open("wb") as output:
+            try:
+                words = [*shlex.split(command), *QUIET, f"--junitxml={report}"]
+                status = subprocess.run(words, stdout=output, stderr=output, check=False).returncode
+            except OSError as error:
+                output.write(f"{command}: {error}\n".encode())
+                status = NOT_STARTED
+        with _TELLING, said.open("rb") as output:
+            shutil.copyfileobj(output, sys.stdout.buffer)
+            sys.stdout.flush()
+        return _judge(command, time.monotonic() - begun, status, report)
 
 
-def _at_once(commands: Sequence[str]) -> list[Lane]:
-    with tempfile.TemporaryDirectory(prefix="lanes-") as name, ThreadPoolExecutor(len(commands)) as pool:
-        directories = [Path(name, str(at)) for at in range(len(commands))]
-        for directory in directories:
-            directory.mkdir()
-        shown = [False] * (len(commands) - 1) + [True]
-        lanes = list(pool.map(lambda *lane: _run(*lane[:2], shown=lane[2]), commands, directories, shown))
-        for directory in directories:
-            with (directory / "said").open("rb") as said:
-                shutil.copyfileobj(said, sys.stdout.buffer)
-        sys.stdout.flush()
-    return lanes
+def _one_by_one(commands: Sequence[str]) -> list[Ran]:
+    return [_run(command) for command in commands]
 
 
 def main(arguments: Sequence[str]) -> int:
-    rounds = [list(some) for apart, some in groupby(arguments, lambda word: word == "--") if not apart]
-    lanes = [lane for commands in rounds for lane in _at_once(commands)]
-    print("=" * 80, *lanes, sep="\n")
-    reasons = sum((lane.reasons for lane in lanes), Counter[str]())
+    lanes = [list(some) for apart, some in groupby(arguments, lambda word: word == "--") if not apart]
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        ran = [one for lane in pool.map(_one_by_one, lanes) for one in lane]
+    print("=" * 80, *ran, sep="\n")
+    reasons = sum((one.reasons for one in ran), Counter[str]())
     for reason, count in reasons.most_common(REASONS):
         print(f"{count} skipped: {reason}"[:COLUMNS])
     if len(reasons) > REASONS:
         print(f"{len(reasons) - REASONS} more reasons")
-    failures = [failure for lane in lanes for failure in lane.failures]
+    failures = [failure for one in ran for failure in one.failures]
     for failure in failures[:FAILURES]:
         print("FAILED", failure)
     if len(failures) > FAILURES:
         print(f"{len(failures) - FAILURES} more failed")
-    print(_sum(lanes))
-    return FAILED if any(lane.failed for lane in lanes) else PASSED
+    print(_sum(ran))
+    return FAILED if any(one.failed for one in ran) else PASSED
 
 
 if __name__ == "__main__":

@@ -361,7 +361,8 @@ class Hearing(Naming):
     def _changes_at(self, segment: Segment, now: float) -> float:
         """When time alone makes us deaf, or ends our being in touch."""
         ends_at = segment.frame_at + self.times.touch
-        return min((at for at in (self._deaf_at(segment), ends_at) if at > now), default=_FOREVER)
+        times = self._deaf_at(segment), ends_at, segment.unheard_at
+        return min((at for at in times if at > now), default=_FOREVER)
 
     def _silent_at(self, segment: Segment) -> float:
         """When the last one that was heard became suspect."""
@@ -381,15 +382,25 @@ class Hearing(Naming):
                 segment.returns.add(now)
         if before and not segment.in_touch:
             segment.lost_touch_at = now
+            segment.unheard_at = now + self._to_be_heard(segment, now)
+        elif segment.in_touch and not before:
+            segment.unheard_at = _FOREVER
+            self._hear_out(segment, now, was_deaf=was_deaf)
+        if now >= segment.unheard_at:
+            segment.unheard_at = _FOREVER
             if not self._all_silent(segment, now):
                 self._weaken_unheard(segment, now)
-        elif segment.in_touch and not before:
-            self._hear_out(segment, now, was_deaf=was_deaf)
         if segment.in_touch is not before or segment.deaf is not was_deaf:
             self._look_at_all_on(segment)
 
+    def _to_be_heard(self, segment: Segment, now: float) -> float:
+        """Seconds in which each of the others says once what it hears."""
+        patience = max((peer.patience for peer in segment.peers.expected(now)), default=1.0)
+        return self.times.hello * patience + self.times.slot
+
     def _weaken_unheard(self, segment: Segment, now: float) -> None:
-        """Others are heard, and none hears us: what we claimed since the last one did, nobody knows of."""
+        """Others are heard, and none hears us, though it had the time: what we claimed since the last one did, nobody
+        knows of. At once it would be said too late: whoever is heard again has our claim as we said it last."""
         known_until = max((peer.hears_us_at for peer in segment.peers.by_node.values()), default=NEVER)
         for x in [self.eips[eip] for eip in segment.own.terms]:
             if x.held_since > known_until and not x.weak:
@@ -398,11 +409,11 @@ class Hearing(Naming):
     def _hear_out(self, segment: Segment, now: float, *, was_deaf: bool) -> None:
         """Others are heard again. If none was for longer than an answer takes it was we who did not hear: they get time
         to say what they hold, each at its own pace; more of it if we let ours go meanwhile."""
-        patience = max((peer.patience for peer in segment.peers.expected(now)), default=1.0)
         if was_deaf:
+            patience = max((peer.patience for peer in segment.peers.expected(now)), default=1.0)
             segment.listen(now + self.times.dead * patience)
         elif now - segment.lost_touch_at >= self.times.probe:
-            segment.listen(now + self.times.hello * patience + self.times.slot)
+            segment.listen(now + self._to_be_heard(segment, now))
 
     def _ask(self, segment: Segment, now: float) -> None:
         """For some of what the silent ones hold, in turn: who answers for one answers for all. Those who hear each

@@ -69,6 +69,8 @@ class Segment:
         """When a frame other than a hello last reached us here, while we asked for one."""
         self.in_touch = True
         self.lost_touch_at = NEVER
+        self.unheard_at = _FOREVER
+        """When what we claimed unheard is weak, unless somebody hears us before."""
         self.deaf = False
         """As last judged."""
         self.asked_at = NEVER

@@ -67,7 +67,7 @@ def lanes(tmp_path):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_every_lane_runs_and_the_last_line_sums_them_up(lanes, names, status, last, said):
+def test_every_command_of_every_lane_runs_and_the_last_line_sums_them_up(lanes, names, status, last, said):
     done = lanes(*names)
     lines = done.stdout.splitlines()
     assert lines[-1] == last
@@ -76,13 +76,27 @@ def test_every_lane_runs_and_the_last_line_sums_them_up(lanes, names, status, la
     assert done.returncode == status
 
 
+def test_a_lane_begins_its_next_command_when_the_one_before_has_ended_and_waits_for_no_other_lane(lanes, tmp_path):
+    """The first waits for the second of the other lane, which may not begin before that lane's first has ended."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    wait = f"import pathlib, time\nwhile not pathlib.Path({str(second)!r}).exists(): time.sleep(0.01)"
+    done = lanes(
+        shlex.join([sys.executable, "-c", wait]),
+        "--",
+        shlex.join([sys.executable, "-c", f"open({str(first)!r}, 'w')"]),
+        shlex.join([sys.executable, "-c", f"open({str(first)!r}); open({str(second)!r}, 'w')"]),
+    )
+    assert "Traceback" not in done.stdout
+    assert second.exists()
+
+
 def test_a_lane_says_what_failed_and_why_and_does_not_list_what_was_skipped(lanes):
     done = lanes("errors", "skips")
     assert "FAILED test_it::test_1: failed on setup with" in done.stdout
     assert "SKIPPED" not in done.stdout
 
 
-def test_a_lane_that_fails_without_a_failed_test_is_a_failure(lanes):
+def test_a_command_that_fails_without_a_failed_test_is_a_failure(lanes):
     done = lanes("fails at its end")
     assert done.stdout.endswith("0 passed, 1 failed, 0 skipped\n")
     assert done.returncode == 1

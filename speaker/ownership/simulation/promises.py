@@ -258,7 +258,7 @@ class Promises:
         if since is not None and eligible is not None:
             gap = self._world.now - max(since, eligible)
             never_answered = since == 0.0
-            if gap > self._limits.unanswered + (2 * self._schedule.times.listen if never_answered else 0):
+            if gap > self._limits.unanswered + (2 * self._schedule.longest_listen if never_answered else 0):
                 self._break(Promise.ANSWERED, f"nobody answers for {eip} for {gap:.2f} s though somebody may")
 
     # ── At the end ────────────────────────────────────────────────────────────────────────────────────────────

@@ -188,6 +188,11 @@ class Schedule:
         return max(self.times_of(host).hello for host in range(self.nodes))
 
     @property
+    def longest_listen(self) -> float:
+        """Seconds for which the slowest listens before it claims what nobody ever held."""
+        return max(self.times_of(host).listen for host in range(self.nodes))
+
+    @property
     def known_within(self) -> float:
         """Seconds until two that hear each other again know what the other holds, and have acted on it."""
         further_slices = (self.eips - 1) // (A_SLICE * self.per_hello)

@@ -158,8 +158,8 @@ class Stations:
 
     def _probe_once(self, host: "Host", eip: IPAddress, token: object, answered: list[str]) -> None:
         link = self._world.link_of(eip)
-        if host.probing.get(eip) is not token:
-            return
+        if host.probing.get(eip) is not token or answered:
+            return  # a round that is lost asks no more
         self.broadcast(link, host.index)
         for other in self._world.hosts:
             if other is not host and eip in self._rounds.get(other.index, {}) and self._is_stranger(link, host, other):
