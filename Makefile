@@ -7,7 +7,7 @@ export PATH := $(PATH):/usr/sbin:/sbin
 INSIDE := $(shell [ "$$(id -u)" = 0 ] || { unshare -Urnm true 2>/dev/null && echo unshare -Urnm; })
 # User-Mode Linux is for one architecture; where the processor has AMX it needs a compiler (tests/ipvs/xstate.c).
 UML := $(shell [ "$$(uname -m)" != x86_64 ] || { echo linux.uml:user-mode-linux; ! grep -qw amx_tile /proc/cpuinfo || echo cc:tcc; })
-# Three at a time: two are about time and wait most of it, and the third has what they leave.
+# Two at a time: one is about time and waits most of it, the other has what that leaves.
 AGENTS  := tests/agents
 GUEST   := tests/ipvs
 PATIENT := tests/unit tests/scenarios
@@ -15,7 +15,9 @@ TIMED   := tests/netns/lab tests/netns/run
 FAULTS  := tests/faults
 SOAK_OF := tests/soak
 CLUSTER := tests/cluster
-REST    := $(addprefix --ignore=,$(AGENTS) $(GUEST) $(PATIENT) $(TIMED) $(FAULTS) $(SOAK_OF) $(CLUSTER))
+REST    := -m 'not apiserver' $(addprefix --ignore=,$(AGENTS) $(GUEST) $(PATIENT) $(TIMED) $(FAULTS) $(SOAK_OF) $(CLUSTER))
+# Those that ask a real kube-apiserver.
+ASKING  := -m apiserver tests/apiserver tests/verified
 FUZZ_RUNS ?= 200000
 FUZZ_SETS ?= 20000
 FUZZ_SCHEDULES ?= 100000
@@ -23,7 +25,7 @@ FUZZ_FIELDS ?= 50000
 FUZZ_HISTORIES ?= 50000
 UV := --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock"
 
-.PHONY: demo cluster cluster-down test test-qemu test-cluster check bench fuzz soak lock clean
+.PHONY: demo cluster cluster-down test test-api test-qemu test-cluster check bench fuzz soak lock clean
 
 demo: $(VENV)/.run
 	@.ci/need nft:nftables
@@ -51,9 +53,13 @@ test: $(VENV)/.dev
 	@NEED_OPTIONAL=1 .ci/need nft:nftables ip:iproute2 ping:iputils-ping arping:arping arp-scan:arp-scan ndisc6:ndisc6 curl:curl \
 	  tcpdump:tcpdump $(UML) ipvsadm:ipvsadm iptables-legacy:iptables modprobe:kmod sysctl:procps
 	@$(INSIDE) $(BIN)/python .ci/lanes.py \
-	  "nice -n 10 $(BIN)/pytest $(PATIENT)" "nice -n 10 $(BIN)/pytest $(REST)" \
-	  -- "$(BIN)/pytest $(AGENTS)" "$(BIN)/pytest $(SOAK_OF)" "$(BIN)/pytest $(FAULTS)" \
-	  -- "$(BIN)/pytest $(TIMED)" "$(BIN)/pytest $(GUEST)"
+	  "nice -n 10 $(BIN)/pytest $(PATIENT)" "nice -n 10 $(BIN)/pytest $(REST)" "$(BIN)/pytest $(FAULTS)" \
+	  -- "$(BIN)/pytest $(TIMED)" "$(BIN)/pytest $(GUEST)" "$(BIN)/pytest $(SOAK_OF)"
+
+# What `make test` leaves out: it needs etcd and kube-apiserver, found where `make cluster` leaves them or in $KUBEBUILDER_ASSETS.
+test-api: $(VENV)/.dev
+	@NEED_OPTIONAL=1 .ci/need nft:nftables ip:iproute2 ping:iputils-ping
+	@$(INSIDE) $(BIN)/python .ci/lanes.py "nice -n 10 $(BIN)/pytest $(ASKING)" -- "$(BIN)/pytest $(AGENTS)"
 
 # The tests of IPVS on a stock kernel, which guards it with nftables: takes minutes, and fetches 70 MB once.
 test-qemu: $(VENV)/.dev

@@ -96,6 +96,8 @@ class Cluster:
         self._answered = asyncio.Event()
         self._doubted = False
         """The API was away since the mirrors connected: what came by these connections, or did not, proves nothing."""
+        self._newest_record = 0
+        """The highest version that was seen of any, or of a list of all."""
         self._made_up: set[str] = set()
         """Names of the Announcements whose term no agent wrote."""
         self._first = True
@@ -398,20 +400,28 @@ class Cluster:
         before = len(self._made_up)
         for change in changes:
             self._made_up.discard(change.key.name)
-            if change.after is not None and is_made_up(change.after):
-                self._made_up.add(change.key.name)
+            if change.after is not None:
+                self._newest_record = max(self._newest_record, int(change.after.metadata.resource_version))
+                if is_made_up(change.after):
+                    self._made_up.add(change.key.name)
         if self._first or self._made_up or before:
             self._tell_changed()
 
     def _saw_all_announcements(self, version: str) -> None:
         """A list tells what is gone of what the mirror knew. What we wrote meanwhile, or a main process before us, may
-        have been deleted without it."""
+        have been deleted without it. A version below one that was seen is that of an older backup."""
+        at, restored = int(version), int(version) < self._newest_record
+        self._newest_record = at
 
         async def tell(wire: Wire) -> None:
             there = {eip_of(found) for found in self._announcements.store}
             lacking = [eip for eip in await wire.recorded() if eip not in there]
-            await wire.records([(eip, gone(int(version))) for eip in lacking])
+            await wire.records([(eip, gone(at)) for eip in lacking])
 
+        if restored:
+            log.warning("the API server's data was restored from an older backup: its records are read anew")
+            self._told.put_nowait(lambda wire: wire.restored())
+            self._saw_announcements(tuple(Change(found.key, None, found) for found in self._announcements.store))
         self._told.put_nowait(tell)
 
     def _records_of(

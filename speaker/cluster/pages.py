@@ -1,7 +1,7 @@
 """Edge: a list that comes page by page."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import TypeVar
 
 import msgspec
@@ -17,7 +17,7 @@ _T = TypeVar("_T", bound=Object)
 
 async def pages(
     client: Client, path: str, query: Query, size: int = PAGE, *, within: float = REQUEST
-) -> AsyncIterator[Page]:
+) -> AsyncGenerator[Page, None]:
     """To the last one, each answered ``within`` so many seconds. Raises EdgeError, also for what is no list."""
     asked = {**query, "limit": str(size)}
     while True:

@@ -8,7 +8,7 @@ before, and terms would go back.
 import asyncio
 import random
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Generic
 
@@ -93,6 +93,8 @@ class Reflector(Generic[T]):
         self._moved = False
         """The watch has got further since this attempt began: another is worth making at once."""
         self._silent_watches = 0
+        self._broken = False
+        """The server went away since it was asked where it stands."""
         self._fresh_at: float | None = None
         self._turn_ends = 0.0
         self._told_aside: tuple[str, ...] = ()
@@ -179,6 +181,7 @@ class Reflector(Generic[T]):
 
     def _learn(self, error: EdgeError) -> None:
         if not isinstance(error, ApiRefused):
+            self._broken = True
             return
         if self._feed.listing and error.code in _NO_SUCH_OPTION:
             self._streams_lists = False
@@ -197,8 +200,9 @@ class Reflector(Generic[T]):
     # ── Lists and watches ─────────────────────────────────────────────────────────────────────────────────────
 
     async def _follow(self) -> None:
-        if self._silent_watches >= SILENT_WATCHES:
+        if self._silent_watches >= SILENT_WATCHES or (self._broken and await self._is_restored()):
             self._feed.forget()
+        self._broken = False
         if not self._feed.resume and not self._streams_lists:
             await self._list_pages()
         begun = self._now()
@@ -211,6 +215,15 @@ class Reflector(Generic[T]):
                 self._watching = False
         if not self._moved and self._now() - begun < 1.0:
             raise EdgeError(f"{self.resource.path}: the watch ended as soon as it had begun")
+
+    async def _is_restored(self) -> bool:
+        """An older backup of the server's data stands in its place: a watch from what we know would stay silent."""
+        asked, known = self.resource, self._feed.resume
+        async with aclosing(pages(self._client, asked.path, asked.query, 1, within=self.patience.answer)) as found:
+            async for page in found:
+                now = page.metadata.resource_version
+                return known.isdecimal() and now.isdecimal() and int(now) < int(known)
+        return False
 
     def _watch_query(self) -> dict[str, str]:
         lasts = self.patience.watch * random.uniform(1, 2)  # noqa: S311 (spreads load, guards nothing)

@@ -114,8 +114,7 @@ class Claiming(Desk):
         # was at stake is in ``maxterm``: the next record goes on from there.
         if x.record is not None and (record.version, record.gone) <= (x.record.version, x.record.gone):
             return
-        if x.record is not None and x.record.holder is not None:
-            self._recorded[x.record.holder].discard(x.address)
+        self._forget_record(x)
         if record.holder is not None:
             self._recorded[record.holder].add(x.address)
         x.record, x.record_read_at = record, now
@@ -126,13 +125,25 @@ class Claiming(Desk):
         if x.link is not None and not self._knows(x, self.segments[x.link]):
             self._watch_at = now
 
+    def _forget_record(self, x: Eip) -> None:
+        if x.record is not None and x.record.holder is not None:
+            self._recorded[x.record.holder].discard(x.address)
+        x.record = None
+
+    def _restored(self, now: float) -> None:
+        for x in self.eips.values():
+            self._forget_record(x)
+        self._review_soon(now)
+
     def _written(self, x: Eip, reply: RecordWritten, now: float) -> None:
         """A reply nobody waits for only updates the record (rule 16)."""
+        attempt = x.writing
         if reply.record is not None:
+            if attempt is not None and attempt.number == reply.attempt and reply.record.version < attempt.expected:
+                self._forget_record(x)  # asked after we knew a later one: an older backup was restored
             self._read(x, reply.record, now)
         if self.api.listed and self.api.came_up():
             self._regain_api(now)
-        attempt = x.writing
         if attempt is None or attempt.number != reply.attempt or now >= attempt.sent_at + self.times.record_timeout:
             return
         self._settle(x)

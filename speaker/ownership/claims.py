@@ -25,6 +25,8 @@ class Attempt:
     number: int
     term: int
     sent_at: float
+    expected: int
+    """The version that it was to follow; 0: there was no record."""
 
 
 class Eip:

@@ -292,8 +292,8 @@ class Desk:
             self._unwritten[x.address] = None
             return
         self._writing += 1
-        x.writing = Attempt(next(self._attempts), term, now)
         expected = x.record.version if x.record is not None and not x.record.gone else 0
+        x.writing = Attempt(next(self._attempts), term, now, expected)
         node = self.node if holder else None
         self._orders.append(WriteRecord(x.address, x.writing.number, expected, node, self.incarnation, term))
 
@@ -328,6 +328,10 @@ class Desk:
     def _regain_api(self, now: float) -> None:
         """All whose record may be amiss are looked at."""
         self._review_at = max(now, self._reviewed_at + _REVIEW_SECONDS)
+
+    def _review_soon(self, now: float) -> None:
+        """Once what is read again by then has been."""
+        self._review_at = now + _REVIEW_SECONDS
 
     def _review(self, now: float) -> None:
         if now < self._review_at:

@@ -77,6 +77,12 @@ class RecordRead:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordsRestored:
+    """The API server's data was replaced by an older backup: no version that was read before counts any more. All
+    records are read again."""
+
+
+@dataclass(frozen=True, slots=True)
 class RecordWritten:
     """The API server replied to the ``WriteRecord`` of this ``attempt``: ``record`` is what stands there now."""
 
@@ -153,6 +159,7 @@ Event: TypeAlias = (
     | LinkChanged
     | EligibilityChanged
     | RecordRead
+    | RecordsRestored
     | RecordWritten
     | ApiUp
     | ApiDown

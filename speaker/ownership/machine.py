@@ -25,6 +25,7 @@ from speaker.ownership.events import (
     PeersAddress,
     Rebalance,
     RecordRead,
+    RecordsRestored,
     RecordWritten,
     SetAside,
     Tick,
@@ -176,6 +177,8 @@ class Ownership(Hearing):
                 self._change_eligibility(event, now)
             case RecordRead():
                 self._read(self._eip(event.eip), event.record, now)
+            case RecordsRestored():
+                self._restored(now)
             case RecordWritten():
                 self._written(self._eip(event.eip), event, now)
             case ApiUp():

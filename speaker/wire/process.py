@@ -372,6 +372,7 @@ def _commands(owner: _Owner, keyring: Keyring | None) -> Mapping[str, Callable[.
             "recalled": owner.recalled,
             "records": owner.records,
             "recorded": owner.recorded,
+            "restored": owner.restored,
             "written": owner.written,
             "leases": owner.leases,
             "informed": owner.informed,

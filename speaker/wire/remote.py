@@ -243,6 +243,10 @@ class Wire:
         for some in _slices(records):
             await self._ask("records", some)
 
+    async def restored(self) -> None:
+        """An older backup of the API server's data was restored: all records are told again after this."""
+        await self._ask("restored")
+
     async def recorded(self) -> tuple[IPAddress, ...]:
         """The EIPs of which, for all that the wire process knows, there is a record."""
         return cast(tuple[IPAddress, ...], await self._ask("recorded"))

@@ -47,6 +47,7 @@ from speaker.ownership.events import (
     Rebalance,
     Record,
     RecordRead,
+    RecordsRestored,
     RecordWritten,
     SendHello,
     SetAside,
@@ -302,6 +303,9 @@ class Shared:
     def records(self, records: Iterable[tuple[IPAddress, Record]]) -> None:
         for address, record in records:
             self._tell(RecordRead(address, record))
+
+    def restored(self) -> None:
+        self._tell(RecordsRestored())
 
     def recorded(self) -> tuple[IPAddress, ...]:
         return self.machine.recorded()

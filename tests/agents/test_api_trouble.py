@@ -19,6 +19,8 @@ ANSWERED_AGAIN = 10.0
 """Seconds, of which an agent waits for the API for RECALL_SECONDS."""
 NOTICED = Parameters().record_timeout + 1
 """Seconds after which an agent takes an API server that does not answer for gone. No lease says who holds what."""
+WRITES_OF_A_START = 500
+"""More than an API server makes when it starts."""
 DRAINED = {"metadata": {"annotations": {DRAIN: "true"}}}
 
 
@@ -77,6 +79,27 @@ async def test_a_record_that_is_deleted_while_nobody_watches_for_its_holder_is_w
         after = await cluster.agreed()
     assert holders_of(after) == holders
     assert broken_promises(cluster.views(watch), lossless=True) == []
+
+
+async def test_after_an_older_backup_was_restored_the_records_say_who_holds_what(cluster):
+    """Its versions begin again below those that agents know: at none of these could anything be written."""
+    await cluster.agreed()
+    cluster.api.back_up()
+    cluster.api.start()
+    victim = cluster.nodes[0]
+    before = holders_of(await cluster.agreed())
+    cluster.on_node(victim, DRAINED)
+    moved = await cluster.agreed(lambda whose: victim not in whose.values())
+    for number in range(WRITES_OF_A_START):
+        cluster.on_node(victim, {"metadata": {"annotations": {"example.com/later": str(number)}}})
+    async with cluster.watching(holders_of(moved)) as watch:
+        cluster.api.restore()
+        cluster.api.start()
+        cluster.on_node(victim, DRAINED)  # as it was not yet when the backup was made
+        after = await cluster.agreed()
+    assert holders_of(after) == holders_of(moved) != before
+    assert broken_promises(cluster.views(watch), lossless=True) == []
+    assert_no_term_went_down(moved, after)
 
 
 async def test_agents_that_all_start_while_the_api_server_is_frozen_go_by_what_it_said_last(cluster):

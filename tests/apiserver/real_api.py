@@ -113,18 +113,8 @@ class RealApi:
 
     def __enter__(self) -> "RealApi":
         self._write_credentials()
-        etcd, peer = f"http://127.0.0.1:{self._etcd_port}", f"http://127.0.0.1:{self._peer_port}"
         try:
-            self._start(
-                "etcd",
-                f"--data-dir={self.directory / 'etcd'}",
-                f"--listen-client-urls={etcd}",
-                f"--advertise-client-urls={etcd}",
-                f"--listen-peer-urls={peer}",
-                f"--initial-advertise-peer-urls={peer}",
-                f"--initial-cluster=default={peer}",
-                "--unsafe-no-fsync",
-            )
+            self._start_etcd()
             self.start()
         except BaseException:
             self.__exit__()
@@ -137,6 +127,19 @@ class RealApi:
             process.kill()
         for process in self._processes.values():
             process.wait()
+
+    def _start_etcd(self) -> None:
+        etcd, peer = f"http://127.0.0.1:{self._etcd_port}", f"http://127.0.0.1:{self._peer_port}"
+        self._start(
+            "etcd",
+            f"--data-dir={self.directory / 'etcd'}",
+            f"--listen-client-urls={etcd}",
+            f"--advertise-client-urls={etcd}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=default={peer}",
+            "--unsafe-no-fsync",
+        )
 
     def version(self) -> str:
         found: str = json.loads(self._ask("/version"))["gitVersion"]
@@ -164,7 +167,10 @@ class RealApi:
 
     def stop(self) -> None:
         """SIGKILL: no goodbye."""
-        process = self._processes.pop("kube-apiserver")
+        self._kill("kube-apiserver")
+
+    def _kill(self, name: str) -> None:
+        process = self._processes.pop(name)
         process.kill()
         process.wait()
 
@@ -184,6 +190,21 @@ class RealApi:
         key = base64.b64encode(b"compaction").decode()
         revision = self._etcd("kv/range", {"key": key})["header"]["revision"]
         self._etcd("kv/compaction", {"revision": revision, "physical": True})
+
+    def back_up(self) -> None:
+        """What etcd knows. Stops both; ``start`` goes on."""
+        self._copy("etcd", "backup")
+
+    def restore(self) -> None:
+        """What ``back_up`` saw is all there is: versions begin again where they were then. As ``back_up``."""
+        self._copy("backup", "etcd")
+
+    def _copy(self, former: str, to: str) -> None:
+        self.stop()
+        self._kill("etcd")
+        shutil.rmtree(self.directory / to, ignore_errors=True)
+        shutil.copytree(self.directory / former, self.directory / to)
+        self._start_etcd()
 
     # ── Using it ──
 

@@ -503,7 +503,7 @@ SABOTAGES = [
     Row("hard drain", (26,), HardDrain, ("drain",)),
     Row("ranks over all nodes", (13,), RanksOverAll, ("ineligible_many",)),
     Row("claim only at the beat", (2,), ClaimsAtTheBeat, ("crash", "drain")),
-    Row("no boot listen", (9,), NoListening, ("split_faults", "rebalance"), 482),
+    Row("no boot listen", (9,), NoListening, ("deaf", "started_apart")),
     Row("no release in the record", (25,), NoRelease, ("release",)),
     Row("replayed frames count", (5,), BelievesRecordings, ("replay",), 3),
     Row("frames of other links count", (5,), BelievesOtherLinks, ("stranger",)),

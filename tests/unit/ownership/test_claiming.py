@@ -16,6 +16,7 @@ from speaker.ownership.events import (
     Order,
     Record,
     RecordRead,
+    RecordsRestored,
     RecordWritten,
     Withdraw,
     WriteRecord,
@@ -263,3 +264,23 @@ def test_a_term_above_that_of_the_record_is_told_once_it_is_written(succeeded: b
     found = Record("me", machine.incarnation, 5, 10) if succeeded else Record(None, LIFE, 4, 9)
     machine.step(0.7, RecordWritten(EIP, write.attempt, succeeded, found))
     assert machine.held() == {EIP: term}
+
+
+def test_a_write_that_finds_an_older_version_than_it_was_to_follow_goes_by_that_one() -> None:
+    """An older backup of etcd was restored: at no version that we know would a write ever succeed again."""
+    machine = recording()
+    (write,) = (o for o in machine.step(0.6, RecordRead(EIP, Record(None, LIFE, 1, 900))) if isinstance(o, WriteRecord))
+    assert write.expected == 900
+    orders = machine.step(0.7, RecordWritten(EIP, write.attempt, False, Record("old", LIFE, 0, 500)))
+    orders += [order for _, order in timed(machine, 0.7, 0.8)]
+    assert [order.expected for order in orders if isinstance(order, WriteRecord)] == [500]
+
+
+def test_after_a_restore_records_of_lower_versions_are_believed() -> None:
+    machine = recording()
+    machine.step(0.6, RecordRead(EIP, Record("me", machine.incarnation, 1, 900)))
+    machine.step(0.7, RecordsRestored())
+    orders = machine.step(0.7, RecordRead(EIP, Record("old", LIFE, 0, 500)))
+    orders += [order for _, order in timed(machine, 0.7, 1.2)]
+    (write,) = (order for order in orders if isinstance(order, WriteRecord))
+    assert (write.expected, write.holder) == (500, "me")
