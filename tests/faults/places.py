@@ -28,7 +28,7 @@ MAIN = (
     "speaker.standalone.manifests:load",
     "speaker.run:Manifests.view",
     "speaker.allocator.settle:settle",
-    "speaker.memory:remember",
+    "speaker.run:Manifests._put",
     # what the links look like
     "speaker.interfaces.netlink:Watcher._list_small_parts",
     "speaker.interfaces.gateway:_Watch.ask",
