@@ -53,8 +53,8 @@ test: $(VENV)/.dev
 	@NEED_OPTIONAL=1 .ci/need nft:nftables ip:iproute2 ping:iputils-ping arping:arping arp-scan:arp-scan ndisc6:ndisc6 curl:curl \
 	  tcpdump:tcpdump $(UML) ipvsadm:ipvsadm iptables-legacy:iptables modprobe:kmod sysctl:procps
 	@$(INSIDE) $(BIN)/python .ci/lanes.py \
-	  "nice -n 10 $(BIN)/pytest $(PATIENT)" "nice -n 10 $(BIN)/pytest $(REST)" "$(BIN)/pytest $(FAULTS)" \
-	  -- "$(BIN)/pytest $(TIMED)" "$(BIN)/pytest $(GUEST)" "$(BIN)/pytest $(SOAK_OF)"
+	  "nice -n 10 $(BIN)/pytest $(PATIENT)" "nice -n 10 $(BIN)/pytest $(REST)" "$(BIN)/pytest $(GUEST)" \
+	  -- "$(BIN)/pytest $(TIMED)" "$(BIN)/pytest $(SOAK_OF)" "$(BIN)/pytest $(FAULTS)"
 
 # What `make test` leaves out: it needs etcd and kube-apiserver, found where `make cluster` leaves them or in $KUBEBUILDER_ASSETS.
 test-api: $(VENV)/.dev
