@@ -20,7 +20,8 @@ class Priority(Enum):
 
 
 def take_priority(schedule: Callable[[int, int, os.sched_param], None] = os.sched_setscheduler) -> None:
-    """As high as this process may (CAP_SYS_NICE), without what it starts (sched(7), SCHED_RESET_ON_FORK)."""
+    """As high as this thread may (CAP_SYS_NICE), without what it starts (sched(7), SCHED_RESET_ON_FORK): neither
+    processes nor threads."""
     with suppress(OSError):
         schedule(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(REAL_TIME))
         return
@@ -30,7 +31,7 @@ def take_priority(schedule: Callable[[int, int, os.sched_param], None] = os.sche
 
 
 def priority_of(process: int) -> Priority:
-    """Raises OSError where there is no such process."""
+    """Of a thread as well. Raises OSError where there is no such process."""
     if os.sched_getscheduler(process) & ~os.SCHED_RESET_ON_FORK == os.SCHED_RR:
         return Priority.REAL_TIME
     return Priority.NICE if os.getpriority(os.PRIO_PROCESS, process) == NICE else Priority.NORMAL

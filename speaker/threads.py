@@ -15,12 +15,13 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def start_threads(count: int = THREADS) -> None:
-    """Gives the running loop all threads that ``asyncio.to_thread`` will ever use: it meets no limit later.
+def start_threads(count: int = THREADS, prepare: Callable[[], None] = lambda: None) -> None:
+    """Gives the running loop all threads that ``asyncio.to_thread`` will ever use: it meets no limit later, and waits
+    for none to start. Each calls ``prepare`` first.
 
     Raises EdgeError where the host does not have so many.
     """
-    executor = ThreadPoolExecutor(count, thread_name_prefix="work")
+    executor = ThreadPoolExecutor(count, thread_name_prefix="work", initializer=prepare)
     together = threading.Barrier(count)  # an executor starts no thread while another has nothing to do
     try:
         for _ in range(count):

@@ -28,10 +28,12 @@ from typing import NoReturn, TypeAlias
 import speaker
 from speaker.child import end_with
 from speaker.clock import boottime
+from speaker.errors import EdgeError
 from speaker.files import Lock, locked
 from speaker.priority import take_priority
 from speaker.supervise import wait
 from speaker.telemetry.lateness import run
+from speaker.threads import start_threads
 from speaker.wire.process import Before, Conversation
 
 VARIABLE = "EIP_SPEAKER_WIRE"
@@ -71,9 +73,11 @@ def _environment() -> dict[str, str]:
     return {"MALLOC_ARENA_MAX": "1", **os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(path))}
 
 
-_STARTER = ThreadPoolExecutor(1, "start")
+_STARTER = ThreadPoolExecutor(1, "start", initializer=take_priority)
 """Waits until a new process runs, which takes long on a busy host. A thread that stays: with the one that started it
 the main process would end (prctl(2), PR_SET_PDEATHSIG)."""
+_THREADS = 4
+"""For what else takes long: asking the kernel for carriers, closing sockets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,13 +237,21 @@ async def _pause(stopping: asyncio.Event, seconds: float) -> None:
             await stopping.wait()
 
 
+async def _with_threads(work: Awaitable[int]) -> int:
+    """All threads there will be, of our priority: answers wait for one that holds the interpreter's lock or is only
+    just starting, and so for whatever keeps that from the CPU."""
+    with suppress(EdgeError):  # a host that has none left: what needs one says so
+        start_threads(_THREADS, take_priority)
+    return await work
+
+
 def main() -> None:
     outlive, number, path, *arguments = sys.argv[1:]
     os.set_inheritable(int(number), False)
     lock = Lock(Path(path), int(number))
     gc.set_threshold(*COLLECTED)
     take_priority()
-    sys.exit(run(serve(partial(start, arguments), lock, float(outlive))))
+    sys.exit(run(_with_threads(serve(partial(start, arguments), lock, float(outlive)))))
 
 
 if __name__ == "__main__":

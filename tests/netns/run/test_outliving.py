@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 from ipaddress import IPv4Address
+from pathlib import Path
 
 import pytest
 from speaker_processes import told_apart
@@ -16,6 +17,7 @@ from speaker_processes import told_apart
 from speaker.lab.outage import asking, outages
 from speaker.ownership.keys import generate
 from speaker.ownership.parameters import Parameters
+from speaker.priority import priority_of
 from speaker.settings import DEFAULT_HELLO_MS
 
 pytestmark = pytest.mark.netns
@@ -79,6 +81,10 @@ async def three(lan, write, start, tmp_path):
     return speakers, client
 
 
+def tasks_of(process):
+    return list(Path(f"/proc/{process}/task").iterdir())
+
+
 def held(speaker):
     return {eip["address"] for eip in speaker.status()["eips"] if eip["claimed"]}
 
@@ -136,6 +142,17 @@ async def test_when_the_main_process_is_killed_not_one_probe_is_lost_and_another
     assert told_apart(victim.process.pid)["wire"] == processes["wire"]
     assert held(victim) == before
     assert victim.process.poll() is None
+
+
+async def test_every_thread_of_the_wire_process_has_its_priority(three):
+    """One that starts a main process without it kept answers waiting on a busy host, as it has the interpreter."""
+    victim = busiest(three[0])
+    main, wire = (told_apart(victim.process.pid)[role] for role in ("main", "wire"))
+    os.kill(main, signal.SIGKILL)
+    await until(lambda: another_main(victim, main))
+    of_threads = {task.name: priority_of(int(task.name)) for task in tasks_of(wire)}
+    assert len(of_threads) > 1
+    assert set(of_threads.values()) == {priority_of(wire)}
 
 
 async def test_the_main_process_that_takes_over_does_what_is_asked_next(three, write):
