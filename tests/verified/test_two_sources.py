@@ -130,6 +130,8 @@ class History:
             self.estate.pools[name] = offered(_ranges(spec))
 
     def pool_gone(self, name: str) -> None:
+        """While it is in use the API keeps it as it was changed last; files that nobody read then do not."""
+        assert self.estate.differences() == []
         self.estate.remove(f"{EIPS}/{name}")
 
     def service(self, wish: Json) -> None:
