@@ -32,7 +32,7 @@ PLACES = (
     "speaker.agent.view:node_wishes",
     # what it is told: records, and that the node lives
     "speaker.agent.clerk:RecordClerk._write",
-    "speaker.agent.record:change",
+    "speaker.agent.record:creation",
     "speaker.agent.record:read_record",
     "speaker.agent.session:Session._write",
     "speaker.cluster.client:Client.patch",
