@@ -1,11 +1,13 @@
 """What `make rendered` and `make chart` make: the same objects as kustomize, whichever way is taken."""
 
+import json
 import re
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Callable, Iterable
-from itertools import combinations
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from itertools import accumulate, combinations
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,7 @@ Objects = dict[tuple[str, str, str], dict[str, Any]]
 
 def objects(text: str) -> Objects:
     found: Objects = {}
-    for each in filter(None, yaml.safe_load_all(text)):
+    for each in filter(None, yaml.load_all(text, Loader=yaml.CSafeLoader)):
         key = each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]
         assert key not in found
         found[key] = each
@@ -52,8 +54,11 @@ def only_container(found: Objects, name: str) -> dict[str, Any]:
     return container
 
 
+_kustomized = cache(kustomized)
+
+
 def by_kustomize(kubectl: str, overlay: str, components: Iterable[str], flags: dict[str, list[str]]) -> Objects:
-    found = objects(kustomized(kubectl, overlay, components))
+    found = objects(_kustomized(kubectl, overlay, tuple(components)))
     for name in WORKLOADS:
         container = only_container(found, name)
         assert container["image"] == UNNAMED
@@ -105,26 +110,48 @@ def test_an_image_is_named_with_a_tag_or_a_digest(reference, entry):
 LINES = st.lists(st.sampled_from("abc"), max_size=8)
 
 
-def played(lines: Iterable[str], true: bool) -> list[str]:
-    """As Helm does it, for one opening that is true or is not."""
-    shown, said = True, []
+def played(text: Iterable[str], values: dict[str, Any], here: str = "") -> list[str]:
+    """As Helm reads what the chart is made of: `if`, `else`, `range` and `end` on lines of their own, and `quote`."""
+    lines, said = iter(text), []
+
+    def value(path: str) -> Any:
+        *_, found = accumulate(path.split(".")[2:], lambda within, name: within[name], initial=values)
+        return here if path == "." else found
+
     for line in lines:
-        if line == "{{- if it }}":
-            shown = true
-        elif line == "{{- else }}":
-            shown = not true
-        elif line == "{{- end }}":
-            shown = True
-        elif shown:
-            said.append(line)
+        if opening := re.fullmatch(r"\{\{- (if|range) (eq )?(\S+) ?(\S*) \}\}", line):
+            word, equal, path, wanted = opening.groups()
+            inside, otherwise = _halves(lines)
+            if word == "range":
+                said += [each for one in value(path) for each in played(inside, values, one)]
+            else:
+                true = value(path) == wanted.strip('"') if equal else value(path)
+                said += played(inside if true else otherwise, values, here)
+        else:
+            said.append(re.sub(r"\{\{ quote (\S+) \}\}", lambda found: json.dumps(value(found[1])), line))
     return said
+
+
+def _halves(lines: Iterator[str]) -> tuple[list[str], list[str]]:
+    """What stands before the `else` of a block that was opened, and after it; the block's end is consumed."""
+    halves: tuple[list[str], list[str]] = [], []
+    half, depth = 0, 1
+    for line in lines:
+        depth += line.startswith(("{{- if ", "{{- range ")) - (line == "{{- end }}")
+        if depth == 0:
+            break
+        if line == "{{- else }}" and depth == 1:
+            half = 1
+        else:
+            halves[half].append(line)
+    return halves
 
 
 @given(LINES, LINES)
 def test_what_one_changes_stands_under_its_condition_and_the_rest_as_it_was(plain, changed):
-    lines = list(_under_conditions(plain, [("if it", changed)]))
-    assert played(lines, True) == changed
-    assert played(lines, False) == plain
+    lines = list(_under_conditions(plain, [("if .Values.it", changed)]))
+    assert played(lines, {"it": True}) == changed
+    assert played(lines, {"it": False}) == plain
 
 
 @pytest.mark.parametrize(
@@ -173,25 +200,43 @@ def helm(chart: Path) -> Callable[..., "subprocess.CompletedProcess[str]"]:
     return run
 
 
-def values_of(overlay: str, components: Iterable[str], flags: dict[str, list[str]]) -> list[str]:
-    chosen = {value_of(each): str(each in components).lower() for each in COMPONENTS}
-    chosen["forwarder"] = "none" if overlay == DEFAULT else overlay
-    chosen |= {f"{name}.args[{at}]": flag for name, listed in flags.items() for at, flag in enumerate(listed)}
-    return [f"--set={name}={value}" for name, value in chosen.items()]
+def values_of(overlay: str, components: Iterable[str], flags: dict[str, list[str]]) -> dict[str, Any]:
+    chosen: dict[str, Any] = {value_of(each): each in components for each in COMPONENTS}
+    return {
+        **chosen,
+        "image": IMAGE,
+        "forwarder": "none" if overlay == DEFAULT else overlay,
+        **{name: {"args": flags.get(name, [])} for name in WORKLOADS},
+    }
 
 
-@pytest.mark.parametrize("flags", [{}, FLAGS], ids=["", "with flags"])
-@pytest.mark.parametrize("components", MIXTURES, ids="+".join)
-@pytest.mark.parametrize("overlay", OVERLAYS)
-def test_helm_makes_the_same_objects_as_kustomize(kubectl, helm, overlay, components, flags):
-    done = helm("template", *values_of(overlay, components, flags))
-    assert done.returncode == 0, done.stderr
-    found, wanted = objects(done.stdout), by_kustomize(kubectl, overlay, components, flags)
+def assert_the_same(found: Objects, wanted: Objects) -> None:
     assert found.keys() == wanted.keys()
     for key, each in found.items():
         if key[0] == "CustomResourceDefinition":  # what Helm is told beside what Kubernetes is
             assert each["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
         assert each == wanted[key]
+
+
+@pytest.mark.parametrize("flags", [{}, FLAGS], ids=["", "with flags"])
+@pytest.mark.parametrize("components", MIXTURES, ids="+".join)
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_chart_has_the_same_objects_as_kustomize(kubectl, chart, overlay, components, flags):
+    """Without Helm: as ``played`` reads it."""
+    values = values_of(overlay, components, flags)
+    templates = sorted((chart / "eip-speaker" / "templates").iterdir())
+    text = "\n---\n".join("\n".join(played(file.read_text().splitlines(), values)) for file in templates)
+    assert_the_same(objects(text), by_kustomize(kubectl, overlay, components, flags))
+
+
+@pytest.mark.parametrize("flags", [{}, FLAGS], ids=["", "with flags"])
+@pytest.mark.parametrize("components", MIXTURES, ids="+".join)
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_helm_makes_the_same_objects_as_kustomize(kubectl, helm, tmp_path, overlay, components, flags):
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(values_of(overlay, components, flags)))
+    done = helm("template", f"--values={tmp_path / 'values.yaml'}")
+    assert done.returncode == 0, done.stderr
+    assert_the_same(objects(done.stdout), by_kustomize(kubectl, overlay, components, flags))
 
 
 def test_helm_finds_no_fault(helm):
