@@ -13,6 +13,7 @@ RUN python -m venv /opt/build
 RUN /opt/build/bin/python -m pip --python /opt/speaker/bin/python install --no-compile --require-hashes --only-binary=:all: --requirement requirements.txt
 RUN /opt/build/bin/python -m pip install --require-hashes --only-binary=:all: --requirement requirements-build.txt
 COPY pyproject.toml README.md LICENSE ./
+COPY manifests/systemd manifests/systemd
 COPY speaker speaker
 RUN /opt/build/bin/python -m pip wheel --no-deps --no-index --no-build-isolation --wheel-dir /opt/wheel .
 RUN /opt/build/bin/python -m pip --python /opt/speaker/bin/python install --no-compile --no-deps --no-index --find-links /opt/wheel eip-speaker

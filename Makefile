@@ -25,7 +25,7 @@ FUZZ_FIELDS ?= 50000
 FUZZ_HISTORIES ?= 50000
 UV := --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock"
 
-.PHONY: demo cluster cluster-down test test-api test-qemu test-cluster check bench fuzz soak lock clean
+.PHONY: demo cluster cluster-down test test-api test-qemu test-cluster check bench fuzz soak lock rendered chart dist tagged sign sign-image publish clean
 
 demo: $(VENV)/.run
 	@.ci/need nft:nftables
@@ -103,6 +103,38 @@ lock: $(VENV)/.lock
 	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
 	  | $(BIN)/uv pip compile $(UV) $(LOCK) --output-file requirements-build.txt -
 
+# What is applied to a cluster: one file for each overlay, with these components, and a Helm chart. Both name IMAGE, both
+# go to dist/, and both take kubectl, which has kustomize in it.
+IMAGE ?= eip-speaker:dev
+COMPONENTS ?= make-key
+RENDER := PATH="$$PATH:$${XDG_CACHE_HOME:-$$HOME/.cache}/eip-speaker/cluster/bin" $(BIN)/python manifests/render.py
+rendered: $(VENV)/.run
+	@$(RENDER) files $(IMAGE) dist/manifests $(COMPONENTS)
+
+chart: $(VENV)/.run
+	@$(RENDER) chart $(IMAGE) dist/chart
+
+# Wheel and source in dist/python, by the build tools that `make lock` wrote down.
+dist: $(VENV)/.build
+	$(VENV)/build/bin/python -m hatchling build --directory dist/python
+
+# What .github/workflows/release.yml does besides (docs/releases.md): sees that TAG is this version's, signs without a key
+# of its own (cosign), and puts all files into a release of GitHub's (gh).
+RELEASED = dist/python/* dist/manifests/*.yaml dist/chart/*.tgz
+tagged:
+	@[ "$(TAG)" = "v$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' speaker/__init__.py)" ] || { \
+	  echo "$(TAG): speaker/__init__.py says another version" >&2; exit 1; }
+
+sign:
+	for file in $(RELEASED); do cosign sign-blob --yes --bundle "$$file.sigstore.json" "$$file" || exit 1; done
+
+sign-image:
+	cosign sign --yes $(IMAGE)
+
+publish:
+	gh release create "$(TAG)" --verify-tag --title "$(TAG)" --notes "What is new: CHANGELOG.md. How to verify: docs/releases.md." \
+	  dist/python/* dist/manifests/* dist/chart/*.tgz*
+
 $(VENV)/bin/python:
 	@.ci/need --venv
 	python3 -m venv $(VENV)
@@ -118,6 +150,11 @@ $(VENV)/.dev: $(VENV)/bin/python pyproject.toml
 
 $(VENV)/.lock: $(VENV)/bin/python
 	$(BIN)/pip install --quiet 'uv>=0.9,<1'
+	@touch $@
+
+$(VENV)/.build: $(VENV)/bin/python requirements-build.txt
+	python3 -m venv $(VENV)/build
+	$(VENV)/build/bin/pip install --quiet --require-hashes --only-binary=:all: --requirement requirements-build.txt
 	@touch $@
 
 $(VENV)/.fuzz: $(VENV)/.dev

@@ -251,7 +251,15 @@ def _controller_command(commands: "argparse._SubParsersAction[argparse.ArgumentP
         help="what the agents are told: with none kube-proxy carries the traffic (default %(default)s)",
     )
     controller.add_argument(
-        "--agents-namespace", default=AGENTS_NAMESPACE, help="of the agents' session Leases (default %(default)s)"
+        "--agents-namespace",
+        default=AGENTS_NAMESPACE,
+        help="of the agents' session Leases and key (default %(default)s)",
+    )
+    controller.add_argument(
+        "--make-key",
+        action="store_true",
+        help="make the Secret with the key that agents share, where there is none; needs the right to create Secrets "
+        "there",
     )
     controller.add_argument(
         "--metrics",
@@ -458,6 +466,7 @@ def _controller(args: argparse.Namespace) -> int:
         access=Access(args.kubeconfig, server=args.server, service_account=args.service_account),
         namespace=args.namespace,
         agents_namespace=args.agents_namespace,
+        make_key=args.make_key,
         controller=ControllerSettings(default_class=args.default_class, ip_mode=ip_mode),
         metrics=Bind.parse(args.metrics),
         log_format=args.log_format,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from real_api import RealApi, missing
+from real_api import BUILT, ENVTEST, RealApi, missing
 
 from speaker.lab.namespaces import Namespace
 
@@ -178,3 +179,13 @@ def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApi]:
         pytest.skip(reason)
     with RealApi(tmp_path_factory.mktemp("apiserver")) as api:
         yield api
+
+
+@pytest.fixture(scope="session")
+def kubectl() -> str:
+    """Where it is; skips where it is not."""
+    places = (os.environ.get("KUBEBUILDER_ASSETS"), str(ENVTEST), str(BUILT), os.environ["PATH"])
+    found = shutil.which("kubectl", path=os.pathsep.join(filter(None, places)))
+    if found is None:
+        pytest.skip("needs kubectl (`make cluster` builds one)")
+    return found

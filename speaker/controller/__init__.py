@@ -6,5 +6,6 @@
     Announcements ────────────────────────────────────► sweeper ──────────────► desk ──► deletions
 
 Pure are ``restore``, ``settling``, ``wanted``, ``sweeper`` and, over most of them, ``decider``: it hears what changed
-and says what is to be written otherwise. ``desk`` writes, ``leader`` is the loop, ``run`` the command.
+and says what is to be written otherwise. ``desk`` writes, ``key`` makes the agents' key, ``leader`` is the loop,
+``run`` the command.
 """

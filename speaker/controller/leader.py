@@ -25,6 +25,7 @@ from speaker.cluster.store import Change, T
 from speaker.controller.decider import ControllerSettings, Decider, News
 from speaker.controller.desk import Desk
 from speaker.controller.forwarders import Forwarders
+from speaker.controller.key import make_key
 from speaker.controller.sweeper import ANNOUNCEMENTS, Grace, HeldObject, Sweeper
 from speaker.controller.wanted import EIPS, IpMode
 from speaker.errors import EdgeError
@@ -60,10 +61,12 @@ class Leader:
         patience: Patience,
         grace: Grace,
         agents: str = AGENTS_NAMESPACE,
+        *,
+        make_key: bool = False,
     ) -> None:
-        """``agents``: the namespace of their session Leases."""
+        """``agents``: the namespace of their session Leases, and of their key; ``make_key``: where there is none."""
         self._supervisor = supervisor
-        self._agents = f"/apis/coordination.k8s.io/v1/namespaces/{agents}/leases"
+        self._agents, self._make_key = agents, make_key
         self._client, self._election, self._settings = client, election, settings
         self._told, self._patience, self._grace = told, patience, grace
 
@@ -103,6 +106,8 @@ class Leader:
             tasks.create_task(desk.run(), name="desk")
             if follows:
                 tasks.create_task(self._ask_agents(forwarders, changed), name="agents")
+            if self._make_key:
+                tasks.create_task(make_key(self._client, self._agents, self._told), name="key")
             while not (services.synced and eips.synced and namespaces.synced and nodes.synced):
                 changed.clear()
                 await changed.wait()
@@ -125,14 +130,15 @@ class Leader:
 
     async def _ask_agents(self, forwarders: Forwarders, changed: asyncio.Event) -> None:
         """Asked for now and then: a watch would bring every renewal of every node. Endless."""
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{self._agents}/leases"
         query = {"labelSelector": f"{FORWARDER}={Forwarding.NONE.value}"}
         while True:
             before = forwarders.all_forward
             try:
-                found = await listed(self._client, self._agents, Object, query)
+                found = await listed(self._client, path, Object, query)
                 forwarders.heard({each.key.name: each.metadata.resource_version for each in found}, boottime())
             except EdgeError as error:
-                self._told(self._agents, error)
+                self._told(path, error)
             if forwarders.all_forward is not before:
                 log.info("ip mode", ip_mode=_ip_mode(forwarders))
                 changed.set()

@@ -46,11 +46,13 @@ _NAMESPACE = "eip-speaker"
 @dataclass(frozen=True, slots=True)
 class CommandSettings:
     """Everything ``speaker controller`` can be told. ``namespace`` is the Lease's; '' for the pod's own.
-    ``agents_namespace`` is that of the agents' session Leases."""
+    ``agents_namespace`` is that of the agents' session Leases, and of their key, which is made where there is none if
+    ``make_key`` says so."""
 
     access: Access = field(default_factory=Access)
     namespace: str = ""
     agents_namespace: str = AGENTS_NAMESPACE
+    make_key: bool = False
     controller: ControllerSettings = field(default_factory=ControllerSettings)
     timing: Timing = field(default_factory=Timing)
     metrics: Bind | None = None
@@ -87,6 +89,7 @@ async def run(settings: CommandSettings) -> None:
             Patience(),
             Grace(),
             settings.agents_namespace,
+            make_key=settings.make_key,
         )
 
         async def work(leadership: Leadership) -> None:

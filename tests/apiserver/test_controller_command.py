@@ -6,12 +6,15 @@ import signal
 import subprocess
 import sys
 import time
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from real_api import RealApi
+
+from speaker.controller.key import ENTRY, SECRET
 
 pytestmark = pytest.mark.apiserver
 
@@ -22,10 +25,10 @@ POOL = "command-lan"
 
 
 class Replica:
-    def __init__(self, kubeconfig: Path, log: Path) -> None:
+    def __init__(self, kubeconfig: Path, log: Path, *more: str) -> None:
         self._log = log
         with log.open("wb") as out:
-            flags = (f"--kubeconfig={kubeconfig}", "--metrics=off", "--log-format=json")
+            flags = (f"--kubeconfig={kubeconfig}", "--metrics=off", "--log-format=json", *more)
             self.process = subprocess.Popen([sys.executable, "-m", "speaker", "controller", *flags], stderr=out)
 
     def said(self) -> list[dict[str, Any]]:
@@ -69,13 +72,13 @@ def kubectl(api_server: RealApi) -> Iterator[Callable[..., str]]:
 
 
 @pytest.fixture
-def replica(api_server: RealApi, kubectl: Callable[..., str], tmp_path: Path) -> Iterator[Callable[[str], Replica]]:
+def replica(api_server: RealApi, kubectl: Callable[..., str], tmp_path: Path) -> Iterator[Callable[..., Replica]]:
     made: list[Replica] = []
     token = kubectl("create", "token", "eip-speaker-controller", "--namespace=eip-speaker")
     kubeconfig = api_server.kubeconfig_with("controller", token)
 
-    def start(name: str) -> Replica:
-        made.append(found := Replica(kubeconfig, tmp_path / f"{name}.log"))
+    def start(name: str, *flags: str) -> Replica:
+        made.append(found := Replica(kubeconfig, tmp_path / f"{name}.log", *flags))
         return found
 
     yield start
@@ -117,3 +120,29 @@ def test_a_killed_leader_is_followed_and_nobodys_address_changes(kubectl, replic
     assert second.process.wait() == 0
     lease = ("get", "lease", "eip-speaker-controller", "--namespace=eip-speaker", "-o")
     assert kubectl(*lease, "jsonpath={.spec.holderIdentity}") == ""
+
+
+def test_with_the_rights_of_its_component_it_makes_the_key_and_logs_nothing_of_it(kubectl, replica, request):
+    rights = str(MANIFESTS.parent / "components" / "make-key" / "key-rights.yaml")
+    secret = ("secret", SECRET, "--namespace=eip-speaker-agents")
+    request.addfinalizer(lambda: kubectl("delete", *secret, "--ignore-not-found"))
+    request.addfinalizer(lambda: kubectl("delete", "--filename", rights, "--ignore-not-found"))
+    first = replica("first", "--make-key")
+    until(lambda: any("secrets" in line.get("what", "") for line in first.said()))
+    kubectl("apply", "--filename", rights)
+    until(lambda: any(line["event"] == "key made" for line in first.said()))
+    before = kubectl("get", *secret, "--output=json")
+    first.process.send_signal(signal.SIGTERM)
+    assert first.process.wait() == 0
+    second = replica("second", "--make-key")
+    until(second.leads)
+    kubectl("apply", "-f", "-", stdin=json.dumps(
+        {"apiVersion": "eip-speaker.io/v1alpha1", "kind": "Eip", "metadata": {"name": POOL},
+         "spec": {"addresses": ["192.0.2.10"]}}
+    ))  # fmt: skip
+    until(lambda: kubectl("get", "eip", POOL, "-o", "jsonpath={.status.ipv4.size}") == "1")
+    assert kubectl("get", *secret, "--output=json") == before
+    content = json.loads(before)["data"][ENTRY]
+    for told in (str(first.said()), str(second.said())):
+        assert content not in told
+        assert b64decode(content).decode().strip() not in told

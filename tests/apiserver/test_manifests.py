@@ -1,12 +1,16 @@
 """The manifests against a real API server: they apply, and what they forbid is refused."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import yaml
 from asking import Asking
+from real_api import RealApi
+from render import MANIFESTS, OVERLAYS, rendered
 
+from speaker.controller.key import SECRET
 from speaker.controller.wanted import Removal
 
 pytestmark = pytest.mark.apiserver
@@ -62,6 +66,8 @@ ASKED = sorted(
 )
 
 ANNOUNCEMENTS = "/apis/eip-speaker.io/v1alpha1/announcements"
+ATTEMPTS = 2000
+"""Against a hang: a policy is in force a moment after it was written."""
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/eip-speaker-agents/leases"
 
 
@@ -200,10 +206,72 @@ def test_the_controller_puts_a_finalizer_on_a_pool(installed, controller):
     assert installed("DELETE", f"{pools}/rbac")[0] == 200
 
 
-# ── An agent speaks for its own node ──
+# ── A rendered file ──
 
-ATTEMPTS = 2000
-"""Against a hang: a policy is in force a moment after it was written."""
+
+def test_one_rendered_file_is_all_that_an_empty_cluster_takes(kubectl, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("empty")
+    with RealApi(directory) as api:
+        for overlay in OVERLAYS:
+            file = directory / f"{overlay}.yaml"
+            file.write_text(rendered(kubectl, overlay, ["make-key"], "registry.example.com/eip-speaker:1.2.3"))
+            api.kubectl("apply", "--validate=strict", "--filename", str(file))
+            there = json.loads(api.kubectl("get", "--filename", str(file), "--output=json"))["items"]
+            assert len(there) == len(list(yaml.safe_load_all(file.read_text())))
+
+
+# ── The key that the controller makes ──
+
+SECRETS = "/api/v1/namespaces/eip-speaker-agents/secrets"
+
+
+@pytest.fixture
+def key_rights(api_server, installed, controller) -> Iterator[None]:
+    """The component's, in force, until the test ends."""
+    file = str(MANIFESTS / "components" / "make-key" / "key-rights.yaml")
+    api_server.kubectl("apply", "--filename", file)
+    # RBAC first, then the policy, whose binding is written last.
+    assert any(make(controller, "another")[0] == 422 for _ in range(ATTEMPTS))
+    yield
+    api_server.kubectl("delete", "--filename", file)
+    assert any(make(controller, "another")[0] == 403 for _ in range(ATTEMPTS))
+
+
+def make(ask, name, kind="Opaque", **metadata):
+    body = {"metadata": {"name": name, **metadata}, "type": kind, "stringData": {"key": "secret"}}
+    return ask("POST", f"{SECRETS}?dryRun=All", body)
+
+
+def test_without_the_component_the_controller_makes_no_secret(controller):
+    assert make(controller, SECRET)[0] == 403
+
+
+def test_with_it_the_controller_makes_that_secret_and_no_other_and_reads_none(installed, controller, key_rights):
+    assert make(controller, SECRET)[0] == 201
+    account = {"annotations": {"kubernetes.io/service-account.name": "eip-speaker-agent"}}
+    for name, kind, metadata in (
+        ("another", "Opaque", {}),
+        ("", "Opaque", {"generateName": SECRET}),
+        (SECRET, "kubernetes.io/service-account-token", account),
+    ):
+        code, answer = make(controller, name, kind, **metadata)
+        assert (code, "of type Opaque, and no other" in answer["message"]) == (422, True), answer
+    found = {
+        place: {verb for verb in VERBS if may(installed, CONTROLLER, verb, *place)}
+        for place in (("", each, space) for each in ("secrets", f"secrets:{SECRET}")
+                      for space in ("eip-speaker-agents", "eip-speaker", "default"))
+    }  # fmt: skip
+    assert {place for place, verbs in found.items() if verbs} == {
+        ("", "secrets", "eip-speaker-agents"), ("", f"secrets:{SECRET}", "eip-speaker-agents"),
+    }  # fmt: skip
+    assert found["", f"secrets:{SECRET}", "eip-speaker-agents"] == {"create"}
+
+
+def test_nobody_else_is_bound_to_that_secret(installed, key_rights):
+    assert make(installed, "another")[0] == 201
+
+
+# ── An agent speaks for its own node ──
 
 
 @pytest.fixture(scope="session")

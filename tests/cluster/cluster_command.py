@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2] / "manifests"))
 
 from cluster_nodes import store
 from cluster_parts import CACHE, say
@@ -69,7 +70,7 @@ def keep(arguments: argparse.Namespace) -> int:
         with step(f"{arguments.nodes} nodes, kube-proxy in {arguments.proxy} mode"):
             stack.enter_context(cluster)
         _write_doors(cluster)
-        with step("the speaker, as manifests/overlays/default ships it"):
+        with step("the speaker, with the one file that `make rendered` makes"):
             cluster.install()
         if arguments.story:
             tell(cluster)

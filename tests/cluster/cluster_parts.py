@@ -142,7 +142,11 @@ def images() -> list[Path]:
     """Archives for ``ctr images import``: ``POD``, ``DEV`` and ``NEXT``."""
     pod = programs() / "pod"
     inputs = [ROOT / name for name in ("Dockerfile", "LICENSE", "README.md", "pyproject.toml")]
-    inputs += [*ROOT.glob("requirements*.txt"), *(ROOT / "speaker").rglob("*.py")]
+    inputs += [
+        *ROOT.glob("requirements*.txt"),
+        *(ROOT / "manifests/systemd").iterdir(),
+        *(ROOT / "speaker").rglob("*.py"),
+    ]
     inputs += [file for file in (ROOT / "speaker").rglob("*") if file.suffix in (".yaml", ".html", ".json", ".typed")]
     built_pod = hashlib.sha256(pod.read_bytes()).hexdigest()
     return [

@@ -10,7 +10,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -21,7 +20,7 @@ from typing import Any, Self
 import cluster_keys
 from cluster_lan import lay, sweep
 from cluster_nodes import CNI, DEPTH, Node, boot, furnish
-from cluster_parts import CACHE, PROGRAMS, ROOT, run
+from cluster_parts import CACHE, DEV, PROGRAMS
 from cluster_world import World, completed, into, make_groups, told_ready
 
 LOGS = CACHE / "logs"
@@ -130,16 +129,12 @@ class RealCluster:
             time.sleep(0.2)
 
     def install(self) -> None:
-        """The speaker, as its manifests ship it: controllers and agents are Ready at the end."""
-        self.kubectl("create", "namespace", SPEAKER_NAMESPACE)
-        key = self.directory / "key"
-        run(sys.executable, "-m", "speaker", "keygen", key)
-        self.kubectl(
-            "-n", SPEAKER_NAMESPACE, "create", "secret", "generic", "eip-speaker-key", f"--from-file=key={key}"
-        )
-        self.until(
-            "the manifests are taken", lambda: self.kubectl("apply", "--kustomize", ROOT / "manifests/overlays/default")
-        )
+        """The speaker, with one file, as a newcomer does it: controllers and agents are Ready at the end."""
+        from render import rendered  # `make cluster-down` has no more than Python
+
+        file = self.directory / "speaker.yaml"
+        file.write_text(rendered(str(PROGRAMS / "kubectl"), "default", ["make-key"], DEV))
+        self.until("the manifests are taken", lambda: self.kubectl("apply", "--filename", file))
         self.await_speaker()
 
     def await_speaker(self) -> None:

@@ -189,9 +189,9 @@ def test_every_metric_that_is_named_is_one(file):
 
 @pytest.mark.parametrize("file", ON_KUBERNETES, ids=lambda file: file.name)
 def test_every_overlay_and_component_that_is_named_is_there(file):
-    named = set(re.findall(r"\b(?:manifests/)?((?:overlays|components)/[a-z]+)\b", file.read_text()))
+    named = set(re.findall(r"\b(?:manifests/)?((?:overlays|components)/[a-z-]+)\b", file.read_text()))
     assert {each for each in named if not (ROOT / "manifests" / each).exists()} == set()
-    named = set(re.findall(r"\b(overlay|component)s? `([a-z]+)`", file.read_text()))
+    named = set(re.findall(r"\b(overlay|component)s? `([a-z-]+)`", file.read_text()))
     assert {each for each in named if not (ROOT / "manifests" / f"{each[0]}s" / each[1]).exists()} == set()
 
 

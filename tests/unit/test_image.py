@@ -23,6 +23,7 @@ from speaker.settings import DEFAULT_METRICS
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+SHARED = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["shared-data"]
 PATIENCE = 300.0
 """Seconds; against a hang, not an expectation."""
 
@@ -212,6 +213,12 @@ def test_what_was_built_runs_by_itself(built):
     assert speaker(built, "--version") == f"speaker {__version__}\n"
     speaker(built, "validate", str(ROOT / "manifests/examples"))
     speaker(built, "keygen", str(built / "key"))
+
+
+def test_the_wheel_brings_what_systemd_reads_where_it_looks(built):
+    for name, place in SHARED.items():
+        assert (built / "opt/speaker" / place).read_bytes() == (ROOT / name).read_bytes()
+    assert {str(file.relative_to(ROOT)) for file in (ROOT / "manifests/systemd").iterdir()} == SHARED.keys()
 
 
 def test_the_wheel_has_every_file_of_the_package(built):

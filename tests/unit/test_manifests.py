@@ -1,9 +1,6 @@
 """What the manifests promise, without an API server."""
 
-import os
 import re
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,13 +8,12 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from cluster_parts import PROGRAMS
+from render import COMPONENTS, MANIFESTS, OVERLAYS, kustomized
 
 from speaker.cli import main
 from speaker.ownership.parameters import Parameters
 from speaker.settings import DEFAULT_KEY, DEFAULT_RUNTIME_DIR, Bind
 
-MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
 BASE = MANIFESTS / "base"
 OLDEST = "1.32"
 """The first Kubernetes that manifests/README.md promises anything for."""
@@ -155,30 +151,9 @@ def test_the_validator_would_find_one():
 
 
 @pytest.fixture
-def rendered(tmp_path) -> Callable[..., list[dict[str, Any]]]:
-    """``rendered("ipvs", "metrics")`` is what a kustomization of that overlay and those components comes to."""
-    places = (os.environ.get("KUBEBUILDER_ASSETS"), "/usr/local/kubebuilder/bin", str(PROGRAMS), os.environ["PATH"])
-    kubectl = shutil.which("kubectl", path=os.pathsep.join(filter(None, places)))
-    if kubectl is None:
-        pytest.skip("needs kubectl (`make cluster` builds one)")
-
-    def render(overlay: str, *components: str) -> list[dict[str, Any]]:
-        def at(*parts: str) -> str:
-            return os.path.relpath(MANIFESTS.joinpath(*parts), tmp_path)
-
-        (tmp_path / "kustomization.yaml").write_text(
-            yaml.safe_dump(
-                {
-                    "resources": [at("overlays", overlay)],
-                    "components": [at("components", each) for each in components],
-                }
-            )
-        )
-        done = subprocess.run([kubectl, "kustomize", tmp_path], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return list(yaml.safe_load_all(done.stdout))
-
-    return render
+def rendered(kubectl) -> Callable[..., list[dict[str, Any]]]:
+    """``rendered("ipvs", "metrics")`` are the objects of that overlay with those components."""
+    return lambda overlay, *components: list(yaml.safe_load_all(kustomized(kubectl, overlay, components)))
 
 
 def only_container(found: list[dict[str, Any]], kind: str) -> dict[str, Any]:
@@ -186,16 +161,10 @@ def only_container(found: list[dict[str, Any]], kind: str) -> dict[str, Any]:
     return container
 
 
-OVERLAYS = sorted(each.name for each in (MANIFESTS / "overlays").iterdir())
-COMPONENTS = sorted(each.name for each in (MANIFESTS / "components").iterdir())
-
-
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_a_validator_finds_no_fault_with_an_overlay_and_every_component(rendered, overlay, version):
-    patched = [each for each in rendered(overlay, *COMPONENTS) if each["kind"] in ("DaemonSet", "Deployment")]
-    assert len(patched) == 2
-    for each in patched:
+    for each in rendered(overlay, *COMPONENTS):
         find_fault(each, version)
 
 
@@ -218,3 +187,18 @@ def test_components_add_what_they_say_and_nothing_else(rendered):
     assert capabilities("realtime") == ["NET_RAW", "SYS_NICE"]
     requests = only_container(rendered("default", "realtime"), "DaemonSet")["resources"]["requests"]
     assert requests == {**container("agent")["resources"]["requests"], "cpu": "200m"}
+    assert capabilities("make-key") == ["NET_RAW"]
+
+
+def test_who_makes_no_key_has_no_right_to_a_secret_and_who_does_has_one(rendered):
+    def rights(*components: str) -> list[Any]:
+        rules = [(each["kind"], each["metadata"].get("namespace"), rule) for each in rendered("ipvs", *components)
+                 for rule in each.get("rules", ())]  # fmt: skip
+        return [each for each in rules if {"secrets", "*"} & set(each[2]["resources"])]
+
+    others = [each for each in COMPONENTS if each != "make-key"]
+    assert rights(*others) == []
+    assert "--make-key" not in only_container(rendered("ipvs", *others), "Deployment")["args"]
+    right = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]}
+    assert rights("make-key") == [("Role", "eip-speaker-agents", right)]
+    assert "--make-key" in only_container(rendered("default", "make-key"), "Deployment")["args"]

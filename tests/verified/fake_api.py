@@ -36,6 +36,7 @@ KINDS = {
     "services": Kind("v1", "Service", has_status=True),
     "configmaps": Kind("v1", "ConfigMap"),
     "events": Kind("v1", "Event"),
+    "secrets": Kind("v1", "Secret"),
     "nodes": Kind("v1", "Node", namespaced=False, has_status=True),
     "namespaces": Kind("v1", "Namespace", namespaced=False, has_status=True),
     "endpointslices": Kind("discovery.k8s.io/v1", "EndpointSlice"),

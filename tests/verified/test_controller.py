@@ -16,6 +16,7 @@ from speaker.cluster.kinds import ASSIGNED, FORWARDER
 from speaker.cluster.lease import Election, LeaseName
 from speaker.cluster.reflector import Patience
 from speaker.controller.decider import ControllerSettings
+from speaker.controller.key import SECRET
 from speaker.controller.leader import Leader
 from speaker.controller.sweeper import ANNOUNCEMENTS, Grace
 from speaker.controller.wanted import EIPS, FINALIZER, IpMode
@@ -170,14 +171,23 @@ class Running:
     """One replica of the controller."""
 
     def __init__(
-        self, client: Client, namespace: str, identity: str, settings: ControllerSettings, grace: Grace
+        self,
+        client: Client,
+        namespace: str,
+        identity: str,
+        settings: ControllerSettings,
+        grace: Grace,
+        *,
+        make_key: bool,
     ) -> None:
         self.errors: list[EdgeError] = []
         self.bugs: list[tuple[str, BaseException]] = []
         self.failed, self.stopped = asyncio.Event(), asyncio.Event()
         self.election = Election(client, LeaseName(namespace, "controller"), identity, QUICK)
         patience = Patience(backoff=0.02, backoff_limit=0.2)
-        self._leader = Leader(client, self.election, settings, self._tell, self, patience, grace, namespace)
+        self._leader = Leader(
+            client, self.election, settings, self._tell, self, patience, grace, namespace, make_key=make_key
+        )
         self.task = asyncio.create_task(self.election.lead(self._work), name=identity)
 
     async def _work(self, leadership: Leadership) -> None:
@@ -218,10 +228,15 @@ async def start(api: Any) -> AsyncIterator[Any]:
     made: list[Running] = []
 
     async def controller(
-        identity: str = "a", client: Client | None = None, grace: Grace = FOREVER, **settings: Any
+        identity: str = "a",
+        client: Client | None = None,
+        grace: Grace = FOREVER,
+        *,
+        make_key: bool = False,
+        **settings: Any,
     ) -> Running:
-        chosen = ControllerSettings(**settings)
-        made.append(running := Running(client or await api.client(), api.namespace, identity, chosen, grace))
+        chosen, client = ControllerSettings(**settings), client or await api.client()
+        made.append(running := Running(client, api.namespace, identity, chosen, grace, make_key=make_key))
         return running
 
     yield controller
@@ -857,3 +872,46 @@ async def test_an_event_that_cannot_be_told_costs_nobody_an_address(api, cluster
     await cluster.service("web")
     await start()
     await cluster.until_addresses(web=("192.0.2.10",))
+
+
+# ── The agents' key ──
+
+
+async def test_who_leads_makes_the_key_and_its_successor_leaves_it_alone(api, cluster, start):
+    secrets = api.path("secrets")
+    first = await start("a", make_key=True)
+    await cluster.until(lambda: _made(cluster, secrets))
+    before = await cluster.read(f"{secrets}/{SECRET}")
+    await first.stop()
+    await cluster.pool("lan", "192.0.2.10")
+    await cluster.service("web")
+    second = await start("b", make_key=True)
+    await cluster.until_addresses(web=("192.0.2.10",))
+    assert await cluster.read(f"{secrets}/{SECRET}") == before
+    assert first.errors + second.errors == []
+
+
+async def test_nobody_makes_a_key_that_was_not_told_to(api, cluster, start):
+    await cluster.pool("lan", "192.0.2.10")
+    await cluster.service("web")
+    await start()
+    await cluster.until_addresses(web=("192.0.2.10",))
+    assert not await _made(cluster, api.path("secrets"))
+
+
+@ONLY_FAKE
+async def test_a_key_that_may_not_be_made_holds_up_nobody(api, cluster, start):
+    secrets = api.path("secrets")
+    api.fake.broken[secrets] = Refused(403, "Forbidden")
+    await cluster.pool("lan", "192.0.2.10")
+    await cluster.service("web")
+    running = await start(make_key=True)
+    await running.failed.wait()
+    await cluster.until_addresses(web=("192.0.2.10",))
+    del api.fake.broken[secrets]
+    await cluster.until(lambda: _made(cluster, secrets))
+    assert {str(error) for error in running.errors} == {"the API answered 403 Forbidden: Forbidden"}
+
+
+async def _made(cluster: Cluster, secrets: str) -> bool:
+    return SECRET in {each["metadata"]["name"] for each in (await cluster.read(secrets))["items"]}
