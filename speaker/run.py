@@ -122,9 +122,10 @@ class Manifests:
             with self._report.trying("state file"):
                 if self._writing is not None:
                     await self._wait_for(self._writing)
-                ledger = await asyncio.to_thread(self._allocator.ledger, boottime())
-                self._writing = asyncio.create_task(self._put(revision, ledger), name="state file")
-                await self._wait_for(self._writing)
+                if revision != self._saved:
+                    ledger = await asyncio.to_thread(self._allocator.ledger, boottime())
+                    self._writing = asyncio.create_task(self._put(revision, ledger), name="state file")
+                    await self._wait_for(self._writing)
         if revision != self._saved:
             asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._changed)
         return revision == self._saved

@@ -1,7 +1,7 @@
 """Edge: a list that comes page by page."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncIterator
 from typing import TypeVar
 
 import msgspec
@@ -15,17 +15,20 @@ PAGE = 500
 _T = TypeVar("_T", bound=Object)
 
 
+async def one_page(client: Client, path: str, query: Query, size: int, *, within: float = REQUEST) -> Page:
+    """The first, or that which ``query`` continues with. Raises EdgeError, also for what is no list."""
+    return read_page(await client.get(path, {**query, "limit": str(size)}, within=within))
+
+
 async def pages(
     client: Client, path: str, query: Query, size: int = PAGE, *, within: float = REQUEST
-) -> AsyncGenerator[Page, None]:
+) -> AsyncIterator[Page]:
     """To the last one, each answered ``within`` so many seconds. Raises EdgeError, also for what is no list."""
-    asked = {**query, "limit": str(size)}
-    while True:
-        page = read_page(await client.get(path, asked, within=within))
+    page = await one_page(client, path, query, size, within=within)
+    yield page
+    while page.metadata.continue_:
+        page = await one_page(client, path, {**query, "continue": page.metadata.continue_}, size, within=within)
         yield page
-        if not page.metadata.continue_:
-            return
-        asked["continue"] = page.metadata.continue_
 
 
 async def listed(client: Client, path: str, kind: type[_T], query: Query | None = None) -> list[_T]:

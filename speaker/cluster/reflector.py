@@ -8,7 +8,7 @@ before, and terms would go back.
 import asyncio
 import random
 from collections.abc import Callable, Mapping
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic
 
@@ -17,7 +17,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 from speaker.cluster.client import Client, Stream
 from speaker.cluster.feed import Feed, Lines
 from speaker.cluster.objects import Key
-from speaker.cluster.pages import PAGE, pages
+from speaker.cluster.pages import PAGE, one_page, pages
 from speaker.cluster.store import Change, Index, Store, T
 from speaker.errors import ApiRefused, ApiUnreachable, EdgeError
 
@@ -218,12 +218,12 @@ class Reflector(Generic[T]):
 
     async def _is_restored(self) -> bool:
         """An older backup of the server's data stands in its place: a watch from what we know would stay silent."""
-        asked, known = self.resource, self._feed.resume
-        async with aclosing(pages(self._client, asked.path, asked.query, 1, within=self.patience.answer)) as found:
-            async for page in found:
-                now = page.metadata.resource_version
-                return known.isdecimal() and now.isdecimal() and int(now) < int(known)
-        return False
+        known = self._feed.resume
+        if not known.isdecimal():
+            return False
+        page = await one_page(self._client, self.resource.path, self.resource.query, 1, within=self.patience.answer)
+        now = page.metadata.resource_version
+        return now.isdecimal() and int(now) < int(known)
 
     def _watch_query(self) -> dict[str, str]:
         lasts = self.patience.watch * random.uniform(1, 2)  # noqa: S311 (spreads load, guards nothing)

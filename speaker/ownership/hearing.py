@@ -395,8 +395,11 @@ class Hearing(Naming):
 
     def _to_be_heard(self, segment: Segment, now: float) -> float:
         """Seconds in which each of the others says once what it hears."""
-        patience = max((peer.patience for peer in segment.peers.expected(now)), default=1.0)
-        return self.times.hello * patience + self.times.slot
+        return self.times.hello * self._patience(segment, now) + self.times.slot
+
+    def _patience(self, segment: Segment, now: float) -> float:
+        """With the slowest of those who are to be heard here."""
+        return max((peer.patience for peer in segment.peers.expected(now)), default=1.0)
 
     def _weaken_unheard(self, segment: Segment, now: float) -> None:
         """Others are heard, and none hears us, though it had the time: what we claimed since the last one did, nobody
@@ -410,8 +413,7 @@ class Hearing(Naming):
         """Others are heard again. If none was for longer than an answer takes it was we who did not hear: they get time
         to say what they hold, each at its own pace; more of it if we let ours go meanwhile."""
         if was_deaf:
-            patience = max((peer.patience for peer in segment.peers.expected(now)), default=1.0)
-            segment.listen(now + self.times.dead * patience)
+            segment.listen(now + self.times.dead * self._patience(segment, now))
         elif now - segment.lost_touch_at >= self.times.probe:
             segment.listen(now + self._to_be_heard(segment, now))
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from speaker.ownership.simulation.families import windows
+from speaker.ownership.simulation.families import mixed, windows
 from speaker.ownership.simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
 from speaker.ownership.simulation.shrink import broken
 from speaker.ownership.simulation.world import World
@@ -33,6 +33,11 @@ def test_the_watch_that_beats_the_reply_leaves_no_gap() -> None:
     """Rule 23 as it was (yield when the better record is read) broke "kept" here for 6 ms: the loser's watch was
     faster than the reply to the winner, who answers only on it. Hence a write timeout's wait before yielding."""
     assert broken(replace(windows(9), per_hello=3)) is None
+
+
+def test_who_is_heard_again_in_the_moment_it_gives_up_being_heard_keeps_what_the_other_side_leaves_to_it() -> None:
+    """Its claim became weak by itself alone, and the other side yielded to it as it was said before: both let go."""
+    assert broken(mixed(378422381)) is None
 
 
 def test_who_is_told_all_claims_in_two_slices_needs_one_slot_more() -> None:

@@ -120,6 +120,9 @@ async def test_an_api_restored_from_an_older_backup_is_believed(api, fake, mirro
     for name in "abcdefgh":
         await maps.create(name)
     seen = await mirror(await api.client(), patience=Patience(silence=1.0, backoff=0.02, backoff_limit=0.2))
+    begun = len(fake.requests)
     fake.restore(backup)
     await maps.create("new")  # at a version that was another's: a watch from before says nothing of it
     await seen.until_names({"old", "new"})
+    resumed = [query for _, _, query in fake.requests[begun:] if "watch" in query and query.get("resourceVersion")]
+    assert resumed == [], "a watch that would stay silent is not even tried"
