@@ -11,7 +11,7 @@ import socket
 import sys
 from pathlib import Path
 
-from speaker import __version__, streams
+from speaker import __version__
 from speaker.errors import EdgeError, SettingError
 from speaker.model import Forwarding
 from speaker.settings import (
@@ -31,6 +31,7 @@ from speaker.settings import (
     PeerSettings,
     RunSettings,
 )
+from speaker.system import streams
 
 INTERRUPTED = 130
 """128 + SIGINT, what a shell shows for a program that was interrupted."""
@@ -406,7 +407,7 @@ def _run(args: argparse.Namespace) -> int:
 
         return asyncio.run(preview(settings, sys.stdout))
     end = _wire(args, settings.peers)
-    from speaker.run import run
+    from speaker.standalone.run import run
     from speaker.telemetry.lateness import run as watched
 
     watched(run(end, settings))
@@ -415,7 +416,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def _wire(args: argparse.Namespace, peers: PeerSettings | None) -> socket.socket:
     """The end of the wire process that started this one. Without one this is the first process: it becomes it."""
-    from speaker.ownership.keyfile import read_keys
+    from speaker.ownership.hellos.keyfile import read_keys
     from speaker.wire.parent import become, inherited
 
     if (end := inherited()) is not None:
@@ -428,7 +429,7 @@ def _wire(args: argparse.Namespace, peers: PeerSettings | None) -> socket.socket
 def _agent(args: argparse.Namespace) -> int:
     from speaker.agent.run import AgentSettings, run
     from speaker.agent.view import ViewSettings
-    from speaker.cluster.client import Access
+    from speaker.cluster.transport.client import Access
     from speaker.telemetry.lateness import run as watched
 
     forwarder = Forwarding(args.forwarder)
@@ -455,7 +456,7 @@ def _agent(args: argparse.Namespace) -> int:
 
 
 def _controller(args: argparse.Namespace) -> int:
-    from speaker.cluster.client import Access
+    from speaker.cluster.transport.client import Access
     from speaker.controller.decider import ControllerSettings
     from speaker.controller.run import CommandSettings, run
     from speaker.controller.wanted import IpMode

@@ -20,7 +20,7 @@ from speaker.forwarding.plan import (
     VirtualServer,
 )
 from speaker.model import IPAddress, IPNetwork, rank
-from speaker.programs import run as run_program
+from speaker.system.programs import run as run_program
 
 EIPS, GUARD, SPOOFED, MASQUERADE = "EIP-SPEAKER", "EIP-SPEAKER-GUARD", "EIP-SPEAKER-SPOOFED", "EIP-SPEAKER-MASQ"
 """Our chains: what goes to an EIP; what of it may pass; what comes from one; what IPVS sends on."""

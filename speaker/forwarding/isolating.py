@@ -22,7 +22,7 @@ from speaker.forwarding.plan import (
 )
 from speaker.forwarding.traffic import Traffic
 from speaker.model import IPAddress
-from speaker.supervise import Supervisor
+from speaker.system.supervise import Supervisor
 
 BARREN = 64
 """Tries in a row that were all refused, after which it is not the parts but the kernel. What stands is tried first."""

@@ -20,7 +20,7 @@ from functools import partial
 
 from speaker.errors import EdgeError
 from speaker.interfaces import rtnetlink
-from speaker.threads import in_thread
+from speaker.system.threads import in_thread
 
 EVERY = 0.025
 """Seconds at least between two looks, and at most while a link has no carrier."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from real_api import RealApi
 
-from speaker.cluster.client import Access, Client, configure
+from speaker.cluster.transport.client import Access, Client, configure
 
 Connect = Callable[..., Awaitable[Client]]
 

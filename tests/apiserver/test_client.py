@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from speaker.cluster.client import Access, Patch
+from speaker.cluster.transport.client import Access, Patch
 from speaker.errors import ApiRefused, ApiUnreachable, EdgeError, SettingError
 
 pytestmark = pytest.mark.apiserver

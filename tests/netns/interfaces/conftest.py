@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import pytest
 
 from speaker.interfaces import rtnetlink
-from speaker.interfaces.netlink import Watcher
 from speaker.interfaces.snapshot import LOCAL_TABLE, MAIN_TABLE, NextHop, RouteKind, Snapshot
-from speaker.lab.namespaces import Namespace
+from speaker.interfaces.watcher import Watcher
+from speaker.lab.network.namespaces import Namespace
 from speaker.model import IPAddress
 
 GUARD = 5.0
