@@ -21,6 +21,8 @@ from speaker.errors import EdgeError, Unsupported
 from speaker.interfaces import rtnetlink
 from speaker.interfaces.snapshot import LinkAddress, RouteTables, Snapshot, leads_nowhere, own
 from speaker.model import Link
+from speaker.netlink.messages import NLM_F_DUMP_INTR, NLMSG_DONE, NLMSG_ERROR, SOL_NETLINK, Message, errno_of, messages
+from speaker.netlink.numbers import RTM_DELADDR, RTM_DELLINK, RTM_GETADDR, RTM_GETLINK, RTM_NEWADDR, RTM_NEWLINK
 
 REST = 0.02
 """Seconds at least between two listings of one part: a burst of changes costs a few, not one each."""
@@ -34,7 +36,7 @@ DRAIN = 64
 DATAGRAM = 1 << 16
 """Bytes; the kernel lists in datagrams of 32 KiB to whoever offers that much."""
 
-_SOL_NETLINK, _ADD_MEMBERSHIP = 270, 1
+_ADD_MEMBERSHIP = 1
 _GROUPS = (1, 5, 9, 7, 11, 8, 19, 24, 25)
 """RTNLGRP_*: links; then for IPv4 and IPv6 addresses, routes, rules, and settings (ignore_routes_with_linkdown)."""
 _NEXTHOP_GROUP = 32
@@ -50,10 +52,10 @@ class Part(Enum):
 
 
 _PARTS = {
-    rtnetlink.RTM_NEWLINK: {Part.LINKS},
-    rtnetlink.RTM_DELLINK: {Part.LINKS},
-    rtnetlink.RTM_NEWADDR: {Part.ADDRESSES},
-    rtnetlink.RTM_DELADDR: {Part.ADDRESSES, Part.ROUTES},
+    RTM_NEWLINK: {Part.LINKS},
+    RTM_DELLINK: {Part.LINKS},
+    RTM_NEWADDR: {Part.ADDRESSES},
+    RTM_DELADDR: {Part.ADDRESSES, Part.ROUTES},
     rtnetlink.RTM_NEWRULE: {Part.RULES},
     rtnetlink.RTM_DELRULE: {Part.RULES},
     rtnetlink.RTM_NEWROUTE: {Part.ROUTES},
@@ -152,7 +154,7 @@ class Watcher:
         self._woken.set()
 
     def _read_events(self, datagram: bytes) -> None:
-        for message in rtnetlink.messages(datagram):
+        for message in messages(datagram):
             parts = _PARTS.get(message.kind, set())
             if not parts <= self._dirty and not (
                 message.kind in _ABOUT_ROUTES and rtnetlink.is_about_local_table(datagram, message.start)
@@ -186,7 +188,7 @@ class Watcher:
         if self._is_due(Part.LINKS):
             await self._list_links()
         if self._is_due(Part.ADDRESSES):
-            self._bound = await self._list(Part.ADDRESSES, rtnetlink.RTM_GETADDR, rtnetlink.read_address)
+            self._bound = await self._list(Part.ADDRESSES, RTM_GETADDR, rtnetlink.read_address)
         if self._is_due(Part.RULES):
             rules = await self._list(Part.RULES, rtnetlink.RTM_GETRULE, rtnetlink.read_rule)
             self._seen = replace(self._seen, rules=tuple(rules))
@@ -198,7 +200,7 @@ class Watcher:
         return link is None or leads_nowhere(link)
 
     async def _list_links(self) -> None:
-        found = await self._list(Part.LINKS, rtnetlink.RTM_GETLINK, rtnetlink.read_link)
+        found = await self._list(Part.LINKS, RTM_GETLINK, rtnetlink.read_link)
         links = {link.index: link for link, _ in found}
         if _states(links) != _states(self._seen.links):
             self._mark({Part.ROUTES})  # those of a link that went down are gone or dead, without a notification
@@ -208,8 +210,8 @@ class Watcher:
     async def _list(self, part: Part, request: int, read: Callable[[bytes, int, int], T | None]) -> list[T]:
         found: list[T] = []
         with self._listing(part, self._quick):
-            async for datagram, messages in self._quick.dump(request):
-                values = (read(datagram, message.start, message.end) for message in messages)
+            async for datagram, listed in self._quick.dump(request):
+                values = (read(datagram, message.start, message.end) for message in listed)
                 found.extend(value for value in values if value is not None)
         return found
 
@@ -218,8 +220,8 @@ class Watcher:
         tables = RouteTables()
         with self._listing(Part.ROUTES, self._slow):
             reader = rtnetlink.RouteReader(await self._nexthops())
-            async for datagram, messages in self._slow.dump(rtnetlink.RTM_GETROUTE):
-                for message in messages:
+            async for datagram, listed in self._slow.dump(rtnetlink.RTM_GETROUTE):
+                for message in listed:
                     if (route := reader.read(datagram, message.start, message.end)) is not None:
                         tables.add(route)
                 yield
@@ -229,8 +231,8 @@ class Watcher:
     async def _nexthops(self) -> rtnetlink.NexthopReader:
         reader = rtnetlink.NexthopReader()
         with suppress(Unsupported):  # before Linux 5.3
-            async for datagram, messages in self._slow.dump(rtnetlink.RTM_GETNEXTHOP):
-                for message in messages:
+            async for datagram, listed in self._slow.dump(rtnetlink.RTM_GETNEXTHOP):
+                for message in listed:
                     reader.read(datagram, message.start, message.end)
         return reader
 
@@ -276,7 +278,7 @@ class _Lister:
         self._socket = opened
         self._sequence = 0
 
-    async def dump(self, kind: int) -> AsyncIterator[tuple[bytes, list[rtnetlink.Message]]]:
+    async def dump(self, kind: int) -> AsyncIterator[tuple[bytes, list[Message]]]:
         """Datagrams, each with its messages, as the kernel writes them. Other tasks get a turn after each.
 
         Raises Unsupported when the kernel has nothing of the kind, EdgeError and OSError.
@@ -288,12 +290,12 @@ class _Lister:
         while not done:
             begun = loop.time()
             datagram = await loop.sock_recv(self._socket, DATAGRAM)
-            messages = list(rtnetlink.messages(datagram))
-            self.interrupted |= any(message.flags & rtnetlink.NLM_F_DUMP_INTR for message in messages)
-            if messages[-1].kind in (rtnetlink.NLMSG_ERROR, rtnetlink.NLMSG_DONE):
-                _raise_for(rtnetlink.errno_of(datagram, messages.pop()))
+            listed = list(messages(datagram))
+            self.interrupted |= any(message.flags & NLM_F_DUMP_INTR for message in listed)
+            if listed[-1].kind in (NLMSG_ERROR, NLMSG_DONE):
+                _raise_for(errno_of(datagram, listed.pop()))
                 done = True
-            yield datagram, messages
+            yield datagram, listed
             self.busy += loop.time() - begun
             await asyncio.sleep(0)  # the next datagram is there already: waiting for it would not let others in
 
@@ -326,7 +328,7 @@ def _netlink_socket() -> socket.socket:
 def _events_socket() -> socket.socket:
     opened = _netlink_socket()
     for group in _GROUPS:
-        opened.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, group)
+        opened.setsockopt(SOL_NETLINK, _ADD_MEMBERSHIP, group)
     with suppress(OSError):  # nexthop objects came with Linux 5.3
-        opened.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, _NEXTHOP_GROUP)
+        opened.setsockopt(SOL_NETLINK, _ADD_MEMBERSHIP, _NEXTHOP_GROUP)
     return opened

@@ -14,21 +14,25 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from speaker.errors import EdgeError
+from speaker.netlink.messages import (
+    NLM_F_ACK,
+    NLM_F_DUMP,
+    NLM_F_DUMP_INTR,
+    NLMSG_DONE,
+    NLMSG_ERROR,
+    SOL_NETLINK,
+    Message,
+    errno_of,
+    messages,
+    request,
+)
 
-NLMSG_ERROR, NLMSG_DONE = 2, 3
-NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP_INTR, NLM_F_DUMP = 0x1, 0x4, 0x10, 0x300
-NLM_F_EXCL, NLM_F_CREATE = 0x200, 0x400
-NLA_F_NESTED, NLA_TYPE_MASK = 0x8000, 0x3FFF
-SOL_NETLINK, NETLINK_CAP_ACK = 270, 10
+NETLINK_CAP_ACK = 10
 
 BATCH = 100
 """Requests per datagram: their answers must fit the socket's receive buffer together."""
 ATTEMPTS = 10
 """How often a dump is begun again because something changed while the kernel wrote it (NLM_F_DUMP_INTR)."""
-
-_HEADER = struct.Struct("=IHHII")
-_ERROR = struct.Struct("=i")
-_ATTRIBUTE = struct.Struct("=HH")
 
 
 class Request(NamedTuple):
@@ -84,44 +88,42 @@ class Netlink:
         self._write([request._replace(flags=request.flags | NLM_F_ACK) for request in requests])
         answers: dict[int, int] = {}
         while len(answers) < len(requests):
-            for _, _, sequence, payload in self._messages():
-                answers[sequence - first] = _errno(payload)
+            datagram, answered = self._receive()
+            for message in answered:
+                answers[message.sequence - first] = errno_of(datagram, message)
         return [answers[index] for index in range(len(requests))]
 
     def _write(self, requests: Sequence[Request]) -> None:
-        datagram = bytearray()
-        for request in requests:
-            self._sequence += 1
-            length = _HEADER.size + len(request.payload)
-            datagram += _HEADER.pack(length, request.kind, NLM_F_REQUEST | request.flags, self._sequence, 0)
-            datagram += request.payload + bytes(-length % 4)
+        first = self._sequence + 1
+        self._sequence += len(requests)
+        datagram = b"".join(
+            request(asked.kind, sequence, asked.payload, asked.flags) for sequence, asked in enumerate(requests, first)
+        )
         with _talking():
             self._socket.send(datagram)
 
     def _read(self) -> Iterator[bytes]:
         interrupted = False
         while True:
-            for kind, flags, _, payload in self._messages():
-                interrupted |= bool(flags & NLM_F_DUMP_INTR)
-                if kind in (NLMSG_ERROR, NLMSG_DONE):
-                    if error := _errno(payload):
+            datagram, listed = self._receive()
+            for message in listed:
+                interrupted |= bool(message.flags & NLM_F_DUMP_INTR)
+                if message.kind in (NLMSG_ERROR, NLMSG_DONE):
+                    if error := errno_of(datagram, message):
                         raise OSError(error, os.strerror(error))
                     if interrupted:
                         raise InterruptedDumpError
                     return
-                yield payload
+                yield datagram[message.start : message.end]
 
-    def _messages(self) -> Iterator[tuple[int, int, int, bytes]]:
-        """(type, flags, sequence, payload) of each message in the next datagram."""
+    def _receive(self) -> tuple[bytes, list[Message]]:
+        """The next datagram, and its messages."""
         with _talking():
             datagram = self._socket.recv(1 << 17)
-        at = 0
-        while at < len(datagram):
-            if len(datagram) - at < _HEADER.size or (header := _HEADER.unpack_from(datagram, at))[0] < _HEADER.size:
-                raise EdgeError("netlink: a message that is cut short")
-            length, kind, flags, sequence, _ = header
-            yield kind, flags, sequence, datagram[at + _HEADER.size : at + length]
-            at += length + -length % 4
+        try:
+            return datagram, list(messages(datagram))
+        except (struct.error, ValueError) as error:
+            raise EdgeError("netlink: a message that is cut short") from error
 
 
 @contextmanager
@@ -133,41 +135,5 @@ def _talking() -> Iterator[None]:
         raise EdgeError(f"netlink: {error.strerror or error}") from error
 
 
-def _errno(payload: bytes) -> int:
-    answer: int = _ERROR.unpack_from(payload)[0]
-    return -answer
-
-
 class InterruptedDumpError(Exception):
     """Raised when what a dump lists changed while it was being written. Never leaves this module."""
-
-
-def attribute(kind: int, value: bytes) -> bytes:
-    length = _ATTRIBUTE.size + len(value)
-    return _ATTRIBUTE.pack(length, kind) + value + bytes(-length % 4)
-
-
-def nested(kind: int, *attributes: bytes) -> bytes:
-    return attribute(kind | NLA_F_NESTED, b"".join(attributes))
-
-
-def attributes(data: bytes, start: int = 0) -> dict[int, bytes]:
-    """The attributes that lie in ``data`` from ``start`` on, by type; of a repeated one, the last."""
-    found: dict[int, bytes] = {}
-    while start + _ATTRIBUTE.size <= len(data):
-        length, kind = _ATTRIBUTE.unpack_from(data, start)
-        found[kind & NLA_TYPE_MASK] = data[start + _ATTRIBUTE.size : start + length]
-        start += max(length + -length % 4, _ATTRIBUTE.size)
-    return found
-
-
-def u16(value: int) -> bytes:
-    return struct.pack("=H", value)
-
-
-def u32(value: int) -> bytes:
-    return struct.pack("=I", value)
-
-
-def be16(value: int) -> bytes:
-    return struct.pack("!H", value)

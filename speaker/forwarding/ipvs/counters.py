@@ -23,7 +23,7 @@ from speaker.forwarding.ipvs.tables import (
 )
 from speaker.forwarding.traffic import Counts, Name, RealName, Traffic
 from speaker.model import IPAddress
-from speaker.netlink.requests import attributes
+from speaker.netlink.messages import ATTRIBUTE, U16, attributes
 
 SVC_STATS64 = 12
 """Since Linux 4.1."""
@@ -67,11 +67,11 @@ class Counted(NamedTuple):
 
 _HEAD = struct.Struct("=8x 4sH2x 4sH2x 4s16s 4s2s2x")
 _TAIL = struct.Struct("=4s 4sQ 4sQ 4sQ 4sQ 4sQ 60x")
-_ATTRIBUTE, _U16, _U64 = struct.Struct("=HH"), struct.Struct("=H"), struct.Struct("=Q")
+_U64 = struct.Struct("=Q")
 _HEADS = tuple(
-    _ATTRIBUTE.pack(length, kind) for length, kind in ((6, SVC_AF), (6, SVC_PROTOCOL), (20, SVC_ADDR), (6, SVC_PORT))
+    ATTRIBUTE.pack(length, kind) for length, kind in ((6, SVC_AF), (6, SVC_PROTOCOL), (20, SVC_ADDR), (6, SVC_PORT))
 )
-_TAILS = (_ATTRIBUTE.pack(_TAIL.size, SVC_STATS64), *(_ATTRIBUTE.pack(12, kind) for kind in range(1, 6)))
+_TAILS = (ATTRIBUTE.pack(_TAIL.size, SVC_STATS64), *(ATTRIBUTE.pack(12, kind) for kind in range(1, 6)))
 """As Linux begins and ends a virtual server where it need not align 64-bit numbers; and each header, as it must be."""
 
 
@@ -92,7 +92,7 @@ def _parse_in_any_order(payload: bytes) -> Counted | None:
     try:
         counted = attributes(found[SVC_STATS64])
         counts = tuple(_U64.unpack(counted[kind])[0] for kind in range(1, 6))
-        (af,), (protocol,) = _U16.unpack(found[SVC_AF]), _U16.unpack(found[SVC_PROTOCOL])
+        (af,), (protocol,) = U16.unpack(found[SVC_AF]), U16.unpack(found[SVC_PROTOCOL])
         return _counted(af, protocol, found[SVC_ADDR], found[SVC_PORT], counts)
     except (KeyError, struct.error) as error:
         raise EdgeError(f"not a virtual server of IPVS with 64-bit counters: {payload.hex()}") from error

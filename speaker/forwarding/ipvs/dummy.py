@@ -14,23 +14,35 @@ from ipaddress import ip_address
 
 from speaker.errors import EdgeError, Unsupported
 from speaker.model import EIP_LINK, IPAddress
-from speaker.netlink.requests import NLM_F_CREATE, NLM_F_EXCL, Netlink, Request, attribute, attributes, nested, u32
+from speaker.netlink.messages import NLM_F_CREATE, NLM_F_EXCL, attribute, attributes, nested, u32
+from speaker.netlink.numbers import (
+    IFA_ADDRESS,
+    IFA_LOCAL,
+    IFADDR,
+    IFF_UP,
+    IFINFO,
+    IFLA_AF_SPEC,
+    IFLA_IFNAME,
+    IFLA_INFO_KIND,
+    IFLA_LINKINFO,
+    RTM_DELADDR,
+    RTM_DELLINK,
+    RTM_GETADDR,
+    RTM_GETLINK,
+    RTM_NEWADDR,
+    RTM_NEWLINK,
+    RTM_SETLINK,
+)
+from speaker.netlink.requests import Netlink, Request
 
 LINK_NAME = EIP_LINK
 
-RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK, RTM_SETLINK = 16, 17, 18, 19
-RTM_NEWADDR, RTM_DELADDR, RTM_GETADDR = 20, 21, 22
-IFLA_IFNAME, IFLA_LINKINFO, IFLA_AF_SPEC = 3, 18, 26
-IFLA_INFO_KIND = 1
 IFLA_INET6_ADDR_GEN_MODE, IN6_ADDR_GEN_MODE_NONE = 8, 1
-IFA_ADDRESS, IFA_LOCAL, IFA_CACHEINFO, IFA_FLAGS = 1, 2, 6, 8
+IFA_CACHEINFO, IFA_FLAGS = 6, 8
 IFA_F_NODAD, IFA_F_NOPREFIXROUTE = 0x02, 0x200
 RT_SCOPE_UNIVERSE, RT_SCOPE_LINK = 0, 253
 INFINITE = 0xFFFFFFFF
-IFF_UP = 0x1
 
-_IFINFO = struct.Struct("=BxHiII")
-_IFADDR = struct.Struct("=BBBBI")
 _IFA_CACHEINFO = struct.Struct("=IIII")
 
 
@@ -85,12 +97,12 @@ class DummyLink:
             if error.errno == errno.ENODEV:
                 return 0
             raise EdgeError(f"the kernel does not show the link {self.name}: {error.strerror}") from error
-        if len(answer) < _IFINFO.size:
+        if len(answer) < IFINFO.size:
             raise EdgeError(f"the kernel's answer about the link {self.name} is cut short")
-        info = attributes(attributes(answer, _IFINFO.size).get(IFLA_LINKINFO, b""))
+        info = attributes(attributes(answer, IFINFO.size).get(IFLA_LINKINFO, b""))
         if info.get(IFLA_INFO_KIND) != b"dummy\0":
             raise EdgeError(f"the link {self.name} is not a dummy link, so not ours: rename or remove it")
-        return int(_IFINFO.unpack_from(answer)[2])
+        return int(IFINFO.unpack_from(answer)[2])
 
     def _create(self, netlink: Netlink) -> int:
         """Down at first: an IPv6 link-local address comes with up, unless ``_bring_up`` says otherwise before."""
@@ -138,16 +150,16 @@ def bound_on(index: int) -> frozenset[IPAddress]:
 
 
 def _ifinfo(index: int, flags: int = 0, change: int = 0) -> bytes:
-    return _IFINFO.pack(socket.AF_UNSPEC, 0, index, flags, change)
+    return IFINFO.pack(socket.AF_UNSPEC, 0, index, flags, change)
 
 
 def _addresses(netlink: Netlink, index: int) -> list[IPAddress]:
     try:
-        answers = netlink.dump(Request(RTM_GETADDR, _IFADDR.pack(socket.AF_UNSPEC, 0, 0, 0, 0)))
+        answers = netlink.dump(Request(RTM_GETADDR, IFADDR.pack(socket.AF_UNSPEC, 0, 0, 0, 0)))
     except OSError as error:
         raise EdgeError(f"the kernel does not list addresses: {error.strerror}") from error
     try:
-        mine = (attributes(answer, _IFADDR.size) for answer in answers if _IFADDR.unpack_from(answer)[4] == index)
+        mine = (attributes(answer, IFADDR.size) for answer in answers if IFADDR.unpack_from(answer)[4] == index)
         return [ip_address(found.get(IFA_LOCAL) or found[IFA_ADDRESS]) for found in mine]
     except (KeyError, ValueError, struct.error) as error:
         raise EdgeError("the kernel lists an address that is none") from error
@@ -155,7 +167,7 @@ def _addresses(netlink: Netlink, index: int) -> list[IPAddress]:
 
 def _address(index: int, eip: IPAddress, scope: int = RT_SCOPE_UNIVERSE) -> bytes:
     family = socket.AF_INET if eip.version == 4 else socket.AF_INET6
-    header = _IFADDR.pack(family, eip.max_prefixlen, 0, scope, index)
+    header = IFADDR.pack(family, eip.max_prefixlen, 0, scope, index)
     return header + attribute(IFA_LOCAL, eip.packed) + attribute(IFA_ADDRESS, eip.packed)
 
 

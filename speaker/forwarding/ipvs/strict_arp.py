@@ -16,20 +16,17 @@ from pathlib import Path
 
 from speaker.errors import EdgeError
 from speaker.forwarding.ipvs.remembered import Remembered
-from speaker.netlink.requests import Netlink, Request, attribute, attributes, nested, u32
+from speaker.netlink.messages import attribute, attributes, nested, u32
+from speaker.netlink.numbers import IFF_LOOPBACK, IFF_NOARP, IFINFO, IFLA_AF_SPEC, IFLA_IFNAME, RTM_GETLINK, RTM_SETLINK
+from speaker.netlink.requests import Netlink, Request
 
-RTM_GETLINK, RTM_SETLINK = 18, 19
-IFLA_IFNAME, IFLA_AF_SPEC, IFLA_INET_CONF = 3, 26, 1
-IFF_LOOPBACK, IFF_NOARP = 0x8, 0x80
-
+IFLA_INET_CONF = 1
 ARP_ANNOUNCE, ARP_IGNORE = 18, 19
 """IPV4_DEVCONF_* (include/uapi/linux/ip.h)."""
 NAMES = {ARP_ANNOUNCE: "arp_announce", ARP_IGNORE: "arp_ignore"}
 WANTED = {ARP_ANNOUNCE: 2, ARP_IGNORE: 1}
 STRICT = {ARP_ANNOUNCE: frozenset({2}), ARP_IGNORE: frozenset({1, 2, 8})}
 """Values that serve; of arp_ignore, 3 asks for the scope of the address, and 4 to 7 mean 0 (net/ipv4/arp.c)."""
-
-_IFINFO = struct.Struct("=BxHiII")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +128,7 @@ def answers_for_all(names: Collection[str]) -> tuple[str, ...]:
 
 def _list(netlink: Netlink) -> list[ArpLink]:
     try:
-        answers = netlink.dump(Request(RTM_GETLINK, _IFINFO.pack(socket.AF_UNSPEC, 0, 0, 0, 0)))
+        answers = netlink.dump(Request(RTM_GETLINK, IFINFO.pack(socket.AF_UNSPEC, 0, 0, 0, 0)))
     except OSError as error:
         raise EdgeError(f"the kernel does not list links: {error.strerror}") from error
     try:
@@ -151,10 +148,10 @@ def conf_all() -> dict[int, int]:
 
 def _parse(answer: bytes) -> ArpLink | None:
     """None for a link without ARP. The kernel lists IFLA_INET_CONF as one array, whose first entry is number 1."""
-    _, _, index, flags, _ = _IFINFO.unpack_from(answer)
+    _, _, index, flags, _ = IFINFO.unpack_from(answer)
     if flags & (IFF_LOOPBACK | IFF_NOARP):
         return None
-    found = attributes(answer, _IFINFO.size)
+    found = attributes(answer, IFINFO.size)
     conf = attributes(attributes(found.get(IFLA_AF_SPEC, b"")).get(socket.AF_INET, b"")).get(IFLA_INET_CONF)
     if conf is None:  # a link with an MTU under 68 has no IPv4
         return None
@@ -168,7 +165,7 @@ def _set(netlink: Netlink, changes: Sequence[Set]) -> None:
         [
             Request(
                 RTM_SETLINK,
-                _IFINFO.pack(socket.AF_UNSPEC, 0, change.link.index, 0, 0)
+                IFINFO.pack(socket.AF_UNSPEC, 0, change.link.index, 0, 0)
                 + nested(
                     IFLA_AF_SPEC,
                     nested(socket.AF_INET, nested(IFLA_INET_CONF, attribute(change.kind, u32(change.value)))),

@@ -29,7 +29,8 @@ from speaker.forwarding.plan import (
     VirtualServerKey,
 )
 from speaker.model import IPAddress, Protocol
-from speaker.netlink.requests import Netlink, Request, attribute, attributes, be16, nested, u16, u32
+from speaker.netlink.messages import ATTRIBUTE, BE16, S32, U16, U32, attribute, attributes, be16, nested, u16, u32
+from speaker.netlink.requests import Netlink, Request
 from speaker.settings import Timeouts
 
 NETLINK_GENERIC = 16
@@ -56,8 +57,6 @@ NEVER_WANTED = -1
 NUMBERS = {Protocol.TCP: socket.IPPROTO_TCP, Protocol.UDP: socket.IPPROTO_UDP, Protocol.SCTP: socket.IPPROTO_SCTP}
 _GENERIC = struct.Struct("=BBH")
 """struct genlmsghdr: command, version, reserved."""
-_ATTRIBUTE = struct.Struct("=HH")
-_U16, _U32, _I32, _BE16 = struct.Struct("=H"), struct.Struct("=I"), struct.Struct("=i"), struct.Struct("!H")
 PROTOCOLS = {number: protocol for protocol, number in NUMBERS.items()}
 
 
@@ -115,7 +114,7 @@ class IpvsTables:
         """Of this network namespace."""
         try:
             found = attributes(self._netlink.ask(self._message(GET_CONFIG, b"")), _GENERIC.size)
-            return Timeouts(*(_U32.unpack(found[kind])[0] for kind in TIMEOUTS))
+            return Timeouts(*(U32.unpack(found[kind])[0] for kind in TIMEOUTS))
         except OSError as error:
             raise EdgeError(f"IPVS does not tell its timeouts: {_permission(error.errno or 0)}") from error
         except (KeyError, struct.error) as error:
@@ -179,7 +178,7 @@ def _family_id(netlink: Netlink) -> int:
         if error.errno != errno.ENOENT:
             raise EdgeError(f"generic netlink does not answer: {error.strerror}") from error
         raise Unsupported("this kernel has no IPVS: load the module ip_vs (`modprobe ip_vs`)") from error
-    return int(_U16.unpack(attributes(answer, _GENERIC.size)[CTRL_ATTR_FAMILY_ID])[0])
+    return int(U16.unpack(attributes(answer, _GENERIC.size)[CTRL_ATTR_FAMILY_ID])[0])
 
 
 # ── Messages ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -245,13 +244,13 @@ def parse_service(payload: bytes) -> VirtualServer | None:
     """
     found = _inner(payload, CMD_ATTR_SERVICE)
     try:
-        if SVC_FWMARK in found or (protocol := PROTOCOLS.get(_U16.unpack(found[SVC_PROTOCOL])[0])) is None:
+        if SVC_FWMARK in found or (protocol := PROTOCOLS.get(U16.unpack(found[SVC_PROTOCOL])[0])) is None:
             return None
-        address = _address(_U16.unpack(found[SVC_AF])[0], found[SVC_ADDR])
+        address = _address(U16.unpack(found[SVC_AF])[0], found[SVC_ADDR])
         scheduler = found[SVC_SCHED].rstrip(b"\0").decode()
-        (flags,) = _U32.unpack_from(found[SVC_FLAGS])
-        (timeout,) = _U32.unpack(found[SVC_TIMEOUT])
-        (port,) = _BE16.unpack(found[SVC_PORT])
+        (flags,) = U32.unpack_from(found[SVC_FLAGS])
+        (timeout,) = U32.unpack(found[SVC_TIMEOUT])
+        (port,) = BE16.unpack(found[SVC_PORT])
         netmask = found[SVC_NETMASK]
     except (KeyError, ValueError, struct.error) as error:
         raise EdgeError(f"not a virtual server of IPVS: {payload.hex()}") from error
@@ -275,7 +274,7 @@ class Dest(NamedTuple):
 # The order in which Linux writes a real server since 5.3, as far as we read it: each header, then the value.
 _QUICK = struct.Struct("=8x 4s16s 4s2s2x 4sI 4si 24x 4sI 8x 4sI 4sI")
 _QUICK_HEADS = tuple(
-    _ATTRIBUTE.pack(length, kind)
+    ATTRIBUTE.pack(length, kind)
     for length, kind in (
         (20, DEST_ADDR),
         (6, DEST_PORT),
@@ -304,11 +303,11 @@ def _parse_dest_in_any_order(payload: bytes) -> Dest:
         return _dest_of(
             found[DEST_ADDR],
             found[DEST_PORT],
-            *_U32.unpack(found[DEST_FWD_METHOD]),
-            *_I32.unpack(found[DEST_WEIGHT]),
-            *_U32.unpack(found[DEST_U_THRESH]),
-            *_U32.unpack(found[DEST_ACTIVE_CONNS]),
-            *_U32.unpack(found[DEST_INACT_CONNS]),
+            *U32.unpack(found[DEST_FWD_METHOD]),
+            *S32.unpack(found[DEST_WEIGHT]),
+            *U32.unpack(found[DEST_U_THRESH]),
+            *U32.unpack(found[DEST_ACTIVE_CONNS]),
+            *U32.unpack(found[DEST_INACT_CONNS]),
         )
     except (KeyError, ValueError, struct.error) as error:
         raise EdgeError(f"not a real server of IPVS: {payload.hex()}") from error
@@ -316,7 +315,7 @@ def _parse_dest_in_any_order(payload: bytes) -> Dest:
 
 def _dest_of(address: bytes, port: bytes, method: int, weight: int, threshold: int, active: int, inactive: int) -> Dest:
     as_we_make_it = method & METHODS == MASQUERADING and threshold == 0
-    (number,) = _BE16.unpack(port)
+    (number,) = BE16.unpack(port)
     return Dest(address, number, weight if as_we_make_it else NEVER_WANTED, active + inactive)
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from errno import ENOENT
 
 from speaker.errors import EdgeError
-from speaker.netlink.requests import Netlink, Request, attribute, attributes
+from speaker.netlink.messages import attribute, attributes
+from speaker.netlink.requests import Netlink, Request
 
 NETLINK_NETFILTER = 12
 _SUBSYSTEM = 10 << 8  # NFNL_SUBSYS_NFTABLES

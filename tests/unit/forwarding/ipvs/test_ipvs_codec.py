@@ -12,7 +12,7 @@ from speaker.errors import EdgeError
 from speaker.forwarding.ipvs.tables import NEVER_WANTED, Dest, parse_dest, parse_service
 from speaker.forwarding.plan import VirtualServer
 from speaker.model import Protocol
-from speaker.netlink.requests import attribute, nested
+from speaker.netlink.messages import attribute, nested
 
 HEAD, DEST_HEAD = "01010000", "05010000"
 # ipvsadm -A -t 192.0.2.1:80 -s mh -b mh-port -p 60
