@@ -7,7 +7,8 @@ from pathlib import Path
 
 from speaker.agent.source import Cluster
 from speaker.agent.view import ViewSettings
-from speaker.cluster.transport.client import Access, Client, configure
+from speaker.cluster.transport.access import Access, configure
+from speaker.cluster.transport.client import Client
 from speaker.model import Forwarding
 from speaker.node.host import Source, serve
 from speaker.node.report import Report

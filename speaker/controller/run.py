@@ -16,7 +16,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from speaker.cluster.election.elector import Leadership, Timing
 from speaker.cluster.election.lease import Election, LeaseName
 from speaker.cluster.mirror.reflector import Patience
-from speaker.cluster.transport.client import Access, Client, configure
+from speaker.cluster.transport.access import Access, configure
+from speaker.cluster.transport.client import Client
 from speaker.controller.decider import ControllerSettings
 from speaker.controller.leader import Leader
 from speaker.controller.sweeper import Grace

@@ -17,7 +17,8 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from speaker.allocator.ledger import Ledger
-from speaker.cluster.transport.client import Client, Server
+from speaker.cluster.transport.client import Client
+from speaker.cluster.transport.server import Server
 from speaker.errors import SpeakerError
 from speaker.forwarding import iptables, limits, sysctl
 from speaker.forwarding.conntrack import forget as conntrack

@@ -14,7 +14,9 @@ from relay import Relay
 from speaker.cluster.mirror.reflector import Patience, Reflector, Resource
 from speaker.cluster.mirror.store import Change, Index
 from speaker.cluster.objects import Key, Object
-from speaker.cluster.transport.client import Access, Client, Server, configure
+from speaker.cluster.transport.access import Access, configure
+from speaker.cluster.transport.client import Client
+from speaker.cluster.transport.server import Server
 from speaker.errors import EdgeError
 
 T = TypeVar("T", bound=Object)

@@ -7,31 +7,14 @@ keeps the name: the one that holds EIPs, of two alike the one that began first. 
 silent, until nothing was heard of the name for ``SILENCE``.
 """
 
-from dataclasses import dataclass
-
 from speaker.ownership.events import HelloHeard, LeaseSeen, NameClash, NameFree, Yielded
 from speaker.ownership.hello import Heard, Hello, Incarnation, has_next
 from speaker.ownership.machine.moving import Moving
 from speaker.ownership.machine.peers import NEVER, age
-from speaker.ownership.machine.segment import Segment
+from speaker.ownership.machine.segment import Namesake, Segment
 
 SILENCE = 10.0
 """Seconds for which nothing is heard of the other before it counts as gone."""
-
-
-@dataclass(slots=True)
-class Namesake:
-    """A life of our name that is not ours, as heard on one link."""
-
-    stamp: tuple[Incarnation, int, int]
-    link: int
-    met_at: float
-    heard_at: float
-    proven: bool = False
-
-    @property
-    def incarnation(self) -> Incarnation:
-        return self.stamp[0]
 
 
 class Naming(Moving):

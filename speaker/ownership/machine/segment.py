@@ -2,7 +2,8 @@
 
 from collections import Counter, deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from speaker.model import IPAddress
 from speaker.ownership.events import SendHello
@@ -10,9 +11,6 @@ from speaker.ownership.hello import Heard, Hello, Incarnation, Terms
 from speaker.ownership.machine.claims import OwnClaims
 from speaker.ownership.machine.peers import NEVER, Hearing, Peers
 from speaker.ownership.parameters import Parameters
-
-if TYPE_CHECKING:
-    from speaker.ownership.machine.naming import Namesake
 
 _FOREVER = float("inf")
 _LATELY = 60.0
@@ -31,6 +29,21 @@ class Returns:
     def many(self, now: float) -> bool:
         """It comes and goes: its node lets others go first."""
         return sum(now - at < _LATELY for at in self._times) > 1
+
+
+@dataclass(slots=True)
+class Namesake:
+    """A life of our name that is not ours, as heard on one link."""
+
+    stamp: tuple[Incarnation, int, int]
+    link: int
+    met_at: float
+    heard_at: float
+    proven: bool = False
+
+    @property
+    def incarnation(self) -> Incarnation:
+        return self.stamp[0]
 
 
 class Sender(NamedTuple):

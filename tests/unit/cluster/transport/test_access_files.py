@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from speaker.cluster.transport.client import Access, configure
+from speaker.cluster.transport.access import Access, configure
 from speaker.errors import EdgeError, SettingError
 
 IRREGULAR = {

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from debian_release import PYTHON_313, unpacked
 
-from speaker.cluster.transport.client import Access, Client, Server, configure
+from speaker.cluster.transport.access import Access, configure
+from speaker.cluster.transport.client import Client
+from speaker.cluster.transport.server import Server
 from speaker.cluster.transport.trust import AGE, Trust
 from speaker.errors import ApiUnreachable
 
