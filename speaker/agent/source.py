@@ -25,8 +25,8 @@ from speaker.cluster.objects import Key
 from speaker.cluster.transport.client import Client
 from speaker.errors import ApiRefused, EdgeError
 from speaker.model import Forwarding, IPAddress, ServiceKey, format_mac
-from speaker.node.host import View
 from speaker.node.report import Report
+from speaker.node.source import View
 from speaker.ownership.events import Record, WriteRecord, gone
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.parameters import Parameters

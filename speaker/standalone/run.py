@@ -22,8 +22,9 @@ from speaker.allocator.settle import settle, with_former_pools, with_own_address
 from speaker.api.world import Reading
 from speaker.errors import DoubtfulManifests, EdgeError, InvalidManifests
 from speaker.model import IPAddress, World
-from speaker.node.host import Source, View, serve
 from speaker.node.report import Report
+from speaker.node.serve import serve
+from speaker.node.source import Source, View
 from speaker.settings import RunSettings
 from speaker.standalone.manifests import load, mount
 from speaker.standalone.memory import Holdings, holdings, only, recall

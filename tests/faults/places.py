@@ -62,7 +62,7 @@ MAIN = (
     "speaker.interfaces.martians:martian_sources",
     "speaker.forwarding.limits:look",
     "speaker.kubeproxy.watch:Neighbour._look",
-    "speaker.node.host:KeyFile._stamp",
+    "speaker.node.key_file:KeyFile._stamp",
 )
 MORE_MAIN = (
     "speaker.standalone.watch:_look",
@@ -156,7 +156,7 @@ MORE = (
 
 CONSTANTS = {
     "speaker.node.host:ENVIRONMENT_SECONDS": 0.5,
-    "speaker.node.host:KEY_SECONDS": 0.2,
+    "speaker.node.key_file:KEY_SECONDS": 0.2,
     "speaker.forwarding.forwarder:TEND_SECONDS": 0.5,
     "speaker.kubeproxy.watch:FIRST_SECONDS": 0.5,
     "speaker.kubeproxy.watch:LOOK_SECONDS": 0.5,
