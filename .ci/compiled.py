@@ -12,9 +12,10 @@ from pathlib import Path
 
 # Without events: mypyc does not know its Exception.
 MACHINE = (
-    *("balance", "hello", "parameters", "score", "hellos/frames", "hellos/keys"),
-    *(f"machine/{name}" for name in ("claiming", "claims", "hearing", "holding", "machine", "moving", "naming")),
-    *(f"machine/{name}" for name in ("order", "peers", "segment", "state")),
+    *("balance", "hello", "parameters", "score", "hellos/keys"),
+    *(f"hellos/{name}" for name in ("frames", "layout", "packing", "reading")),
+    *(f"machine/{name}" for name in ("claiming", "claims", "hearing", "holding", "machine", "moving")),
+    *(f"machine/{name}" for name in ("naming", "order", "peers", "segment", "silence", "state")),
 )
 SIMULATION = ("apiserver", "promises", "schedule", "service", "shrink", "stations", "wire", "world")
 _SETUP = """

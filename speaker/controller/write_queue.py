@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import count
 
 from speaker.cluster.transport.client import REQUEST, Client
-from speaker.controller.wanted import Event, Order, Orders, Removal, Write
+from speaker.controller.writes import Event, Order, Orders, Removal, Write
 from speaker.errors import ApiRefused, EdgeError
 from speaker.telemetry.lines import Bound
 

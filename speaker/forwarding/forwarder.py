@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Protocol
 
 from speaker.errors import Unsupported
-from speaker.forwarding.plan import Change, Plan
+from speaker.forwarding.changes import Change
+from speaker.forwarding.plan import Plan
 from speaker.forwarding.traffic import UNKNOWN, Traffic
 from speaker.model import Forwarding
 from speaker.settings import AS_THEY_ARE, Timeouts

@@ -11,14 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from speaker.errors import EdgeError, Unsupported
-from speaker.forwarding.plan import (
-    AddRealServer,
-    Change,
-    ChangeRealServer,
-    Plan,
-    RemoveRealServer,
-    VirtualServer,
-)
+from speaker.forwarding.changes import AddRealServer, Change, ChangeRealServer, RemoveRealServer
+from speaker.forwarding.plan import Plan, VirtualServer
 from speaker.model import IPAddress, IPNetwork, rank
 from speaker.system.programs import run as run_program
 

@@ -5,21 +5,19 @@ from collections.abc import Collection, Mapping
 from typing import TypeAlias
 
 from speaker.errors import EdgeError
-from speaker.forwarding.forwarder import Forwarder
-from speaker.forwarding.plan import (
+from speaker.forwarding.changes import (
     AddEip,
     AddRealServer,
     AddVirtualServer,
     Change,
     ChangeRealServer,
     ChangeVirtualServer,
-    Plan,
     RemoveEip,
     RemoveRealServer,
     RemoveVirtualServer,
-    VirtualServerKey,
-    label,
 )
+from speaker.forwarding.forwarder import Forwarder
+from speaker.forwarding.plan import Plan, VirtualServerKey, label
 from speaker.forwarding.traffic import Traffic
 from speaker.model import IPAddress
 from speaker.system.supervise import Supervisor

@@ -22,10 +22,10 @@ from pathlib import Path
 import structlog
 
 from speaker.errors import EdgeError
+from speaker.forwarding.changes import Change
 from speaker.forwarding.forwarder import TEND_SECONDS
 from speaker.forwarding.isolating import Isolating, Part, address_of, name_of
 from speaker.forwarding.limits import look, raise_conntrack_max
-from speaker.forwarding.plan import Change
 from speaker.forwarding.sysctl import links_not_forwarding
 from speaker.interfaces.addresses import bound_addresses, gateways, own_addresses
 from speaker.interfaces.gateway import watch_gateways

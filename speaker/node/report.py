@@ -17,8 +17,8 @@ from speaker.allocator.assign import Usage
 from speaker.allocator.settle import Settlement
 from speaker.api.world import Reading
 from speaker.errors import EdgeError, InvalidManifests, SpeakerError
+from speaker.forwarding.changes import Change
 from speaker.forwarding.limits import Tables, Use, Watch
-from speaker.forwarding.plan import Change
 from speaker.forwarding.unknown_flows.handing_over import fates
 from speaker.forwarding.unknown_flows.rules import NextHop
 from speaker.kubeproxy.judge import Seen

@@ -10,7 +10,7 @@ from typing import NamedTuple, TextIO
 from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding.forwarder import open_forwarder
 from speaker.forwarding.ipvs.dummy import LINK_NAME
-from speaker.forwarding.nftables.ruleset import GUARD_TABLE, TABLE
+from speaker.forwarding.nftables.skeletons import GUARD_TABLE, TABLE
 from speaker.forwarding.nftables.stamp import stamp
 from speaker.forwarding.unknown_flows.rules import FAMILIES, STRAYS_TABLE
 from speaker.forwarding.unknown_flows.table import open_strays

@@ -7,8 +7,8 @@ from typing import TextIO
 from speaker.allocator.assign import Allocator
 from speaker.allocator.settle import Settlement, with_former_pools, with_own_addresses
 from speaker.errors import DoubtfulManifests, InvalidManifests
+from speaker.forwarding.changes import Change
 from speaker.forwarding.forwarder import open_forwarder
-from speaker.forwarding.plan import Change
 from speaker.interfaces.watcher import look
 from speaker.model import World
 from speaker.node.decide import Decision, Held, NotHeld, decide

@@ -12,14 +12,10 @@ from speaker.allocator.assign import Allocator
 from speaker.allocator.settle import Settlement, settle
 from speaker.errors import InvalidField, InvalidManifests, Place, SpeakerError
 from speaker.forwarding import iptables
-from speaker.forwarding.nftables.ruleset import (
-    approximations,
-    expressible,
-    forwarder_ruleset,
-    guard_ruleset,
-    rebuild_script,
-)
-from speaker.forwarding.plan import EMPTY, Change, diff
+from speaker.forwarding.changes import Change, diff
+from speaker.forwarding.nftables.ruleset import approximations, expressible, forwarder_ruleset, guard_ruleset
+from speaker.forwarding.nftables.script import rebuild_script
+from speaker.forwarding.plan import EMPTY
 from speaker.interfaces.snapshot import Snapshot
 from speaker.model import World
 from speaker.node.decide import Decision, decide

@@ -76,7 +76,7 @@ MORE_MAIN = (
     "speaker.node.host:Host._decide",
     "speaker.node.decide:_LinkChoice.choose",
     "speaker.ownership.eligibility:veto",
-    "speaker.forwarding.plan:diff",
+    "speaker.forwarding.changes:diff",
     "speaker.forwarding.nftables.forwarder:NftablesForwarder.approximations",
     "speaker.forwarding.nftables.nft:run",
     "speaker.wire.remote:Wire.addresses",

@@ -9,15 +9,14 @@ a first one.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from speaker.forwarding.plan import (
+from speaker.forwarding.changes import (
     AddVirtualServer,
     Change,
     ChangeVirtualServer,
-    Plan,
     RemoveRealServer,
     RemoveVirtualServer,
-    VirtualServerKey,
 )
+from speaker.forwarding.plan import Plan, VirtualServerKey
 from speaker.model import IPAddress, Protocol
 
 

@@ -16,6 +16,16 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from speaker.errors import EdgeError, Unsupported
+from speaker.forwarding.changes import (
+    AddEip,
+    AddRealServer,
+    AddVirtualServer,
+    Change,
+    RemoveEip,
+    RemoveVirtualServer,
+    applied,
+    diff,
+)
 from speaker.forwarding.iptables import open_iptables_guard
 from speaker.forwarding.ipvs.counters import traffic
 from speaker.forwarding.ipvs.drain import Draining, Place, draining
@@ -27,23 +37,7 @@ from speaker.forwarding.ipvs.strict_arp import StrictArp, conf_all, lax_everywhe
 from speaker.forwarding.ipvs.tables import IpvsTables, Refusal
 from speaker.forwarding.ipvs.timeouts import IpvsTimeouts
 from speaker.forwarding.nftables.forwarder import open_guard
-from speaker.forwarding.plan import (
-    EMPTY,
-    AddEip,
-    AddRealServer,
-    AddVirtualServer,
-    Change,
-    Plan,
-    RealServer,
-    RemoveEip,
-    RemoveVirtualServer,
-    VirtualServer,
-    VirtualServerKey,
-    applied,
-    crowded,
-    diff,
-    without,
-)
+from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer, VirtualServerKey, crowded, without
 from speaker.forwarding.sysctl import forwarding_off
 from speaker.forwarding.traffic import Traffic
 from speaker.model import Family, IPAddress

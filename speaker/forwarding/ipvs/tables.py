@@ -14,20 +14,18 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from speaker.errors import EdgeError, Unsupported
-from speaker.forwarding.plan import (
+from speaker.forwarding.changes import (
     AddEip,
     AddRealServer,
     AddVirtualServer,
     Change,
     ChangeRealServer,
     ChangeVirtualServer,
-    RealServer,
     RemoveEip,
     RemoveRealServer,
     RemoveVirtualServer,
-    VirtualServer,
-    VirtualServerKey,
 )
+from speaker.forwarding.plan import RealServer, VirtualServer, VirtualServerKey
 from speaker.model import IPAddress, Protocol
 from speaker.netlink.messages import ATTRIBUTE, BE16, S32, U16, U32, attribute, attributes, be16, nested, u16, u32
 from speaker.netlink.requests import Netlink, Request

@@ -12,32 +12,16 @@ from collections.abc import Callable, Iterable
 from ipaddress import IPv4Address, IPv4Network
 
 from speaker.errors import Unsupported
+from speaker.forwarding.changes import Change, ChangeRealServer, diff
 from speaker.forwarding.conntrack import forget as conntrack
 from speaker.forwarding.conntrack.flows import affected, goes_on
 from speaker.forwarding.nftables import nft
 from speaker.forwarding.nftables.listing import Listing, read_guard, read_plan
-from speaker.forwarding.nftables.ruleset import (
-    GUARD_TABLE,
-    TABLE,
-    Ruleset,
-    approximations,
-    change_script,
-    forwarder_ruleset,
-    guard_ruleset,
-    rebuild_script,
-)
+from speaker.forwarding.nftables.ruleset import Ruleset, approximations, forwarder_ruleset, guard_ruleset
+from speaker.forwarding.nftables.script import change_script, rebuild_script
+from speaker.forwarding.nftables.skeletons import GUARD_TABLE, TABLE
 from speaker.forwarding.nftables.table import Step, Table
-from speaker.forwarding.plan import (
-    EMPTY,
-    Change,
-    ChangeRealServer,
-    Plan,
-    RealServer,
-    VirtualServer,
-    VirtualServerKey,
-    crowded,
-    diff,
-)
+from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer, VirtualServerKey, crowded
 from speaker.forwarding.sysctl import forwarding_off
 from speaker.forwarding.traffic import UNKNOWN, Traffic
 from speaker.model import Family, Protocol

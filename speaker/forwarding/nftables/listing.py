@@ -13,8 +13,6 @@ from ipaddress import ip_address, ip_network
 from typing import Any, TypeAlias
 
 from speaker.forwarding.nftables.ruleset import (
-    FORWARDER,
-    GUARD,
     NUMBERS,
     SCHEDULERS,
     SEED,
@@ -27,6 +25,7 @@ from speaker.forwarding.nftables.ruleset import (
     forwarder_ruleset,
     turns,
 )
+from speaker.forwarding.nftables.skeletons import FORWARDER, GUARD
 from speaker.forwarding.plan import Plan, RealServer, VirtualServer, VirtualServerKey
 from speaker.model import IPNetwork
 

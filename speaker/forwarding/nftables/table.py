@@ -6,11 +6,13 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from speaker.errors import EdgeError
+from speaker.forwarding.changes import Change, diff
 from speaker.forwarding.nftables import nft
 from speaker.forwarding.nftables.listing import Listing
-from speaker.forwarding.nftables.ruleset import Expressed, Ruleset, expressible, rebuild_script, step_script
+from speaker.forwarding.nftables.ruleset import Expressed, Ruleset, expressible
+from speaker.forwarding.nftables.script import rebuild_script, step_script
 from speaker.forwarding.nftables.stamp import Stamp, stamp
-from speaker.forwarding.plan import Change, Plan, diff
+from speaker.forwarding.plan import Plan
 
 LOOK_SECONDS = 50.0
 """How long it is believed that a table is as we made it, while others change theirs. IPVS looks around every minute:

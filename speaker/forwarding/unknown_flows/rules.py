@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from string import Template
 
-from speaker.forwarding.nftables.ruleset import Ruleset, assemble, change_script, rebuild_script
+from speaker.forwarding.nftables.ruleset import Ruleset, assemble
+from speaker.forwarding.nftables.script import change_script, rebuild_script
 from speaker.model import IPAddress, Mac, format_mac
 
 STRAYS_TABLE = "eip-speaker-strays"

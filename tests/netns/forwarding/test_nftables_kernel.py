@@ -15,12 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from speaker.errors import EdgeError, Unsupported
+from speaker.forwarding.changes import AddRealServer, diff
 from speaker.forwarding.nftables import nft
 from speaker.forwarding.nftables.forwarder import NftablesForwarder, open_guard, open_nftables
 from speaker.forwarding.nftables.listing import read_plan
 from speaker.forwarding.nftables.ruleset import expressible
 from speaker.forwarding.nftables.table import LOOK_SECONDS
-from speaker.forwarding.plan import EMPTY, AddRealServer, Plan, RealServer, VirtualServer, diff
+from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer
 from speaker.model import Protocol
 
 pytestmark = pytest.mark.netns

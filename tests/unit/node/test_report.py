@@ -15,7 +15,7 @@ from speaker.allocator.refusals import Reason, Refusal
 from speaker.allocator.settle import Settlement, settle
 from speaker.api.ranges import parse_range
 from speaker.errors import EdgeError, InvalidField, InvalidManifests, Place
-from speaker.forwarding.plan import AddEip, RemoveEip
+from speaker.forwarding.changes import AddEip, RemoveEip
 from speaker.forwarding.unknown_flows.rules import NextHop
 from speaker.interfaces.snapshot import LinkAddress, Snapshot
 from speaker.layer2.links import Spot

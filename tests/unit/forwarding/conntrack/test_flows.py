@@ -5,20 +5,18 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from speaker.forwarding.conntrack.flows import Flow, affected, goes_on
-from speaker.forwarding.plan import (
+from speaker.forwarding.changes import (
     AddEip,
     AddRealServer,
     AddVirtualServer,
     ChangeRealServer,
     ChangeVirtualServer,
-    Plan,
-    RealServer,
     RemoveEip,
     RemoveRealServer,
     RemoveVirtualServer,
-    VirtualServer,
 )
+from speaker.forwarding.conntrack.flows import Flow, affected, goes_on
+from speaker.forwarding.plan import Plan, RealServer, VirtualServer
 from speaker.model import Protocol
 
 ONE, TWO = (RealServer(ip_address(f"10.0.0.{last}"), 8080) for last in (3, 4))

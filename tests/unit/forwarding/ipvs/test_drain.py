@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from speaker.forwarding.changes import applied, diff
 from speaker.forwarding.ipvs.drain import DRAIN_SECONDS, Draining, draining
-from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer, applied, diff
+from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer
 from speaker.model import Protocol
 
 EIP = ip_address("192.0.2.10")

@@ -7,19 +7,10 @@ from ipaddress import ip_address, ip_network
 from hypothesis import given
 from hypothesis import strategies as st
 
+from speaker.forwarding.changes import AddRealServer, AddVirtualServer, ChangeVirtualServer, RemoveVirtualServer
 from speaker.forwarding.ipvs.forwarder import completed, held_back, in_between, root_causes, standing
 from speaker.forwarding.ipvs.tables import Refusal
-from speaker.forwarding.plan import (
-    EMPTY,
-    AddRealServer,
-    AddVirtualServer,
-    ChangeVirtualServer,
-    Plan,
-    RealServer,
-    RemoveVirtualServer,
-    VirtualServer,
-    without,
-)
+from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer, without
 from speaker.model import Protocol
 
 A, B = ip_address("192.0.2.1"), ip_address("2001:db8::1")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from speaker.model import MAX_TERM, Mac, rank
 from speaker.ownership.hello import EVERYTHING, MAX_AGE, Digest, Heard, Hello, Incarnation, Listed, Span
-from speaker.ownership.hellos import frames
+from speaker.ownership.hellos import frames, reading
 from speaker.ownership.hellos.frames import Rejected, decode, peek
 from speaker.ownership.hellos.keys import Key, Keys
 
@@ -355,7 +355,7 @@ def test_what_was_read_is_remembered_for_as_many_bytes_and_not_for_more(others):
     for number in range(others):
         long = encode(hello(claims=many(1800, f"10.{number}.8.0")), KEYS, MAC, 9000)[0]
         assert len(decode(long, KEYS).claims) == 1800
-    assert (decode(frame, KEYS).claims is first.claims) is (others < frames.RUNS_REMEMBERED // 5400)
+    assert (decode(frame, KEYS).claims is first.claims) is (others < reading.RUNS_REMEMBERED // 5400)
 
 
 # ── What does not get in ──────────────────────────────────────────────────────────────────────────────────────
