@@ -21,9 +21,9 @@ from speaker.forwarding.changes import Change
 from speaker.forwarding.limits import Tables, Use, Watch
 from speaker.forwarding.unknown_flows.handing_over import fates
 from speaker.forwarding.unknown_flows.rules import NextHop
-from speaker.kubeproxy.judge import Seen
-from speaker.kubeproxy.watch import Told
-from speaker.layer2.links import Spot
+from speaker.kubeproxy.judge import Findings
+from speaker.kubeproxy.watch import LookReport
+from speaker.layer2.links import Placement
 from speaker.model import Assignment, Family, IPAddress, Link, Mac, ServiceKey, format_mac, rank
 from speaker.node.decide import Decision, Held, NotHeld
 from speaker.ownership.hellos.frames import Rejected
@@ -75,7 +75,7 @@ class Report:
         """Of this host, by who looks for them."""
         self._tables = Tables()
         self._watch = Watch()
-        self._beside: Seen | None = None
+        self._beside: Findings | None = None
         self._approximations: tuple[str, ...] = ()
         self._manifest_problems: tuple[str, ...] = ()
         self._notices: frozenset[str] = frozenset()
@@ -198,7 +198,7 @@ class Report:
             self.internal_error(edge, error)
 
     def _ailing(self) -> None:
-        """Told now, and looked at again until it is over: it may be met many times before."""
+        """LookReport now, and looked at again until it is over: it may be met many times before."""
         self.stale.set()
         if self._well_again is None:
             self._well_again = asyncio.get_running_loop().call_later(QUIET_SECONDS + 0.1, self._until_well)
@@ -267,7 +267,7 @@ class Report:
         if problems != before:
             self.stale.set()
 
-    def beside(self, told: Told) -> None:
+    def beside(self, told: LookReport) -> None:
         """Who implements Services on this node, and what of it is in our way."""
         before, self._beside = self._beside, (seen := told.seen)
         mode = seen.kube_proxy.mode
@@ -402,7 +402,7 @@ class Report:
 
     # ── claims and peers ──
 
-    def claimed(self, address: IPAddress, spot: Spot, term: int, before: str | None) -> None:
+    def claimed(self, address: IPAddress, spot: Placement, term: int, before: str | None) -> None:
         link = spot.link.name
         fields = {"link": link, "mac": format_mac(spot.link.mac), "term": term, "before": before}
         self._telling.tell(Transition("info", "claimed", "eip", str(address), link, fields))
@@ -417,7 +417,7 @@ class Report:
         self.stale.set()
 
     def api(self, up: bool) -> None:
-        """Told when that changes for longer than LASTING; asked again and again as long as it is not ``up``."""
+        """LookReport when that changes for longer than LASTING; asked again and again as long as it is not ``up``."""
         self._metrics.api.set(up)
         if up:
             passed, self._away = self._away is not None and self._away.said is None, None
@@ -610,7 +610,7 @@ def _new(sentences: Iterable[str], known: tuple[str, ...]) -> list[str]:
     return [sentence for sentence in sentences if sentence not in known]
 
 
-def _beside_as_told(seen: Seen | None) -> dict[str, Any] | None:
+def _beside_as_told(seen: Findings | None) -> dict[str, Any] | None:
     """None before the first look."""
     if seen is None:
         return None

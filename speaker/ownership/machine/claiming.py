@@ -5,13 +5,13 @@ from speaker.ownership.hello import next_term
 from speaker.ownership.machine.claims import Attempt, Eip
 from speaker.ownership.machine.peers import Peer
 from speaker.ownership.machine.segment import Segment
-from speaker.ownership.machine.state import Desk
+from speaker.ownership.machine.state import MachineState
 from speaker.ownership.score import fair_share
 
 _FOREVER = float("inf")
 
 
-class Claiming(Desk):
+class Claiming(MachineState):
     """Judgement of free EIPs, and of what is written of all of them."""
 
     def _judge_free(self, x: Eip, now: float) -> float:

@@ -45,7 +45,7 @@ _BATCH = 200
 
 
 class Ownership(Hearing):
-    """One life of one node; see ``Desk`` for what it is made of."""
+    """One life of one node; see ``MachineState`` for what it is made of."""
 
     def step(self, now: float, event: Event) -> list[Order]:
         """The orders that follow, to be carried out in this order. ``now`` never goes back."""
@@ -62,7 +62,7 @@ class Ownership(Hearing):
             self._end_clash,
             self._watch_peers,
             self._end_listening,
-            self._guide_courses,
+            self._guide_plans,
             self._review,
         ):
             try:
@@ -250,7 +250,7 @@ class Ownership(Hearing):
                 self._give_up(x, now)
         for segment in self.segments.values():
             segment.listen(self._listen_until(now))
-        self._abandon_courses()
+        self._abandon_plans()
         self._orders.append(Listen(self._listen_until(now)))
         self._sent_at = now
 

@@ -9,7 +9,7 @@ from speaker.model import IPAddress
 from speaker.ownership.events import SendHello
 from speaker.ownership.hello import Heard, Hello, Incarnation, Terms
 from speaker.ownership.machine.claims import OwnClaims
-from speaker.ownership.machine.peers import NEVER, Hearing, Peers
+from speaker.ownership.machine.peers import NEVER, Peers, Worth
 from speaker.ownership.parameters import Parameters
 
 _FOREVER = float("inf")
@@ -96,7 +96,7 @@ class Segment:
         self.tell_all = False
         self.announce_all = False
         self.announce: dict[IPAddress, None] = {}
-        self.hearings: Counter[Hearing] = Counter()
+        self.hearings: Counter[Worth] = Counter()
         self._times = times
 
     def goes_last(self, now: float) -> bool:

@@ -1,8 +1,8 @@
-"""The desk the ownership machine works at: what it knows, and the few things it can do. Pure.
+"""The state of the ownership machine: what it knows, and the few things it can do. Pure.
 
-``Desk`` ← ``Claiming`` ← ``Holding`` ← ``Moving`` ← ``Hearing`` ← ``Ownership``: one machine, a file per idea. What
-each rule of ``docs/ownership.md`` decides is a small method named for it, so that tests can put a wrong one in its
-place and see the simulation notice.
+``MachineState`` ← ``Claiming`` ← ``Holding`` ← ``Moving`` ← ``Naming`` ← ``Silence`` ← ``Hearing`` ← ``Ownership``: one
+machine, a file per idea. What each rule of ``docs/ownership.md`` decides is a small method named for it, so that tests
+can put a wrong one in its place and see the simulation notice.
 """
 
 import heapq
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from itertools import count
 
 from speaker.model import IPAddress
-from speaker.ownership.balance import Course
+from speaker.ownership.balance import MovePlan
 from speaker.ownership.events import Claim, InternalError, Order, Withdraw, WriteRecord, Yielded
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.machine.claims import Attempt, Eip
@@ -45,7 +45,7 @@ class Api:
         return news
 
 
-class Desk:
+class MachineState:
     """One life of one node.
 
     ``incarnate`` makes an incarnation above the one given (its lower half random). ``per_hello``: claims in one hello
@@ -117,7 +117,7 @@ class Desk:
         """Attempts under way."""
         self._unwritten: OrderedDict[IPAddress, None] = OrderedDict()
         """Those whose record waits for one of these to end."""
-        self._courses: dict[int, Course] | None = None
+        self._move_plans: dict[int, MovePlan] | None = None
         """Link → the rebalance followed there last; None before the first."""
 
     # ── What is known ─────────────────────────────────────────────────────────────────────────────────────────
