@@ -25,7 +25,7 @@ from speaker.errors import DoubtfulManifests, EdgeError, InvalidManifests
 from speaker.files import shown
 from speaker.memory import Holdings, holdings, only, recall
 from speaker.model import IPAddress, World
-from speaker.node import Source, View, serve
+from speaker.node.host import Source, View, serve
 from speaker.report import Report
 from speaker.settings import RunSettings
 from speaker.standalone.manifests import load, mount

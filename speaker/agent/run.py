@@ -9,7 +9,7 @@ from speaker.agent.source import Cluster
 from speaker.agent.view import ViewSettings
 from speaker.cluster.client import Access, Client, configure
 from speaker.model import Forwarding
-from speaker.node import Source, serve
+from speaker.node.host import Source, serve
 from speaker.ownership.parameters import Parameters
 from speaker.report import Report
 from speaker.settings import AGENTS_NAMESPACE, DEFAULT_RUNTIME_DIR, Bind, Limits, LogFormat, Node, PeerSettings

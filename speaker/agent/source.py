@@ -26,7 +26,7 @@ from speaker.cluster.reflector import Reflector, Resource
 from speaker.cluster.store import Change, Index
 from speaker.errors import ApiRefused, EdgeError
 from speaker.model import Forwarding, IPAddress, ServiceKey, format_mac
-from speaker.node import View
+from speaker.node.host import View
 from speaker.ownership.events import Record, WriteRecord, gone
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.parameters import Parameters

@@ -33,7 +33,7 @@ MAIN = (
     "speaker.interfaces.netlink:Watcher._list_small_parts",
     "speaker.interfaces.gateway:_Watch.ask",
     # decisions and plans
-    "speaker.node:Host._bring_to",
+    "speaker.node.host:Host._bring_to",
     "speaker.decide:Decider.decide",
     "speaker.interfaces.resolve:resolve",
     "speaker.forwarding.plan:Planner.plan",
@@ -62,7 +62,7 @@ MAIN = (
     "speaker.interfaces.martians:martian_sources",
     "speaker.forwarding.limits:look",
     "speaker.beside.watch:Neighbour._look",
-    "speaker.node:KeyFile._stamp",
+    "speaker.node.host:KeyFile._stamp",
 )
 MORE_MAIN = (
     "speaker.standalone.watch:_look",
@@ -73,7 +73,7 @@ MORE_MAIN = (
     "speaker.interfaces.netlink:Watcher._drain",
     "speaker.interfaces.rtnetlink:read_address",
     "speaker.interfaces.addresses:own_addresses",
-    "speaker.node:Host._decide",
+    "speaker.node.host:Host._decide",
     "speaker.decide:_LinkChoice.choose",
     "speaker.ownership.eligibility:veto",
     "speaker.forwarding.plan:diff",
@@ -155,8 +155,8 @@ MORE = (
 """Beside those, of the same kinds: with ``SPEAKER_FAULTS_EVERYWHERE`` in the environment."""
 
 CONSTANTS = {
-    "speaker.node:ENVIRONMENT_SECONDS": 0.5,
-    "speaker.node:KEY_SECONDS": 0.2,
+    "speaker.node.host:ENVIRONMENT_SECONDS": 0.5,
+    "speaker.node.host:KEY_SECONDS": 0.2,
     "speaker.forwarding.forwarder:TEND_SECONDS": 0.5,
     "speaker.beside.watch:FIRST_SECONDS": 0.5,
     "speaker.beside.watch:LOOK_SECONDS": 0.5,

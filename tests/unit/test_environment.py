@@ -8,7 +8,7 @@ from speaker.beside.judge import Here, Judge, Rules
 from speaker.beside.recognise import KubeProxy, Mode
 from speaker.beside.watch import AGAIN_SECONDS, LOOK_SECONDS
 from speaker.forwarding.limits import Tables, Use, Watch
-from speaker.node import ENVIRONMENT_SECONDS
+from speaker.node.host import ENVIRONMENT_SECONDS
 
 PROMISED = 30.0
 EIP = ip_address("192.0.2.1")

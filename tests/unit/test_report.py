@@ -35,7 +35,9 @@ from speaker.model import (
     World,
     rank,
 )
-from speaker.report import MISTAKES, SHOWN, InForce, Report
+from speaker.node.problems import SHOWN
+from speaker.node.transitions import MISTAKES
+from speaker.report import InForce, Report
 from speaker.settings import Node
 from speaker.telemetry.metrics import Metrics
 from speaker.wire.told import Standing
