@@ -6,6 +6,8 @@ whatever has become of the speaker that put it up to it.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
 from speaker.clock import boottime
 from speaker.forwarding.handing_over import HandingOver
@@ -13,6 +15,7 @@ from speaker.forwarding.strays import NextHop
 from speaker.forwarding.strays_table import Strays
 from speaker.interfaces.addresses import question
 from speaker.interfaces.asking import answers
+from speaker.interfaces.neighbor import Question
 from speaker.interfaces.snapshot import Snapshot
 from speaker.layer2.fleet import Spot
 from speaker.model import IPAddress, Link
@@ -31,12 +34,15 @@ MAX_SPEAKERS = 4000
 LOOK_SECONDS = 5.0
 """After so long without news the kernel is looked at: what it refused is tried again, what others damaged mended."""
 
+Asks: TypeAlias = Callable[[Question, int, float], Awaitable[bool]]
+
 
 class HandOver:
     """``wire.remote.Moves``: hears of each claim. Whoever decides what may be held here tells ``follow`` first."""
 
-    def __init__(self, strays: Strays, report: Report) -> None:
-        self._strays, self._report = strays, report
+    def __init__(self, strays: Strays, report: Report, asks: Asks = answers) -> None:
+        """``asks``: whether somebody answers a question within so many times of so many seconds."""
+        self._strays, self._report, self._asks = strays, report, asks
         self._moves = HandingOver()
         self._eips: frozenset[IPAddress] = frozenset()
         self._snapshot = Snapshot()
@@ -133,4 +139,4 @@ class HandOver:
     async def _answers(self, hop: NextHop) -> bool:
         link = self._snapshot.link_named(hop.link)
         asked = question(self._snapshot, link, hop.address) if link is not None else None
-        return asked is not None and await answers(asked, REQUESTS, REQUEST_SECONDS)
+        return asked is not None and await self._asks(asked, REQUESTS, REQUEST_SECONDS)
