@@ -10,7 +10,7 @@ from speaker.errors import ApiRefused, ApiUnreachable
 from speaker.telemetry.spells import LASTING
 
 LATE = ApiUnreachable("/api/v1/nodes: no answer in time")
-FORBIDDEN = ApiRefused("nodes is forbidden", 403, "Forbidden")
+FORBIDDEN = ApiRefused(403, "Forbidden", "nodes is forbidden")
 
 
 class Mirror:
