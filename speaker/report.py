@@ -54,10 +54,10 @@ class InForce(NamedTuple):
 
 
 class Report:
-    """Everything here is safe to lose: nothing reads it back."""
+    """Everything here is safe to lose: nothing reads it back. ``clock`` gives seconds."""
 
-    def __init__(self, metrics: Metrics, runtime_dir: Path) -> None:
-        self._metrics = metrics
+    def __init__(self, metrics: Metrics, runtime_dir: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._metrics, self._clock = metrics, clock
         self.answered, self.ignored, self.announced = metrics.answered, metrics.ignored, metrics.announced
         self.send_failed, self.join_failed = metrics.send_failed, metrics.join_failed
         self._runtime_dir = runtime_dir
@@ -68,7 +68,7 @@ class Report:
         self.in_force: InForce | None = None
         self.stale = asyncio.Event()
         """What ``publish`` would say is not what it said last."""
-        self._internal = InternalErrors(metrics.internal_errors, self._ailing)
+        self._internal = InternalErrors(metrics.internal_errors, self._ailing, clock)
         self._well_again: asyncio.TimerHandle | None = None
         """The next look at whether what nobody foresaw is over."""
         self.internal_error, self.wire_error = self._internal.internal_error, self._internal.told
@@ -84,11 +84,11 @@ class Report:
         return self._ready, {"ready": self._ready, "problems": self.problems()}
 
     def problems(self) -> list[str]:
-        return self._problems.sentences(time.monotonic(), self._internal.problems())
+        return self._problems.sentences(self._clock(), self._internal.problems())
 
     def conflicts(self) -> dict[str, str]:
         """EIP → what is told of a rival."""
-        return self._problems.rivals(time.monotonic())
+        return self._problems.rivals(self._clock())
 
     # ── manifests ──
 
@@ -127,7 +127,7 @@ class Report:
         self._metrics.edge_errors.labels(edge).inc()
         words = str(error)
         if not known:
-            self._tell(self._transitions.edge_failed(edge, words, time.monotonic(), patience))
+            self._tell(self._transitions.edge_failed(edge, words, self._clock(), patience))
         if self._problems.failing(edge, words):
             self.stale.set()
 
@@ -295,7 +295,7 @@ class Report:
     def conflict(self, link: Link, address: IPAddress, mac: Mac, held: bool) -> None:
         """A stranger, or a peer that does not claim it, says that one of our EIPs is his."""
         self._metrics.conflict(link, address, mac, held)
-        sentence = self._problems.rival(link, address, mac, held, time.monotonic())
+        sentence = self._problems.rival(link, address, mac, held, self._clock())
         self._tell(transitions.conflict(link, address, mac, held, sentence))
         self.stale.set()
         self._stale_when_rivals_fade()
@@ -303,7 +303,7 @@ class Report:
     def hellos_filtered(self, link: Link, node: str, mac: Mac, eips: frozenset[IPAddress]) -> None:
         """A node none of whose hellos arrives here answers for EIPs all the same: they are left to it."""
         self._stale_when_rivals_fade()
-        sentence = self._problems.filtered(link, node, mac, eips, time.monotonic())
+        sentence = self._problems.filtered(link, node, mac, eips, self._clock())
         if sentence is not None:
             self._metrics.hellos_filtered.labels(link.name).inc()
             self._tell(transitions.hellos_filtered(link, node, mac, eips, sentence))
@@ -359,7 +359,7 @@ class Report:
     def api(self, up: bool) -> None:
         """Told when that changes for longer than LASTING; asked again and again as long as it is not ``up``."""
         self._metrics.api.set(up)
-        _write(self._transitions.api(up, time.monotonic()))
+        _write(self._transitions.api(up, self._clock()))
 
     def taken_over(self, end: str, away: float, held: int) -> None:
         self._metrics.taken_over.inc()
