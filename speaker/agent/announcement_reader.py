@@ -9,10 +9,10 @@ import structlog
 from speaker.agent.delivery import AGAIN_SECONDS
 from speaker.agent.objects import AnnouncementObject
 from speaker.agent.record import eip_of, is_made_up, read_record
-from speaker.cluster.store import Change, Store
+from speaker.cluster.mirror.store import Change, Store
 from speaker.model import IPAddress
 from speaker.ownership.events import Record, gone
-from speaker.supervise import Supervisor
+from speaker.system.supervise import Supervisor
 from speaker.wire.remote import A_SLICE, Wire
 
 log = structlog.get_logger()

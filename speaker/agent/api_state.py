@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from speaker.cluster.reflector import Resource
+from speaker.cluster.mirror.reflector import Resource
 from speaker.errors import ApiRefused, EdgeError
-from speaker.report import Report
+from speaker.node.report import Report
 from speaker.telemetry.spells import LASTING
 
 LOOK_SECONDS = 0.02

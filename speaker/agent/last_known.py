@@ -11,7 +11,7 @@ from speaker.agent.known import Known, known, recall, remember
 from speaker.agent.objects import SliceObject
 from speaker.agent.view import News
 from speaker.model import ServiceKey
-from speaker.report import Report
+from speaker.node.report import Report
 
 log = structlog.get_logger()
 

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import structlog
 
 from speaker.agent.announcement_reader import AnnouncementReader, Tell
+from speaker.agent.announcement_writer import RecordClerk
 from speaker.agent.api_state import ApiState
 from speaker.agent.asked import HostsAsked
-from speaker.agent.clerk import RecordClerk
 from speaker.agent.delivery import Delivery
 from speaker.agent.exclusion import Exclusion
 from speaker.agent.known import Known
@@ -20,21 +20,21 @@ from speaker.agent.objects import AnnouncementObject, AssignedObject, NodeObject
 from speaker.agent.record import ANNOUNCEMENTS, Facts
 from speaker.agent.session import Session
 from speaker.agent.view import News, NodeWishes, Reader, ViewSettings, node_wishes
-from speaker.clock import boottime
-from speaker.cluster.client import Client
 from speaker.cluster.hosts import HostObject
 from speaker.cluster.kinds import EipObject
+from speaker.cluster.mirror.reflector import Reflector, Resource
+from speaker.cluster.mirror.store import Change, Index
 from speaker.cluster.objects import Key
-from speaker.cluster.reflector import Reflector, Resource
-from speaker.cluster.store import Change, Index
+from speaker.cluster.transport.client import Client
 from speaker.model import Forwarding, IPAddress, ServiceKey, format_mac
-from speaker.node.host import View
+from speaker.node.report import Report
+from speaker.node.source import View
 from speaker.ownership.events import WriteRecord
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.parameters import Parameters
-from speaker.report import Report
-from speaker.supervise import contained, supervised
-from speaker.waiting import set_within
+from speaker.system.clock import boottime
+from speaker.system.supervise import contained, supervised
+from speaker.system.waiting import set_within
 from speaker.wire.remote import Wire
 
 log = structlog.get_logger()

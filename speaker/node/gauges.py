@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from speaker.allocator.assign import Usage
 from speaker.allocator.settle import Settlement
-from speaker.beside.watch import Told
 from speaker.forwarding.limits import Tables, Use
+from speaker.kubeproxy.watch import Told
 from speaker.model import Family
 from speaker.telemetry.metrics import Metrics
 

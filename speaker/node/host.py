@@ -8,70 +8,53 @@
 
 The first two wait for changes; ``reconcile`` brings everything to what was last asked for. The wire process is offered
 what this node may hold, and works by itself. An edge that fails is tried again, and what already works goes on working
-meanwhile. Sources are ``run.Manifests`` (files) and ``agent.source.Cluster`` (the Kubernetes API).
+meanwhile. Sources are ``standalone.run.Manifests`` (files) and ``agent.source.Cluster`` (the Kubernetes API).
 """
 
 import asyncio
-import gc
 import os
-import socket
-import sys
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, AsyncExitStack, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
 
 import structlog
 
-from speaker.allocator.assign import Usage
-from speaker.allocator.settle import Settlement
-from speaker.beside.health_checks import health_checks
-from speaker.beside.watch import Asked, Neighbour
-from speaker.clock import boottime
-from speaker.control import NAME, serving_control
-from speaker.decide import Decider, Decision, Held
-from speaker.descriptors import raise_limit
-from speaker.errors import EdgeError, SettingError, Unsupported
-from speaker.files import is_file
-from speaker.forwarding.forwarder import TEND_SECONDS, Forwarder, cleanup, open_forwarder
+from speaker.errors import EdgeError
+from speaker.forwarding.changes import Change
+from speaker.forwarding.forwarder import TEND_SECONDS
 from speaker.forwarding.isolating import Isolating, Part, address_of, name_of
 from speaker.forwarding.limits import look, raise_conntrack_max
-from speaker.forwarding.losses import Heard, Losses
-from speaker.forwarding.plan import Change
-from speaker.forwarding.strays_table import open_strays, remove_strays
 from speaker.forwarding.sysctl import links_not_forwarding
-from speaker.garbage import uncollected
-from speaker.handlers import handlers
-from speaker.handover import HandOver
 from speaker.interfaces.addresses import bound_addresses, gateways, own_addresses
 from speaker.interfaces.gateway import watch_gateways
 from speaker.interfaces.martians import martian_sources, reverse_path_drops
-from speaker.interfaces.netlink import Watcher
 from speaker.interfaces.snapshot import Snapshot
-from speaker.layer2.fleet import Spot
-from speaker.model import Family, Forwarding, IPAddress, Link, ServiceKey, World
-from speaker.ownership.keyfile import read_keys
-from speaker.ownership.keys import Keys
+from speaker.interfaces.watcher import Watcher
+from speaker.kubeproxy.health_checks import health_checks
+from speaker.kubeproxy.watch import Asked, Neighbour
+from speaker.layer2.links import Spot
+from speaker.model import Forwarding, IPAddress, Link, ServiceKey
+from speaker.node.control import NAME, serving_control
+from speaker.node.decide import Decider, Decision, Held
+from speaker.node.handlers import handlers
+from speaker.node.handover import HandOver
+from speaker.node.key_file import KeyFile
+from speaker.node.losses import Heard, Losses
+from speaker.node.report import InForce, Report
+from speaker.node.source import HostSettings, Source, View
 from speaker.ownership.parameters import Parameters
-from speaker.priority import priority_of, refused
-from speaker.report import InForce, Report
-from speaker.retry import retrying
-from speaker.rights import may_be_nice
-from speaker.settings import Bind, Limits, LogFormat, Node, PeerSettings
-from speaker.signals import stoppable
-from speaker.supervise import contained, supervised
-from speaker.telemetry import logs
-from speaker.telemetry.http import serving
+from speaker.system.clock import boottime
+from speaker.system.files import is_file
+from speaker.system.garbage import uncollected
+from speaker.system.priority import priority_of, refused
+from speaker.system.retry import retrying
+from speaker.system.rights import may_be_nice
+from speaker.system.supervise import contained, supervised
+from speaker.system.waiting import set_within, tick
 from speaker.telemetry.lateness import watch_loop
-from speaker.telemetry.metrics import Metrics
-from speaker.telemetry.traffic import Kept, exposition
-from speaker.threads import start_threads
-from speaker.waiting import set_within, tick
-from speaker.wire.process import PeerSpec, Spec
 from speaker.wire.remote import Wire
-from speaker.wire.told import Clerk
 
 log = structlog.get_logger()
 
@@ -80,8 +63,6 @@ ENVIRONMENT_SECONDS = 10.0
 told of it is at most so old."""
 RUNTIME_DIR_SECONDS = 5.0
 """How often it is looked whether the control socket and the lock are still there."""
-KEY_SECONDS = 5.0
-"""How often the key file is looked at."""
 LOSSES_SECONDS = 10.0
 """How often it is looked who is heard, where nobody fell silent or came back."""
 PUBLISH_SECONDS = 0.1
@@ -90,180 +71,8 @@ PUBLISH_MAX = 1.0
 """At most, where there is news."""
 DRAIN_SLACK = 2.0
 """Seconds beyond a drain's own limit after which a wire process that does not get it done is left alone."""
-SWITCH_SECONDS = 0.001
-"""For which a thread that decides keeps the loop waiting, each time that it has something to do."""
 READY_SECONDS = 0.1
 """How often a speaker that is not ready looks whether it is."""
-
-
-class View(NamedTuple):
-    """All that is asked of this node now. ``usage``: of the pools, where this node knows it. ``changed``: the Services
-    that are all there is of difference to the view before; None: there may be more."""
-
-    world: World
-    settlement: Settlement
-    node: Node
-    usage: Mapping[str, Mapping[Family, Usage]] = {}
-    changed: frozenset[ServiceKey] | None = None
-
-
-class Source(Protocol):
-    """Where it is asked."""
-
-    @property
-    def clerk(self) -> Clerk | None:
-        """Writes records for the wire process; None where none are kept."""
-
-    async def run(self, wire: Wire, changed: Callable[[], None]) -> None:
-        """Endless. ``changed`` says that ``view`` is another."""
-
-    async def view(self, own: Mapping[IPAddress, str]) -> View | None:
-        """None as long as nothing is known. Raises EdgeError where it is to be asked again. ``own``: as in
-        ``Snapshot``."""
-
-
-class HostSettings(Protocol):
-    """What every command that works on a node is told."""
-
-    @property
-    def node(self) -> Node: ...
-    @property
-    def runtime_dir(self) -> Path:
-        """Facts about the running kernel that a reboot makes void: must be on a tmpfs."""
-
-    @property
-    def forwarder(self) -> Forwarding: ...
-    @property
-    def metrics(self) -> Bind | None: ...
-    @property
-    def log_format(self) -> LogFormat: ...
-    @property
-    def peers(self) -> PeerSettings | None:
-        """None: this host is the only one that serves these EIPs."""
-
-    @property
-    def limits(self) -> Limits: ...
-    @property
-    def metrics_real_servers(self) -> bool: ...
-
-
-MakeSource = Callable[[Report, AsyncExitStack], Awaitable[Source]]
-"""Opens what a source needs on the stack."""
-
-
-async def serve(end: socket.socket, settings: HostSettings, make: MakeSource, **started: object) -> None:
-    """Serve what the source asks for until the wire process at ``end`` asks for the end; ``started``: for the first
-    line of the log.
-
-    Raises SettingError (an address to listen on), Unsupported (the forwarder asked for) and EdgeError (a state file
-    that cannot be read) before anything is touched.
-    """
-    logs.configure(settings.log_format)
-    raise_limit()
-    start_threads()
-    gc.freeze()  # all that was imported
-    sys.setswitchinterval(SWITCH_SECONDS)
-    try:
-        await _serve(end, settings, make, started)
-    except* EdgeError as errors:
-        failure: BaseException = errors
-        while isinstance(failure, BaseExceptionGroup):
-            failure = failure.exceptions[0]
-    else:
-        log.info("stopped")
-        return
-    raise failure
-
-
-async def _serve(end: socket.socket, settings: HostSettings, make: MakeSource, started: Mapping[str, object]) -> None:
-    metrics = Metrics()
-    report = Report(metrics, settings.runtime_dir)
-    async with AsyncExitStack() as stack:
-        stack.callback(report.finish)
-        keys = KeyFile(settings.peers.key_file) if settings.peers else None
-        source = await make(report, stack)
-        opened = await open_forwarder(settings.forwarder, settings.runtime_dir, settings.limits.ipvs_timeouts)
-        forwarder = Isolating(opened, report)
-        if settings.metrics is not None:
-            traffic = _traffic(forwarder, report, real_servers=settings.metrics_real_servers)
-            await stack.enter_async_context(serving(settings.metrics, metrics.registry, report.health, traffic.text))
-        log.info("started", node=settings.node.name, forwarder=forwarder.name, **started)
-        # Two forwarders at once would translate an address twice.
-        if removed := await cleanup(settings.runtime_dir, keep=forwarder.name):
-            log.info("removed what another forwarder left", removed=list(removed))
-        hand_over = await _hand_over(settings, report)
-        wire = Wire(end, _spec(settings, keys, source.clerk is not None), report, source.clerk, hand_over)
-        host = Host(settings, keys, source, forwarder, wire, report, hand_over)
-        with stoppable(host.leave) as stop:
-            await host.run(stop)
-
-
-async def _hand_over(settings: HostSettings, report: Report) -> HandOver | None:
-    """None where nothing is handed over: then neither is what an earlier speaker did hand over. Raises Unsupported: it
-    is asked for, and the kernel cannot."""
-    peers = settings.peers
-    if peers is not None and peers.hands_over(settings.forwarder):
-        try:
-            return HandOver(await open_strays(), report)
-        except Unsupported as error:
-            if peers.hand_over:
-                raise
-            log.warning("established connections are reset when their EIP moves", reason=str(error))
-    if removed := await remove_strays():
-        log.info("nothing is handed over any more", removed=list(removed))
-    return None
-
-
-def _traffic(forwarder: Forwarder, report: Report, *, real_servers: bool) -> Kept:
-    """What /metrics tells of the traffic; nothing for as long as the kernel does not."""
-
-    def read() -> bytes:
-        text = b""
-        with report.trying("traffic"):
-            text = exposition(*forwarder.traffic(real_servers=real_servers))
-        return text  # noqa: RET504 -- what raised has not been assigned
-
-    return Kept(read)
-
-
-def _spec(settings: HostSettings, keys: "KeyFile | None", api: bool) -> Spec:
-    peers = settings.peers
-    if peers is None or keys is None:
-        return Spec(settings.node.name, None)
-    told = PeerSpec(peers.hello, peers.ethertype, keys.current.secrets, api, peers.revision)
-    return Spec(settings.node.name, told)
-
-
-class KeyFile:
-    """The cluster keys as last read; raises SettingError when they cannot be read at the start."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._seen = self._stamp()
-        self.current: Keys = read_keys(path)
-
-    async def follow(self, wire: Wire, report: Report) -> None:
-        """Read again when the file changes; what cannot be read leaves the keys as they are."""
-        while True:
-            await tick(KEY_SECONDS)
-            if (stamp := self._stamp()) == self._seen:
-                continue
-            self._seen = stamp
-            try:
-                self.current = read_keys(self._path)
-            except SettingError as error:
-                report.failed("key file", error)
-            else:
-                report.recovered("key file")
-                await wire.keys(self.current.secrets)
-                log.info("keys read", signing=repr(self.current.signing), accepted=len(self.current.accepted))
-
-    def _stamp(self) -> tuple[int, ...]:
-        try:
-            found = self._path.stat()
-        except OSError:
-            return ()
-        return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_mode
 
 
 class Host:

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from speaker.allocator.settle import Settlement
-from speaker.beside.judge import Seen
-from speaker.decide import Decision, Held, NotHeld
-from speaker.files import write_atomically
 from speaker.forwarding.limits import Tables
-from speaker.forwarding.strays import NextHop
+from speaker.forwarding.unknown_flows.rules import NextHop
+from speaker.kubeproxy.judge import Seen
 from speaker.model import IPAddress, format_mac
-from speaker.priority import Priority
+from speaker.node.decide import Decision, Held, NotHeld
+from speaker.system.files import write_atomically
+from speaker.system.priority import Priority
 from speaker.wire.told import Standing
 
 NAME = "status.json"

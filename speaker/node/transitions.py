@@ -8,12 +8,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
 
 from speaker.allocator.settle import Settlement
-from speaker.beside.judge import Seen
-from speaker.decide import Decision, Held, NotHeld
-from speaker.layer2.fleet import Spot
+from speaker.kubeproxy.judge import Seen
+from speaker.layer2.links import Spot
 from speaker.model import Assignment, IPAddress, Link, Mac, ServiceKey, format_mac, rank
+from speaker.node.decide import Decision, Held, NotHeld
 from speaker.node.problems import Change, named, new
-from speaker.ownership.frames import Rejected
+from speaker.ownership.hellos.frames import Rejected
 from speaker.telemetry.lines import Line, Transition, in_lines
 from speaker.telemetry.spells import LASTING, Spell
 

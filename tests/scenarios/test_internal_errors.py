@@ -3,7 +3,7 @@
 import pytest
 
 from speaker.ownership.events import InternalError, Order
-from speaker.ownership.machine import Ownership
+from speaker.ownership.machine.machine import Ownership
 from speaker.ownership.simulation.schedule import Fault, Kind, Limits, Schedule
 from speaker.ownership.simulation.world import World
 

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from speaker.agent.announcement_reader import AnnouncementReader
 from speaker.agent.delivery import AGAIN_SECONDS
 from speaker.agent.objects import AnnouncementObject, AnnouncementStatus
-from speaker.cluster.store import Store
+from speaker.cluster.mirror.store import Store
 from speaker.model import MAX_TERM
 from speaker.ownership.events import Record, gone
 from speaker.ownership.hello import Incarnation

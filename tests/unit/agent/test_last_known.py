@@ -13,7 +13,7 @@ from speaker.cluster.hosts import HostObject
 from speaker.cluster.kinds import ASSIGNED, EipObject
 from speaker.cluster.objects import Key
 from speaker.model import ServiceKey
-from speaker.report import Report
+from speaker.node.report import Report
 from speaker.telemetry.metrics import Metrics
 
 WEB, DNS = ServiceKey("shop", "web"), ServiceKey("shop", "dns")

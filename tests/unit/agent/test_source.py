@@ -19,12 +19,12 @@ from speaker.agent.view import DRAIN, ViewSettings
 from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM
 from speaker.cluster.objects import INITIAL_EVENTS_END, Key
 from speaker.errors import ApiRefused, ApiUnreachable
-from speaker.layer2.fleet import Spot
+from speaker.layer2.links import Spot
 from speaker.model import Forwarding, Gratuitous, Link, Mac, ServiceKey
+from speaker.node.report import Report
 from speaker.ownership.events import WriteRecord, gone
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.parameters import Parameters
-from speaker.report import Report
 from speaker.telemetry.metrics import Metrics
 
 SERVICES, NODES = "/api/v1/services", "/api/v1/nodes"

@@ -6,12 +6,12 @@ from ipaddress import ip_address
 import pytest
 
 from speaker.allocator.settle import Settlement
-from speaker.decide import Decision, Held
 from speaker.forwarding.plan import EMPTY
-from speaker.handlers import handlers
 from speaker.model import Gratuitous, Link, Mac, ServiceKey
+from speaker.node.decide import Decision, Held
+from speaker.node.handlers import handlers
+from speaker.node.report import InForce, Report
 from speaker.ownership.balance import Rebalancing
-from speaker.report import InForce, Report
 from speaker.telemetry.metrics import Metrics
 from speaker.wire.told import PeerSeen, Standing
 

@@ -8,12 +8,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from speaker.errors import EdgeError
-from speaker.forwarding.strays import NextHop
-from speaker.handover import ASK_SECONDS, LOOK_SECONDS, MAX_SPEAKERS, HandOver
+from speaker.forwarding.unknown_flows.rules import NextHop
 from speaker.interfaces.snapshot import LinkAddress, Snapshot
-from speaker.layer2.fleet import Spot
+from speaker.layer2.links import Spot
 from speaker.model import Gratuitous, Link, Mac
-from speaker.report import Report
+from speaker.node.handover import ASK_SECONDS, LOOK_SECONDS, MAX_SPEAKERS, HandOver
+from speaker.node.report import Report
 from speaker.telemetry.metrics import Metrics
 from speaker.wire.told import Speaker
 

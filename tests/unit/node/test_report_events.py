@@ -10,20 +10,21 @@ from speaker.allocator.assign import Usage
 from speaker.allocator.refusals import Reason, Refusal
 from speaker.allocator.settle import Settlement
 from speaker.api.world import Reading
-from speaker.beside.judge import Seen
-from speaker.beside.recognise import KubeProxy, Mode
-from speaker.beside.watch import Told
-from speaker.decide import Decision, Held
 from speaker.errors import EdgeError, InvalidField, InvalidManifests, Place
+from speaker.forwarding.changes import AddEip
 from speaker.forwarding.limits import Tables, Use
-from speaker.forwarding.plan import EMPTY, AddEip
-from speaker.forwarding.strays import NextHop
-from speaker.layer2.fleet import Spot
+from speaker.forwarding.plan import EMPTY
+from speaker.forwarding.unknown_flows.rules import NextHop
+from speaker.kubeproxy.judge import Seen
+from speaker.kubeproxy.recognise import KubeProxy, Mode
+from speaker.kubeproxy.watch import Told
+from speaker.layer2.links import Spot
 from speaker.model import Assignment, Family, Gratuitous, Link, Mac, ServiceKey, World
+from speaker.node.decide import Decision, Held
 from speaker.node.problems import RIVAL_SECONDS
-from speaker.ownership.frames import Rejected
-from speaker.priority import Priority
-from speaker.report import InForce, Report
+from speaker.node.report import InForce, Report
+from speaker.ownership.hellos.frames import Rejected
+from speaker.system.priority import Priority
 from speaker.telemetry.internal_errors import QUIET_SECONDS
 from speaker.telemetry.metrics import Metrics
 from speaker.wire.told import Standing

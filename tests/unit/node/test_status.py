@@ -8,16 +8,16 @@ import pytest
 
 from speaker.allocator.refusals import Reason, Refusal
 from speaker.allocator.settle import Settlement
-from speaker.beside.judge import Seen
-from speaker.beside.recognise import KubeProxy, Mode
-from speaker.decide import Decision, Held, NotHeld
 from speaker.errors import EdgeError
 from speaker.forwarding.limits import Tables, Use
 from speaker.forwarding.plan import EMPTY
-from speaker.forwarding.strays import NextHop
+from speaker.forwarding.unknown_flows.rules import NextHop
+from speaker.kubeproxy.judge import Seen
+from speaker.kubeproxy.recognise import KubeProxy, Mode
 from speaker.model import Gratuitous, Link, Mac, ServiceKey
+from speaker.node.decide import Decision, Held, NotHeld
 from speaker.node.status import NAME, Status, write_status
-from speaker.priority import Priority
+from speaker.system.priority import Priority
 from speaker.wire.told import Standing
 
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))

@@ -6,16 +6,16 @@ import pytest
 
 from speaker.allocator.refusals import Reason, Refusal
 from speaker.allocator.settle import Settlement
-from speaker.beside.judge import Seen
-from speaker.beside.recognise import KubeProxy, Mode
-from speaker.decide import Decision, Held, NotHeld
 from speaker.forwarding.plan import EMPTY
-from speaker.layer2.fleet import Spot
+from speaker.kubeproxy.judge import Seen
+from speaker.kubeproxy.recognise import KubeProxy, Mode
+from speaker.layer2.links import Spot
 from speaker.model import Assignment, Gratuitous, Link, Mac, ServiceKey
 from speaker.node import transitions
+from speaker.node.decide import Decision, Held, NotHeld
 from speaker.node.problems import Change
 from speaker.node.transitions import MISTAKES, Transitions
-from speaker.ownership.frames import Rejected
+from speaker.ownership.hellos.frames import Rejected
 from speaker.telemetry.lines import Line, Transition
 from speaker.telemetry.spells import LASTING
 
