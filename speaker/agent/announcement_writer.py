@@ -22,7 +22,7 @@ WORKERS = 32
 _decode = msgspec.json.Decoder(AnnouncementObject).decode
 
 
-class RecordClerk:
+class AnnouncementWriter:
     """``facts`` says of an EIP what people want to know; ``told`` hears of each failure, and of each success as None.
 
     An order that is ``deadline`` seconds old has been given up by the machine: one that waited here for so long is not
@@ -48,7 +48,7 @@ class RecordClerk:
         """Endless."""
         async with asyncio.TaskGroup() as workers:
             for number in range(WORKERS):
-                workers.create_task(self._work(wire), name=f"clerk {number}")
+                workers.create_task(self._work(wire), name=f"record writer {number}")
 
     async def _work(self, wire: Wire) -> None:
         while True:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import structlog
 
 from speaker.agent.announcement_reader import AnnouncementReader, Tell
-from speaker.agent.announcement_writer import RecordClerk
+from speaker.agent.announcement_writer import AnnouncementWriter
 from speaker.agent.api_state import ApiState
 from speaker.agent.asked import HostsAsked
 from speaker.agent.delivery import Delivery
@@ -19,7 +19,7 @@ from speaker.agent.last_known import LastKnown, news_of
 from speaker.agent.objects import AnnouncementObject, AssignedObject, NodeObject, SliceObject, by_service
 from speaker.agent.record import ANNOUNCEMENTS, Facts
 from speaker.agent.session import Session
-from speaker.agent.view import News, NodeWishes, Reader, ViewSettings, node_wishes
+from speaker.agent.view import News, NodeIntent, Reader, ViewSettings, node_intent
 from speaker.cluster.hosts import HostObject
 from speaker.cluster.kinds import EipObject
 from speaker.cluster.mirror.reflector import Reflector, Resource
@@ -73,7 +73,7 @@ class Cluster:
         """In a thread; what it follows from now on is not known before it is done."""
         self._anew = False
         """The next reading is of everything."""
-        self._wishes: NodeWishes | None = None
+        self._wishes: NodeIntent | None = None
         self._exclusion = Exclusion(times.drain)
         self._wire: Wire | None = None
         self._first = True
@@ -98,7 +98,7 @@ class Cluster:
             self._announcements,
         )
         self._hosts = HostsAsked(client, self._saw_hosts, self._api.tells("nodes"))
-        self._records = RecordClerk(client, times.record_timeout, self._facts, self._api.tells("records"))
+        self._records = AnnouncementWriter(client, times.record_timeout, self._facts, self._api.tells("records"))
         self._session = Session(
             client,
             namespace,
@@ -186,7 +186,7 @@ class Cluster:
             await self._told.join()  # whose everything is, is known before this node may have any of it
         key = Key("", self._node)
         found, unreadable = self._nodes.store.get(key), self._nodes.is_set_aside(key)
-        wishes = self._asked_of_node(node_wishes(self._node, found, self._settings, unreadable=unreadable))
+        wishes = self._asked_of_node(node_intent(self._node, found, self._settings, unreadable=unreadable))
         same_node = self._wishes is not None and self._wishes.node == wishes.node
         await self._follow_wishes(wishes)
         news, self._news = self._news, News()
@@ -210,7 +210,7 @@ class Cluster:
     async def _recalled_view(self, last: Known) -> View:
         self._reader = Reader(self._settings)
         assert self._wire is not None
-        wishes = self._asked_of_node(node_wishes(self._node, last.node, self._settings))
+        wishes = self._asked_of_node(node_intent(self._node, last.node, self._settings))
         await self._follow_wishes(wishes)
         await self._wire.recalled(True)
         world, settlement, _ = await asyncio.to_thread(self._reader.read, *news_of(last))
@@ -241,13 +241,13 @@ class Cluster:
     def _slices_of(self, service: ServiceKey) -> tuple[SliceObject, ...]:
         return tuple(self._slices.store.by("service", service))
 
-    def _asked_of_node(self, wishes: NodeWishes) -> NodeWishes:
+    def _asked_of_node(self, wishes: NodeIntent) -> NodeIntent:
         asked, again = self._exclusion.follow(wishes, boottime())
         if again is not None:
             asyncio.get_running_loop().call_later(again, self._tell_changed)
         return asked
 
-    async def _follow_wishes(self, wishes: NodeWishes) -> None:
+    async def _follow_wishes(self, wishes: NodeIntent) -> None:
         """What our Node object asks for besides what may be held here. ``speaker drain`` ends when its drain ends."""
         assert self._wire is not None
         before, self._wishes = self._wishes, wishes

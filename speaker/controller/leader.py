@@ -1,4 +1,4 @@
-"""The controller's work while it leads: mirrors of the API, one decision at a time, and the desk that writes it down.
+"""The controller's work while it leads: mirrors of the API, one decision at a time, and the queue of what is written.
 
 Everything begins anew with every leadership, the mirrors too: what another leader wrote last must have been read before
 an address is given to anybody, and only a list that was asked for now is sure to hold it.
@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import structlog
 
 from speaker.cluster.election.elector import Leadership
-from speaker.cluster.election.lease import Election
+from speaker.cluster.election.lease import Election, leases_in
 from speaker.cluster.hosts import HostObject
 from speaker.cluster.kinds import FORWARDER, EipObject, ServiceObject
 from speaker.cluster.mirror.reflector import Patience, Reflector, Resource
@@ -26,7 +26,7 @@ from speaker.controller.forwarders import Forwarders
 from speaker.controller.key import make_key
 from speaker.controller.sweeper import ANNOUNCEMENTS, Grace, HeldObject, Sweeper
 from speaker.controller.wanted import EIPS, IpMode
-from speaker.controller.write_queue import Desk
+from speaker.controller.write_queue import WriteQueue
 from speaker.errors import EdgeError
 from speaker.model import Forwarding
 from speaker.settings import AGENTS_NAMESPACE
@@ -82,7 +82,7 @@ class Leader:
         namespaces = self._mirror("/api/v1/namespaces", Object, changed)
         nodes = self._mirror("/api/v1/nodes", HostObject, changed)
         announcements = self._mirror(ANNOUNCEMENTS, HeldObject, asyncio.Event())
-        desk = Desk(self._client, self._election.fence, self._told)
+        writes = WriteQueue(self._client, self._election.fence, self._told)
         # What the last leader found out stands until this one has.
         follows = self._settings.ip_mode is IpMode.PROXY
         decider = Decider(replace(self._settings, ip_mode=None) if follows else self._settings)
@@ -93,7 +93,7 @@ class Leader:
             begun = boottime()
             news = News(services.take(), eips.take(), namespaces.take(), nodes.take(), _ip_mode(forwarders))
             # In a thread, as 10,000 Services take their time.
-            await desk.want(await asyncio.to_thread(decider.decide, news, begun, _wall_clock()))
+            await writes.want(await asyncio.to_thread(decider.decide, news, begun, _wall_clock()))
             for error in decider.failed.values():
                 self._supervisor.internal_error("decide", error)
             # Half the time for the others: each write comes back as a change, many at once.
@@ -103,7 +103,7 @@ class Leader:
         async with asyncio.TaskGroup() as tasks:
             for mirror in (services, eips, namespaces, nodes, announcements):
                 tasks.create_task(mirror.run(), name=f"mirror {mirror.resource.path}")
-            tasks.create_task(desk.run(), name="desk")
+            tasks.create_task(writes.run(), name="writes")
             if follows:
                 tasks.create_task(self._ask_agents(forwarders, changed), name="agents")
             if self._make_key:
@@ -125,12 +125,12 @@ class Leader:
                         gc.freeze()
                         fresh = 0
                 if announcements.synced and (now := boottime()) >= swept_at + SWEEP:
-                    await desk.want(sweeper.step(announcements.store, decider.uses, now))
+                    await writes.want(sweeper.step(announcements.store, decider.uses, now))
                     swept_at = now
 
     async def _ask_agents(self, forwarders: Forwarders, changed: asyncio.Event) -> None:
         """Asked for now and then: a watch would bring every renewal of every node. Endless."""
-        path = f"/apis/coordination.k8s.io/v1/namespaces/{self._agents}/leases"
+        path = leases_in(self._agents)
         query = {"labelSelector": f"{FORWARDER}={Forwarding.NONE.value}"}
         while True:
             before = forwarders.all_forward

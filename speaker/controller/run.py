@@ -68,25 +68,25 @@ async def run(settings: CommandSettings) -> None:
     start_threads()
     gc.freeze()  # all that was imported
     sys.setswitchinterval(SWITCH)
-    voice = Voice()
+    metrics = ControllerMetrics()
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(Client(await configure(settings.access)))
         # Unique to this process: after a restart the former one's Lease has to run out, or to be given back.
         identity = f"{socket.gethostname()}_{uuid.uuid4()}"
         lease = LeaseName(settings.namespace or settings.access.namespace(_NAMESPACE), LEASE)
         election = Election(
-            client, lease, identity, settings.timing, told=lambda error: voice.failed(lease.path, error)
+            client, lease, identity, settings.timing, told=lambda error: metrics.failed(lease.path, error)
         )
         if settings.metrics is not None:
-            health = partial(voice.health, election)
-            await stack.enter_async_context(serving(settings.metrics, voice.registry, health))
-            await stack.enter_async_context(_loop_watched(voice))
+            health = partial(metrics.health, election)
+            await stack.enter_async_context(serving(settings.metrics, metrics.registry, health))
+            await stack.enter_async_context(_loop_watched(metrics))
         leader = Leader(
             client,
             election,
             settings.controller,
-            voice.failed,
-            voice,
+            metrics.failed,
+            metrics,
             Patience(),
             Grace(),
             settings.agents_namespace,
@@ -94,17 +94,17 @@ async def run(settings: CommandSettings) -> None:
         )
 
         async def work(leadership: Leadership) -> None:
-            with voice.leading(leadership):
+            with metrics.leading(leadership):
                 await leader.work(leadership)
 
         log.info("started", identity=identity, lease=lease.path)
-        stack.callback(voice.finish)
+        stack.callback(metrics.finish)
         with stopped_by_signals():
             await election.lead(work)
     log.info("stopped")
 
 
-class Voice:
+class ControllerMetrics:
     """What people are told besides what stands in the API: a log line for every transition, metrics, health."""
 
     def __init__(self) -> None:
@@ -177,8 +177,8 @@ class Voice:
 
 
 @asynccontextmanager
-async def _loop_watched(voice: Voice) -> AsyncIterator[None]:
+async def _loop_watched(metrics: ControllerMetrics) -> AsyncIterator[None]:
     async with asyncio.TaskGroup() as tasks:
-        watching = tasks.create_task(watch_loop(voice.loop_delay), name="loop")
+        watching = tasks.create_task(watch_loop(metrics.loop_delay), name="loop")
         yield
         watching.cancel()

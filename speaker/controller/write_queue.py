@@ -28,7 +28,7 @@ _STALE = (404, 409)
 """The object is not what the write was decided from. Trying again is of no use, and what it is now will be heard."""
 
 
-class Desk:
+class WriteQueue:
     """``fence`` says how many seconds a write may take, and raises where it may not begin; ``told`` hears of failures.
 
     A write is done once. The same one is not sent again while it is wanted, even if the mirror still shows the object

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from speaker.kubeproxy import kernel, signs
 from speaker.kubeproxy.health_checks import HealthCheck, Place
 from speaker.kubeproxy.health_server import HealthServer
-from speaker.kubeproxy.judge import GRACE, NO_FORWARDER, Here, Judge, Seen
+from speaker.kubeproxy.judge import GRACE, NO_FORWARDER, Findings, Here, Judge
 from speaker.kubeproxy.recognise import Mode, Signs, recognise
 from speaker.model import IPAddress, Link, Pool
 
@@ -28,15 +28,15 @@ class Asked(NamedTuple):
     lan: frozenset[str]
 
 
-class Told(NamedTuple):
+class LookReport(NamedTuple):
     """One look; and health checks: ports served, and ports that others have."""
 
-    seen: Seen
+    seen: Findings
     served: int
     left_alone: int
 
 
-class Neighbour:
+class KubeProxyWatch:
     """Whoever implements Services on this node besides us."""
 
     def __init__(
@@ -44,7 +44,7 @@ class Neighbour:
         forwarder: str,
         held: Callable[[], frozenset[IPAddress]],
         healthy: Callable[[], bool],
-        tell: Callable[[Told], None],
+        tell: Callable[[LookReport], None],
     ) -> None:
         """``held``: which EIPs this node answers for; ``healthy``: our forwarder does its work."""
         self._forwarder, self._held, self._tell = forwarder, held, tell
@@ -54,7 +54,7 @@ class Neighbour:
         self._first = asyncio.Event()
         """There is something asked."""
         self._alone = False
-        """There is no such neighbour, as far as we can see."""
+        """There is nobody, as far as we can see."""
 
     async def follow(self, asked: Asked) -> None:
         self._asked = asked
@@ -72,7 +72,7 @@ class Neighbour:
                 seen = await self._look(self._asked)
                 self._alone = seen.kube_proxy.mode is Mode.NONE
                 await self._server.bring_to(await self._served(self._asked), again=True)
-                self._tell(Told(seen, self._server.served, self._server.left_alone))
+                self._tell(LookReport(seen, self._server.served, self._server.left_alone))
                 await asyncio.sleep(AGAIN_SECONDS if seen.unsure else pace)
                 pace = min(2 * pace, LOOK_SECONDS)
 
@@ -82,7 +82,7 @@ class Neighbour:
             return {}
         return await asyncio.to_thread(asked.checks)
 
-    async def _look(self, asked: Asked) -> Seen:
+    async def _look(self, asked: Asked) -> Findings:
         words = await signs.ask()
         # What it says of itself counts most; without its word the kernel's tables are gone through.
         chains = await kernel.chains() if words.proxy_mode is None else None

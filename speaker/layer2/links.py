@@ -1,4 +1,4 @@
-"""All links at once: one LinkSpeaker for each link that holds EIPs or is to be kept ready, kept alive while it does."""
+"""All links at once: a LinkResponder for each that holds EIPs or is to be kept ready, kept alive while it does."""
 
 import asyncio
 from collections import defaultdict
@@ -8,9 +8,9 @@ from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Self, TypeAlias
 
-from speaker.layer2.link import LinkSpeaker
+from speaker.layer2.link import LinkResponder
 from speaker.layer2.observer import Observer
-from speaker.layer2.responder import Manner
+from speaker.layer2.responder import AnswerPolicy
 from speaker.model import Gratuitous, IPAddress, Link, Mac
 from speaker.system.retry import retrying
 
@@ -18,7 +18,7 @@ OLDEST = 0.05
 """Seconds for which a request may have waited; an asker whose request is dropped asks again after one."""
 
 
-class Spot(NamedTuple):
+class Placement(NamedTuple):
     """Where and how an EIP is answered for."""
 
     link: Link
@@ -30,22 +30,22 @@ _Port: TypeAlias = tuple[int, Mac]
 
 
 @dataclass(slots=True, eq=False)
-class _Berth:
-    """A link in use. ``speaker`` is there while its sockets are open; what is held, and which of that must be probed
+class _LinkState:
+    """A link in use. ``responder`` is there while its sockets are open; what is held, and which of that must be probed
     for, outlives them."""
 
     link: Link
     eips: dict[bytes, Gratuitous] = field(default_factory=dict)
     to_probe: set[bytes] = field(default_factory=set)
-    speaker: LinkSpeaker | None = None
+    responder: LinkResponder | None = None
     task: asyncio.Task[None] | None = None
 
     @property
     def unproven(self) -> Collection[bytes]:
-        return self.to_probe if self.speaker is None else self.speaker.unproven
+        return self.to_probe if self.responder is None else self.responder.unproven
 
 
-class Fleet:
+class Links:
     """Which EIPs are answered on which links; the rest follows, also when a link fails and returns.
 
     Nothing is answered or announced before ``extend``, or past the deadline it sets.
@@ -54,7 +54,7 @@ class Fleet:
     or what nobody foresaw. ``before_answer`` is called after requests were received and before any of them is answered,
     so that news that came earlier by another way is heeded; it must be quick, must not raise, and may call every method
     here. Requests that the kernel received more than ``oldest`` seconds ago are not answered. Entering starts nothing;
-    leaving withdraws everything. ``excuses``, ``trial``, ``ours`` and ``found``: as in ``Manner``.
+    leaving withdraws everything. ``excuses``, ``trial``, ``ours`` and ``found``: as in ``AnswerPolicy``.
     """
 
     def __init__(
@@ -70,9 +70,9 @@ class Fleet:
         found: Callable[[int, bytes, Mac], None] = lambda link, address, mac: None,
     ) -> None:
         self._clock, self._observer, self._lost = clock, observer, lost
-        self._manner = Manner(before_answer, oldest, excuses, trial, ours, found)
-        self._berths: dict[_Port, _Berth] = {}
-        self._where: dict[bytes, _Berth] = {}
+        self._policy = AnswerPolicy(before_answer, oldest, excuses, trial, ours, found)
+        self._states: dict[_Port, _LinkState] = {}
+        self._where: dict[bytes, _LinkState] = {}
         self._kept: frozenset[_Port] = frozenset()
         self._deadline = float("-inf")
         self._deadlines: dict[int, float] = {}
@@ -86,8 +86,8 @@ class Fleet:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
-        while self._berths:
-            _cancel(self._berths.popitem()[1])
+        while self._states:
+            _cancel(self._states.popitem()[1])
         await self._group.__aexit__(kind, error, tb)
 
     # ── what the owner says ──
@@ -98,10 +98,10 @@ class Fleet:
         links = list(links)
         self._kept = frozenset(map(_port, links))
         for link in links:
-            self._berth(link)
+            self._state(link)
         self._let_go()
 
-    def take(self, spots: Mapping[IPAddress, Spot], probe: Collection[IPAddress] = ()) -> None:
+    def take(self, placements: Mapping[IPAddress, Placement], probe: Collection[IPAddress] = ()) -> None:
         """Answer for these too from now on, and announce them; one held on another link moves.
 
         Those in ``probe``, unless answered already, only once a probe (60 ms) found that nobody else uses them; if
@@ -109,26 +109,26 @@ class Fleet:
         speaker it hears only where that one claims it in no hello.
         Of thousands a part is answered at once and the rest within milliseconds, so that nothing else is late for them.
         """
-        berths: dict[int, _Berth] = {}  # by identity of the link: thousands of EIPs share a handful of them
-        coming: defaultdict[_Berth, dict[bytes, Gratuitous]] = defaultdict(dict)
+        states: dict[int, _LinkState] = {}  # by identity of the link: thousands of EIPs share a handful of them
+        coming: defaultdict[_LinkState, dict[bytes, Gratuitous]] = defaultdict(dict)
         moving: list[bytes] = []
         unproven = {address.packed for address in probe}
-        for eip, (link, gratuitous) in spots.items():
+        for eip, (link, gratuitous) in placements.items():
             address = eip.packed  # looking up an ``ipaddress`` object takes ten times as long
-            berth = berths.get(id(link)) or berths.setdefault(id(link), self._berth(link))
-            coming[berth][address] = gratuitous
-            before = self._where.get(address, berth)
-            if before is not berth:
+            state = states.get(id(link)) or states.setdefault(id(link), self._state(link))
+            coming[state][address] = gratuitous
+            before = self._where.get(address, state)
+            if before is not state:
                 moving.append(address)
                 unproven.update({address}.intersection(before.unproven))
         self._drop(moving)
-        for berth, eips in coming.items():
-            if berth.speaker is not None:
-                berth.speaker.take(eips, unproven)
+        for state, eips in coming.items():
+            if state.responder is not None:
+                state.responder.take(eips, unproven)
             else:
-                berth.to_probe |= eips.keys() & unproven - berth.eips.keys()
-            berth.eips.update(eips)
-            self._where.update(dict.fromkeys(eips, berth))
+                state.to_probe |= eips.keys() & unproven - state.eips.keys()
+            state.eips.update(eips)
+            self._where.update(dict.fromkeys(eips, state))
         self._let_go()
 
     def drop(self, addresses: Iterable[IPAddress]) -> None:
@@ -138,9 +138,9 @@ class Fleet:
 
     def announce(self, addresses: Iterable[IPAddress]) -> None:
         """Announce these anew, burst and all; those not answered are passed over."""
-        for berth, eips in self._by_berth(address.packed for address in addresses).items():
-            if berth.speaker is not None:
-                berth.speaker.announce(eips)
+        for state, eips in self._by_state(address.packed for address in addresses).items():
+            if state.responder is not None:
+                state.responder.announce(eips)
 
     def extend(self, deadline: float, link: int | None = None) -> None:
         """Answer until this instant on the link of this index, or on every link; also when its sockets open later."""
@@ -149,84 +149,84 @@ class Fleet:
             self._deadlines.clear()
         else:
             self._deadlines[link] = deadline
-        for berth in self._berths.values():
-            if berth.speaker is not None and link in (None, berth.link.index):
-                berth.speaker.extend(deadline)
+        for state in self._states.values():
+            if state.responder is not None and link in (None, state.link.index):
+                state.responder.extend(deadline)
 
     def peers(self, link: int, macs: frozenset[Mac]) -> None:
         """The MACs of the other speakers on the link of this index: what they say of EIPs that they claim is no
         conflict."""
         self._peers[link] = macs
-        for berth in self._berths.values():
-            if berth.speaker is not None and berth.link.index == link:
-                berth.speaker.peers(macs)
+        for state in self._states.values():
+            if state.responder is not None and state.link.index == link:
+                state.responder.peers(macs)
 
     def drop_queued(self) -> None:
         """Drop unread every request that waits to be answered, on every link (ownership rule 27)."""
-        for berth in self._berths.values():
-            if berth.speaker is not None:
-                berth.speaker.drop_queued()
+        for state in self._states.values():
+            if state.responder is not None:
+                state.responder.drop_queued()
 
     def answers_on(self, link: int) -> bool:
         """The sockets of the link of this index are open."""
-        return any(berth.speaker is not None for berth in self._berths.values() if berth.link.index == link)
+        return any(state.responder is not None for state in self._states.values() if state.link.index == link)
 
     # ── what follows ──
 
     def _drop(self, addresses: Iterable[bytes]) -> None:
-        for berth, eips in self._by_berth(addresses).items():
-            if berth.speaker is not None:
-                berth.speaker.drop(eips)
-            berth.to_probe.difference_update(eips)
+        for state, eips in self._by_state(addresses).items():
+            if state.responder is not None:
+                state.responder.drop(eips)
+            state.to_probe.difference_update(eips)
             for address in eips:
-                del berth.eips[address], self._where[address]
+                del state.eips[address], self._where[address]
 
-    def _by_berth(self, addresses: Iterable[bytes]) -> Mapping[_Berth, list[bytes]]:
-        found: defaultdict[_Berth, list[bytes]] = defaultdict(list)
+    def _by_state(self, addresses: Iterable[bytes]) -> Mapping[_LinkState, list[bytes]]:
+        found: defaultdict[_LinkState, list[bytes]] = defaultdict(list)
         for address in addresses:
-            if (berth := self._where.get(address)) is not None:
-                found[berth].append(address)
+            if (state := self._where.get(address)) is not None:
+                found[state].append(address)
         return found
 
-    def _berth(self, link: Link) -> _Berth:
+    def _state(self, link: Link) -> _LinkState:
         port = _port(link)
-        if (berth := self._berths.get(port)) is None:
-            berth = self._berths[port] = _Berth(link)
-            berth.task = self._group.create_task(self._serve(berth), name=f"layer 2 on {link.name}")
-        return berth
+        if (state := self._states.get(port)) is None:
+            state = self._states[port] = _LinkState(link)
+            state.task = self._group.create_task(self._serve(state), name=f"layer 2 on {link.name}")
+        return state
 
     def _let_go(self) -> None:
         """Closes the links that hold nothing and are not kept."""
-        for port, berth in list(self._berths.items()):
-            if not berth.eips and port not in self._kept:
-                _cancel(self._berths.pop(port))
+        for port, state in list(self._states.items()):
+            if not state.eips and port not in self._kept:
+                _cancel(self._states.pop(port))
 
-    async def _serve(self, berth: _Berth) -> None:
+    async def _serve(self, state: _LinkState) -> None:
         # A link that returns is a new one, and tried at once: the longest wait is only between two hopeless tries.
-        async for attempt in retrying(partial(self._lost, berth.link), on=Exception, multiplier=0.05):
-            if self._berths.get(_port(berth.link)) is not berth:
+        async for attempt in retrying(partial(self._lost, state.link), on=Exception, multiplier=0.05):
+            if self._states.get(_port(state.link)) is not state:
                 return  # cancelled just when it failed: a TaskGroup then raises the failure alone
             with attempt:
-                await self._serve_once(berth)
+                await self._serve_once(state)
 
-    async def _serve_once(self, berth: _Berth) -> None:
-        link = berth.link
-        with LinkSpeaker(link, self._clock, self._observer, self._manner) as speaker:
-            berth.speaker = speaker
+    async def _serve_once(self, state: _LinkState) -> None:
+        link = state.link
+        with LinkResponder(link, self._clock, self._observer, self._policy) as responder:
+            state.responder = responder
             try:
-                speaker.extend(self._deadlines.get(link.index, self._deadline))
-                speaker.peers(self._peers.get(link.index, frozenset()))
-                speaker.take(berth.eips, berth.to_probe)
-                await speaker.run()
+                responder.extend(self._deadlines.get(link.index, self._deadline))
+                responder.peers(self._peers.get(link.index, frozenset()))
+                responder.take(state.eips, state.to_probe)
+                await responder.run()
             finally:
-                berth.speaker, berth.to_probe = None, set(speaker.unproven)
+                state.responder, state.to_probe = None, set(responder.unproven)
 
 
 def _port(link: Link) -> _Port:
     return link.index, link.mac
 
 
-def _cancel(berth: _Berth) -> None:
-    if berth.task is not None:
-        berth.task.cancel()
-        berth.task = None  # which holds the berth in turn
+def _cancel(state: _LinkState) -> None:
+    if state.task is not None:
+        state.task.cancel()
+        state.task = None  # which holds the state in turn

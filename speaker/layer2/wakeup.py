@@ -6,7 +6,7 @@ from collections.abc import Callable
 from speaker.system.waiting import set_within
 
 
-class Nap:
+class Wakeup:
     """For one loop that works off what is due by ``clock``."""
 
     def __init__(self, clock: Callable[[], float]) -> None:

@@ -56,16 +56,16 @@ class _Use(NamedTuple):
 def decide(world: World, assignments: Mapping[ServiceKey, Assignment], snapshot: Snapshot, node: Node) -> Decision:
     """Every EIP in use, held or not and why, and the virtual servers that carry its traffic.
 
-    Raises what nobody foresaw, over which a ``Decider`` sets one of them aside.
+    Raises what nobody foresaw, over which a ``NodeDecider`` sets one of them aside.
     """
-    decider = Decider(forwards=True)
+    decider = NodeDecider(forwards=True)
     decision, _ = decider.decide(world, assignments, snapshot, node, None)
     for error in decider.failed.values():
         raise error
     return decision
 
 
-class Decider:
+class NodeDecider:
     """Decides again and again: where little changed, little is decided. ``forwards``: the plan is carried out; else it
     holds only what there is to say of Services that limit their clients."""
 

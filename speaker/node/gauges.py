@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from speaker.allocator.assign import Usage
 from speaker.allocator.settle import Settlement
 from speaker.forwarding.limits import Tables, Use
-from speaker.kubeproxy.watch import Told
+from speaker.kubeproxy.watch import LookReport
 from speaker.model import Family
 from speaker.telemetry.metrics import Metrics
 
@@ -36,7 +36,7 @@ def count_tables(metrics: Metrics, tables: Tables) -> None:
     metrics.ipvs_buckets.set(ipvs.size)
 
 
-def count_kube_proxy(metrics: Metrics, told: Told) -> None:
+def count_kube_proxy(metrics: Metrics, told: LookReport) -> None:
     seen = told.seen
     metrics.kube_proxy.info({"mode": seen.kube_proxy.mode.value})
     metrics.without_rules.set(math.nan if seen.without_rules is None else seen.without_rules)

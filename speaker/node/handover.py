@@ -1,5 +1,5 @@
-"""The loop that hands strays over: to whom is what ``forwarding/handing_over.py`` says, as the wire process tells of
-claims, and as previous holders answer.
+"""The loop that hands unknown flows over: to whom is what ``unknown_flows/handing_over.py`` says, as the wire process
+tells of claims, and as previous holders answer.
 
 They are asked by ARP and NDP, so it is their kernel that answers, and that is what counts: it forwards what it knows,
 whatever has become of the speaker that put it up to it.
@@ -11,12 +11,12 @@ from typing import TypeAlias
 
 from speaker.forwarding.unknown_flows.handing_over import HandingOver
 from speaker.forwarding.unknown_flows.rules import NextHop
-from speaker.forwarding.unknown_flows.table import Strays
+from speaker.forwarding.unknown_flows.table import UnknownFlows
 from speaker.interfaces.addresses import question
 from speaker.interfaces.asking import answers
 from speaker.interfaces.neighbor import Question
 from speaker.interfaces.snapshot import Snapshot
-from speaker.layer2.links import Spot
+from speaker.layer2.links import Placement
 from speaker.model import IPAddress, Link
 from speaker.node.report import Report
 from speaker.system.clock import boottime
@@ -40,13 +40,13 @@ Asks: TypeAlias = Callable[[Question, int, float], Awaitable[bool]]
 class HandOver:
     """``wire.remote.Moves``: hears of each claim. Whoever decides what may be held here tells ``follow`` first."""
 
-    def __init__(self, strays: Strays, report: Report, asks: Asks = answers) -> None:
+    def __init__(self, unknown_flows: UnknownFlows, report: Report, asks: Asks = answers) -> None:
         """``asks``: whether somebody answers a question within so many times of so many seconds."""
-        self._strays, self._report, self._asks = strays, report, asks
+        self._unknown_flows, self._report, self._asks = unknown_flows, report, asks
         self._moves = HandingOver()
         self._eips: frozenset[IPAddress] = frozenset()
         self._snapshot = Snapshot()
-        self._early: dict[IPAddress, tuple[Spot, str | None]] = {}
+        self._early: dict[IPAddress, tuple[Placement, str | None]] = {}
         """Claims of the time before the links were known."""
         self._speakers: dict[tuple[int, str], Speaker] = {}
         """By index of the link, and node."""
@@ -64,7 +64,7 @@ class HandOver:
             del self._speakers[next(iter(self._speakers))]  # whose news is the oldest
         self._news.set()
 
-    def claimed(self, address: IPAddress, spot: Spot, before: str | None) -> None:
+    def claimed(self, address: IPAddress, spot: Placement, before: str | None) -> None:
         if not self._snapshot.links:
             self._early[address] = spot, before
             return
@@ -116,10 +116,10 @@ class HandOver:
 
     async def _bring(self) -> None:
         async with self._one_at_a_time:
-            eips, strays = self._eips, self._moves.strays(self._eips)
+            eips, next_hops = self._eips, self._moves.next_hops(self._eips)
             macs = frozenset(speaker.mac for speaker in self._speakers.values())
-            await self._strays.bring_to(strays, macs)
-        self._report.strays(len(eips), strays)
+            await self._unknown_flows.bring_to(next_hops, macs)
+        self._report.unknown_flows(len(eips), next_hops)
 
     async def _watch(self, hop: NextHop) -> None:
         """Ask it, as long as anything is handed to it and it answers."""

@@ -33,11 +33,11 @@ from speaker.interfaces.martians import martian_sources, reverse_path_drops
 from speaker.interfaces.snapshot import Snapshot
 from speaker.interfaces.watcher import Watcher
 from speaker.kubeproxy.health_checks import health_checks
-from speaker.kubeproxy.watch import Asked, Neighbour
-from speaker.layer2.links import Spot
+from speaker.kubeproxy.watch import Asked, KubeProxyWatch
+from speaker.layer2.links import Placement
 from speaker.model import Forwarding, IPAddress, Link, ServiceKey
 from speaker.node.control import NAME, serving_control
-from speaker.node.decide import Decider, Decision, Held
+from speaker.node.decide import Decision, Held, NodeDecider
 from speaker.node.handlers import handlers
 from speaker.node.handover import HandOver
 from speaker.node.key_file import KeyFile
@@ -95,19 +95,19 @@ class Host:
         self._forwarder = forwarder
         self._wire = wire
         self._report = report
-        self._decider = Decider(forwards=settings.forwarder is not Forwarding.NONE)
+        self._decider = NodeDecider(forwards=settings.forwarder is not Forwarding.NONE)
         self._failed: Mapping[ServiceKey, Exception] = {}
         """Services that are set aside."""
         self._unserved: frozenset[IPAddress] = frozenset()
         """EIPs that are not offered, since the kernel refuses to forward for them."""
-        self._spots: dict[IPAddress, Spot] = {}
+        self._spots: dict[IPAddress, Placement] = {}
         self._decided_on: Snapshot | None = None
         """None: the last pass did not get to its end."""
         self._snapshot: Snapshot | None = None
         self._links: frozenset[Link] = frozenset()
         """Those that EIPs are announced on."""
-        self._neighbour = Neighbour(
-            forwarder.name, lambda: wire.held, lambda: not report.fails("reconcile", "forwarding"), report.beside
+        self._kube_proxy = KubeProxyWatch(
+            forwarder.name, lambda: wire.held, lambda: not report.fails("reconcile", "forwarding"), report.kube_proxy
         )
         self._changed = asyncio.Event()
         self._lost = self._planned_lost = frozenset[str]()
@@ -129,7 +129,7 @@ class Host:
             "forwarding": self._tend,
             "publish": self._publish,
             "loop": partial(watch_loop, self._report.own_loop_delay),
-            "kube-proxy": self._neighbour.run,
+            "kube-proxy": self._kube_proxy.run,
             "environment": self._watch_environment,
             "control": self._serve_control,
             "runtime directory": self._keep_runtime_dir,
@@ -261,7 +261,7 @@ class Host:
             self._report.brought_about(InForce(view.settlement, decision, view.usage))
         with contained("kube-proxy", self._report):
             checks = partial(health_checks, view.world, view.settlement.assignments, view.node.name)
-            await self._neighbour.follow(Asked(view.world.pools, checks, snapshot.links, self._on_the_lan(snapshot)))
+            await self._kube_proxy.follow(Asked(view.world.pools, checks, snapshot.links, self._on_the_lan(snapshot)))
         self._decided_on = snapshot
 
     def _without_lost(
@@ -312,12 +312,12 @@ class Host:
     def _follow(self, decision: Decision, touched: frozenset[IPAddress] | None) -> None:
         """What may be held where."""
         if touched is None:
-            self._spots = {address: Spot(eip.link, eip.gratuitous) for address, eip in decision.held().items()}
+            self._spots = {address: Placement(eip.link, eip.gratuitous) for address, eip in decision.held().items()}
             return
         for address in touched:
             self._spots.pop(address, None)
             if isinstance(eip := decision.eips.get(address), Held):
-                self._spots[address] = Spot(eip.link, eip.gratuitous)
+                self._spots[address] = Placement(eip.link, eip.gratuitous)
 
     def _on_the_lan(self, snapshot: Snapshot) -> frozenset[str]:
         """Names of the links that EIPs are announced on; where this node may hold none, of those that it uses."""

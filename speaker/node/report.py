@@ -21,8 +21,8 @@ from speaker.forwarding.changes import Change
 from speaker.forwarding.limits import Tables, Watch
 from speaker.forwarding.unknown_flows.handing_over import fates
 from speaker.forwarding.unknown_flows.rules import NextHop
-from speaker.kubeproxy.watch import Told
-from speaker.layer2.links import Spot
+from speaker.kubeproxy.watch import LookReport
+from speaker.layer2.links import Placement
 from speaker.model import Family, IPAddress, Link, Mac, ServiceKey
 from speaker.node import transitions
 from speaker.node.decide import Decision
@@ -159,7 +159,7 @@ class Report:
             self.internal_error(edge, error)
 
     def _ailing(self) -> None:
-        """Told now, and looked at again until it is over: it may be met many times before."""
+        """LookReport now, and looked at again until it is over: it may be met many times before."""
         self.stale.set()
         if self._well_again is None:
             self._well_again = asyncio.get_running_loop().call_later(QUIET_SECONDS + 0.1, self._until_well)
@@ -197,9 +197,9 @@ class Report:
             self.stale.set()
         self._found(Area.ENVIRONMENT, problems)
 
-    def beside(self, told: Told) -> None:
+    def kube_proxy(self, told: LookReport) -> None:
         """Who implements Services on this node, and what of it is in our way."""
-        before, self._status.beside = self._status.beside, (seen := told.seen)
+        before, self._status.kube_proxy = self._status.kube_proxy, (seen := told.seen)
         _write(transitions.kube_proxy(before, seen))
         self._found(Area.KUBE_PROXY, seen.problems)
         count_kube_proxy(self._metrics, told)
@@ -241,11 +241,11 @@ class Report:
         count_in_force(self._metrics, in_force.settlement, in_force.usage)
         self.stale.set()
 
-    def strays(self, eips: int, strays: Mapping[IPAddress, NextHop | None]) -> None:
-        """What the kernel does with those of so many EIPs that this node may hold."""
-        for fate, count in fates(eips, strays).items():
+    def unknown_flows(self, eips: int, next_hops: Mapping[IPAddress, NextHop | None]) -> None:
+        """What the kernel does with packets to so many EIPs, which this node may hold, of connections unknown here."""
+        for fate, count in fates(eips, next_hops).items():
             self._metrics.strays.labels(fate.value).set(count)
-        handed_over = Counter(hop for hop in strays.values() if hop is not None)
+        handed_over = Counter(hop for hop in next_hops.values() if hop is not None)
         if handed_over != self._status.handed_over:
             self._status.handed_over = handed_over
             self.stale.set()
@@ -281,7 +281,7 @@ class Report:
 
     # ── claims and peers: ``wire.told.SharedTold``, as far as it is not metrics alone ──
 
-    def claimed(self, address: IPAddress, spot: Spot, term: int, before: str | None) -> None:
+    def claimed(self, address: IPAddress, spot: Placement, term: int, before: str | None) -> None:
         self._tell(transitions.claimed(address, spot, term, before))
         self._metrics.claim_changes.labels("claimed").inc()
         self.stale.set()
@@ -357,7 +357,7 @@ class Report:
     # ── processes ──
 
     def api(self, up: bool) -> None:
-        """Told when that changes for longer than LASTING; asked again and again as long as it is not ``up``."""
+        """LookReport when that changes for longer than LASTING; asked again and again as long as it is not ``up``."""
         self._metrics.api.set(up)
         _write(self._transitions.api(up, self._clock()))
 

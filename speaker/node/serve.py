@@ -11,7 +11,7 @@ import structlog
 from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding.forwarder import Forwarder, cleanup, open_forwarder
 from speaker.forwarding.isolating import Isolating
-from speaker.forwarding.unknown_flows.table import open_strays, remove_strays
+from speaker.forwarding.unknown_flows.table import open_unknown_flows, remove_unknown_flows
 from speaker.node.handover import HandOver
 from speaker.node.host import Host
 from speaker.node.key_file import KeyFile
@@ -86,12 +86,12 @@ async def _hand_over(settings: HostSettings, report: Report) -> HandOver | None:
     peers = settings.peers
     if peers is not None and peers.hands_over(settings.forwarder):
         try:
-            return HandOver(await open_strays(), report)
+            return HandOver(await open_unknown_flows(), report)
         except Unsupported as error:
             if peers.hand_over:
                 raise
             log.warning("established connections are reset when their EIP moves", reason=str(error))
-    if removed := await remove_strays():
+    if removed := await remove_unknown_flows():
         log.info("nothing is handed over any more", removed=list(removed))
     return None
 

@@ -11,7 +11,7 @@ import msgspec
 from speaker.allocator.settle import Settlement
 from speaker.forwarding.limits import Tables
 from speaker.forwarding.unknown_flows.rules import NextHop
-from speaker.kubeproxy.judge import Seen
+from speaker.kubeproxy.judge import Findings
 from speaker.model import IPAddress, format_mac
 from speaker.node.decide import Decision, Held, NotHeld
 from speaker.system.files import write_atomically
@@ -28,7 +28,7 @@ class Status:
 
     priority: Priority | None = None
     """Of the wire process."""
-    beside: Seen | None = None
+    kube_proxy: Findings | None = None
     handed_over: Counter[NextHop] = field(default_factory=Counter)
     """Previous holder → of how many EIPs it gets the packets of connections that are unknown here."""
     tables: Tables = field(default_factory=Tables)
@@ -49,7 +49,7 @@ class Status:
             ],
             "problems": list(problems),
             "wire_priority": self.priority.value if self.priority is not None else None,
-            "kube_proxy": _kube_proxy(self.beside),
+            "kube_proxy": _kube_proxy(self.kube_proxy),
             "handed_over": [
                 {"address": str(hop.address), "link": hop.link, "eips": count}
                 for hop, count in self.handed_over.items()
@@ -80,7 +80,7 @@ def _eip(eip: Held | NotHeld, standing: Standing) -> dict[str, Any]:
             return told | {"reason": reason, "message": message}
 
 
-def _kube_proxy(seen: Seen | None) -> dict[str, Any] | None:
+def _kube_proxy(seen: Findings | None) -> dict[str, Any] | None:
     if seen is None:
         return None
     found = seen.kube_proxy

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
 
 from speaker.allocator.settle import Settlement
-from speaker.kubeproxy.judge import Seen
-from speaker.layer2.links import Spot
+from speaker.kubeproxy.judge import Findings
+from speaker.layer2.links import Placement
 from speaker.model import Assignment, IPAddress, Link, Mac, ServiceKey, format_mac, rank
 from speaker.node.decide import Decision, Held, NotHeld
 from speaker.node.problems import Change, named, new
@@ -25,7 +25,7 @@ _STRANGE = frozenset({Rejected.WRONG_KEY, Rejected.VERSION})
 # ── one thing that happened ──
 
 
-def claimed(address: IPAddress, spot: Spot, term: int, before: str | None) -> Transition:
+def claimed(address: IPAddress, spot: Placement, term: int, before: str | None) -> Transition:
     fields = {"link": spot.link.name, "mac": format_mac(spot.link.mac), "term": term, "before": before}
     return Transition("info", "claimed", "eip", str(address), spot.link.name, fields)
 
@@ -59,7 +59,7 @@ def bad_manifests(mistakes: Iterable[str], *, still_serving: bool) -> Iterator[L
     return in_lines(told, MISTAKES)
 
 
-def kube_proxy(before: Seen | None, now: Seen) -> Line | None:
+def kube_proxy(before: Findings | None, now: Findings) -> Line | None:
     """Who implements Services on this node, where that is news."""
     mode = now.kube_proxy.mode
     if before is not None and (before.kube_proxy.mode, before.notes) == (mode, now.notes):

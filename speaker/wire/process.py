@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, NoReturn, Self, TypeAlias
 
 from speaker.errors import EdgeError
 from speaker.interfaces.carrier import watch_carrier
-from speaker.layer2.links import Spot
+from speaker.layer2.links import Placement
 from speaker.model import Family, IPAddress, Link, Mac
 from speaker.ownership.events import WriteRecord
 from speaker.ownership.hello import Incarnation
@@ -128,7 +128,7 @@ class Tally:
 
     # transitions
 
-    def claimed(self, address: IPAddress, spot: Spot, term: int, before: str | None) -> None:
+    def claimed(self, address: IPAddress, spot: Placement, term: int, before: str | None) -> None:
         self._send("claimed", address, spot, term, before)
 
     def yielded(self, address: IPAddress, reason: str, holder: str | None) -> None:
@@ -345,7 +345,7 @@ def _owner(spec: Spec, keyring: Keyring | None, tally: Tally) -> _Owner:
 def _commands(owner: _Owner, keyring: Keyring | None) -> Mapping[str, Callable[..., Any]]:
     """What ``remote.py`` may ask for, by name."""
 
-    def offer(spots: Mapping[IPAddress, Spot]) -> list[IPAddress]:
+    def offer(spots: Mapping[IPAddress, Placement]) -> list[IPAddress]:
         refused = owner.offer(spots)
         settle()
         return refused

@@ -29,9 +29,9 @@ PLACES = (
     "speaker.agent.source:Cluster.view",
     "speaker.agent.view:Reader.read",
     "speaker.agent.view:Reader._service",
-    "speaker.agent.view:node_wishes",
+    "speaker.agent.view:node_intent",
     # what it is told: records, and that the node lives
-    "speaker.agent.announcement_writer:RecordClerk._write",
+    "speaker.agent.announcement_writer:AnnouncementWriter._write",
     "speaker.agent.record:creation",
     "speaker.agent.record:read_record",
     "speaker.agent.session:Session._write",

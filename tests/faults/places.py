@@ -34,7 +34,7 @@ MAIN = (
     "speaker.interfaces.gateway:_Watch.ask",
     # decisions and plans
     "speaker.node.host:Host._bring_to",
-    "speaker.node.decide:Decider.decide",
+    "speaker.node.decide:NodeDecider.decide",
     "speaker.interfaces.resolve:resolve",
     "speaker.forwarding.plan:Planner.plan",
     # effects
@@ -61,7 +61,7 @@ MAIN = (
     # looking around
     "speaker.interfaces.martians:martian_sources",
     "speaker.forwarding.limits:look",
-    "speaker.kubeproxy.watch:Neighbour._look",
+    "speaker.kubeproxy.watch:KubeProxyWatch._look",
     "speaker.node.key_file:KeyFile._stamp",
 )
 MORE_MAIN = (
@@ -89,9 +89,9 @@ MORE_MAIN = (
     "speaker.node.report:Report.health",
     "speaker.node.report:Report.martians",
     "speaker.node.report:Report.limits",
-    "speaker.node.report:Report.beside",
+    "speaker.node.report:Report.kube_proxy",
     "speaker.system.files:write_atomically",
-    "speaker.kubeproxy.watch:Neighbour.follow",
+    "speaker.kubeproxy.watch:KubeProxyWatch.follow",
     "speaker.ownership.hellos.keyfile:read_keys",
 )
 
@@ -111,7 +111,7 @@ WIRE = (
     "speaker.layer2.answer:answer_arp",
     "speaker.layer2.answer:answer_ndp",
     "speaker.layer2.sockets.packet_socket:PacketSocket.receive",
-    "speaker.layer2.links:Fleet.take",
+    "speaker.layer2.links:Links.take",
     "speaker.layer2.announcer:Announcer._announce_slice",
     "speaker.interfaces.carrier:_Probe.has_carrier",
     "speaker.wire.process:Tally.flush",
@@ -131,9 +131,9 @@ MORE_WIRE = (
     "speaker.ownership.hellos.frames:peek",
     "speaker.layer2.responder:Responder._answer_turn",
     "speaker.layer2.sockets.packet_socket:PacketSocket.send",
-    "speaker.layer2.links:Fleet.drop",
-    "speaker.layer2.links:Fleet.extend",
-    "speaker.layer2.link:LinkSpeaker._settle_slice",
+    "speaker.layer2.links:Links.drop",
+    "speaker.layer2.links:Links.extend",
+    "speaker.layer2.link:LinkResponder._settle_slice",
     "speaker.wire.process:Tally.loop_delay",
 )
 

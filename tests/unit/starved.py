@@ -33,7 +33,7 @@ from speaker.forwarding.nftables import nft
 from speaker.forwarding.nftables.forwarder import NftablesForwarder, NftablesGuard, open_nftables
 from speaker.forwarding.nftables.stamp import stamp
 from speaker.forwarding.plan import EMPTY
-from speaker.forwarding.unknown_flows import table as strays_table
+from speaker.forwarding.unknown_flows import table as unknown_flows
 from speaker.interfaces import asking, martians
 from speaker.interfaces.carrier import watch_carrier
 from speaker.interfaces.neighbor import Question
@@ -115,7 +115,7 @@ def without_descriptors(folder: Path) -> dict[str, Callable[[], Any]]:
         "nftables: pending": lambda: NftablesForwarder().pending(EMPTY),
         "nftables: problems": lambda: NftablesForwarder().problems(),
         "nftables: cleanup": lambda: NftablesForwarder().cleanup(),
-        "strays: opened": strays_table.open_strays,
+        "unknown flows: opened": unknown_flows.open_strays,
         "iptables": lambda: iptables.run("true"),
         "nft_stamp": lambda: stamp("none"),
         "dummy: eips": lambda: DummyLink("none0").eips(),

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from speaker.agent.objects import AssignedObject, NodeObject, SliceObject
-from speaker.agent.view import News, Reader, ViewSettings, node_wishes
+from speaker.agent.view import News, Reader, ViewSettings, node_intent
 from speaker.api.fields import ApiObject
 from speaker.api.world import read_world
 from speaker.cluster.kinds import ASSIGNED, EipObject, ServiceObject
@@ -260,7 +260,7 @@ class Agent:
 
     def held(self) -> set[str]:
         """Of the EIPs those that this node may hold."""
-        wishes = node_wishes(
+        wishes = node_intent(
             HERE, next(iter(self._node.store), None), ViewSettings(), unreadable=bool(self._node.set_aside)
         )
         services = list(self.world.services.values())

@@ -35,7 +35,7 @@ SESSION = Timing(duration=6, renew_within=5.0, retry=2.0, request=1.5)
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class LeaseRecord:
     """A Lease's ``spec``. ``renewed`` is its ``renewTime`` as it is written: only whether it changed matters."""
 
     holder: str
@@ -45,10 +45,10 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObservedLease:
     """A record as the API holds it, at a ``version`` to be named when it is replaced."""
 
-    record: Record
+    record: LeaseRecord
     version: str
 
 
@@ -77,7 +77,7 @@ class Look:
 class Write:
     """Create the Lease, or replace it at ``over``; then ``written``, ``conflicted`` or ``failed``."""
 
-    record: Record
+    record: LeaseRecord
     over: str | None
 
 
@@ -89,7 +89,7 @@ class Elector:
 
     def __init__(self, identity: str, timing: Timing) -> None:
         self.identity, self.timing = identity, timing
-        self._record: Record | None = None
+        self._record: LeaseRecord | None = None
         """The last one seen. It binds even when its Lease was deleted since: its holder does not know that yet."""
         self._version: str | None = None
         """None where there is no Lease."""
@@ -126,12 +126,12 @@ class Elector:
         self._due = min(now + self.timing.retry, self._expiry(record))
         return Rest(self._due)
 
-    def looked(self, seen: Seen | None, now: float) -> None:
+    def looked(self, seen: ObservedLease | None, now: float) -> None:
         """The Lease as it is, None when there is none."""
         self._observe(seen, now)
         self._current = True
 
-    def written(self, seen: Seen, sent_at: float, now: float) -> None:
+    def written(self, seen: ObservedLease, sent_at: float, now: float) -> None:
         """The write that ``step`` ordered, sent at ``sent_at``, succeeded."""
         if self.leadership(now) is None:
             self._leadership = Leadership(seen.record.transitions, seen.version)
@@ -158,16 +158,16 @@ class Elector:
         # One second, as client-go writes it: the field must be positive.
         return Write(replace(self._own(self._record.transitions), holder="", duration=1), over=self._version)
 
-    def _own(self, transitions: int) -> Record:
-        return Record(self.identity, self.timing.duration, transitions)
+    def _own(self, transitions: int) -> LeaseRecord:
+        return LeaseRecord(self.identity, self.timing.duration, transitions)
 
-    def _vacant(self, record: Record, now: float) -> bool:
+    def _vacant(self, record: LeaseRecord, now: float) -> bool:
         return not record.holder or now >= self._expiry(record)
 
-    def _expiry(self, record: Record) -> float:
+    def _expiry(self, record: LeaseRecord) -> float:
         return self._changed_at + record.duration
 
-    def _observe(self, seen: Seen | None, now: float) -> None:
+    def _observe(self, seen: ObservedLease | None, now: float) -> None:
         self._version = seen.version if seen is not None else None
         if seen is None or seen.record.holder != self.identity:
             self._leads_until = float("-inf")

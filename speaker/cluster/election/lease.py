@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from speaker.cluster.election.elector import Elector, Leadership, Look, Record, Rest, Seen, Timing, Write
+from speaker.cluster.election.elector import Elector, Leadership, LeaseRecord, Look, ObservedLease, Rest, Timing, Write
 from speaker.cluster.objects import UNFIT
 from speaker.cluster.transport.client import Client
 from speaker.errors import ApiRefused, EdgeError
@@ -49,7 +49,12 @@ class LeaseName:
 
     @property
     def collection(self) -> str:
-        return f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
+        return leases_in(self.namespace)
+
+
+def leases_in(namespace: str) -> str:
+    """The path of their collection."""
+    return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
 
 
 class Deposed(EdgeError):
@@ -189,7 +194,7 @@ class Election:
         if (order := self._elector.resign(self._clock())) is not None:
             await self._write(order)
 
-    async def _read(self) -> Seen | None:
+    async def _read(self) -> ObservedLease | None:
         try:
             return self._taken(await self._client.get(self._lease.path, within=self._elector.timing.request))
         except ApiRefused as error:
@@ -197,7 +202,7 @@ class Election:
                 raise
             return None
 
-    async def _write(self, order: Write) -> Seen:
+    async def _write(self, order: Write) -> ObservedLease:
         within = self._elector.timing.request
         if order.over is None:
             return self._taken(await self._client.create(self._lease.collection, self._body(order, {}), within=within))
@@ -220,20 +225,20 @@ class Election:
             metadata[name] = {**metadata.get(name, {}), **value} if isinstance(value, Mapping) else value
         return {**_KIND, **stored, "metadata": metadata, "spec": spec}
 
-    def _taken(self, body: bytes) -> Seen:
+    def _taken(self, body: bytes) -> ObservedLease:
         try:
             lease = msgspec.json.decode(body, type=_Lease)
             self._stored = msgspec.json.decode(body)
         except UNFIT as error:
             raise EdgeError(f"{self._lease.path}: no Lease: {error}") from error
         spec = lease.spec
-        record = Record(
+        record = LeaseRecord(
             spec.holder_identity or "",
             spec.lease_duration_seconds or 0,
             spec.lease_transitions or 0,
             spec.renew_time or "",
         )
-        return Seen(record, lease.metadata.resource_version)
+        return ObservedLease(record, lease.metadata.resource_version)
 
 
 _KIND: Final = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}

@@ -66,7 +66,7 @@ class Guard(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class KernelState:
     """What the kernel has: ours as a plan, the addresses that others have virtual servers for, how many connections
     our real servers of weight 0 had, and the index of our link. ``fresh``: all of it was just read."""
 
@@ -82,7 +82,7 @@ class Step:
     """What is to be done: from ``have`` to ``goal``, which is ``want`` and what is still draining. ``guarded`` are
     the changes that the guard may be concerned by."""
 
-    seen: Seen
+    seen: KernelState
     have: Plan
     want: Plan
     goal: Plan
@@ -118,7 +118,7 @@ class IpvsForwarder:
         self._turn = asyncio.Lock()
         self._asked: Plan | None = None
         self._plan = EMPTY
-        self._believed: Seen | None = None
+        self._believed: KernelState | None = None
         self._look_again = 0.0
         self._draining = Draining()
         self._refusals: tuple[str, ...] = ()
@@ -161,7 +161,7 @@ class IpvsForwarder:
         made = tuple(change for change in changes if change not in not_made) if refused else changes
         now_there = applied(step.have, made) if refused else step.goal
         link = seen.link if step.have.eips else await self._do(self._link.index)
-        self._believed = Seen(now_there, seen.foreign, {}, link, fresh=False)
+        self._believed = KernelState(now_there, seen.foreign, {}, link, fresh=False)
         return made
 
     async def _change(self, step: Step) -> tuple[Refusal, ...]:
@@ -216,7 +216,7 @@ class IpvsForwarder:
 
     # ── in the worker thread: a thousand virtual servers take longer to compare than the loop may be held ──
 
-    def _step(self, plan: Plan, believed: Seen | None, count: Collection[VirtualServerKey], now: float) -> Step:
+    def _step(self, plan: Plan, believed: KernelState | None, count: Collection[VirtualServerKey], now: float) -> Step:
         seen = self._see(plan.eips, believed, count)
         want = without(plan, seen.foreign)
         have = completed(seen.ours, self._plan, want) if seen.fresh else seen.ours
@@ -225,7 +225,9 @@ class IpvsForwarder:
         # What is on its way out of IPVS is out of the guard at once: established connections do not need it.
         return Step(seen, have, want, goal, still, changes, (*changes, *diff(self._plan, want)))
 
-    def _see(self, eips: frozenset[IPAddress], believed: Seen | None, count: Collection[VirtualServerKey]) -> Seen:
+    def _see(
+        self, eips: frozenset[IPAddress], believed: KernelState | None, count: Collection[VirtualServerKey]
+    ) -> KernelState:
         """What is ``believed``, brought up to date where somebody else's doing would matter."""
         if believed is None or self._link.index() != believed.link:
             return self._look()
@@ -243,7 +245,7 @@ class IpvsForwarder:
                 connections |= _idle(key, counted)
         return replace(believed, foreign=foreign, connections=connections)
 
-    def _look(self) -> Seen:
+    def _look(self) -> KernelState:
         """If our link was taken from us, what we bound before still is ours."""
         link = self._link.index()
         bound = self._link.eips()
@@ -258,7 +260,7 @@ class IpvsForwarder:
                     mine[server.key] = replace(server, real_servers=tuple(counted))
                     connections |= _idle(server.key, counted)
         foreign = frozenset(server.address for server in servers) - ours
-        return Seen(Plan(bound, mine), foreign, connections, link, fresh=True)
+        return KernelState(Plan(bound, mine), foreign, connections, link, fresh=True)
 
     def _bring_to(self, want: Plan, changes: Sequence[Change], whole: bool) -> tuple[Refusal, ...]:
         coming = [change.eip for change in changes if isinstance(change, AddEip)]

@@ -1,6 +1,6 @@
-"""Where strays go: which EIPs were taken from whom, and who of those still answers. Pure.
+"""Where unknown flows go: which EIPs were taken from whom, and who of those still answers. Pure.
 
-A stray is a TCP packet of a connection that this node does not know (``strays.py``). Whoever held the EIP before does,
+An unknown flow is a TCP connection that this node does not know (``rules.py``). Whoever held the EIP before does,
 as long as its kernel lives, whatever has become of its speaker.
 """
 
@@ -13,7 +13,7 @@ from speaker.model import IPAddress
 
 
 class Fate(Enum):
-    """What becomes of the strays of an EIP. The value is the metric label."""
+    """What becomes of the unknown flows of an EIP. The value is the metric label."""
 
     HANDED_OVER = "handed_over"
     RESET = "reset"
@@ -47,14 +47,14 @@ class HandingOver:
         """Those that have to answer."""
         return {hop for hop in self._held.values() if hop is not None}
 
-    def strays(self, eips: Iterable[IPAddress]) -> dict[IPAddress, NextHop | None]:
-        """For ``Strays.bring_to``: where those of ``eips``, all that this node may hold, go; None: nowhere. Those of an
-        EIP that is left out are reset by the kernel, as ever."""
+    def next_hops(self, eips: Iterable[IPAddress]) -> dict[IPAddress, NextHop | None]:
+        """For ``UnknownFlows.bring_to``: where those of ``eips``, all that this node may hold, go; None: nowhere. Those
+        of an EIP that is left out are reset by the kernel, as ever."""
         held = self._held
         return {eip: held.get(eip) for eip in eips if held.get(eip) is not None or eip not in held}
 
 
-def fates(eips: int, strays: Mapping[IPAddress, NextHop | None]) -> Counter[Fate]:
-    """How many of so many EIPs meet which fate with these ``strays``."""
-    found = Counter(Fate.DROPPED if hop is None else Fate.HANDED_OVER for hop in strays.values())
-    return Counter({fate: found[fate] for fate in Fate} | {Fate.RESET: eips - len(strays)})
+def fates(eips: int, next_hops: Mapping[IPAddress, NextHop | None]) -> Counter[Fate]:
+    """How many of so many EIPs meet which fate with these ``next_hops``."""
+    found = Counter(Fate.DROPPED if hop is None else Fate.HANDED_OVER for hop in next_hops.values())
+    return Counter({fate: found[fate] for fate in Fate} | {Fate.RESET: eips - len(next_hops)})

@@ -1,8 +1,9 @@
-"""Strays: TCP packets to an EIP that belong to connections of the node which had it before. Pure.
+"""Unknown flows: TCP packets to an EIP that belong to connections of the node which had it before. Pure.
 
 That node's kernel still has their state. So whoever has the EIP now hands them over: sends each as it is to the address
-of that node, which treats it as if it came from the client. What a stray is, and where those of each EIP go, is decided
-by one small table each for IPv4 and IPv6 (``dup`` is not to be had in ``inet``), before any address is translated.
+of that node, which treats it as if it came from the client. What such a packet is, and where those to each EIP go, is
+decided by one small table each for IPv4 and IPv6 (``dup`` is not to be had in ``inet``), before any address is
+translated.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -14,6 +15,7 @@ from speaker.forwarding.nftables.script import change_script, rebuild_script
 from speaker.model import IPAddress, Mac, format_mac
 
 STRAYS_TABLE = "eip-speaker-strays"
+"""The names in the kernel say `stray` for a packet of an unknown flow: an upgrade finds what was made before."""
 
 FAMILIES = {4: "ip", 6: "ip6"}
 """nft's names."""
@@ -57,11 +59,11 @@ class NextHop:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the tables are to hold. Strays to an EIP go to its next hop; None: they are dropped. ``speakers`` are their
-    MACs. ``links`` are the indexes of all that next hops name, 0 where there is none: nothing is handed over by that.
-    ``loose`` is net.netfilter.nf_conntrack_tcp_loose."""
+    """What the tables are to hold. Unknown flows to an EIP go to its next hop; None: they are dropped. ``speakers`` are
+    the MACs of other speakers. ``links`` are the indexes of all that next hops name, 0 where there is none: nothing is
+    handed over by that. ``loose`` is net.netfilter.nf_conntrack_tcp_loose."""
 
-    strays: Mapping[IPAddress, NextHop | None]
+    next_hops: Mapping[IPAddress, NextHop | None]
     speakers: frozenset[Mac]
     links: Mapping[str, int]
     loose: bool = True
@@ -78,16 +80,16 @@ def script(have: Wanted | None, want: Wanted, there: Collection[int]) -> str:
     return "".join(_table(version, have, want, version in there) for version in FAMILIES)
 
 
-def versions(strays: Iterable[IPAddress]) -> frozenset[int]:
-    return frozenset(eip.version for eip in strays)
+def versions(next_hops: Iterable[IPAddress]) -> frozenset[int]:
+    return frozenset(eip.version for eip in next_hops)
 
 
 def _table(version: int, have: Wanted | None, want: Wanted, there: bool) -> str:
-    if version not in versions(want.strays):
+    if version not in versions(want.next_hops):
         return f"delete table {FAMILIES[version]} {STRAYS_TABLE}\n" if there else ""
     if have is None or not there or not _alike(have, want):
-        return rebuild_script(_ruleset(version, want, want.strays))
-    differ = _differing(have.strays, want.strays)
+        return rebuild_script(_ruleset(version, want, want.next_hops))
+    differ = _differing(have.next_hops, want.next_hops)
     return change_script(_ruleset(version, have, differ), _ruleset(version, want, differ))
 
 
@@ -104,8 +106,8 @@ def _differing(have: Mapping[IPAddress, NextHop | None], want: Mapping[IPAddress
 
 def _ruleset(version: int, of: Wanted, eips: Iterable[IPAddress]) -> Ruleset:
     """With the elements of ``eips`` alone, and all else."""
-    hops = {hop for hop in of.strays.values() if hop and hop.address.version == version and of.links[hop.link]}
-    ours = {eip: of.strays[eip] for eip in eips if eip.version == version and eip in of.strays}
+    hops = {hop for hop in of.next_hops.values() if hop and hop.address.version == version and of.links[hop.link]}
+    ours = {eip: of.next_hops[eip] for eip in eips if eip.version == version and eip in of.next_hops}
     elements = {
         "speakers": {format_mac(mac) for mac in of.speakers},
         "strays": {f"{eip} : {verdict}" for eip, hop in ours.items() if (verdict := _verdict(hop, of.links))},

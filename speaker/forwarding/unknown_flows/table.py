@@ -1,4 +1,4 @@
-"""Strays in the kernel: what is to become of them is made so with nftables, or iptables where that lacks. An edge."""
+"""Edge: what is to become of unknown flows, made so in the kernel with nftables, or iptables where that lacks."""
 
 import asyncio
 import socket
@@ -13,7 +13,7 @@ from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding import iptables
 from speaker.forwarding.nftables import nft
 from speaker.forwarding.nftables.stamp import stamp
-from speaker.forwarding.unknown_flows import iptables as strays_iptables
+from speaker.forwarding.unknown_flows import iptables as chains
 from speaker.forwarding.unknown_flows.rules import FAMILIES, NOTHING, STRAYS_TABLE, NextHop, Wanted, script, versions
 from speaker.model import IPAddress, Mac
 
@@ -40,12 +40,12 @@ class _Made:
     tables: _Tables
 
 
-class Strays(Protocol):
-    """What becomes of strays. Belongs to the network namespace of the thread of its loop."""
+class UnknownFlows(Protocol):
+    """What becomes of unknown flows. Belongs to the network namespace of the thread of its loop."""
 
-    async def bring_to(self, strays: Mapping[IPAddress, NextHop | None], speakers: frozenset[Mac]) -> bool:
-        """Hand the strays of these EIPs over, or drop them where it says None; those of all others go their usual way,
-        and so do those that come from the MACs of ``speakers`` or whose next hop's link is not there.
+    async def bring_to(self, next_hops: Mapping[IPAddress, NextHop | None], speakers: frozenset[Mac]) -> bool:
+        """Hand the unknown flows of these EIPs over, or drop them where it says None; those of others go their usual
+        way, and so do those that come from the MACs of ``speakers`` or whose next hop's link is not there.
 
         All of an IP version in one transaction; whether there was anything to do. Raises EdgeError.
         """
@@ -54,7 +54,7 @@ class Strays(Protocol):
         """Let all go their usual way; names of what was removed. Raises EdgeError."""
 
 
-class NftablesStrays:
+class NftablesUnknownFlows:
     """The tables ``ip eip-speaker-strays`` and ``ip6 eip-speaker-strays``; an IP version without EIPs has none.
 
     A firewall that is reloaded and flushes everybody's tables costs until the next ``bring_to``; what others change
@@ -65,16 +65,16 @@ class NftablesStrays:
         self._turn = asyncio.Lock()
         self._made: _Made | None = None
 
-    async def bring_to(self, strays: Mapping[IPAddress, NextHop | None], speakers: frozenset[Mac]) -> bool:
+    async def bring_to(self, next_hops: Mapping[IPAddress, NextHop | None], speakers: frozenset[Mac]) -> bool:
         async with self._turn:
             made, self._made = self._made, None  # nothing, should this fail on the way
-            want = _wanted(strays, speakers)
+            want = _wanted(next_hops, speakers)
             tables = _tables()
             have = made.wanted if made is not None and made.tables == tables else None
             changed = have != want and await self._change(have, want, tables)
             if changed:
                 tables = _tables()
-            if tables.keys() == versions(strays):
+            if tables.keys() == versions(next_hops):
                 self._made = _Made(want, tables)
             return changed
 
@@ -99,7 +99,7 @@ class NftablesStrays:
             return tuple(f"nftables table {FAMILIES[version]} {STRAYS_TABLE}" for version in there)
 
 
-class IptablesStrays:
+class IptablesUnknownFlows:
     """The chains ``EIP-SPEAKER-STRAYS`` and ``EIP-SPEAKER-STRAY`` of the table mangle. What others do to them is not
     looked for."""
 
@@ -108,10 +108,10 @@ class IptablesStrays:
         self._turn = asyncio.Lock()
         self._made: Wanted | None = None
 
-    async def bring_to(self, strays: Mapping[IPAddress, NextHop | None], speakers: frozenset[Mac]) -> bool:
+    async def bring_to(self, next_hops: Mapping[IPAddress, NextHop | None], speakers: frozenset[Mac]) -> bool:
         async with self._turn:
             made, self._made = self._made, None
-            want = _wanted(strays, speakers)
+            want = _wanted(next_hops, speakers)
             changed = made != want and await self._change(want)
             self._made = want
             return changed
@@ -120,7 +120,7 @@ class IptablesStrays:
         scripts = {}
         for version, program in self._programs.items():
             saved = await iptables.run(f"{program}-save")
-            scripts[program] = await asyncio.to_thread(strays_iptables.script, saved, want, version)
+            scripts[program] = await asyncio.to_thread(chains.script, saved, want, version)
         for program, text in scripts.items():
             if text:
                 await iptables.run(f"{program}-restore", "--noflush", "--wait", "5", text=text)
@@ -130,10 +130,10 @@ class IptablesStrays:
         async with self._turn:
             self._made = None
             changed = await self._change(NOTHING)
-            return (f"iptables chains {strays_iptables.STRAYS}, {strays_iptables.STRAY}",) if changed else ()
+            return (f"iptables chains {chains.STRAYS}, {chains.STRAY}",) if changed else ()
 
 
-async def open_strays() -> Strays:
+async def open_unknown_flows() -> UnknownFlows:
     """With nftables where the kernel has it, else with iptables; raises Unsupported with the reasons.
 
     Any forwarder may stand beside it.
@@ -142,30 +142,30 @@ async def open_strays() -> Strays:
         return await _open_nftables()
     except Unsupported as no_nft:
         try:
-            return IptablesStrays(await iptables.programs("mangle"))
+            return IptablesUnknownFlows(await iptables.programs("mangle"))
         except Unsupported as no_iptables:
             raise Unsupported(f"nothing here can hand packets over: {no_nft}; {no_iptables}") from no_iptables
 
 
-async def remove_strays() -> tuple[str, ...]:
+async def remove_unknown_flows() -> tuple[str, ...]:
     """Whatever an earlier speaker has made; names of what was removed. Raises EdgeError."""
     try:
-        strays = await open_strays()
+        flows = await open_unknown_flows()
     except Unsupported:  # what a kernel does not support has left nothing in it
         return ()
-    return await strays.cleanup()
+    return await flows.cleanup()
 
 
-async def _open_nftables() -> NftablesStrays:
+async def _open_nftables() -> NftablesUnknownFlows:
     try:
         await nft.run(script(None, _EVERYTHING, ()), check=True)
     except nft.Refused as error:
         raise Unsupported(f"this kernel cannot do it with nftables (CONFIG_NFT_DUP_IPV4, _IPV6): {error}") from error
-    return NftablesStrays()
+    return NftablesUnknownFlows()
 
 
-def _wanted(strays: Mapping[IPAddress, NextHop | None], speakers: frozenset[Mac]) -> Wanted:
-    return Wanted(dict(strays), speakers, _links(strays), _is_loose())
+def _wanted(next_hops: Mapping[IPAddress, NextHop | None], speakers: frozenset[Mac]) -> Wanted:
+    return Wanted(dict(next_hops), speakers, _links(next_hops), _is_loose())
 
 
 def _tables() -> _Tables:
@@ -173,8 +173,8 @@ def _tables() -> _Tables:
     return {version: table for version, table in stamps.items() if table is not None}
 
 
-def _links(strays: Mapping[IPAddress, NextHop | None]) -> dict[str, int]:
-    return {link: _index(link) for link in {hop.link for hop in strays.values() if hop}}
+def _links(next_hops: Mapping[IPAddress, NextHop | None]) -> dict[str, int]:
+    return {link: _index(link) for link in {hop.link for hop in next_hops.values() if hop}}
 
 
 def _index(link: str) -> int:

@@ -25,7 +25,7 @@ class Listener:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Expectation:
     """One port of one Service in one family: who has to answer when a client asks there."""
 
     service: str
@@ -39,7 +39,7 @@ class Wish:
         return frozenset(listener.backend for listener in self.listeners)
 
 
-def read_wishes(directory: Path, topology: Topology) -> tuple[Wish, ...]:
+def read_expectations(directory: Path, topology: Topology) -> tuple[Expectation, ...]:
     """Every Service port of the manifests in ``directory``, once a family, in the order of files and lines.
 
     For the lab's own manifests: ValueError when an endpoint is no backend of ``topology``.
@@ -47,10 +47,10 @@ def read_wishes(directory: Path, topology: Topology) -> tuple[Wish, ...]:
     objects = [thing for path in sorted(directory.glob("*.yaml")) for thing in yaml.safe_load_all(path.read_text())]
     slices = [thing for thing in objects if thing["kind"] == "EndpointSlice"]
     services = [thing for thing in objects if thing["kind"] == "Service"]
-    return tuple(wish for service in services for wish in _wishes(service, slices, topology))
+    return tuple(expected for service in services for expected in _expected_of(service, slices, topology))
 
 
-def _wishes(service: dict[str, Any], slices: list[dict[str, Any]], topology: Topology) -> Iterator[Wish]:
+def _expected_of(service: dict[str, Any], slices: list[dict[str, Any]], topology: Topology) -> Iterator[Expectation]:
     namespace, name = service["metadata"]["namespace"], service["metadata"]["name"]
     mine = [
         slice_
@@ -69,7 +69,7 @@ def _wishes(service: dict[str, Any], slices: list[dict[str, Any]], topology: Top
                 for endpoint in slice_["endpoints"]
                 for address in endpoint["addresses"]
             )
-            yield Wish(f"{namespace}/{name}", family, Protocol(port["protocol"]), port["port"], listeners)
+            yield Expectation(f"{namespace}/{name}", family, Protocol(port["protocol"]), port["port"], listeners)
 
 
 def _listener(address: str, port: dict[str, Any], topology: Topology) -> Listener:

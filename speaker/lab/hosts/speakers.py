@@ -26,7 +26,7 @@ POLL = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class LogLine:
     """A line of a speaker's log; ``at``: CLOCK_MONOTONIC seconds."""
 
     at: float
@@ -43,7 +43,7 @@ class Speakers:
     stack: AsyncExitStack
     tasks: asyncio.TaskGroup
     running: dict[str, SpeakerProcess] = field(default_factory=dict)
-    told: list[Told] = field(default_factory=list)
+    told: list[LogLine] = field(default_factory=list)
 
     async def start(self, node: str) -> None:
         stage = self.stage
@@ -91,7 +91,7 @@ class Speakers:
     async def _listen(self, speaker: SpeakerProcess) -> None:
         """Keep what it logs. One that ends before somebody asked it to is an EdgeError with its last words."""
         async for event in speaker.events():
-            self.told.append(Told(_when(event), speaker.node, event))
+            self.told.append(LogLine(_when(event), speaker.node, event))
         code = await speaker.process.wait()
         if self.running.get(speaker.node) is speaker:
             words = [f"the speaker in {speaker.node} ended with exit code {code}:", *speaker.last_lines]

@@ -50,7 +50,7 @@ def promise_of(scenario: str, hello_ms: int) -> Promise:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Observations:
     """What one neighbour heard, in order, and got. ``outages``: of datagrams through each EIP; ``silences``: of ARP
     requests for it (IPv4 only). ``before``: who held each EIP when it began."""
 
@@ -110,7 +110,7 @@ class Instants:
     healed: float | None = None
 
 
-def views(seen: Seen, names: Mapping[Mac, str], instants: Instants, hello_ms: int) -> Iterator[View]:
+def views(seen: Observations, names: Mapping[Mac, str], instants: Instants, hello_ms: int) -> Iterator[View]:
     """One for each EIP, from what a neighbour saw. ``names``: whose MAC is whose.
 
     A duplicate answer is one of a node that answered within the last hello interval and, after that, another did: both
@@ -228,7 +228,7 @@ class Healed:
 
 
 def healed(
-    seen: Sequence[Seen], winners: Mapping[IPAddress, Mac], names: Mapping[Mac, str], at: float
+    seen: Sequence[Observations], winners: Mapping[IPAddress, Mac], names: Mapping[Mac, str], at: float
 ) -> Iterator[Healed]:
     """One for each EIP, from what the neighbours of all sides heard from ``at`` on."""
     for address, winner in winners.items():

@@ -11,7 +11,7 @@ from typing import Any
 
 from speaker.errors import EdgeError
 from speaker.lab.hosts.backends import backends
-from speaker.lab.hosts.expectations import Wish, read_wishes
+from speaker.lab.hosts.expectations import Expectation, read_expectations
 from speaker.lab.hosts.process import SpeakerProcess, started
 from speaker.lab.network.lan import neighbours
 from speaker.lab.scenarios.narrator import sentence
@@ -47,15 +47,15 @@ async def reach(stage: Stage, linger: Callable[[], Awaitable[None]]) -> Reached:
     Raises EdgeError (in a group) when the speaker ends early or does not claim every EIP in time.
     """
     node = stage.lan.topology.nodes[0]
-    wishes = read_wishes(stage.manifests, stage.lan.topology)
-    async with backends(stage.lan, {listener for wish in wishes for listener in wish.listeners}):
+    expectations = read_expectations(stage.manifests, stage.lan.topology)
+    async with backends(stage.lan, {listener for expected in expectations for listener in expected.listeners}):
         with _observers_listening(stage) as heard:
             async with started(node, stage.lan.namespace(node), stage.manifests, stage.directory) as speaker:
                 begun = asyncio.get_running_loop().time()
                 async with asyncio.TaskGroup() as tasks:
                     story = tasks.create_task(_narrate(stage, speaker), name="narrator")
-                    eips = await _claimed_eips(speaker, wishes)
-                    results = await _visit(stage, wishes, eips, heard)
+                    eips = await _claimed_eips(speaker, expectations)
+                    results = await _visit(stage, expectations, eips, heard)
                     reached = Reached(results, asyncio.get_running_loop().time() - begun)
                     _show(stage, reached)
                     await linger()
@@ -91,8 +91,8 @@ async def _narrate(stage: Stage, speaker: SpeakerProcess) -> None:
     raise EdgeError("\n".join([f"the speaker in {speaker.node} ended with exit code {code}:", *speaker.last_lines]))
 
 
-async def _claimed_eips(speaker: SpeakerProcess, wishes: tuple[Wish, ...]) -> tuple[_Eip, ...]:
-    """Wait until the speaker is healthy and says that it has claimed an EIP for every wish."""
+async def _claimed_eips(speaker: SpeakerProcess, expectations: tuple[Expectation, ...]) -> tuple[_Eip, ...]:
+    """Wait until the speaker is healthy and says that it has claimed an EIP for every expectation."""
     missing: set[tuple[str, Family]] = set()
     status: Mapping[str, Any] = {}
     try:
@@ -100,7 +100,7 @@ async def _claimed_eips(speaker: SpeakerProcess, wishes: tuple[Wish, ...]) -> tu
             while True:
                 status = speaker.status()
                 eips = read_eips(status)
-                missing = unserved(wishes, eips)
+                missing = unserved(expectations, eips)
                 if not missing and await speaker.healthy():
                     return eips
                 await asyncio.sleep(POLL)
@@ -120,15 +120,15 @@ def read_eips(status: Mapping[str, Any]) -> tuple[_Eip, ...]:
     )
 
 
-def unserved(wishes: tuple[Wish, ...], eips: tuple[_Eip, ...]) -> set[tuple[str, Family]]:
+def unserved(expectations: tuple[Expectation, ...], eips: tuple[_Eip, ...]) -> set[tuple[str, Family]]:
     """The Services, each with a family, that have no EIP among ``eips`` yet."""
     served = {(service, Family.of(eip.address)) for eip in eips for service in eip.services}
-    return {(wish.service, wish.family) for wish in wishes} - served
+    return {(expected.service, expected.family) for expected in expectations} - served
 
 
 async def _visit(
     stage: Stage,
-    wishes: tuple[Wish, ...],
+    expectations: tuple[Expectation, ...],
     eips: tuple[_Eip, ...],
     heard: Mapping[str, Heard],
 ) -> tuple[EipResult, ...]:
@@ -136,9 +136,11 @@ async def _visit(
     async with asyncio.TaskGroup() as tasks:
         asking = {
             (eip, service): [
-                tasks.create_task(_ask_port(stage, eip, wish), name=f"{eip.address} {wish.protocol} {wish.port}")
-                for wish in wishes
-                if wish.service == service and wish.family is Family.of(eip.address)
+                tasks.create_task(
+                    _ask_port(stage, eip, expected), name=f"{eip.address} {expected.protocol} {expected.port}"
+                )
+                for expected in expectations
+                if expected.service == service and expected.family is Family.of(eip.address)
             ]
             for eip in eips
             for service in sorted(eip.services)
@@ -170,27 +172,27 @@ def _observer(stage: Stage, link: str) -> str:
     return observer
 
 
-async def _ask_port(stage: Stage, eip: _Eip, wish: Wish) -> PortResult:
+async def _ask_port(stage: Stage, eip: _Eip, expected: Expectation) -> PortResult:
     """Ask until every backend has answered and there are ANSWERS of them, or the time is up."""
     observer = _observer(stage, eip.link)
     answers: Counter[str] = Counter()
     lost = 0
     end = asyncio.get_running_loop().time() + PORT_SECONDS
-    while answers.total() < ANSWERS or not wish.backends <= answers.keys():
+    while answers.total() < ANSWERS or not expected.backends <= answers.keys():
         if asyncio.get_running_loop().time() > end:
             break
-        answer = await ask(stage.lan.namespace(observer), eip.address, wish.protocol, wish.port, PROBE_SECONDS)
+        answer = await ask(stage.lan.namespace(observer), eip.address, expected.protocol, expected.port, PROBE_SECONDS)
         if answer is None:
             lost += 1
             await asyncio.sleep(POLL)  # a refusal comes at once: no reason to flood
             continue
         if not answers:
-            where = f"{eip.address} {wish.protocol} {wish.port}"
+            where = f"{eip.address} {expected.protocol} {expected.port}"
             stage.timeline.say(
                 observer, f"asks {where}: {answer.backend} answers, having seen {answer.seen_client}", Tone.GOOD
             )
         answers[answer.backend] += 1
-    return PortResult(wish, answers, lost)
+    return PortResult(expected, answers, lost)
 
 
 def _show(stage: Stage, reached: Reached) -> None:
@@ -201,9 +203,9 @@ def _show(stage: Stage, reached: Reached) -> None:
         (
             eip.service,
             str(eip.address),
-            f"{port.wish.protocol} {port.wish.port}",
+            f"{port.expected.protocol} {port.expected.port}",
             eip.link,
-            bars(port.answers, [name for name in names if name in port.wish.backends]),
+            bars(port.answers, [name for name in names if name in port.expected.backends]),
         )
         for eip in reached.eips
         for port in eip.ports

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from speaker.lab.hosts.expectations import Wish
+from speaker.lab.hosts.expectations import Expectation
 from speaker.model import Family, IPAddress, Mac, format_mac
 
 
@@ -13,7 +13,7 @@ from speaker.model import Family, IPAddress, Mac, format_mac
 class PortResult:
     """``answers`` per backend; ``lost`` probes had none."""
 
-    wish: Wish
+    expected: Expectation
     answers: Mapping[str, int]
     lost: int = 0
 
@@ -50,10 +50,10 @@ class EipResult:
         if not self.ports:
             yield f"{who}: was asked on no port"
         for port in self.ports:
-            if silent := sorted(port.wish.backends - port.answers.keys()):
-                yield f"{who}, {port.wish.protocol} {port.wish.port}: no answer from {', '.join(silent)}"
-            if strange := sorted(port.answers.keys() - port.wish.backends):
-                yield f"{who}, {port.wish.protocol} {port.wish.port}: answered by {', '.join(strange)}"
+            if silent := sorted(port.expected.backends - port.answers.keys()):
+                yield f"{who}, {port.expected.protocol} {port.expected.port}: no answer from {', '.join(silent)}"
+            if strange := sorted(port.answers.keys() - port.expected.backends):
+                yield f"{who}, {port.expected.protocol} {port.expected.port}: answered by {', '.join(strange)}"
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -64,8 +64,8 @@ class EipResult:
             "answers": dict(sorted(self.answers.items())),
             "ports": [
                 {
-                    "protocol": port.wish.protocol.value,
-                    "port": port.wish.port,
+                    "protocol": port.expected.protocol.value,
+                    "port": port.expected.port,
                     "answers": dict(sorted(port.answers.items())),
                     "lost": port.lost,
                 }

@@ -9,7 +9,7 @@ from ipaddress import IPv4Address
 
 from speaker.lab.hosts.failover_manifests import ECHO_PORT
 from speaker.lab.hosts.speakers import Speakers
-from speaker.lab.scenarios.failover_result import Instants, Seen
+from speaker.lab.scenarios.failover_result import Instants, Observations
 from speaker.lab.stage import Stage
 from speaker.lab.watching.capture import Capture, capturing
 from speaker.lab.watching.outage import Asks, Probes, asking, outages, probing
@@ -37,12 +37,12 @@ class Watch:
     since: float
     before: Mapping[IPAddress, Mac]
 
-    def seen(self) -> Seen:
+    def seen(self) -> Observations:
         """Answers to the client's own questions and to those of the host that asks all the time, and what was announced
         to everybody."""
         answers = [reply for reply in self.asks.replies() if not reply.unasked]
         replies = sorted((*answers, *self.capture.replies()), key=lambda reply: reply.at)
-        return Seen(
+        return Observations(
             neighbour=self.client,
             replies=[reply for reply in replies if reply.at >= self.since],
             outages=outages(self.probes.samples(self.since)),

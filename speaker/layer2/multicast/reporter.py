@@ -56,11 +56,11 @@ class Reporter:
         """Sends one report of each kind, if one is due; returns whether more are."""
         left = [self._left.popleft() for _ in range(min(mld.RECORDS, len(self._left)))]
         if left:
-            self._send(mld.report(mld.Record.LEFT, left))
+            self._send(mld.report(mld.RecordType.LEFT, left))
         when = self.wake()
         due = self._schedule.due(now + _AHEAD, mld.RECORDS) if when is not None and when <= now else []
         if due:
-            self._send(mld.report(mld.Record.LISTENING, due))
+            self._send(mld.report(mld.RecordType.LISTENING, due))
         return bool(self._left) or len(due) == mld.RECORDS
 
     def wake(self) -> float | None:

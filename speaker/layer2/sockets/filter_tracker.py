@@ -14,7 +14,7 @@ LATER = 1.0
 """Seconds from a change to the closer look, and so between two of them."""
 
 
-class Sieve:
+class FilterTracker:
     """The filter of one family on one link; ``program`` writes it."""
 
     def __init__(self, program: Callable[[tuple[Interval, ...]], Program]) -> None:

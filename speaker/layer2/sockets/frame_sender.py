@@ -15,7 +15,7 @@ Frame: TypeAlias = tuple[bytes, bytes]
 """An EIP as it stands in packets, and a frame about it."""
 
 
-class Outlet:
+class FrameSender:
     """The sockets of one link, for frames that nobody asked for."""
 
     def __init__(self, sockets: Mapping[Family, PacketSocket], claims: Claims, clock: Callable[[], float]) -> None:

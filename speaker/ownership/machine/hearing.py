@@ -6,8 +6,7 @@ from speaker.model import IPAddress
 from speaker.ownership.events import EipAnswered, HelloHeard, PeersAddress
 from speaker.ownership.hello import Hello, Terms
 from speaker.ownership.machine.claims import Eip
-from speaker.ownership.machine.peers import NEVER, Peer
-from speaker.ownership.machine.peers import Hearing as Worth
+from speaker.ownership.machine.peers import NEVER, Peer, Worth
 from speaker.ownership.machine.segment import Segment
 from speaker.ownership.machine.silence import Silence
 

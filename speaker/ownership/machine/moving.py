@@ -1,7 +1,7 @@
 """Moves that somebody planned, make before break: asked for in hellos, taken on request (``balance`` plans). Pure."""
 
 from speaker.model import IPAddress
-from speaker.ownership.balance import Course, Move, Rebalancing, plan
+from speaker.ownership.balance import Move, MovePlan, Rebalancing, plan
 from speaker.ownership.hello import Hello, next_term
 from speaker.ownership.machine.claims import Eip
 from speaker.ownership.machine.holding import Holding
@@ -16,14 +16,14 @@ class Moving(Holding):
     @property
     def rebalancing(self) -> Rebalancing | None:
         """The last rebalance asked of this node; None before the first."""
-        if self._courses is None:
+        if self._move_plans is None:
             return None
-        courses = self._courses.values()
+        plans = self._move_plans.values()
         return Rebalancing(
-            sum(course.planned for course in courses),
-            sum(course.moved for course in courses),
-            sum(course.refused for course in courses),
-            all(course.finished for course in courses),
+            sum(move_plan.planned for move_plan in plans),
+            sum(move_plan.moved for move_plan in plans),
+            sum(move_plan.refused for move_plan in plans),
+            all(move_plan.finished for move_plan in plans),
         )
 
     def holder(self, eip: IPAddress, now: float) -> tuple[str, int] | None:
@@ -50,10 +50,10 @@ class Moving(Holding):
     # ── Asked of others ───────────────────────────────────────────────────────────────────────────────────────
 
     def _rebalance(self, now: float) -> None:
-        if self._courses is not None and not all(course.finished for course in self._courses.values()):
+        if self._move_plans is not None and not all(move_plan.finished for move_plan in self._move_plans.values()):
             return
-        self._courses = {
-            link: Course(self._plan(segment, now))
+        self._move_plans = {
+            link: MovePlan(self._plan(segment, now))
             for link, segment in self.segments.items()
             if segment.up and not self._listening(segment, now)
         }
@@ -78,35 +78,35 @@ class Moving(Holding):
     def _mutual(self, peer: Peer, now: float) -> bool:
         return peer.is_heard(now, self.times) and peer.hears_us(now, self.times)
 
-    def _guide_courses(self, now: float) -> None:
+    def _guide_plans(self, now: float) -> None:
         if now < self._beat_at:
             return
         try:
-            self._follow_courses(now)
+            self._follow_move_plans(now)
         except Exception as error:
             self._contain("rebalance", "the moves under way", error)
-            self._abandon_courses()
+            self._abandon_plans()
 
-    def _follow_courses(self, now: float) -> None:
+    def _follow_move_plans(self, now: float) -> None:
         """Once an interval: what came of it, and the next few."""
-        for link, course in (self._courses or {}).items():
-            if course.finished:
+        for link, move_plan in (self._move_plans or {}).items():
+            if move_plan.finished:
                 continue
             segment = self.segments[link]
-            holders = {eip: best[0] for eip in course.asked if (best := self.holder(eip, now)) is not None}
-            course.follow(holders, self._fit(segment, now), now, self.times.move_patience)
-            course.ask(self.times.moves_a_hello, now)
-            segment.moves = {eip: move.target for eip, (move, _) in course.asked.items()}
+            holders = {eip: best[0] for eip in move_plan.asked if (best := self.holder(eip, now)) is not None}
+            move_plan.follow(holders, self._fit(segment, now), now, self.times.move_patience)
+            move_plan.ask(self.times.moves_a_hello, now)
+            segment.moves = {eip: move.target for eip, (move, _) in move_plan.asked.items()}
             for eip, target in segment.moves.items():
                 if target == self.node:
                     self._take(self._eip(eip), now)
 
-    def _abandon_courses(self) -> None:
-        for link, course in (self._courses or {}).items():
-            self._abandon(self.segments[link], course)
+    def _abandon_plans(self) -> None:
+        for link, move_plan in (self._move_plans or {}).items():
+            self._abandon(self.segments[link], move_plan)
 
-    def _abandon(self, segment: Segment, course: Course) -> None:
-        course.abandon()
+    def _abandon(self, segment: Segment, move_plan: MovePlan) -> None:
+        move_plan.abandon()
         segment.moves = {}
 
     # ── Asked of us ───────────────────────────────────────────────────────────────────────────────────────────
@@ -114,9 +114,9 @@ class Moving(Holding):
     def _hear_moves(self, segment: Segment, peer: Peer, hello: Hello, now: float) -> None:
         if not hello.moves:
             return
-        course = (self._courses or {}).get(segment.link)
-        if course is not None and peer.node < self.node:
-            self._abandon(segment, course)  # two plans at once: one is enough
+        move_plan = (self._move_plans or {}).get(segment.link)
+        if move_plan is not None and peer.node < self.node:
+            self._abandon(segment, move_plan)  # two plans at once: one is enough
         for eip, node in hello.moves.items():
             x = self.eips.get(eip)
             if node == self.node and x is not None and x.link == segment.link:

@@ -73,7 +73,7 @@ class Naming(Moving):
     def _fall_silent(self, now: float) -> None:
         """One last hello tells what is let go."""
         self._silent_until, self._clash_until = now + SILENCE, None
-        self._abandon_courses()
+        self._abandon_plans()
         for x in self.eips.values():
             if x.holding:
                 self._yield(x, Yielded.NAME_CLASH, now)

@@ -9,7 +9,7 @@ from speaker.ownership.machine.order import Ordered
 from speaker.ownership.parameters import Parameters
 from speaker.ownership.score import claim_hash
 
-NEVER = float("-inf")
+NEVER, FOREVER = float("-inf"), float("inf")
 MAX_NODES = 1000
 """That live on one link, ourselves left out."""
 FORGOTTEN = 3600.0
@@ -18,7 +18,7 @@ not be believed."""
 _SUM = 2**64 - 1
 
 
-class Hearing(Enum):
+class Worth(Enum):
     """What a hello was worth. The value is the metric label."""
 
     NEWS = "news"
@@ -232,37 +232,37 @@ class Peers:
         self.by_node: dict[str, Peer] = {}
         self.strangers: dict[str, Stranger] = {}
 
-    def hear(self, hello: Hello, incarnation: Incarnation, now: float) -> tuple[Hearing, Peer | None]:
+    def hear(self, hello: Hello, incarnation: Incarnation, now: float) -> tuple[Worth, Peer | None]:
         """Rule 5. ``incarnation`` is ours; the peer is returned when the hello counts, its claims not yet learnt."""
         peer = self.by_node.get(hello.node)
         if peer is not None and hello.incarnation < peer.incarnation:
             peer.refused_at = now
-            return Hearing.OLD_LIFE, None
+            return Worth.OLD_LIFE, None
         if peer is None or hello.incarnation > peer.incarnation:
             return self._meet(hello, incarnation, now)
         if not self._same_link(peer, hello, incarnation):
-            return Hearing.OTHER_LINK, None
+            return Worth.OTHER_LINK, None
         if hello.stamp <= peer.stamp:
-            return Hearing.REPLAYED, None
+            return Worth.REPLAYED, None
         self._note(peer, hello, incarnation, now)
-        return Hearing.NEWS, peer
+        return Worth.NEWS, peer
 
-    def _meet(self, hello: Hello, incarnation: Incarnation, now: float) -> tuple[Hearing, Peer | None]:
+    def _meet(self, hello: Hello, incarnation: Incarnation, now: float) -> tuple[Worth, Peer | None]:
         stranger = self.strangers.get(hello.node)
         fresh = stranger is not None and now - stranger.heard_at < self._times.dead
         if stranger is None and hello.node not in self.by_node and self._crowded(now):
-            return Hearing.CROWDED, None
+            return Worth.CROWDED, None
         # A stranger that fell silent binds nobody: it may be an earlier life whose clock was ahead, or a recording. One
         # that did not is in our hello, and whoever is meant climbs above it.
         if stranger is not None and fresh and hello.stamp <= stranger.stamp:
-            return Hearing.REPLAYED, None
+            return Worth.REPLAYED, None
         if not self.names_us(hello, incarnation) or self._lives_on(hello.node, now):
             self.strangers[hello.node] = Stranger(hello.stamp, hello.link, now)
-            return Hearing.UNPROVEN, None
+            return Worth.UNPROVEN, None
         self.strangers.pop(hello.node, None)
         peer = self.by_node[hello.node] = Peer(hello, now)
         self._note(peer, hello, incarnation, now)
-        return Hearing.PROVEN, peer
+        return Worth.PROVEN, peer
 
     def _lives_on(self, node: str, now: float) -> bool:
         """The life before is heard to this moment: whoever says that it follows is another host of that name. Its

@@ -1,8 +1,8 @@
-"""The desk the ownership machine works at: what it knows, and the few things it can do. Pure.
+"""The state of the ownership machine: what it knows, and the few things it can do. Pure.
 
-``Desk`` ← ``Claiming`` ← ``Holding`` ← ``Moving`` ← ``Hearing`` ← ``Ownership``: one machine, a file per idea. What
-each rule of ``docs/ownership.md`` decides is a small method named for it, so that tests can put a wrong one in its
-place and see the simulation notice.
+``MachineState`` ← ``Claiming`` ← ``Holding`` ← ``Moving`` ← ``Naming`` ← ``Silence`` ← ``Hearing`` ← ``Ownership``: one
+machine, a file per idea. What each rule of ``docs/ownership.md`` decides is a small method named for it, so that tests
+can put a wrong one in its place and see the simulation notice.
 """
 
 import heapq
@@ -11,16 +11,15 @@ from collections.abc import Callable, Iterable
 from itertools import count
 
 from speaker.model import IPAddress
-from speaker.ownership.balance import Course
+from speaker.ownership.balance import MovePlan
 from speaker.ownership.events import Claim, InternalError, Order, Withdraw, WriteRecord, Yielded
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.machine.claims import Attempt, Eip
-from speaker.ownership.machine.peers import NEVER, Peer
+from speaker.ownership.machine.peers import FOREVER, NEVER, Peer
 from speaker.ownership.machine.segment import Segment
 from speaker.ownership.parameters import Parameters
 from speaker.ownership.score import score
 
-_FOREVER = float("inf")
 _REVIEW_SECONDS = 1.0
 """At least between two looks at every EIP: an API server that answers now and then goes up and down by the dozen."""
 _LIVES = 64
@@ -45,7 +44,7 @@ class Api:
         return news
 
 
-class Desk:
+class MachineState:
     """One life of one node.
 
     ``incarnate`` makes an incarnation above the one given (its lower half random). ``per_hello``: claims in one hello
@@ -107,7 +106,7 @@ class Desk:
         self._orders: list[Order] = []
         self._urgent: OrderedDict[IPAddress, None] = OrderedDict()
         self._pending: OrderedDict[IPAddress, None] = OrderedDict()
-        self._review_at, self._reviewed_at = _FOREVER, NEVER
+        self._review_at, self._reviewed_at = FOREVER, NEVER
         """When to look at every EIP since the API is up, and when that was done last."""
         self._alarms: list[tuple[float, int, Eip]] = []
         self._alarm_order = count()
@@ -117,7 +116,7 @@ class Desk:
         """Attempts under way."""
         self._unwritten: OrderedDict[IPAddress, None] = OrderedDict()
         """Those whose record waits for one of these to end."""
-        self._courses: dict[int, Course] | None = None
+        self._move_plans: dict[int, MovePlan] | None = None
         """Link → the rebalance followed there last; None before the first."""
 
     # ── What is known ─────────────────────────────────────────────────────────────────────────────────────────
@@ -311,7 +310,7 @@ class Desk:
 
     def _wake_at(self, x: Eip, when: float) -> None:
         """Judge it then, events apart."""
-        if when < _FOREVER and when != x.wake:
+        if when < FOREVER and when != x.wake:
             heapq.heappush(self._alarms, (when, next(self._alarm_order), x))
         x.wake = when
 
@@ -336,7 +335,7 @@ class Desk:
     def _review(self, now: float) -> None:
         if now < self._review_at:
             return
-        self._review_at = _FOREVER
+        self._review_at = FOREVER
         if self.api.up:
             self._reviewed_at = now
             self._pending.update(dict.fromkeys(self.eips))

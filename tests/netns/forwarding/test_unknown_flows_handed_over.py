@@ -1,4 +1,4 @@
-"""An EIP moves from node one to node two: what becomes of the connections that one has, by what two does with strays.
+"""An EIP moves from node one to node two: what becomes of the connections that one has.
 
 ::
 
@@ -31,7 +31,12 @@ from speaker.forwarding.forwarder import cleanup
 from speaker.forwarding.nftables.forwarder import NftablesForwarder
 from speaker.forwarding.plan import Plan, RealServer, VirtualServer
 from speaker.forwarding.unknown_flows.rules import NextHop
-from speaker.forwarding.unknown_flows.table import NftablesStrays, Strays, open_strays, remove_strays
+from speaker.forwarding.unknown_flows.table import (
+    NftablesUnknownFlows,
+    UnknownFlows,
+    open_unknown_flows,
+    remove_unknown_flows,
+)
 from speaker.lab.network.namespaces import Namespace
 from speaker.model import Mac, Protocol
 
@@ -106,7 +111,7 @@ class Scene:
             for version in (4, 6):
                 sh(self[backend], f"ip -{version} route add default via {BACK[version]}{NUMBERS[gateway]}")
         self.listeners = [self._listener(name, version) for name in ("b1", "b2") for version in (4, 6)]
-        self.strays: Strays = inside(self["two"], open_strays)
+        self.flows: UnknownFlows = inside(self["two"], open_unknown_flows)
 
     def __getitem__(self, name: str) -> Namespace:
         return self.namespaces[name]
@@ -172,7 +177,7 @@ class Scene:
             return Connection(client, accepted)
         raise AssertionError("nobody was asked")
 
-    def stray(self, version: int) -> socket.socket:
+    def unknown_flow(self, version: int) -> socket.socket:
         """A client's end of a connection that nobody knows, which has just said something (criu.org/TCP_connection)."""
         client = self._socket("client", version)
         client.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, TCP_REPAIR_ON)
@@ -196,9 +201,9 @@ class Scene:
             wire.send(bytes(Ether(src=mac("client"), dst=mac("two")) / ip / tcp))
 
     def hand_over(self, node: str = "two", to: str = "one", speakers: frozenset[Mac] = SPEAKERS) -> bool:
-        strays = self.strays if node == "two" else self.inside(self[node], open_strays)
+        flows = self.flows if node == "two" else self.inside(self[node], open_unknown_flows)
         hops = {EIP[version]: NextHop(self.link, OWN[to][version]) for version in (4, 6)}
-        return self.inside(self[node], strays.bring_to, hops, speakers)
+        return self.inside(self[node], flows.bring_to, hops, speakers)
 
     def moved(self, version: int) -> Connection:
         """One of the old holder, with the EIP at the new one, which hands over."""
@@ -208,8 +213,8 @@ class Scene:
         return connection
 
     def drop(self, node: str) -> bool:
-        strays = self.inside(self[node], open_strays)
-        return self.inside(self[node], strays.bring_to, dict.fromkeys(EIP.values()), SPEAKERS)
+        flows = self.inside(self[node], open_unknown_flows)
+        return self.inside(self[node], flows.bring_to, dict.fromkeys(EIP.values()), SPEAKERS)
 
     def count(self, node: str) -> Callable[[], int]:
         """How many TCP packets to an EIP have come in since."""
@@ -327,7 +332,7 @@ def test_while_nobody_knows_yet_who_takes_them_they_neither_break_nor_are_answer
 def test_without_an_entry_they_are_reset(scene, version):
     connection = scene.connect(version)
     scene.hand_over()
-    scene.inside(scene["two"], scene.strays.bring_to, {}, SPEAKERS)
+    scene.inside(scene["two"], scene.flows.bring_to, {}, SPEAKERS)
     scene.eip_to("two")
     connection.client.sendall(b"question")
     with pytest.raises(ConnectionResetError):
@@ -360,9 +365,9 @@ def test_what_falls_out_of_the_window_of_a_connection_of_the_new_holder_is_not_h
 
 def test_a_next_hop_on_a_link_that_is_not_there_is_none(scene):
     nowhere = {EIP[4]: NextHop("eth9", OWN["one"][4])}
-    scene.inside(scene["two"], scene.strays.bring_to, nowhere, SPEAKERS)
+    scene.inside(scene["two"], scene.flows.bring_to, nowhere, SPEAKERS)
     scene.eip_to("two")
-    client = scene.stray(4)
+    client = scene.unknown_flow(4)
     with pytest.raises(ConnectionResetError):
         client.recv(1)
 
@@ -376,7 +381,7 @@ def test_two_nodes_that_name_each_other_do_not_send_a_packet_to_and_fro(scene, v
     scene.hand_over("one", to="two")
     scene.eip_to("two")
     came = {node: scene.count(node) for node in OWN}
-    client = scene.stray(version)
+    client = scene.unknown_flow(version)
     with pytest.raises(ConnectionResetError):
         client.recv(1)
     assert 0 < came["one"]() == came["two"]() < 4  # it may have said it once more meanwhile
@@ -388,7 +393,7 @@ def test_not_even_for_ever_if_they_do_not_know_each_others_macs(scene, version):
     scene.hand_over("one", to="two", speakers=frozenset())
     scene.eip_to("two")
     came = {node: scene.count(node) for node in OWN}
-    client = scene.stray(version)
+    client = scene.unknown_flow(version)
     with pytest.raises(OSError, match="No route to host"):  # its hop limit was exceeded
         client.recv(1)
     assert 0 < sum(count() for count in came.values()) < 640  # by then it may have said it once more
@@ -399,7 +404,7 @@ def test_what_comes_from_a_speaker_is_not_handed_on(scene, version):
     scene.hand_over(speakers=SPEAKERS | {mac("client")})
     scene.eip_to("two")
     came = scene.count("one")
-    client = scene.stray(version)
+    client = scene.unknown_flow(version)
     with pytest.raises(ConnectionResetError):
         client.recv(1)
     assert came() == 0
@@ -413,17 +418,17 @@ def test_a_node_that_was_rebooted_and_forwards_nothing_yet_sends_it_back_and_it_
     sh(scene["one"], f"ip neigh replace {EIP[version]} lladdr {mac('two').hex(':')} dev eth0 nud permanent")
     came = {node: scene.count(node) for node in OWN}
     with pytest.raises(ConnectionResetError):
-        scene.stray(version).recv(1)
+        scene.unknown_flow(version).recv(1)
     assert 0 < came["one"]() * 2 == came["two"]() < 8
 
 
 @both_families
-def test_strays_leave_nothing_behind_in_conntrack(scene, version):
+def test_unknown_flows_leave_nothing_behind_in_conntrack(scene, version):
     scene.hand_over()
     scene.eip_to("two")
     connection = scene.connect(version)
     before = scene.tracked("two")
-    client = scene.stray(version)
+    client = scene.unknown_flow(version)
     with pytest.raises(ConnectionResetError):
         client.recv(1)
     connection.goes_on()
@@ -470,7 +475,7 @@ def test_whatever_was_there_the_kernel_ends_up_with_what_is_wanted(node, inside,
         ]
         return sorted(map(str, things))
 
-    kept, another = NftablesStrays(), NftablesStrays()
+    kept, another = NftablesUnknownFlows(), NftablesUnknownFlows()
     inside(node, kept.bring_to, first, SPEAKERS)
     inside(node, kept.bring_to, second, speakers)
     assert not inside(node, kept.bring_to, second, speakers)
@@ -485,7 +490,7 @@ def test_cleanup_removes_it_and_nothing_else(scene, inside, sh, tmp_path):
     sh(scene["two"], "nft add table inet other")
     inside(scene["two"], cleanup, tmp_path, "nftables")
     assert not scene.hand_over()
-    removed = inside(scene["two"], remove_strays)
+    removed = inside(scene["two"], remove_unknown_flows)
     assert removed == ("nftables table ip eip-speaker-strays", "nftables table ip6 eip-speaker-strays")
     assert sh(scene["two"], "nft list tables").split("\n") == ["table inet eip-speaker", "table inet other", ""]
-    assert inside(scene["two"], remove_strays) == ()
+    assert inside(scene["two"], remove_unknown_flows) == ()

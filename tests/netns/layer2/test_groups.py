@@ -75,7 +75,7 @@ def test_a_withdrawn_group_that_only_we_reported_is_reported_as_left(speaking, e
     station.hold()
 
     def says_left(frame):
-        return frame[62] == MLD_REPORT and frame[70] == mld.Record.LEFT
+        return frame[62] == MLD_REPORT and frame[70] == mld.RecordType.LEFT
 
     assert switch.until(says_left)[54:62] == b"\x3a" + mld.ROUTER_ALERT[1:]
 

@@ -19,7 +19,7 @@ from speaker.agent.view import DRAIN, ViewSettings
 from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM
 from speaker.cluster.objects import INITIAL_EVENTS_END, Key
 from speaker.errors import ApiRefused, ApiUnreachable
-from speaker.layer2.links import Spot
+from speaker.layer2.links import Placement
 from speaker.model import Forwarding, Gratuitous, Link, Mac, ServiceKey
 from speaker.node.report import Report
 from speaker.ownership.events import WriteRecord, gone
@@ -503,7 +503,7 @@ def test_a_record_that_the_wire_process_orders_is_written_with_what_people_want_
         agent.api.put(SERVICES, service("web", A))
         await asyncio.sleep(0.1)
         await agent.view()
-        agent.wire.spots[A] = Spot(ETH0, Gratuitous())
+        agent.wire.spots[A] = Placement(ETH0, Gratuitous())
         order = WriteRecord(eip=A, attempt=1, expected=0, holder="n1", incarnation=Incarnation(7), term=4)
         agent.source.write_record(order)
         await asyncio.sleep(0.1)
@@ -518,7 +518,7 @@ def test_a_record_that_the_wire_process_orders_is_written_with_what_people_want_
 
 def test_what_a_record_of_ours_says_for_people_is_put_right_when_services_change(play):
     async def story(agent):
-        agent.wire.spots[A] = Spot(ETH0, Gratuitous())
+        agent.wire.spots[A] = Placement(ETH0, Gratuitous())
         agent.api.put(ANNOUNCEMENTS, announcement("192.0.2.10", holder="n1"))
         agent.api.put(ANNOUNCEMENTS, announcement("192.0.2.11", holder="n2"))
         agent.api.put(SERVICES, service("web", A))

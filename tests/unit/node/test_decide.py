@@ -27,7 +27,7 @@ from speaker.model import (
     TrafficPolicy,
     World,
 )
-from speaker.node.decide import Decider, Held, NotHeld, decide
+from speaker.node.decide import Held, NodeDecider, NotHeld, decide
 from speaker.settings import Node
 
 EIP = ip_address("192.0.2.10")
@@ -217,13 +217,13 @@ def still():
 
 @given(steps=STEPS, forwards=st.booleans())
 def test_little_by_little_the_same_is_decided_as_at_once_and_what_differs_is_named(still, steps, forwards):
-    history, decider = History(), Decider(forwards)
+    history, decider = History(), NodeDecider(forwards)
     before, touched = decider.decide(history.world, history.assignments, still, NODE, None)
     assert (before.eips, touched) == ({}, None)
     for changes in steps:
         history.step(changes)
         now, touched = decider.decide(history.world, history.assignments, still, NODE, changes.keys())
-        anew, _ = Decider(forwards).decide(history.world, history.assignments, still, NODE, None)
+        anew, _ = NodeDecider(forwards).decide(history.world, history.assignments, still, NODE, None)
         assert now == anew
         # Nothing forgotten; what did not change may be named.
         assert {eip for eip in EIPS if before.eips.get(eip) != now.eips.get(eip)} <= touched
@@ -232,7 +232,7 @@ def test_little_by_little_the_same_is_decided_as_at_once_and_what_differs_is_nam
 
 @given(steps=STEPS)
 def test_a_decision_stays_what_it_was_when_the_next_one_is_made(still, steps):
-    history, decider = History(), Decider(forwards=False)
+    history, decider = History(), NodeDecider(forwards=False)
     made = [(decider.decide(history.world, history.assignments, still, NODE, None)[0], {})]
     for changes in steps:
         history.step(changes)
@@ -243,7 +243,7 @@ def test_a_decision_stays_what_it_was_when_the_next_one_is_made(still, steps):
 
 @given(steps=STEPS)
 def test_no_eip_is_named_that_no_changed_service_has_or_had(still, steps):
-    history, decider = History(), Decider(forwards=False)
+    history, decider = History(), NodeDecider(forwards=False)
     decider.decide(history.world, history.assignments, still, NODE, None)
     for changes in steps:
         former = history.assignments
@@ -254,7 +254,7 @@ def test_no_eip_is_named_that_no_changed_service_has_or_had(still, steps):
 
 
 def test_when_anything_may_be_another_everything_is_decided_anew(still):
-    decider = Decider(forwards=True)
+    decider = NodeDecider(forwards=True)
     first, _ = decider.decide(world(service()), assigned(WEB), still, NODE, None)
     assert isinstance(first.eips[EIP], Held)
     pulled = replace(still, links={**still.links, ETH1.index: replace(ETH1, carrier=False)})
@@ -265,5 +265,5 @@ def test_when_anything_may_be_another_everything_is_decided_anew(still):
 
 def test_where_nothing_is_forwarded_the_plan_has_only_services_that_limit_their_clients(still):
     limited = service(DNS, 53, source_ranges=(ip_network("198.51.100.0/24"),))
-    decision, _ = Decider(forwards=False).decide(world(service(), limited), assigned(WEB, DNS), still, NODE, None)
+    decision, _ = NodeDecider(forwards=False).decide(world(service(), limited), assigned(WEB, DNS), still, NODE, None)
     assert set(decision.forwarding.virtual_servers) == {(EIP, Protocol.TCP, 53)}

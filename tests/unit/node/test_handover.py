@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from speaker.errors import EdgeError
 from speaker.forwarding.unknown_flows.rules import NextHop
 from speaker.interfaces.snapshot import LinkAddress, Snapshot
-from speaker.layer2.links import Spot
+from speaker.layer2.links import Placement
 from speaker.model import Gratuitous, Link, Mac
 from speaker.node.handover import ASK_SECONDS, LOOK_SECONDS, MAX_SPEAKERS, HandOver
 from speaker.node.report import Report
@@ -18,7 +18,7 @@ from speaker.telemetry.metrics import Metrics
 from speaker.wire.told import Speaker
 
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
-SPOT = Spot(ETH0, Gratuitous())
+SPOT = Placement(ETH0, Gratuitous())
 A, B, SIX = map(ip_address, ("192.0.2.10", "192.0.2.11", "2001:db8::10"))
 N2, N3 = ip_address("192.0.2.2"), ip_address("192.0.2.3")
 N2_MAC = Mac(b"\x02\0\0\0\0\x02")
@@ -40,13 +40,13 @@ class Kernel:
     def __init__(self):
         self.brought, self.broken = [], False
 
-    async def bring_to(self, strays, macs):
+    async def bring_to(self, next_hops, macs):
         if self.broken:
             raise EdgeError("no nft")
-        self.brought.append((strays, macs))
+        self.brought.append((next_hops, macs))
 
     @property
-    def strays(self):
+    def next_hops(self):
         return self.brought[-1][0]
 
 
@@ -93,7 +93,7 @@ def site(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("speaker", "snapshot", "eip", "before", "strays"),
+    ("speaker", "snapshot", "eip", "before", "next_hops"),
     [
         (Speaker(N2_MAC, (N2,)), LAN, A, "n2", {A: TO_N2}),
         (Speaker(N2_MAC, (N2,)), LAN, A, None, {}),
@@ -112,16 +112,16 @@ def site(tmp_path):
     ids=["known", "nobody's", "stranger", "no address", "not on the link", "another family", "both families"],
 )
 def test_who_had_it_before_gets_its_packets_where_there_is_a_way(
-    in_virtual_time, site, speaker, snapshot, eip, before, strays
+    in_virtual_time, site, speaker, snapshot, eip, before, next_hops
 ):
     async def story():
         here = site()
         here.hand_over.speaker(2, "n2", speaker)
         await here.hand_over.follow(frozenset({eip}), snapshot)
-        assert here.kernel.strays == {eip: None}, "not held yet: dropped"
+        assert here.kernel.next_hops == {eip: None}, "not held yet: dropped"
         here.hand_over.claimed(eip, SPOT, before)
         await here.hand_over.follow(frozenset({eip}), snapshot)
-        assert here.kernel.strays == strays
+        assert here.kernel.next_hops == next_hops
 
     in_virtual_time(story())
 
@@ -133,7 +133,7 @@ def test_what_was_claimed_before_the_links_were_known_counts_once_they_are_unles
         here.hand_over.claimed(B, SPOT, "n3")
         here.hand_over.yielded(B)
         await here.hand_over.follow(frozenset({A, B}), LAN)
-        assert here.kernel.strays == {A: TO_N2, B: None}
+        assert here.kernel.next_hops == {A: TO_N2, B: None}
 
     in_virtual_time(story())
 
@@ -156,7 +156,7 @@ def test_a_kernel_that_refuses_is_told_and_tried_again(in_virtual_time, site):
             assert here.report.problems() == ["no nft"]
             here.kernel.broken = False
             await asyncio.sleep(LOOK_SECONDS + 1)
-            assert here.kernel.strays == {A: None}
+            assert here.kernel.next_hops == {A: None}
             assert here.report.problems() == []
 
     in_virtual_time(story())
@@ -174,13 +174,13 @@ def test_a_previous_holder_is_asked_for_as_long_as_it_answers_and_something_is_h
             await asyncio.sleep(10 * ASK_SECONDS)
             assert {who for _, who in here.lan.asked} == {N2}
             assert 9 <= len(here.lan.asked) <= 11, "every ASK_SECONDS"
-            assert here.kernel.strays == {A: TO_N2}
+            assert here.kernel.next_hops == {A: TO_N2}
             here.hand_over.yielded(A)
             await asyncio.sleep(ASK_SECONDS)
             asked = len(here.lan.asked)
             await asyncio.sleep(10 * ASK_SECONDS)
             assert len(here.lan.asked) == asked
-            assert here.kernel.strays == {A: None}
+            assert here.kernel.next_hops == {A: None}
 
     in_virtual_time(story())
 
@@ -193,10 +193,10 @@ def test_one_that_falls_silent_gets_nothing_more_and_that_is_told_once_with_what
             here.hand_over.claimed(A, SPOT, "n2")
             here.hand_over.claimed(B, SPOT, "n3")
             await asyncio.sleep(ASK_SECONDS)
-            assert here.kernel.strays == {A: TO_N2, B: TO_N3, SIX: None}
+            assert here.kernel.next_hops == {A: TO_N2, B: TO_N3, SIX: None}
             here.lan.there.discard(N2)
             await asyncio.sleep(3 * ASK_SECONDS)
-            assert here.kernel.strays == {B: TO_N3, SIX: None}, "those of A are reset"
+            assert here.kernel.next_hops == {B: TO_N3, SIX: None}, "those of A are reset"
         return here
 
     with capture_logs() as logs:
@@ -231,11 +231,11 @@ def test_one_that_was_silent_and_is_named_again_is_asked_again(in_virtual_time, 
             await here.hand_over.follow(frozenset({A}), LAN)
             here.hand_over.claimed(A, SPOT, "n2")
             await asyncio.sleep(2 * ASK_SECONDS)
-            assert here.kernel.strays == {}
+            assert here.kernel.next_hops == {}
             here.lan.there.add(N2)
             here.hand_over.claimed(A, SPOT, "n2")
             await asyncio.sleep(2 * ASK_SECONDS)
-            assert here.kernel.strays == {A: TO_N2}
+            assert here.kernel.next_hops == {A: TO_N2}
 
     in_virtual_time(story())
 
@@ -249,7 +249,7 @@ def test_a_previous_holder_on_a_link_that_is_gone_does_not_answer(in_virtual_tim
             await asyncio.sleep(ASK_SECONDS)
             await here.hand_over.follow(frozenset({A}), Snapshot(links={3: Link(3, "eth1", ETH0.mac)}))
             await asyncio.sleep(2 * ASK_SECONDS)
-            assert here.kernel.strays == {}
+            assert here.kernel.next_hops == {}
 
     in_virtual_time(story())
 
@@ -280,6 +280,6 @@ def test_speakers_without_end_are_not_remembered_and_whoever_spoke_last_is(in_vi
         assert len(here.kernel.brought[-1][1]) == MAX_SPEAKERS
         here.hand_over.claimed(A, SPOT, "real")
         await here.hand_over.follow(frozenset({A}), LAN)
-        assert here.kernel.strays == {A: TO_N2}
+        assert here.kernel.next_hops == {A: TO_N2}
 
     in_virtual_time(story())

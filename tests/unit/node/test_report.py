@@ -11,14 +11,14 @@ from prometheus_client import generate_latest
 from structlog.testing import capture_logs
 
 from speaker.allocator.assign import Allocator, Usage
-from speaker.allocator.refusals import Reason, Refusal
+from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.allocator.settle import Settlement, settle
 from speaker.api.ranges import parse_range
 from speaker.errors import EdgeError, InvalidField, InvalidManifests, Place
 from speaker.forwarding.changes import AddEip, RemoveEip
 from speaker.forwarding.unknown_flows.rules import NextHop
 from speaker.interfaces.snapshot import LinkAddress, Snapshot
-from speaker.layer2.links import Spot
+from speaker.layer2.links import Placement
 from speaker.model import (
     Assignment,
     Family,
@@ -133,7 +133,7 @@ def assignments(draw):
     return found
 
 
-refusals = st.dictionaries(keys, st.builds(Refusal, keys, st.sampled_from(Reason), words))
+refusals = st.dictionaries(keys, st.builds(Refusal, keys, st.sampled_from(RefusalReason), words))
 settlements = st.builds(Settlement, assignments(), refusals)
 services = st.lists(keys, max_size=3).map(tuple)
 held = st.builds(Held, addresses, words, services, links, st.just(Gratuitous()))
@@ -158,9 +158,11 @@ def test_whatever_was_settled_and_decided_can_be_told(tmp_path_factory, data):
             report.decided(decision)
             report.forwarding([kind(eip) for eip in decision.eips for kind in (AddEip, RemoveEip)], ("sentence",))
             for eip in decision.held().values():
-                report.claimed(eip.address, Spot(eip.link, eip.gratuitous), 7, None)
+                report.claimed(eip.address, Placement(eip.link, eip.gratuitous), 7, None)
                 report.yielded(eip.address, "drained", "n2")
-            report.strays(len(decision.eips), data.draw(st.dictionaries(addresses, st.none() | hops, max_size=4)))
+            report.unknown_flows(
+                len(decision.eips), data.draw(st.dictionaries(addresses, st.none() | hops, max_size=4))
+            )
             in_force = InForce(settlement, decision, data.draw(usages))
             report.brought_about(in_force)
         told = report.status(in_force, {eip: data.draw(standings) for eip in decision.eips})

@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from speaker.allocator.assign import Usage
-from speaker.allocator.refusals import Reason, Refusal
+from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.allocator.settle import Settlement
 from speaker.api.world import Reading
 from speaker.errors import EdgeError, InvalidField, InvalidManifests, Place
@@ -15,10 +15,10 @@ from speaker.forwarding.changes import AddEip
 from speaker.forwarding.limits import Tables, Use
 from speaker.forwarding.plan import EMPTY
 from speaker.forwarding.unknown_flows.rules import NextHop
-from speaker.kubeproxy.judge import Seen
+from speaker.kubeproxy.judge import Findings
 from speaker.kubeproxy.recognise import KubeProxy, Mode
-from speaker.kubeproxy.watch import Told
-from speaker.layer2.links import Spot
+from speaker.kubeproxy.watch import LookReport
+from speaker.layer2.links import Placement
 from speaker.model import Assignment, Family, Gratuitous, Link, Mac, ServiceKey, World
 from speaker.node.decide import Decision, Held
 from speaker.node.problems import RIVAL_SECONDS
@@ -34,7 +34,7 @@ STRANGER = Mac(b"\x02\0\0\0\0\x99")
 A, B = ip_address("192.0.2.10"), ip_address("192.0.2.11")
 WEB = ServiceKey("default", "web")
 HOP = NextHop("eth0", ip_address("192.0.2.2"))
-KUBE_PROXY = Seen(KubeProxy(Mode.IPTABLES), ("it is in our way",), ("a note",), without_rules=3)
+KUBE_PROXY = Findings(KubeProxy(Mode.IPTABLES), ("it is in our way",), ("a note",), without_rules=3)
 LATE = EdgeError("took longer than 2 s")
 GIVEN = Settlement({WEB: Assignment(WEB, (A,), ("lan",))}, {})
 NOTHING = InForce(Settlement({}, {}), Decision({}, EMPTY), {})
@@ -87,7 +87,7 @@ def play(in_virtual_time, tmp_path):
     ("happens", "logged", "counted", "stale"),
     [
         (
-            lambda report: report.claimed(A, Spot(ETH0, Gratuitous()), 7, None),
+            lambda report: report.claimed(A, Placement(ETH0, Gratuitous()), 7, None),
             ["claimed"],
             {("claim_changes_total", "claimed"): 1},
             True,
@@ -162,7 +162,7 @@ def play(in_virtual_time, tmp_path):
             True,
         ),
         (
-            lambda report: report.beside(Told(KUBE_PROXY, served=2, left_alone=1)),
+            lambda report: report.kube_proxy(LookReport(KUBE_PROXY, served=2, left_alone=1)),
             ["kube-proxy", "problem"],
             {("eips_without_rules",): 3, ("health_checks", "served"): 2, ("health_checks", "left_alone"): 1},
             True,
@@ -184,12 +184,12 @@ def play(in_virtual_time, tmp_path):
             False,
         ),
         (
-            lambda report: report.strays(3, {A: HOP, B: None}),
+            lambda report: report.unknown_flows(3, {A: HOP, B: None}),
             [],
             {("strays", "handed_over"): 1, ("strays", "dropped"): 1, ("strays", "reset"): 1},
             True,
         ),
-        (lambda report: report.strays(0, {}), [], {("strays", "handed_over"): 0}, False),
+        (lambda report: report.unknown_flows(0, {}), [], {("strays", "handed_over"): 0}, False),
         (lambda report: report.holder_silent(HOP, 3), ["previous holder silent"], {}, False),
         (lambda report: report.api(True), ["api answers"], {("api_up",): 1}, False),
         (lambda report: report.api(False), [], {("api_up",): 0}, False),
@@ -252,11 +252,11 @@ def test_what_happens_is_logged_and_counted_and_in_the_status_file_where_it_is_i
         lambda report: report.hellos_filtered(ETH0, "n2", STRANGER, frozenset({A})),
         lambda report: report.limits(Tables(Use(99, 100)), ()),
         lambda report: report.environment(("forwarding is off",), Priority.NICE),
-        lambda report: report.beside(Told(KUBE_PROXY, 0, 0)),
+        lambda report: report.kube_proxy(LookReport(KUBE_PROXY, 0, 0)),
         lambda report: report.set_aside(("default/web is set aside",)),
         lambda report: report.unreadable(["one"]),
         lambda report: report.settled(GIVEN),
-        lambda report: report.strays(3, {A: HOP}),
+        lambda report: report.unknown_flows(3, {A: HOP}),
         lambda report: report.hellos_received("eth0", Rejected.WRONG_KEY, 5),
     ],
 )
@@ -402,7 +402,7 @@ def test_a_node_is_ready_once_it_was_and_stays_so_whatever_goes_wrong(play, tmp_
 def test_what_is_in_force_is_counted_and_makes_the_status_file_stale(play):
     async def story(site):
         held = [Held(eip, "lan", (WEB,), ETH0, Gratuitous()) for eip in (A, B)]
-        refused = {WEB: Refusal(WEB, Reason.POOL_FULL, "no free address")}
+        refused = {WEB: Refusal(WEB, RefusalReason.POOL_FULL, "no free address")}
         usage = {"lan": {Family.IPV4: Usage(size=11, used=2, resting=0)}}
         decision = Decision({each.address: each for each in held}, EMPTY)
         site.report.brought_about(InForce(Settlement(GIVEN.assignments, refused), decision, usage))

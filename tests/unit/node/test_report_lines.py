@@ -6,11 +6,11 @@ from ipaddress import ip_address
 import pytest
 from structlog.testing import capture_logs
 
-from speaker.allocator.refusals import Reason, Refusal
+from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.allocator.settle import Settlement
 from speaker.errors import EdgeError
 from speaker.forwarding.plan import EMPTY
-from speaker.layer2.links import Spot
+from speaker.layer2.links import Placement
 from speaker.model import Assignment, Gratuitous, Link, Mac, ServiceKey
 from speaker.node.decide import Decision, NotHeld
 from speaker.node.report import Report
@@ -31,7 +31,7 @@ def lost_and_back(report):
     report.decided(Decision(no_link, EMPTY))
     report.decided(Decision({}, EMPTY))
     for eip in MANY:
-        report.claimed(eip, Spot(LINK, Gratuitous()), 3, None)
+        report.claimed(eip, Placement(LINK, Gratuitous()), 3, None)
 
 
 def contested(report):
@@ -45,7 +45,7 @@ def many_assigned(report):
 
 
 def many_refused(report):
-    why = {key: Refusal(key, Reason.POOL_FULL, f"{key}: pool has no free IPv4 address: lan") for key in KEYS}
+    why = {key: Refusal(key, RefusalReason.POOL_FULL, f"{key}: pool has no free IPv4 address: lan") for key in KEYS}
     report.settled(Settlement({}, why))
 
 
@@ -110,7 +110,7 @@ def test_it_names_the_cause_and_the_first_of_them(said):
 
 
 def test_what_happens_to_one_is_told_as_ever(said):
-    lines = said(lambda report: report.claimed(MANY[0], Spot(LINK, Gratuitous()), 3, "n2"))
+    lines = said(lambda report: report.claimed(MANY[0], Placement(LINK, Gratuitous()), 3, "n2"))
     ((claimed),) = [{name: value for name, value in line.items() if name != "timestamp"} for line in lines]
     assert claimed == {
         "event": "claimed",

@@ -8,7 +8,7 @@ import pytest
 from speaker.api.ranges import parse_range
 from speaker.interfaces.snapshot import LinkAddress, Snapshot
 from speaker.model import Assignment, Link, LinkNames, Mac, Pool, Protocol, Service, ServiceKey, ServicePort, World
-from speaker.node.decide import Decider, Held, NotHeld
+from speaker.node.decide import Held, NodeDecider, NotHeld
 from speaker.settings import Node
 
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"), up=True, carrier=True)
@@ -34,7 +34,7 @@ ASSIGNED = {A: Assignment(A, (EIPS[A],), ("lan",)), B: Assignment(B, (EIPS[B],),
 
 @pytest.fixture
 def decider():
-    return Decider(forwards=True)
+    return NodeDecider(forwards=True)
 
 
 def decided(decider, asked, changed=None):

@@ -6,13 +6,13 @@ from ipaddress import ip_address
 
 import pytest
 
-from speaker.allocator.refusals import Reason, Refusal
+from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.allocator.settle import Settlement
 from speaker.errors import EdgeError
 from speaker.forwarding.limits import Tables, Use
 from speaker.forwarding.plan import EMPTY
 from speaker.forwarding.unknown_flows.rules import NextHop
-from speaker.kubeproxy.judge import Seen
+from speaker.kubeproxy.judge import Findings
 from speaker.kubeproxy.recognise import KubeProxy, Mode
 from speaker.model import Gratuitous, Link, Mac, ServiceKey
 from speaker.node.decide import Decision, Held, NotHeld
@@ -49,7 +49,7 @@ def test_before_anybody_has_looked_every_field_is_there_and_empty():
     [
         ({"priority": Priority.REAL_TIME}, "wire_priority", Priority.REAL_TIME.value),
         (
-            {"beside": Seen(KubeProxy(Mode.IPVS, ("port 10249",)), ("a problem",), ("a note",))},
+            {"kube_proxy": Findings(KubeProxy(Mode.IPVS, ("port 10249",)), ("a problem",), ("a note",))},
             "kube_proxy",
             {"mode": "ipvs", "evidence": ["port 10249"], "notes": ["a note"]},
         ),
@@ -92,7 +92,7 @@ def test_each_eip_says_who_has_it_and_where_it_is_or_why_it_is_not_here(eip, fat
 
 
 def test_refusals_and_problems_are_listed():
-    refused = Settlement({}, {WEB: Refusal(WEB, Reason.POOL_FULL, "no free address: lan")})
+    refused = Settlement({}, {WEB: Refusal(WEB, RefusalReason.POOL_FULL, "no free address: lan")})
     assert read(Status(), refused, Decision({}, EMPTY), {}, ("a problem",)) == EMPTY_FILE | {
         "refused": [{"service": "default/web", "reason": "pool_full", "message": "no free address: lan"}],
         "problems": ["a problem"],

@@ -4,12 +4,12 @@ from ipaddress import ip_address
 
 import pytest
 
-from speaker.allocator.refusals import Reason, Refusal
+from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.allocator.settle import Settlement
 from speaker.forwarding.plan import EMPTY
-from speaker.kubeproxy.judge import Seen
+from speaker.kubeproxy.judge import Findings
 from speaker.kubeproxy.recognise import KubeProxy, Mode
-from speaker.layer2.links import Spot
+from speaker.layer2.links import Placement
 from speaker.model import Assignment, Gratuitous, Link, Mac, ServiceKey
 from speaker.node import transitions
 from speaker.node.decide import Decision, Held, NotHeld
@@ -48,7 +48,7 @@ def briefly(lines):
     ("told", "expected"),
     [
         (
-            transitions.claimed(EIP, Spot(ETH0, Gratuitous()), 7, "n2"),
+            transitions.claimed(EIP, Placement(ETH0, Gratuitous()), 7, "n2"),
             ("info", "claimed", "eip", "192.0.2.10", "eth0", MINE | {"term": 7, "before": "n2"}),
         ),
         (
@@ -93,7 +93,7 @@ def test_a_problem_and_its_end_are_a_line_each():
 
 
 def seen(mode=Mode.IPTABLES, problems=(), notes=()):
-    return Seen(KubeProxy(mode, ("port 10249",)), problems, notes)
+    return Findings(KubeProxy(mode, ("port 10249",)), problems, notes)
 
 
 @pytest.mark.parametrize(
@@ -150,15 +150,15 @@ def test_where_it_is_known_which_services_changed_no_other_is_looked_at():
 
 def test_a_refusal_is_said_once_and_again_when_it_is_another_or_was_over():
     told = Transitions()
-    full = Refusal(WEB, Reason.POOL_FULL, "no free address: lan")
-    none = Refusal(WEB, Reason.NO_SUCH_POOL, "no such pool")
+    full = Refusal(WEB, RefusalReason.POOL_FULL, "no free address: lan")
+    none = Refusal(WEB, RefusalReason.NO_SUCH_POOL, "no such pool")
     said = [
         briefly(told.settled(settled(refused=refused)))
         for refused in ([full], [full], [none], [none], [], [none], [full])
     ]
     once = [("refused", "default/web")]
     assert said == [once, [], once, [], [], once, once]
-    other_words = Refusal(WEB, Reason.POOL_FULL, "no free address: lan, dmz")
+    other_words = Refusal(WEB, RefusalReason.POOL_FULL, "no free address: lan, dmz")
     (line,) = told.settled(settled(refused=[other_words]))
     assert line == Line(
         "warning", "refused", {"service": "default/web", "reason": "pool_full", "message": "no free address: lan, dmz"}

@@ -14,7 +14,7 @@ from speaker.ownership.hellos.keys import Key, Keys
 from speaker.ownership.machine.claims import Eip
 from speaker.ownership.machine.hearing import MAX_EIPS
 from speaker.ownership.machine.machine import Ownership
-from speaker.ownership.machine.peers import MAX_NODES, Hearing
+from speaker.ownership.machine.peers import MAX_NODES, Worth
 
 KEYS = Keys(Key(bytes(32)))
 
@@ -72,9 +72,9 @@ def test_names_without_end_are_not_remembered_and_whom_we_know_is_still_heard():
         )
     segment = machine.segments[LINK]
     assert len(segment.peers.by_node) + len(segment.peers.strangers) == MAX_NODES
-    assert segment.hearings[Hearing.CROWDED] == 501
+    assert segment.hearings[Worth.CROWDED] == 501
     machine.step(0.1, hello(machine, 1))
-    assert segment.hearings[Hearing.NEWS] == 1
+    assert segment.hearings[Worth.NEWS] == 1
 
 
 def test_room_is_made_by_strangers_that_fell_silent():

@@ -7,7 +7,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from speaker.layer2.links import Spot
+from speaker.layer2.links import Placement
 from speaker.model import Gratuitous, Link, Mac
 from speaker.wire.channel import Channel
 from speaker.wire.process import Spec
@@ -17,8 +17,8 @@ ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
 ETH1 = Link(3, "eth1", Mac(b"\x02\0\0\0\0\x02"))
 MACS = frozenset({ETH0.mac, ETH1.mac})
 A, B, C = (ip_address(f"192.0.2.{10 + number}") for number in range(3))
-HERE, THERE = Spot(ETH0, Gratuitous()), Spot(ETH1, Gratuitous())
-OFTENER = Spot(ETH0, Gratuitous(refresh=60.0))
+HERE, THERE = Placement(ETH0, Gratuitous()), Placement(ETH1, Gratuitous())
+OFTENER = Placement(ETH0, Gratuitous(refresh=60.0))
 """On the same link: only announced otherwise."""
 
 
@@ -82,7 +82,7 @@ async def test_what_is_offered_first_is_asked_for_in_one_go(wire):
 async def test_an_unchanged_offer_asks_for_no_eip(wire):
     await wire.brings({A: HERE, B: THERE})
     assert await wire.brings({A: HERE, B: THERE}) == []
-    assert await wire.brings({B: Spot(*THERE), A: Spot(*HERE)}, {A, B}) == []
+    assert await wire.brings({B: Placement(*THERE), A: Placement(*HERE)}, {A, B}) == []
 
 
 @pytest.mark.parametrize(
@@ -106,13 +106,13 @@ async def test_a_changed_offer_asks_for_what_changed_and_withdraws_first(wire, s
 
 async def test_a_link_with_another_mac_is_another(wire):
     await wire.brings({A: HERE})
-    changed = Spot(replace(ETH0, mac=Mac(b"\x02\0\0\0\0\x09")), Gratuitous())
+    changed = Placement(replace(ETH0, mac=Mac(b"\x02\0\0\0\0\x09")), Gratuitous())
     assert await wire.brings({A: changed}) == [("withdraw", [A]), ("offer", {A: changed})]
 
 
 async def test_a_link_that_only_looks_another_is_offered_without_a_gap(wire):
     await wire.brings({A: HERE})
-    renamed = Spot(replace(ETH0, name="lan0", mtu=9000), Gratuitous())
+    renamed = Placement(replace(ETH0, name="lan0", mtu=9000), Gratuitous())
     assert await wire.brings({A: renamed}) == [("offer", {A: renamed})]
 
 

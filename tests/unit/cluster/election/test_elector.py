@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speaker.cluster.election.elector import SESSION, Elector, Look, Order, Record, Rest, Seen, Timing, Write
+from speaker.cluster.election.elector import (
+    SESSION,
+    Elector,
+    LeaseRecord,
+    Look,
+    ObservedLease,
+    Order,
+    Rest,
+    Timing,
+    Write,
+)
 from speaker.errors import SettingError
 
 TIMING = Timing(duration=15, renew_within=10, retry=2, request=2)
@@ -19,8 +29,8 @@ def elector(identity: str = "me", timing: Timing = TIMING) -> Elector:
     return Elector(identity, timing)
 
 
-def held_by(holder: str, renewed: str = "t0", transitions: int = 3, duration: float = 15) -> Seen:
-    return Seen(Record(holder, duration, transitions, renewed), f"v-{renewed}")
+def held_by(holder: str, renewed: str = "t0", transitions: int = 3, duration: float = 15) -> ObservedLease:
+    return ObservedLease(LeaseRecord(holder, duration, transitions, renewed), f"v-{renewed}")
 
 
 def leads(identity: str = "me", at: float = 100.0) -> Elector:
@@ -29,24 +39,24 @@ def leads(identity: str = "me", at: float = 100.0) -> Elector:
     one.looked(None, at)
     order = one.step(at)
     assert isinstance(order, Write)
-    one.written(Seen(order.record, "1"), at, at)
+    one.written(ObservedLease(order.record, "1"), at, at)
     return one
 
 
 def test_where_there_is_no_lease_it_makes_one_and_leads():
     one = elector()
     one.looked(None, 100)
-    assert one.step(100) == Write(Record("me", 15, 0), over=None)
+    assert one.step(100) == Write(LeaseRecord("me", 15, 0), over=None)
     assert one.leadership(100) is None
-    one.written(Seen(Record("me", 15, 0), "7"), sent_at=100, now=101)
+    one.written(ObservedLease(LeaseRecord("me", 15, 0), "7"), sent_at=100, now=101)
     assert (one.leadership(101).term, one.leadership(101).version) == (0, "7")
     assert one.step(101) == Rest(102)
-    assert one.step(102) == Write(Record("me", 15, 0), over="7")
+    assert one.step(102) == Write(LeaseRecord("me", 15, 0), over="7")
 
 
 def test_leading_counts_from_when_the_renewal_was_sent():
     one = leads(at=100)
-    one.written(Seen(Record("me", 15, 0), "2"), sent_at=102, now=104)
+    one.written(ObservedLease(LeaseRecord("me", 15, 0), "2"), sent_at=102, now=104)
     assert one.leadership(111.9)
     assert one.leadership(112) is None
 
@@ -68,7 +78,7 @@ def test_another_s_lease_is_taken_when_it_has_not_changed_for_its_own_duration(l
     one.looked(held_by("other", looks[-1][1]), taken_at - 0.1)
     assert one.step(taken_at - 0.1) == Rest(taken_at)  # not a whole retry later
     one.looked(held_by("other", looks[-1][1]), taken_at)
-    assert one.step(taken_at) == Write(Record("me", 15, 4), over=f"v-{looks[-1][1]}")
+    assert one.step(taken_at) == Write(LeaseRecord("me", 15, 4), over=f"v-{looks[-1][1]}")
 
 
 def test_a_timestamp_from_the_future_holds_nobody_up():
@@ -82,13 +92,13 @@ def test_a_timestamp_from_the_future_holds_nobody_up():
 def test_a_lease_given_back_is_taken_at_once():
     one = elector()
     one.looked(held_by("", duration=1), 100)
-    assert one.step(100) == Write(Record("me", 15, 4), over="v-t0")
+    assert one.step(100) == Write(LeaseRecord("me", 15, 4), over="v-t0")
 
 
 def test_its_own_lease_is_taken_back_at_once_in_the_same_term():
     one = elector()
     one.looked(held_by("me"), 100)
-    assert one.step(100) == Write(Record("me", 15, 3), over="v-t0")
+    assert one.step(100) == Write(LeaseRecord("me", 15, 3), over="v-t0")
     assert one.leadership(100) is None  # before the write is done, it is only a name
 
 
@@ -118,7 +128,7 @@ def test_a_deleted_lease_binds_who_saw_it_and_its_term_never_comes_back():
     one.looked(None, 101)
     assert one.step(101) == Rest(103)
     one.looked(None, 115)
-    assert one.step(115) == Write(Record("me", 15, 8), over=None)
+    assert one.step(115) == Write(LeaseRecord("me", 15, 8), over=None)
 
 
 def test_a_holder_makes_its_deleted_lease_anew_in_a_new_term():
@@ -128,12 +138,12 @@ def test_a_holder_makes_its_deleted_lease_anew_in_a_new_term():
     one.step(102.1)
     one.looked(None, 102.1)
     assert one.leadership(102.1) is None
-    assert one.step(102.1) == Write(Record("me", 15, 1), over=None)
+    assert one.step(102.1) == Write(LeaseRecord("me", 15, 1), over=None)
 
 
 def test_resigning_ends_it_at_once_and_names_nobody():
     one = leads(at=100)
-    assert one.resign(101) == Write(Record("", 1, 0), over="1")
+    assert one.resign(101) == Write(LeaseRecord("", 1, 0), over="1")
     assert one.leadership(101) is None
 
 
@@ -162,19 +172,19 @@ class Api:
     """One Lease, compare-and-swap, and a network that delays, loses and lets through late."""
 
     def __init__(self, random: Random) -> None:
-        self.lease: Seen | None = None
+        self.lease: ObservedLease | None = None
         self.random = random
         self.faults = True
         self._versions = itertools.count(1)
 
-    def do(self, order: Look | Write) -> tuple[str, Seen | None]:
+    def do(self, order: Look | Write) -> tuple[str, ObservedLease | None]:
         if isinstance(order, Look):
             return "looked", self.lease
         if (self.lease.version if self.lease else None) != order.over:
             return "conflicted", None
         version = str(next(self._versions))
-        self.lease = Seen(
-            Record(order.record.holder, order.record.duration, order.record.transitions, version), version
+        self.lease = ObservedLease(
+            LeaseRecord(order.record.holder, order.record.duration, order.record.transitions, version), version
         )
         return "written", self.lease
 
@@ -218,7 +228,7 @@ class World:
 
     def send(self, name: str, life: int, order: Look | Write) -> None:
         sent, there, back = self.now, self.api.travel(), self.api.travel()
-        answers: list[tuple[str, Seen | None]] = []
+        answers: list[tuple[str, ObservedLease | None]] = []
         if there < float("inf"):  # it may be carried out long after its sender has given up
             self.at(sent + there, lambda: answers.append(self.api.do(order)))
         taken = there + back
@@ -227,7 +237,7 @@ class World:
         else:
             self.at(sent + self.timing.request, lambda: self.hear(name, life, sent, "failed", None))
 
-    def hear(self, name: str, life: int, sent: float, kind: str, seen: Seen | None) -> None:
+    def hear(self, name: str, life: int, sent: float, kind: str, seen: ObservedLease | None) -> None:
         if life != self.lives[name]:
             return
         one, now = self.electors[name], self.clock(name)

@@ -1,4 +1,4 @@
-"""Where strays go: dropped where another node may know them, to the one that does, and nowhere else."""
+"""Where unknown flows go: dropped where another node may know them, to the one that does, and nowhere else."""
 
 from ipaddress import ip_address
 
@@ -21,7 +21,7 @@ def after(*story):
 
 
 @pytest.mark.parametrize(
-    ("story", "strays"),
+    ("story", "next_hops"),
     [
         ([], {A: None, B: None}),
         ([("claimed", A, N1)], {A: N1, B: None}),
@@ -53,8 +53,8 @@ def after(*story):
         "one that this node may not hold any more",
     ],
 )
-def test_strays_go_to_whom_an_eip_was_taken_from_while_he_answers(story, strays):
-    assert after(*story).strays([A, B]) == strays
+def test_unknown_flows_go_to_whom_an_eip_was_taken_from_while_he_answers(story, next_hops):
+    assert after(*story).next_hops([A, B]) == next_hops
 
 
 def test_only_those_who_get_anything_have_to_answer():
@@ -67,9 +67,9 @@ def test_only_those_who_get_anything_have_to_answer():
     assert moves.hops() == set()
 
 
-def test_each_eip_is_counted_by_what_becomes_of_its_strays():
+def test_each_eip_is_counted_by_what_becomes_of_its_unknown_flows():
     moves = after(("claimed", A, N1), ("claimed", B, None))
-    assert fates(4, moves.strays([A, B, C, ip_address("::1")])) == {
+    assert fates(4, moves.next_hops([A, B, C, ip_address("::1")])) == {
         Fate.HANDED_OVER: 1,
         Fate.RESET: 1,
         Fate.DROPPED: 2,
@@ -86,13 +86,13 @@ events = st.one_of(
 
 @given(st.lists(events, max_size=20))
 def test_whatever_happens_it_is_what_the_last_events_say(story):
-    strays = after(*story).strays([A, B, C])
+    next_hops = after(*story).next_hops([A, B, C])
     for eip in (A, B, C):
         of_eip = [at for at, event in enumerate(story) if event[0] != "silent" and event[1] == eip]
         last = story[of_eip[-1]] if of_eip else ("yielded", eip)
         if last[0] == "yielded":
-            assert strays[eip] is None
+            assert next_hops[eip] is None
         elif last[2] is None or ("silent", last[2]) in story[of_eip[-1] :]:
-            assert eip not in strays
+            assert eip not in next_hops
         else:
-            assert strays[eip] == last[2]
+            assert next_hops[eip] == last[2]

@@ -1,10 +1,10 @@
-"""Scripts for the tables of strays: what is said of each EIP, and that a step says only what differs."""
+"""Scripts for the tables of unknown flows: what is said of each EIP, and that a step says only what differs."""
 
 from ipaddress import ip_address
 
 import pytest
 
-from speaker.forwarding.unknown_flows import iptables as strays_iptables
+from speaker.forwarding.unknown_flows import iptables as chains
 from speaker.forwarding.unknown_flows.rules import NOTHING, NextHop, Wanted, script, versions
 from speaker.model import Mac
 
@@ -18,8 +18,8 @@ EIPS = [ip_address(f"198.51.100.{last}") for last in range(1, 5)]
 EIPS6 = [ip_address(f"2001:db8::{last}") for last in range(1, 4)]
 
 
-def wanted(strays, speakers=frozenset({MAC}), links=LINKS, loose=True):
-    return Wanted(strays, speakers, links, loose)
+def wanted(next_hops, speakers=frozenset({MAC}), links=LINKS, loose=True):
+    return Wanted(next_hops, speakers, links, loose)
 
 
 def lines(text: str, words: str) -> list[str]:
@@ -111,7 +111,7 @@ def test_a_step_says_only_what_differs(have, want, step):
 )
 def test_what_is_written_otherwise_now_is_made_anew(changed):
     have = wanted({EIPS[0]: ONE, EIPS[1]: None})
-    want = wanted(have.strays, **changed)
+    want = wanted(have.next_hops, **changed)
     assert script(have, want, {4}) == script(None, want, {4})
 
 
@@ -131,8 +131,8 @@ def test_a_table_that_is_gone_is_made_anew():
 
 
 def test_with_iptables_an_eip_is_two_rules_and_comes_after_speakers_and_the_hop_limit():
-    strays = {EIPS[0]: ONE, EIPS[1]: None, EIPS[2]: THREE}
-    text = strays_iptables.script("", wanted(strays, links={"eth0": 2, "wan": 0}), 4)
+    next_hops = {EIPS[0]: ONE, EIPS[1]: None, EIPS[2]: THREE}
+    text = chains.script("", wanted(next_hops, links={"eth0": 2, "wan": 0}), 4)
     assert lines(text, "-A EIP-SPEAKER-STRAY ") == [
         "-A EIP-SPEAKER-STRAY -m mac --mac-source 02:00:00:00:00:01 -j RETURN",
         "-A EIP-SPEAKER-STRAY -m ttl --ttl-lt 2 -j RETURN",
@@ -140,10 +140,10 @@ def test_with_iptables_an_eip_is_two_rules_and_comes_after_speakers_and_the_hop_
         "-A EIP-SPEAKER-STRAY -d 198.51.100.1/32 -j DROP",
         "-A EIP-SPEAKER-STRAY -d 198.51.100.2/32 -j DROP",
     ]
-    assert strays_iptables.script("", wanted(strays), 6) == ""
+    assert chains.script("", wanted(next_hops), 6) == ""
 
 
 @pytest.mark.parametrize(("loose", "flags"), [(True, ["FIN,SYN FIN", "SYN,RST RST"]), (False, ["SYN NONE"])])
 def test_with_iptables_too_what_is_invalid_depends(loose, flags):
-    said = lines(strays_iptables.script("", wanted({EIPS6[0]: None}, loose=loose), 6), "INVALID")
+    said = lines(chains.script("", wanted({EIPS6[0]: None}, loose=loose), 6), "INVALID")
     assert [line.split("--tcp-flags ")[1] for line in said] == [f"{each} -g EIP-SPEAKER-STRAY" for each in flags]

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 import speaker.lab
-from speaker.lab.hosts.expectations import read_wishes
+from speaker.lab.hosts.expectations import read_expectations
 from speaker.lab.network.topology import lab_topology
 from speaker.model import Family, Protocol
 
@@ -15,7 +15,7 @@ MANIFESTS = Path(speaker.lab.__file__).parent / "manifests"
 
 
 def test_the_demo_shows_what_the_issue_asks_for():
-    wishes = read_wishes(MANIFESTS, lab_topology())
+    wishes = read_expectations(MANIFESTS, lab_topology())
     assert len({wish.service for wish in wishes}) >= 5
     assert {wish.family for wish in wishes if wish.service == "shop/api"} == {Family.IPV4, Family.IPV6}
     assert {wish.protocol for wish in wishes if wish.service == "infra/syslog"} == {Protocol.UDP}
@@ -25,7 +25,7 @@ def test_the_demo_shows_what_the_issue_asks_for():
 
 
 def test_every_port_has_three_backends_one_of_them_not_behind_the_node():
-    for wish in read_wishes(MANIFESTS, lab_topology()):
+    for wish in read_expectations(MANIFESTS, lab_topology()):
         assert wish.backends == {"pod1", "pod2", "host1"}, wish
 
 
@@ -33,7 +33,7 @@ def test_an_endpoint_that_is_nobody_in_the_lab_is_refused(tmp_path):
     for path in MANIFESTS.glob("web.yaml"):
         (tmp_path / path.name).write_text(path.read_text().replace("10.244.1.11", "10.244.9.9"))
     with pytest.raises(ValueError, match=r"10\.244\.9\.9 is no backend"):
-        read_wishes(tmp_path, lab_topology())
+        read_expectations(tmp_path, lab_topology())
 
 
 def test_no_pool_offers_an_address_that_a_host_of_the_lab_has():

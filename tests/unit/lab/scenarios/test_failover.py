@@ -9,8 +9,8 @@ from speaker.lab.scenarios.failover_result import (
     FailedOver,
     Healed,
     Instants,
+    Observations,
     Promise,
-    Seen,
     View,
     broken,
     broken_by_split,
@@ -39,7 +39,7 @@ def answer(at, mac, address=EIP, unasked=False):
 def view_of(*replies, instants=None, outage=SERVED, silence=SERVED, neighbour="client", eip=EIP):
     """The view of EIP, which node1 held at first; the fault is at 10 s unless ``instants`` says otherwise."""
     silences = {} if silence is None else {eip: silence}
-    seen = Seen(neighbour, sorted(replies, key=lambda r: r.at), {eip: outage}, silences, {eip: NODE1})
+    seen = Observations(neighbour, sorted(replies, key=lambda r: r.at), {eip: outage}, silences, {eip: NODE1})
     (view,) = views(seen, NAMES, instants or Instants(10.0), HELLO)
     return view
 
@@ -176,7 +176,7 @@ def test_duplicate_answers_are_a_problem():
 
 
 def side(neighbour, *replies):
-    return Seen(neighbour, replies, {}, {}, {EIP: NODE1})
+    return Observations(neighbour, replies, {}, {}, {EIP: NODE1})
 
 
 def test_the_loser_is_quiet_within_two_hello_intervals_and_everybody_hears_the_winner():

@@ -5,12 +5,12 @@ from ipaddress import ip_address
 
 import pytest
 
-from speaker.lab.hosts.expectations import Listener, Wish
+from speaker.lab.hosts.expectations import Expectation, Listener
 from speaker.lab.scenarios.reached import EipResult, PortResult, Reached
 from speaker.model import Family, Mac, Protocol
 
 NODE, STRANGER = Mac(bytes.fromhex("020000010011")), Mac(bytes.fromhex("020000010012"))
-WISH = Wish(
+WISH = Expectation(
     "shop/web",
     Family.IPV4,
     Protocol.TCP,

@@ -10,7 +10,7 @@ from speaker.layer2.multicast import mld
 groups = st.lists(st.ip_addresses(v=6, network="ff00::/8"), min_size=1, max_size=mld.RECORDS)
 
 
-@pytest.mark.parametrize("kind", list(mld.Record))
+@pytest.mark.parametrize("kind", list(mld.RecordType))
 @given(joined=groups)
 def test_a_report_is_byte_identical_to_scapys(kind, joined):
     records = [ICMPv6MLDMultAddrRec(rtype=int(kind), dst=str(group)) for group in joined]
@@ -21,4 +21,4 @@ def test_a_report_is_byte_identical_to_scapys(kind, joined):
 def test_the_router_alert_is_scapys_and_the_largest_report_fits_the_smallest_mtu():
     headers = IPv6() / IPv6ExtHdrHopByHop(options=[RouterAlert(value=0)])
     assert bytes(headers)[41:48] == mld.ROUTER_ALERT[1:]
-    assert len(headers) + len(mld.report(mld.Record.LISTENING, [bytes(16)] * mld.RECORDS)) <= 1280
+    assert len(headers) + len(mld.report(mld.RecordType.LISTENING, [bytes(16)] * mld.RECORDS)) <= 1280

@@ -211,7 +211,7 @@ STAGES: list[tuple[str, Callable[[Ownership], object]]] = [
     ("_judge_free", lambda machine: hello(machine, 1)),
     ("_judge_held", lambda machine: hello(machine, 1)),
     ("_hello", lambda machine: hello(machine, 1)),
-    ("_follow_courses", lambda machine: hello(machine, 1)),
+    ("_follow_move_plans", lambda machine: hello(machine, 1)),
     ("_hear_moves", lambda machine: hello(machine, 1)),
     ("_climb", lambda machine: hello(machine, 1)),
     ("_change_link", lambda machine: LinkChanged(LINK + 7, up=True)),

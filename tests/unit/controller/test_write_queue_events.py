@@ -1,11 +1,11 @@
-"""How many Events the desk writes about one object."""
+"""How many Events the queue writes about one object."""
 
 import asyncio
 
 import pytest
 
 from speaker.cluster.kinds import FullMetadata
-from speaker.controller.write_queue import EVENTS, Desk
+from speaker.controller.write_queue import EVENTS, WriteQueue
 from speaker.controller.writes import Event, Write
 
 
@@ -37,11 +37,11 @@ def about_it(name, version):
 async def flapping(times, *names):
     """So many changes of each of these objects, an Event each; the Events that came of it."""
     api = Api()
-    desk = Desk(api, lambda: 10.0, lambda what, error: pytest.fail(f"{what}: {error}"))
-    working = asyncio.create_task(desk.run())
+    queue = WriteQueue(api, lambda: 10.0, lambda what, error: pytest.fail(f"{what}: {error}"))
+    working = asyncio.create_task(queue.run())
     for version in range(times):
         for name in names:
-            await desk.want(write(name, version))
+            await queue.want(write(name, version))
         while api.patched < (version + 1) * len(names):
             api.news.clear()
             await api.news.wait()
