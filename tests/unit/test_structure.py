@@ -15,8 +15,8 @@ SPEAKER = ROOT / "speaker"
 
 MODULES_IN_A_ROOM = 16
 LINES = 400
-LONGER = {"speaker.agent.source", "speaker.node.report", "speaker.wire.shared"}
-"""Are being split."""
+LONGER = {"speaker.wire.shared"}
+"""Is being split."""
 FEW_LINES = 30
 
 SMALL_WITH_ONE_USER = {
