@@ -1,6 +1,6 @@
 """``compiled.py DIR [OPTION…]``: the simulation of ownership with OPTIONs, compiled to C (mypyc) in a copy below DIR.
 
-It plays what ``python -m speaker.ownership.simulation`` plays, step for step, in less than half the time. Building
+It plays what ``python -m simulation`` plays, step for step, in less than half the time. Building
 takes a minute and a C compiler with Python's headers, and is done once for each DIR.
 """
 
@@ -25,14 +25,15 @@ setup(name="compiled", packages=[], ext_modules=mypycify({modules}, opt_level="1
 def main(into: Path, options: list[str]) -> None:
     if not (into / "built").exists():
         build(into)
-    sys.exit(subprocess.run([sys.executable, "-m", "speaker.ownership.simulation", *options], cwd=into).returncode)
+    sys.exit(subprocess.run([sys.executable, "-m", "simulation", *options], cwd=into).returncode)
 
 
 def build(into: Path) -> None:
     shutil.rmtree(into, ignore_errors=True)
-    shutil.copytree(Path(__file__).parent.parent / "speaker", into / "speaker")
-    room = Path("speaker/ownership")
-    modules = [*(f"{room}/{name}.py" for name in MACHINE), *(f"{room}/simulation/{name}.py" for name in SIMULATION)]
+    root = Path(__file__).parent.parent
+    shutil.copytree(root / "speaker", into / "speaker")
+    shutil.copytree(root / "tests" / "simulation", into / "simulation")
+    modules = [*(f"speaker/ownership/{name}.py" for name in MACHINE), *(f"simulation/{name}.py" for name in SIMULATION)]
     (into / "setup.py").write_text(_SETUP.format(modules=["--strict", *modules]))
     command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace", f"-j{os.cpu_count() or 1}"]
     subprocess.run(command, cwd=into, env={**os.environ, "CFLAGS": "-w"}, check=True)

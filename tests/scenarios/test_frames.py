@@ -4,12 +4,12 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from simulation.schedule import Fault, Kind, Limits, Schedule
+from simulation.shrink import broken
+from simulation.wire import REPLAYED
+from simulation.world import World
 
 from speaker.ownership.frames import MIN_MTU, Rejected
-from speaker.ownership.simulation.schedule import Fault, Kind, Limits, Schedule
-from speaker.ownership.simulation.shrink import broken
-from speaker.ownership.simulation.wire import REPLAYED
-from speaker.ownership.simulation.world import World
 
 TRIO = Schedule(seed=4, nodes=3, eips=6, mtu=1500, end=5.0)
 QUIET = Limits(quiet_after=1.9)

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from simulation.schedule import Fault, Kind, Limits, Schedule
+from simulation.shrink import broken
+from simulation.world import Host, World
 
 from speaker.model import IPAddress
-from speaker.ownership.simulation.schedule import Fault, Kind, Limits, Schedule
-from speaker.ownership.simulation.shrink import broken
-from speaker.ownership.simulation.world import Host, World
 
 PAIR = Schedule(seed=1, nodes=2, eips=1, asks=True, end=8.0)
 

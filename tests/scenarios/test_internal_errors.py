@@ -1,11 +1,11 @@
 """A bug of ours in the ownership machine of one node of three, at each place in turn. Time is virtual, in seconds."""
 
 import pytest
+from simulation.schedule import Fault, Kind, Limits, Schedule
+from simulation.world import World
 
 from speaker.ownership.events import InternalError, Order
 from speaker.ownership.machine import Ownership
-from speaker.ownership.simulation.schedule import Fault, Kind, Limits, Schedule
-from speaker.ownership.simulation.world import World
 
 BEGINS = 2.0
 FAILOVER = 0.5

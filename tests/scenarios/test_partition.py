@@ -3,11 +3,10 @@
 from dataclasses import replace
 
 import pytest
-
-from speaker.ownership.simulation.families import mixed, windows
-from speaker.ownership.simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
-from speaker.ownership.simulation.shrink import broken
-from speaker.ownership.simulation.world import World
+from simulation.families import mixed, windows
+from simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
+from simulation.shrink import broken
+from simulation.world import World
 
 TRIO = Schedule(seed=4, nodes=3, eips=2, end=6.0)
 

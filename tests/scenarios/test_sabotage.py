@@ -12,6 +12,9 @@ from random import Random
 from typing import NamedTuple
 
 import pytest
+from simulation.families import FAMILIES
+from simulation.schedule import Fault, Kind, Limits, Schedule
+from simulation.shrink import broken
 
 from speaker.model import IPAddress
 from speaker.ownership.claims import Eip
@@ -29,9 +32,6 @@ from speaker.ownership.machine import Ownership
 from speaker.ownership.peers import NEVER, Peer
 from speaker.ownership.score import score
 from speaker.ownership.segment import Returns, Segment
-from speaker.ownership.simulation.families import FAMILIES
-from speaker.ownership.simulation.schedule import Fault, Kind, Limits, Schedule
-from speaker.ownership.simulation.shrink import broken
 
 BOUND = 500
 """Schedules of each family, from the row's first on."""

@@ -4,9 +4,8 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-
-from speaker.ownership.simulation.schedule import Fault, Kind, Limits, Schedule
-from speaker.ownership.simulation.world import World
+from simulation.schedule import Fault, Kind, Limits, Schedule
+from simulation.world import World
 
 FIVE = Schedule(seed=1, nodes=5, eips=100, end=2.0, limits=Limits(unanswered=2.0, settled=False))
 FRAMES = pytest.mark.parametrize("mtu", [None, 1500], ids=["values", "frames"])

@@ -7,9 +7,8 @@ Time is virtual, in seconds.
 from dataclasses import replace
 
 import pytest
-
-from speaker.ownership.simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
-from speaker.ownership.simulation.world import World
+from simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
+from simulation.world import World
 
 SEEDS = pytest.mark.parametrize("seed", range(2))
 API = pytest.mark.parametrize("api", [False, True], ids=["without API", "with API"])

@@ -7,14 +7,14 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from simulation.promises import Promise
+from simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
+from simulation.world import Host, World
 
 from speaker.ownership.claims import Eip
 from speaker.ownership.events import Ask, EipAnswered, Event, FrameHeard, HelloHeard, Order, Yielded
 from speaker.ownership.machine import Ownership
 from speaker.ownership.segment import Segment
-from speaker.ownership.simulation.promises import Promise
-from speaker.ownership.simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
-from speaker.ownership.simulation.world import Host, World
 
 BEGINS = 2.0
 TRIO = Schedule(seed=4, nodes=3, eips=4, end=6.0)

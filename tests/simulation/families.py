@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from random import Random
 
+from simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
 from speaker.ownership.frames import MIN_MTU
-from speaker.ownership.simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
 
 _ANY = (
     Kind.PARTITION,
@@ -41,7 +41,7 @@ _SICK = Limits(served=0.5, wire_answer=_TWO, no_cause=True, heal_moves=True, cau
 
 
 def _base(family: str, seed: int) -> tuple[Random, Schedule]:
-    random = Random(f"{family} {seed}")  # noqa: S311  a schedule guards nothing
+    random = Random(f"{family} {seed}")
     nodes, eips = random.randint(2, 5), random.randint(1, 4)
     return random, Schedule(seed, nodes, eips, api=random.random() < 0.6, family=family)
 
@@ -638,6 +638,6 @@ FAMILIES: dict[str, tuple[Callable[[int], Schedule], int]] = {
 def schedules(number: int, seed: int) -> Iterator[Schedule]:
     """``number`` schedules, the families taking turns by weight; ``seed`` chooses which."""
     turns = [make for make, weight in FAMILIES.values() for _ in range(weight)]
-    random = Random(seed)  # noqa: S311
+    random = Random(seed)
     for _ in range(number):
         yield random.choice(turns)(random.randrange(2**32))

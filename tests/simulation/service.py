@@ -19,7 +19,7 @@ from speaker.model import IPAddress
 from speaker.ownership.events import Yielded
 
 if TYPE_CHECKING:
-    from speaker.ownership.simulation.world import Host, World
+    from simulation.world import Host, World
 
 _SETTLES = 2.0
 """Seconds after the end of a fault in which what it caused may still happen."""

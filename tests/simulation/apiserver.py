@@ -6,6 +6,7 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
+from simulation.schedule import Schedule
 from speaker.model import IPAddress
 from speaker.ownership.events import (
     ApiDown,
@@ -17,10 +18,9 @@ from speaker.ownership.events import (
     WriteRecord,
     gone,
 )
-from speaker.ownership.simulation.schedule import Schedule
 
 if TYPE_CHECKING:
-    from speaker.ownership.simulation.world import Host, World
+    from simulation.world import Host, World
 
 
 class ApiServer:

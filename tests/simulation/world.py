@@ -8,6 +8,12 @@ from itertools import count
 from random import Random
 from typing import TypeAlias
 
+from simulation.address import Address
+from simulation.apiserver import ApiServer
+from simulation.promises import Promises
+from simulation.schedule import FOR_GOOD, Fault, Kind, Schedule
+from simulation.stations import Stations
+from simulation.wire import Port, Stranger, key
 from speaker.model import IPAddress
 from speaker.ownership.events import (
     Announce,
@@ -29,12 +35,6 @@ from speaker.ownership.events import (
 from speaker.ownership.hello import Hello, Incarnation
 from speaker.ownership.keys import Keys
 from speaker.ownership.machine import Ownership
-from speaker.ownership.simulation.address import Address
-from speaker.ownership.simulation.apiserver import ApiServer
-from speaker.ownership.simulation.promises import Promises
-from speaker.ownership.simulation.schedule import FOR_GOOD, Fault, Kind, Schedule
-from speaker.ownership.simulation.stations import Stations
-from speaker.ownership.simulation.wire import Port, Stranger, key
 
 _HELLO, _REQUEST, _OTHER = range(3)
 """The order in which what waited is looked at after a freeze (rule 28)."""
@@ -58,7 +58,7 @@ class Host:
 
     def __init__(self, world: "World", index: int) -> None:
         self.world, self.index = world, index
-        clock = Random(f"clock {world.schedule.seed} {index}")  # noqa: S311
+        clock = Random(f"clock {world.schedule.seed} {index}")
         drifts = world.schedule.drift
         self._offset, self._rate = (clock.uniform(0, 1e6), clock.uniform(1 - _PPM, 1 + _PPM)) if drifts else (0.0, 1.0)
         self.name = f"n{index}" if world.schedule.mtu is None else f"n{index}-{clock.randbytes(60).hex()}"
@@ -193,7 +193,7 @@ class World:
 
     def __init__(self, schedule: Schedule, make: type[Ownership] = Ownership, trace: bool = False) -> None:
         self.schedule, self.make, self.now = schedule, make, 0.0
-        self.random = Random(schedule.seed)  # noqa: S311  a simulation guards nothing
+        self.random = Random(schedule.seed)
         self.trace: list[str] | None = [] if trace else None
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import zip_longest
 
+from simulation.promises import Broken, Promise
+from simulation.schedule import Kind, Schedule
+from simulation.world import World
 from speaker.ownership.machine import Ownership
-from speaker.ownership.simulation.promises import Broken, Promise
-from speaker.ownership.simulation.schedule import Kind, Schedule
-from speaker.ownership.simulation.world import World
 
 _SAME = 1e-4
 """Seconds; further apart are two different moves."""

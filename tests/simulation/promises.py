@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from simulation.schedule import Schedule
+from simulation.service import Heal, Service
 from speaker.model import IPAddress
 from speaker.ownership.balance import Rebalancing
 from speaker.ownership.events import Yielded
-from speaker.ownership.simulation.schedule import Schedule
-from speaker.ownership.simulation.service import Heal, Service
 
 if TYPE_CHECKING:
-    from speaker.ownership.simulation.world import Host, World
+    from simulation.world import Host, World
 
 _BLINK = 0.003
 """Seconds; a gap this short is the simulation's, not the cluster's. An answer this short ends no gap."""

@@ -13,7 +13,7 @@ from speaker.model import IPAddress
 from speaker.ownership.events import Ask, EipAnswered, Event, FrameHeard
 
 if TYPE_CHECKING:
-    from speaker.ownership.simulation.world import Host, World
+    from simulation.world import Host, World
 
 _PROBES, _SPACING, _AGAIN = 3, 0.02, 1.0
 """As ``layer2/probe.py`` looks for others: how often, seconds between two, and until it looks again."""
@@ -28,7 +28,7 @@ class Stations:
 
     def __init__(self, world: "World") -> None:
         self._world = world
-        self._random = Random(f"stations {world.schedule.seed}")  # noqa: S311  a simulation guards nothing
+        self._random = Random(f"stations {world.schedule.seed}")
         self._rounds: dict[int, dict[IPAddress, list[str]]] = {}
         """Host → what it probes for at this moment, and who was found to answer for it, or to probe for it as well."""
         hosts = world.schedule.nodes

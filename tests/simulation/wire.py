@@ -12,7 +12,7 @@ from speaker.ownership.hello import EVERYTHING, MAX_AGE, Heard, Hello, Incarnati
 from speaker.ownership.keys import Key, Keys
 
 if TYPE_CHECKING:
-    from speaker.ownership.simulation.world import Host, World
+    from simulation.world import Host, World
 
 REPLAYED = "replayed"
 _SETTLED = 0.1
@@ -59,7 +59,7 @@ class Stranger:
     """
 
     def __init__(self, world: "World", seed: int) -> None:
-        self._world, self._random = world, Random(f"stranger {seed}")  # noqa: S311  a simulation guards nothing
+        self._world, self._random = world, Random(f"stranger {seed}")
         self._key = key("a stranger's")
         self._tricks: tuple[Callable[[bytes], bytes], ...] = (
             lambda frame: frame,
