@@ -24,7 +24,7 @@ def _swayed(world: World, make: type[Ownership]) -> Broken | None:
     for ours, theirs in zip_longest(world.promises.moves, twin.promises.moves):
         if ours is None or theirs is None or ours[1:] != theirs[1:] or abs(ours[0] - theirs[0]) > _SAME:
             at = (ours or theirs or (0.0,))[0]
-            return Broken(Promise.UNSWAYED, at, world.readable(f"with a stranger {ours}, without {theirs}"))
+            return Broken(Promise.UNSWAYED, at, world.trace.readable(f"with a stranger {ours}, without {theirs}"))
     return None
 
 
@@ -68,6 +68,6 @@ def _smaller(schedule: Schedule) -> Iterator[Schedule]:
 def story(schedule: Schedule, make: type[Ownership] = Ownership, lines: int = 60) -> str:
     """The schedule, its last ``lines`` trace lines and the broken promise."""
     world = World(schedule, make, trace=True).run()
-    trace = world.trace or []
+    trace = world.trace.lines or []
     shown = trace if len(trace) <= lines else ["          …", *trace[-lines:]]
     return "\n".join([str(schedule), *shown])
