@@ -14,7 +14,10 @@ MACHINE = (
     *("balance", "claiming", "claims", "desk", "frames", "hearing", "hello", "holding", "keys", "machine", "moving"),
     *("naming", "order", "parameters", "peers", "score", "segment"),  # events: mypyc does not know its Exception
 )
-SIMULATION = ("apiserver", "promises", "schedule", "service", "shrink", "stations", "wire", "world")
+SIMULATION = (
+    *("apiserver", "clock", "cluster", "faults", "host", "link_faults", "network", "node_faults", "promises"),
+    *("schedule", "service", "shrink", "stations", "stranger", "wire", "world"),
+)
 _SETUP = """
 from setuptools import setup
 from mypyc.build import mypycify

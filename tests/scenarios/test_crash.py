@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from simulation.families import clock_back, crash
+from simulation.families.nodes import clock_back, crash
 from simulation.schedule import Fault, Kind, Limits, Schedule
 from simulation.shrink import broken
 

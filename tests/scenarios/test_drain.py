@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from simulation.families import upgrade
+from simulation.families.nodes import upgrade
 from simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
 from simulation.shrink import broken
 

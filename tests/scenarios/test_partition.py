@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from simulation.families import mixed, windows
+from simulation.families.hellos import windows
+from simulation.families.mixed import mixed
 from simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
 from simulation.shrink import broken
 from simulation.world import World

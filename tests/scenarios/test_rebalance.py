@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from simulation.families import rebalance
+from simulation.families.nodes import rebalance
 from simulation.schedule import Fault, Kind, Limits, Schedule
 from simulation.shrink import broken
 from simulation.world import World
