@@ -133,10 +133,6 @@ class Ownership(Hearing):
         peer = segment.peers.by_node.get(hello.node) if segment is not None else None
         return peer is not None and peer.stamp == hello.stamp
 
-    def answers(self, eip: IPAddress, asked_at: float, now: float) -> bool:
-        """Rules 27 and 28 for one request that the kernel received at ``asked_at``."""
-        return self.holding(eip) and now < self.answer_until and now - asked_at <= self.times.request_age
-
     # ── What is told ──────────────────────────────────────────────────────────────────────────────────────────
 
     def _heed(self, event: Event, now: float) -> None:

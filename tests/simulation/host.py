@@ -213,6 +213,10 @@ class Host:
         left_at = self.left_at.get(link, float("-inf"))
         return min(self.machine.answer_until, left_at + self.times.self_lease)
 
+    def in_time(self, asked_at: float) -> bool:
+        """For an answer to a request that the kernel received at ``asked_at`` (rule 28)."""
+        return self.clock() - self.clock(asked_at) <= self.machine.times.request_age
+
     def link_up(self, link: int) -> bool:
         return not self.cables_out.get(link) and link not in self.failed  # get(): a Counter's [] is slow for nothing
 

@@ -50,5 +50,5 @@ class World(Cluster):
         self.clock.after(self.random.uniform(0.01, 0.06), self._ask)
 
     def _asked(self, host: Host, eip: IPAddress, asked_at: float) -> None:
-        if host.answers(eip) and host.machine.answers(eip, host.clock(asked_at), host.clock()):
+        if host.answers(eip) and host.in_time(asked_at):
             self.promises.answered(host, eip, asked_at)
