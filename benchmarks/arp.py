@@ -27,12 +27,13 @@ from functools import partial
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
-from speaker.lab.namespaces import Namespace
-from speaker.layer2 import sieve, wire
+from speaker.lab.network.namespaces import Namespace
 from speaker.layer2.answer import Ignored
-from speaker.layer2.fleet import OLDEST, Fleet, Spot
 from speaker.layer2.link import LinkSpeaker
+from speaker.layer2.links import OLDEST, Fleet, Spot
 from speaker.layer2.responder import Manner
+from speaker.layer2.sockets import filter_tracker as sieve
+from speaker.layer2.sockets import packet_socket as wire
 from speaker.model import Family, Gratuitous, IPAddress, Link, Mac
 from speaker.packets import arp, ndp
 from speaker.packets.bpf import ACCEPT, REJECT, Instruction, if_equal

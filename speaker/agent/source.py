@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import structlog
 
+from speaker.agent.announcement_writer import RecordClerk
 from speaker.agent.asked import HostsAsked
-from speaker.agent.clerk import RecordClerk
 from speaker.agent.delivery import AGAIN_SECONDS, Delivery
 from speaker.agent.exclusion import Exclusion
 from speaker.agent.known import Known, known, recall, remember
@@ -17,23 +17,23 @@ from speaker.agent.objects import AnnouncementObject, AssignedObject, NodeObject
 from speaker.agent.record import ANNOUNCEMENTS, Facts, eip_of, is_made_up, read_record
 from speaker.agent.session import Session
 from speaker.agent.view import News, NodeWishes, Reader, ViewSettings, node_wishes
-from speaker.clock import boottime
-from speaker.cluster.client import Client
 from speaker.cluster.hosts import HostObject
 from speaker.cluster.kinds import EipObject
+from speaker.cluster.mirror.reflector import Reflector, Resource
+from speaker.cluster.mirror.store import Change, Index
 from speaker.cluster.objects import Key
-from speaker.cluster.reflector import Reflector, Resource
-from speaker.cluster.store import Change, Index
+from speaker.cluster.transport.client import Client
 from speaker.errors import ApiRefused, EdgeError
 from speaker.model import Forwarding, IPAddress, ServiceKey, format_mac
-from speaker.node import View
+from speaker.node.report import Report
+from speaker.node.source import View
 from speaker.ownership.events import Record, WriteRecord, gone
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.parameters import Parameters
-from speaker.report import Report
-from speaker.supervise import contained, supervised
+from speaker.system.clock import boottime
+from speaker.system.supervise import contained, supervised
+from speaker.system.waiting import set_within
 from speaker.telemetry.spells import LASTING
-from speaker.waiting import set_within
 from speaker.wire.remote import A_SLICE, Wire
 
 log = structlog.get_logger()

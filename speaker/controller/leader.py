@@ -12,28 +12,28 @@ from datetime import UTC, datetime
 
 import structlog
 
-from speaker.clock import boottime
-from speaker.cluster.client import Client
-from speaker.cluster.elector import Leadership
+from speaker.cluster.election.elector import Leadership
+from speaker.cluster.election.lease import Election
 from speaker.cluster.hosts import HostObject
 from speaker.cluster.kinds import FORWARDER, EipObject, ServiceObject
-from speaker.cluster.lease import Election
+from speaker.cluster.mirror.reflector import Patience, Reflector, Resource
+from speaker.cluster.mirror.store import Change, T
 from speaker.cluster.objects import Key, Object
-from speaker.cluster.pages import listed
-from speaker.cluster.reflector import Patience, Reflector, Resource
-from speaker.cluster.store import Change, T
+from speaker.cluster.transport.client import Client
+from speaker.cluster.transport.pages import listed
 from speaker.controller.decider import ControllerSettings, Decider, News
-from speaker.controller.desk import Desk
 from speaker.controller.forwarders import Forwarders
 from speaker.controller.key import make_key
 from speaker.controller.sweeper import ANNOUNCEMENTS, Grace, HeldObject, Sweeper
 from speaker.controller.wanted import EIPS, IpMode
+from speaker.controller.write_queue import Desk
 from speaker.errors import EdgeError
-from speaker.garbage import start_over, uncollected
 from speaker.model import Forwarding
 from speaker.settings import AGENTS_NAMESPACE
-from speaker.supervise import Supervisor, supervised
-from speaker.waiting import set_within
+from speaker.system.clock import boottime
+from speaker.system.garbage import start_over, uncollected
+from speaker.system.supervise import Supervisor, supervised
+from speaker.system.waiting import set_within
 
 log = structlog.get_logger()
 

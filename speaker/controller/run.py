@@ -13,17 +13,19 @@ from functools import partial
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from speaker.cluster.client import Access, Client, configure
-from speaker.cluster.elector import Leadership, Timing
-from speaker.cluster.lease import Election, LeaseName
-from speaker.cluster.reflector import Patience
+from speaker.cluster.election.elector import Leadership, Timing
+from speaker.cluster.election.lease import Election, LeaseName
+from speaker.cluster.mirror.reflector import Patience
+from speaker.cluster.transport.access import Access, configure
+from speaker.cluster.transport.client import Client
 from speaker.controller.decider import ControllerSettings
 from speaker.controller.leader import Leader
 from speaker.controller.sweeper import Grace
-from speaker.descriptors import raise_limit
 from speaker.errors import EdgeError
 from speaker.settings import AGENTS_NAMESPACE, Bind, LogFormat
-from speaker.signals import stopped_by_signals
+from speaker.system.descriptors import raise_limit
+from speaker.system.signals import stopped_by_signals
+from speaker.system.threads import start_threads
 from speaker.telemetry import logs
 from speaker.telemetry.http import serving
 from speaker.telemetry.internal_errors import InternalErrors
@@ -31,7 +33,6 @@ from speaker.telemetry.lateness import watch_loop
 from speaker.telemetry.lines import Transition
 from speaker.telemetry.maximum import Maximum
 from speaker.telemetry.telling import Telling
-from speaker.threads import start_threads
 
 log = structlog.get_logger()
 

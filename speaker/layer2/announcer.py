@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 
 from speaker.layer2.burst import Burst
 from speaker.layer2.claims import Claims
-from speaker.layer2.nap import Nap
 from speaker.layer2.observer import Observer
-from speaker.layer2.outlet import Frame, Outlet
+from speaker.layer2.sockets.frame_sender import Frame, Outlet
+from speaker.layer2.wakeup import Nap
 from speaker.model import Family
 from speaker.packets import arp, ndp
 

@@ -8,23 +8,23 @@ from types import TracebackType
 from typing import Self
 
 from speaker.errors import EdgeError
-from speaker.garbage import letting_go
 from speaker.layer2.announcer import Announcer
 from speaker.layer2.answer import Rival, answer_arp, answer_ndp, arp_rival, ndp_rival
 from speaker.layer2.claims import Claims
-from speaker.layer2.filter import NOTHING, arp_program, ndp_program
-from speaker.layer2.groups import Groups
 from speaker.layer2.holdings import Holdings
-from speaker.layer2.nap import Nap
+from speaker.layer2.multicast.groups import Groups
 from speaker.layer2.observer import Observer
-from speaker.layer2.outlet import Outlet
 from speaker.layer2.prober import Prober
 from speaker.layer2.responder import Manner, Protocol, Responder
-from speaker.layer2.sieve import Sieve
-from speaker.layer2.wire import PacketSocket
+from speaker.layer2.sockets.filter import NOTHING, arp_program, ndp_program
+from speaker.layer2.sockets.filter_tracker import Sieve
+from speaker.layer2.sockets.frame_sender import Outlet
+from speaker.layer2.sockets.packet_socket import PacketSocket
+from speaker.layer2.wakeup import Nap
 from speaker.model import Family, Gratuitous, Link, Mac
 from speaker.packets import arp, ndp
-from speaker.supervise import contained, supervised
+from speaker.system.garbage import letting_go
+from speaker.system.supervise import contained, supervised
 
 _ARP = Protocol(Family.IPV4, answer_arp, arp_rival)
 _NDP = Protocol(Family.IPV6, answer_ndp, ndp_rival)

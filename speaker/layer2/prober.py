@@ -5,10 +5,10 @@ from collections.abc import Callable
 from ipaddress import IPv4Address, IPv6Address
 
 from speaker.layer2.claims import Claims
-from speaker.layer2.nap import Nap
 from speaker.layer2.observer import Observer
-from speaker.layer2.outlet import Frame, Outlet
 from speaker.layer2.probe import Probes
+from speaker.layer2.sockets.frame_sender import Frame, Outlet
+from speaker.layer2.wakeup import Nap
 from speaker.model import Family
 from speaker.packets import arp, ndp
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from speaker.layer2.answer import Ignored, Rival, in_time
 from speaker.layer2.claims import Claims
 from speaker.layer2.observer import Observer
-from speaker.layer2.wire import PacketSocket, Received
+from speaker.layer2.sockets.packet_socket import PacketSocket, Received
 from speaker.model import Family, Mac
-from speaker.supervise import contained
+from speaker.system.supervise import contained
 
 BATCHES_A_TURN = 4
 """Of up to 64 packets: a millisecond at most. Going through the event loop once costs as much as ten answers."""

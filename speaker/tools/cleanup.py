@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from speaker.errors import EdgeError, Unsupported
-from speaker.files import only_one
-from speaker.forwarding.dummy import LINK_NAME
 from speaker.forwarding.forwarder import open_forwarder
-from speaker.forwarding.nft_stamp import stamp
-from speaker.forwarding.ruleset import GUARD_TABLE, TABLE
-from speaker.forwarding.strays import FAMILIES, STRAYS_TABLE
-from speaker.forwarding.strays_table import open_strays
+from speaker.forwarding.ipvs.dummy import LINK_NAME
+from speaker.forwarding.nftables.skeletons import GUARD_TABLE, TABLE
+from speaker.forwarding.nftables.stamp import stamp
+from speaker.forwarding.unknown_flows.rules import FAMILIES, STRAYS_TABLE
+from speaker.forwarding.unknown_flows.table import open_strays
 from speaker.model import Forwarding
-from speaker.rights import may_administer_network
+from speaker.system.files import only_one
+from speaker.system.rights import may_administer_network
 
 
 class Part(NamedTuple):

@@ -8,10 +8,10 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from speaker.errors import EdgeError
-from speaker.layer2.fleet import Fleet, Spot
+from speaker.layer2.links import Fleet, Spot
 from speaker.model import IPAddress, Link, Mac
 from speaker.ownership import sole
-from speaker.supervise import supervised
+from speaker.system.supervise import supervised
 from speaker.wire.taking import take_each
 from speaker.wire.told import OwnerTold, PeerSeen, Resumed, Standing, Taken
 

@@ -13,19 +13,19 @@ from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, Self, TypeAlias
 
-from speaker.clock import boottime
 from speaker.errors import EdgeError
-from speaker.garbage import settle
 from speaker.interfaces.carrier import watch_carrier
-from speaker.layer2.fleet import Spot
+from speaker.layer2.links import Spot
 from speaker.model import Family, IPAddress, Link, Mac
 from speaker.ownership.events import WriteRecord
 from speaker.ownership.hello import Incarnation
-from speaker.ownership.keys import Key, Keys
-from speaker.ownership.machine import Ownership
+from speaker.ownership.hellos.keys import Key, Keys
+from speaker.ownership.machine.machine import Ownership
 from speaker.ownership.parameters import Parameters
-from speaker.retry import retrying
-from speaker.supervise import described, supervised
+from speaker.system.clock import boottime
+from speaker.system.garbage import settle
+from speaker.system.retry import retrying
+from speaker.system.supervise import described, supervised
 from speaker.telemetry.lateness import watch_loop
 from speaker.wire.alone import Alone
 from speaker.wire.channel import Channel

@@ -7,12 +7,12 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Protocol, Self, TypeAlias, TypeVar, cast
 
 from speaker.errors import EdgeError, WireError
-from speaker.layer2.fleet import Spot
+from speaker.layer2.links import Spot
 from speaker.model import IPAddress, Link, Mac
 from speaker.ownership.balance import Rebalancing
 from speaker.ownership.events import Record, WriteRecord
 from speaker.ownership.hello import Addresses, Incarnation
-from speaker.supervise import Supervisor, contained
+from speaker.system.supervise import Supervisor, contained
 from speaker.wire.channel import Channel
 from speaker.wire.process import Before, Spec
 from speaker.wire.told import Acquaintances, Clerk, PeerSeen, Resumed, Standing, Told

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import NamedTuple, NoReturn, Self
 
 from speaker.errors import EdgeError
-from speaker.layer2.fleet import Fleet, Spot
+from speaker.layer2.links import Fleet, Spot
 from speaker.model import IPAddress, Link, Mac
 from speaker.ownership.balance import Rebalancing
 from speaker.ownership.events import (
@@ -56,13 +56,13 @@ from speaker.ownership.events import (
     WriteRecord,
 )
 from speaker.ownership.hello import Addresses, Hello, Incarnation, above, incarnation
-from speaker.ownership.hellos import MAX_SENDERS, Hellos
+from speaker.ownership.hellos.hellos import MAX_SENDERS, Hellos
+from speaker.ownership.hellos.keys import Keys
 from speaker.ownership.inquirer import PAUSE
 from speaker.ownership.inquiry import Answer
-from speaker.ownership.keys import Keys
-from speaker.ownership.machine import Ownership
-from speaker.retry import retrying
-from speaker.supervise import contained, supervised
+from speaker.ownership.machine.machine import Ownership
+from speaker.system.retry import retrying
+from speaker.system.supervise import contained, supervised
 from speaker.wire.inquiries import Inquiries
 from speaker.wire.taking import drop_each, take_each
 from speaker.wire.told import Clerk, PeerSeen, Resumed, SharedTold, Speaker, Standing, Taken

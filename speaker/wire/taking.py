@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Mapping
 
-from speaker.layer2.fleet import Fleet, Spot
+from speaker.layer2.links import Fleet, Spot
 from speaker.model import IPAddress
-from speaker.supervise import Supervisor
+from speaker.system.supervise import Supervisor
 
 
 def take_each(

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from speaker.layer2.fleet import Spot
+from speaker.layer2.links import Spot
 from speaker.layer2.observer import Observer
 from speaker.model import IPAddress, Link, Mac
 from speaker.ownership.events import WriteRecord
 from speaker.ownership.hello import Addresses, Incarnation
-from speaker.supervise import Supervisor
+from speaker.system.supervise import Supervisor
 
 
 class Standing(NamedTuple):

@@ -24,9 +24,9 @@ from live_connections import Backend, Client, echoing, talking
 
 from speaker.forwarding.forwarder import Forwarder, open_forwarder
 from speaker.forwarding.plan import Plan, RealServer, VirtualServer
-from speaker.forwarding.strays import NextHop
-from speaker.forwarding.strays_table import open_strays
-from speaker.lab.namespaces import Namespace
+from speaker.forwarding.unknown_flows.rules import NextHop
+from speaker.forwarding.unknown_flows.table import open_strays
+from speaker.lab.network.namespaces import Namespace
 from speaker.model import Forwarding, Mac, Protocol
 
 EIP, PORT = ip_address("192.0.2.200"), 80

@@ -6,9 +6,9 @@ from ipaddress import ip_address
 
 import pytest
 
-from speaker.interfaces.netlink import Watcher
 from speaker.interfaces.resolve import Reason, Resolved, Unresolved, resolve
 from speaker.interfaces.routing import Found, lookup
+from speaker.interfaces.watcher import Watcher
 from speaker.model import CanReach, LinkNames, OwnSubnet
 
 pytestmark = pytest.mark.ipvs

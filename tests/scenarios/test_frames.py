@@ -9,7 +9,7 @@ from simulation.shrink import broken
 from simulation.wire import REPLAYED
 from simulation.world import World
 
-from speaker.ownership.frames import MIN_MTU, Rejected
+from speaker.ownership.hellos.frames import MIN_MTU, Rejected
 
 TRIO = Schedule(seed=4, nodes=3, eips=6, mtu=1500, end=5.0)
 QUIET = Limits(quiet_after=1.9)

@@ -5,7 +5,7 @@ from simulation.schedule import Fault, Kind, Limits, Schedule
 from simulation.world import World
 
 from speaker.ownership.events import InternalError, Order
-from speaker.ownership.machine import Ownership
+from speaker.ownership.machine.machine import Ownership
 
 BEGINS = 2.0
 FAILOVER = 0.5

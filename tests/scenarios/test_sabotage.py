@@ -16,7 +16,6 @@ from simulation.families import FAMILIES
 from simulation.schedule import Fault, Kind, Limits, Schedule
 from simulation.shrink import broken
 
-from speaker.ownership.claims import Eip
 from speaker.ownership.events import (
     Claim,
     EipAnswered,
@@ -27,11 +26,12 @@ from speaker.ownership.events import (
     Yielded,
 )
 from speaker.ownership.hello import Hello
-from speaker.ownership.machine import Ownership
+from speaker.ownership.machine.claims import Eip
+from speaker.ownership.machine.machine import Ownership
+from speaker.ownership.machine.peers import NEVER, Peer
+from speaker.ownership.machine.segment import Returns, Segment
 from speaker.ownership.parameters import Parameters
-from speaker.ownership.peers import NEVER, Peer
 from speaker.ownership.score import score
-from speaker.ownership.segment import Returns, Segment
 
 BOUND = 500
 """Schedules of each family, from the row's first on."""
@@ -554,7 +554,7 @@ SABOTAGES = [
 
 UNPLAYED: Mapping[int, str] = {
     32: "no two hosts of a schedule have one name: tests/scenarios/test_namesakes.py plays them",
-    33: "hosts of a schedule have no addresses of their own: tests/unit/ownership/test_machine.py",
+    33: "hosts of a schedule have no addresses of their own: tests/unit/ownership/machine/test_machine.py",
     34: "schedules meet no bugs of ours: tests/scenarios/test_internal_errors.py",
 }
 """Rules of which no family knows, and who does."""

@@ -12,10 +12,10 @@ from simulation.promises import Promise
 from simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
 from simulation.world import World
 
-from speaker.ownership.claims import Eip
 from speaker.ownership.events import Ask, EipAnswered, Event, FrameHeard, HelloHeard, Order, Yielded
-from speaker.ownership.machine import Ownership
-from speaker.ownership.segment import Segment
+from speaker.ownership.machine.claims import Eip
+from speaker.ownership.machine.machine import Ownership
+from speaker.ownership.machine.segment import Segment
 
 BEGINS = 2.0
 TRIO = Schedule(seed=4, nodes=3, eips=4, end=6.0)

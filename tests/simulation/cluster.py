@@ -24,7 +24,7 @@ from speaker.ownership.events import (
     WriteRecord,
     Yielded,
 )
-from speaker.ownership.machine import Ownership
+from speaker.ownership.machine.machine import Ownership
 
 _REPEAT = 1.1
 """Seconds after which an announcement is repeated: once here, the shortest burst that can lose a packet."""

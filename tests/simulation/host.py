@@ -11,8 +11,8 @@ from simulation.wire import Port, key
 from speaker.model import IPAddress
 from speaker.ownership.events import EligibilityChanged, Event, HelloHeard, LinkChanged, Order, Tick
 from speaker.ownership.hello import Hello, Incarnation
-from speaker.ownership.keys import Keys
-from speaker.ownership.machine import Ownership
+from speaker.ownership.hellos.keys import Keys
+from speaker.ownership.machine.machine import Ownership
 
 HELLO, REQUEST, OTHER = range(3)
 """The order in which what waited is looked at after a freeze (rule 28)."""

@@ -9,7 +9,7 @@ from simulation.node_faults import later, trouble
 from simulation.schedule import Fault
 from simulation.stranger import Stranger
 from simulation.wire import key
-from speaker.ownership.keys import Keys
+from speaker.ownership.hellos.keys import Keys
 
 Pairs = list[tuple[int, int]]
 """(from, to), of stations of any kind."""

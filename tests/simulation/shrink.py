@@ -7,7 +7,7 @@ from itertools import zip_longest
 from simulation.promises import Broken, Promise
 from simulation.schedule import Kind, Schedule
 from simulation.world import World
-from speaker.ownership.machine import Ownership
+from speaker.ownership.machine.machine import Ownership
 
 _SAME = 1e-4
 """Seconds; further apart are two different moves."""

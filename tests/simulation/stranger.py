@@ -7,9 +7,9 @@ from simulation.clock import Clock
 from simulation.network import Network
 from simulation.wire import key
 from speaker.model import Mac
-from speaker.ownership import frames
 from speaker.ownership.hello import EVERYTHING, MAX_AGE, Heard, Hello, Incarnation
-from speaker.ownership.keys import Keys
+from speaker.ownership.hellos import frames
+from speaker.ownership.hellos.keys import Keys
 
 _SETTLED = 0.1
 """Seconds after which a frame has arrived wherever it will: repeating it before would be a faster network."""

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from enum import Enum
 
 from speaker.model import Mac
-from speaker.ownership import frames
 from speaker.ownership.hello import Hello
-from speaker.ownership.keys import Key, Keys
+from speaker.ownership.hellos import frames
+from speaker.ownership.hellos.keys import Key, Keys
 
 REPLAYED = "replayed"
 

@@ -7,7 +7,7 @@ from simulation.faults import FAULTS
 from simulation.host import REQUEST, Host
 from simulation.schedule import FOR_GOOD, Fault, Schedule
 from speaker.model import IPAddress
-from speaker.ownership.machine import Ownership
+from speaker.ownership.machine.machine import Ownership
 
 
 class World(Cluster):

@@ -23,8 +23,8 @@ from speaker.layer2.answer import Ignored
 from speaker.model import ServiceKey
 from speaker.ownership.eligibility import Ineligible
 from speaker.ownership.events import Yielded
-from speaker.ownership.frames import Rejected
-from speaker.ownership.hellos import Replayed
+from speaker.ownership.hellos.frames import Rejected
+from speaker.ownership.hellos.hellos import Replayed
 from speaker.standalone.manifests import load
 from speaker.telemetry.metrics import Metrics
 from speaker.telemetry.traffic import METRICS as TRAFFIC

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from speaker.agent.clerk import RecordClerk
+from speaker.agent.announcement_writer import RecordClerk
 from speaker.agent.objects import AnnouncementObject
 from speaker.agent.record import ANNOUNCEMENTS, Facts, path_of
-from speaker.cluster.client import Client
+from speaker.cluster.transport.client import Client
 from speaker.errors import ApiRefused, ApiUnreachable, EdgeError
 from speaker.model import IPAddress
 from speaker.ownership.events import Record, WriteRecord, gone

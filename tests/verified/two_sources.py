@@ -31,10 +31,10 @@ from speaker.cluster.kinds import ASSIGNED, EipObject, ServiceObject, condition_
 from speaker.cluster.objects import Key, Object
 from speaker.controller.decider import ControllerSettings, Decider, News
 from speaker.controller.wanted import EIPS
-from speaker.decide import Decider as NodeDecider
-from speaker.decide import Decision
 from speaker.interfaces.snapshot import LinkAddress, NextHop, Route, RouteTables, Rule, Snapshot, own
 from speaker.model import IPAddress, Link, Mac, Pool, ServiceKey
+from speaker.node.decide import Decider as NodeDecider
+from speaker.node.decide import Decision
 from speaker.settings import Node
 from speaker.standalone.document import parse
 

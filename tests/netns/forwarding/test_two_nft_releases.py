@@ -10,10 +10,10 @@ from ipaddress import ip_address, ip_network
 import pytest
 from debian_release import NFT, unpacked
 
-from speaker.forwarding.nftables import NftablesForwarder, open_guard
+from speaker.forwarding.nftables.forwarder import NftablesForwarder, open_guard
 from speaker.forwarding.plan import Plan, RealServer, VirtualServer
-from speaker.forwarding.strays import NextHop
-from speaker.forwarding.strays_table import NftablesStrays
+from speaker.forwarding.unknown_flows.rules import NextHop
+from speaker.forwarding.unknown_flows.table import NftablesStrays
 from speaker.model import Mac, Protocol
 
 pytestmark = pytest.mark.netns

@@ -16,10 +16,10 @@ from typing import TypeVar
 import pytest
 
 from speaker.errors import EdgeError
-from speaker.lab.namespaces import Namespace
+from speaker.lab.network.namespaces import Namespace
 from speaker.layer2.answer import Ignored
-from speaker.layer2.fleet import Fleet
 from speaker.layer2.link import LinkSpeaker
+from speaker.layer2.links import Fleet
 from speaker.layer2.responder import Manner
 from speaker.model import Family, Gratuitous, IPAddress, Link, Mac
 

@@ -8,14 +8,14 @@ from ipaddress import ip_address
 
 import pytest
 
-from speaker.layer2.fleet import Spot
 from speaker.layer2.link import LinkSpeaker
+from speaker.layer2.links import Spot
 from speaker.layer2.responder import Responder
-from speaker.layer2.wire import Batch, PacketSocket
+from speaker.layer2.sockets.packet_socket import Batch, PacketSocket
 from speaker.model import Gratuitous
-from speaker.ownership.hellos import Hellos
-from speaker.ownership.keys import Key, Keys
-from speaker.ownership.machine import Ownership
+from speaker.ownership.hellos.hellos import Hellos
+from speaker.ownership.hellos.keys import Key, Keys
+from speaker.ownership.machine.machine import Ownership
 from speaker.ownership.parameters import Parameters
 from speaker.wire.shared import Shared, _Port, incarnate
 

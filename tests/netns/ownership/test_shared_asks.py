@@ -8,13 +8,14 @@ from ipaddress import ip_address
 
 import pytest
 
-from speaker.layer2.fleet import Spot
+from speaker.layer2.links import Spot
 from speaker.model import Gratuitous, Link, Mac
-from speaker.ownership import frames, inquirer
+from speaker.ownership import inquirer
 from speaker.ownership.events import Ask, EipAnswered, EligibilityChanged, FrameHeard, HelloHeard, LinkChanged, Tick
 from speaker.ownership.hello import Hello, Incarnation
+from speaker.ownership.hellos import frames
+from speaker.ownership.hellos.keys import Key, Keys
 from speaker.ownership.inquiry import Answer
-from speaker.ownership.keys import Key, Keys
 from speaker.ownership.parameters import Parameters
 from speaker.wire.shared import FILTERED, Shared
 

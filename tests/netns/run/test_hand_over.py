@@ -19,7 +19,7 @@ from contextlib import ExitStack
 import pytest
 from live_connections import echoing, talking
 
-from speaker.ownership.keys import generate
+from speaker.ownership.hellos.keys import generate
 
 pytestmark = pytest.mark.netns
 

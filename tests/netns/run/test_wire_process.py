@@ -13,9 +13,9 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from speaker.errors import EdgeError, WireError
-from speaker.files import Lock, locked
-from speaker.layer2.fleet import Spot
+from speaker.layer2.links import Spot
 from speaker.model import Gratuitous, Link, Mac
+from speaker.system.files import Lock, locked
 from speaker.wire.channel import Channel
 from speaker.wire.parent import Main, serve
 from speaker.wire.process import PeerSpec, Spec

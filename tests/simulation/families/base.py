@@ -4,7 +4,7 @@ from dataclasses import replace
 from random import Random
 
 from simulation.schedule import FOR_GOOD, Fault, Limits, Schedule
-from speaker.ownership.frames import MIN_MTU
+from speaker.ownership.hellos.frames import MIN_MTU
 
 TWO = 0.12
 """Seconds for which two may answer one client: a hello interval, and the way of a hello."""

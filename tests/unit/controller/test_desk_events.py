@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from speaker.cluster.kinds import FullMetadata
-from speaker.controller.desk import EVENTS, Desk
-from speaker.controller.wanted import Event, Write
+from speaker.controller.write_queue import EVENTS, Desk
+from speaker.controller.writes import Event, Write
 
 
 class Api:

@@ -6,15 +6,15 @@ import pytest
 from stepping import EIP, LINK, advance, alone, hello, timed
 
 from speaker.model import MAX_TERM, Mac
-from speaker.ownership import frames
-from speaker.ownership.claims import Eip
 from speaker.ownership.events import ApiUp, Record, RecordRead, SendHello, WriteRecord
-from speaker.ownership.hearing import MAX_EIPS
 from speaker.ownership.hello import MAX_INCARNATION, Heard, Incarnation, next_term
-from speaker.ownership.hellos import MAX_SENDERS, Hellos
-from speaker.ownership.keys import Key, Keys
-from speaker.ownership.machine import Ownership
-from speaker.ownership.peers import MAX_NODES, Hearing
+from speaker.ownership.hellos import frames
+from speaker.ownership.hellos.hellos import MAX_SENDERS, Hellos
+from speaker.ownership.hellos.keys import Key, Keys
+from speaker.ownership.machine.claims import Eip
+from speaker.ownership.machine.hearing import MAX_EIPS
+from speaker.ownership.machine.machine import Ownership
+from speaker.ownership.machine.peers import MAX_NODES, Hearing
 
 KEYS = Keys(Key(bytes(32)))
 

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from speaker.cli import main
-from speaker.control import serving_control
+from speaker.node.control import serving_control
 from speaker.tools.ask import describe
 
 STATUS = {
