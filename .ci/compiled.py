@@ -14,8 +14,8 @@ from pathlib import Path
 MACHINE = (
     *("balance", "hello", "parameters", "score", "hellos/keys"),
     *(f"hellos/{name}" for name in ("frames", "layout", "packing", "reading")),
-    *(f"machine/{name}" for name in ("claiming", "claims", "hearing", "holding", "machine", "moving")),
-    *(f"machine/{name}" for name in ("naming", "order", "peers", "segment", "silence", "state")),
+    *(f"machine/{name}" for name in ("claiming", "claims", "hearing", "holding", "known", "machine", "moving")),
+    *(f"machine/{name}" for name in ("naming", "order", "peers", "rules", "segment", "silence", "state")),
 )
 SIMULATION = (
     *("apiserver", "clock", "cluster", "faults", "host", "link_faults", "network", "node_faults", "promises"),

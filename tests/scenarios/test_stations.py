@@ -4,10 +4,11 @@ Time is virtual, in seconds.
 """
 
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import pytest
-from simulation.host import Host
+from simulation.host import Host, Make
 from simulation.promises import Promise
 from simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
 from simulation.world import World
@@ -15,6 +16,7 @@ from simulation.world import World
 from speaker.ownership.events import Ask, EipAnswered, Event, FrameHeard, HelloHeard, Order, Yielded
 from speaker.ownership.machine.claims import Eip
 from speaker.ownership.machine.machine import Ownership
+from speaker.ownership.machine.rules import Rules
 from speaker.ownership.machine.segment import Segment
 
 BEGINS = 2.0
@@ -249,10 +251,10 @@ class Reluctant(Listening):
         return float("inf") if x.maxterm else super()._judge_free(x, now)
 
 
-class Stubborn(Listening):
+class Stubborn(Rules):
     """Gives nothing back."""
 
-    def _beats(self, *arguments: object) -> bool:
+    def beats(self, *arguments: object) -> bool:
         return False
 
 
@@ -275,9 +277,9 @@ class Greedy(Listening):
         super()._become_mutual(segment)
 
 
-BROKEN: list[tuple[Promise, type[Ownership], Fault]] = [
+BROKEN: list[tuple[Promise, Make, Fault]] = [
     (Promise.SERVED, Reluctant, Fault(BEGINS, Kind.CRASH, (0,))),
-    (Promise.WIRE, Stubborn, Fault(BEGINS, Kind.PARTITION, (0, 1), 1.0)),
+    (Promise.WIRE, partial(Listening, rules=Stubborn()), Fault(BEGINS, Kind.PARTITION, (0, 1), 1.0)),
     (Promise.NO_CAUSE, Capricious, Fault(BEGINS, Kind.STALE_WATCH, (0,), 1.0)),
     (Promise.HEAL_MOVES, Greedy, Fault(BEGINS, Kind.CRASH, (0,), 1.0)),
 ]

@@ -7,7 +7,7 @@ from random import Random
 from simulation.address import addresses
 from simulation.apiserver import ApiServer
 from simulation.clock import Clock, Trace
-from simulation.host import Host, Payload
+from simulation.host import Host, Make, Payload
 from simulation.network import Network
 from simulation.promises import Promises
 from simulation.schedule import Schedule
@@ -24,7 +24,6 @@ from speaker.ownership.events import (
     WriteRecord,
     Yielded,
 )
-from speaker.ownership.machine.machine import Ownership
 
 _REPEAT = 1.1
 """Seconds after which an announcement is repeated: once here, the shortest burst that can lose a packet."""
@@ -33,7 +32,7 @@ _REPEAT = 1.1
 class Cluster:
     """As ``schedule`` builds it. ``make`` builds the machines: a test may give a broken kind."""
 
-    def __init__(self, schedule: Schedule, make: type[Ownership], keep_trace: bool) -> None:
+    def __init__(self, schedule: Schedule, make: Make, keep_trace: bool) -> None:
         self.schedule, self._make = schedule, make
         self.random = Random(schedule.seed)
         self.clock = Clock()

@@ -22,6 +22,8 @@ _PPM = 200e-6
 """How wrong a clock may run."""
 
 Payload: TypeAlias = Hello | bytes
+Make: TypeAlias = Callable[..., Ownership]
+"""As the class itself: a test may give one with wrong rules."""
 
 
 class Host:
@@ -90,7 +92,7 @@ class Host:
 
     # ── A life ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def boot(self, make: type[Ownership], random: Random) -> None:
+    def boot(self, make: Make, random: Random) -> None:
         self.life += 1
         self.alive, self.frozen_at, self.waiting, self.draining, self.wake_at = True, None, [], False, -1.0
         schedule = self._schedule

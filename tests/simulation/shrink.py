@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import zip_longest
 
+from simulation.host import Make
 from simulation.promises import Broken, Promise
 from simulation.schedule import Kind, Schedule
 from simulation.world import World
@@ -13,12 +14,12 @@ _SAME = 1e-4
 """Seconds; further apart are two different moves."""
 
 
-def broken(schedule: Schedule, make: type[Ownership] = Ownership) -> Broken | None:
+def broken(schedule: Schedule, make: Make = Ownership) -> Broken | None:
     world = World(schedule, make).run()
     return world.promises.broken or (_swayed(world, make) if schedule.limits.unswayed else None)
 
 
-def _swayed(world: World, make: type[Ownership]) -> Broken | None:
+def _swayed(world: World, make: Make) -> Broken | None:
     faults = tuple(fault for fault in world.schedule.faults if fault.kind is not Kind.STRANGER)
     twin = World(replace(world.schedule, faults=faults), make).run()
     for ours, theirs in zip_longest(world.promises.moves, twin.promises.moves):
@@ -28,7 +29,7 @@ def _swayed(world: World, make: type[Ownership]) -> Broken | None:
     return None
 
 
-def shrink(schedule: Schedule, make: type[Ownership] = Ownership) -> Schedule:
+def shrink(schedule: Schedule, make: Make = Ownership) -> Schedule:
     """One change at a time as long as the same promise stays broken; the schedule itself if it breaks none."""
     first = broken(schedule, make)
     if first is None:
@@ -65,7 +66,7 @@ def _smaller(schedule: Schedule) -> Iterator[Schedule]:
         yield replace(schedule, nodes=schedule.nodes - 1)
 
 
-def story(schedule: Schedule, make: type[Ownership] = Ownership, lines: int = 60) -> str:
+def story(schedule: Schedule, make: Make = Ownership, lines: int = 60) -> str:
     """The schedule, its last ``lines`` trace lines and the broken promise."""
     world = World(schedule, make, trace=True).run()
     trace = world.trace.lines or []

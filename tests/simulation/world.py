@@ -4,7 +4,7 @@ from functools import partial
 
 from simulation.cluster import Cluster
 from simulation.faults import FAULTS
-from simulation.host import REQUEST, Host
+from simulation.host import REQUEST, Host, Make
 from simulation.schedule import FOR_GOOD, Fault, Schedule
 from speaker.model import IPAddress
 from speaker.ownership.machine.machine import Ownership
@@ -13,7 +13,7 @@ from speaker.ownership.machine.machine import Ownership
 class World(Cluster):
     """Hosts start, faults happen, clients ask."""
 
-    def __init__(self, schedule: Schedule, make: type[Ownership] = Ownership, trace: bool = False) -> None:
+    def __init__(self, schedule: Schedule, make: Make = Ownership, trace: bool = False) -> None:
         super().__init__(schedule, make, trace)
         for host in self.hosts:
             self.clock.at(self.random.uniform(0, 0.2) + host.index * schedule.apart, partial(self.boot, host))
