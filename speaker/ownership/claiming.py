@@ -92,20 +92,18 @@ class Claiming(Desk):
         others = [p for p in segment.peers.living(now) if not self._making_way(p)]
         first = [p for p in others if not p.demoted]
         # Only for what nobody held: a failover must not have everyone wait for the last slot, and claim in it together.
-        overloaded = x.maxterm == 0 and self._overloaded(segment, len(others))
+        share = fair_share(segment.eligible, len(others) + 1) if x.maxterm == 0 else None
         last = segment.goes_last(now)
-        if others and (overloaded or (last and first)):
+        if others and ((share is not None and len(segment.own) >= share) or (last and first)):
             return self.times.ranks
-        return min(sum(self._precedes(x, p) for p in (others if last else first)), self.times.ranks)
+        before = [p for p in (others if last else first) if share is None or len(p.claims) < share]
+        return min(sum(self._precedes(x, p) for p in before), self.times.ranks)
 
     def _assembling(self, x: Eip, now: float) -> bool:
         """A node has only just come, we or another: it may still listen."""
         assert x.link is not None
         lately = now - self.times.sync - self.times.listen
         return self._boot > lately or any(p.met_at > lately for p in self.segments[x.link].peers.living(now))
-
-    def _overloaded(self, segment: Segment, others: int) -> bool:
-        return len(segment.own) >= fair_share(segment.eligible, others + 1)
 
     # ── The record ────────────────────────────────────────────────────────────────────────────────────────────
 
