@@ -16,7 +16,7 @@ from speaker.agent.known import Known, known, recall, remember
 from speaker.agent.objects import AnnouncementObject, AssignedObject, NodeObject, SliceObject, by_service
 from speaker.agent.record import ANNOUNCEMENTS, Facts, eip_of, is_made_up, read_record
 from speaker.agent.session import Session
-from speaker.agent.view import News, NodeWishes, Reader, ViewSettings, node_wishes
+from speaker.agent.view import News, NodeWishes, Reader, ViewSettings, is_or_was_assigned, node_wishes
 from speaker.clock import boottime
 from speaker.cluster.client import Client
 from speaker.cluster.hosts import HostObject
@@ -355,8 +355,10 @@ class Cluster:
     # ── Mirrors ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _saw_services(self, changes: tuple[Change[AssignedObject], ...]) -> None:
-        self._news.services.update((change.key, change.after) for change in changes)
-        self._tell_changed()
+        assigned = [change for change in changes if is_or_was_assigned(change.before, change.after)]
+        self._news.services.update((change.key, change.after) for change in assigned)
+        if assigned or not changes or self._first:
+            self._tell_changed()
 
     def _saw_slices(self, changes: tuple[Change[SliceObject], ...]) -> None:
         """Those of a Service that is yet to be read are read with it; at first that is all of them."""
