@@ -69,9 +69,9 @@ from speaker.telemetry.metrics import Metrics
 from speaker.telemetry.traffic import Kept, exposition
 from speaker.threads import start_threads
 from speaker.waiting import set_within, tick
-from speaker.wire.process import PeerSpec, Spec
+from speaker.wire.messages import PeerSpec, Spec
 from speaker.wire.remote import Wire
-from speaker.wire.told import Clerk
+from speaker.wire.told import RecordSink
 
 log = structlog.get_logger()
 
@@ -111,7 +111,7 @@ class Source(Protocol):
     """Where it is asked."""
 
     @property
-    def clerk(self) -> Clerk | None:
+    def clerk(self) -> RecordSink | None:
         """Writes records for the wire process; None where none are kept."""
 
     async def run(self, wire: Wire, changed: Callable[[], None]) -> None:

@@ -13,19 +13,19 @@ from speaker.model import IPAddress, Link, Mac
 from speaker.ownership import sole
 from speaker.supervise import supervised
 from speaker.wire.taking import take_each
-from speaker.wire.told import OwnerTold, PeerSeen, Resumed, Standing, Taken
+from speaker.wire.told import PeerSeen, Resumed, Standing, Taken, WireEvents
 
 
-class Alone:
+class SoloOwner:
     """``clock`` gives seconds of CLOCK_BOOTTIME."""
 
     ready = True
     has_peers = False
 
-    def __init__(self, node: str, clock: Callable[[], float], told: OwnerTold) -> None:
-        self._node, self._clock, self._told = node, clock, told
+    def __init__(self, node: str, clock: Callable[[], float], events: WireEvents) -> None:
+        self._node, self._clock, self._events = node, clock, events
         # Nobody else could have answered meanwhile: a request is never too old.
-        self._fleet = Fleet(clock, told, self._lost, oldest=math.inf, ours=lambda mac: mac in self._macs)
+        self._fleet = Fleet(clock, events, self._lost, oldest=math.inf, ours=lambda mac: mac in self._macs)
         self._spots: dict[IPAddress, Spot] = {}
         self._since: dict[IPAddress, float] = {}
         self._known: set[IPAddress] = set()
@@ -35,7 +35,7 @@ class Alone:
 
     async def __aenter__(self) -> Self:
         await self._fleet.__aenter__()
-        self._beating = asyncio.create_task(supervised("beat", self._beat, self._told), name="beat")
+        self._beating = asyncio.create_task(supervised("beat", self._beat, self._events), name="beat")
         return self
 
     async def __aexit__(
@@ -46,8 +46,8 @@ class Alone:
 
     def _lost(self, link: Link, error: Exception) -> None:
         if not isinstance(error, EdgeError):
-            self._told.internal_error("link", error)
-        self._told.lost_link(link, str(error))
+            self._events.internal_error("link", error)
+        self._events.lost_link(link, str(error))
 
     def links(self, links: Collection[Link], macs: frozenset[Mac]) -> None:
         self._macs = macs
@@ -60,17 +60,17 @@ class Alone:
         for address in gone:
             if self._spots.pop(address, None) is not None:
                 del self._since[address]
-                self._told.yielded(address, "not_offered", None)
+                self._events.yielded(address, "not_offered", None)
 
     def offer(self, spots: Mapping[IPAddress, Spot]) -> list[IPAddress]:
         """Those that could not be taken, through a bug of ours."""
-        taken, failed = take_each(self._fleet, spots, spots.keys() - self._known, self._told)
+        taken, failed = take_each(self._fleet, spots, spots.keys() - self._known, self._events)
         self._known.update(taken)
         for address in taken:
             self._spots[address] = spots[address]
             if address not in self._since:
                 self._since[address] = time.time()
-                self._told.claimed(address, spots[address], 0, None)
+                self._events.claimed(address, spots[address], 0, None)
         return failed
 
     def retell(self) -> None:

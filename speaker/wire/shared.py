@@ -26,8 +26,6 @@ from speaker.model import IPAddress, Link, Mac
 from speaker.ownership.balance import Rebalancing
 from speaker.ownership.events import (
     Announce,
-    ApiDown,
-    ApiUp,
     Ask,
     Claim,
     Drain,
@@ -37,7 +35,6 @@ from speaker.ownership.events import (
     FrameHeard,
     HelloHeard,
     InternalError,
-    LeaseSeen,
     LinkChanged,
     Listen,
     NameClash,
@@ -45,10 +42,6 @@ from speaker.ownership.events import (
     Order,
     PeersAddress,
     Rebalance,
-    Record,
-    RecordRead,
-    RecordsRestored,
-    RecordWritten,
     SendHello,
     SetAside,
     Tick,
@@ -64,8 +57,9 @@ from speaker.ownership.machine import Ownership
 from speaker.retry import retrying
 from speaker.supervise import contained, supervised
 from speaker.wire.inquiries import Inquiries
+from speaker.wire.messages import ApiEvent
 from speaker.wire.taking import drop_each, take_each
-from speaker.wire.told import Clerk, PeerSeen, Resumed, SharedTold, Speaker, Standing, Taken
+from speaker.wire.told import OwnerEvents, PeerSeen, RecordSink, Resumed, Speaker, Standing, Taken
 
 RETRY_MAX = 5.0
 """Seconds at most between two tries to open a link's hello socket: without one, nothing is held there."""
@@ -110,7 +104,7 @@ class _Port:
             self.failed.set_result(str(error))
 
 
-class Shared:
+class SharedOwner:
     """One of several speakers on its links.
 
     ``keys`` is asked for every frame, so that it can be rotated; ``clock`` gives seconds of CLOCK_BOOTTIME. A link that
@@ -123,8 +117,8 @@ class Shared:
         keys: Callable[[], Keys],
         ethertype: int,
         clock: Callable[[], float],
-        told: SharedTold,
-        clerk: Clerk,
+        told: OwnerEvents,
+        clerk: RecordSink,
     ) -> None:
         self.machine, self.node, self._times = machine, machine.node, machine.times
         self._keys, self._ethertype, self._clock, self._told = keys, ethertype, clock, told
@@ -300,25 +294,12 @@ class Shared:
 
     # ── What the API server says ──────────────────────────────────────────────────────────────────────────────
 
-    def records(self, records: Iterable[tuple[IPAddress, Record]]) -> None:
-        for address, record in records:
-            self._tell(RecordRead(address, record))
-
-    def restored(self) -> None:
-        self._tell(RecordsRestored())
+    def api_says(self, events: Iterable[ApiEvent]) -> None:
+        for event in events:
+            self._tell(event)
 
     def recorded(self) -> tuple[IPAddress, ...]:
         return self.machine.recorded()
-
-    def written(self, address: IPAddress, attempt: int, succeeded: bool, record: Record | None) -> None:
-        self._tell(RecordWritten(address, attempt, succeeded, record))
-
-    def leases(self, leases: Iterable[tuple[str, Incarnation, bool]]) -> None:
-        for node, number, renewed in leases:
-            self._tell(LeaseSeen(node, number, renewed))
-
-    def api(self, up: bool) -> None:
-        self._tell(ApiUp() if up else ApiDown())
 
     # ── What an operator asks ─────────────────────────────────────────────────────────────────────────────────
 

@@ -17,7 +17,7 @@ from speaker.ownership.hellos import Hellos
 from speaker.ownership.keys import Key, Keys
 from speaker.ownership.machine import Ownership
 from speaker.ownership.parameters import Parameters
-from speaker.wire.shared import Shared, _Port, incarnate
+from speaker.wire.shared import SharedOwner, _Port, incarnate
 
 pytestmark = pytest.mark.netns
 
@@ -70,7 +70,7 @@ async def once(holds):
 def shared(told):
     machine = Ownership("n1", incarnate, clock(), times=Parameters.for_hello(0.1), api=False)
     keys = Keys(Key(b"k" * 32))
-    return Shared(machine, lambda: keys, 0x88B5, clock, told, told)
+    return SharedOwner(machine, lambda: keys, 0x88B5, clock, told, told)
 
 
 async def flapped(sh, lan, eth0):

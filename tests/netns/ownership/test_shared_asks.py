@@ -16,7 +16,7 @@ from speaker.ownership.hello import Hello, Incarnation
 from speaker.ownership.inquiry import Answer
 from speaker.ownership.keys import Key, Keys
 from speaker.ownership.parameters import Parameters
-from speaker.wire.shared import FILTERED, Shared
+from speaker.wire.shared import FILTERED, SharedOwner
 
 pytestmark = pytest.mark.netns
 
@@ -75,7 +75,7 @@ class Host:
         self.machine, self.now, self.link = Machine(), 1000.0, link
         self.told = Told(self.machine)
         self._socket = sock
-        self.owner = Shared(self.machine, lambda: KEYS, frames.ETHERTYPE, lambda: self.now, self.told, self.told)
+        self.owner = SharedOwner(self.machine, lambda: KEYS, frames.ETHERTYPE, lambda: self.now, self.told, self.told)
 
     async def until(self, holds):
         async with asyncio.timeout(GUARD):

@@ -7,7 +7,7 @@ import pytest
 from speaker.ownership.hello import Hello, Incarnation, incarnation
 from speaker.ownership.machine import Ownership
 from speaker.ownership.parameters import Parameters
-from speaker.wire.shared import Shared, _Port
+from speaker.wire.shared import SharedOwner, _Port
 
 HELLO = 0.1
 
@@ -24,7 +24,7 @@ async def link():
     """``hear(node, at, interval)`` a hello of it; ``doubts(at)``: whether the carrier is in doubt then, once told."""
     clock = Clock()
     machine = Ownership("us", lambda known: incarnation(1, 1), 0.0, times=Parameters.for_hello(HELLO), api=False)
-    shared = Shared(machine, lambda: None, 0x88B5, clock, None, None)
+    shared = SharedOwner(machine, lambda: None, 0x88B5, clock, None, None)
     hellos = SimpleNamespace(receive=list, link=SimpleNamespace(name="eth0", index=1))
     port = shared._ports[1] = _Port(hellos, 0.0, None)
 
