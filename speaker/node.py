@@ -69,7 +69,7 @@ from speaker.telemetry.metrics import Metrics
 from speaker.telemetry.traffic import Kept, exposition
 from speaker.threads import start_threads
 from speaker.waiting import set_within, tick
-from speaker.wire.messages import PeerSpec, Spec
+from speaker.wire.commands import PeerSpec, Spec
 from speaker.wire.remote import Wire
 from speaker.wire.told import RecordSink
 

@@ -5,9 +5,11 @@
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
+from secrets import randbits
 from types import TracebackType
 from typing import NoReturn, Self, TypeAlias, assert_never
 
@@ -16,6 +18,8 @@ from speaker.errors import EdgeError, WireError
 from speaker.garbage import settle
 from speaker.interfaces.carrier import watch_carrier
 from speaker.ownership.events import ApiDown
+from speaker.ownership.hello import Incarnation, above, incarnation
+from speaker.ownership.hellos import Hellos
 from speaker.ownership.keys import Key, Keys
 from speaker.ownership.machine import Ownership
 from speaker.ownership.parameters import Parameters
@@ -24,15 +28,11 @@ from speaker.supervise import supervised
 from speaker.telemetry.lateness import watch_loop
 from speaker.wire.alone import SoloOwner
 from speaker.wire.channel import Channel
-from speaker.wire.messages import (
+from speaker.wire.commands import (
     AnyCommand,
     ApiSays,
-    Before,
-    Began,
     ClaimsOf,
     FollowRebalancing,
-    FromMain,
-    FromWire,
     GatewayAnswers,
     HasPeers,
     HoldLock,
@@ -42,22 +42,21 @@ from speaker.wire.messages import (
     ListRecorded,
     Offer,
     PeerCommand,
-    Reply,
-    Request,
     SetDemoted,
     SetDraining,
     SetRecalled,
     Settled,
     Spec,
     StartRebalancing,
-    Stop,
     UseAddresses,
     UseKeys,
     UseLinks,
     Withdraw,
 )
+from speaker.wire.messages import Before, Began, FromMain, FromWire, Reply, Request, Stop
+from speaker.wire.ports import OpenHellos
 from speaker.wire.sender import EventSender
-from speaker.wire.shared import SharedOwner, incarnate
+from speaker.wire.shared import SharedOwner
 
 MAX_WAITING = 64 * 2**20
 """Bytes that a main process may leave unread: one that does not read them is started anew."""
@@ -237,7 +236,10 @@ def _owner(spec: Spec, keyring: Keyring | None, events: EventSender) -> _Owner:
         return SoloOwner(spec.node, boottime, events)
     times, peers = Parameters.for_hello(spec.peers.hello), spec.peers
     machine = Ownership(spec.node, incarnate, boottime(), times=times, api=peers.api, revision=peers.revision)
-    return SharedOwner(machine, lambda: keyring.current, peers.ethertype, boottime, events, events)
+    open_hellos: OpenHellos = lambda link, count: Hellos(  # noqa: E731
+        link, lambda: keyring.current, peers.ethertype, boottime, count
+    )
+    return SharedOwner(machine, open_hellos, boottime, events, events)
 
 
 def _obey_with_peers(owner: SharedOwner, keyring: Keyring, command: PeerCommand) -> object:
@@ -245,23 +247,23 @@ def _obey_with_peers(owner: SharedOwner, keyring: Keyring, command: PeerCommand)
         case UseKeys():
             keyring.replace(command.secrets)
         case UseAddresses():
-            owner.addresses(command.own, command.bound, command.gateways)
+            owner.addresses(command)
         case GatewayAnswers():
-            owner.gateway(command.link, command.answers)
+            owner.offers.gateway(command.link, command.answers)
         case SetDraining():
             owner.drain(command.on)
         case StartRebalancing():
             return command.returns(owner.rebalance())
         case FollowRebalancing():
-            return command.returns(owner.rebalancing())
+            return command.returns(owner.machine.rebalancing)
         case SetDemoted():
-            owner.demote(command.on)
+            owner.offers.demote(command.on)
         case SetRecalled():
-            owner.recalled(command.on)
+            owner.offers.recall(command.on)
         case ApiSays():
             owner.api_says(command.events)
         case ListRecorded():
-            return command.returns(owner.recorded())
+            return command.returns(owner.machine.recorded())
         case IsInformed():
             return command.returns(owner.informed())
         case _:
@@ -269,7 +271,13 @@ def _obey_with_peers(owner: SharedOwner, keyring: Keyring, command: PeerCommand)
     return None
 
 
+def incarnate(known: Incarnation) -> Incarnation:
+    """A life above ``known``."""
+    fresh = incarnation(int(time.time()), randbits(31))
+    return fresh if fresh > known else above(known, randbits(31))
+
+
 async def _watch_carrier(owner: SharedOwner, events: EventSender) -> None:
     async for attempt in retrying(lambda error: events.failed("carrier", str(error)), on=EdgeError, limit=5):
         with attempt:
-            await watch_carrier(lambda: owner.indexes, owner.carrier, owner.doubted)
+            await watch_carrier(lambda: owner.ports.indexes, owner.carrier, owner.ports.doubted)

@@ -23,17 +23,12 @@ from speaker.ownership.events import (
 from speaker.ownership.hello import Addresses, Incarnation
 from speaker.supervise import contained
 from speaker.wire.channel import Channel
-from speaker.wire.messages import (
+from speaker.wire.commands import (
     AnyCommand,
     ApiSays,
-    Began,
     ClaimsOf,
     Command,
-    EipClaimed,
-    EipYielded,
     FollowRebalancing,
-    FromMain,
-    FromWire,
     GatewayAnswers,
     HasPeers,
     HoldLock,
@@ -42,21 +37,28 @@ from speaker.wire.messages import (
     ListPeers,
     ListRecorded,
     Offer,
-    PeerChanged,
-    Reply,
-    Request,
     SetDemoted,
     SetDraining,
     SetRecalled,
     Settled,
     Spec,
     StartRebalancing,
-    Stop,
     UseAddresses,
     UseKeys,
     UseLinks,
-    WireEvent,
     Withdraw,
+)
+from speaker.wire.messages import (
+    Began,
+    EipClaimed,
+    EipYielded,
+    FromMain,
+    FromWire,
+    PeerChanged,
+    Reply,
+    Request,
+    Stop,
+    WireEvent,
 )
 from speaker.wire.receiver import EventReceiver, Listener, Moves
 from speaker.wire.told import PeerSeen, RecordSink, Standing

@@ -10,7 +10,8 @@ import pytest
 from speaker.layer2.fleet import Spot
 from speaker.model import Gratuitous, Link, Mac
 from speaker.wire.channel import Channel
-from speaker.wire.messages import Offer, Reply, Spec, UseAddresses, UseLinks, Withdraw
+from speaker.wire.commands import Offer, Spec, UseAddresses, UseLinks, Withdraw
+from speaker.wire.messages import Reply
 from speaker.wire.remote import A_SLICE, Wire
 
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))

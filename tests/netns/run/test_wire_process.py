@@ -17,7 +17,7 @@ from speaker.files import Lock, locked
 from speaker.layer2.fleet import Spot
 from speaker.model import Gratuitous, Link, Mac
 from speaker.wire.channel import Channel
-from speaker.wire.messages import Offer, PeerSpec, Spec
+from speaker.wire.commands import Offer, PeerSpec, Spec
 from speaker.wire.parent import Main, serve
 from speaker.wire.remote import Wire
 
