@@ -54,9 +54,9 @@ from speaker.wire.commands import (
     Withdraw,
 )
 from speaker.wire.messages import Before, Began, FromMain, FromWire, Reply, Request, Stop
-from speaker.wire.ports import OpenHellos
 from speaker.wire.sender import EventSender
 from speaker.wire.shared import SharedOwner
+from speaker.wire.sharing.ports import OpenHellos
 
 MAX_WAITING = 64 * 2**20
 """Bytes that a main process may leave unread: one that does not read them is started anew."""

@@ -51,9 +51,9 @@ from speaker.ownership.machine import Ownership
 from speaker.supervise import contained
 from speaker.wire.commands import ApiEvent, UseAddresses
 from speaker.wire.inquiries import Inquiries
-from speaker.wire.news import News
-from speaker.wire.offers import Offers
-from speaker.wire.ports import OpenHellos, Port, Ports
+from speaker.wire.sharing.news import News
+from speaker.wire.sharing.offers import Offers
+from speaker.wire.sharing.ports import OpenHellos, Port, Ports
 from speaker.wire.taking import drop_each, take_each
 from speaker.wire.told import OwnerEvents, PeerSeen, RecordSink, Resumed, Standing, Taken
 
@@ -141,9 +141,9 @@ class SharedOwner:
         return []
 
     @property
-    def offered(self) -> Mapping[IPAddress, Spot]:
+    def offered(self) -> Collection[IPAddress]:
         """What this node may hold."""
-        return self.offers.spots
+        return self.offers.spots.keys()
 
     def resumed(self) -> Resumed:
         speakers = ((port.link.index, *known) for port in self.ports for known in port.speakers.items())

@@ -97,7 +97,7 @@ MORE_MAIN = (
 
 WIRE = (
     "speaker.wire.shared:SharedOwner._tell",
-    "speaker.wire.ports:Ports._hear",
+    "speaker.wire.sharing.ports:Ports._hear",
     "speaker.wire.shared:SharedOwner._take",
     "speaker.wire.shared:SharedOwner._let_go",
     "speaker.wire.shared:SharedOwner.offer",
@@ -119,7 +119,7 @@ WIRE = (
 MORE_WIRE = (
     "speaker.wire.shared:SharedOwner._carry_out",
     "speaker.wire.shared:SharedOwner._meet",
-    "speaker.wire.ports:Ports.send",
+    "speaker.wire.sharing.ports:Ports.send",
     "speaker.wire.shared:SharedOwner.withdraw",
     "speaker.wire.shared:SharedOwner.links",
     "speaker.wire.shared:SharedOwner.standing",

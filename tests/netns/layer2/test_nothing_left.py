@@ -17,9 +17,9 @@ from speaker.ownership.hellos import Hellos
 from speaker.ownership.keys import Key, Keys
 from speaker.ownership.machine import Ownership
 from speaker.ownership.parameters import Parameters
-from speaker.wire.ports import Port
 from speaker.wire.process import incarnate
 from speaker.wire.shared import SharedOwner
+from speaker.wire.sharing.ports import Port
 
 pytestmark = pytest.mark.netns
 

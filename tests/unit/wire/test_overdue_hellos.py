@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from speaker.ownership.hello import Hello, Incarnation
-from speaker.wire.ports import Port, Ports
+from speaker.wire.sharing.ports import Port, Ports
 
 HELLO = 0.1
 

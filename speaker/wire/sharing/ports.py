@@ -13,7 +13,7 @@ from speaker.ownership.hello import Hello
 from speaker.ownership.hellos import Hellos
 from speaker.retry import retrying
 from speaker.supervise import contained, supervised
-from speaker.wire.speakers import Speakers
+from speaker.wire.sharing.speakers import Speakers
 from speaker.wire.told import OwnerEvents
 
 RETRY_MAX = 5.0
