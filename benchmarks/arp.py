@@ -31,6 +31,7 @@ from speaker.lab.namespaces import Namespace
 from speaker.layer2 import sieve, wire
 from speaker.layer2.answer import Ignored
 from speaker.layer2.fleet import OLDEST, Fleet, Spot
+from speaker.layer2.holdings import Wanted
 from speaker.layer2.link import LinkSpeaker
 from speaker.layer2.responder import Manner
 from speaker.model import Family, Gratuitous, IPAddress, Link, Mac
@@ -143,7 +144,7 @@ async def serve(family: Family, count: int) -> None:
     """The speaker's process: answers until its standard input ends."""
     observer = Tally()
     observer.expect(count)
-    with LinkSpeaker(link_here("eth0"), boottime, observer, Manner(oldest=OLDEST)) as speaker:
+    with LinkSpeaker(link_here("eth0"), boottime, observer, Manner(oldest=OLDEST), Wanted()) as speaker:
         speaker.take({address.packed: Gratuitous(burst=1) for address in eips(family, count)})
         speaker.extend(boottime() + 3600)
         running = asyncio.create_task(speaker.run())

@@ -8,6 +8,7 @@ from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Self, TypeAlias
 
+from speaker.layer2.holdings import Wanted
 from speaker.layer2.link import LinkSpeaker
 from speaker.layer2.observer import Observer
 from speaker.layer2.responder import Manner
@@ -31,18 +32,12 @@ _Port: TypeAlias = tuple[int, Mac]
 
 @dataclass(slots=True, eq=False)
 class _Berth:
-    """A link in use. ``speaker`` is there while its sockets are open; what is held, and which of that must be probed
-    for, outlives them."""
+    """A link in use. ``speaker`` is there while its sockets are open."""
 
     link: Link
-    eips: dict[bytes, Gratuitous] = field(default_factory=dict)
-    to_probe: set[bytes] = field(default_factory=set)
+    wanted: Wanted = field(default_factory=Wanted)
     speaker: LinkSpeaker | None = None
     task: asyncio.Task[None] | None = None
-
-    @property
-    def unproven(self) -> Collection[bytes]:
-        return self.to_probe if self.speaker is None else self.speaker.unproven
 
 
 class Fleet:
@@ -120,15 +115,11 @@ class Fleet:
             before = self._where.get(address, berth)
             if before is not berth:
                 moving.append(address)
-                unproven.update({address}.intersection(before.unproven))
+                unproven.update({address}.intersection(before.wanted.unproven))
         self._drop(moving)
         for berth, eips in coming.items():
-            if berth.speaker is not None:
-                berth.speaker.take(eips, unproven)
-            else:
-                berth.to_probe |= eips.keys() & unproven - berth.eips.keys()
-            berth.eips.update(eips)
             self._where.update(dict.fromkeys(eips, berth))
+            (berth.speaker or berth.wanted).take(eips, unproven)
         self._let_go()
 
     def drop(self, addresses: Iterable[IPAddress]) -> None:
@@ -175,11 +166,9 @@ class Fleet:
 
     def _drop(self, addresses: Iterable[bytes]) -> None:
         for berth, eips in self._by_berth(addresses).items():
-            if berth.speaker is not None:
-                berth.speaker.drop(eips)
-            berth.to_probe.difference_update(eips)
+            (berth.speaker or berth.wanted).drop(eips)
             for address in eips:
-                del berth.eips[address], self._where[address]
+                del self._where[address]
 
     def _by_berth(self, addresses: Iterable[bytes]) -> Mapping[_Berth, list[bytes]]:
         found: defaultdict[_Berth, list[bytes]] = defaultdict(list)
@@ -198,7 +187,7 @@ class Fleet:
     def _let_go(self) -> None:
         """Closes the links that hold nothing and are not kept."""
         for port, berth in list(self._berths.items()):
-            if not berth.eips and port not in self._kept:
+            if not berth.wanted.eips and port not in self._kept:
                 _cancel(self._berths.pop(port))
 
     async def _serve(self, berth: _Berth) -> None:
@@ -211,15 +200,14 @@ class Fleet:
 
     async def _serve_once(self, berth: _Berth) -> None:
         link = berth.link
-        with LinkSpeaker(link, self._clock, self._observer, self._manner) as speaker:
+        with LinkSpeaker(link, self._clock, self._observer, self._manner, berth.wanted) as speaker:
             berth.speaker = speaker
             try:
                 speaker.extend(self._deadlines.get(link.index, self._deadline))
                 speaker.peers(self._peers.get(link.index, frozenset()))
-                speaker.take(berth.eips, berth.to_probe)
                 await speaker.run()
             finally:
-                berth.speaker, berth.to_probe = None, set(speaker.unproven)
+                berth.speaker = None
 
 
 def _port(link: Link) -> _Port:

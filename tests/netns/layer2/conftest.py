@@ -19,6 +19,7 @@ from speaker.errors import EdgeError
 from speaker.lab.namespaces import Namespace
 from speaker.layer2.answer import Ignored
 from speaker.layer2.fleet import Fleet
+from speaker.layer2.holdings import Wanted
 from speaker.layer2.link import LinkSpeaker
 from speaker.layer2.responder import Manner
 from speaker.model import Family, Gratuitous, IPAddress, Link, Mac
@@ -153,7 +154,7 @@ class Station(Inside):
         self._may_go.set()
 
     async def work(self) -> None:
-        with LinkSpeaker(link_here("eth0"), self._clock, self.counts, self._manner) as self.speaker:
+        with LinkSpeaker(link_here("eth0"), self._clock, self.counts, self._manner, Wanted()) as self.speaker:
             self.link = self.speaker.link
             self.speaker.extend(boottime() + 3600)
             self.speaker.take(self._eips(self._held))
