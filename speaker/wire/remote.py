@@ -87,7 +87,9 @@ class Wire:
         self._end, self._spec, self._listener = end, spec, listener
         self._receiver = EventReceiver(listener, sink, moves)
         self._offered: dict[IPAddress, Spot] = {}
+        """As the wire process has it: what is to change there is what is asked for."""
         self._held: set[IPAddress] = set()
+        """As far as it has told."""
         self._handing_over: list[asyncio.Queue[tuple[IPAddress, str | None]]] = []
         self._replies: dict[int, asyncio.Future[Any]] = {}
         self._number = 0
