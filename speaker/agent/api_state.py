@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 from speaker.cluster.mirror.reflector import Resource
 from speaker.errors import ApiRefused, EdgeError
@@ -14,10 +14,10 @@ LOOK_SECONDS = 0.02
 
 
 class Mirror(Protocol):
-    """``cluster.reflector.Reflector``, as far as it matters here."""
+    """``cluster.mirror.reflector.Reflector``, as far as it matters here."""
 
     @property
-    def resource(self) -> Resource: ...
+    def resource(self) -> Resource[Any]: ...
     @property
     def following(self) -> bool: ...
     def reconnect(self) -> None: ...

@@ -18,7 +18,7 @@ from speaker.agent.known import Known
 from speaker.agent.last_known import LastKnown, news_of
 from speaker.agent.objects import AnnouncementObject, AssignedObject, NodeObject, SliceObject, by_service
 from speaker.agent.record import ANNOUNCEMENTS, Facts
-from speaker.agent.session import Session
+from speaker.agent.session import Pace, Session, SessionEvents
 from speaker.agent.view import News, NodeIntent, Reader, ViewSettings, node_intent
 from speaker.cluster.hosts import HostObject
 from speaker.cluster.kinds import EipObject
@@ -73,7 +73,7 @@ class Cluster:
         """In a thread; what it follows from now on is not known before it is done."""
         self._anew = False
         """The next reading is of everything."""
-        self._wishes: NodeIntent | None = None
+        self._intent: NodeIntent | None = None
         self._exclusion = Exclusion(times.drain)
         self._wire: Wire | None = None
         self._first = True
@@ -103,14 +103,9 @@ class Cluster:
             client,
             namespace,
             node,
-            duration=times.lease,
-            renew=times.renew,
-            deadline=times.record_timeout,
-            renewed=self._api.renewed,
-            failed=self._api.lost,
-            told=self._api.tells("session"),
-            other=self._saw_other,
-            forwarder=partial(_forwards_with, forwarder, report),
+            Pace(times.lease, times.renew, times.record_timeout),
+            SessionEvents(self._api.renewed, self._api.lost, self._api.tells("session"), self._saw_other),
+            partial(_forwards_with, forwarder, report),
         )
 
     def _mirror(
@@ -128,10 +123,8 @@ class Cluster:
 
         return Reflector(
             self._client,
-            Resource(path, field_selector=field_selector),
-            kind,
+            Resource(path, kind, field_selector=field_selector, indexes=indexes),
             Delivery(deliver, self._report, later),
-            indexes=indexes,
             told=partial(self._api.mirror_failed, path),
             listed=listed,
         )
@@ -177,7 +170,7 @@ class Cluster:
             last = self._last_known.recalled
             return await self._recalled_view(last) if last is not None else None
         if self._last_known.recalled is not None:
-            self._last_known.recalled = self._wishes = None
+            self._last_known.recalled = self._intent = None
             assert self._wire is not None
             await self._wire.recalled(False)
             self._read_anew()
@@ -186,9 +179,9 @@ class Cluster:
             await self._told.join()  # whose everything is, is known before this node may have any of it
         key = Key("", self._node)
         found, unreadable = self._nodes.store.get(key), self._nodes.is_set_aside(key)
-        wishes = self._asked_of_node(node_intent(self._node, found, self._settings, unreadable=unreadable))
-        same_node = self._wishes is not None and self._wishes.node == wishes.node
-        await self._follow_wishes(wishes)
+        intent = self._asked_of_node(node_intent(self._node, found, self._settings, unreadable=unreadable))
+        same_node = self._intent is not None and self._intent.node == intent.node
+        await self._follow_intent(intent)
         news, self._news = self._news, News()
         # In a thread, as 10,000 Services take their time.
         self._reading = True
@@ -205,16 +198,16 @@ class Cluster:
         self._last_known.learned.set()
         with contained("report", self._report):  # what was read is not read again
             self._report.unreadable((*self._set_aside(), *self._reader.problems()))
-        return View(world, settlement, wishes.node, changed=changed if same_node else None)
+        return View(world, settlement, intent.node, changed=changed if same_node else None)
 
     async def _recalled_view(self, last: Known) -> View:
         self._reader = Reader(self._settings)
         assert self._wire is not None
-        wishes = self._asked_of_node(node_intent(self._node, last.node, self._settings))
-        await self._follow_wishes(wishes)
+        intent = self._asked_of_node(node_intent(self._node, last.node, self._settings))
+        await self._follow_intent(intent)
         await self._wire.recalled(True)
         world, settlement, _ = await asyncio.to_thread(self._reader.read, *news_of(last))
-        return View(world, settlement, wishes.node)
+        return View(world, settlement, intent.node)
 
     def _seen(self) -> tuple[Any, ...]:
         """What ``known`` takes behind our name."""
@@ -241,23 +234,23 @@ class Cluster:
     def _slices_of(self, service: ServiceKey) -> tuple[SliceObject, ...]:
         return tuple(self._slices.store.by("service", service))
 
-    def _asked_of_node(self, wishes: NodeIntent) -> NodeIntent:
-        asked, again = self._exclusion.follow(wishes, boottime())
+    def _asked_of_node(self, intent: NodeIntent) -> NodeIntent:
+        asked, again = self._exclusion.follow(intent, boottime())
         if again is not None:
             asyncio.get_running_loop().call_later(again, self._tell_changed)
         return asked
 
-    async def _follow_wishes(self, wishes: NodeIntent) -> None:
+    async def _follow_intent(self, intent: NodeIntent) -> None:
         """What our Node object asks for besides what may be held here. ``speaker drain`` ends when its drain ends."""
         assert self._wire is not None
-        before, self._wishes = self._wishes, wishes
-        if wishes.drained != (before.drained if before is not None else None):
-            log.info("node", draining=wishes.drained or False)
-            await self._wire.set_draining(wishes.drained is not None)
-        if before is None or wishes.ready is not before.ready:
-            if before is not None or not wishes.ready:
-                log.info("node", ready=wishes.ready)
-            await self._wire.demote(not wishes.ready)
+        before, self._intent = self._intent, intent
+        if intent.drained != (before.drained if before is not None else None):
+            log.info("node", draining=intent.drained or False)
+            await self._wire.set_draining(intent.drained is not None)
+        if before is None or intent.ready is not before.ready:
+            if before is not None or not intent.ready:
+                log.info("node", ready=intent.ready)
+            await self._wire.demote(not intent.ready)
 
     # ── A clerk ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -272,11 +265,11 @@ class Cluster:
 
     def _facts(self, eip: IPAddress) -> Facts | None:
         assert self._wire is not None
-        spot = self._wire.offered(eip)
-        if spot is None:
+        place = self._wire.offered(eip)
+        if place is None:
             return None
         conflict = self._report.conflicts().get(str(eip), "")
-        return Facts(spot.link.name, format_mac(spot.link.mac), self._reader.services_on(eip), conflict)
+        return Facts(place.link.name, format_mac(place.link.mac), self._reader.services_on(eip), conflict)
 
     async def _correct(self) -> None:
         """Services come to share an EIP or leave it, links get other MACs, strangers come and go; and somebody else may

@@ -12,14 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic
 
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
-
 from speaker.cluster.mirror.feed import Feed, Lines
 from speaker.cluster.mirror.store import Change, Index, Store, T
 from speaker.cluster.objects import Key
 from speaker.cluster.transport.client import Client, Stream
 from speaker.cluster.transport.pages import PAGE, one_page, pages
 from speaker.errors import ApiRefused, ApiUnreachable, EdgeError
+from speaker.system.retry import retrying
 
 SLICE = 0.005
 """Seconds of work before other tasks get a turn: an ARP answer waits for no list."""
@@ -30,13 +29,17 @@ _NO_SUCH_OPTION = (400, 422)
 """How servers answer that do not stream lists."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resource:
-    """``path`` as in ``/api/v1/services``; the selectors as the API writes them."""
+@dataclass(frozen=True)
+class Resource(Generic[T]):
+    """``path`` as in ``/api/v1/services``; the selectors as the API writes them. ``kind`` names the fields that are
+    decoded; ``page``: objects of a page, where a list comes in pages."""
 
     path: str
+    kind: type[T]
     label_selector: str = ""
     field_selector: str = ""
+    indexes: Mapping[str, Index[T]] | None = None
+    page: int = PAGE
 
     @property
     def query(self) -> dict[str, str]:
@@ -62,7 +65,7 @@ class Patience:
 class Reflector(Generic[T]):
     """``run`` mirrors ``resource`` into ``store``, until it is cancelled.
 
-    ``kind`` names the fields that are decoded. ``deliver`` gets what has changed after the store has, in order: first
+    ``deliver`` gets what has changed after the store has, in order: first
     everything there is, even if that is nothing, then a batch for whatever the network brought in one go, which is
     empty where only ``set_aside`` changed. It is called in the event loop and must be quick. ``told`` hears of every
     failure; ``listed`` of every list that was completed, once it was handed over: its version.
@@ -71,13 +74,10 @@ class Reflector(Generic[T]):
     def __init__(
         self,
         client: Client,
-        resource: Resource,
-        kind: type[T],
+        resource: Resource[T],
         deliver: Callable[[tuple[Change[T], ...]], None],
         *,
-        indexes: Mapping[str, Index[T]] | None = None,
         patience: Patience = Patience(),
-        page: int = PAGE,
         told: Callable[[EdgeError], None] = lambda _: None,
         listed: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -85,8 +85,7 @@ class Reflector(Generic[T]):
         self.lists = 0
         """Lists that were completed: more than a few an hour say that something is wrong."""
         self._client, self._deliver, self._told, self._listed = client, deliver, told, listed
-        self._feed = Feed(kind, indexes)
-        self._page = page
+        self._feed = Feed(resource.kind, resource.indexes)
         self._streams_lists = True
         self._trying: asyncio.Task[None] | None = None
         self._watching = False
@@ -96,6 +95,8 @@ class Reflector(Generic[T]):
         self._broken = False
         """The server went away since it was asked where it stands."""
         self._fresh_at: float | None = None
+        self._retry_after = 0.0
+        """Seconds that the server asked us to wait before the next attempt."""
         self._turn_ends = 0.0
         self._told_aside: tuple[str, ...] = ()
 
@@ -157,10 +158,9 @@ class Reflector(Generic[T]):
                     raise
 
     async def _try(self) -> None:
+        least, most = self.patience.backoff, self.patience.backoff_limit
         while True:
-            async for attempt in AsyncRetrying(
-                retry=retry_if_exception_type(EdgeError), wait=self._wait, before_sleep=self._tell
-            ):
+            async for attempt in retrying(self._failed, multiplier=least, limit=most, sleep=self._rest):
                 with attempt:
                     await self._attempt()
 
@@ -188,14 +188,12 @@ class Reflector(Generic[T]):
         if error.too_old:
             self._feed.forget()
 
-    def _wait(self, state: RetryCallState) -> float:
-        backoff = wait_random_exponential(self.patience.backoff, self.patience.backoff_limit)(state)
-        error = state.outcome.exception() if state.outcome is not None else None
-        return max(backoff, error.retry_after) if isinstance(error, ApiRefused) else backoff
+    def _failed(self, error: EdgeError) -> None:
+        self._retry_after = error.retry_after if isinstance(error, ApiRefused) else 0.0
+        self._told(error)
 
-    def _tell(self, state: RetryCallState) -> None:
-        if state.outcome is not None and isinstance(error := state.outcome.exception(), EdgeError):
-            self._told(error)
+    async def _rest(self, seconds: float) -> None:
+        await asyncio.sleep(max(seconds, self._retry_after))
 
     # ── Lists and watches ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -243,7 +241,9 @@ class Reflector(Generic[T]):
         begun = self._now()
         self._feed.begin_list()
         version, resource = "", self.resource
-        async for page in pages(self._client, resource.path, resource.query, self._page, within=self.patience.answer):
+        async for page in pages(
+            self._client, resource.path, resource.query, resource.page, within=self.patience.answer
+        ):
             version = page.metadata.resource_version
             for raw in page.items or ():
                 self._feed.add(raw)

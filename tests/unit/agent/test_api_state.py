@@ -15,7 +15,7 @@ FORBIDDEN = ApiRefused(403, "Forbidden", "nodes is forbidden")
 
 class Mirror:
     def __init__(self, path):
-        self.resource, self.following, self.reconnects = Resource(path), True, 0
+        self.resource, self.following, self.reconnects = Resource(path, object), True, 0
 
     def reconnect(self):
         self.reconnects += 1
