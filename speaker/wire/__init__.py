@@ -1,6 +1,7 @@
 """The wire process: what must never be late.
 
-It holds the hellos, the claims and the answers to ARP and NDP, and does nothing that takes long: a node that is late by
-the self-lease loses its EIPs (docs/decisions/0001-two-processes.md). ``remote.py`` is the main process's end,
-``process.py`` the wire process's, and ``channel.py`` lies between them.
+``speaker run`` starts one beside itself. It holds the hellos, the claims and the answers to ARP and NDP, and nothing
+that takes long: reading 10,000 Services keeps a Python process from its sockets for hundreds of milliseconds (see
+docs/failover.md for what was measured), and a node that is late by the self-lease loses its EIPs. ``remote.py`` is the
+side of ``run.py``, ``process.py`` that of the child, ``channel.py`` what lies between them.
 """
