@@ -2,10 +2,10 @@
 
 ::
 
-    Services, EndpointSlices, Eips, our Node ──► view ──► node.py (decide, forward, offer)
-    Announcements, Leases ──► records ──► the wire process's ownership machine ──► clerk ──► Announcements
+    Services, EndpointSlices, Eips, our Node ──► view ──► node/ (decide, forward, offer)
+    Announcements, Leases ──► records ──► the wire process's ownership machine ──► writer ──► Announcements
                                           session ──► our Lease
 
-Pure are ``objects``, ``slices``, ``view`` and ``record``; ``clerk`` and ``session`` write, ``source`` is what runs,
-``run`` the command.
+Pure are ``objects``, ``slices``, ``view`` and ``record``; ``announcement_writer`` and ``session`` write, ``source`` is
+what runs, ``run`` the command.
 """

@@ -15,13 +15,13 @@ import msgspec
 
 from speaker.agent.objects import LeaseObject
 from speaker.agent.record import identity, life_of
-from speaker.cluster.client import Client
 from speaker.cluster.kinds import FORWARDER
 from speaker.cluster.objects import UNFIT, Metadata
-from speaker.cluster.pages import listed
+from speaker.cluster.transport.client import Client
+from speaker.cluster.transport.pages import listed
 from speaker.errors import ApiRefused, EdgeError
 from speaker.ownership.hello import Incarnation
-from speaker.waiting import set_within
+from speaker.system.waiting import set_within
 
 AGAIN = 1.0
 """Seconds at most after a renewal that failed."""

@@ -8,32 +8,32 @@ from typing import Any, TypeVar
 
 import structlog
 
+from speaker.agent.announcement_writer import AnnouncementWriter
 from speaker.agent.asked import HostsAsked
-from speaker.agent.clerk import RecordClerk
 from speaker.agent.delivery import AGAIN_SECONDS, Delivery
 from speaker.agent.exclusion import Exclusion
 from speaker.agent.known import Known, known, recall, remember
 from speaker.agent.objects import AnnouncementObject, AssignedObject, NodeObject, SliceObject, by_service
 from speaker.agent.record import ANNOUNCEMENTS, Facts, eip_of, is_made_up, read_record
 from speaker.agent.session import Session
-from speaker.agent.view import News, NodeWishes, Reader, ViewSettings, node_wishes
-from speaker.clock import boottime
-from speaker.cluster.client import Client
+from speaker.agent.view import News, NodeIntent, Reader, ViewSettings, node_intent
 from speaker.cluster.hosts import HostObject
 from speaker.cluster.kinds import EipObject
+from speaker.cluster.mirror.reflector import Reflector, Resource
+from speaker.cluster.mirror.store import Change, Index
 from speaker.cluster.objects import Key
-from speaker.cluster.reflector import Reflector, Resource
-from speaker.cluster.store import Change, Index
+from speaker.cluster.transport.client import Client
 from speaker.errors import ApiRefused, EdgeError
 from speaker.model import Forwarding, IPAddress, ServiceKey, format_mac
-from speaker.node import View
+from speaker.node.report import Report
+from speaker.node.source import View
 from speaker.ownership.events import Record, WriteRecord, gone
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.parameters import Parameters
-from speaker.report import Report
-from speaker.supervise import contained, supervised
+from speaker.system.clock import boottime
+from speaker.system.supervise import contained, supervised
+from speaker.system.waiting import set_within
 from speaker.telemetry.spells import LASTING
-from speaker.waiting import set_within
 from speaker.wire.remote import A_SLICE, Wire
 
 log = structlog.get_logger()
@@ -89,7 +89,7 @@ class Cluster:
         """In a thread; what it follows from now on is not known before it is done."""
         self._anew = False
         """The next reading is of everything."""
-        self._wishes: NodeWishes | None = None
+        self._wishes: NodeIntent | None = None
         self._exclusion = Exclusion(times.drain)
         self._wire: Wire | None = None
         self._up = self._was_up = False
@@ -115,7 +115,7 @@ class Cluster:
             self._announcements,
         )
         self._hosts = HostsAsked(client, self._saw_hosts, self._tells("nodes"))
-        self._records = RecordClerk(client, times.record_timeout, self._facts, self._tells("records"))
+        self._records = AnnouncementWriter(client, times.record_timeout, self._facts, self._tells("records"))
         self._session = Session(
             client,
             namespace,
@@ -207,7 +207,7 @@ class Cluster:
             await self._told.join()  # whose everything is, is known before this node may have any of it
         key = Key("", self._node)
         found, unreadable = self._nodes.store.get(key), self._nodes.is_set_aside(key)
-        wishes = self._asked_of_node(node_wishes(self._node, found, self._settings, unreadable=unreadable))
+        wishes = self._asked_of_node(node_intent(self._node, found, self._settings, unreadable=unreadable))
         same_node = self._wishes is not None and self._wishes.node == wishes.node
         await self._follow_wishes(wishes)
         news, self._news = self._news, News()
@@ -258,7 +258,7 @@ class Cluster:
             eips=last.eips,
             nodes={each.key: each for each in last.hosts},
         )
-        wishes = self._asked_of_node(node_wishes(self._node, last.node, self._settings))
+        wishes = self._asked_of_node(node_intent(self._node, last.node, self._settings))
         await self._follow_wishes(wishes)
         await self._wire.recalled(True)
         read = partial(self._reader.read, news, lambda key: slices.get(key, ()))
@@ -300,13 +300,13 @@ class Cluster:
     def _slices_of(self, service: ServiceKey) -> tuple[SliceObject, ...]:
         return tuple(self._slices.store.by("service", service))
 
-    def _asked_of_node(self, wishes: NodeWishes) -> NodeWishes:
+    def _asked_of_node(self, wishes: NodeIntent) -> NodeIntent:
         asked, again = self._exclusion.follow(wishes, boottime())
         if again is not None:
             asyncio.get_running_loop().call_later(again, self._tell_changed)
         return asked
 
-    async def _follow_wishes(self, wishes: NodeWishes) -> None:
+    async def _follow_wishes(self, wishes: NodeIntent) -> None:
         """What our Node object asks for besides what may be held here. ``speaker drain`` ends when its drain ends."""
         assert self._wire is not None
         before, self._wishes = self._wishes, wishes

@@ -11,16 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from speaker.errors import EdgeError, Unsupported
-from speaker.forwarding.plan import (
-    AddRealServer,
-    Change,
-    ChangeRealServer,
-    Plan,
-    RemoveRealServer,
-    VirtualServer,
-)
+from speaker.forwarding.changes import AddRealServer, Change, ChangeRealServer, RemoveRealServer
+from speaker.forwarding.plan import Plan, VirtualServer
 from speaker.model import IPAddress, IPNetwork, rank
-from speaker.programs import run as run_program
+from speaker.system.programs import run as run_program
 
 EIPS, GUARD, SPOOFED, MASQUERADE = "EIP-SPEAKER", "EIP-SPEAKER-GUARD", "EIP-SPEAKER-SPOOFED", "EIP-SPEAKER-MASQ"
 """Our chains: what goes to an EIP; what of it may pass; what comes from one; what IPVS sends on."""

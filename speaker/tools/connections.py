@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from speaker.errors import EdgeError, SettingError
-from speaker.files import read_regular
 from speaker.forwarding.connections import (
     CONNTRACK,
     IPVS,
@@ -18,8 +17,9 @@ from speaker.forwarding.connections import (
     real_server_lines,
     survey,
 )
-from speaker.forwarding.dummy import LINK_NAME
+from speaker.forwarding.ipvs.dummy import LINK_NAME
 from speaker.model import IPAddress
+from speaker.system.files import read_regular
 from speaker.tools.table import table
 
 NET = Path("/proc/thread-self/net")

@@ -8,10 +8,10 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from speaker.errors import EdgeError
-from speaker.layer2.fleet import Fleet, Spot
+from speaker.layer2.links import Links, Placement
 from speaker.model import IPAddress, Link, Mac
 from speaker.ownership import sole
-from speaker.supervise import supervised
+from speaker.system.supervise import supervised
 from speaker.wire.taking import take_each
 from speaker.wire.told import OwnerTold, PeerSeen, Resumed, Standing, Taken
 
@@ -25,8 +25,8 @@ class Alone:
     def __init__(self, node: str, clock: Callable[[], float], told: OwnerTold) -> None:
         self._node, self._clock, self._told = node, clock, told
         # Nobody else could have answered meanwhile: a request is never too old.
-        self._fleet = Fleet(clock, told, self._lost, oldest=math.inf, ours=lambda mac: mac in self._macs)
-        self._spots: dict[IPAddress, Spot] = {}
+        self._fleet = Links(clock, told, self._lost, oldest=math.inf, ours=lambda mac: mac in self._macs)
+        self._spots: dict[IPAddress, Placement] = {}
         self._since: dict[IPAddress, float] = {}
         self._known: set[IPAddress] = set()
         """Held before: nobody else was found to use them then."""
@@ -62,7 +62,7 @@ class Alone:
                 del self._since[address]
                 self._told.yielded(address, "not_offered", None)
 
-    def offer(self, spots: Mapping[IPAddress, Spot]) -> list[IPAddress]:
+    def offer(self, spots: Mapping[IPAddress, Placement]) -> list[IPAddress]:
         """Those that could not be taken, through a bug of ours."""
         taken, failed = take_each(self._fleet, spots, spots.keys() - self._known, self._told)
         self._known.update(taken)
@@ -77,7 +77,7 @@ class Alone:
         """Nothing that was told before and goes on."""
 
     @property
-    def offered(self) -> Mapping[IPAddress, Spot]:
+    def offered(self) -> Mapping[IPAddress, Placement]:
         """What this node may hold."""
         return self._spots
 

@@ -26,14 +26,14 @@ from pathlib import Path
 from typing import NoReturn, TypeAlias
 
 import speaker
-from speaker.child import end_with
-from speaker.clock import boottime
 from speaker.errors import EdgeError
-from speaker.files import Lock, locked
-from speaker.priority import take_priority
-from speaker.supervise import wait
+from speaker.system.child import end_with
+from speaker.system.clock import boottime
+from speaker.system.files import Lock, locked
+from speaker.system.priority import take_priority
+from speaker.system.supervise import wait
+from speaker.system.threads import start_threads
 from speaker.telemetry.lateness import run
-from speaker.threads import start_threads
 from speaker.wire.process import Before, Conversation
 
 VARIABLE = "EIP_SPEAKER_WIRE"

@@ -13,19 +13,19 @@ from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, Self, TypeAlias
 
-from speaker.clock import boottime
 from speaker.errors import EdgeError
-from speaker.garbage import settle
 from speaker.interfaces.carrier import watch_carrier
-from speaker.layer2.fleet import Spot
+from speaker.layer2.links import Placement
 from speaker.model import Family, IPAddress, Link, Mac
 from speaker.ownership.events import WriteRecord
 from speaker.ownership.hello import Incarnation
-from speaker.ownership.keys import Key, Keys
-from speaker.ownership.machine import Ownership
+from speaker.ownership.hellos.keys import Key, Keys
+from speaker.ownership.machine.machine import Ownership
 from speaker.ownership.parameters import Parameters
-from speaker.retry import retrying
-from speaker.supervise import described, supervised
+from speaker.system.clock import boottime
+from speaker.system.garbage import settle
+from speaker.system.retry import retrying
+from speaker.system.supervise import described, supervised
 from speaker.telemetry.lateness import watch_loop
 from speaker.wire.alone import Alone
 from speaker.wire.channel import Channel
@@ -128,7 +128,7 @@ class Tally:
 
     # transitions
 
-    def claimed(self, address: IPAddress, spot: Spot, term: int, before: str | None) -> None:
+    def claimed(self, address: IPAddress, spot: Placement, term: int, before: str | None) -> None:
         self._send("claimed", address, spot, term, before)
 
     def yielded(self, address: IPAddress, reason: str, holder: str | None) -> None:
@@ -345,7 +345,7 @@ def _owner(spec: Spec, keyring: Keyring | None, tally: Tally) -> _Owner:
 def _commands(owner: _Owner, keyring: Keyring | None) -> Mapping[str, Callable[..., Any]]:
     """What ``remote.py`` may ask for, by name."""
 
-    def offer(spots: Mapping[IPAddress, Spot]) -> list[IPAddress]:
+    def offer(spots: Mapping[IPAddress, Placement]) -> list[IPAddress]:
         refused = owner.offer(spots)
         settle()
         return refused

@@ -7,12 +7,12 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Protocol, Self, TypeAlias, TypeVar, cast
 
 from speaker.errors import EdgeError, WireError
-from speaker.layer2.fleet import Spot
+from speaker.layer2.links import Placement
 from speaker.model import IPAddress, Link, Mac
 from speaker.ownership.balance import Rebalancing
 from speaker.ownership.events import Record, WriteRecord
 from speaker.ownership.hello import Addresses, Incarnation
-from speaker.supervise import Supervisor, contained
+from speaker.system.supervise import Supervisor, contained
 from speaker.wire.channel import Channel
 from speaker.wire.process import Before, Spec
 from speaker.wire.told import Acquaintances, Clerk, PeerSeen, Resumed, Standing, Told
@@ -51,7 +51,7 @@ class Listener(Told, Supervisor, Protocol):
 class Moves(Acquaintances, Protocol):
     """Who follows what moves here, from whom, and what moves away."""
 
-    def claimed(self, address: IPAddress, spot: Spot, before: str | None) -> None: ...
+    def claimed(self, address: IPAddress, spot: Placement, before: str | None) -> None: ...
 
     def yielded(self, address: IPAddress) -> None: ...
 
@@ -69,7 +69,7 @@ class Wire:
         moves: Moves | None = None,
     ) -> None:
         self._end, self._spec, self._told, self._clerk, self._moves = end, spec, told, clerk, moves
-        self._offered: dict[IPAddress, Spot] = {}
+        self._offered: dict[IPAddress, Placement] = {}
         self._held: set[IPAddress] = set()
         self._handing_over: list[asyncio.Queue[tuple[IPAddress, str | None]]] = []
         self._replies: dict[int, asyncio.Future[Any]] = {}
@@ -189,7 +189,7 @@ class Wire:
 
     # ── what this node may hold ──
 
-    async def withdraw_except(self, spots: Mapping[IPAddress, Spot], among: Among = None) -> None:
+    async def withdraw_except(self, spots: Mapping[IPAddress, Placement], among: Among = None) -> None:
         """Give up what is not in ``spots``, or is there on another link. Nothing is answered for it on return."""
         offered = self._offered
         asked = offered if among is None else among
@@ -200,7 +200,7 @@ class Wire:
                 self._offered.pop(address, None)
 
     async def offer(
-        self, spots: Mapping[IPAddress, Spot], links: Collection[Link], macs: frozenset[Mac], among: Among = None
+        self, spots: Mapping[IPAddress, Placement], links: Collection[Link], macs: frozenset[Mac], among: Among = None
     ) -> None:
         """This node may hold these and no others, on ``links``: forwarding for them stands. ``macs``: every MAC of this
         host; who speaks with one of them is no stranger."""
@@ -232,7 +232,7 @@ class Wire:
     async def gateway(self, link: int, answers: bool) -> None:
         await self._ask("gateway", link, answers)
 
-    def offered(self, address: IPAddress) -> Spot | None:
+    def offered(self, address: IPAddress) -> Placement | None:
         """Where this node may hold it; None where it may not."""
         return self._offered.get(address)
 
@@ -341,7 +341,7 @@ _FOLLOW = 0.05
 """Seconds between two looks at a rebalancing."""
 
 
-def _same_port(spot: Spot, other: Spot | None) -> bool:
+def _same_port(spot: Placement, other: Placement | None) -> bool:
     """Answered on the same link with the same MAC: one can become the other without a gap."""
     return other is not None and (spot.link.index, spot.link.mac) == (other.link.index, other.link.mac)
 

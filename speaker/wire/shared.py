@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import NamedTuple, NoReturn, Self
 
 from speaker.errors import EdgeError
-from speaker.layer2.fleet import Fleet, Spot
+from speaker.layer2.links import Links, Placement
 from speaker.model import IPAddress, Link, Mac
 from speaker.ownership.balance import Rebalancing
 from speaker.ownership.events import (
@@ -56,13 +56,13 @@ from speaker.ownership.events import (
     WriteRecord,
 )
 from speaker.ownership.hello import Addresses, Hello, Incarnation, above, incarnation
-from speaker.ownership.hellos import MAX_SENDERS, Hellos
+from speaker.ownership.hellos.hellos import MAX_SENDERS, Hellos
+from speaker.ownership.hellos.keys import Keys
 from speaker.ownership.inquirer import PAUSE
 from speaker.ownership.inquiry import Answer
-from speaker.ownership.keys import Keys
-from speaker.ownership.machine import Ownership
-from speaker.retry import retrying
-from speaker.supervise import contained, supervised
+from speaker.ownership.machine.machine import Ownership
+from speaker.system.retry import retrying
+from speaker.system.supervise import contained, supervised
 from speaker.wire.inquiries import Inquiries
 from speaker.wire.taking import drop_each, take_each
 from speaker.wire.told import Clerk, PeerSeen, Resumed, SharedTold, Speaker, Standing, Taken
@@ -132,12 +132,12 @@ class Shared:
         times = machine.times
         ours = lambda mac: mac in self._ever_macs  # noqa: E731
         self._inquiries = Inquiries(ours, self._hear_frame, self._hear_answer, told)
-        self._fleet = Fleet(
+        self._fleet = Links(
             clock, told, self._lost, self.hear, times.request_age, self._excuses, times.listen, ours, self._found
         )
         self._incarnation: Incarnation | None = None
         """As last told."""
-        self._spots: dict[IPAddress, Spot] = {}
+        self._spots: dict[IPAddress, Placement] = {}
         self._claims: dict[IPAddress, _Claim] = {}
         self._macs: frozenset[Mac] = frozenset()
         self._ever_macs: frozenset[Mac] = frozenset()
@@ -223,7 +223,7 @@ class Shared:
             if self._spots.pop(address, None) is not None:
                 self._tell(EligibilityChanged(address, None))
 
-    def offer(self, spots: Mapping[IPAddress, Spot]) -> list[IPAddress]:
+    def offer(self, spots: Mapping[IPAddress, Placement]) -> list[IPAddress]:
         """Those that will not be tried, through a bug of ours: none, as what failed is set aside for a while."""
         self._spots.update(spots)
         held = {address: spot for address, spot in spots.items() if address in self._claims}
@@ -234,7 +234,7 @@ class Shared:
         return []
 
     @property
-    def offered(self) -> Mapping[IPAddress, Spot]:
+    def offered(self) -> Mapping[IPAddress, Placement]:
         """What this node may hold."""
         return self._spots
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Collection, Mapping
 
-from speaker.layer2.fleet import Fleet, Spot
+from speaker.layer2.links import Links, Placement
 from speaker.model import IPAddress
-from speaker.supervise import Supervisor
+from speaker.system.supervise import Supervisor
 
 
 def take_each(
-    fleet: Fleet, spots: Mapping[IPAddress, Spot], probe: Collection[IPAddress], supervisor: Supervisor
+    fleet: Links, spots: Mapping[IPAddress, Placement], probe: Collection[IPAddress], supervisor: Supervisor
 ) -> tuple[list[IPAddress], list[IPAddress]]:
     """Those taken, and those that could not be: nothing is answered for them."""
     try:
@@ -30,7 +30,7 @@ def take_each(
     return taken, failed
 
 
-def drop_each(fleet: Fleet, addresses: Collection[IPAddress], supervisor: Supervisor) -> None:
+def drop_each(fleet: Links, addresses: Collection[IPAddress], supervisor: Supervisor) -> None:
     """Nothing is answered for these any more."""
     try:
         fleet.drop(addresses)

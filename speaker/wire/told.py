@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from speaker.layer2.fleet import Spot
+from speaker.layer2.links import Placement
 from speaker.layer2.observer import Observer
 from speaker.model import IPAddress, Link, Mac
 from speaker.ownership.events import WriteRecord
 from speaker.ownership.hello import Addresses, Incarnation
-from speaker.supervise import Supervisor
+from speaker.system.supervise import Supervisor
 
 
 class Standing(NamedTuple):
@@ -36,7 +36,7 @@ class PeerSeen(NamedTuple):
 class Told(Observer, Protocol):
     """Each transition once; counts when there are some."""
 
-    def claimed(self, address: IPAddress, spot: Spot, term: int, before: str | None) -> None:
+    def claimed(self, address: IPAddress, spot: Placement, term: int, before: str | None) -> None:
         """``before``: the other node that had it last, alive or not; None: nobody, as far as is known."""
 
     def yielded(self, address: IPAddress, reason: str, holder: str | None) -> None: ...
@@ -71,14 +71,14 @@ class Speaker(NamedTuple):
 class Taken(NamedTuple):
     """An EIP that this node answers for, and the other node that had it last, if one is known."""
 
-    spot: Spot
+    spot: Placement
     before: str | None
 
 
 class Resumed(NamedTuple):
     """What a main process finds when it comes to a wire process that is at work already."""
 
-    offered: Mapping[IPAddress, Spot] = {}
+    offered: Mapping[IPAddress, Placement] = {}
     held: Mapping[IPAddress, Taken] = {}
     incarnation: Incarnation | None = None
     speakers: tuple[tuple[int, str, Speaker], ...] = ()

@@ -6,7 +6,8 @@ import subprocess
 
 import pytest
 
-from speaker.cluster.client import Access, Patch
+from speaker.cluster.transport.access import Access
+from speaker.cluster.transport.client import Patch
 from speaker.errors import ApiRefused, ApiUnreachable, EdgeError, SettingError
 
 pytestmark = pytest.mark.apiserver

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from speaker.ownership.frames import MIN_MTU, Rejected
+from speaker.ownership.hellos.frames import MIN_MTU, Rejected
 from speaker.ownership.simulation.schedule import Fault, Kind, Limits, Schedule
 from speaker.ownership.simulation.shrink import broken
 from speaker.ownership.simulation.wire import REPLAYED

@@ -3,7 +3,7 @@
 import pytest
 
 from speaker.ownership.events import InternalError, Order
-from speaker.ownership.machine import Ownership
+from speaker.ownership.machine.machine import Ownership
 from speaker.ownership.simulation.schedule import Fault, Kind, Limits, Schedule
 from speaker.ownership.simulation.world import World
 
@@ -28,7 +28,7 @@ PLACES = [
     *("_watch", "_probe", "_must_wait", "_judge", "_judge_held", "_judge_free", "_rivals", "_eligible", "_held_until"),
     *("_claim_at", "_rank", "_claim", "_yield", "_announce", "_judge_draining", "_judge_record", "_hello"),
     *("_keep_touch", "_ask", "_in_touch", "_hear_frame", "_hear_answer", "_judge_rival"),
-    *("_follow_courses", "_change_link", "_look_at", "_settle", "_set_vacant", "_hear_left", "_become_mutual"),
+    *("_follow_move_plans", "_change_link", "_look_at", "_settle", "_set_vacant", "_hear_left", "_become_mutual"),
 ]
 
 

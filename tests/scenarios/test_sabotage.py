@@ -14,7 +14,6 @@ from typing import NamedTuple
 import pytest
 
 from speaker.model import IPAddress
-from speaker.ownership.claims import Eip
 from speaker.ownership.events import (
     Claim,
     EipAnswered,
@@ -25,10 +24,11 @@ from speaker.ownership.events import (
     Yielded,
 )
 from speaker.ownership.hello import Hello
-from speaker.ownership.machine import Ownership
-from speaker.ownership.peers import NEVER, Peer
+from speaker.ownership.machine.claims import Eip
+from speaker.ownership.machine.machine import Ownership
+from speaker.ownership.machine.peers import NEVER, Peer
+from speaker.ownership.machine.segment import Returns, Segment
 from speaker.ownership.score import score
-from speaker.ownership.segment import Returns, Segment
 from speaker.ownership.simulation.families import FAMILIES
 from speaker.ownership.simulation.schedule import Fault, Kind, Limits, Schedule
 from speaker.ownership.simulation.shrink import broken
@@ -552,7 +552,7 @@ SABOTAGES = [
 
 UNPLAYED: Mapping[int, str] = {
     32: "no two hosts of a schedule have one name: tests/scenarios/test_namesakes.py plays them",
-    33: "hosts of a schedule have no addresses of their own: tests/unit/ownership/test_machine.py",
+    33: "hosts of a schedule have no addresses of their own: tests/unit/ownership/machine/test_machine.py",
     34: "schedules meet no bugs of ours: tests/scenarios/test_internal_errors.py",
 }
 """Rules of which no family knows, and who does."""

@@ -8,10 +8,10 @@ from itertools import pairwise
 
 import pytest
 
-from speaker.ownership.claims import Eip
 from speaker.ownership.events import Ask, EipAnswered, Event, FrameHeard, HelloHeard, Order, Yielded
-from speaker.ownership.machine import Ownership
-from speaker.ownership.segment import Segment
+from speaker.ownership.machine.claims import Eip
+from speaker.ownership.machine.machine import Ownership
+from speaker.ownership.machine.segment import Segment
 from speaker.ownership.simulation.promises import Promise
 from speaker.ownership.simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
 from speaker.ownership.simulation.world import Host, World

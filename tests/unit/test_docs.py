@@ -10,21 +10,21 @@ import pytest
 
 from speaker.agent.view import DRAIN
 from speaker.allocator.assign import Allocator
-from speaker.allocator.refusals import Reason as Refused
+from speaker.allocator.refusals import RefusalReason as Refused
 from speaker.allocator.settle import settle
 from speaker.api.service import ADDRESSES, LOAD_BALANCER_CLASS, POOL, RECORD, SCHEDULER, SHARE, SHARE_NAMESPACES
 from speaker.api.world import EIP
 from speaker.cli import main
 from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, FORWARDER
-from speaker.controller.run import Voice
+from speaker.controller.run import ControllerMetrics
 from speaker.errors import InvalidManifests
-from speaker.interfaces.resolve import Reason as Unresolved
+from speaker.interfaces.resolve import UnresolvedReason as Unresolved
 from speaker.layer2.answer import Ignored
 from speaker.model import ServiceKey
 from speaker.ownership.eligibility import Ineligible
 from speaker.ownership.events import Yielded
-from speaker.ownership.frames import Rejected
-from speaker.ownership.hellos import Replayed
+from speaker.ownership.hellos.frames import Rejected
+from speaker.ownership.hellos.hellos import Replayed
 from speaker.standalone.manifests import load
 from speaker.telemetry.metrics import Metrics
 from speaker.telemetry.traffic import METRICS as TRAFFIC
@@ -182,7 +182,7 @@ def test_every_annotation_class_and_condition_that_is_named_is_ours(file):
 
 @pytest.mark.parametrize("file", ON_KUBERNETES, ids=lambda file: file.name)
 def test_every_metric_that_is_named_is_one(file):
-    metrics = [*Metrics().registry.collect(), *Voice().registry.collect()]
+    metrics = [*Metrics().registry.collect(), *ControllerMetrics().registry.collect()]
     known = {name for each in metrics for name in (each.name, f"{each.name}_total", f"{each.name}_info")}
     assert set(re.findall(r"\beip_speaker_[a-z_]+", file.read_text())) <= known
 

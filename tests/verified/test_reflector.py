@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
+from speaker.cluster.mirror.reflector import SILENT_WATCHES, Patience, Reflector, Resource
+from speaker.cluster.mirror.store import by_label
 from speaker.cluster.objects import Object
-from speaker.cluster.reflector import SILENT_WATCHES, Patience, Reflector, Resource
-from speaker.cluster.store import by_label
 from speaker.errors import ApiRefused, ApiUnreachable
 
 SERVICE = "kubernetes.io/service-name"

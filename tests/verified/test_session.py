@@ -10,8 +10,8 @@ import pytest
 from speaker.agent.objects import LeaseObject
 from speaker.agent.record import life_of
 from speaker.agent.session import Session
-from speaker.cluster.client import Client
 from speaker.cluster.kinds import FORWARDER
+from speaker.cluster.transport.client import Client
 from speaker.errors import ApiUnreachable, EdgeError
 from speaker.ownership.hello import Incarnation
 

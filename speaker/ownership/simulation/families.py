@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from random import Random
 
-from speaker.ownership.frames import MIN_MTU
+from speaker.ownership.hellos.frames import MIN_MTU
 from speaker.ownership.simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
 
 _ANY = (

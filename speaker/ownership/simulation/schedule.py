@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from speaker.ownership.claims import A_SLICE
+from speaker.ownership.machine.claims import A_SLICE
 from speaker.ownership.parameters import Parameters
 
 FOR_GOOD = 1e6

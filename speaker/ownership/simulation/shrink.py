@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import zip_longest
 
-from speaker.ownership.machine import Ownership
+from speaker.ownership.machine.machine import Ownership
 from speaker.ownership.simulation.promises import Broken, Promise
 from speaker.ownership.simulation.schedule import Kind, Schedule
 from speaker.ownership.simulation.world import World

@@ -7,9 +7,9 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from speaker.model import Mac
-from speaker.ownership import frames
 from speaker.ownership.hello import EVERYTHING, MAX_AGE, Heard, Hello, Incarnation
-from speaker.ownership.keys import Key, Keys
+from speaker.ownership.hellos import frames
+from speaker.ownership.hellos.keys import Key, Keys
 
 if TYPE_CHECKING:
     from speaker.ownership.simulation.world import Host, World

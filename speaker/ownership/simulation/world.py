@@ -27,8 +27,8 @@ from speaker.ownership.events import (
     Yielded,
 )
 from speaker.ownership.hello import Hello, Incarnation
-from speaker.ownership.keys import Keys
-from speaker.ownership.machine import Ownership
+from speaker.ownership.hellos.keys import Keys
+from speaker.ownership.machine.machine import Ownership
 from speaker.ownership.simulation.address import Address
 from speaker.ownership.simulation.apiserver import ApiServer
 from speaker.ownership.simulation.promises import Promises

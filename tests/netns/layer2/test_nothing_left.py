@@ -8,21 +8,21 @@ from ipaddress import ip_address
 
 import pytest
 
-from speaker.layer2.fleet import Spot
-from speaker.layer2.link import LinkSpeaker
+from speaker.layer2.link import LinkResponder
+from speaker.layer2.links import Placement
 from speaker.layer2.responder import Responder
-from speaker.layer2.wire import Batch, PacketSocket
+from speaker.layer2.sockets.packet_socket import Batch, PacketSocket
 from speaker.model import Gratuitous
-from speaker.ownership.hellos import Hellos
-from speaker.ownership.keys import Key, Keys
-from speaker.ownership.machine import Ownership
+from speaker.ownership.hellos.hellos import Hellos
+from speaker.ownership.hellos.keys import Key, Keys
+from speaker.ownership.machine.machine import Ownership
 from speaker.ownership.parameters import Parameters
 from speaker.wire.shared import Shared, _Port, incarnate
 
 pytestmark = pytest.mark.netns
 
-KINDS = LinkSpeaker, Responder, PacketSocket, Batch, Hellos, _Port
-OPEN = {"LinkSpeaker": 1, "Responder": 2, "PacketSocket": 2, "Batch": 4, "Hellos": 1, "_Port": 1}
+KINDS = LinkResponder, Responder, PacketSocket, Batch, Hellos, _Port
+OPEN = {"LinkResponder": 1, "Responder": 2, "PacketSocket": 2, "Batch": 4, "Hellos": 1, "_Port": 1}
 EIPS = [ip_address(text) for text in ("192.0.2.10", "192.0.2.11", "2001:db8::10")]
 FLAPS = 3
 
@@ -78,7 +78,7 @@ async def flapped(sh, lan, eth0):
     told = Told()
     async with shared(told) as owner:
         owner.links([eth0], frozenset({eth0.mac}))
-        owner.offer(dict.fromkeys(EIPS, Spot(eth0, Gratuitous(burst=1))))
+        owner.offer(dict.fromkeys(EIPS, Placement(eth0, Gratuitous(burst=1))))
         await asyncio.wait_for(told.claims.wait(), 10)
         before = alive()
         for _ in range(FLAPS):
@@ -98,7 +98,7 @@ async def left_alone(sh, lan, eth0, while_down):
     async with shared(Told()) as owner:
         for _ in range(FLAPS):
             owner.links([eth0], frozenset({eth0.mac}))
-            owner.offer(dict.fromkeys(EIPS, Spot(eth0, Gratuitous(burst=1))))
+            owner.offer(dict.fromkeys(EIPS, Placement(eth0, Gratuitous(burst=1))))
             await once(lambda: is_open(owner) == (True, True))
             if while_down:
                 sh(lan.node, "ip link set eth0 down")

@@ -8,13 +8,14 @@ from ipaddress import ip_address
 
 import pytest
 
-from speaker.layer2.fleet import Spot
+from speaker.layer2.links import Placement
 from speaker.model import Gratuitous, Link, Mac
-from speaker.ownership import frames, inquirer
+from speaker.ownership import inquirer
 from speaker.ownership.events import Ask, EipAnswered, EligibilityChanged, FrameHeard, HelloHeard, LinkChanged, Tick
 from speaker.ownership.hello import Hello, Incarnation
+from speaker.ownership.hellos import frames
+from speaker.ownership.hellos.keys import Key, Keys
 from speaker.ownership.inquiry import Answer
-from speaker.ownership.keys import Key, Keys
 from speaker.ownership.parameters import Parameters
 from speaker.wire.shared import FILTERED, Shared
 
@@ -204,7 +205,7 @@ def test_a_link_that_is_gone_is_not_asked_and_not_heard_on(during):
 def test_whoever_goes_by_what_the_api_said_before_its_start_goes_last(during):
     async def story(host):
         offered = EligibilityChanged(EIP, host.link.index)
-        host.owner.offer({EIP: Spot(host.link, Gratuitous())})
+        host.owner.offer({EIP: Placement(host.link, Gratuitous())})
         await host.until_told(offered)
         host.machine.events.clear()
         host.owner.recalled(True)

@@ -13,9 +13,9 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from speaker.errors import EdgeError, WireError
-from speaker.files import Lock, locked
-from speaker.layer2.fleet import Spot
+from speaker.layer2.links import Placement
 from speaker.model import Gratuitous, Link, Mac
+from speaker.system.files import Lock, locked
 from speaker.wire.channel import Channel
 from speaker.wire.parent import Main, serve
 from speaker.wire.process import PeerSpec, Spec
@@ -24,7 +24,7 @@ from speaker.wire.remote import Wire
 pytestmark = pytest.mark.netns
 
 SPECS = [Spec("a", None), Spec("a", PeerSpec(0.1, 0x88B5, (b"k" * 32,)))]
-HERE = Spot(Link(7777, "none0", Mac(b"\x02\0\0\0\0\x01")), Gratuitous())
+HERE = Placement(Link(7777, "none0", Mac(b"\x02\0\0\0\0\x01")), Gratuitous())
 """On a link that there is not: what is held there is told, and no socket is ever opened."""
 EIPS = [ip_address(f"192.0.2.{number}") for number in (10, 11, 12)]
 SPOTS = dict.fromkeys(EIPS, HERE)

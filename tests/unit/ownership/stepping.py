@@ -14,7 +14,7 @@ from speaker.ownership.events import (
     Tick,
 )
 from speaker.ownership.hello import EVERYTHING, Digest, Heard, Hello, Incarnation
-from speaker.ownership.machine import Ownership
+from speaker.ownership.machine.machine import Ownership
 from speaker.ownership.score import claim_hash
 
 LINK = 2

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from speaker.ownership.hello import Hello, Incarnation, incarnation
-from speaker.ownership.machine import Ownership
+from speaker.ownership.machine.machine import Ownership
 from speaker.ownership.parameters import Parameters
 from speaker.wire.shared import Shared, _Port
 
