@@ -233,3 +233,15 @@ def test_every_file_that_is_named_is_there(file):
 def test_no_line_is_longer_than_120_but_for_rows_of_tables_which_cannot_be_broken(file):
     lines = enumerate(file.read_text().splitlines(), 1)
     assert [number for number, line in lines if len(line) > 120 and not line.startswith("|")] == []
+
+
+def signposts() -> Iterable[tuple[Path, str]]:
+    for file in sorted((ROOT / "speaker").rglob("*.py")):
+        yield from ((file, name) for name in re.findall(r"(?<![\w/.*{])[\w/-]+\.(?:py|md)\b", file.read_text()))
+
+
+def test_every_file_that_the_code_names_is_there():
+    """From where it is named, from the package or from the root."""
+    named = [(file, name, (file.parent, file.parents[1], ROOT / "speaker", ROOT, DOCS)) for file, name in signposts()]
+    assert len(named) > 50
+    assert [(str(file), name) for file, name, places in named if not any((at / name).exists() for at in places)] == []
