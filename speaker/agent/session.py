@@ -15,6 +15,7 @@ import msgspec
 
 from speaker.agent.objects import LeaseObject
 from speaker.agent.record import identity, life_of
+from speaker.cluster.election.lease import leases_in
 from speaker.cluster.kinds import FORWARDER
 from speaker.cluster.objects import UNFIT, Metadata
 from speaker.cluster.transport.client import Client
@@ -55,7 +56,7 @@ class Session:
         forwarder: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._client, self._node, self._other = client, node, other
-        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._collection = leases_in(namespace)
         self._duration, self._renew, self._deadline = duration, renew, deadline
         self._renewed, self._failed, self._told, self._forwarder = renewed, failed, told, forwarder
         self.owner = ""

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import structlog
 
 from speaker.cluster.election.elector import Leadership
-from speaker.cluster.election.lease import Election
+from speaker.cluster.election.lease import Election, leases_in
 from speaker.cluster.hosts import HostObject
 from speaker.cluster.kinds import FORWARDER, EipObject, ServiceObject
 from speaker.cluster.mirror.reflector import Patience, Reflector, Resource
@@ -130,7 +130,7 @@ class Leader:
 
     async def _ask_agents(self, forwarders: Forwarders, changed: asyncio.Event) -> None:
         """Asked for now and then: a watch would bring every renewal of every node. Endless."""
-        path = f"/apis/coordination.k8s.io/v1/namespaces/{self._agents}/leases"
+        path = leases_in(self._agents)
         query = {"labelSelector": f"{FORWARDER}={Forwarding.NONE.value}"}
         while True:
             before = forwarders.all_forward

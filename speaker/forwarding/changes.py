@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from speaker.forwarding.plan import Plan, RealServer, VirtualServer, VirtualServerKey, label
+from speaker.forwarding.plan import Plan, RealServer, VirtualServer, VirtualServerKey, by_address, label
 from speaker.model import (
     IPAddress,
     rank,
@@ -117,11 +117,11 @@ def diff(have: Plan, want: Plan) -> tuple[Change, ...]:
             other.append(key)
     gone = before.keys() - after.keys() if len(before) + len(new) > len(after) else ()
     return (
-        *(change for key in _sorted(new) for change in _added(after[key])),
+        *(change for key in sorted(new, key=by_address) for change in _added(after[key])),
         *(AddEip(eip) for eip in sorted(want.eips - have.eips, key=rank)),
-        *(change for key in _sorted(other) for change in _changed(before[key], after[key])),
+        *(change for key in sorted(other, key=by_address) for change in _changed(before[key], after[key])),
         *(RemoveEip(eip) for eip in sorted(have.eips - want.eips, key=rank)),
-        *(RemoveVirtualServer(before[key]) for key in _sorted(gone)),
+        *(RemoveVirtualServer(before[key]) for key in sorted(gone, key=by_address)),
     )
 
 
@@ -173,7 +173,3 @@ def applied(have: Plan, changes: Iterable[Change]) -> Plan:
 
 def _settings(server: VirtualServer) -> tuple[object, ...]:
     return server.scheduler, server.persistence, server.sources, server.masquerade
-
-
-def _sorted(keys: Iterable[VirtualServerKey]) -> list[VirtualServerKey]:
-    return sorted(keys, key=lambda key: (rank(key[0]), key[1], key[2]))

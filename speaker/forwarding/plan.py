@@ -20,6 +20,8 @@ from speaker.model import (
     ServicePort,
     TrafficPolicy,
     World,
+    rank,
+    with_port,
 )
 
 DEFAULT_SCHEDULER = "rr"
@@ -38,7 +40,7 @@ class RealServer:
     """Runs on this node: its replies pass here anyway, so it needs no masquerade."""
 
     def __str__(self) -> str:
-        return f"{_socket(self.address, self.port)} weight {self.weight}{' local' if self.local else ''}"
+        return f"{with_port(self.address, self.port)} weight {self.weight}{' local' if self.local else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,13 +261,15 @@ def crowded(plan: Plan) -> tuple[str, ...]:
     )
 
 
+def by_address(key: VirtualServerKey) -> tuple[tuple[int, int], Protocol, int]:
+    """Virtual servers sort by this."""
+    address, protocol, port = key
+    return rank(address), protocol, port
+
+
 def label(key: VirtualServerKey) -> str:
     address, protocol, port = key
-    return f"{protocol} {_socket(address, port)}"
-
-
-def _socket(address: IPAddress, port: int) -> str:
-    return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
+    return f"{protocol} {with_port(address, port)}"
 
 
 def without(plan: Plan, addresses: Collection[IPAddress]) -> Plan:

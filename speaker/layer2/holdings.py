@@ -10,9 +10,11 @@ from typing import NamedTuple
 
 from speaker.layer2.burst import Burst
 from speaker.layer2.claims import Claims
-from speaker.layer2.disputes import Disputes
 from speaker.layer2.probe import Probes
 from speaker.model import Gratuitous
+
+DEFEND_INTERVAL = 10.0
+"""Seconds (RFC 5227 §1.1)."""
 
 
 class Settled(NamedTuple):
@@ -22,6 +24,29 @@ class Settled(NamedTuple):
     gone: list[bytes]
     failed: tuple[Exception, ...] = ()
     """What nobody foresaw: each gave up one address."""
+
+
+class Disputes:
+    """When each EIP's conflict was last acted upon: how often it is told of and fought.
+
+    RFC 5227 §2.4 (c): whoever must keep an address announces it again when another claims it, at most once in
+    ``DEFEND_INTERVAL``, and never gives it up. Nobody is told of it more often than that, either.
+    """
+
+    def __init__(self) -> None:
+        self._acted: dict[bytes, float] = {}
+
+    def act(self, address: bytes, now: float) -> bool:
+        """Whether to tell of, and defend against, a rival for ``address`` heard at ``now``."""
+        last = self._acted.get(address)
+        if last is not None and now < last + DEFEND_INTERVAL:
+            return False
+        self._acted[address] = now
+        return True
+
+    def forget(self, address: bytes) -> None:
+        """It is not ours any more; unknown ones are passed over."""
+        self._acted.pop(address, None)
 
 
 class Holdings:

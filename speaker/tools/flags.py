@@ -13,6 +13,7 @@ from speaker.settings import (
     DEFAULT_OUTLIVE,
     DEFAULT_RUNTIME_DIR,
     DEFAULT_SERVICE_ACCOUNT,
+    whole_number,
 )
 
 
@@ -119,9 +120,9 @@ def outlive(parser: argparse.ArgumentParser) -> None:
 
 
 def _seconds(text: str) -> float:
-    if not (text.isascii() and text.isdecimal() and len(text) < 5):
+    if (number := whole_number(text, 9999)) is None:
         raise argparse.ArgumentTypeError(f"{text!r}: must be whole seconds from 0 to 9999")
-    return float(text)
+    return float(number)
 
 
 def metrics(parser: argparse.ArgumentParser) -> None:

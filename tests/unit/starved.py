@@ -21,7 +21,6 @@ from speaker.cluster.transport.client import Client
 from speaker.cluster.transport.server import Server
 from speaker.errors import SpeakerError
 from speaker.forwarding import iptables, limits, sysctl
-from speaker.forwarding.conntrack import forget as conntrack
 from speaker.forwarding.ipvs import strict_arp
 from speaker.forwarding.ipvs.dummy import DummyLink, bound_on
 from speaker.forwarding.ipvs.forwarder import IpvsForwarder
@@ -30,7 +29,7 @@ from speaker.forwarding.ipvs.settings import NEEDED, IpvsSettings
 from speaker.forwarding.ipvs.tables import IpvsTables
 from speaker.forwarding.ipvs.timeouts import IpvsTimeouts
 from speaker.forwarding.nftables import nft
-from speaker.forwarding.nftables.forwarder import NftablesForwarder, NftablesGuard, open_nftables
+from speaker.forwarding.nftables.forwarder import NftablesForwarder, NftablesGuard, forget, open_nftables
 from speaker.forwarding.nftables.stamp import stamp
 from speaker.forwarding.plan import EMPTY
 from speaker.forwarding.unknown_flows import table as unknown_flows
@@ -76,7 +75,7 @@ async def requested() -> None:
 
 
 async def forgot() -> None:
-    await conntrack.forget([(IPv4Address("192.0.2.1"), Protocol.UDP, 53)], lambda flow: True)
+    await forget([(IPv4Address("192.0.2.1"), Protocol.UDP, 53)], lambda flow: True)
 
 
 async def looked_at(folder: Path) -> None:

@@ -30,10 +30,6 @@ class Timing:
             )
 
 
-SESSION = Timing(duration=6, renew_within=5.0, retry=2.0, request=1.5)
-"""An agent's own Lease (ownership.md: renewed every 2 s, good for 6 s)."""
-
-
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
     """A Lease's ``spec``. ``renewed`` is its ``renewTime`` as it is written: only whether it changed matters."""

@@ -49,7 +49,12 @@ class LeaseName:
 
     @property
     def collection(self) -> str:
-        return f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
+        return leases_in(self.namespace)
+
+
+def leases_in(namespace: str) -> str:
+    """The path of their collection."""
+    return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
 
 
 class Deposed(EdgeError):

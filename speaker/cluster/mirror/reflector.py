@@ -12,14 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic
 
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
-
 from speaker.cluster.mirror.feed import Feed, Lines
 from speaker.cluster.mirror.store import Change, Index, Store, T
 from speaker.cluster.objects import Key
 from speaker.cluster.transport.client import Client, Stream
 from speaker.cluster.transport.pages import PAGE, one_page, pages
 from speaker.errors import ApiRefused, ApiUnreachable, EdgeError
+from speaker.system.retry import retrying
 
 SLICE = 0.005
 """Seconds of work before other tasks get a turn: an ARP answer waits for no list."""
@@ -96,6 +95,8 @@ class Reflector(Generic[T]):
         self._broken = False
         """The server went away since it was asked where it stands."""
         self._fresh_at: float | None = None
+        self._retry_after = 0.0
+        """Seconds that the server asked us to wait before the next attempt."""
         self._turn_ends = 0.0
         self._told_aside: tuple[str, ...] = ()
 
@@ -157,10 +158,9 @@ class Reflector(Generic[T]):
                     raise
 
     async def _try(self) -> None:
+        least, most = self.patience.backoff, self.patience.backoff_limit
         while True:
-            async for attempt in AsyncRetrying(
-                retry=retry_if_exception_type(EdgeError), wait=self._wait, before_sleep=self._tell
-            ):
+            async for attempt in retrying(self._failed, multiplier=least, limit=most, sleep=self._rest):
                 with attempt:
                     await self._attempt()
 
@@ -188,14 +188,12 @@ class Reflector(Generic[T]):
         if error.too_old:
             self._feed.forget()
 
-    def _wait(self, state: RetryCallState) -> float:
-        backoff = wait_random_exponential(self.patience.backoff, self.patience.backoff_limit)(state)
-        error = state.outcome.exception() if state.outcome is not None else None
-        return max(backoff, error.retry_after) if isinstance(error, ApiRefused) else backoff
+    def _failed(self, error: EdgeError) -> None:
+        self._retry_after = error.retry_after if isinstance(error, ApiRefused) else 0.0
+        self._told(error)
 
-    def _tell(self, state: RetryCallState) -> None:
-        if state.outcome is not None and isinstance(error := state.outcome.exception(), EdgeError):
-            self._told(error)
+    async def _rest(self, seconds: float) -> None:
+        await asyncio.sleep(max(seconds, self._retry_after))
 
     # ── Lists and watches ─────────────────────────────────────────────────────────────────────────────────────
 

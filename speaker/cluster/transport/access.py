@@ -12,6 +12,7 @@ from pathlib import Path
 from speaker.cluster.transport.server import Server
 from speaker.cluster.transport.trust import MAX_FILE, Trust
 from speaker.errors import EdgeError, SettingError
+from speaker.model import with_port
 from speaker.settings import DEFAULT_SERVICE_ACCOUNT
 from speaker.system.files import read_regular, shown
 
@@ -71,7 +72,7 @@ def _service_address() -> str:
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
     if not host or not port:
         raise SettingError("not in a cluster (KUBERNETES_SERVICE_HOST is not set): name a kubeconfig")
-    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    return f"https://{with_port(host, port)}"
 
 
 def _text(path: Path) -> str:

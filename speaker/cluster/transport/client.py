@@ -8,7 +8,6 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from enum import StrEnum
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
@@ -34,14 +33,6 @@ READ_BUFFER = 2**20
 _AGENT = f"eip-speaker/{__version__}"
 
 Query: TypeAlias = Mapping[str, str]
-
-
-class Patch(StrEnum):
-    """How a patch is written. One with ``metadata.resourceVersion`` in its body is refused (409) when that is stale."""
-
-    MERGE = "application/merge-patch+json"
-    JSON = "application/json-patch+json"
-    APPLY = "application/apply-patch+yaml"
 
 
 class Stream:
@@ -95,16 +86,9 @@ class Client:
     async def replace(self, path: str, body: object, *, within: float = REQUEST) -> bytes:
         return await self._request("PUT", path, None, body, within=within)
 
-    async def patch(
-        self,
-        path: str,
-        body: object,
-        kind: Patch = Patch.MERGE,
-        query: Query | None = None,
-        *,
-        within: float = REQUEST,
-    ) -> bytes:
-        return await self._request("PATCH", path, query, body, kind, within=within)
+    async def patch(self, path: str, body: object, *, within: float = REQUEST) -> bytes:
+        """A merge patch; with ``metadata.resourceVersion`` in it it is refused (409) when that is stale."""
+        return await self._request("PATCH", path, None, body, "application/merge-patch+json", within=within)
 
     async def delete(self, path: str, body: object = None, *, within: float = REQUEST) -> bytes:
         """``body``: DeleteOptions, for preconditions on uid and version."""

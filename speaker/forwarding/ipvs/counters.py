@@ -5,7 +5,6 @@ virtual server in a few large messages, but real servers only one virtual server
 all real servers with their connections in one go, and no counters.
 """
 
-import socket
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -24,6 +23,7 @@ from speaker.forwarding.ipvs.tables import (
 from speaker.forwarding.traffic import Counts, Name, RealName, Traffic
 from speaker.model import IPAddress
 from speaker.netlink.messages import ATTRIBUTE, U16, attributes
+from speaker.netlink.numbers import AF_INET
 
 SVC_STATS64 = 12
 """Since Linux 4.1."""
@@ -101,7 +101,7 @@ def _parse_in_any_order(payload: bytes) -> Counted | None:
 def _counted(af: int, protocol: int, address: bytes, port: bytes, counts: tuple[int, ...]) -> Counted:
     connections, packets_in, packets_out, bytes_in, bytes_out = counts
     return Counted(
-        address[:4] if af == socket.AF_INET else address,
+        address[:4] if af == AF_INET else address,
         protocol,
         int.from_bytes(port, "big"),
         (connections, packets_in, packets_out, bytes_in, bytes_out),

@@ -64,14 +64,8 @@ ETHERTYPE = 0x88B5
 MAGIC = b"EIPh"
 MAJOR, MINOR = 1, 3
 
-ETHERTYPE_AT = 12
-"""Bytes from the start of the frame: where a kernel filter finds the EtherType (2 bytes)."""
-MAGIC_AT = 14
-"""MAGIC."""
-MAJOR_AT = 18
-"""MAJOR (1 byte)."""
-KEY_ID_AT = 22
-"""``Key.id`` (``keys.ID_SIZE`` bytes)."""
+MAGIC_AT, MAJOR_AT = 14, 18
+"""Bytes from the start of the frame: where a kernel filter finds MAGIC, and MAJOR (1 byte)."""
 
 _BROADCAST = b"\xff" * 6
 _SOURCE_AT = 6

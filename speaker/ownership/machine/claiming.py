@@ -3,12 +3,10 @@
 from speaker.ownership.events import Record, RecordWritten
 from speaker.ownership.hello import next_term
 from speaker.ownership.machine.claims import Attempt, Eip
-from speaker.ownership.machine.peers import Peer
+from speaker.ownership.machine.peers import FOREVER, Peer
 from speaker.ownership.machine.segment import Segment
 from speaker.ownership.machine.state import MachineState
 from speaker.ownership.score import fair_share
-
-_FOREVER = float("inf")
 
 
 class Claiming(MachineState):
@@ -20,7 +18,7 @@ class Claiming(MachineState):
             return self._release(x, now)
         if not self._may_claim(x, now):
             self._set_vacant(x, None)
-            return _FOREVER
+            return FOREVER
         held_until = self._held_until(x, now)
         if held_until > now:
             self._set_vacant(x, None)
@@ -31,12 +29,12 @@ class Claiming(MachineState):
         if now < claim_at:
             return claim_at
         self._claim(x, next_term(x.maxterm), now)
-        return _FOREVER
+        return FOREVER
 
     def _held_until(self, x: Eip, now: float) -> float:
         """Rules 11, 12 and 19: until when, events apart, it is somebody else's."""
         if any(not self._making_way(peer) for peer in self._rivals(x, now)):
-            return _FOREVER
+            return FOREVER
         if not self._heard_since_lost(x, now):
             return now + self.times.slot
         return max(self._successor_until(x), x.served_until)
@@ -58,12 +56,12 @@ class Claiming(MachineState):
     def _release(self, x: Eip, now: float) -> float:
         """Rule 25: nobody, at the same term; if nobody else writes itself first. When to look again."""
         if x.record is None or x.record.holder != self.node:
-            return _FOREVER
+            return FOREVER
         release_at = x.let_go_at + self.times.record_grace
         if now < release_at and (self.draining_since is None or self._rivals(x, now)):
             return release_at
         self._write(x, x.record.term, now, holder=False)
-        return _FOREVER
+        return FOREVER
 
     # ── Whose turn ────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -7,12 +7,11 @@ from speaker.model import IPAddress
 from speaker.ownership.events import Record
 from speaker.ownership.hello import EVERYTHING, Digest, Listed, Span, Terms
 from speaker.ownership.machine.order import Ordered
-from speaker.ownership.machine.peers import NEVER
+from speaker.ownership.machine.peers import FOREVER, NEVER
 from speaker.ownership.parameters import Parameters
 from speaker.ownership.score import claim_hash, score
 
 _SUM = 2**64 - 1
-_FOREVER = float("inf")
 A_SLICE = 16
 """Times ``per_hello``: a peer takes some 10 ms to learn a thousand claims, and has answers to give meanwhile."""
 _LAST_IPV4 = IPv4Address(2**32 - 1)
@@ -100,7 +99,7 @@ class Eip:
         self.told_yielded: dict[str, int] = {}
         self.vacant_since: float | None = None
         self.writing: Attempt | None = None
-        self.wake = float("inf")
+        self.wake = FOREVER
 
     def raise_maxterm(self, term: int) -> None:
         self.maxterm = max(self.maxterm, term)
@@ -195,7 +194,7 @@ class OwnClaims:
 
     def next_slice_at(self) -> float:
         """When to go on with telling all."""
-        return _FOREVER if self._slice_from is None else self._told_at + self._times.slot
+        return FOREVER if self._slice_from is None else self._told_at + self._times.slot
 
     def told_lately(self, now: float) -> bool:
         """Whoever asks for all has it, or gets it anyway."""

@@ -4,9 +4,7 @@ from speaker.ownership.events import Record, Yielded
 from speaker.ownership.hello import next_term
 from speaker.ownership.machine.claiming import Claiming
 from speaker.ownership.machine.claims import Eip
-from speaker.ownership.machine.peers import Peer
-
-_FOREVER = float("inf")
+from speaker.ownership.machine.peers import FOREVER, Peer
 
 
 class Holding(Claiming):
@@ -15,21 +13,21 @@ class Holding(Claiming):
     def _judge_held(self, x: Eip, now: float) -> float:
         if x.link is None or not self.segments[x.link].up:
             self._yield(x, Yielded.INELIGIBLE if x.link is None else Yielded.LINK_DOWN, now)
-            return _FOREVER
+            return FOREVER
         if x.owner is not None:
             self._yield(x, Yielded.PEERS_ADDRESS, now)
-            return _FOREVER
+            return FOREVER
         if self.segments[x.link].deaf:
             self._yield(x, Yielded.DEAF, now)
-            return _FOREVER
-        wake, rivals = _FOREVER, self._rivals(x, now)
+            return FOREVER
+        wake, rivals = FOREVER, self._rivals(x, now)
         if x.told_off:
             x.told_off = {peer.node: x.told_off[peer.node] for peer in rivals if peer.node in x.told_off}
         for peer in rivals:
             if not peer.deaf:
                 wake = min(wake, self._judge_rival(x, peer, now))
             if not x.holding:
-                return _FOREVER
+                return FOREVER
         if self.draining_since is not None:
             return min(wake, self._judge_draining(x, self.draining_since, now))
         return min(wake, self._judge_record(x, now))
@@ -39,21 +37,21 @@ class Holding(Claiming):
         term = peer.claims[x.address]
         if now < x.disputed_until:
             self._yield(x, Yielded.BETTER_CLAIM, now, better=term)  # it answers, as we do not
-            return _FOREVER
+            return FOREVER
         if not self._beats(x, peer, term):
             x.told_off.pop(peer.node, None)
             self._hear_worse(x, peer, term)
-            return _FOREVER
+            return FOREVER
         if self._unknowing(x, peer) and self._held_on(x, now):
             if now < peer.hears_us_at + self.times.suspect:  # and so has heard us since it took it
                 self._stand(x, term, now)
-                return _FOREVER
+                return FOREVER
             since = x.told_off.setdefault(peer.node, now)
             if now < since + self.times.hello:
                 self._hurry()
                 return since + self.times.hello
         self._yield(x, Yielded.BETTER_CLAIM, now, better=term)
-        return _FOREVER
+        return FOREVER
 
     def _unknowing(self, x: Eip, peer: Peer) -> bool:
         """Its claim is the better one for its term alone, and was made in the belief that the holder was gone."""
@@ -85,7 +83,7 @@ class Holding(Claiming):
         """Rule 26: answer until a successor does."""
         if now >= since + self.times.drain:
             self._yield(x, Yielded.DRAINED, now)
-            return _FOREVER
+            return FOREVER
         return since + self.times.drain
 
     def _judge_record(self, x: Eip, now: float) -> float:
@@ -107,7 +105,7 @@ class Holding(Claiming):
             if now < overtaken_at:
                 return overtaken_at
             self._write(x, next_term(record.term), now)
-        return _FOREVER
+        return FOREVER
 
     def _believed(self, x: Eip, record: Record, now: float) -> float:
         """Seconds for which a record that names another holder, at our term or above, stays as it is."""

@@ -34,10 +34,9 @@ from speaker.ownership.events import (
 from speaker.ownership.hello import Hello
 from speaker.ownership.machine.claims import Eip
 from speaker.ownership.machine.hearing import Hearing
-from speaker.ownership.machine.peers import NEVER, PeerState
+from speaker.ownership.machine.peers import FOREVER, NEVER, PeerState
 from speaker.ownership.machine.segment import Segment, Sender
 
-_FOREVER = float("inf")
 _IN_SERIES = (EligibilityChanged, HelloHeard, RecordRead)
 """Come by the dozen in one go, so that what they do not concern waits for the tick behind them."""
 _BATCH = 200
@@ -84,7 +83,7 @@ class Ownership(Hearing):
         if self._hurried:
             wake = min(wake, self._sent_at + self.times.pace)
         for segment in self.segments.values():
-            wake = min(wake, segment.listen_until, segment.own.next_slice_at() if segment.up else _FOREVER)
+            wake = min(wake, segment.listen_until, segment.own.next_slice_at() if segment.up else FOREVER)
         while self._alarms and self._alarms[0][2].wake != self._alarms[0][0]:
             heapq.heappop(self._alarms)
         return min(wake, self._alarms[0][0]) if self._alarms else wake
@@ -304,7 +303,7 @@ class Ownership(Hearing):
         while self._alarms and self._alarms[0][0] <= now:
             when, _, x = heapq.heappop(self._alarms)
             if x.wake == when:
-                x.wake = _FOREVER
+                x.wake = FOREVER
                 return x
         return None
 
@@ -315,7 +314,7 @@ class Ownership(Hearing):
         x.aside = False
         if x.writing is not None and now >= x.writing.sent_at + self.times.record_timeout:
             self._write_timed_out(x, x.writing)
-        wake = self._judge_held(x, now) if x.holding else _FOREVER
+        wake = self._judge_held(x, now) if x.holding else FOREVER
         if not x.holding:
             wake = self._judge_free(x, now)
         if x.writing is not None:

@@ -9,7 +9,7 @@ from speaker.ownership.machine.order import Ordered
 from speaker.ownership.parameters import Parameters
 from speaker.ownership.score import claim_hash
 
-NEVER = float("-inf")
+NEVER, FOREVER = float("-inf"), float("inf")
 MAX_NODES = 1000
 """That live on one link, ourselves left out."""
 FORGOTTEN = 3600.0

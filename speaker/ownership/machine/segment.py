@@ -9,10 +9,9 @@ from speaker.model import IPAddress
 from speaker.ownership.events import SendHello
 from speaker.ownership.hello import Heard, Hello, Incarnation, Terms
 from speaker.ownership.machine.claims import OwnClaims
-from speaker.ownership.machine.peers import NEVER, Peers, Worth
+from speaker.ownership.machine.peers import FOREVER, NEVER, Peers, Worth
 from speaker.ownership.parameters import Parameters
 
-_FOREVER = float("inf")
 _LATELY = 60.0
 """Seconds."""
 
@@ -82,7 +81,7 @@ class Segment:
         """When a frame other than a hello last reached us here, while we asked for one."""
         self.in_touch = True
         self.lost_touch_at = NEVER
-        self.unheard_at = _FOREVER
+        self.unheard_at = FOREVER
         """When what we claimed unheard is weak, unless somebody hears us before."""
         self.deaf = False
         """As last judged."""
@@ -107,7 +106,7 @@ class Segment:
         self.listening, self.listen_until = True, until
 
     def end_listening(self) -> None:
-        self.listening, self.listen_until = False, _FOREVER
+        self.listening, self.listen_until = False, FOREVER
 
     def to_announce(self) -> tuple[IPAddress, ...]:
         """What is to be announced now, only what is still held; forgotten afterwards."""

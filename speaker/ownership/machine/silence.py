@@ -10,10 +10,9 @@ from itertools import islice
 from speaker.model import IPAddress
 from speaker.ownership.events import Ask
 from speaker.ownership.machine.naming import Naming
-from speaker.ownership.machine.peers import NEVER, Peer
+from speaker.ownership.machine.peers import FOREVER, NEVER, Peer
 from speaker.ownership.machine.segment import Segment
 
-_FOREVER = float("inf")
 _LOOKED_AT = 1000
 """Of a silent peer's EIPs."""
 ASKED = 16
@@ -28,7 +27,7 @@ class Silence(Naming):
         none of this wakes us between them."""
         if now < self._watch_at and now < self._beat_at:
             return
-        self._watch_at = _FOREVER
+        self._watch_at = FOREVER
         for segment in self.segments.values():
             for peer in segment.peers.by_node.values():
                 if peer.alive:
@@ -49,7 +48,7 @@ class Silence(Naming):
         if now >= dies_at:
             peer.alive = False
             self._peer_changed(peer)
-            return _FOREVER
+            return FOREVER
         suspect_at = peer.suspect_at(self.times)
         if now < suspect_at:
             return min(suspect_at, dies_at)
@@ -77,7 +76,7 @@ class Silence(Naming):
         self._feel(segment, now)
         every = self._asks_every(segment, now)
         if every is None:
-            return _FOREVER
+            return FOREVER
         if now >= segment.asked_at + every:
             segment.asked_at = now
             self._ask(segment, now)
@@ -132,7 +131,7 @@ class Silence(Naming):
         """When time alone makes us deaf, or ends our being in touch."""
         ends_at = segment.frame_at + self.times.touch
         times = self._deaf_at(segment), ends_at, segment.unheard_at
-        return min((at for at in times if at > now), default=_FOREVER)
+        return min((at for at in times if at > now), default=FOREVER)
 
     def _silent_at(self, segment: Segment) -> float:
         """When the last one that was heard became suspect."""
@@ -154,10 +153,10 @@ class Silence(Naming):
             segment.lost_touch_at = now
             segment.unheard_at = now + self._to_be_heard(segment, now)
         elif segment.in_touch and not before:
-            segment.unheard_at = _FOREVER
+            segment.unheard_at = FOREVER
             self._hear_out(segment, now, was_deaf=was_deaf)
         if now >= segment.unheard_at:
-            segment.unheard_at = _FOREVER
+            segment.unheard_at = FOREVER
             if not self._all_silent(segment, now):
                 self._weaken_unheard(segment, now)
         if segment.in_touch is not before or segment.deaf is not was_deaf:

@@ -15,12 +15,11 @@ from speaker.ownership.balance import MovePlan
 from speaker.ownership.events import Claim, InternalError, Order, Withdraw, WriteRecord, Yielded
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.machine.claims import Attempt, Eip
-from speaker.ownership.machine.peers import NEVER, Peer
+from speaker.ownership.machine.peers import FOREVER, NEVER, Peer
 from speaker.ownership.machine.segment import Segment
 from speaker.ownership.parameters import Parameters
 from speaker.ownership.score import score
 
-_FOREVER = float("inf")
 _REVIEW_SECONDS = 1.0
 """At least between two looks at every EIP: an API server that answers now and then goes up and down by the dozen."""
 _LIVES = 64
@@ -107,7 +106,7 @@ class MachineState:
         self._orders: list[Order] = []
         self._urgent: OrderedDict[IPAddress, None] = OrderedDict()
         self._pending: OrderedDict[IPAddress, None] = OrderedDict()
-        self._review_at, self._reviewed_at = _FOREVER, NEVER
+        self._review_at, self._reviewed_at = FOREVER, NEVER
         """When to look at every EIP since the API is up, and when that was done last."""
         self._alarms: list[tuple[float, int, Eip]] = []
         self._alarm_order = count()
@@ -311,7 +310,7 @@ class MachineState:
 
     def _wake_at(self, x: Eip, when: float) -> None:
         """Judge it then, events apart."""
-        if when < _FOREVER and when != x.wake:
+        if when < FOREVER and when != x.wake:
             heapq.heappush(self._alarms, (when, next(self._alarm_order), x))
         x.wake = when
 
@@ -336,7 +335,7 @@ class MachineState:
     def _review(self, now: float) -> None:
         if now < self._review_at:
             return
-        self._review_at = _FOREVER
+        self._review_at = FOREVER
         if self.api.up:
             self._reviewed_at = now
             self._pending.update(dict.fromkeys(self.eips))

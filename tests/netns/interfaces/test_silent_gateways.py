@@ -53,7 +53,7 @@ def eth0(node):
 
 
 class Seen:
-    """Watches the gateways of eth0 with the last Snapshot, as ``run.py`` does."""
+    """Watches the gateways of eth0 with the last Snapshot, as ``node/host.py`` does."""
 
     snapshot: Snapshot | None = None
 
