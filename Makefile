@@ -83,7 +83,7 @@ bench: $(VENV)/.dev
 fuzz: $(VENV)/.fuzz
 	for f in tests/fuzz/fuzz_*.py; do echo "== $$f"; $(BIN)/python $$f -runs=$(FUZZ_RUNS) || exit 1; done
 	SPEAKER_RESOLVER_SETS=$(FUZZ_SETS) $(INSIDE) $(BIN)/pytest -q tests/netns/interfaces/test_against_the_kernel.py
-	$(BIN)/python -m speaker.ownership.simulation --schedules $(FUZZ_SCHEDULES)
+	PYTHONPATH=tests $(BIN)/python -m simulation --schedules $(FUZZ_SCHEDULES)
 	SPEAKER_FAIL_CLOSED=$(FUZZ_FIELDS) $(BIN)/pytest -q tests/unit/test_admitted_clients.py
 	SPEAKER_TWO_SOURCES=$(FUZZ_HISTORIES) $(BIN)/pytest -q tests/verified/test_two_sources.py
 

@@ -114,7 +114,7 @@ class Served:
         self.changed = asyncio.Event()
 
     async def watch(self, client: Client) -> None:
-        await Reflector(client, Resource("/api/v1/services"), ServiceObject, self._hear).run()
+        await Reflector(client, Resource("/api/v1/services", ServiceObject), self._hear).run()
 
     def _hear(self, changes: tuple[Change[ServiceObject], ...]) -> None:
         for change in changes:

@@ -160,7 +160,7 @@ class _Mirror(Reflector[T]):
         patience: Patience,
         told: Callable[[EdgeError], None],
     ) -> None:
-        super().__init__(client, Resource(path), kind, self._hear, patience=patience, told=told)
+        super().__init__(client, Resource(path, kind), self._hear, patience=patience, told=told)
         self._changed, self._told_of = changed, told
         self._news: dict[Key, T | None] = {}
         self._said: frozenset[str] = frozenset()

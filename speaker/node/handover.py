@@ -6,12 +6,15 @@ whatever has become of the speaker that put it up to it.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
 from speaker.forwarding.unknown_flows.handing_over import HandingOver
 from speaker.forwarding.unknown_flows.rules import NextHop
 from speaker.forwarding.unknown_flows.table import UnknownFlows
 from speaker.interfaces.addresses import question
 from speaker.interfaces.asking import answers
+from speaker.interfaces.neighbor import Question
 from speaker.interfaces.snapshot import Snapshot
 from speaker.layer2.links import Placement
 from speaker.model import IPAddress, Link
@@ -31,12 +34,15 @@ MAX_SPEAKERS = 4000
 LOOK_SECONDS = 5.0
 """After so long without news the kernel is looked at: what it refused is tried again, what others damaged mended."""
 
+Asks: TypeAlias = Callable[[Question, int, float], Awaitable[bool]]
+
 
 class HandOver:
     """``wire.remote.Moves``: hears of each claim. Whoever decides what may be held here tells ``follow`` first."""
 
-    def __init__(self, unknown_flows: UnknownFlows, report: Report) -> None:
-        self._unknown_flows, self._report = unknown_flows, report
+    def __init__(self, unknown_flows: UnknownFlows, report: Report, asks: Asks = answers) -> None:
+        """``asks``: whether somebody answers a question within so many times of so many seconds."""
+        self._unknown_flows, self._report, self._asks = unknown_flows, report, asks
         self._moves = HandingOver()
         self._eips: frozenset[IPAddress] = frozenset()
         self._snapshot = Snapshot()
@@ -113,7 +119,7 @@ class HandOver:
             eips, next_hops = self._eips, self._moves.next_hops(self._eips)
             macs = frozenset(speaker.mac for speaker in self._speakers.values())
             await self._unknown_flows.bring_to(next_hops, macs)
-        self._report.strays(len(eips), next_hops)
+        self._report.unknown_flows(len(eips), next_hops)
 
     async def _watch(self, hop: NextHop) -> None:
         """Ask it, as long as anything is handed to it and it answers."""
@@ -133,4 +139,4 @@ class HandOver:
     async def _answers(self, hop: NextHop) -> bool:
         link = self._snapshot.link_named(hop.link)
         asked = question(self._snapshot, link, hop.address) if link is not None else None
-        return asked is not None and await answers(asked, REQUESTS, REQUEST_SECONDS)
+        return asked is not None and await self._asks(asked, REQUESTS, REQUEST_SECONDS)

@@ -107,7 +107,7 @@ class Host:
         self._links: frozenset[Link] = frozenset()
         """Those that EIPs are announced on."""
         self._kube_proxy = KubeProxyWatch(
-            forwarder.name, lambda: wire.held, lambda: not report.fails("reconcile", "forwarding"), report.beside
+            forwarder.name, lambda: wire.held, lambda: not report.fails("reconcile", "forwarding"), report.kube_proxy
         )
         self._changed = asyncio.Event()
         self._lost = self._planned_lost = frozenset[str]()

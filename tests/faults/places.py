@@ -89,7 +89,7 @@ MORE_MAIN = (
     "speaker.node.report:Report.health",
     "speaker.node.report:Report.martians",
     "speaker.node.report:Report.limits",
-    "speaker.node.report:Report.beside",
+    "speaker.node.report:Report.kube_proxy",
     "speaker.system.files:write_atomically",
     "speaker.kubeproxy.watch:KubeProxyWatch.follow",
     "speaker.ownership.hellos.keyfile:read_keys",

@@ -15,8 +15,8 @@ SPEAKER = ROOT / "speaker"
 
 MODULES_IN_A_ROOM = 16
 LINES = 400
-LONGER = {"speaker.agent.source", "speaker.node.report", "speaker.wire.shared"}
-"""Are being split."""
+LONGER = {"speaker.wire.shared"}
+"""Is being split."""
 FEW_LINES = 30
 
 SMALL_WITH_ONE_USER = {
@@ -35,9 +35,7 @@ def name_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-FILES: Mapping[str, Path] = {
-    name_of(path): path for path in sorted(SPEAKER.rglob("*.py")) if "simulation" not in path.parts
-}
+FILES: Mapping[str, Path] = {name_of(path): path for path in sorted(SPEAKER.rglob("*.py"))}
 TREES = {name: ast.parse(path.read_text()) for name, path in FILES.items()}
 MODULES = {name: path for name, path in FILES.items() if path.name != "__init__.py"}
 

@@ -29,13 +29,17 @@ _NO_SUCH_OPTION = (400, 422)
 """How servers answer that do not stream lists."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resource:
-    """``path`` as in ``/api/v1/services``; the selectors as the API writes them."""
+@dataclass(frozen=True)
+class Resource(Generic[T]):
+    """``path`` as in ``/api/v1/services``; the selectors as the API writes them. ``kind`` names the fields that are
+    decoded; ``page``: objects of a page, where a list comes in pages."""
 
     path: str
+    kind: type[T]
     label_selector: str = ""
     field_selector: str = ""
+    indexes: Mapping[str, Index[T]] | None = None
+    page: int = PAGE
 
     @property
     def query(self) -> dict[str, str]:
@@ -61,7 +65,7 @@ class Patience:
 class Reflector(Generic[T]):
     """``run`` mirrors ``resource`` into ``store``, until it is cancelled.
 
-    ``kind`` names the fields that are decoded. ``deliver`` gets what has changed after the store has, in order: first
+    ``deliver`` gets what has changed after the store has, in order: first
     everything there is, even if that is nothing, then a batch for whatever the network brought in one go, which is
     empty where only ``set_aside`` changed. It is called in the event loop and must be quick. ``told`` hears of every
     failure; ``listed`` of every list that was completed, once it was handed over: its version.
@@ -70,13 +74,10 @@ class Reflector(Generic[T]):
     def __init__(
         self,
         client: Client,
-        resource: Resource,
-        kind: type[T],
+        resource: Resource[T],
         deliver: Callable[[tuple[Change[T], ...]], None],
         *,
-        indexes: Mapping[str, Index[T]] | None = None,
         patience: Patience = Patience(),
-        page: int = PAGE,
         told: Callable[[EdgeError], None] = lambda _: None,
         listed: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -84,8 +85,7 @@ class Reflector(Generic[T]):
         self.lists = 0
         """Lists that were completed: more than a few an hour say that something is wrong."""
         self._client, self._deliver, self._told, self._listed = client, deliver, told, listed
-        self._feed = Feed(kind, indexes)
-        self._page = page
+        self._feed = Feed(resource.kind, resource.indexes)
         self._streams_lists = True
         self._trying: asyncio.Task[None] | None = None
         self._watching = False
@@ -241,7 +241,9 @@ class Reflector(Generic[T]):
         begun = self._now()
         self._feed.begin_list()
         version, resource = "", self.resource
-        async for page in pages(self._client, resource.path, resource.query, self._page, within=self.patience.answer):
+        async for page in pages(
+            self._client, resource.path, resource.query, resource.page, within=self.patience.answer
+        ):
             version = page.metadata.resource_version
             for raw in page.items or ():
                 self._feed.add(raw)

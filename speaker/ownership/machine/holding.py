@@ -1,6 +1,6 @@
 """An EIP that this node holds: who may take it away, and what its record should say (rules 19 to 31). Pure."""
 
-from speaker.ownership.events import Record, Yielded
+from speaker.ownership.events import Yielded
 from speaker.ownership.hello import next_term
 from speaker.ownership.machine.claiming import Claiming
 from speaker.ownership.machine.claims import Eip
@@ -11,16 +11,10 @@ class Holding(Claiming):
     """Judgement of held EIPs."""
 
     def _judge_held(self, x: Eip, now: float) -> float:
-        if x.link is None or not self.segments[x.link].up:
-            self._yield(x, Yielded.INELIGIBLE if x.link is None else Yielded.LINK_DOWN, now)
+        if (unfit := self.rules.unfit(self, x)) is not None:
+            self._yield(x, unfit, now)
             return FOREVER
-        if x.owner is not None:
-            self._yield(x, Yielded.PEERS_ADDRESS, now)
-            return FOREVER
-        if self.segments[x.link].deaf:
-            self._yield(x, Yielded.DEAF, now)
-            return FOREVER
-        wake, rivals = FOREVER, self._rivals(x, now)
+        wake, rivals = FOREVER, self.rivals(x, now)
         if x.told_off:
             x.told_off = {peer.node: x.told_off[peer.node] for peer in rivals if peer.node in x.told_off}
         for peer in rivals:
@@ -38,11 +32,11 @@ class Holding(Claiming):
         if now < x.disputed_until:
             self._yield(x, Yielded.BETTER_CLAIM, now, better=term)  # it answers, as we do not
             return FOREVER
-        if not self._beats(x, peer, term):
+        if not self.rules.beats(self, x, peer, term):
             x.told_off.pop(peer.node, None)
             self._hear_worse(x, peer, term)
             return FOREVER
-        if self._unknowing(x, peer) and self._held_on(x, now):
+        if self.rules.unknowing(x, peer) and self.rules.held_on(self, x, now):
             if now < peer.hears_us_at + self.times.suspect:  # and so has heard us since it took it
                 self._stand(x, term, now)
                 return FOREVER
@@ -52,16 +46,6 @@ class Holding(Claiming):
                 return since + self.times.hello
         self._yield(x, Yielded.BETTER_CLAIM, now, better=term)
         return FOREVER
-
-    def _unknowing(self, x: Eip, peer: Peer) -> bool:
-        """Its claim is the better one for its term alone, and was made in the belief that the holder was gone."""
-        return x.address in peer.weak and peer.claims[x.address] > x.term
-
-    def _held_on(self, x: Eip, now: float) -> bool:
-        """Whoever goes, was away for a moment itself, or has it for no longer than a first probe takes, has nothing to
-        stand for."""
-        present = now >= self._away_at + self.times.dead and now >= x.held_since + self.times.hello
-        return self.draining_since is None and present
 
     def _stand(self, x: Eip, term: int, now: float) -> None:
         """Keep it, at a term above."""
@@ -81,10 +65,11 @@ class Holding(Claiming):
 
     def _judge_draining(self, x: Eip, since: float, now: float) -> float:
         """Rule 26: answer until a successor does."""
-        if now >= since + self.times.drain:
-            self._yield(x, Yielded.DRAINED, now)
-            return FOREVER
-        return since + self.times.drain
+        drained_at = self.rules.drained_at(self, since)
+        if now < drained_at:
+            return drained_at
+        self._yield(x, Yielded.DRAINED, now)
+        return FOREVER
 
     def _judge_record(self, x: Eip, now: float) -> float:
         """Rules 23 and 24: it follows. Of two that do not hear each other both hold, and one line has room for one: the
@@ -101,14 +86,8 @@ class Holding(Claiming):
         elif record.term < x.term:
             self._write(x, x.term, now)
         else:
-            overtaken_at = x.record_read_at + self._believed(x, record, now)
+            overtaken_at = x.record_read_at + self.rules.believed(self, x, record, now)
             if now < overtaken_at:
                 return overtaken_at
             self._write(x, next_term(record.term), now)
         return FOREVER
-
-    def _believed(self, x: Eip, record: Record, now: float) -> float:
-        """Seconds for which a record that names another holder, at our term or above, stays as it is."""
-        peer = self._peer(x, record.holder)
-        heard = peer is not None and peer.is_heard(now, self.times)
-        return self.times.record_grace if heard else self.times.record_stale

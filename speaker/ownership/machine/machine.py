@@ -49,9 +49,9 @@ class Ownership(Hearing):
     def step(self, now: float, event: Event) -> list[Order]:
         """The orders that follow, to be carried out in this order. ``now`` never goes back."""
         if now - self._now > 1.5 * self.times.hello:
-            self._away_at = now
+            self.away_at = now
         self._now = now
-        if self._late(now):
+        if now >= self.answer_until:
             self._freeze(now)
             if isinstance(event, HelloHeard | FrameHeard | EipAnswered):
                 # It waited with us: to take it for fresh would keep a dead peer alive, here and by our word elsewhere.
@@ -81,7 +81,7 @@ class Ownership(Hearing):
     def _next_due(self) -> float:
         wake = min(self._beat_at, self._watch_at, self._review_at)
         if self._hurried:
-            wake = min(wake, self._sent_at + self.times.pace)
+            wake = min(wake, self.sent_at + self.times.pace)
         for segment in self.segments.values():
             wake = min(wake, segment.listen_until, segment.own.next_slice_at() if segment.up else FOREVER)
         while self._alarms and self._alarms[0][2].wake != self._alarms[0][0]:
@@ -95,7 +95,7 @@ class Ownership(Hearing):
     @property
     def answer_until(self) -> float:
         """Nothing may be answered or announced at this instant or later (rule 27)."""
-        return self._sent_at + self.times.self_lease
+        return self.rules.answer_until(self)
 
     def holding(self, eip: IPAddress) -> bool:
         known = self.eips.get(eip)
@@ -131,10 +131,6 @@ class Ownership(Hearing):
         segment = self.segments.get(link)
         peer = segment.peers.by_node.get(hello.node) if segment is not None else None
         return peer is not None and peer.stamp == hello.stamp
-
-    def answers(self, eip: IPAddress, asked_at: float, now: float) -> bool:
-        """Rules 27 and 28 for one request that the kernel received at ``asked_at``."""
-        return self.holding(eip) and now < self.answer_until and now - asked_at <= self.times.request_age
 
     # ── What is told ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -207,7 +203,7 @@ class Ownership(Hearing):
         if up and not segment.up:
             segment.listen(self._listen_until(now))
             segment.up_at = now
-            if now - self._boot >= self.times.listen:
+            if now - self.boot >= self.times.listen:
                 segment.returns.add(now)
         lost, segment.up = segment.up and not up, up
         self._watch_at = now
@@ -233,10 +229,6 @@ class Ownership(Hearing):
 
     # ── Being late, and listening ─────────────────────────────────────────────────────────────────────────────
 
-    def _late(self, now: float) -> bool:
-        """Rule 27."""
-        return now >= self.answer_until
-
     def _freeze(self, now: float) -> None:
         for x in self.eips.values():
             try:
@@ -251,7 +243,7 @@ class Ownership(Hearing):
             segment.listen(self._listen_until(now))
         self._abandon_plans()
         self._orders.append(Listen(self._listen_until(now)))
-        self._sent_at = now
+        self.sent_at = now
 
     def _listen_until(self, now: float) -> float:
         return now + self.times.listen
@@ -268,17 +260,10 @@ class Ownership(Hearing):
 
     def _still_listens(self, segment: Segment, now: float) -> bool:
         try:
-            return self._must_wait(segment, now)
+            return self.rules.must_listen(self, segment, now)
         except Exception as error:
             self._contain("end listening", f"link {segment.link}", error)
             return False
-
-    def _must_wait(self, segment: Segment, now: float) -> bool:
-        """Rule 9: for the first list, and for claims not all known yet."""
-        since_boot = now - self._boot
-        if self.api.configured and not self.api.listed and since_boot < self.times.first_list:
-            return True
-        return since_boot < self.times.sync and any(not p.synced() for p in segment.peers.living(now))
 
     # ── One EIP ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -330,13 +315,13 @@ class Ownership(Hearing):
             if segment.announce or segment.announce_all:
                 self._announce_on(segment)
         beat = now >= self._beat_at
-        hurried = self._hurried and now >= self._sent_at + self.times.pace
+        hurried = self._hurried and now >= self.sent_at + self.times.pace
         if not beat and not hurried and not any(s.up and now >= s.own.next_slice_at() for s in self.segments.values()):
             return
         if beat:
             self._beat_at = now + self.times.hello
         self._hurried = False
-        self._sent_at = now
+        self.sent_at = now
         speaks, self._last_word = self._last_word or not self.silent, False
         for segment in self.segments.values():
             if segment.up and speaks:

@@ -55,7 +55,7 @@ class Moving(Holding):
         self._move_plans = {
             link: MovePlan(self._plan(segment, now))
             for link, segment in self.segments.items()
-            if segment.up and not self._listening(segment, now)
+            if segment.up and not self.rules.listening(segment, now)
         }
 
     def _plan(self, segment: Segment, now: float) -> list[Move]:
@@ -125,9 +125,9 @@ class Moving(Holding):
     def _take(self, x: Eip, now: float) -> None:
         """Claims what others hold, by rule 18: only from holders who will hear it. What nobody holds is claimed
         by the rules anyway, and what was taken from us a moment ago is not taken back: that would never end."""
-        if x.holding or not self._may_claim(x, now):
+        if x.holding or not self.rules.may_claim(self, x, now):
             return
-        rivals = self._rivals(x, now)
+        rivals = self.rivals(x, now)
         if not rivals or not all(self._mutual(peer, now) for peer in rivals):
             return
         if now < x.let_go_at + 2 * self.times.move_patience:

@@ -23,7 +23,7 @@ class Naming(Moving):
     @property
     def silent(self) -> bool:
         """Another host has our name: nothing is said, claimed or written."""
-        return self._silent_until is not None
+        return self.silent_until is not None
 
     def _hear_own_name(self, segment: Segment, event: HelloHeard, now: float) -> None:
         hello = event.hello
@@ -38,8 +38,8 @@ class Naming(Moving):
         if hello.stamp <= namesake.stamp:
             return
         namesake.stamp, namesake.link, namesake.heard_at = hello.stamp, hello.link, now
-        if self._silent_until is not None:
-            self._silent_until = now + SILENCE
+        if self.silent_until is not None:
+            self.silent_until = now + SILENCE
             return
         if now - segment.greeted_at >= self.times.hello / 4:
             segment.greeted_at = now
@@ -63,8 +63,8 @@ class Naming(Moving):
         only once, as the last renewal of our own previous life may come late."""
         if event.incarnation in self.lives or not event.renewed:
             return
-        if self._silent_until is not None:
-            self._silent_until = now + SILENCE
+        if self.silent_until is not None:
+            self.silent_until = now + SILENCE
             return
         before, self._foreign_lease_at = self._foreign_lease_at, now
         if now - before < self.times.lease:
@@ -72,7 +72,7 @@ class Naming(Moving):
 
     def _fall_silent(self, now: float) -> None:
         """One last hello tells what is let go."""
-        self._silent_until, self._clash_until = now + SILENCE, None
+        self.silent_until, self._clash_until = now + SILENCE, None
         self._abandon_plans()
         for x in self.eips.values():
             if x.holding:
@@ -86,9 +86,9 @@ class Naming(Moving):
         if self._clash_until is not None and now >= self._clash_until:
             self._clash_until = None
             self._orders.append(NameFree())
-        if self._silent_until is None or now < self._silent_until:
+        if self.silent_until is None or now < self.silent_until:
             return
-        self._silent_until, self._foreign_lease_at = None, NEVER
+        self.silent_until, self._foreign_lease_at = None, NEVER
         known = [s.namesake.incarnation for s in self.segments.values() if s.namesake is not None]
         self._rise_above(max([self.incarnation, *known]))
         for segment in self.segments.values():

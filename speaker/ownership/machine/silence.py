@@ -85,66 +85,28 @@ class Silence(Naming):
     def _asks_every(self, segment: Segment, now: float) -> float | None:
         """Seconds between two questions; None: there is nothing to ask. Often while somebody is about to die, or lives
         by its answers alone, or we are about to be deaf; rarely where others vouch, or nothing hangs on it."""
-        alive = [peer for peer in self._silent(segment, now) if peer.is_alive(now, self.times)]
-        all_silent = self._all_silent(segment, now)
+        alive = [peer for peer in self.rules.silent(self, segment, now) if peer.is_alive(now, self.times)]
+        all_silent = self.rules.all_silent(self, segment, now)
         about_to_die = any(now < peer.heard_at + self.times.dead * peer.patience for peer in alive)
         if about_to_die or (all_silent and not segment.in_touch and not segment.deaf):
             return self.times.probe
         if any(now < peer.answered_at + self.times.dead * peer.patience for peer in alive):
             return self.times.hello
-        if not alive and not all_silent and not self._knows_nothing(segment):
+        if not alive and not all_silent and not self.rules.knows_nothing(self, segment):
             return None
         return self.times.touch / 10 if alive or segment.in_touch or segment.deaf else self.times.hello
-
-    def _silent(self, segment: Segment, now: float) -> list[Peer]:
-        """Those whom we do not hear, and who did not say that they go."""
-        expected = segment.peers.expected(now)
-        return [peer for peer in expected if peer.suspect_at(self.times) <= now and not peer.makes_way]
-
-    def _all_silent(self, segment: Segment, now: float) -> bool:
-        """There were others here, and none is heard."""
-        peers = segment.peers.by_node.values()
-        return bool(segment.peers.expected(now)) and all(peer.suspect_at(self.times) <= now for peer in peers)
-
-    def _knows_nothing(self, segment: Segment) -> bool:
-        """Of this LAN, since the start, while records say that others held what may be held here."""
-        if segment.peers.by_node or segment.frame_at > NEVER or not self.api.listed:
-            return False
-        return any(x.link == segment.link and not self._knows(x, segment) for x in self.eips.values())
-
-    def _in_touch(self, segment: Segment, now: float) -> bool:
-        """Somebody is heard and hears us; or all fell silent, and a frame of somebody else reached us after that. Where
-        others are heard, and none of them hears us who is not deaf, nobody else would either."""
-        peers = segment.peers.by_node.values()
-        if any(now < peer.suspect_at(self.times) and peer.hears_us(now, self.times) for peer in peers):
-            return True
-        if not self._all_silent(segment, now):
-            return not any(peer.is_heard(now, self.times) and not peer.deaf for peer in peers)
-        return segment.frame_at >= self._silent_at(segment) and now < segment.frame_at + self.times.touch
-
-    def _is_deaf(self, segment: Segment, now: float) -> bool:
-        if segment.in_touch or not segment.up or not self._all_silent(segment, now):
-            return False
-        return now >= self._deaf_at(segment)
 
     def _changes_at(self, segment: Segment, now: float) -> float:
         """When time alone makes us deaf, or ends our being in touch."""
         ends_at = segment.frame_at + self.times.touch
-        times = self._deaf_at(segment), ends_at, segment.unheard_at
+        times = self.rules.deaf_at(self, segment), ends_at, segment.unheard_at
         return min((at for at in times if at > now), default=FOREVER)
-
-    def _silent_at(self, segment: Segment) -> float:
-        """When the last one that was heard became suspect."""
-        return max((peer.suspect_at(self.times) for peer in segment.peers.by_node.values()), default=NEVER)
-
-    def _deaf_at(self, segment: Segment) -> float:
-        return max(self._silent_at(segment) - self.times.suspect, segment.up_at) + self.times.dead
 
     def _feel(self, segment: Segment, now: float) -> None:
         """Whether we are in touch on the link, and deaf if not."""
         before, was_deaf = segment.in_touch, segment.deaf
-        segment.in_touch = self._in_touch(segment, now)
-        segment.deaf = self._is_deaf(segment, now)
+        segment.in_touch = self.rules.in_touch(self, segment, now)
+        segment.deaf = self.rules.deaf(self, segment, now)
         if segment.deaf is not was_deaf:
             self._hurry()
             if was_deaf:
@@ -157,7 +119,7 @@ class Silence(Naming):
             self._hear_out(segment, now, was_deaf=was_deaf)
         if now >= segment.unheard_at:
             segment.unheard_at = FOREVER
-            if not self._all_silent(segment, now):
+            if not self.rules.all_silent(self, segment, now):
                 self._weaken_unheard(segment, now)
         if segment.in_touch is not before or segment.deaf is not was_deaf:
             self._look_at_all_on(segment)
@@ -189,7 +151,7 @@ class Silence(Naming):
     def _ask(self, segment: Segment, now: float) -> None:
         """For some of what the silent ones hold, in turn: who answers for one answers for all. Those who hear each
         other share the questions, lest a hundred nodes ask for sixteen EIPs each."""
-        silent = self._silent(segment, now)
+        silent = self.rules.silent(self, segment, now)
         others = sum(peer.suspect_at(self.times) > now for peer in segment.peers.by_node.values())
         most = max(1, ASKED // (1 + others))
         each = max(1, most // max(1, len(silent)))
@@ -217,7 +179,9 @@ class Silence(Naming):
     def _begin_to_hear(self, segment: Segment, now: float) -> None:
         """The first sign of anybody since the start. What waited for it, since records say that others hold it, waits a
         little longer: those get time to say so themselves."""
-        waiting = any(x.link == segment.link and self._foreign(x) and not x.holding for x in self.eips.values())
+        waiting = any(
+            x.link == segment.link and self.rules.foreign(self, x) and not x.holding for x in self.eips.values()
+        )
         if waiting:
             until = now + self.times.dead
             segment.listen(max(until, segment.listen_until) if segment.listening else until)

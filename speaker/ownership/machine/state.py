@@ -1,8 +1,7 @@
 """The state of the ownership machine: what it knows, and the few things it can do. Pure.
 
 ``MachineState`` ← ``Claiming`` ← ``Holding`` ← ``Moving`` ← ``Naming`` ← ``Silence`` ← ``Hearing`` ← ``Ownership``: one
-machine, a file per idea. What each rule of ``docs/ownership.md`` decides is a small method named for it, so that tests
-can put a wrong one in its place and see the simulation notice.
+machine, a file per idea. What the rules of ``docs/ownership.md`` decide is asked of ``Rules``.
 """
 
 import heapq
@@ -15,41 +14,27 @@ from speaker.ownership.balance import MovePlan
 from speaker.ownership.events import Claim, InternalError, Order, Withdraw, WriteRecord, Yielded
 from speaker.ownership.hello import Incarnation
 from speaker.ownership.machine.claims import Attempt, Eip
-from speaker.ownership.machine.peers import FOREVER, NEVER, Peer
+from speaker.ownership.machine.known import Known
+from speaker.ownership.machine.peers import FOREVER, NEVER
+from speaker.ownership.machine.rules import Rules
 from speaker.ownership.machine.segment import Segment
 from speaker.ownership.parameters import Parameters
-from speaker.ownership.score import score
 
 _REVIEW_SECONDS = 1.0
 """At least between two looks at every EIP: an API server that answers now and then goes up and down by the dozen."""
 _LIVES = 64
 """More than that are not climbed while frames of the first are on their way."""
-_LATELY = 60.0
-"""Seconds for which a peer that fell silent counts among all there are."""
 _ASIDE_MAX = 60.0
 """Seconds at most until an EIP that a bug of ours concerns is tried again."""
+_RULES = Rules()
 
 
-class Api:
-    """The API server as last seen. ``configured`` is False where there is none at all."""
-
-    def __init__(self, configured: bool) -> None:
-        self.configured = configured
-        self.up = self.listed = False
-
-    def came_up(self) -> bool:
-        """Whether that is news."""
-        news = not self.up
-        self.up = self.listed = True
-        return news
-
-
-class MachineState:
+class MachineState(Known):
     """One life of one node.
 
     ``incarnate`` makes an incarnation above the one given (its lower half random). ``per_hello``: claims in one hello
     before a window rotates over them. With ``api`` an API server is configured, reachable or not. ``revision``: of what
-    is installed here; where nodes differ, the higher one claims first.
+    is installed here; where nodes differ, the higher one claims first. ``rules``: what decides, for tests.
     """
 
     def __init__(
@@ -62,35 +47,24 @@ class MachineState:
         api: bool = False,
         per_hello: int = 64,
         revision: int = 0,
+        rules: Rules = _RULES,
     ) -> None:
-        self.node = node
-        self.revision = revision
-        self.times = times or Parameters()
+        super().__init__(node, now, times or Parameters(), api, revision)
+        self.rules = rules
         self.incarnation = incarnate(Incarnation(0))
         self.lives = deque([self.incarnation], maxlen=_LIVES)
         """The incarnations that this machine has had."""
-        self.draining_since: float | None = None
-        self.api = Api(api)
-        self.eips: dict[IPAddress, Eip] = {}
-        self.segments: dict[int, Segment] = {}
         self._incarnate, self._per_hello = incarnate, per_hello
-        self._boot = now
         self._sequence = 0
         self._now = self._calm_at = now
         """The step's time, and when the next tick may be due."""
-        self._away_at = NEVER
-        """When we came back after more than a hello interval without a step."""
         self._attempts = count(1)
-        self._sent_at = now
-        """When the last hello left: all that is answered hangs on it."""
         self._beat_at = now
         self._joined_at = NEVER
         """When our beat last came much earlier, to be with another's."""
         self._watch_at = now
         """No peer can become suspect or dead before."""
         self._hurried = False
-        self._silent_until: float | None = None
-        """Another host keeps our name; it counts as gone then."""
         self._clash_until: float | None = None
         """Another host has our name, which we keep; it counts as gone then."""
         self._theirs: defaultdict[IPAddress, set[tuple[int, str]]] = defaultdict(set)
@@ -140,87 +114,15 @@ class MachineState:
     def _look_at(self, addresses: Iterable[IPAddress]) -> None:
         self._urgent.update(dict.fromkeys(addresses))
 
-    def _peer(self, x: Eip, node: str | None) -> Peer | None:
-        if x.link is None or node is None:
-            return None
-        return self.segments[x.link].peers.by_node.get(node)
-
-    def _rivals(self, x: Eip, now: float) -> list[Peer]:
-        """Living peers that claim it."""
-        return [peer for peer in self._claimants(x) if peer.is_alive(now, self.times)]
-
-    def _claimants(self, x: Eip) -> list[Peer]:
-        """Peers that claim it on our link, as far as we heard; alive or not."""
-        if x.link is None:
-            return []
-        by_node = self.segments[x.link].peers.by_node
-        return [peer for node in x.rivals.get(x.link, ()) if x.address in (peer := by_node[node]).claims]
-
-    def _beats(self, x: Eip, peer: Peer, term: int) -> bool:
-        """Rule 8: is the claim of ``peer`` at ``term`` better than ours? Of one term that which was made knowing of
-        the holder before it."""
-        theirs = term, x.address not in peer.weak, score(x.address, peer.node)
-        return theirs > (x.term, not x.weak, score(x.address, self.node))
-
-    def _precedes(self, x: Eip, peer: Peer) -> bool:
-        """Is it the peer's turn before ours? Only order: which claim stands is for ``_beats``."""
-        return (peer.revision, score(x.address, peer.node)) > (self.revision, score(x.address, self.node))
-
-    def _eligible(self, x: Eip) -> bool:
-        return (
-            x.link is not None
-            and x.owner is None
-            and not x.aside
-            and self.segments[x.link].up
-            and self.draining_since is None
-            and self._silent_until is None
-        )
-
-    def _may_claim(self, x: Eip, now: float) -> bool:
-        if x.link is None or not self._eligible(x):
-            return False
-        segment = self.segments[x.link]
-        return segment.in_touch and not self._listening(segment, now) and self._knows(x, segment)
-
-    def _knows(self, x: Eip, segment: Segment) -> bool:
-        """A record names another holder: it binds whoever has heard nothing at all of the LAN."""
-        return not self._foreign(x) or segment.frame_at > NEVER or bool(segment.peers.by_node)
-
-    def _knows_holder(self, x: Eip) -> bool:
-        """Who held it last is a peer whose hellos we know. Anybody else might still, and is looked for on the wire."""
-        term, node = x.held_by
-        return term >= x.term and self._peer(x, node) is not None
-
-    def _taken_unheard(self, x: Eip, now: float) -> bool:
-        """Whoever held it fell silent, or was never heard here, and we are not the larger part: it may be out of our
-        hearing only."""
-        if any(not p.makes_way and not p.is_alive(now, self.times) for p in self._claimants(x)):
-            assert x.link is not None  # or nobody would claim it there
-            return not self._with_most(self.segments[x.link], now)
-        return self._foreign(x) and not self._knows_holder(x)
-
-    def _with_most(self, segment: Segment, now: float) -> bool:
-        """We and those whom we hear are more than half of all that were heard here of late."""
-        lately = [peer for peer in segment.peers.expected(now) if now < peer.heard_at + _LATELY]
-        heard = sum(now < peer.suspect_at(self.times) for peer in lately)
-        return 2 * (heard + 1) > len(lately) + 1
-
-    def _foreign(self, x: Eip) -> bool:
-        """Its record names another node."""
-        return x.record is not None and x.record.holder not in (None, self.node)
-
-    def _listening(self, segment: Segment, now: float) -> bool:
-        return segment.listening
-
     # ── What can be done ──────────────────────────────────────────────────────────────────────────────────────
 
     def _claim(self, x: Eip, term: int, now: float) -> None:
         """Rule 18."""
         assert x.link is not None
         # Who answered for it a moment ago may go on, and its claim was never heard.
-        first = not self._knows_holder(x) or x.served_until > NEVER
+        first = not self.rules.knows_holder(self, x) or x.served_until > NEVER
         self._settle(x)
-        x.weak = self._taken_unheard(x, now)
+        x.weak = self.rules.taken_unheard(self, x, now)
         x.holding, x.term, x.held_since = True, term, now
         x.served_until = NEVER
         x.told_off.clear()
@@ -285,7 +187,7 @@ class MachineState:
             self._waiting.add(x.address)
 
     def _write(self, x: Eip, term: int, now: float, *, holder: bool = True) -> None:
-        if not self.api.up or x.writing is not None or self._silent_until is not None:
+        if not self.api.up or x.writing is not None or self.silent_until is not None:
             return
         if self._writing >= self.times.writes:
             self._unwritten[x.address] = None

@@ -35,7 +35,9 @@ from speaker.model import (
     rank,
 )
 from speaker.node.decide import Decision, Held, NotHeld, decide
-from speaker.node.report import MISTAKES, SHOWN, InForce, Report
+from speaker.node.problems import SHOWN
+from speaker.node.report import InForce, Report
+from speaker.node.transitions import MISTAKES
 from speaker.settings import Node
 from speaker.telemetry.metrics import Metrics
 from speaker.wire.told import Standing
@@ -158,7 +160,9 @@ def test_whatever_was_settled_and_decided_can_be_told(tmp_path_factory, data):
             for eip in decision.held().values():
                 report.claimed(eip.address, Placement(eip.link, eip.gratuitous), 7, None)
                 report.yielded(eip.address, "drained", "n2")
-            report.strays(len(decision.eips), data.draw(st.dictionaries(addresses, st.none() | hops, max_size=4)))
+            report.unknown_flows(
+                len(decision.eips), data.draw(st.dictionaries(addresses, st.none() | hops, max_size=4))
+            )
             in_force = InForce(settlement, decision, data.draw(usages))
             report.brought_about(in_force)
         told = report.status(in_force, {eip: data.draw(standings) for eip in decision.eips})

@@ -3,7 +3,8 @@
 import pytest
 from structlog.testing import capture_logs
 
-from speaker.node.report import SHOWN, Report
+from speaker.node.problems import SHOWN
+from speaker.node.report import Report
 from speaker.telemetry.metrics import Metrics
 
 

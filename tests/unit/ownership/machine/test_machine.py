@@ -53,13 +53,10 @@ def test_a_claim_is_announced_and_said_at_once_in_that_order() -> None:
     assert said[-1].claims == {EIP: 1}
 
 
-def test_answers_end_with_the_self_lease_and_old_requests_get_none() -> None:
+def test_answers_end_with_the_self_lease_behind_the_last_hello() -> None:
     machine = alone()
-    timed(machine, 0.0, 1.0)
-    now = machine.answer_until - 0.001
-    assert machine.answers(EIP, now, now)
-    assert not machine.answers(EIP, now - 0.051, now)
-    assert not machine.answers(EIP, now + 0.001, now + 0.001)
+    said_at, _ = of_kind(timed(machine, 0.0, 1.0), SendHello)[-1]
+    assert machine.answer_until == said_at + machine.times.self_lease
 
 
 def test_whoever_was_away_too_long_yields_first_and_listens() -> None:

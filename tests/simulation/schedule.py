@@ -183,6 +183,10 @@ class Schedule:
         return replace(Parameters.for_hello(self.hellos[host]), lease=self.times.lease, renew=self.times.renew)
 
     @property
+    def link_numbers(self) -> range:
+        return range(1, self.links + 1)
+
+    @property
     def slowest(self) -> float:
         """Seconds between two hellos of whoever sends the fewest."""
         return max(self.times_of(host).hello for host in range(self.nodes))

@@ -1,4 +1,4 @@
-"""``python -m speaker.ownership.simulation --schedules 2000 --seed 1``: exit 1 and a shrunk trace if one fails."""
+"""``python -m simulation --schedules 2000 --seed 1``: exit 1 and a shrunk trace if one fails."""
 
 import argparse
 import os
@@ -8,16 +8,16 @@ from collections import Counter
 from collections.abc import Iterable
 from multiprocessing import Pool
 
-from speaker.ownership.simulation.families import FAMILIES, schedules
-from speaker.ownership.simulation.schedule import Schedule
-from speaker.ownership.simulation.shrink import broken, shrink, story
+from simulation.families import FAMILIES, schedules
+from simulation.schedule import Schedule
+from simulation.shrink import broken, shrink, story
 
 _CHUNK = 10
 """Schedules handed to a process at a time: a third of a second."""
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m speaker.ownership.simulation", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m simulation", description=__doc__)
     parser.add_argument("--schedules", type=int, default=2000, metavar="N")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--family", choices=sorted(FAMILIES), help="only this one; SEED then numbers its schedules")
@@ -61,4 +61,7 @@ def _chosen(arguments: argparse.Namespace) -> Iterable[tuple[str, int]]:
 
 
 if __name__ == "__main__":
+    if "PYTHONHASHSEED" not in os.environ:
+        # Sets of EIPs and of names are walked in the order of their hashes: with others a seed tells another story.
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})  # noqa: S606
     sys.exit(main())

@@ -13,13 +13,13 @@ Heal: when the last fault ends, an EIP that is answered goes to nobody who does 
 one keeps it: the one that held it before the fault, unless that one had a trouble of its own.
 """
 
-from typing import TYPE_CHECKING
-
+from simulation.clock import Clock
+from simulation.host import Host
+from simulation.network import Network
+from simulation.schedule import Schedule
+from simulation.stations import Stations
 from speaker.model import IPAddress
 from speaker.ownership.events import Yielded
-
-if TYPE_CHECKING:
-    from speaker.ownership.simulation.world import Host, World
 
 _SETTLES = 2.0
 """Seconds after the end of a fault in which what it caused may still happen."""
@@ -28,11 +28,15 @@ _AT_ONCE = 0.15
 
 
 class Service:
-    """Who serves whom. ``look`` after whatever may change that, ``overdue`` whenever time has passed."""
+    """Who serves whom. ``look`` after whatever may change that, ``unserved`` and ``served_twice`` whenever time has
+    passed."""
 
-    def __init__(self, world: "World") -> None:
-        self._world, self._limits = world, world.schedule.limits
-        self._joins = max(2 * host.times.listen + host.times.dead for host in world.hosts)
+    def __init__(self, clock: Clock, schedule: Schedule, network: Network, stations: Stations) -> None:
+        self._clock, self._network, self._stations = clock, network, stations
+        self._schedule, self._limits = schedule, schedule.limits
+        self._ongoing = self.inflicted = 0
+        """Faults that are not mended yet, and all there were."""
+        self._joins = max(2 * host.times.listen + host.times.dead for host in network.hosts)
         self._fit_since: dict[tuple[int, IPAddress], float] = {}
         self._unserved: dict[tuple[IPAddress, int], float] = {}
         self._twice: dict[tuple[IPAddress, int], float] = {}
@@ -44,28 +48,28 @@ class Service:
         """Somebody is unserved, or served twice, for however short a time."""
         return bool(self._unserved or self._twice)
 
-    def claimed(self, host: "Host", eip: IPAddress) -> None:
-        self._holds_since[host.name, eip] = self._world.now
+    def claimed(self, host: Host, eip: IPAddress) -> None:
+        self._holds_since[host.name, eip] = self._clock.now
 
-    def booted(self, host: "Host") -> None:
-        for eip in self._world.eips:
+    def booted(self, host: Host) -> None:
+        for eip in self._network.link_of:
             self._fit_since.pop((host.index, eip), None)
             self._holds_since.pop((host.name, eip), None)
 
-    def holds_since(self, host: "Host", eip: IPAddress) -> float:
-        return self._holds_since.get((host.name, eip), self._world.now)
+    def holds_since(self, host: Host, eip: IPAddress) -> float:
+        return self._holds_since.get((host.name, eip), self._clock.now)
 
     # ── Clients ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def look(self, eip: IPAddress, answering: list["Host"], able: list["Host"]) -> None:
+    def look(self, eip: IPAddress, answering: list[Host], able: list[Host]) -> None:
         """``able``: those who may hold it."""
-        world, now = self._world, self._world.now
-        link, reach, client = world.link_of(eip), world.stations.reach, world.stations.client
-        fit = [host for host in world.hosts if self._is_fit(host, eip, host in able)]
-        for place in world.stations.places:
+        now, reach, client = self._clock.now, self._stations.reach, self._stations.client
+        link = self._network.link_of[eip]
+        fit = [host for host in self._network.hosts if self._is_fit(host, eip, host in able)]
+        for place in self._stations.places:
             station, key = client(place), (eip, place)
             served = sum([reach(link, station, host) for host in answering])
-            if served or now < world.schedule.silent_until or not any(reach(link, station, host) for host in fit):
+            if served or now < self._schedule.silent_until or not any(reach(link, station, host) for host in fit):
                 if self._unserved:
                     self._unserved.pop(key, None)
             else:
@@ -75,16 +79,16 @@ class Service:
             elif self._twice:
                 self._twice.pop(key, None)
 
-    def _is_fit(self, host: "Host", eip: IPAddress, able: bool) -> bool:
+    def _is_fit(self, host: Host, eip: IPAddress, able: bool) -> bool:
         """Healthy, and for long enough."""
         if not able:
             self._fit_since.pop((host.index, eip), None)
             return False
-        return self._world.now - self._fit_since.setdefault((host.index, eip), self._world.now) >= self._joins
+        return self._clock.now - self._fit_since.setdefault((host.index, eip), self._clock.now) >= self._joins
 
     def unserved(self) -> str | None:
         """Who has waited for too long, if anybody."""
-        limit, now = self._limits.served, self._world.now
+        limit, now = self._limits.served, self._clock.now
         if limit is not None:
             for (eip, place), since in self._unserved.items():
                 if now - since > limit:
@@ -92,61 +96,77 @@ class Service:
         return None
 
     def served_twice(self) -> str | None:
-        limit, now = self._limits.wire_answer, self._world.now
+        limit, now = self._limits.wire_answer, self._clock.now
         if limit is not None:
             for (eip, place), since in self._twice.items():
                 if now - since > limit:
-                    names = [host.name for host in self._world.hosts if host.answers(eip)]
+                    names = [host.name for host in self._network.hosts if host.answers(eip)]
                     ms = (now - since) * 1000
                     return f"{names} answer for {eip}, the client beside n{place} reaches two for {ms:.0f} ms"
         return None
 
     # ── Moves ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def without_cause(self, host: "Host", eip: IPAddress, reason: Yielded) -> str | None:
+    def without_cause(self, host: Host, eip: IPAddress, reason: Yielded) -> str | None:
         """What is wrong with ``host`` letting ``eip`` go now, if anything is."""
-        if not self._limits.no_cause or self._in_trouble(host, self._world.link_of(eip)):
+        if not self._limits.no_cause or self.in_trouble(host, self._network.link_of[eip]):
             return None
         if reason is Yielded.DEAF and self.hears_nobody(host, eip):
             return None
         since = self.holds_since(host, eip)
-        others = [other for other in self._world.hosts if other is not host and other.answers(eip)]
-        if self._world.now - since < _AT_ONCE or any(self._stands(other, eip, since) for other in others):
+        others = [other for other in self._network.hosts if other is not host and other.answers(eip)]
+        if self._clock.now - since < _AT_ONCE or any(self._stands(other, eip, since) for other in others):
             return None
         return f"{host.name} let {eip} go ({reason.value}), and nothing was wrong with it"
 
-    def hears_nobody(self, host: "Host", eip: IPAddress) -> bool:
+    def hears_nobody(self, host: Host, eip: IPAddress) -> bool:
         """No frame reaches it on the EIP's link now."""
-        stations, link = self._world.stations, self._world.link_of(eip)
+        stations, link = self._stations, self._network.link_of[eip]
         there = [stations.gateway, *(stations.client(place) for place in stations.places)]
-        there += [other.index for other in self._world.hosts if other is not host and other.alive]
-        return not any(self._world.carries(link, station, host.index) for station in there)
+        there += [other.index for other in self._network.hosts if other is not host and other.alive]
+        return not any(self._network.carries(link, station, host.index) for station in there)
 
-    def _stands(self, other: "Host", eip: IPAddress, since: float) -> bool:
-        link, claimed = self._world.link_of(eip), self.holds_since(other, eip)
-        fairly = not self._in_trouble(other, link) or claimed < other.trouble_began[link]
+    def _stands(self, other: Host, eip: IPAddress, since: float) -> bool:
+        link, claimed = self._network.link_of[eip], self.holds_since(other, eip)
+        fairly = not self.in_trouble(other, link) or claimed < other.trouble_began[link]
         return claimed < since and fairly
 
-    def _in_trouble(self, host: "Host", link: int) -> bool:
+    def in_trouble(self, host: Host, link: int) -> bool:
         ended = host.trouble_ended.get(link, float("-inf"))
-        return bool(host.troubles.get(link)) or self._world.now - ended <= _SETTLES + 0.001
+        return bool(host.troubles.get(link)) or self._clock.now - ended <= _SETTLES + 0.001
 
-    def healed(self, began: float) -> "Heal | None":
-        """The last fault ends; it ``began`` then. To be judged at ``Heal.due``."""
-        world = self._world
-        if not self._limits.heal_moves or world.ongoing:
+    # ── Faults ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def fault_begins(self, mended: bool) -> None:
+        """``mended``: some time, and not for good."""
+        self.inflicted += 1
+        self._ongoing += mended
+
+    def fault_ends(self, began: float) -> "Heal | None":
+        """It began then. If it was the last one: what is to be judged at ``Heal.due``."""
+        self._ongoing -= 1
+        if not self._limits.heal_moves or self._ongoing:
             return None
-        held = {eip: [host for host in world.hosts if host.answers(eip)] for eip in world.eips}
-        return Heal(self, world, began, held)
+        hosts = self._network.hosts
+        held = {eip: [host for host in hosts if host.answers(eip)] for eip in self._network.link_of}
+        return Heal(self, self._clock, self._schedule, self._network, began, held)
 
 
 class Heal:
     """What was held when the last fault ended, and what is to come of it."""
 
-    def __init__(self, service: Service, world: "World", began: float, held: dict[IPAddress, list["Host"]]) -> None:
-        self._service, self._world, self._held = service, world, held
-        self._ended, self._faults = world.now, world.inflicted
-        self.due = world.now + _SETTLES
+    def __init__(
+        self,
+        service: Service,
+        clock: Clock,
+        schedule: Schedule,
+        network: Network,
+        began: float,
+        held: dict[IPAddress, list[Host]],
+    ) -> None:
+        self._service, self._clock, self._schedule, self._network, self._held = service, clock, schedule, network, held
+        self._ended, self._faults = clock.now, service.inflicted
+        self.due = clock.now + _SETTLES
         self._before = {
             eip: [host for host in hosts if service.holds_since(host, eip) < began] for eip, hosts in held.items()
         }
@@ -154,37 +174,37 @@ class Heal:
     @property
     def counts(self) -> bool:
         """No other fault has begun."""
-        return self._world.inflicted == self._faults
+        return self._service.inflicted == self._faults
 
-    def deaf(self, host: "Host", eip: IPAddress) -> None:
+    def deaf(self, host: Host, eip: IPAddress) -> None:
         """``host`` let it go: that its fault is over it knows by the next hello, and this was before it."""
-        if self._world.now <= self._ended + host.times.hello + self._world.schedule.delay:
+        if self._clock.now <= self._ended + host.times.hello + self._schedule.delay:
             self._held[eip] = [other for other in self._held[eip] if other is not host]
 
-    def claimed(self, host: "Host", eip: IPAddress) -> str | None:
+    def claimed(self, host: Host, eip: IPAddress) -> str | None:
         held = self._held.get(eip)
-        if not self.counts or self._world.now > self.due or not held or host in held or eip in host.probing:
+        if not self.counts or self._clock.now > self.due or not held or host in held or eip in host.probing:
             return None
         if not any(self._has_heard(host, other, eip) for other in held):
             self._held[eip] = []  # it fell silent for as long as a dead one, and nobody can know yet that it lives
             return None
         return f"{eip} was served by {[h.name for h in held]} when the fault ended, and {host.name} took it"
 
-    def _has_heard(self, host: "Host", other: "Host", eip: IPAddress) -> bool:
+    def _has_heard(self, host: Host, other: Host, eip: IPAddress) -> bool:
         """Since the fault ended, or for longer than until the next hello."""
-        since = self._world.now - self._ended
-        if since > host.times.hello + other.times.hello + self._world.schedule.delay:
+        since = self._clock.now - self._ended
+        if since > host.times.hello + other.times.hello + self._schedule.delay:
             return True
-        peer = host.machine.segments[self._world.link_of(eip)].peers.by_node.get(other.name)
+        peer = host.machine.segments[self._network.link_of[eip]].peers.by_node.get(other.name)
         return peer is not None and host.clock() - peer.heard_at < since
 
     def judge(self) -> str | None:
         if not self.counts:
             return None
         for eip, held in self._held.items():
-            holders = [host for host in self._world.hosts if host.answers(eip)]
-            link = self._world.link_of(eip)
-            kept = [h for h in self._before[eip] if not self._service._in_trouble(h, link)]
+            holders = [host for host in self._network.hosts if host.answers(eip)]
+            link = self._network.link_of[eip]
+            kept = [h for h in self._before[eip] if not self._service.in_trouble(h, link)]
             if held and not (len(holders) == 1 and holders[0] in (kept or held)):
                 then, before, now = ([host.name for host in hosts] for hosts in (held, kept, holders))
                 return f"{eip} was answered by {then} when the fault ended, by {before} before it, by {now} now"

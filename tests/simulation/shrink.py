@@ -4,31 +4,32 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import zip_longest
 
+from simulation.host import Make
+from simulation.promises import Broken, Promise
+from simulation.schedule import Kind, Schedule
+from simulation.world import World
 from speaker.ownership.machine.machine import Ownership
-from speaker.ownership.simulation.promises import Broken, Promise
-from speaker.ownership.simulation.schedule import Kind, Schedule
-from speaker.ownership.simulation.world import World
 
 _SAME = 1e-4
 """Seconds; further apart are two different moves."""
 
 
-def broken(schedule: Schedule, make: type[Ownership] = Ownership) -> Broken | None:
+def broken(schedule: Schedule, make: Make = Ownership) -> Broken | None:
     world = World(schedule, make).run()
     return world.promises.broken or (_swayed(world, make) if schedule.limits.unswayed else None)
 
 
-def _swayed(world: World, make: type[Ownership]) -> Broken | None:
+def _swayed(world: World, make: Make) -> Broken | None:
     faults = tuple(fault for fault in world.schedule.faults if fault.kind is not Kind.STRANGER)
     twin = World(replace(world.schedule, faults=faults), make).run()
     for ours, theirs in zip_longest(world.promises.moves, twin.promises.moves):
         if ours is None or theirs is None or ours[1:] != theirs[1:] or abs(ours[0] - theirs[0]) > _SAME:
             at = (ours or theirs or (0.0,))[0]
-            return Broken(Promise.UNSWAYED, at, world.readable(f"with a stranger {ours}, without {theirs}"))
+            return Broken(Promise.UNSWAYED, at, world.trace.readable(f"with a stranger {ours}, without {theirs}"))
     return None
 
 
-def shrink(schedule: Schedule, make: type[Ownership] = Ownership) -> Schedule:
+def shrink(schedule: Schedule, make: Make = Ownership) -> Schedule:
     """One change at a time as long as the same promise stays broken; the schedule itself if it breaks none."""
     first = broken(schedule, make)
     if first is None:
@@ -65,9 +66,9 @@ def _smaller(schedule: Schedule) -> Iterator[Schedule]:
         yield replace(schedule, nodes=schedule.nodes - 1)
 
 
-def story(schedule: Schedule, make: type[Ownership] = Ownership, lines: int = 60) -> str:
+def story(schedule: Schedule, make: Make = Ownership, lines: int = 60) -> str:
     """The schedule, its last ``lines`` trace lines and the broken promise."""
     world = World(schedule, make, trace=True).run()
-    trace = world.trace or []
+    trace = world.trace.lines or []
     shown = trace if len(trace) <= lines else ["          …", *trace[-lines:]]
     return "\n".join([str(schedule), *shown])

@@ -4,8 +4,10 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
 
+from simulation.clock import Clock, Trace
+from simulation.host import Host
+from simulation.schedule import Schedule
 from speaker.model import IPAddress
 from speaker.ownership.events import (
     ApiDown,
@@ -17,34 +19,36 @@ from speaker.ownership.events import (
     WriteRecord,
     gone,
 )
-from speaker.ownership.simulation.schedule import Schedule
-
-if TYPE_CHECKING:
-    from speaker.ownership.simulation.world import Host, World
 
 
 class ApiServer:
-    """``before_reply(host, order)`` is a test's door: called when a write has happened and nobody knows yet."""
-
-    def __init__(self, world: "World", schedule: Schedule, random: Random) -> None:
-        self._world, self._schedule, self._random = world, schedule, random
+    def __init__(
+        self,
+        clock: Clock,
+        trace: Trace,
+        schedule: Schedule,
+        random: Random,
+        hosts: list[Host],
+        eips: list[IPAddress],
+    ) -> None:
+        self._clock, self._trace, self._schedule, self._random = clock, trace, schedule, random
+        self._hosts, self._eips = hosts, eips
         self._version = 0
         self.records: dict[IPAddress, Record] = {}
         self.writes: Counter[IPAddress] = Counter()
         """That succeeded."""
-        self.before_reply: Callable[[Host, WriteRecord], None] = lambda host, order: None
 
     def _travel(self) -> float:
         return self._random.uniform(*self._schedule.api_delay) / 2
 
     # ── Writes ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def write(self, host: "Host", order: WriteRecord) -> None:
+    def write(self, host: Host, order: WriteRecord) -> None:
         life = host.life
         if not host.api_cuts:
-            self._world.after(self._travel(), lambda: self._apply(host, life, order))
+            self._clock.after(self._travel(), lambda: self._apply(host, life, order))
 
-    def _apply(self, host: "Host", life: int, order: WriteRecord) -> None:
+    def _apply(self, host: Host, life: int, order: WriteRecord) -> None:
         if host.api_cuts:
             return
         old = self.records.get(order.eip)
@@ -54,9 +58,8 @@ class ApiServer:
             self.writes[order.eip] += 1
             new = Record(order.holder, order.incarnation, order.term, self._version)
             self.records[order.eip] = new
-            self._world.say(f"  record {order.eip} := {order.holder} term {order.term}")
+            self._trace.say(f"  record {order.eip} := {order.holder} term {order.term}")
             self._watched(lambda other: other.tell(RecordRead(order.eip, new)))
-            self.before_reply(host, order)
         reply = RecordWritten(order.eip, order.attempt, succeeded, self.records.get(order.eip, gone(order.expected)))
         self._reply(host, life, lambda: host.tell(reply))
 
@@ -74,22 +77,22 @@ class ApiServer:
             self._version += 1
             self._watched(lambda other: other.tell(RecordRead(eip, gone(deleted.version))))
 
-    def _reply(self, host: "Host", life: int, deliver: Callable[[], None]) -> None:
+    def _reply(self, host: Host, life: int, deliver: Callable[[], None]) -> None:
         def arrive() -> None:
             if host.alive and host.life == life and not host.api_cuts:
                 deliver()
 
-        self._world.after(self._travel(), arrive)
+        self._clock.after(self._travel(), arrive)
 
-    def _watched(self, deliver: Callable[["Host"], None]) -> None:
-        for host in self._world.hosts:
+    def _watched(self, deliver: Callable[[Host], None]) -> None:
+        for host in self._hosts:
             if host.alive and not host.api_cuts:
                 self._watch_one(host, self._watched_after(), deliver)
 
     def _watched_after(self) -> float:
         return self._random.uniform(0.002, self._schedule.watch_delay)
 
-    def _watch_one(self, host: "Host", delay: float, deliver: Callable[["Host"], None]) -> None:
+    def _watch_one(self, host: Host, delay: float, deliver: Callable[[Host], None]) -> None:
         def arrive() -> None:
             if not host.alive or host.api_cuts:
                 return
@@ -98,11 +101,11 @@ class ApiServer:
             else:
                 deliver(host)
 
-        self._world.after(delay, arrive)
+        self._clock.after(delay, arrive)
 
     # ── Session Leases: what the agent's edge does ────────────────────────────────────────────────────────────
 
-    def session(self, host: "Host") -> None:
+    def session(self, host: Host) -> None:
         """Renews for one life of ``host``, from now on."""
         life = host.life
         answered = [0]
@@ -110,7 +113,7 @@ class ApiServer:
         def renew() -> None:
             asked = answered[0] = answered[0] + 1
             if not host.api_cuts:
-                self._world.after(self._travel(), lambda: self._renewed(host, life, lambda: up(asked)))
+                self._clock.after(self._travel(), lambda: self._renewed(host, life, lambda: up(asked)))
             again(self._schedule.times.record_timeout, lambda: check(asked))
 
         def up(asked: int) -> None:
@@ -128,21 +131,21 @@ class ApiServer:
                 again(self._schedule.times.renew / 2, renew)
 
         def again(delay: float, work: Callable[[], None]) -> None:
-            self._world.after(delay, lambda: host.do(work) if host.alive and host.life == life else None)
+            self._clock.after(delay, lambda: host.do(work) if host.alive and host.life == life else None)
 
         renew()
 
-    def _renewed(self, host: "Host", life: int, done: Callable[[], None]) -> None:
+    def _renewed(self, host: Host, life: int, done: Callable[[], None]) -> None:
         if host.api_cuts or not host.alive or host.life != life:
             return
         own = LeaseSeen(host.name, host.machine.incarnation, renewed=True)
         self._watch_one(host, self._watched_after(), lambda other: other.tell(own))
         self._reply(host, life, lambda: host.do(done))
 
-    def _list(self, host: "Host") -> None:
+    def _list(self, host: Host) -> None:
         """As an agent's mirror: what is not in the list any more is gone at the list's version."""
         for eip, record in self.records.items():
             host.tell(RecordRead(eip, record))
-        for eip in self._world.eips:
+        for eip in self._eips:
             if eip not in self.records:
                 host.tell(RecordRead(eip, gone(self._version)))

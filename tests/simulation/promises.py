@@ -3,16 +3,17 @@
 from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
 
+from simulation.apiserver import ApiServer
+from simulation.clock import Clock, Trace
+from simulation.host import Host
+from simulation.network import Network
+from simulation.schedule import Schedule
+from simulation.service import Heal, Service
+from simulation.stations import Stations
 from speaker.model import IPAddress
 from speaker.ownership.balance import Rebalancing
 from speaker.ownership.events import Yielded
-from speaker.ownership.simulation.schedule import Schedule
-from speaker.ownership.simulation.service import Heal, Service
-
-if TYPE_CHECKING:
-    from speaker.ownership.simulation.world import Host, World
 
 _BLINK = 0.003
 """Seconds; a gap this short is the simulation's, not the cluster's. An answer this short ends no gap."""
@@ -52,8 +53,17 @@ class Broken:
 class Promises:
     """``broken`` stays None as long as all is kept."""
 
-    def __init__(self, world: "World", schedule: Schedule) -> None:
-        self._world, self._limits, self._schedule = world, schedule.limits, schedule
+    def __init__(
+        self,
+        clock: Clock,
+        trace: Trace,
+        schedule: Schedule,
+        network: Network,
+        stations: Stations,
+        api: ApiServer,
+    ) -> None:
+        self._clock, self._trace, self._network, self._stations, self._api = clock, trace, network, stations, api
+        self._limits, self._schedule = schedule.limits, schedule
         self.broken: Broken | None = None
         self.moves: list[tuple[float, IPAddress, str, int]] = []
         """(when, EIP, node, term) of every claim."""
@@ -62,14 +72,14 @@ class Promises:
         self.gaps: list[tuple[IPAddress, float, float]] = []
         self.points_at: dict[tuple[int, IPAddress], str] = {}
         """(host that a client stands beside, EIP) → the node in the client's cache."""
-        self._gap_since: dict[IPAddress, float | None] = dict.fromkeys(world.eips, 0.0)
+        self._gap_since: dict[IPAddress, float | None] = dict.fromkeys(network.link_of, 0.0)
         self._eligible_since: dict[IPAddress, float] = {}
         self._double: dict[tuple[IPAddress, int, int], float] = {}
         self._crashes: dict[IPAddress, tuple[float, str]] = {}
         self._causes: list[float] = []
         self._planned: tuple[float, int] | None = None
         """When the first rebalance began, and the moves planned since."""
-        self._service = Service(world)
+        self._service = Service(clock, schedule, network, stations)
         self._heal: Heal | None = None
         self._steps = 0
         limit = self._limits.one_answer
@@ -77,8 +87,8 @@ class Promises:
 
     def _break(self, promise: Promise, story: str) -> None:
         if self.broken is None:
-            self.broken = Broken(promise, self._world.now, self._world.readable(story))
-            self._world.say(f"!! {self.broken}")
+            self.broken = Broken(promise, self._clock.now, self._trace.readable(story))
+            self._trace.say(f"!! {self.broken}")
 
     def _break_if(self, promise: Promise, story: str | None) -> None:
         if story is not None:
@@ -86,22 +96,22 @@ class Promises:
 
     # ── What happens ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def claimed(self, host: "Host", eip: IPAddress, term: int) -> None:
-        self.moves.append((self._world.now, eip, host.name, term))
+    def claimed(self, host: Host, eip: IPAddress, term: int) -> None:
+        self.moves.append((self._clock.now, eip, host.name, term))
         self._service.claimed(host, eip)
         if self._heal is not None:
             self._break_if(Promise.HEAL_MOVES, self._heal.claimed(host, eip))
         self.changed(eip)
 
-    def yielded(self, host: "Host", eip: IPAddress, reason: Yielded) -> None:
+    def yielded(self, host: Host, eip: IPAddress, reason: Yielded) -> None:
         if reason is Yielded.DEAF:
             if self._heal is not None:
                 self._heal.deaf(host, eip)
             if self._service.hears_nobody(host, eip):
-                self._causes.append(self._world.now)
+                self._causes.append(self._clock.now)
         self._break_if(Promise.NO_CAUSE, self._service.without_cause(host, eip, reason))
 
-    def booted(self, host: "Host") -> None:
+    def booted(self, host: Host) -> None:
         self._service.booted(host)
 
     def rewired(self) -> None:
@@ -109,52 +119,55 @@ class Promises:
         if self._service.watches:
             self._look_at_all()
 
-    def healed(self, began: float) -> None:
-        heal = self._heal = self._service.healed(began)
-        if heal is not None:
-            self._world.at(heal.due, lambda: self._break_if(Promise.HEAL_MOVES, heal.judge()))
+    def fault_begins(self, mended: bool) -> None:
+        self._service.fault_begins(mended)
 
-    def crashed(self, host: "Host", held: list[IPAddress]) -> None:
-        self._causes.append(self._world.now)
+    def fault_ends(self, began: float) -> None:
+        heal = self._heal = self._service.fault_ends(began)
+        if heal is not None:
+            self._clock.at(heal.due, lambda: self._break_if(Promise.HEAL_MOVES, heal.judge()))
+
+    def crashed(self, host: Host, held: list[IPAddress]) -> None:
+        self._causes.append(self._clock.now)
         for eip in held:
             if not self._answering(eip):
-                self._crashes[eip] = (self._world.now, host.name)
+                self._crashes[eip] = (self._clock.now, host.name)
         self._look_at_all()
 
     def disturbed(self) -> None:
         """Something that may leave an EIP unanswered for a while."""
-        self._causes.append(self._world.now)
+        self._causes.append(self._clock.now)
         self._look_at_all()
 
     def rebalanced(self, begun: Rebalancing | None) -> None:
-        since, planned = self._planned or (self._world.now, 0)
+        since, planned = self._planned or (self._clock.now, 0)
         self._planned = since, planned + (begun.planned if begun is not None and not begun.finished else 0)
 
     def _look_at_all(self) -> None:
-        for eip in self._world.eips:
+        for eip in self._network.link_of:
             self.changed(eip)
 
-    def announced(self, host: "Host", eip: IPAddress, link: int) -> None:
-        for place in self._world.stations.places:
-            if self._world.carries(link, host.index, self._world.stations.client(place)):
+    def announced(self, host: Host, eip: IPAddress, link: int) -> None:
+        for place in self._stations.places:
+            if self._network.carries(link, host.index, self._stations.client(place)):
                 self.points_at[place, eip] = host.name
 
-    def answered(self, host: "Host", eip: IPAddress, asked_at: float) -> None:
+    def answered(self, host: Host, eip: IPAddress, asked_at: float) -> None:
         """A request was answered: not if it waited through a freeze, nor by one whom somebody replaced meanwhile."""
         froze, thawed = host.thawed
-        now = self._world.now
+        now = self._clock.now
         times = self._schedule.times
         if froze < asked_at < thawed and (thawed - asked_at > times.request_age or thawed - froze > times.dead):
             age = (now - asked_at) * 1000
             self._break(Promise.FREEZE, f"{host.name} answered for {eip} what had waited {age:.0f} ms while frozen")
         elif thawed > 0 and now - thawed < 0.15 and (thawed - froze > times.self_lease or self._nothing_lost()):
-            for other in self._world.hosts:
+            for other in self._network.hosts:
                 since = self._service.holds_since(other, eip)
                 if (
                     other is not host
                     and other.answers(eip)
                     and froze < since < thawed
-                    and self._world.hears(self._world.link_of(eip), other.index, host.index)
+                    and self._network.hears(self._network.link_of[eip], other.index, host.index)
                     and self._beaten(host, other, eip)
                 ):
                     self._break(
@@ -166,20 +179,20 @@ class Promises:
     def _nothing_lost(self) -> bool:
         """A freeze shorter than the self-lease is safe as long as hellos arrive; a successor's claim that was lost adds
         what every lost hello adds (see test_frozen_holder.py)."""
-        world = self._world
-        return not self._schedule.loss and not any(world.cuts.values()) and world.now - world.last_cut > 0.5
+        network = self._network
+        return not self._schedule.loss and not any(network.cuts.values()) and self._clock.now - network.last_cut > 0.5
 
-    def _beaten(self, host: "Host", other: "Host", eip: IPAddress) -> bool:
+    def _beaten(self, host: Host, other: Host, eip: IPAddress) -> bool:
         return other.machine.eips[eip].term > host.machine.eips[eip].term
 
     # ── What is ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _answering(self, eip: IPAddress) -> list["Host"]:
-        return [host for host in self._world.hosts if host.answers(eip)]
+    def _answering(self, eip: IPAddress) -> list[Host]:
+        return [host for host in self._network.hosts if host.answers(eip)]
 
     def changed(self, eip: IPAddress) -> None:
         """Looked at often: what is nearly always empty is asked for first."""
-        now = self._world.now
+        now = self._clock.now
         answering = self._answering(eip)
         since = self._gap_since[eip]
         if answering and since is not None:
@@ -191,7 +204,7 @@ class Promises:
             self._failed_over(eip, *self._crashes.pop(eip))
         if self._double or len(answering) > 1:
             self._note_doubles(eip, answering)
-        able = [host for host in self._world.hosts if host.may_hold(eip)]
+        able = [host for host in self._network.hosts if host.may_hold(eip)]
         if able:
             self._eligible_since.setdefault(eip, now)
         else:
@@ -202,20 +215,20 @@ class Promises:
     def _gap_began(self, eip: IPAddress) -> float:
         """Now; or before the last answer, where that was a blink: of two that claim at once one falls silent again."""
         last = next((gap for gap in reversed(self.gaps) if gap[0] == eip), None)
-        if last is None or self._world.now - last[2] > _BLINK:
-            return self._world.now
+        if last is None or self._clock.now - last[2] > _BLINK:
+            return self._clock.now
         self.gaps.remove(last)
         return last[1]
 
-    def _note_doubles(self, eip: IPAddress, answering: list["Host"]) -> None:
+    def _note_doubles(self, eip: IPAddress, answering: list[Host]) -> None:
         pairs = {(eip, a.index, b.index) for a in answering for b in answering if a.index < b.index}
         for pair in pairs:
-            self._double.setdefault(pair, self._world.now)
+            self._double.setdefault(pair, self._clock.now)
         for pair in [p for p in self._double if p[0] == eip and p not in pairs]:
             del self._double[pair]
 
     def _failed_over(self, eip: IPAddress, at: float, node: str) -> None:
-        took = self._world.now - at
+        took = self._clock.now - at
         self.failovers.append(took)
         if self._limits.crash is not None and took > self._limits.crash:
             self._break(Promise.CRASH, f"{eip} was answered only {took * 1000:.0f} ms after {node} crashed")
@@ -228,27 +241,27 @@ class Promises:
             self._break_if(Promise.SERVED, self._service.unserved())
             self._break_if(Promise.WIRE, self._service.served_twice())
         if self._steps % 16 == 0:
-            for eip in self._world.eips:
+            for eip in self._network.link_of:
                 self.changed(eip)
                 self._check_answered(eip)
 
     def _check_doubles(self) -> None:
-        world = self._world
+        network, now = self._network, self._clock.now
         for (eip, a, b), began in self._double.items():
-            one, two = world.hosts[a], world.hosts[b]
-            link = world.link_of(eip)
-            if world.hears(link, a, b) and world.hears(link, b, a):
+            one, two = network.hosts[a], network.hosts[b]
+            link = network.link_of[eip]
+            if network.hears(link, a, b) and network.hears(link, b, a):
                 since = max(
                     began,
-                    *(world.heard_since.get((link, *p), 0.0) for p in ((a, b), (b, a))),
+                    *(network.heard_since.get((link, *p), 0.0) for p in ((a, b), (b, a))),
                     one.thawed[1],
                     two.thawed[1],
                 )
-                lost = any(world.overtaken.get((link, *p), -1.0) >= since for p in ((a, b), (b, a)))
-                if world.now - since > self._one_answer + lost * self._schedule.times.hello:  # each lost one adds one
+                lost = any(network.overtaken.get((link, *p), -1.0) >= since for p in ((a, b), (b, a)))
+                if now - since > self._one_answer + lost * self._schedule.times.hello:  # each lost one adds one
                     return self._break(
                         Promise.ONE_ANSWER,
-                        f"{one.name} and {two.name} both answer for {eip} for {(world.now - since) * 1000:.0f} ms, "
+                        f"{one.name} and {two.name} both answer for {eip} for {(now - since) * 1000:.0f} ms, "
                         "hearing each other",
                     )
         return None
@@ -256,7 +269,7 @@ class Promises:
     def _check_answered(self, eip: IPAddress) -> None:
         since, eligible = self._gap_since[eip], self._eligible_since.get(eip)
         if since is not None and eligible is not None:
-            gap = self._world.now - max(since, eligible)
+            gap = self._clock.now - max(since, eligible)
             never_answered = since == 0.0
             if gap > self._limits.unanswered + (2 * self._schedule.longest_listen if never_answered else 0):
                 self._break(Promise.ANSWERED, f"nobody answers for {eip} for {gap:.2f} s though somebody may")
@@ -266,7 +279,7 @@ class Promises:
     def check_end(self) -> None:
         if self.broken is not None:
             return
-        for eip in self._world.eips:
+        for eip in self._network.link_of:
             self.changed(eip)
             if self._limits.settled:
                 self._check_settled(eip)
@@ -276,26 +289,25 @@ class Promises:
         self._check_balance()
 
     def _check_settled(self, eip: IPAddress) -> None:
-        world = self._world
-        for place in world.stations.places:
+        for place in self._stations.places:
             if self.broken is None:
                 self._check_client(eip, place)
-        holders, record = self._answering(eip), world.api.records.get(eip)
+        holders, record = self._answering(eip), self._api.records.get(eip)
         said = record.holder if record is not None else None
         if self._schedule.api and len(holders) == 1 and said != holders[0].name and not holders[0].api_cuts:
             self._break(Promise.RECORD_RIGHT, f"{eip} is held by {holders[0].name}, its record says {record}")
-        for host in world.hosts:
+        for host in self._network.hosts:
             if said == host.name and host.alive and eip in host.ineligible and not host.api_cuts:
                 self._break(Promise.RECORD_RIGHT, f"{eip} is not for {said} to hold, and its record names it")
 
     def _check_client(self, eip: IPAddress, place: int) -> None:
         """One answers it, if one could, and that one is in its cache."""
-        world, link = self._world, self._world.link_of(eip)
+        link, client = self._network.link_of[eip], self._stations.client(place)
 
-        def reached(host: "Host") -> bool:
-            return world.stations.reach(link, world.stations.client(place), host)
+        def reached(host: Host) -> bool:
+            return self._stations.reach(link, client, host)
 
-        if not any(host.may_hold(eip) and reached(host) for host in world.hosts):
+        if not any(host.may_hold(eip) and reached(host) for host in self._network.hosts):
             return
         names = [host.name for host in self._answering(eip) if reached(host)]
         points_at = self.points_at.get((place, eip))
@@ -322,7 +334,7 @@ class Promises:
         if self._limits.takes_nothing is not None:
             flapping, since = self._limits.takes_nothing
             for at, eip, name, _ in self.moves:
-                if at > since and name == self._world.hosts[flapping].name:
+                if at > since and name == self._network.hosts[flapping].name:
                     self._break(Promise.QUIET, f"{name}, whose port comes and goes, took {eip} at {at:.3f}")
         for eip, times in moves.items():
             allowed, last = (
@@ -336,7 +348,7 @@ class Promises:
                 self._break(Promise.QUIET, f"{eip} moved {times} times")
 
     def _check_writes(self) -> None:
-        for eip, times in self._world.api.writes.items():
+        for eip, times in self._api.writes.items():
             if self._limits.writes is not None and times > self._limits.writes:
                 self._break(Promise.WRITES, f"the record of {eip} was written {times} times")
 
@@ -347,13 +359,13 @@ class Promises:
             if len(moves) > planned and self._limits.fewest:
                 self._break(Promise.FEWEST_MOVES, f"{planned} moves were planned, {len(moves)} made: {moves}")
         if self._limits.level:
-            counts = Counter({host.name: 0 for host in self._world.hosts if host.alive})
-            counts.update(host.name for eip in self._world.eips for host in self._answering(eip))
+            counts = Counter({host.name: 0 for host in self._network.hosts if host.alive})
+            counts.update(host.name for eip in self._network.link_of for host in self._answering(eip))
             if max(counts.values()) > min(counts.values()) + 1:
                 self._break(Promise.LEVEL, f"EIPs by node at the end: {dict(counts)}")
 
     def _check_gaps(self) -> None:
-        open_gaps = [(eip, since, self._world.now) for eip, since in self._gap_since.items() if since is not None]
+        open_gaps = [(eip, since, self._clock.now) for eip, since in self._gap_since.items() if since is not None]
         for eip, begin, end in self.gaps + open_gaps:
             planned = self._limits.planned
             if planned is not None and planned[0] <= begin < planned[1] and end > begin:
