@@ -114,7 +114,7 @@ def without_descriptors(folder: Path) -> dict[str, Callable[[], Any]]:
         "nftables: pending": lambda: NftablesForwarder().pending(EMPTY),
         "nftables: problems": lambda: NftablesForwarder().problems(),
         "nftables: cleanup": lambda: NftablesForwarder().cleanup(),
-        "unknown flows: opened": unknown_flows.open_strays,
+        "unknown flows: opened": unknown_flows.open_unknown_flows,
         "iptables": lambda: iptables.run("true"),
         "nft_stamp": lambda: stamp("none"),
         "dummy: eips": lambda: DummyLink("none0").eips(),

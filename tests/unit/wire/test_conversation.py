@@ -1,6 +1,8 @@
 """What the wire process keeps for a main process that does not read."""
 
-from speaker.wire.process import MAX_DELAYS, MAX_WAITING, Conversation, Tally
+from speaker.wire.messages import BugMet, BugsMetAgain, HellosSent
+from speaker.wire.process import MAX_WAITING, Conversation
+from speaker.wire.sender import MAX_DELAYS, EventSender
 
 
 class Unread:
@@ -9,7 +11,7 @@ class Unread:
     def __init__(self):
         self.waiting, self.aborted = 0, False
 
-    def send(self, *message):
+    def send(self, message):
         self.waiting += len(repr(message))
 
     def abort(self):
@@ -17,7 +19,7 @@ class Unread:
 
 
 def test_a_main_process_that_reads_nothing_is_hung_up_on():
-    talk, channel = Conversation({}), Unread()
+    talk, channel = Conversation(), Unread()
     talk._channel = channel
     talk.stop()
     assert not channel.aborted
@@ -28,43 +30,43 @@ def test_a_main_process_that_reads_nothing_is_hung_up_on():
 
 def test_of_delays_without_end_the_longest_is_kept():
     told = []
-    tally = Tally(lambda *message: told.append(message))
+    sender = EventSender(told.append)
     for number in range(5 * MAX_DELAYS):
-        tally.loop_delay(number % 777, 0.0)
-    tally.flush()
-    ((_, _, delays),) = told
-    assert len(delays) <= MAX_DELAYS
-    assert max(delays) == (776, 0.0)
+        sender.loop_delay(number % 777, 0.0)
+    sender.flush()
+    (counts,) = told
+    assert len(counts.delays) <= MAX_DELAYS
+    assert max(counts.delays) == (776, 0.0)
 
 
 def test_counts_wait_while_the_main_process_does_not_keep_up():
     told, reads = [], [False]
-    tally = Tally(lambda *message: told.append(message), lambda: reads[0])
-    tally.hellos_sent("eth0", True, 1)
-    tally.flush()
-    tally.hellos_sent("eth0", True, 2)
+    sender = EventSender(told.append, lambda: reads[0])
+    sender.hellos_sent("eth0", True, 1)
+    sender.flush()
+    sender.hellos_sent("eth0", True, 2)
     assert told == []
     reads[0] = True
-    tally.flush()
-    ((_, counts, _),) = told
-    assert counts == {("hellos_sent", "eth0", True): 3}
+    sender.flush()
+    (sent,) = told
+    assert sent.counts == {HellosSent("eth0", True): 3}
 
 
 def test_an_error_that_comes_without_end_is_told_once_and_counted_until_somebody_else_listens():
     told = []
-    tally = Tally(lambda *message: told.append(message))
+    sender = EventSender(told.append)
 
     def stumble(times):
         for _ in range(times):
             try:
                 raise KeyError("a")
             except KeyError as error:
-                tally.internal_error("hear", error)
+                sender.internal_error("hear", error)
 
     stumble(1000)
-    assert [message[:3] for message in told] == [("wire_error", "hear", "KeyError: 'a'")]
-    tally.flush()
-    assert told[-1][1] == {("wire_error_again", "hear"): 999}
-    tally.start_over()
+    assert [(one.task, one.words) for one in told] == [("hear", "KeyError: 'a'")]
+    sender.flush()
+    assert told[-1].counts == {BugsMetAgain("hear"): 999}
+    sender.start_over()
     stumble(2)
-    assert told[-1][0] == "wire_error"
+    assert isinstance(told[-1], BugMet)
