@@ -101,6 +101,7 @@ class Host:
         self._unserved: frozenset[IPAddress] = frozenset()
         """EIPs that are not offered, since the kernel refuses to forward for them."""
         self._spots: dict[IPAddress, Placement] = {}
+        """What the last decision lets this node hold; kept up with it EIP by EIP, as most passes change few."""
         self._decided_on: Snapshot | None = None
         """None: the last pass did not get to its end."""
         self._snapshot: Snapshot | None = None

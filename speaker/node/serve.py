@@ -24,7 +24,7 @@ from speaker.telemetry import logs
 from speaker.telemetry.http import serving
 from speaker.telemetry.metrics import Metrics
 from speaker.telemetry.traffic import Kept, exposition
-from speaker.wire.process import PeerSpec, Spec
+from speaker.wire.commands import PeerSpec, Spec
 from speaker.wire.remote import Wire
 
 log = structlog.get_logger()

@@ -68,6 +68,19 @@ def test_what_nobody_held_waits_for_better_ones_that_may_still_listen_and_the_la
     assert claimed_at(orders, THEIRS) == pytest.approx(TIMES.listen + wait, abs=SOON)
 
 
+def test_what_the_only_other_node_held_is_taken_in_turn_when_it_comes_back_without_it() -> None:
+    """Its record names it, and no frame of anybody else was ever heard: that is no first sign of anybody."""
+    machine = alone(0, api=True)
+    machine.step(0.0, ApiUp())
+    machine.step(0.0, EligibilityChanged(THEIRS, LINK))
+    machine.step(0.0, RecordRead(THEIRS, Record("a", LIFE, 3, 1)))
+    beside(machine, 0.1, 1.0, {"a": {THEIRS: 3}})
+    back = 0.9 + TIMES.suspect + 0.01
+    timed(machine, 1.0, back)
+    orders = beside(machine, back, 2.0, {"a": {}}, incarnation=Incarnation(LIFE + 1))
+    assert claimed_at(orders, THEIRS) == pytest.approx(back + TIMES.slot, abs=SOON)
+
+
 @pytest.mark.parametrize(("newcomer", "wait"), [(False, 0.0), (True, TIMES.listen)])
 def test_a_cluster_assembles_as_long_as_somebody_has_only_just_come(newcomer: bool, wait: float) -> None:
     machine = alone(0)
@@ -98,6 +111,19 @@ def test_who_has_its_share_goes_last_to_what_nobody_held() -> None:
     machine.step(6.0, EligibilityChanged(fresh, LINK))
     orders = beside(machine, 6.0, 7.0, {"a": {EIP: 3}, "b": {}})
     assert claimed_at(orders, fresh) == pytest.approx(6.0 + TIMES.ranks * TIMES.slot, abs=SOON)
+
+
+@pytest.mark.parametrize(("theirs", "rank"), [(4, 0), (3, 1)], ids=["its share", "one less"])
+def test_nobody_waits_for_a_better_one_that_has_its_share(theirs: int, rank: int) -> None:
+    machine = alone(0)
+    holding = {"a": {EIP + n: 3 for n in range(theirs)}}
+    for n in range(6):
+        machine.step(0.0, EligibilityChanged(EIP + n, LINK))
+    beside(machine, 0.0, 9.0, holding)
+    fresh = next(EIP + n for n in range(20, 40) if score(EIP + n, "a") > score(EIP + n, "me"))
+    orders = [(9.0, order) for order in machine.step(9.0, EligibilityChanged(fresh, LINK))]
+    orders += beside(machine, 9.0, 10.0, holding)
+    assert claimed_at(orders, fresh) == pytest.approx(9.0 + rank * TIMES.slot, abs=SOON)
 
 
 def test_who_has_its_share_takes_its_turn_where_something_fails_over() -> None:
