@@ -13,7 +13,7 @@ from speaker.model import IPAddress, Link, Mac
 from speaker.ownership import sole
 from speaker.system.supervise import supervised
 from speaker.wire.taking import take_each
-from speaker.wire.told import PeerSeen, Resumed, Standing, Taken, WireEvents
+from speaker.wire.told import ClaimStatus, PeerSeen, Resumed, Taken, WireEvents
 
 
 class _Holding(NamedTuple):
@@ -89,10 +89,10 @@ class SoloOwner:
         spots = {address: holding.spot for address, holding in self._held.items()}
         return Resumed(spots, {address: Taken(spot, None) for address, spot in spots.items()})
 
-    def standing(self, address: IPAddress) -> Standing:
+    def claim_status(self, address: IPAddress) -> ClaimStatus:
         if (holding := self._held.get(address)) is None:
-            return Standing(False, None, 0, None)
-        return Standing(True, self._node, 0, holding.since)
+            return ClaimStatus(False, None, 0, None)
+        return ClaimStatus(True, self._node, 0, holding.since)
 
     def peers(self) -> list[PeerSeen]:
         return []

@@ -131,7 +131,7 @@ class Life:
             case Settled():
                 settle()
             case ClaimsOf():
-                return command.returns([owner.standing(eip) for eip in command.eips])
+                return command.returns([owner.claim_status(eip) for eip in command.eips])
             case IsReady():
                 return command.returns(owner.ready)
             case HasPeers():

@@ -61,7 +61,7 @@ from speaker.wire.messages import (
     WireEvent,
 )
 from speaker.wire.receiver import EventReceiver, Listener, Moves
-from speaker.wire.told import PeerSeen, RecordSink, Standing
+from speaker.wire.told import ClaimStatus, PeerSeen, RecordSink
 
 A_SLICE = 50
 """EIPs in one message: the wire process takes some milliseconds for it, and answers in between."""
@@ -273,8 +273,8 @@ class Wire:
 
     # ── how things are ──
 
-    async def standings(self, addresses: Iterable[IPAddress]) -> dict[IPAddress, Standing]:
-        found: dict[IPAddress, Standing] = {}
+    async def claim_statuses(self, addresses: Iterable[IPAddress]) -> dict[IPAddress, ClaimStatus]:
+        found: dict[IPAddress, ClaimStatus] = {}
         for some in _slices(addresses):
             claims = await self._ask(ClaimsOf(some))
             found.update(zip(some, claims, strict=True))

@@ -55,7 +55,7 @@ from speaker.wire.sharing.news import News
 from speaker.wire.sharing.offers import Offers
 from speaker.wire.sharing.ports import OpenHellos, Port, Ports
 from speaker.wire.taking import drop_each, take_each
-from speaker.wire.told import OwnerEvents, PeerSeen, RecordSink, Resumed, Standing, Taken
+from speaker.wire.told import ClaimStatus, OwnerEvents, PeerSeen, RecordSink, Resumed, Taken
 
 AGAIN_SECONDS = 0.02
 """After an error that nobody foresaw the ownership machine is asked again."""
@@ -172,11 +172,11 @@ class SharedOwner:
 
     # ── What an operator asks ─────────────────────────────────────────────────────────────────────────────────
 
-    def standing(self, address: IPAddress) -> Standing:
+    def claim_status(self, address: IPAddress) -> ClaimStatus:
         if (claim := self._claims.get(address)) is not None:
-            return Standing(True, self.node, claim.term, claim.since)
+            return ClaimStatus(True, self.node, claim.term, claim.since)
         known = self.machine.holder(address, self._clock())
-        return Standing(False, known[0], known[1], None) if known is not None else Standing(False, None, 0, None)
+        return ClaimStatus(False, known[0], known[1], None) if known is not None else ClaimStatus(False, None, 0, None)
 
     @property
     def has_peers(self) -> bool:
@@ -368,7 +368,7 @@ class SharedOwner:
     def _let_go(self, order: Withdraw) -> None:
         if self._claims.pop(order.eip, None) is None:
             return
-        self._events.yielded(order.eip, order.reason.value, self.standing(order.eip).holder)
+        self._events.yielded(order.eip, order.reason.value, self.claim_status(order.eip).holder)
 
     def _send(self, link: int, hello: Hello, now: float) -> None:
         if (port := self.ports.get(link)) is None:

@@ -11,7 +11,7 @@ from speaker.ownership.events import WriteRecord
 from speaker.ownership.hello import Addresses, Incarnation
 
 
-class Standing(NamedTuple):
+class ClaimStatus(NamedTuple):
     """What is known of the claim to an EIP."""
 
     mine: bool

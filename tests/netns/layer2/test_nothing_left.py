@@ -44,7 +44,7 @@ def alive():
 
 
 class Told:
-    """An observer and a clerk; ``lost`` is set by every link that is."""
+    """An observer and a sink of records; ``lost`` is set by every link that is."""
 
     def __init__(self):
         self.lost, self.claims = asyncio.Event(), asyncio.Event()

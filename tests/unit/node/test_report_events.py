@@ -27,7 +27,7 @@ from speaker.ownership.hellos.frames import Rejected
 from speaker.system.priority import Priority
 from speaker.telemetry.internal_errors import QUIET_SECONDS
 from speaker.telemetry.metrics import Metrics
-from speaker.wire.told import Standing
+from speaker.wire.told import ClaimStatus
 
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
 STRANGER = Mac(b"\x02\0\0\0\0\x99")
@@ -57,10 +57,10 @@ class Site:
         return stale
 
     async def publish(self, ready=True):
-        async def standings(eips):
-            return {eip: Standing(eip == A, "n1", 1, None) for eip in eips}
+        async def claim_statuses(eips):
+            return {eip: ClaimStatus(eip == A, "n1", 1, None) for eip in eips}
 
-        await self.report.publish(standings, ready)
+        await self.report.publish(claim_statuses, ready)
 
 
 @pytest.fixture
@@ -186,10 +186,10 @@ def play(in_virtual_time, tmp_path):
         (
             lambda report: report.unknown_flows(3, {A: HOP, B: None}),
             [],
-            {("strays", "handed_over"): 1, ("strays", "dropped"): 1, ("strays", "reset"): 1},
+            {("unknown_flows", "handed_over"): 1, ("unknown_flows", "dropped"): 1, ("unknown_flows", "reset"): 1},
             True,
         ),
-        (lambda report: report.unknown_flows(0, {}), [], {("strays", "handed_over"): 0}, False),
+        (lambda report: report.unknown_flows(0, {}), [], {("unknown_flows", "handed_over"): 0}, False),
         (lambda report: report.holder_silent(HOP, 3), ["previous holder silent"], {}, False),
         (lambda report: report.api(True), ["api answers"], {("api_up",): 1}, False),
         (lambda report: report.api(False), [], {("api_up",): 0}, False),

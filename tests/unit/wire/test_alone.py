@@ -11,7 +11,7 @@ from speaker.layer2.links import Placement
 from speaker.model import Gratuitous, Link, Mac
 from speaker.ownership import sole
 from speaker.wire.alone import SoloOwner
-from speaker.wire.told import Standing, Taken
+from speaker.wire.told import ClaimStatus, Taken
 
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
 ETH1 = Link(3, "eth1", Mac(b"\x02\0\0\0\0\x02"))
@@ -84,14 +84,14 @@ def test_what_it_holds_is_what_it_is_offered(during):
     async def tell(owner, fleet):
         owner.offer({A: HERE})
         owner.offer({A: THERE})
-        claimed = owner.standing(A)
+        claimed = owner.claim_status(A)
         assert (claimed.mine, claimed.holder, claimed.term) == (True, "us", 0)
-        assert owner.standing(B) == Standing(False, None, 0, None)
+        assert owner.claim_status(B) == ClaimStatus(False, None, 0, None)
         assert list(owner.offered) == [A]
         found = owner.resumed()
         assert (found.offered, found.held) == ({A: THERE}, {A: Taken(THERE, None)})
         owner.offer({A: HERE})
-        assert owner.standing(A) == claimed  # held all the time
+        assert owner.claim_status(A) == claimed  # held all the time
         owner.withdraw([A])
         assert (list(owner.offered), owner.resumed().held) == ([], {})
 

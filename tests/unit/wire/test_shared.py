@@ -41,7 +41,7 @@ from speaker.ownership.parameters import Parameters
 from speaker.wire.commands import UseAddresses
 from speaker.wire.shared import AGAIN_SECONDS, FILTERED, SharedOwner
 from speaker.wire.sharing.ports import FILTERED_SECONDS, RETRY_MAX
-from speaker.wire.told import Resumed, Speaker, Standing, Taken
+from speaker.wire.told import ClaimStatus, Resumed, Speaker, Taken
 
 TIMES = Parameters()
 ETH0 = Link(7777, "eth0", Mac(b"\x02\0\0\0\0\x01"))
@@ -280,7 +280,7 @@ def test_what_is_claimed_is_answered_for_and_told(during, parts):
         parts.order(*claimed(A, B, first=True))  # B was withdrawn meanwhile
         assert parts.fleet.all == [("drop", []), ("take", {A: HERE}, {A, B})]
         assert parts.events.of("claimed") == [("claimed", A, HERE, 3, "before")]
-        claim = owner.standing(A)
+        claim = owner.claim_status(A)
         assert (claim.mine, claim.holder, claim.term) == (True, "us", 3)
         assert owner.resumed() == Resumed({A: HERE}, {A: Taken(HERE, "before")}, Incarnation(7), (), False)
 
@@ -323,7 +323,7 @@ def test_what_is_given_up_is_silent_before_anything_else_is_done(during, parts):
             ("yielded", A, "better_claim", "them"),
             ("claimed", B, HERE, 3, "before"),
         ]
-        assert owner.standing(A) == Standing(False, "them", 4, None)
+        assert owner.claim_status(A) == ClaimStatus(False, "them", 4, None)
 
     during(tell)
 
