@@ -1,8 +1,69 @@
-"""What the wire process keeps for a main process that does not read."""
+"""What the wire process answers a main process, and what it keeps for one that does not read."""
 
-from speaker.wire.messages import BugMet, BugsMetAgain, HellosSent
+import asyncio
+import socket
+from contextlib import AsyncExitStack
+
+import pytest
+
+from speaker.errors import WireError
+from speaker.wire.channel import Channel
+from speaker.wire.commands import IsReady, SetDraining, Settled, Spec
+from speaker.wire.messages import Before, Began, BugMet, BugsMetAgain, HellosSent, Reply, Request
 from speaker.wire.process import MAX_WAITING, Conversation
 from speaker.wire.sender import MAX_DELAYS, EventSender
+
+
+async def said(spec, *commands):
+    """What a main process hears that asks for these, and whether it had said all that may be held."""
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    async with AsyncExitStack() as stack:
+        talk, heard = Conversation(), []
+        holding = asyncio.create_task(talk.hold(near, stack, Before()))
+        main = await Channel.over(far)
+        main.send(spec)
+        for number, command in enumerate(commands, 1):
+            main.send(Request(number, command))
+        async for message in main.messages():
+            heard.append(message)
+            if isinstance(message, Reply) and message.number == len(commands):
+                break
+        main.close()
+        await holding
+        return heard, talk.settled
+
+
+ALONE = Spec("us", None)
+
+
+async def test_a_main_process_finds_what_there_is_and_every_request_is_answered():
+    heard, settled = await said(ALONE, IsReady(), Settled())
+    began, *others = heard
+    assert isinstance(began, Began)
+    assert others == [Reply(1, True), Reply(2, None)]
+    assert settled
+
+
+async def test_one_that_is_not_obeyed_is_told_and_the_next_is():
+    """A node alone hands nothing over."""
+    heard, settled = await said(ALONE, SetDraining(True), IsReady())
+    _, bug, *replies = heard
+    assert isinstance(bug, BugMet)
+    assert replies == [Reply(1, None, "SetDraining: WireError: this node is alone"), Reply(2, True)]
+    assert not settled
+
+
+@pytest.mark.parametrize("messages", [["who are you"], [Request(1, IsReady())], [ALONE, "what"], [ALONE, ALONE]])
+async def test_whoever_speaks_another_language_is_hung_up_on(messages):
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    main = await Channel.over(far)
+    for message in messages:
+        main.send(message)
+    async with AsyncExitStack() as stack:
+        with pytest.raises(WireError, match=r"no (Spec|Request)"):
+            await Conversation().hold(near, stack, Before())
+    assert [type(heard) for heard in [message async for message in main.messages()]] == [Began] * (len(messages) - 1)
+    main.close()
 
 
 class Unread:

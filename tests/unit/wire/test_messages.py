@@ -270,6 +270,8 @@ def test_keys_are_used_from_the_moment_that_they_are_told():
     after = one._keyring.current
     assert after.signing != before
     assert before in after.accepted.values()
+    one.resume(Spec("us", PEERS))  # another main process, which reads the file anew
+    assert one._keyring.current.signing == before
 
 
 @pytest.mark.parametrize(("api", "told_of"), [(True, [("owner", "api_says", [ApiDown()])]), (False, [])])

@@ -196,6 +196,17 @@ def test_a_hello_is_told_with_whose_it_is(during, parts, looped, mac):
     during(tell)
 
 
+def test_links_are_kept_ready_and_their_carriers_looked_at(during, parts):
+    async def tell(owner):
+        owner.ports.doubted.clear()
+        owner.links([ETH0, ETH1], MACS)
+        assert parts.fleet.of("keep") == [("keep", [ETH0, ETH1])]
+        assert owner.ports.doubted.is_set()
+        assert owner.ports.indexes == {ETH0.index, ETH1.index}
+
+    during(tell)
+
+
 def test_hellos_that_wait_are_heard_before_anything_is_answered_or_believed(during, parts):
     async def tell(owner):
         for heed in (parts.fleet.before_answer, lambda: owner._hear_frame(ETH0.index)):
@@ -266,6 +277,30 @@ def test_what_the_api_said_before_the_start_is_left_to_a_peer_that_reads_it(duri
         offered = [event for event in parts.machine.told if isinstance(event, EligibilityChanged)]
         assert offered[-1].link == may_hold
         assert owner.informed() is (may_hold is None)
+        parts.machine.told.clear()
+        owner.offers.recall(False)
+        await asyncio.sleep(0.001)
+        assert parts.machine.told == [may(A)]  # this node reads it as well
+
+    during(tell)
+
+
+def test_what_was_left_to_a_peer_is_offered_again_when_that_one_is_dead(during, parts):
+    async def tell(owner):
+        owner.offer({A: HERE, B: THERE})  # B is on a link that there is no more
+        parts.sockets.open[ETH0.index].arrives(INFORMED, THEIRS)
+        await asyncio.sleep(0.001)
+        owner.offers.recall(True)
+        for alive, may_hold in ((True, may(A, None)), (False, may(A, demoted=True))):
+            parts.machine.seen = {ETH0.index: (SimpleNamespace(node="them", alive=alive, draining=False),)}
+            await asyncio.sleep(0.001)
+            parts.machine.told.clear()
+            owner._tick()
+            await asyncio.sleep(0.001)
+            assert parts.machine.told == [may_hold]
+            owner._tick()
+            await asyncio.sleep(0.001)
+            assert parts.machine.told == [may_hold]
 
     during(tell)
 
@@ -354,6 +389,9 @@ def test_a_hello_that_left_allows_answers_for_the_self_lease(during, parts):
         assert parts.sockets.open[ETH0.index].sent == [replace(OUR_HELLO, addresses=(A,), own=frozenset({A, B}))]
         assert parts.fleet.of("extend") == [("extend", now + TIMES.self_lease, ETH0.index)]
         assert parts.events.of("hellos_sent") == [("hellos_sent", "eth0", True, 1)]
+        owner.offers.recall(True)
+        parts.order(SendHello(ETH0.index, OUR_HELLO))
+        assert [hello.recalled for hello in parts.sockets.open[ETH0.index].sent] == [False, True]
 
     during(tell)
 
@@ -371,6 +409,19 @@ def test_a_link_that_has_no_room_for_hellos_is_given_up_after_the_self_lease(dur
         assert LinkChanged(ETH0.index, up=False) in parts.machine.told
         await asyncio.sleep(RETRY_MAX)
         assert parts.sockets.opened == 2
+
+    during(tell)
+
+
+def test_a_link_that_has_no_room_for_one_hello_is_kept(during, parts):
+    async def tell(owner):
+        for room in (True, False, True, True):
+            await asyncio.sleep(0.9 * TIMES.self_lease)
+            parts.sockets.open[ETH0.index].room = room
+            parts.order(SendHello(ETH0.index, OUR_HELLO))
+        await asyncio.sleep(0.001)
+        assert parts.machine.told == []
+        assert parts.sockets.opened == 1
 
     during(tell)
 
@@ -477,6 +528,10 @@ def test_somebody_new_is_told_what_goes_on(during, parts):
         ]
         owner._tick()
         assert len(parts.events.all) == 4
+        parts.order(NameFree())
+        parts.events.all.clear()
+        owner.retell()
+        assert parts.events.all == [("peers_address", A, "them")]
 
     during(tell)
 
@@ -565,6 +620,12 @@ def test_a_link_whose_answering_meets_a_bug_is_given_up_until_it_answers_again(d
         assert parts.machine.told == [LinkChanged(ETH0.index, up=True)]
         told = {words for _, _, words in parts.events.of("lost_link")}
         assert told == {"'a bug'", "eth0: it is not answered on"}
+        parts.fleet.answering = False  # as its sockets are opened anew: no bug was met since
+        parts.machine.told.clear()
+        parts.sockets.open[ETH0.index].refused = "down"
+        owner._tick()
+        await asyncio.sleep(2 * RETRY_MAX)
+        assert parts.machine.told == [LinkChanged(ETH0.index, up=False), LinkChanged(ETH0.index, up=True)]
 
     during(tell)
 
@@ -586,6 +647,11 @@ def test_without_carrier_a_link_is_not_opened_and_with_it_it_is(during, parts):
         assert parts.sockets.open == {}
         owner.carrier(ETH0.index, True)
         await asyncio.sleep(2 * RETRY_MAX)
+        assert list(parts.sockets.open) == [ETH0.index]
+        owner.carrier(ETH0.index, False)
+        for links in ([], [ETH0]):  # whoever comes back is looked at anew
+            owner.links(links, MACS)
+            await asyncio.sleep(0.01)
         assert list(parts.sockets.open) == [ETH0.index]
 
     during(tell)
@@ -612,6 +678,9 @@ def test_a_peer_that_answers_and_says_no_hello_is_told_of_once_in_a_while(during
         for eip in (A, B):
             owner._hear_answer(ETH0.index, Answer(eip, THEIRS))
         await asyncio.sleep(2 * FILTERED_SECONDS)
-        assert parts.events.of("hellos_filtered") == [("hellos_filtered", ETH0, "them", THEIRS, frozenset({A, B}))]
+        owner._hear_answer(ETH0.index, Answer(B, THEIRS))
+        await asyncio.sleep(2 * FILTERED_SECONDS)
+        told = [("hellos_filtered", ETH0, "them", THEIRS, eips) for eips in (frozenset({A, B}), frozenset({B}))]
+        assert parts.events.of("hellos_filtered") == told
 
     during(tell)

@@ -87,3 +87,4 @@ def test_the_same_answer_counts_once_in_a_while(speakers):
     others = [(OTHER, "he", False), (EIP, None, False), (EIP, "he", True)]
     assert all(speakers.answer(eip, node, 0.9 * PAUSE, probed=probed) for eip, node, probed in others)
     assert speakers.answer(EIP, "he", PAUSE, probed=False)
+    assert not speakers.answer(EIP, "he", 1.5 * PAUSE, probed=False)
