@@ -186,10 +186,10 @@ def play(in_virtual_time, tmp_path):
         (
             lambda report: report.unknown_flows(3, {A: HOP, B: None}),
             [],
-            {("unknown_flows", "handed_over"): 1, ("unknown_flows", "dropped"): 1, ("unknown_flows", "reset"): 1},
+            {("strays", "handed_over"): 1, ("strays", "dropped"): 1, ("strays", "reset"): 1},
             True,
         ),
-        (lambda report: report.unknown_flows(0, {}), [], {("unknown_flows", "handed_over"): 0}, False),
+        (lambda report: report.unknown_flows(0, {}), [], {("strays", "handed_over"): 0}, False),
         (lambda report: report.holder_silent(HOP, 3), ["previous holder silent"], {}, False),
         (lambda report: report.api(True), ["api answers"], {("api_up",): 1}, False),
         (lambda report: report.api(False), [], {("api_up",): 0}, False),
