@@ -1,5 +1,5 @@
-"""The loop that hands unknown flows over: to whom is what ``unknown_flows/handing_over.py`` says, as the wire process
-tells of claims, and as previous holders answer.
+"""The loop that hands unknown flows over: to whom is what ``forwarding/unknown_flows/handing_over.py`` says, as the
+wire process tells of claims, and as previous holders answer.
 
 They are asked by ARP and NDP, so it is their kernel that answers, and that is what counts: it forwards what it knows,
 whatever has become of the speaker that put it up to it.

@@ -159,7 +159,7 @@ class Report:
             self.internal_error(edge, error)
 
     def _ailing(self) -> None:
-        """LookReport now, and looked at again until it is over: it may be met many times before."""
+        """Said now, and looked at again until it is over: it may be met many times before."""
         self.stale.set()
         if self._well_again is None:
             self._well_again = asyncio.get_running_loop().call_later(QUIET_SECONDS + 0.1, self._until_well)
@@ -279,7 +279,7 @@ class Report:
     def status(self, in_force: InForce, claim_statuses: Mapping[IPAddress, ClaimStatus]) -> dict[str, Any]:
         return self._status.told(in_force.settlement, in_force.decision, claim_statuses, self.problems())
 
-    # ── claims and peers: ``wire.told.SharedTold``, as far as it is not metrics alone ──
+    # ── claims and peers: what the wire process tells ──
 
     def claimed(self, address: IPAddress, spot: Placement, term: int, before: str | None) -> None:
         self._tell(transitions.claimed(address, spot, term, before))
@@ -357,7 +357,7 @@ class Report:
     # ── processes ──
 
     def api(self, up: bool) -> None:
-        """LookReport when that changes for longer than LASTING; asked again and again as long as it is not ``up``."""
+        """Said when that changes for longer than LASTING; asked again and again as long as it is not ``up``."""
         self._metrics.api.set(up)
         _write(self._transitions.api(up, self._clock()))
 

@@ -186,12 +186,18 @@ class Wire:
 
     def __init__(self):
         self.told, self.spots, self.peer_reads_api, self.known_records = [], {}, False, ()
+        self.takes_records = asyncio.Event()
+        self.takes_records.set()
 
     def __getattr__(self, name):
         async def tell(*arguments):
             self.told.append((name, *arguments))
 
         return tell
+
+    async def records(self, records):
+        await self.takes_records.wait()
+        self.told.append(("records", records))
 
     async def informed(self):
         return self.peer_reads_api
@@ -275,8 +281,13 @@ def test_nothing_is_asked_of_a_node_before_everything_was_heard_once(play):
 
 def test_the_records_are_known_to_the_wire_process_before_this_node_may_have_any_eip(play):
     async def story(agent):
+        agent.wire.takes_records.clear()
         await asyncio.sleep(1)
-        assert await agent.view() is not None
+        viewing = asyncio.create_task(agent.view())
+        await asyncio.sleep(60)
+        assert not viewing.done()
+        agent.wire.takes_records.set()
+        assert await viewing is not None
         ((_, told),) = agent.wire.heard("records")[:1]
         assert [str(eip) for eip, _ in told] == ["192.0.2.10"]
 
@@ -518,7 +529,7 @@ def test_a_record_that_the_wire_process_orders_is_written_with_what_people_want_
 
 def test_what_a_record_of_ours_says_for_people_is_put_right_when_services_change(play):
     async def story(agent):
-        agent.wire.spots[A] = Placement(ETH0, Gratuitous())
+        agent.wire.spots = dict.fromkeys((A, B), Placement(ETH0, Gratuitous()))
         agent.api.put(ANNOUNCEMENTS, announcement("192.0.2.10", holder="n1"))
         agent.api.put(ANNOUNCEMENTS, announcement("192.0.2.11", holder="n2"))
         agent.api.put(SERVICES, service("web", A))

@@ -76,6 +76,15 @@ def test_an_eip_of_which_no_pool_was_ever_recorded_is_held_on_the_link_of_its_ow
     assert decision.eips == {EIP: Held(EIP, "", (WEB,), ETH0, Gratuitous())}
 
 
+def test_of_a_pool_that_names_no_link_each_eip_is_held_on_that_of_its_own_subnet(snapshot):
+    bound, other = ip_interface("198.51.100.1/24"), ip_address("198.51.100.10")
+    both = replace(snapshot, addresses=(*snapshot.addresses, LinkAddress(ETH1.index, bound.ip, bound.network)))
+    pool = Pool("lan", (parse_range("192.0.2.0/24"), parse_range("198.51.100.0/24")))
+    given = {WEB: Assignment(WEB, (EIP,), ("lan",)), DNS: Assignment(DNS, (other,), ("lan",))}
+    decision = decide(world(service(), service(DNS, 53), pools=(pool,)), given, both, NODE)
+    assert {eip: held.link for eip, held in decision.held().items()} == {EIP: ETH0, other: ETH1}
+
+
 def test_an_eip_of_a_pool_whose_rules_nobody_knows_is_held_by_nobody(snapshot):
     eip = decide(world(service(), pools=()), assigned(WEB), snapshot, NODE).eips[EIP]
     assert isinstance(eip, NotHeld)

@@ -274,6 +274,14 @@ def test_the_same_again_is_no_line_and_nothing_new_for_the_status_file(play, hap
     play(story)
 
 
+def test_packets_that_a_reverse_path_filter_drops_are_no_martians(play):
+    async def story(site):
+        for counts in ((7, 2), (9, 4), (10, 4)):
+            site.report.martians(*counts)
+
+    assert [(line["event"], line["packets"]) for line in play(story)] == [("reverse path", 2), ("martian source", 1)]
+
+
 # ── What becomes of it ────────────────────────────────────────────────────────────────────────────────────────
 
 
