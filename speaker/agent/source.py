@@ -1,4 +1,4 @@
-"""What the API says, mirrored and handed on: a ``node.Source`` and the wire process's ``Clerk``."""
+"""What the API says, mirrored and handed on: a ``node.source.Source`` and the wire process's ``RecordSink``."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
@@ -132,7 +132,7 @@ class Cluster:
     # ── A source ──────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
-    def clerk(self) -> "Cluster":
+    def record_sink(self) -> "Cluster":
         return self
 
     async def run(self, wire: Wire, changed: Callable[[], None]) -> None:
@@ -252,7 +252,7 @@ class Cluster:
                 log.info("node", ready=intent.ready)
             await self._wire.demote(not intent.ready)
 
-    # ── A clerk ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── A sink of records ────────────────────────────────────────────────────────────────────────────────────
 
     def incarnation(self, number: Incarnation) -> None:
         self._session.live(number)

@@ -29,7 +29,7 @@ class Source(Protocol):
     """Where it is asked."""
 
     @property
-    def clerk(self) -> RecordSink | None:
+    def record_sink(self) -> RecordSink | None:
         """Writes records for the wire process; None where none are kept."""
 
     async def run(self, wire: Wire, changed: Callable[[], None]) -> None:

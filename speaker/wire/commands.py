@@ -10,7 +10,7 @@ from speaker.model import IPAddress, Link, Mac
 from speaker.ownership.balance import Rebalancing
 from speaker.ownership.events import ApiDown, ApiUp, LeaseSeen, RecordRead, RecordsRestored, RecordWritten
 from speaker.ownership.hello import Addresses
-from speaker.wire.told import PeerSeen, Standing
+from speaker.wire.told import ClaimStatus, PeerSeen
 
 _R = TypeVar("_R")
 
@@ -57,14 +57,14 @@ class Withdraw(Command[None], frozen=True, gc=False):
 class Offer(Command[list[IPAddress]], frozen=True, gc=False):
     """This node may hold these as well. The reply names those that could not be taken."""
 
-    spots: Mapping[IPAddress, Placement]
+    placements: Mapping[IPAddress, Placement]
 
 
 class Settled(Command[None], frozen=True, gc=False):
     """The main process has said all that may be held here."""
 
 
-class ClaimsOf(Command[list[Standing]], frozen=True, gc=False):
+class ClaimsOf(Command[list[ClaimStatus]], frozen=True, gc=False):
     """What is known of the claims to these, in order."""
 
     eips: Sequence[IPAddress]

@@ -125,13 +125,13 @@ class Life:
             case Withdraw():
                 owner.withdraw(command.eips)
             case Offer():
-                refused = owner.offer(command.spots)
+                refused = owner.offer(command.placements)
                 settle()
                 return command.returns(refused)
             case Settled():
                 settle()
             case ClaimsOf():
-                return command.returns([owner.standing(eip) for eip in command.eips])
+                return command.returns([owner.claim_status(eip) for eip in command.eips])
             case IsReady():
                 return command.returns(owner.ready)
             case HasPeers():

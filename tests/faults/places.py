@@ -46,7 +46,7 @@ MAIN = (
     # what the wire process is told, and tells
     "speaker.wire.remote:Wire.offer",
     "speaker.wire.remote:Wire.withdraw_except",
-    "speaker.wire.remote:Wire.standings",
+    "speaker.wire.remote:Wire.claim_statuses",
     "speaker.wire.receiver:EventReceiver.hear",
     "speaker.wire.receiver:EventReceiver._count",
     "speaker.node.report:Report.claimed",
@@ -122,7 +122,7 @@ MORE_WIRE = (
     "speaker.wire.sharing.ports:Ports.send",
     "speaker.wire.shared:SharedOwner.withdraw",
     "speaker.wire.shared:SharedOwner.links",
-    "speaker.wire.shared:SharedOwner.standing",
+    "speaker.wire.shared:SharedOwner.claim_status",
     "speaker.wire.shared:SharedOwner.peers",
     "speaker.ownership.machine.machine:Ownership.next_wake",
     "speaker.ownership.machine.machine:Ownership._speak",

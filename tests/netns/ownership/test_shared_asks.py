@@ -54,7 +54,7 @@ class Machine:
 
 
 class Told:
-    """An observer and a clerk: what was told of hellos that do not arrive."""
+    """An observer and a sink of records: what was told of hellos that do not arrive."""
 
     def __init__(self, machine):
         self.filtered, self.machine = [], machine
