@@ -29,6 +29,7 @@ from pathlib import Path
 
 from speaker.lab.network.namespaces import Namespace
 from speaker.layer2.answer import Ignored
+from speaker.layer2.holdings import Wanted
 from speaker.layer2.link import LinkResponder
 from speaker.layer2.links import OLDEST, Links, Placement
 from speaker.layer2.responder import AnswerPolicy
@@ -144,7 +145,7 @@ async def serve(family: Family, count: int) -> None:
     """The speaker's process: answers until its standard input ends."""
     observer = Tally()
     observer.expect(count)
-    with LinkResponder(link_here("eth0"), boottime, observer, AnswerPolicy(oldest=OLDEST)) as speaker:
+    with LinkResponder(link_here("eth0"), boottime, observer, AnswerPolicy(oldest=OLDEST), Wanted()) as speaker:
         speaker.take({address.packed: Gratuitous(burst=1) for address in eips(family, count)})
         speaker.extend(boottime() + 3600)
         running = asyncio.create_task(speaker.run())

@@ -40,7 +40,7 @@ from pathlib import Path
 from typing import Any
 
 _TESTS = Path(__file__).parents[1] / "tests"
-sys.path[:0] = [str(_TESTS / "agents"), str(_TESTS / "apiserver")]
+sys.path[:0] = [str(_TESTS / name) for name in ("agents", "apiserver", "faults")]
 
 from agent_cluster import AFTERMATH, HELLO_MS, MANAGEMENT, Cluster, cluster_in, holders_of, pause, until  # noqa: E402
 from agent_objects import DRAIN, OUT_OF_SERVICE, POOLS, SERVES, SERVICES, SLICES, service, slice_of  # noqa: E402

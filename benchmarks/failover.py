@@ -54,7 +54,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 _TESTS = Path(__file__).parents[1] / "tests"
-sys.path[:0] = [str(_TESTS / "agents"), str(_TESTS / "apiserver")]
+sys.path[:0] = [str(_TESTS / name) for name in ("agents", "apiserver", "faults")]
 
 from agent_cluster import Cluster  # noqa: E402
 from agent_objects import EXCLUDED, whole_node  # noqa: E402

@@ -39,7 +39,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from cluster_agents import audited, audited_cluster, children, eips
 
 _TESTS = Path(__file__).parents[1] / "tests"
-sys.path[:0] = [str(_TESTS / "agents"), str(_TESTS / "apiserver")]
+sys.path[:0] = [str(_TESTS / name) for name in ("agents", "apiserver", "faults")]
 
 from agent_cluster import Cluster, pause  # noqa: E402
 from real_api import missing  # noqa: E402

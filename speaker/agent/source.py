@@ -1,4 +1,4 @@
-"""What the API says, mirrored and handed on: a ``node.Source`` and the wire process's ``Clerk``."""
+"""What the API says, mirrored and handed on: a ``node.source.Source`` and the wire process's ``RecordSink``."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
@@ -19,7 +19,7 @@ from speaker.agent.last_known import LastKnown, news_of
 from speaker.agent.objects import AnnouncementObject, AssignedObject, NodeObject, SliceObject, by_service
 from speaker.agent.record import ANNOUNCEMENTS, Facts
 from speaker.agent.session import Pace, Session, SessionEvents
-from speaker.agent.view import News, NodeIntent, Reader, ViewSettings, node_intent
+from speaker.agent.view import News, NodeIntent, Reader, ViewSettings, is_or_was_assigned, node_intent
 from speaker.cluster.hosts import HostObject
 from speaker.cluster.kinds import EipObject
 from speaker.cluster.mirror.reflector import Reflector, Resource
@@ -132,7 +132,7 @@ class Cluster:
     # ── A source ──────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
-    def clerk(self) -> "Cluster":
+    def record_sink(self) -> "Cluster":
         return self
 
     async def run(self, wire: Wire, changed: Callable[[], None]) -> None:
@@ -252,7 +252,7 @@ class Cluster:
                 log.info("node", ready=intent.ready)
             await self._wire.demote(not intent.ready)
 
-    # ── A clerk ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── A sink of records ────────────────────────────────────────────────────────────────────────────────────
 
     def incarnation(self, number: Incarnation) -> None:
         self._session.live(number)
@@ -289,8 +289,10 @@ class Cluster:
     # ── Mirrors ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _saw_services(self, changes: tuple[Change[AssignedObject], ...]) -> None:
-        self._news.services.update((change.key, change.after) for change in changes)
-        self._tell_changed()
+        assigned = [change for change in changes if is_or_was_assigned(change.before, change.after)]
+        self._news.services.update((change.key, change.after) for change in assigned)
+        if assigned or not changes or self._first:
+            self._tell_changed()
 
     def _saw_slices(self, changes: tuple[Change[SliceObject], ...]) -> None:
         """Those of a Service that is yet to be read are read with it; at first that is all of them."""

@@ -284,6 +284,12 @@ def is_assigned(found: AssignedObject) -> bool:
     return bool(_addresses(found))
 
 
+def is_or_was_assigned(before: AssignedObject | None, after: AssignedObject | None) -> bool:
+    """One that is yet to be assigned is looked at once, when it is: a look costs every node some milliseconds, at the
+    very time when the controller has that Service before it."""
+    return any(found is not None and is_assigned(found) for found in (after, before))
+
+
 def _addresses(found: AssignedObject) -> tuple[IPAddress, ...]:
     """Those that our controller wrote."""
     if not any(condition.type == ASSIGNED for condition in found.status.conditions or ()):

@@ -180,8 +180,8 @@ class Book:
         if len({key for key, _ in entries}) < len(entries):
             raise ValueError("the ledger names a Service twice")
         for key, places in entries:
-            for address, (pool, standing) in places.items():
-                self.enter(key, address, pool, standing)
+            for address, (pool, not_served) in places.items():
+                self.enter(key, address, pool, not_served)
         for address, rest in sorted(resting, key=lambda pair: pair[1].seconds):
             if address not in self.eips:
                 self._start_rest(address, _Rest(now + min(rest.seconds, self._rest), rest.service))

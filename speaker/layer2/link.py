@@ -11,7 +11,7 @@ from speaker.errors import EdgeError
 from speaker.layer2.announcer import Announcer
 from speaker.layer2.answer import Rival, answer_arp, answer_ndp, arp_rival, ndp_rival
 from speaker.layer2.claims import Claims
-from speaker.layer2.holdings import Holdings
+from speaker.layer2.holdings import Holdings, Wanted
 from speaker.layer2.multicast.groups import Groups
 from speaker.layer2.observer import Observer
 from speaker.layer2.prober import Prober
@@ -42,7 +42,8 @@ class LinkResponder:
 
     ``clock`` gives seconds of CLOCK_BOOTTIME. Entering opens the sockets (in the caller's network namespace) and
     raises EdgeError where the link is gone, Unsupported without CAP_NET_RAW; leaving stops answering and leaves the
-    multicast groups. ``run`` does the work; the other methods may be called before and while it runs, from its loop.
+    multicast groups. What is ``wanted`` is held from the start, and kept up to date. ``run`` does the work; the other
+    methods may be called before and while it runs, from its loop.
     A link that was recreated has a new index and takes a new LinkResponder. EIPs are the bytes that stand in packets.
     """
 
@@ -52,11 +53,12 @@ class LinkResponder:
         clock: Callable[[], float],
         observer: Observer,
         policy: AnswerPolicy,
+        wanted: Wanted,
     ) -> None:
         self.link = link
         self._clock, self._observer, self._policy = clock, observer, policy
         self._claims = Claims(link.mac)
-        self._holdings = Holdings(self._claims)
+        self._holdings = Holdings(self._claims, wanted)
         self._arp_filter, self._ndp_filter = FilterTracker(arp_program), FilterTracker(ndp_program)
         self._wakeup = Wakeup(clock)
         self._suspected: dict[bytes, asyncio.TimerHandle] = {}
@@ -129,16 +131,13 @@ class LinkResponder:
         self._holdings.probes.interrupt(self._clock())
         self._prober.changed()
 
-    @property
-    def unproven(self) -> Collection[bytes]:
-        """EIPs taken but not answered: no probe has found them free yet."""
-        return self._holdings.unproven
-
     # ── what follows ──
 
     async def run(self) -> None:
         """Until cancelled; raises EdgeError when the link goes down or away."""
         name = self.link.name
+        with contained("settle", self._observer):
+            self._settle_slice()
         try:
             with letting_go():
                 async with asyncio.TaskGroup() as tasks:

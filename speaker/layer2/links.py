@@ -8,6 +8,7 @@ from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Self, TypeAlias
 
+from speaker.layer2.holdings import Wanted
 from speaker.layer2.link import LinkResponder
 from speaker.layer2.observer import Observer
 from speaker.layer2.responder import AnswerPolicy
@@ -31,18 +32,12 @@ _Port: TypeAlias = tuple[int, Mac]
 
 @dataclass(slots=True, eq=False)
 class _LinkState:
-    """A link in use. ``responder`` is there while its sockets are open; what is held, and which of that must be probed
-    for, outlives them."""
+    """A link in use. ``responder`` is there while its sockets are open."""
 
     link: Link
-    eips: dict[bytes, Gratuitous] = field(default_factory=dict)
-    to_probe: set[bytes] = field(default_factory=set)
+    wanted: Wanted = field(default_factory=Wanted)
     responder: LinkResponder | None = None
     task: asyncio.Task[None] | None = None
-
-    @property
-    def unproven(self) -> Collection[bytes]:
-        return self.to_probe if self.responder is None else self.responder.unproven
 
 
 class Links:
@@ -120,15 +115,11 @@ class Links:
             before = self._where.get(address, state)
             if before is not state:
                 moving.append(address)
-                unproven.update({address}.intersection(before.unproven))
+                unproven.update({address}.intersection(before.wanted.unproven))
         self._drop(moving)
         for state, eips in coming.items():
-            if state.responder is not None:
-                state.responder.take(eips, unproven)
-            else:
-                state.to_probe |= eips.keys() & unproven - state.eips.keys()
-            state.eips.update(eips)
             self._where.update(dict.fromkeys(eips, state))
+            (state.responder or state.wanted).take(eips, unproven)
         self._let_go()
 
     def drop(self, addresses: Iterable[IPAddress]) -> None:
@@ -175,11 +166,9 @@ class Links:
 
     def _drop(self, addresses: Iterable[bytes]) -> None:
         for state, eips in self._by_state(addresses).items():
-            if state.responder is not None:
-                state.responder.drop(eips)
-            state.to_probe.difference_update(eips)
+            (state.responder or state.wanted).drop(eips)
             for address in eips:
-                del state.eips[address], self._where[address]
+                del self._where[address]
 
     def _by_state(self, addresses: Iterable[bytes]) -> Mapping[_LinkState, list[bytes]]:
         found: defaultdict[_LinkState, list[bytes]] = defaultdict(list)
@@ -198,7 +187,7 @@ class Links:
     def _let_go(self) -> None:
         """Closes the links that hold nothing and are not kept."""
         for port, state in list(self._states.items()):
-            if not state.eips and port not in self._kept:
+            if not state.wanted.eips and port not in self._kept:
                 _cancel(self._states.pop(port))
 
     async def _serve(self, state: _LinkState) -> None:
@@ -211,15 +200,14 @@ class Links:
 
     async def _serve_once(self, state: _LinkState) -> None:
         link = state.link
-        with LinkResponder(link, self._clock, self._observer, self._policy) as responder:
+        with LinkResponder(link, self._clock, self._observer, self._policy, state.wanted) as responder:
             state.responder = responder
             try:
                 responder.extend(self._deadlines.get(link.index, self._deadline))
                 responder.peers(self._peers.get(link.index, frozenset()))
-                responder.take(state.eips, state.to_probe)
                 await responder.run()
             finally:
-                state.responder, state.to_probe = None, set(responder.unproven)
+                state.responder = None
 
 
 def _port(link: Link) -> _Port:

@@ -17,7 +17,7 @@ def handlers(node: str, alone: bool, wire: Wire, report: Report) -> dict[str, _H
     async def status(_: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
         told: dict[str, Any] = {"done": True, "node": node, "draining": wire.draining, "eips": []}
         if (in_force := report.in_force) is not None:
-            told |= report.status(in_force, await wire.standings(in_force.decision.eips))
+            told |= report.status(in_force, await wire.claim_statuses(in_force.decision.eips))
         yield told | {"peers": [peer._asdict() for peer in await wire.peers()]}
 
     async def drain(_: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:

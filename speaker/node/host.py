@@ -101,6 +101,7 @@ class Host:
         self._unserved: frozenset[IPAddress] = frozenset()
         """EIPs that are not offered, since the kernel refuses to forward for them."""
         self._spots: dict[IPAddress, Placement] = {}
+        """What the last decision lets this node hold; kept up with it EIP by EIP, as most passes change few."""
         self._decided_on: Snapshot | None = None
         """None: the last pass did not get to its end."""
         self._snapshot: Snapshot | None = None
@@ -338,7 +339,7 @@ class Host:
             await set_within(self._report.stale, None if self._report.health()[0] else READY_SECONDS)
             begun = boottime()
             with self._report.trying("status file"):
-                await self._report.publish(self._wire.standings, await self._wire.ready())
+                await self._report.publish(self._wire.claim_statuses, await self._wire.ready())
             # Three quarters of the time for what matters more, however many EIPs there are.
             await asyncio.sleep(min(max(PUBLISH_SECONDS, 3 * (boottime() - begun)), PUBLISH_MAX))
 

@@ -35,7 +35,7 @@ from speaker.telemetry.internal_errors import QUIET_SECONDS, InternalErrors
 from speaker.telemetry.lines import Line, Transition
 from speaker.telemetry.metrics import Metrics
 from speaker.telemetry.telling import Telling, write
-from speaker.wire.told import Standing
+from speaker.wire.told import ClaimStatus
 
 log = structlog.get_logger()
 
@@ -244,7 +244,7 @@ class Report:
     def unknown_flows(self, eips: int, next_hops: Mapping[IPAddress, NextHop | None]) -> None:
         """What the kernel does with packets to so many EIPs, which this node may hold, of connections unknown here."""
         for fate, count in fates(eips, next_hops).items():
-            self._metrics.strays.labels(fate.value).set(count)
+            self._metrics.unknown_flows.labels(fate.value).set(count)
         handed_over = Counter(hop for hop in next_hops.values() if hop is not None)
         if handed_over != self._status.handed_over:
             self._status.handed_over = handed_over
@@ -253,13 +253,13 @@ class Report:
     # ── the status file ──
 
     async def publish(
-        self, standings: Callable[[Iterable[IPAddress]], Awaitable[Mapping[IPAddress, Standing]]], ready: bool
+        self, claim_statuses: Callable[[Iterable[IPAddress]], Awaitable[Mapping[IPAddress, ClaimStatus]]], ready: bool
     ) -> None:
         """Who holds what, to the status file and the gauges. ``ready``: this node has nothing to wait for any more."""
         self.stale.clear()
         if (in_force := self.in_force) is None:
             return
-        found = await standings(in_force.decision.eips)
+        found = await claim_statuses(in_force.decision.eips)
         mine = sum(one.mine for one in found.values())
         self._metrics.eips.labels("claimed").set(mine)
         self._metrics.eips.labels("not_claimed").set(len(found) - mine)
@@ -273,11 +273,11 @@ class Report:
             self.finish()
             log.info("ready", eips=mine)
 
-    def _write_status(self, in_force: InForce, standings: Mapping[IPAddress, Standing]) -> None:
-        write_status(self._runtime_dir, self.status(in_force, standings))
+    def _write_status(self, in_force: InForce, claim_statuses: Mapping[IPAddress, ClaimStatus]) -> None:
+        write_status(self._runtime_dir, self.status(in_force, claim_statuses))
 
-    def status(self, in_force: InForce, standings: Mapping[IPAddress, Standing]) -> dict[str, Any]:
-        return self._status.told(in_force.settlement, in_force.decision, standings, self.problems())
+    def status(self, in_force: InForce, claim_statuses: Mapping[IPAddress, ClaimStatus]) -> dict[str, Any]:
+        return self._status.told(in_force.settlement, in_force.decision, claim_statuses, self.problems())
 
     # ── claims and peers: what the wire process tells ──
 

@@ -24,7 +24,7 @@ from speaker.telemetry import logs
 from speaker.telemetry.http import serving
 from speaker.telemetry.metrics import Metrics
 from speaker.telemetry.traffic import Kept, exposition
-from speaker.wire.process import PeerSpec, Spec
+from speaker.wire.commands import PeerSpec, Spec
 from speaker.wire.remote import Wire
 
 log = structlog.get_logger()
@@ -74,7 +74,7 @@ async def _serve(end: socket.socket, settings: HostSettings, make: MakeSource, s
         if removed := await cleanup(settings.runtime_dir, keep=forwarder.name):
             log.info("removed what another forwarder left", removed=list(removed))
         hand_over = await _hand_over(settings, report)
-        wire = Wire(end, _spec(settings, keys, source.clerk is not None), report, source.clerk, hand_over)
+        wire = Wire(end, _spec(settings, keys, source.record_sink is not None), report, source.record_sink, hand_over)
         host = Host(settings, keys, source, forwarder, wire, report, hand_over)
         with stoppable(host.leave) as stop:
             await host.run(stop)

@@ -11,7 +11,7 @@ from speaker.model import Family, Forwarding, IPAddress, ServiceKey, World
 from speaker.node.report import Report
 from speaker.settings import Bind, Limits, LogFormat, Node, PeerSettings
 from speaker.wire.remote import Wire
-from speaker.wire.told import Clerk
+from speaker.wire.told import RecordSink
 
 
 class View(NamedTuple):
@@ -29,7 +29,7 @@ class Source(Protocol):
     """Where it is asked."""
 
     @property
-    def clerk(self) -> Clerk | None:
+    def record_sink(self) -> RecordSink | None:
         """Writes records for the wire process; None where none are kept."""
 
     async def run(self, wire: Wire, changed: Callable[[], None]) -> None:

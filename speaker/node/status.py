@@ -16,7 +16,7 @@ from speaker.model import IPAddress, format_mac
 from speaker.node.decide import Decision, Held, NotHeld
 from speaker.system.files import write_atomically
 from speaker.system.priority import Priority
-from speaker.wire.told import Standing
+from speaker.wire.told import ClaimStatus
 
 NAME = "status.json"
 """In the runtime directory."""
@@ -37,12 +37,12 @@ class Status:
         self,
         settlement: Settlement,
         decision: Decision,
-        standings: Mapping[IPAddress, Standing],
+        claim_statuses: Mapping[IPAddress, ClaimStatus],
         problems: Collection[str],
     ) -> dict[str, Any]:
-        """Of what is in force. ``standings``: of each EIP in ``decision``."""
+        """Of what is in force. ``claim_statuses``: of each EIP in ``decision``."""
         return {
-            "eips": [_eip(eip, standings[address]) for address, eip in decision.eips.items()],
+            "eips": [_eip(eip, claim_statuses[address]) for address, eip in decision.eips.items()],
             "refused": [
                 {"service": str(key), "reason": refusal.reason.value, "message": refusal.message}
                 for key, refusal in settlement.refusals.items()
@@ -62,17 +62,17 @@ class Status:
         }
 
 
-def _eip(eip: Held | NotHeld, standing: Standing) -> dict[str, Any]:
+def _eip(eip: Held | NotHeld, status: ClaimStatus) -> dict[str, Any]:
     told: dict[str, Any] = {
         "address": str(eip.address),
         "services": [str(key) for key in eip.services],
         "pool": eip.pool,
-        "claimed": standing.mine,
-        "holder": standing.holder,
-        "term": standing.term,
+        "claimed": status.mine,
+        "holder": status.holder,
+        "term": status.term,
     }
-    if standing.since is not None:
-        told["since"] = standing.since
+    if status.since is not None:
+        told["since"] = status.since
     match eip:
         case Held(link=link):
             return told | {"link": link.name, "mac": format_mac(link.mac)}

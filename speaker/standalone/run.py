@@ -53,7 +53,7 @@ async def run(end: socket.socket, settings: RunSettings) -> None:
 class Manifests:
     """The last good reading of the directory, settled and remembered before it is used. A ``Source``."""
 
-    clerk = None
+    record_sink = None
     """No API, no records."""
 
     def __init__(

@@ -143,7 +143,7 @@ class Metrics:
             "The most of such a delay that was its thread's own work, in CPU time",
             self.registry,
         )
-        self.strays = self._gauge(
+        self.unknown_flows = self._gauge(
             "eip_speaker_strays",
             "EIPs that this node may hold, by what becomes of packets of connections it does not know",
             "fate",

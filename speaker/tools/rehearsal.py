@@ -24,9 +24,9 @@ from speaker.settings import Node
 from speaker.system.files import shown
 from speaker.telemetry.logs import quiet
 from speaker.telemetry.metrics import Metrics
-from speaker.wire.told import Standing
+from speaker.wire.told import ClaimStatus
 
-_NOBODYS = Standing(mine=False, holder=None, term=0, since=None)
+_NOBODYS = ClaimStatus(mine=False, holder=None, term=0, since=None)
 
 
 def settled(allocator: Allocator, world: World, now: float) -> Settlement:

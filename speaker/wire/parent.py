@@ -34,7 +34,8 @@ from speaker.system.priority import take_priority
 from speaker.system.supervise import wait
 from speaker.system.threads import start_threads
 from speaker.telemetry.lateness import run
-from speaker.wire.process import Before, Conversation
+from speaker.wire.messages import Before
+from speaker.wire.process import Conversation
 
 VARIABLE = "EIP_SPEAKER_WIRE"
 """In the main process's environment: the file descriptor of its end."""
@@ -147,7 +148,7 @@ async def serve(begin: Begin, lock: Lock, outlive: float) -> int:
     While there is none, what was offered last is answered for, until ``outlive`` seconds after the last one went that
     had said all that may be held here; then everything is given up.
     """
-    talk, stopping = Conversation({"lock": lock.hold}), asyncio.Event()
+    talk, stopping = Conversation(lock.hold), asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def stop() -> None:

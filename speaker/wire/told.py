@@ -9,10 +9,9 @@ from speaker.layer2.observer import Observer
 from speaker.model import IPAddress, Link, Mac
 from speaker.ownership.events import WriteRecord
 from speaker.ownership.hello import Addresses, Incarnation
-from speaker.system.supervise import Supervisor
 
 
-class Standing(NamedTuple):
+class ClaimStatus(NamedTuple):
     """What is known of the claim to an EIP."""
 
     mine: bool
@@ -33,8 +32,8 @@ class PeerSeen(NamedTuple):
     draining: bool
 
 
-class Told(Observer, Protocol):
-    """Each transition once; counts when there are some."""
+class WireEvents(Observer, Protocol):
+    """Who hears what happens in the wire process: each transition once, counts when there are some."""
 
     def claimed(self, address: IPAddress, spot: Placement, term: int, before: str | None) -> None:
         """``before``: the other node that had it last, alive or not; None: nobody, as far as is known."""
@@ -55,6 +54,19 @@ class Told(Observer, Protocol):
 
     def hellos_received(self, link: str, rejected: Enum | None, count: int) -> None:
         """``rejected`` None: authentic and new."""
+
+    def peers_address(self, address: IPAddress, node: str | None) -> None:
+        """``node`` says that this EIP is its own address; see ``events.PeersAddress``."""
+
+    def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None:
+        """Another host that lives has this node's name; see ``events.NameClash``."""
+
+    def name_free(self) -> None:
+        """It was not heard for a while: this node has its name for itself."""
+
+    def hellos_filtered(self, link: Link, node: str, mac: Mac, eips: frozenset[IPAddress]) -> None:
+        """``node``, none of whose hellos arrives on ``link``, answers there for ``eips``, from ``mac``. Told again as
+        long as that is so, at most once a second."""
 
     def loop_delay(self, late: float, busy: float) -> None:
         """Seconds that the event loop was late, answers and hellos at least as late, and ``busy`` of them with work of
@@ -93,32 +105,15 @@ class Acquaintances(Protocol):
     def speaker(self, link: int, node: str, speaker: Speaker) -> None: ...
 
 
-class OwnerTold(Told, Supervisor, Protocol):
-    """What an owner tells."""
-
-
-class SharedTold(OwnerTold, Acquaintances, Protocol):
+class OwnerEvents(WireEvents, Acquaintances, Protocol):
     """What an owner with peers tells."""
-
-    def peers_address(self, address: IPAddress, node: str | None) -> None:
-        """``node`` says that this EIP is its own address; see ``events.PeersAddress``."""
-
-    def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None:
-        """Another host that lives has this node's name; see ``events.NameClash``."""
-
-    def name_free(self) -> None:
-        """It was not heard for a while: this node has its name for itself."""
-
-    def hellos_filtered(self, link: Link, node: str, mac: Mac, eips: frozenset[IPAddress]) -> None:
-        """``node``, none of whose hellos arrives on ``link``, answers there for ``eips``, from ``mac``. Told again as
-        long as that is so, at most once a second."""
 
     def failed(self, edge: str, error: str) -> None: ...
 
     def recovered(self, edge: str) -> None: ...
 
 
-class Clerk(Protocol):
+class RecordSink(Protocol):
     """Who speaks with the API server for the wire process."""
 
     def incarnation(self, number: Incarnation) -> None:

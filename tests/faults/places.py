@@ -46,9 +46,9 @@ MAIN = (
     # what the wire process is told, and tells
     "speaker.wire.remote:Wire.offer",
     "speaker.wire.remote:Wire.withdraw_except",
-    "speaker.wire.remote:Wire.standings",
-    "speaker.wire.remote:Wire._note",
-    "speaker.wire.remote:Wire._count",
+    "speaker.wire.remote:Wire.claim_statuses",
+    "speaker.wire.receiver:EventReceiver.hear",
+    "speaker.wire.receiver:EventReceiver._count",
     "speaker.node.report:Report.claimed",
     # what people are told
     "speaker.node.report:Report.settled",
@@ -96,11 +96,11 @@ MORE_MAIN = (
 )
 
 WIRE = (
-    "speaker.wire.shared:Shared._tell",
-    "speaker.wire.shared:Shared._hear",
-    "speaker.wire.shared:Shared._take",
-    "speaker.wire.shared:Shared._let_go",
-    "speaker.wire.shared:Shared.offer",
+    "speaker.wire.shared:SharedOwner._tell",
+    "speaker.wire.sharing.ports:Ports._hear",
+    "speaker.wire.shared:SharedOwner._take",
+    "speaker.wire.shared:SharedOwner._let_go",
+    "speaker.wire.shared:SharedOwner.offer",
     "speaker.ownership.machine.machine:Ownership.step",
     "speaker.ownership.machine.machine:Ownership._judge",
     "speaker.ownership.machine.hearing:Hearing._hear",
@@ -114,16 +114,16 @@ WIRE = (
     "speaker.layer2.links:Links.take",
     "speaker.layer2.announcer:Announcer._announce_slice",
     "speaker.interfaces.carrier:_Probe.has_carrier",
-    "speaker.wire.process:Tally.flush",
+    "speaker.wire.sender:EventSender.flush",
 )
 MORE_WIRE = (
-    "speaker.wire.shared:Shared._carry_out",
-    "speaker.wire.shared:Shared._meet",
-    "speaker.wire.shared:Shared._send",
-    "speaker.wire.shared:Shared.withdraw",
-    "speaker.wire.shared:Shared.links",
-    "speaker.wire.shared:Shared.standing",
-    "speaker.wire.shared:Shared.peers",
+    "speaker.wire.shared:SharedOwner._carry_out",
+    "speaker.wire.shared:SharedOwner._meet",
+    "speaker.wire.sharing.ports:Ports.send",
+    "speaker.wire.shared:SharedOwner.withdraw",
+    "speaker.wire.shared:SharedOwner.links",
+    "speaker.wire.shared:SharedOwner.claim_status",
+    "speaker.wire.shared:SharedOwner.peers",
     "speaker.ownership.machine.machine:Ownership.next_wake",
     "speaker.ownership.machine.machine:Ownership._speak",
     "speaker.ownership.machine.peers:Peers.hear",
@@ -134,7 +134,7 @@ MORE_WIRE = (
     "speaker.layer2.links:Links.drop",
     "speaker.layer2.links:Links.extend",
     "speaker.layer2.link:LinkResponder._settle_slice",
-    "speaker.wire.process:Tally.loop_delay",
+    "speaker.wire.sender:EventSender.loop_delay",
 )
 
 ONE = (

@@ -144,11 +144,12 @@ class Rules:
         others = [p for p in segment.peers.living(now) if not self.making_way(p)]
         first = [p for p in others if not p.demoted]
         # Only for what nobody held: a failover must not have everyone wait for the last slot, and claim in it together.
-        overloaded = x.maxterm == 0 and self.overloaded(segment, len(others))
+        share = fair_share(segment.eligible, len(others) + 1) if x.maxterm == 0 else None
         last = segment.goes_last(now)
-        if others and (overloaded or (last and first)):
+        if others and ((share is not None and len(segment.own) >= share) or (last and first)):
             return k.times.ranks
-        return min(sum(self.precedes(k, x, p) for p in (others if last else first)), k.times.ranks)
+        before = [p for p in (others if last else first) if share is None or len(p.claims) < share]
+        return min(sum(self.precedes(k, x, p) for p in before), k.times.ranks)
 
     def precedes(self, k: Known, x: Eip, peer: Peer) -> bool:
         """Is it the peer's turn before ours? Only order: which claim stands is for ``beats``."""
@@ -159,9 +160,6 @@ class Rules:
         assert x.link is not None
         lately = now - k.times.sync - k.times.listen
         return k.boot > lately or any(p.met_at > lately for p in k.segments[x.link].peers.living(now))
-
-    def overloaded(self, segment: Segment, others: int) -> bool:
-        return len(segment.own) >= fair_share(segment.eligible, others + 1)
 
     # ── What we hold ──────────────────────────────────────────────────────────────────────────────────────────
 

@@ -18,6 +18,7 @@ import pytest
 from speaker.errors import EdgeError
 from speaker.lab.network.namespaces import Namespace
 from speaker.layer2.answer import Ignored
+from speaker.layer2.holdings import Wanted
 from speaker.layer2.link import LinkResponder
 from speaker.layer2.links import Links
 from speaker.layer2.responder import AnswerPolicy
@@ -155,7 +156,7 @@ class Station(Inside):
         self._may_go.set()
 
     async def work(self) -> None:
-        with LinkResponder(link_here("eth0"), self._clock, self.counts, self._policy) as self.speaker:
+        with LinkResponder(link_here("eth0"), self._clock, self.counts, self._policy, Wanted()) as self.speaker:
             self.link = self.speaker.link
             self.speaker.extend(boottime() + 3600)
             self.speaker.take(self._eips(self._held))

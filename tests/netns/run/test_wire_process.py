@@ -17,8 +17,8 @@ from speaker.layer2.links import Placement
 from speaker.model import Gratuitous, Link, Mac
 from speaker.system.files import Lock, locked
 from speaker.wire.channel import Channel
+from speaker.wire.commands import Offer, PeerSpec, Spec
 from speaker.wire.parent import Main, serve
-from speaker.wire.process import PeerSpec, Spec
 from speaker.wire.remote import Wire
 
 pytestmark = pytest.mark.netns
@@ -137,8 +137,8 @@ def test_without_a_main_process_for_too_long_everything_is_given_up():
 
 def test_a_command_that_meets_a_bug_is_told_and_the_next_is_obeyed():
     async def part(wire):
-        with pytest.raises(WireError, match="offer"):
-            await wire._ask("offer", "no mapping")
+        with pytest.raises(WireError, match="Offer"):
+            await wire._ask(Offer("no mapping"))
         return await wire.ready()
 
     mains = Mains(part)
@@ -155,7 +155,7 @@ class Strange(Mains):
         if part is not None:
             return await super()._play(part, process, end)
         channel = await Channel.over(end)
-        channel.send("who", "are", "you")
+        channel.send(("who", "are", "you"))
         async for _ in channel.messages():
             pass
         channel.close()

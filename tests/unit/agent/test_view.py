@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speaker.agent.objects import AssignedObject, NodeObject, SliceObject
-from speaker.agent.view import DRAIN, OUT_OF_SERVICE, News, Reader, ViewSettings, node_intent
+from speaker.agent.view import DRAIN, OUT_OF_SERVICE, News, Reader, ViewSettings, is_or_was_assigned, node_intent
 from speaker.api.endpoints import MAX_ENDPOINTS
 from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, EipObject, ServiceObject
 from speaker.cluster.objects import Key
@@ -376,6 +376,26 @@ def test_a_service_that_goes_away_or_loses_its_address_is_forgotten(service_obje
     world, settlement = read(reader, [service_object("dns", conditions=OURS)], gone=[web.key])
     assert (world.services, settlement.assignments) == ({}, {})
     assert reader.services_on(ip_address(EIP)) == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "looked_at"),
+    [
+        (None, (), False),
+        ((), (EIP,), True),
+        ((EIP,), (EIP,), True),
+        ((EIP,), (), True),
+        ((EIP,), None, True),
+        ((), (), False),
+        ((), None, False),
+    ],
+)
+def test_a_service_is_looked_at_when_it_is_assigned_or_was(service_object: MakeService, before, after, looked_at):
+    changed = (
+        service_object("web", ingress=list(each), conditions=OURS) if each is not None else None
+        for each in (before, after)
+    )
+    assert is_or_was_assigned(*changed) is looked_at
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([None, 1, 2]), st.booleans()), max_size=12))

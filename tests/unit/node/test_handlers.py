@@ -13,7 +13,7 @@ from speaker.node.handlers import handlers
 from speaker.node.report import InForce, Report
 from speaker.ownership.balance import Rebalancing
 from speaker.telemetry.metrics import Metrics
-from speaker.wire.told import PeerSeen, Standing
+from speaker.wire.told import ClaimStatus, PeerSeen
 
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
 A, B = ip_address("192.0.2.10"), ip_address("2001:db8::10")
@@ -28,8 +28,8 @@ class Wire:
         self._handed_over, self._rebalancings, self._peers = handed_over, rebalancings, peers
         self.draining, self.told = False, []
 
-    async def standings(self, addresses):
-        return {address: Standing(True, "n1", 7, 12.5) for address in addresses}
+    async def claim_statuses(self, addresses):
+        return {address: ClaimStatus(True, "n1", 7, 12.5) for address in addresses}
 
     async def peers(self):
         return list(self._peers)
@@ -76,7 +76,7 @@ async def test_a_status_holds_what_the_status_file_does_as_it_is_now(report):
     wire = Wire()
     wire.draining = True
     (status,) = await answers("status", wire, report)
-    filed = json.loads(json.dumps(report.status(report.in_force, await wire.standings([A]))))
+    filed = json.loads(json.dumps(report.status(report.in_force, await wire.claim_statuses([A]))))
     assert status == {"done": True, "node": "n1", "draining": True, "peers": [], **filed}
     assert status["eips"][0]["holder"] == "n1"
 

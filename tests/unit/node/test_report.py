@@ -40,7 +40,7 @@ from speaker.node.report import InForce, Report
 from speaker.node.transitions import MISTAKES
 from speaker.settings import Node
 from speaker.telemetry.metrics import Metrics
-from speaker.wire.told import Standing
+from speaker.wire.told import ClaimStatus
 
 NODE = Node.parse("n1")
 WEB = ServiceKey("default", "web")
@@ -102,16 +102,16 @@ async def test_a_status_file_that_could_not_be_written_is_written_later_without_
     nothing = decide(World(), {}, Snapshot({}), NODE)
     report.brought_about(InForce(Settlement({}, {}), nothing, {}))
 
-    async def standings(_):
+    async def claim_statuses(_):
         return {}
 
     (tmp_path / "run").write_text("no directory")
     with pytest.raises(EdgeError, match=r"status\.json"):
-        await report.publish(standings, ready=True)
+        await report.publish(claim_statuses, ready=True)
     (tmp_path / "run").unlink()
     async with asyncio.timeout(20):
         await report.stale.wait()
-    await report.publish(standings, ready=True)
+    await report.publish(claim_statuses, ready=True)
     assert (tmp_path / "run" / "status.json").exists()
 
 
@@ -141,8 +141,8 @@ not_held = st.builds(NotHeld, addresses, words, services, st.sampled_from(["no_s
 decisions = st.lists(held | not_held, max_size=5).map(
     lambda eips: Decision({eip.address: eip for eip in eips}, decide(World(), {}, Snapshot({}), NODE).forwarding)
 )
-standings = st.builds(
-    Standing, st.booleans(), st.none() | words, st.integers(0, 2**32), st.none() | st.floats(0, 2e9, allow_nan=False)
+claim_statuses = st.builds(
+    ClaimStatus, st.booleans(), st.none() | words, st.integers(0, 2**32), st.none() | st.floats(0, 2e9, allow_nan=False)
 )
 usages = st.dictionaries(words, st.dictionaries(st.sampled_from(Family), st.builds(Usage, *[st.integers(0)] * 3)))
 hops = st.builds(NextHop, st.just("eth0"), addresses)
@@ -165,7 +165,7 @@ def test_whatever_was_settled_and_decided_can_be_told(tmp_path_factory, data):
             )
             in_force = InForce(settlement, decision, data.draw(usages))
             report.brought_about(in_force)
-        told = report.status(in_force, {eip: data.draw(standings) for eip in decision.eips})
+        told = report.status(in_force, {eip: data.draw(claim_statuses) for eip in decision.eips})
         assert msgspec.json.decode(msgspec.json.encode(told))["eips"] == told["eips"]
         flagged = {f"{key} {eip}" for key, each in settlement.assignments.items() for eip in each.flagged}
         assert set(events(logs, "flagged")) <= flagged

@@ -27,7 +27,7 @@ from speaker.ownership.hellos.frames import Rejected
 from speaker.system.priority import Priority
 from speaker.telemetry.internal_errors import QUIET_SECONDS
 from speaker.telemetry.metrics import Metrics
-from speaker.wire.told import Standing
+from speaker.wire.told import ClaimStatus
 
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
 STRANGER = Mac(b"\x02\0\0\0\0\x99")
@@ -57,10 +57,10 @@ class Site:
         return stale
 
     async def publish(self, ready=True):
-        async def standings(eips):
-            return {eip: Standing(eip == A, "n1", 1, None) for eip in eips}
+        async def claim_statuses(eips):
+            return {eip: ClaimStatus(eip == A, "n1", 1, None) for eip in eips}
 
-        await self.report.publish(standings, ready)
+        await self.report.publish(claim_statuses, ready)
 
 
 @pytest.fixture

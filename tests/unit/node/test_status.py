@@ -18,7 +18,7 @@ from speaker.model import Gratuitous, Link, Mac, ServiceKey
 from speaker.node.decide import Decision, Held, NotHeld
 from speaker.node.status import NAME, Status, write_status
 from speaker.system.priority import Priority
-from speaker.wire.told import Standing
+from speaker.wire.told import ClaimStatus
 
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
 EIP, OTHER = ip_address("192.0.2.10"), ip_address("2001:db8::10")
@@ -73,9 +73,9 @@ def test_what_was_seen_of_this_host_has_a_field_of_its_own(seen, field, told):
 @pytest.mark.parametrize(
     ("standing", "told"),
     [
-        (Standing(True, "n1", 7, 12.5), {"claimed": True, "holder": "n1", "term": 7, "since": 12.5}),
-        (Standing(False, "n2", 8, None), {"claimed": False, "holder": "n2", "term": 8}),
-        (Standing(False, None, 0, None), {"claimed": False, "holder": None, "term": 0}),
+        (ClaimStatus(True, "n1", 7, 12.5), {"claimed": True, "holder": "n1", "term": 7, "since": 12.5}),
+        (ClaimStatus(False, "n2", 8, None), {"claimed": False, "holder": "n2", "term": 8}),
+        (ClaimStatus(False, None, 0, None), {"claimed": False, "holder": None, "term": 0}),
     ],
 )
 @pytest.mark.parametrize(

@@ -100,6 +100,19 @@ def test_who_has_its_share_goes_last_to_what_nobody_held() -> None:
     assert claimed_at(orders, fresh) == pytest.approx(6.0 + TIMES.ranks * TIMES.slot, abs=SOON)
 
 
+@pytest.mark.parametrize(("theirs", "rank"), [(4, 0), (3, 1)], ids=["its share", "one less"])
+def test_nobody_waits_for_a_better_one_that_has_its_share(theirs: int, rank: int) -> None:
+    machine = alone(0)
+    holding = {"a": {EIP + n: 3 for n in range(theirs)}}
+    for n in range(6):
+        machine.step(0.0, EligibilityChanged(EIP + n, LINK))
+    beside(machine, 0.0, 9.0, holding)
+    fresh = next(EIP + n for n in range(20, 40) if score(EIP + n, "a") > score(EIP + n, "me"))
+    orders = [(9.0, order) for order in machine.step(9.0, EligibilityChanged(fresh, LINK))]
+    orders += beside(machine, 9.0, 10.0, holding)
+    assert claimed_at(orders, fresh) == pytest.approx(9.0 + rank * TIMES.slot, abs=SOON)
+
+
 def test_who_has_its_share_takes_its_turn_where_something_fails_over() -> None:
     orders = beside(with_its_share(), 3.0, 4.0, {"b": {}})
     assert claimed_at(orders) == pytest.approx(2.9 + TIMES.dead, abs=SOON)
