@@ -323,13 +323,13 @@ async def announce(count: int) -> dict[str, float]:
     for family in Family:
         observer, turns, wanted = Tally(), Turns(), eips(family, count)
         link = link_here("eth0")
-        async with Links(boottime, observer, lambda _, error: print(error, file=sys.stderr)) as fleet:
-            fleet.extend(boottime() + 3600)
-            fleet.keep([link])
+        async with Links(boottime, observer, lambda _, error: print(error, file=sys.stderr)) as layer2:
+            layer2.extend(boottime() + 3600)
+            layer2.keep([link])
             watching = asyncio.create_task(turns.watch())
             for what, call in (
-                ("take", partial(fleet.take, dict.fromkeys(wanted, Placement(link, Gratuitous(burst=1))))),
-                ("announce", partial(fleet.announce, wanted)),
+                ("take", partial(layer2.take, dict.fromkeys(wanted, Placement(link, Gratuitous(burst=1))))),
+                ("announce", partial(layer2.announce, wanted)),
             ):
                 observer.expect(count)
                 await asyncio.sleep(0.5)
@@ -346,7 +346,7 @@ async def announce(count: int) -> dict[str, float]:
                     found[f"{family} {what}: and by reply"] = (time.perf_counter() - started) * 1e3
                 found[f"{family} {what}: longest turn"] = turns.longest * 1e3
             started = time.perf_counter()
-            fleet.drop(wanted)
+            layer2.drop(wanted)
             found[f"{family} drop: the call"] = (time.perf_counter() - started) * 1e3
             await asyncio.sleep(0)
             turns.longest = 0.0

@@ -1,4 +1,4 @@
-"""``speaker agent``: settings, and what is opened before ``node.py`` takes over."""
+"""``speaker agent``: settings, and what is opened before ``node/serve.py`` takes over."""
 
 import socket
 from contextlib import AsyncExitStack

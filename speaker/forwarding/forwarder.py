@@ -1,4 +1,4 @@
-"""What ``run.py`` sees of forwarding: one small protocol, and the function that opens the kind asked for."""
+"""What a node sees of forwarding: one small protocol, and the function that opens the kind asked for."""
 
 from contextlib import suppress
 from pathlib import Path

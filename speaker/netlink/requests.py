@@ -1,8 +1,6 @@
 """Netlink requests in batches, over a blocking socket. An edge, for worker threads: one thread per socket.
 
-Why not pyroute2 here: its IPVS part deletes on "update", reports every forwarding method as 3 and needs patching for
-IPv6, and it sends one request per round trip (1,000 virtual servers of ten took 20 s where batches take 4); its
-``IFLA_INET_CONF`` can be read but not written, because the kernel's two directions differ in layout.
+pyroute2 is too slow and partly wrong for what this is for (docs/decisions/0002-own-netlink.md).
 """
 
 import os

@@ -1,7 +1,7 @@
 """How commands reach the running speaker: a Unix stream socket in its runtime directory, for its owner alone.
 
 A client sends one JSON object on a line (``{"command": "drain"}``), keeps the connection open, and reads JSON objects,
-one a line, up to the one that has ``"done": true`` or ``"error": "a sentence"``. ``run.py`` gives the handlers;
+one a line, up to the one that has ``"done": true`` or ``"error": "a sentence"``. ``handlers.py`` has the answers;
 ``tools/ask.py`` is the client that people use.
 """
 

@@ -1,6 +1,6 @@
 """What this node does with every EIP: the pure decisions of the features, put together.
 
-``run.py`` acts on the result; ``tools/`` explain it. Nothing here knows how anything is done.
+``host.py`` acts on the result, and ``tools/`` explain it. Nothing here knows how anything is done.
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -1,5 +1,5 @@
-"""The loop that hands unknown flows over: to whom is what ``unknown_flows/handing_over.py`` says, as the wire process
-tells of claims, and as previous holders answer.
+"""The loop that hands unknown flows over: to whom is what ``forwarding/unknown_flows/handing_over.py`` says, as the
+wire process tells of claims, and as previous holders answer.
 
 They are asked by ARP and NDP, so it is their kernel that answers, and that is what counts: it forwards what it knows,
 whatever has become of the speaker that put it up to it.
@@ -64,11 +64,11 @@ class HandOver:
             del self._speakers[next(iter(self._speakers))]  # whose news is the oldest
         self._news.set()
 
-    def claimed(self, address: IPAddress, spot: Placement, before: str | None) -> None:
+    def claimed(self, address: IPAddress, placement: Placement, before: str | None) -> None:
         if not self._snapshot.links:
-            self._early[address] = spot, before
+            self._early[address] = placement, before
             return
-        hop = self._hop(address, spot.link, before) if before is not None else None
+        hop = self._hop(address, placement.link, before) if before is not None else None
         self._moves.claimed(address, hop)
         if (asked := self._asked.get(hop) if hop is not None else None) is not None:
             asked.set()
@@ -92,8 +92,8 @@ class HandOver:
         knows, or has refused, which is told and tried again."""
         self._eips, self._snapshot = eips, snapshot
         early, self._early = self._early, {}
-        for address, (spot, before) in early.items():
-            self.claimed(address, spot, before)
+        for address, (placement, before) in early.items():
+            self.claimed(address, placement, before)
         with self._report.trying("hand over"):
             await self._bring()
 

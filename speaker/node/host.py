@@ -100,7 +100,7 @@ class Host:
         """Services that are set aside."""
         self._unserved: frozenset[IPAddress] = frozenset()
         """EIPs that are not offered, since the kernel refuses to forward for them."""
-        self._spots: dict[IPAddress, Placement] = {}
+        self._placements: dict[IPAddress, Placement] = {}
         """What the last decision lets this node hold; kept up with it EIP by EIP, as most passes change few."""
         self._decided_on: Snapshot | None = None
         """None: the last pass did not get to its end."""
@@ -239,22 +239,28 @@ class Host:
         await self._say(partial(self._report.settled, view.settlement, changed))
         # In a thread, because 10,000 Services take longer than the loop may be kept from its other work.
         decision, touched = await asyncio.to_thread(self._decide, view, snapshot, changed)
-        await self._wire.withdraw_except(self._spots, touched)
+        await self._wire.withdraw_except(self._placements, touched)
         self._applied(await self._forwarder.apply(decision.forwarding), decision)
         self._tell_failed({**view.settlement.failed, **self._decider.failed})
-        self._links = frozenset({spot.link.index: spot.link for spot in self._spots.values()}.values())
+        self._links = frozenset(
+            {placement.link.index: placement.link for placement in self._placements.values()}.values()
+        )
         await self._say(partial(self._report.decided, decision, touched))
         if self._settings.peers is not None:
             own = own_addresses(snapshot, self._links), bound_addresses(snapshot, self._links)
             await self._wire.addresses(*own, gateways(snapshot, self._links))
         if self._hand_over is not None:
-            await self._hand_over.follow(frozenset(self._spots), snapshot)
+            await self._hand_over.follow(frozenset(self._placements), snapshot)
         macs = frozenset(link.mac for link in snapshot.links.values())
         unserved = self._forwarder.unserved(decision.forwarding)
         if touched is not None:
             touched |= unserved ^ self._unserved
         self._unserved = unserved
-        offered = {a: spot for a, spot in self._spots.items() if a not in unserved} if unserved else self._spots
+        offered = (
+            {a: placement for a, placement in self._placements.items() if a not in unserved}
+            if unserved
+            else self._placements
+        )
         await self._wire.offer(offered, self._links, macs, touched)
         with contained("report", self._report):
             await self._look_around()
@@ -313,12 +319,14 @@ class Host:
     def _follow(self, decision: Decision, touched: frozenset[IPAddress] | None) -> None:
         """What may be held where."""
         if touched is None:
-            self._spots = {address: Placement(eip.link, eip.gratuitous) for address, eip in decision.held().items()}
+            self._placements = {
+                address: Placement(eip.link, eip.gratuitous) for address, eip in decision.held().items()
+            }
             return
         for address in touched:
-            self._spots.pop(address, None)
+            self._placements.pop(address, None)
             if isinstance(eip := decision.eips.get(address), Held):
-                self._spots[address] = Placement(eip.link, eip.gratuitous)
+                self._placements[address] = Placement(eip.link, eip.gratuitous)
 
     def _on_the_lan(self, snapshot: Snapshot) -> frozenset[str]:
         """Names of the links that EIPs are announced on; where this node may hold none, of those that it uses."""

@@ -281,8 +281,8 @@ class Report:
 
     # ── claims and peers: what the wire process tells ──
 
-    def claimed(self, address: IPAddress, spot: Placement, term: int, before: str | None) -> None:
-        self._tell(transitions.claimed(address, spot, term, before))
+    def claimed(self, address: IPAddress, placement: Placement, term: int, before: str | None) -> None:
+        self._tell(transitions.claimed(address, placement, term, before))
         self._metrics.claim_changes.labels("claimed").inc()
         self.stale.set()
 

@@ -25,9 +25,9 @@ _STRANGE = frozenset({Rejected.WRONG_KEY, Rejected.VERSION})
 # ── one thing that happened ──
 
 
-def claimed(address: IPAddress, spot: Placement, term: int, before: str | None) -> Transition:
-    fields = {"link": spot.link.name, "mac": format_mac(spot.link.mac), "term": term, "before": before}
-    return Transition("info", "claimed", "eip", str(address), spot.link.name, fields)
+def claimed(address: IPAddress, placement: Placement, term: int, before: str | None) -> Transition:
+    fields = {"link": placement.link.name, "mac": format_mac(placement.link.mac), "term": term, "before": before}
+    return Transition("info", "claimed", "eip", str(address), placement.link.name, fields)
 
 
 def withdrawn(address: IPAddress, reason: str, holder: str | None) -> Transition:

@@ -2,11 +2,11 @@
 
 ::
 
-    manifests ──► settle (allocator) ──► state file ──► node.py
+    manifests ──► settle (allocator) ──► state file ──► node/host.py
 
 What cannot be written to the state file is not used, and everything else goes on.
 
-``node.py`` does the rest, as it does for ``speaker agent``.
+``node/host.py`` does the rest, as it does for ``speaker agent``.
 """
 
 import asyncio

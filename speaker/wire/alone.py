@@ -17,20 +17,20 @@ from speaker.wire.told import ClaimStatus, PeerSeen, Resumed, Taken, WireEvents
 
 
 class _Holding(NamedTuple):
-    spot: Placement
+    placement: Placement
     since: float
 
 
 class SoloOwner:
-    """``clock`` gives seconds of CLOCK_BOOTTIME, ``fleet`` answers on the links."""
+    """``clock`` gives seconds of CLOCK_BOOTTIME, ``layer2`` answers on the links."""
 
     ready = True
     has_peers = False
 
-    def __init__(self, node: str, clock: Callable[[], float], events: WireEvents, fleet: type[Links] = Links) -> None:
+    def __init__(self, node: str, clock: Callable[[], float], events: WireEvents, layer2: type[Links] = Links) -> None:
         self._node, self._clock, self._events = node, clock, events
         # Nobody else could have answered meanwhile: a request is never too old.
-        self._fleet = fleet(clock, events, self._lost, oldest=math.inf, ours=lambda mac: mac in self._macs)
+        self._layer2 = layer2(clock, events, self._lost, oldest=math.inf, ours=lambda mac: mac in self._macs)
         self._held: dict[IPAddress, _Holding] = {}
         """What this node may hold, it holds. The main process decides it; this is the copy that goes on without it."""
         self._known: set[IPAddress] = set()
@@ -39,7 +39,7 @@ class SoloOwner:
         self._beating: asyncio.Task[NoReturn]
 
     async def __aenter__(self) -> Self:
-        await self._fleet.__aenter__()
+        await self._layer2.__aenter__()
         self._beating = asyncio.create_task(supervised("beat", self._beat, self._events), name="beat")
         return self
 
@@ -47,7 +47,7 @@ class SoloOwner:
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
         self._beating.cancel()
-        await self._fleet.__aexit__(kind, error, tb)
+        await self._layer2.__aexit__(kind, error, tb)
 
     def _lost(self, link: Link, error: Exception) -> None:
         if not isinstance(error, EdgeError):
@@ -57,24 +57,24 @@ class SoloOwner:
     def links(self, links: Collection[Link], macs: frozenset[Mac]) -> None:
         self._macs = macs
         for link in links:
-            self._fleet.peers(link.index, macs)
+            self._layer2.peers(link.index, macs)
 
     def withdraw(self, addresses: Iterable[IPAddress]) -> None:
         gone = list(addresses)
-        self._fleet.drop(gone)
+        self._layer2.drop(gone)
         for address in gone:
             if self._held.pop(address, None) is not None:
                 self._events.yielded(address, "not_offered", None)
 
-    def offer(self, spots: Mapping[IPAddress, Placement]) -> list[IPAddress]:
+    def offer(self, placements: Mapping[IPAddress, Placement]) -> list[IPAddress]:
         """Those that could not be taken, through a bug of ours."""
-        taken, failed = take_each(self._fleet, spots, spots.keys() - self._known, self._events)
+        taken, failed = take_each(self._layer2, placements, placements.keys() - self._known, self._events)
         self._known.update(taken)
         for address in taken:
-            spot, before = spots[address], self._held.get(address)
-            self._held[address] = _Holding(spot, before.since if before is not None else time.time())
+            placement, before = placements[address], self._held.get(address)
+            self._held[address] = _Holding(placement, before.since if before is not None else time.time())
             if before is None:
-                self._events.claimed(address, spot, 0, None)
+                self._events.claimed(address, placement, 0, None)
         return failed
 
     def retell(self) -> None:
@@ -86,8 +86,8 @@ class SoloOwner:
         return self._held.keys()
 
     def resumed(self) -> Resumed:
-        spots = {address: holding.spot for address, holding in self._held.items()}
-        return Resumed(spots, {address: Taken(spot, None) for address, spot in spots.items()})
+        placements = {address: holding.placement for address, holding in self._held.items()}
+        return Resumed(placements, {address: Taken(placement, None) for address, placement in placements.items()})
 
     def claim_status(self, address: IPAddress) -> ClaimStatus:
         if (holding := self._held.get(address)) is None:
@@ -99,5 +99,5 @@ class SoloOwner:
 
     async def _beat(self) -> None:
         while True:
-            self._fleet.extend(sole.deadline(self._clock()))
+            self._layer2.extend(sole.deadline(self._clock()))
             await asyncio.sleep(sole.BEAT)

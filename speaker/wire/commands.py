@@ -57,7 +57,7 @@ class Withdraw(Command[None], frozen=True, gc=False):
 class Offer(Command[list[IPAddress]], frozen=True, gc=False):
     """This node may hold these as well. The reply names those that could not be taken."""
 
-    spots: Mapping[IPAddress, Placement]
+    placements: Mapping[IPAddress, Placement]
 
 
 class Settled(Command[None], frozen=True, gc=False):

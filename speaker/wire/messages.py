@@ -70,7 +70,7 @@ class EipClaimed(Struct, frozen=True, gc=False):
     """See ``WireEvents.claimed``."""
 
     eip: IPAddress
-    spot: Placement
+    placement: Placement
     term: int
     before: str | None
 

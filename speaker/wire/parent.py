@@ -3,7 +3,7 @@ the main process beside itself, again and again.
 
 ::
 
-    cli.py ── become() ──► wire process (this file, process.py) ── start() ──► main process: cli.py again, node.py
+    cli.py ── become() ──► wire process (this file, process.py) ── start() ──► main process: cli.py again, node/host.py
                                  ▲ SIGTERM                          socket pair: channel.py, remote.py
 
 In a pod the first process must live for the others to live. What must never be late is also the least likely to die:

@@ -125,7 +125,7 @@ class Life:
             case Withdraw():
                 owner.withdraw(command.eips)
             case Offer():
-                refused = owner.offer(command.spots)
+                refused = owner.offer(command.placements)
                 settle()
                 return command.returns(refused)
             case Settled():

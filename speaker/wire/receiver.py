@@ -58,7 +58,7 @@ class Listener(WireEvents, Protocol):
 class Moves(Acquaintances, Protocol):
     """Who follows what moves here, from whom, and what moves away."""
 
-    def claimed(self, address: IPAddress, spot: Placement, before: str | None) -> None: ...
+    def claimed(self, address: IPAddress, placement: Placement, before: str | None) -> None: ...
 
     def yielded(self, address: IPAddress) -> None: ...
 
@@ -75,7 +75,7 @@ class EventReceiver:
             for link, node, speaker in found.speakers:
                 self._moves.speaker(link, node, speaker)
             for address, taken in found.held.items():
-                self._moves.claimed(address, taken.spot, taken.before)
+                self._moves.claimed(address, taken.placement, taken.before)
         if self._sink is not None and found.incarnation is not None:
             self._sink.incarnation(found.incarnation)
         if before.end:
@@ -85,8 +85,8 @@ class EventReceiver:
         match event:
             case EipClaimed():
                 if self._moves is not None:
-                    self._moves.claimed(event.eip, event.spot, event.before)
-                self._listener.claimed(event.eip, event.spot, event.term, event.before)
+                    self._moves.claimed(event.eip, event.placement, event.before)
+                self._listener.claimed(event.eip, event.placement, event.term, event.before)
             case EipYielded():
                 if self._moves is not None:
                     self._moves.yielded(event.eip)

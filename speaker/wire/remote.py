@@ -175,25 +175,29 @@ class Wire:
 
     # ── what this node may hold ──
 
-    async def withdraw_except(self, spots: Mapping[IPAddress, Placement], among: Among = None) -> None:
-        """Give up what is not in ``spots``, or is there on another link. Nothing is answered for it on return."""
+    async def withdraw_except(self, placements: Mapping[IPAddress, Placement], among: Among = None) -> None:
+        """Give up what is not in ``placements``, or is there on another link. Nothing is answered for it on return."""
         offered = self._offered
         asked = offered if among is None else among
-        gone = [a for a in asked if a in offered and not _same_port(offered[a], spots.get(a))]
+        gone = [a for a in asked if a in offered and not _same_port(offered[a], placements.get(a))]
         for some in _slices(gone):
             await self._ask(Withdraw(some))
             for address in some:
                 self._offered.pop(address, None)
 
     async def offer(
-        self, spots: Mapping[IPAddress, Placement], links: Collection[Link], macs: frozenset[Mac], among: Among = None
+        self,
+        placements: Mapping[IPAddress, Placement],
+        links: Collection[Link],
+        macs: frozenset[Mac],
+        among: Among = None,
     ) -> None:
         """This node may hold these and no others, on ``links``: forwarding for them stands. ``macs``: every MAC of this
         host; who speaks with one of them is no stranger."""
-        await self.withdraw_except(spots, among)
+        await self.withdraw_except(placements, among)
         await self._ask(UseLinks(tuple(links), macs))  # as they were, too: the carriers are looked at then
-        asked = spots if among is None else among
-        changed = {a: spots[a] for a in asked if a in spots and self._offered.get(a) != spots[a]}
+        asked = placements if among is None else among
+        changed = {a: placements[a] for a in asked if a in placements and self._offered.get(a) != placements[a]}
         for some in _slices(changed):
             these = {address: changed[address] for address in some}
             self._offered.update(these)  # before it is held, which may be told before the reply comes
@@ -328,9 +332,9 @@ _FOLLOW = 0.05
 """Seconds between two looks at a rebalancing."""
 
 
-def _same_port(spot: Placement, other: Placement | None) -> bool:
+def _same_port(placement: Placement, other: Placement | None) -> bool:
     """Answered on the same link with the same MAC: one can become the other without a gap."""
-    return other is not None and (spot.link.index, spot.link.mac) == (other.link.index, other.link.mac)
+    return other is not None and (placement.link.index, placement.link.mac) == (other.link.index, other.link.mac)
 
 
 def _slices(addresses: Iterable[_K]) -> Iterable[list[_K]]:

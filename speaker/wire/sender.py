@@ -110,8 +110,8 @@ class EventSender:
 
     # ── transitions ──
 
-    def claimed(self, address: IPAddress, spot: Placement, term: int, before: str | None) -> None:
-        self._send(EipClaimed(address, spot, term, before))
+    def claimed(self, address: IPAddress, placement: Placement, term: int, before: str | None) -> None:
+        self._send(EipClaimed(address, placement, term, before))
 
     def yielded(self, address: IPAddress, reason: str, holder: str | None) -> None:
         self._send(EipYielded(address, reason, holder))

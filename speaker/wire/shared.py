@@ -2,7 +2,7 @@
 
 ::
 
-    hellos · offers · carrier · gateways · time ──► Ownership.step ──► hellos · fleet (answer, announce, fall silent)
+    hellos · offers · carrier · gateways · time ──► Ownership.step ──► hellos · layer2 (answer, announce, fall silent)
 
 Everything runs in the event loop's thread, one ``_tell`` at a time: the orders of one event are carried out before the
 next is looked at.
@@ -71,8 +71,8 @@ class _Claim(NamedTuple):
 class SharedOwner:
     """One of several speakers on its links.
 
-    ``clock`` gives seconds of CLOCK_BOOTTIME, ``fleet`` answers on the links. A link that fails is lost, told and tried
-    again. What nobody foresaw gives up the EIP, the hello or the link that it concerns.
+    ``clock`` gives seconds of CLOCK_BOOTTIME, ``layer2`` answers on the links. A link that fails is lost, told and
+    tried again. What nobody foresaw gives up the EIP, the hello or the link that it concerns.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class SharedOwner:
         clock: Callable[[], float],
         events: OwnerEvents,
         sink: RecordSink,
-        fleet: type[Links] = Links,
+        layer2: type[Links] = Links,
     ) -> None:
         self.machine, self.node, self._times = machine, machine.node, (times := machine.times)
         self._clock, self._events, self._sink = clock, events, sink
@@ -91,7 +91,7 @@ class SharedOwner:
         ours = lambda mac: mac in self._ever_macs  # noqa: E731
         self._inquiries = Inquiries(ours, self._hear_frame, self._hear_answer, events)
         lost, hear, age = self.ports.lost, self.ports.hear, times.request_age
-        self._fleet = fleet(clock, events, lost, hear, age, self._excuses, times.listen, ours, self._found)
+        self._layer2 = layer2(clock, events, lost, hear, age, self._excuses, times.listen, ours, self._found)
         self.offers = Offers(self._tell, self.informed, lambda: self.ports.indexes)
         self._claims: dict[IPAddress, _Claim] = {}
         self._macs: frozenset[Mac] = frozenset()
@@ -102,7 +102,7 @@ class SharedOwner:
         self._alarm: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
-        await self._stack.enter_async_context(self._fleet)
+        await self._stack.enter_async_context(self._layer2)
         await self._stack.enter_async_context(self.offers)
         await self._stack.enter_async_context(self.ports)
         self._tick()
@@ -121,7 +121,7 @@ class SharedOwner:
         """Hellos on these links and no others."""
         self._macs, self._ever_macs = macs, self._ever_macs | macs
         self.ports.serve(links)
-        self._fleet.keep(links)
+        self._layer2.keep(links)
         for port in self.ports:
             self._acquaint(port)
 
@@ -132,22 +132,22 @@ class SharedOwner:
     def withdraw(self, addresses: Iterable[IPAddress]) -> None:
         self.offers.withdraw(addresses)
 
-    def offer(self, spots: Mapping[IPAddress, Placement]) -> list[IPAddress]:
+    def offer(self, placements: Mapping[IPAddress, Placement]) -> list[IPAddress]:
         """Those that will not be tried, through a bug of ours: none, as what failed is set aside for a while."""
-        held = {address: spot for address, spot in spots.items() if address in self._claims}
-        self.offers.add(spots)
-        _, failed = take_each(self._fleet, {a: s for a, s in held.items() if a in self._claims}, (), self._events)
+        held = {address: placement for address, placement in placements.items() if address in self._claims}
+        self.offers.add(placements)
+        _, failed = take_each(self._layer2, {a: s for a, s in held.items() if a in self._claims}, (), self._events)
         self._set_aside(failed)
         return []
 
     @property
     def offered(self) -> Collection[IPAddress]:
         """What this node may hold."""
-        return self.offers.spots.keys()
+        return self.offers.placements.keys()
 
     def resumed(self) -> Resumed:
         speakers = ((port.link.index, *known) for port in self.ports for known in port.speakers.items())
-        offered = self.offers.spots
+        offered = self.offers.placements
         held = {a: Taken(offered[a], self.machine.held_before(a)) for a in self._claims if a in offered}
         draining = self.machine.draining_since is not None
         return Resumed(dict(offered), held, self._news.incarnation, tuple(speakers), draining)
@@ -220,7 +220,7 @@ class SharedOwner:
         self._tell(LinkChanged(link, up=False))
 
     def answers_on(self, link: int) -> bool:
-        return self._fleet.answers_on(link)
+        return self._layer2.answers_on(link)
 
     def heard(self, port: Port, hello: Hello, mac: Mac) -> None:
         event = HelloHeard(port.link.index, hello, mac, looped=mac in self._ever_macs)
@@ -278,7 +278,7 @@ class SharedOwner:
 
     def _acquaint(self, port: Port) -> None:
         """The MACs of peers and of ourselves are no strangers'."""
-        self._fleet.peers(port.link.index, self._macs | port.speakers.macs)
+        self._layer2.peers(port.link.index, self._macs | port.speakers.macs)
 
     # ── The machine ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -313,7 +313,7 @@ class SharedOwner:
         """Silence before everything else, then the hellos: what follows may take longer than they may be late."""
         given_up = [order for order in orders if isinstance(order, Withdraw)]
         if given_up:
-            drop_each(self._fleet, [order.eip for order in given_up], self._events)
+            drop_each(self._layer2, [order.eip for order in given_up], self._events)
             for gone in given_up:
                 with contained("withdraw", self._events):
                     self._let_go(gone)
@@ -328,7 +328,7 @@ class SharedOwner:
             with contained("order", self._events):
                 match order:
                     case Announce(eips=eips):
-                        self._fleet.announce(eips)
+                        self._layer2.announce(eips)
                     case Listen():
                         self._listen(now)
                     case Ask():
@@ -349,17 +349,19 @@ class SharedOwner:
                         pass
 
     def _take(self, orders: Iterable[Claim]) -> None:
-        offered = self.offers.spots
-        spots = {order.eip: offered[order.eip] for order in orders if order.eip in offered}
+        offered = self.offers.placements
+        placements = {order.eip: offered[order.eip] for order in orders if order.eip in offered}
         probe = frozenset(order.eip for order in orders if order.first)
-        drop_each(self._fleet, [eip for eip in spots.keys() - probe if eip in self._claims], self._events)  # probed for
-        taken, failed = take_each(self._fleet, spots, probe, self._events)
+        drop_each(
+            self._layer2, [eip for eip in placements.keys() - probe if eip in self._claims], self._events
+        )  # probed for
+        taken, failed = take_each(self._layer2, placements, probe, self._events)
         if failed:
             asyncio.get_running_loop().call_soon(self._set_aside, failed)  # not in the middle of these orders
         terms = {order.eip: order.term for order in orders}
         for eip in taken:
             self._claims[eip] = _Claim(terms[eip], time.time())
-            self._events.claimed(eip, spots[eip], terms[eip], self.machine.held_before(eip))
+            self._events.claimed(eip, placements[eip], terms[eip], self.machine.held_before(eip))
 
     def _set_aside(self, eips: Iterable[IPAddress]) -> None:
         for eip in eips:
@@ -379,12 +381,12 @@ class SharedOwner:
             return
         addresses, own = self._addresses.own.get(link, ()), self._addresses.bound.get(link, frozenset())
         if self.ports.send(port, replace(hello, addresses=addresses, own=own, recalled=self.offers.recalled), now):
-            self._fleet.extend(now + self._times.self_lease, link)
+            self._layer2.extend(now + self._times.self_lease, link)
 
     def _listen(self, now: float) -> None:
         """We were away: what waits is from another time."""
-        self._fleet.extend(float("-inf"))
-        self._fleet.drop_queued()
+        self._layer2.extend(float("-inf"))
+        self._layer2.drop_queued()
         self.ports.drop_queued()
         self._events.frozen()
 

@@ -35,7 +35,7 @@ class PeerSeen(NamedTuple):
 class WireEvents(Observer, Protocol):
     """Who hears what happens in the wire process: each transition once, counts when there are some."""
 
-    def claimed(self, address: IPAddress, spot: Placement, term: int, before: str | None) -> None:
+    def claimed(self, address: IPAddress, placement: Placement, term: int, before: str | None) -> None:
         """``before``: the other node that had it last, alive or not; None: nobody, as far as is known."""
 
     def yielded(self, address: IPAddress, reason: str, holder: str | None) -> None: ...
@@ -83,7 +83,7 @@ class Speaker(NamedTuple):
 class Taken(NamedTuple):
     """An EIP that this node answers for, and the other node that had it last, if one is known."""
 
-    spot: Placement
+    placement: Placement
     before: str | None
 
 

@@ -198,9 +198,10 @@ class Schedule:
 
     @property
     def known_within(self) -> float:
-        """Seconds until two that hear each other again know what the other holds, and have acted on it."""
+        """Seconds until two that hear each other again know what the other holds, and have acted on it. Who stands for
+        what it holds does so once it has heard that it is heard, and says so a pace later."""
         further_slices = (self.eips - 1) // (A_SLICE * self.per_hello)
-        return self.slowest + self.times.pace + further_slices * self.times.slot + 4 * self.delay
+        return self.slowest + 2 * self.times.pace + further_slices * self.times.slot + 4 * self.delay
 
     def without(self, index: int) -> "Schedule":
         return replace(self, faults=self.faults[:index] + self.faults[index + 1 :])

@@ -443,7 +443,7 @@ class Estate:
         self.pools = {name: offered for name, offered in self.pools.items() if name in going or self._declared(name)}
         found = [
             *_different("assigned", files.assigned, api.assigned),
-            *_different("spot", files.decision.eips, api.decision.eips),
+            *_different("placement", files.decision.eips, api.decision.eips),
             *_different("plan", files.decision.forwarding.virtual_servers, api.decision.forwarding.virtual_servers),
         ]
         if (

@@ -1,8 +1,7 @@
 """Requests to the Kubernetes API.
 
-The official client's watch, typed lists and leader election are left alone: the watch never lists again after 410 and
-spins on 503, typed lists stall the loop for seconds, the election keeps leading when the API is frozen. Nothing here
-tries twice: whoever calls knows whether a second try is wanted.
+Watch, lists and leader election are our own as well (docs/decisions/0003-own-reflector.md). Nothing here tries twice:
+the caller knows whether a second try is wanted.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """The speaker's own dummy link, and the EIPs bound to it. An edge (rtnetlink), for a worker thread.
 
-IPVS takes only packets for addresses of this host, so an EIP must be bound; and a virtual server is ours if its
-address is bound on this link, since kernel entries carry no owner. Never on a NIC: an address with the NIC's prefix
-becomes secondary, and the kernel would answer ARP for it there.
+IPVS takes only packets for addresses of this host, and a virtual server is ours if its address is bound on this link
+(docs/decisions/0009-eips-on-a-dummy-link.md).
 """
 
 import errno

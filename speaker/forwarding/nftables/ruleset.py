@@ -6,9 +6,8 @@ are, and changing an endpoint rewrites one chain. Two rulesets are made here: th
 and the guard's, which stands in front of IPVS and masquerades what IPVS sends on.
 
 ``script.py`` brings the kernel there, ``listing.py`` reads what is there. The same script works in nft 1.0.6 and 1.1.3,
-whose listings are alike. Both may be at work in one network namespace, ours and the node's, and 1.0.6 crashes at the
-sight of what 1.1.3 declares with ``type``, and at its maps without a name (kubernetes issue 136786). So all sets say
-``typeof``, and all maps have names.
+whose listings are alike. All sets say ``typeof`` and all maps have names, since 1.0.6 crashes at anything else
+(docs/decisions/0011-nft-as-text.md).
 """
 
 import itertools

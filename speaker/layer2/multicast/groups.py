@@ -1,7 +1,7 @@
 """Edge: the solicited-node multicast groups of one link.
 
-Joined through ordinary IPv6 sockets: that sends the MLD report without which a snooping switch keeps solicitations
-from us, and programs the link's own multicast filter. ``PACKET_ADD_MEMBERSHIP`` does only the latter.
+Joined through ordinary IPv6 sockets, because only that sends the MLD report which snooping switches wait for
+(docs/decisions/0006-mld-through-ipv6-sockets.md).
 """
 
 import errno

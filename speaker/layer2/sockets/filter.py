@@ -1,14 +1,10 @@
 """Classic BPF programs that keep foreign chatter from ever waking the speaker. Pure.
 
-20,000 foreign ARP broadcasts a second cost an event loop 42 % of a core; dropped in the kernel they cost nothing.
-But nobody counts what the kernel drops. So these programs drop what is not about our EIPs, and all the rest goes
-through, to be answered or ignored by name: frames for other hosts (``PACKET_OTHERHOST``: a foreign VLAN) as well.
-One exception: neighbour messages whose hop limit is not 255 are dropped here, because anyone on the Internet can have
-routers deliver those to an EIP, at any rate.
+They drop what is not about our EIPs. The rest goes through, to be answered or ignored by name. Neighbour messages
+whose hop limit is not 255 are dropped as well (docs/decisions/0005-bpf-filter.md).
 
-Classic BPF, because eBPF maps take a capability that the agent has not. "Our EIPs" are at most ``INTERVALS``
-intervals, the smallest gaps closed: what is in a gap goes through and counts as ``not_ours``. IPv6 addresses are
-compared by their last 32 bits, which lets a few more through.
+"Our EIPs" are at most ``INTERVALS`` intervals, the smallest gaps closed: what is in a gap goes through and counts as
+``not_ours``. IPv6 addresses are compared by their last 32 bits, which lets a few more through.
 """
 
 import heapq

@@ -40,7 +40,7 @@ class Hearing(Silence):
         segment.heard_at = now
         if peer is not old:
             self._begin_life(segment, old, now)
-            if len(segment.peers.by_node) == 1 and segment.frame_at == NEVER:
+            if old is None and len(segment.peers.by_node) == 1 and segment.frame_at == NEVER:
                 self._begin_to_hear(segment, now)
         self._learn(segment, peer, hello, now)
         if hello.own or hello.addresses or peer.own:

@@ -21,7 +21,7 @@ class Offers:
         links: Callable[[], Collection[int]],
     ) -> None:
         self._tell, self._informed, self._links = tell, informed, links
-        self._spots: dict[IPAddress, Placement] = {}
+        self._placements: dict[IPAddress, Placement] = {}
         self._silent_gateways: set[int] = set()
         self._demoted = self._recalled = False
         """For a reason that concerns the whole node."""
@@ -37,23 +37,23 @@ class Offers:
         await self._group.__aexit__(kind, error, tb)
 
     @property
-    def spots(self) -> Mapping[IPAddress, Placement]:
+    def placements(self) -> Mapping[IPAddress, Placement]:
         """Where each EIP may be held. The main process decides it; this is the copy that goes on without it."""
-        return self._spots
+        return self._placements
 
     @property
     def recalled(self) -> bool:
         """What is offered is what the API said before our start."""
         return self._recalled
 
-    def add(self, spots: Mapping[IPAddress, Placement]) -> None:
-        self._spots.update(spots)
-        for address in spots:
+    def add(self, placements: Mapping[IPAddress, Placement]) -> None:
+        self._placements.update(placements)
+        for address in placements:
             self._offer(address)
 
     def withdraw(self, addresses: Iterable[IPAddress]) -> None:
         for address in addresses:
-            if self._spots.pop(address, None) is not None:
+            if self._placements.pop(address, None) is not None:
                 self._tell(EligibilityChanged(address, None))
 
     def gateway(self, link: int, answers: bool) -> None:
@@ -79,13 +79,13 @@ class Offers:
         self._group.create_task(self._offer_again(links), name="offer again")
 
     async def _offer_again(self, links: Collection[int]) -> None:
-        for address in [address for address, spot in self._spots.items() if spot.link.index in links]:
-            if address in self._spots:
+        for address in [address for address, placement in self._placements.items() if placement.link.index in links]:
+            if address in self._placements:
                 self._offer(address)
             await asyncio.sleep(0)
 
     def _offer(self, address: IPAddress) -> None:
-        link = self._spots[address].link.index
+        link = self._placements[address].link.index
         if self._recalled and self._informed():
             self._tell(EligibilityChanged(address, None))  # a peer knows better whose it is
             return

@@ -213,7 +213,7 @@ class Fleets(Inside):
             self.lost.append(error)
             self._lost.set()
 
-        async with Links(boottime, self.counts, lost, self._before_answer) as self.fleet:
+        async with Links(boottime, self.counts, lost, self._before_answer) as self.layer2:
             self._ready.set()
             await asyncio.Event().wait()
 
@@ -313,8 +313,8 @@ def speaking(lan) -> Iterator[Callable[..., Station]]:
 
 
 @pytest.fixture
-def fleet(lan) -> Iterator[Callable[..., Fleets]]:
-    """``fleet()`` starts a Links in the node's namespace that holds nothing yet."""
+def layer2(lan) -> Iterator[Callable[..., Fleets]]:
+    """``layer2()`` starts ``Links`` in the node's namespace that holds nothing yet."""
     with ExitStack() as stack:
 
         def start(before_answer: Callable[[], None] = lambda: None) -> Fleets:

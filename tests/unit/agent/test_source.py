@@ -185,7 +185,7 @@ class Wire:
     """The wire process: all that it was told, by name."""
 
     def __init__(self):
-        self.told, self.spots, self.peer_reads_api, self.known_records = [], {}, False, ()
+        self.told, self.placements, self.peer_reads_api, self.known_records = [], {}, False, ()
         self.takes_records = asyncio.Event()
         self.takes_records.set()
 
@@ -206,7 +206,7 @@ class Wire:
         return self.known_records
 
     def offered(self, eip):
-        return self.spots.get(eip)
+        return self.placements.get(eip)
 
     def heard(self, *names):
         """Of these, in order, since the call before."""
@@ -514,7 +514,7 @@ def test_a_record_that_the_wire_process_orders_is_written_with_what_people_want_
         agent.api.put(SERVICES, service("web", A))
         await asyncio.sleep(0.1)
         await agent.view()
-        agent.wire.spots[A] = Placement(ETH0, Gratuitous())
+        agent.wire.placements[A] = Placement(ETH0, Gratuitous())
         order = WriteRecord(eip=A, attempt=1, expected=0, holder="n1", incarnation=Incarnation(7), term=4)
         agent.source.write_record(order)
         await asyncio.sleep(0.1)
@@ -529,7 +529,7 @@ def test_a_record_that_the_wire_process_orders_is_written_with_what_people_want_
 
 def test_what_a_record_of_ours_says_for_people_is_put_right_when_services_change(play):
     async def story(agent):
-        agent.wire.spots = dict.fromkeys((A, B), Placement(ETH0, Gratuitous()))
+        agent.wire.placements = dict.fromkeys((A, B), Placement(ETH0, Gratuitous()))
         agent.api.put(ANNOUNCEMENTS, announcement("192.0.2.10", holder="n1"))
         agent.api.put(ANNOUNCEMENTS, announcement("192.0.2.11", holder="n2"))
         agent.api.put(SERVICES, service("web", A))

@@ -64,7 +64,9 @@ def hello(
         "covers": EVERYTHING,
         "digest": Digest(len(claims), total),
     }
-    return HelloHeard(LINK, Hello(node, LIFE, sequence, 0, **{**named, **more}))
+    return HelloHeard(
+        LINK, Hello(**{"node": node, "incarnation": LIFE, "sequence": sequence, "clock": 0, **named, **more})
+    )
 
 
 def beside(

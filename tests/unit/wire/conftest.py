@@ -75,11 +75,11 @@ class Links(Notes):
     async def __aexit__(self, *_):
         self.all.append(("left",))
 
-    def take(self, spots, probe=()):
-        if self.fails.intersection(spots):
+    def take(self, placements, probe=()):
+        if self.fails.intersection(placements):
             raise ZeroDivisionError("a bug")
-        self.held |= spots
-        self.all.append(("take", dict(spots), set(probe)))
+        self.held |= placements
+        self.all.append(("take", dict(placements), set(probe)))
 
     def drop(self, addresses):
         addresses = list(addresses)

@@ -27,8 +27,8 @@ def during(virtually, parts):
         async def tell():
             owner = SoloOwner("us", parts.clock, parts.events, parts.links)
             async with owner:
-                await story(owner, owner._fleet)
-            return owner._fleet
+                await story(owner, owner._layer2)
+            return owner._layer2
 
         return virtually(tell)
 
@@ -71,17 +71,17 @@ YIELDED_A = ("yielded", A, "not_offered", None)
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_offers_and_withdrawals(during, parts, story, asked, links, told):
-    async def tell(owner, fleet):
+    async def tell(owner, layer2):
         for each in asked:
             (owner.offer if isinstance(each, dict) else owner.withdraw)(each)
-        assert fleet.of("take", "drop") == links
+        assert layer2.of("take", "drop") == links
 
     during(tell)
     assert parts.events.all == told
 
 
 def test_what_it_holds_is_what_it_is_offered(during):
-    async def tell(owner, fleet):
+    async def tell(owner, layer2):
         owner.offer({A: HERE})
         owner.offer({A: THERE})
         claimed = owner.claim_status(A)
@@ -99,32 +99,32 @@ def test_what_it_holds_is_what_it_is_offered(during):
 
 
 def test_one_eip_that_meets_a_bug_is_refused_and_no_other(during, parts):
-    async def tell(owner, fleet):
-        fleet.fails = {A}
+    async def tell(owner, layer2):
+        layer2.fails = {A}
         assert owner.offer({A: HERE, B: HERE}) == [A]
-        assert fleet.held == {B: HERE}
+        assert layer2.held == {B: HERE}
         assert list(owner.offered) == [B]
-        assert fleet.all[-1] == ("drop", [A])
+        assert layer2.all[-1] == ("drop", [A])
 
     during(tell)
     assert {name for name, *_ in parts.events.all} == {"internal_error", "claimed"}
 
 
 def test_answers_are_given_as_long_as_it_beats(during):
-    async def tell(owner, fleet):
+    async def tell(owner, layer2):
         await asyncio.sleep(2.1 * sole.BEAT)
         beats = [0.0, sole.BEAT, 2 * sole.BEAT]
-        assert fleet.of("extend") == [("extend", pytest.approx(at + sole.HOLD)) for at in beats]
+        assert layer2.of("extend") == [("extend", pytest.approx(at + sole.HOLD)) for at in beats]
 
     during(tell)
 
 
 def test_this_hosts_macs_are_no_strangers_and_no_request_is_too_old(during):
-    async def tell(owner, fleet):
+    async def tell(owner, layer2):
         owner.links([ETH0, ETH1], frozenset({ETH0.mac}))
-        assert fleet.of("peers") == [("peers", 2, frozenset({ETH0.mac})), ("peers", 3, frozenset({ETH0.mac}))]
-        assert (fleet.ours(ETH0.mac), fleet.ours(ETH1.mac)) == (True, False)
-        assert fleet.oldest == math.inf
+        assert layer2.of("peers") == [("peers", 2, frozenset({ETH0.mac})), ("peers", 3, frozenset({ETH0.mac}))]
+        assert (layer2.ours(ETH0.mac), layer2.ours(ETH1.mac)) == (True, False)
+        assert layer2.oldest == math.inf
 
     during(tell)
 
@@ -135,8 +135,8 @@ def test_this_hosts_macs_are_no_strangers_and_no_request_is_too_old(during):
     ids=["refused", "a bug"],
 )
 def test_a_link_that_is_lost_is_told(during, parts, error, told):
-    async def tell(owner, fleet):
-        fleet.lost(ETH0, error)
+    async def tell(owner, layer2):
+        layer2.lost(ETH0, error)
 
     during(tell)
     assert [name for name, *_ in parts.events.all] == told
@@ -144,7 +144,7 @@ def test_a_link_that_is_lost_is_told(during, parts, error, told):
 
 
 def test_left_it_answers_for_nothing(during):
-    async def tell(owner, fleet):
+    async def tell(owner, layer2):
         owner.offer({A: HERE})
 
     assert during(tell).all[-1] == ("left",)

@@ -64,9 +64,9 @@ class Near(Wire):
         asked, self.asked = self.asked, []
         return asked
 
-    async def brings(self, spots, among=None):
-        """What an offer of ``spots`` asks for."""
-        await self.offer(spots, [ETH0, ETH1], MACS, among)
+    async def brings(self, placements, among=None):
+        """What an offer of ``placements`` asks for."""
+        await self.offer(placements, [ETH0, ETH1], MACS, among)
         return self.asks()
 
 
@@ -88,7 +88,7 @@ async def test_an_unchanged_offer_asks_for_no_eip(wire):
 
 
 @pytest.mark.parametrize(
-    ("story", "spots", "asked"),
+    ("story", "placements", "asked"),
     [
         ("one more", {A: HERE, B: HERE, C: HERE}, [Offer({C: HERE})]),
         ("one less", {A: HERE}, [Withdraw([B])]),
@@ -99,11 +99,11 @@ async def test_an_unchanged_offer_asks_for_no_eip(wire):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-async def test_a_changed_offer_asks_for_what_changed_and_withdraws_first(wire, story, spots, asked):
+async def test_a_changed_offer_asks_for_what_changed_and_withdraws_first(wire, story, placements, asked):
     await wire.brings({A: HERE, B: HERE})
-    assert await wire.brings(spots) == asked
-    assert [wire.offered(each) for each in (A, B, C)] == [spots.get(each) for each in (A, B, C)]
-    assert await wire.brings(spots) == []
+    assert await wire.brings(placements) == asked
+    assert [wire.offered(each) for each in (A, B, C)] == [placements.get(each) for each in (A, B, C)]
+    assert await wire.brings(placements) == []
 
 
 async def test_a_link_with_another_mac_is_another(wire):
@@ -141,7 +141,7 @@ async def test_what_is_withdrawn_beforehand_is_not_withdrawn_twice(wire):
 
 async def test_thousands_are_asked_for_in_slices(wire):
     many = {ip_address(f"10.0.{number >> 8}.{number & 255}"): HERE for number in range(2 * A_SLICE + 1)}
-    assert [len(offer.spots) for offer in await wire.brings(many)] == [A_SLICE, A_SLICE, 1]
+    assert [len(offer.placements) for offer in await wire.brings(many)] == [A_SLICE, A_SLICE, 1]
     assert [len(withdrawal.eips) for withdrawal in await wire.brings({})] == [A_SLICE, A_SLICE, 1]
 
 

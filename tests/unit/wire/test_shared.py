@@ -64,12 +64,12 @@ def during(virtually, parts):
     def run(story, links=(ETH0,)):
         async def tell():
             owner = SharedOwner(parts.machine, parts.sockets, parts.clock, parts.events, parts.sink, parts.links)
-            parts.fleet = owner._fleet
+            parts.layer2 = owner._layer2
             async with owner:
                 owner.links(links, MACS)
                 await asyncio.sleep(0.01)
                 parts.machine.told.clear()
-                for notes in (parts.fleet, parts.events, parts.sink):
+                for notes in (parts.layer2, parts.events, parts.sink):
                     notes.all.clear()
                 parts.order = lambda *orders: order(parts, owner, *orders)
                 await story(owner)
@@ -200,7 +200,7 @@ def test_links_are_kept_ready_and_their_carriers_looked_at(during, parts):
     async def tell(owner):
         owner.ports.doubted.clear()
         owner.links([ETH0, ETH1], MACS)
-        assert parts.fleet.of("keep") == [("keep", [ETH0, ETH1])]
+        assert parts.layer2.of("keep") == [("keep", [ETH0, ETH1])]
         assert owner.ports.doubted.is_set()
         assert owner.ports.indexes == {ETH0.index, ETH1.index}
 
@@ -209,7 +209,7 @@ def test_links_are_kept_ready_and_their_carriers_looked_at(during, parts):
 
 def test_hellos_that_wait_are_heard_before_anything_is_answered_or_believed(during, parts):
     async def tell(owner):
-        for heed in (parts.fleet.before_answer, lambda: owner._hear_frame(ETH0.index)):
+        for heed in (parts.layer2.before_answer, lambda: owner._hear_frame(ETH0.index)):
             parts.sockets.open[ETH0.index].arrives(PEER, THEIRS)
             heed()
             assert type(parts.machine.take()[0]) is HelloHeard
@@ -229,7 +229,7 @@ def test_the_first_word_of_a_peer_is_passed_on_and_what_it_says_of_its_eips_is_n
             hellos.arrives(PEER, THEIRS)
             await asyncio.sleep(0.001)
         assert parts.events.of("speaker") == [("speaker", ETH0.index, "them", Speaker(THEIRS, PEER.addresses))]
-        assert parts.fleet.of("peers") == [("peers", ETH0.index, MACS | {THEIRS})]
+        assert parts.layer2.of("peers") == [("peers", ETH0.index, MACS | {THEIRS})]
         hellos.arrives(replace(PEER, addresses=()), STRANGE)  # a part that says none
         await asyncio.sleep(0.001)
         moved = Speaker(STRANGE, PEER.addresses)
@@ -245,9 +245,9 @@ def test_a_peer_is_excused_for_what_it_speaks_for_and_this_host_for_everything(d
         await asyncio.sleep(0.001)
         parts.machine.speaking = {(ETH0.index, "them", A)}
         asked = [(THEIRS, A), (THEIRS, B), (OURS, B), (STRANGE, A)]
-        excused = [parts.fleet.excuses(ETH0.index, eip.packed, mac) for mac, eip in asked]
+        excused = [parts.layer2.excuses(ETH0.index, eip.packed, mac) for mac, eip in asked]
         assert excused == [True, False, True, False]
-        assert parts.fleet.excuses(ETH1.index, A.packed, STRANGE)  # no hellos there: nobody knows
+        assert parts.layer2.excuses(ETH1.index, A.packed, STRANGE)  # no hellos there: nobody knows
 
     during(tell)
 
@@ -255,8 +255,8 @@ def test_a_peer_is_excused_for_what_it_speaks_for_and_this_host_for_everything(d
 def test_a_mac_that_this_host_had_is_still_its_own(during, parts):
     async def tell(owner):
         owner.links([ETH0], frozenset({ETH0.mac}))
-        assert parts.fleet.ours(ETH1.mac)
-        assert not parts.fleet.ours(THEIRS)
+        assert parts.layer2.ours(ETH1.mac)
+        assert not parts.layer2.ours(THEIRS)
 
     during(tell)
 
@@ -311,25 +311,25 @@ def test_what_was_left_to_a_peer_is_offered_again_when_that_one_is_dead(during, 
 def test_what_is_claimed_is_answered_for_and_told(during, parts):
     async def tell(owner):
         owner.offer({A: HERE})
-        parts.fleet.all.clear()
+        parts.layer2.all.clear()
         parts.order(*claimed(A, B, first=True))  # B was withdrawn meanwhile
-        assert parts.fleet.all == [("drop", []), ("take", {A: HERE}, {A, B})]
+        assert parts.layer2.all == [("drop", []), ("take", {A: HERE}, {A, B})]
         assert parts.events.of("claimed") == [("claimed", A, HERE, 3, "before")]
         claim = owner.claim_status(A)
         assert (claim.mine, claim.holder, claim.term) == (True, "us", 3)
         assert owner.resumed() == Resumed({A: HERE}, {A: Taken(HERE, "before")}, Incarnation(7), (), False)
 
     during(tell)
-    assert parts.fleet.all[-1] == ("left",)
+    assert parts.layer2.all[-1] == ("left",)
 
 
 def test_what_is_offered_otherwise_while_it_is_held_is_answered_for_otherwise(during, parts):
     async def tell(owner):
         owner.offer({A: HERE})
         parts.order(*claimed(A))
-        parts.fleet.all.clear()
+        parts.layer2.all.clear()
         owner.offer({A: OFTENER, B: HERE})
-        assert parts.fleet.all == [("take", {A: OFTENER}, set())]
+        assert parts.layer2.all == [("take", {A: OFTENER}, set())]
 
     during(tell)
 
@@ -338,9 +338,9 @@ def test_what_is_claimed_anew_without_a_probe_is_answered_for_at_once(during, pa
     async def tell(owner):
         owner.offer({A: HERE})
         parts.order(*claimed(A, first=True))
-        parts.fleet.all.clear()
+        parts.layer2.all.clear()
         parts.order(*claimed(A))
-        assert parts.fleet.all == [("drop", [A]), ("take", {A: HERE}, set())]
+        assert parts.layer2.all == [("drop", [A]), ("take", {A: HERE}, set())]
 
     during(tell)
 
@@ -350,10 +350,10 @@ def test_what_is_given_up_is_silent_before_anything_else_is_done(during, parts):
         owner.offer({A: HERE, B: HERE})
         parts.order(*claimed(A))
         parts.machine.known = "them", 4
-        for notes in (parts.fleet, parts.events):
+        for notes in (parts.layer2, parts.events):
             notes.all.clear()
         parts.order(Announce(ETH0.index, (B,)), *claimed(B), SendHello(ETH0.index, OUR_HELLO), gone(A), gone(A))
-        assert [call[0] for call in parts.fleet.all] == ["drop", "extend", "drop", "take", "announce"]
+        assert [call[0] for call in parts.layer2.all] == ["drop", "extend", "drop", "take", "announce"]
         assert parts.events.of("yielded", "claimed") == [
             ("yielded", A, "better_claim", "them"),
             ("claimed", B, HERE, 3, "before"),
@@ -366,13 +366,13 @@ def test_what_is_given_up_is_silent_before_anything_else_is_done(during, parts):
 def test_an_eip_that_cannot_be_taken_is_set_aside_and_no_other(during, parts):
     async def tell(owner):
         owner.offer({A: HERE, B: HERE})
-        parts.fleet.fails = {A}
+        parts.layer2.fails = {A}
         parts.order(*claimed(A, B))
         await asyncio.sleep(0)
         assert parts.machine.told == [SetAside(A)]
-        assert parts.fleet.held == {B: HERE}
+        assert parts.layer2.held == {B: HERE}
         assert [eip for _, eip, *_ in parts.events.of("claimed")] == [B]
-        parts.fleet.fails = {B}
+        parts.layer2.fails = {B}
         owner.offer({B: OFTENER})
         assert parts.machine.told[-1] == SetAside(B)
 
@@ -387,7 +387,7 @@ def test_a_hello_that_left_allows_answers_for_the_self_lease(during, parts):
         now = parts.clock()
         parts.order(SendHello(ETH0.index, OUR_HELLO), SendHello(ETH1.index, OUR_HELLO))
         assert parts.sockets.open[ETH0.index].sent == [replace(OUR_HELLO, addresses=(A,), own=frozenset({A, B}))]
-        assert parts.fleet.of("extend") == [("extend", now + TIMES.self_lease, ETH0.index)]
+        assert parts.layer2.of("extend") == [("extend", now + TIMES.self_lease, ETH0.index)]
         assert parts.events.of("hellos_sent") == [("hellos_sent", "eth0", True, 1)]
         owner.offers.recall(True)
         parts.order(SendHello(ETH0.index, OUR_HELLO))
@@ -402,7 +402,7 @@ def test_a_link_that_has_no_room_for_hellos_is_given_up_after_the_self_lease(dur
         parts.order(SendHello(ETH0.index, OUR_HELLO))
         await asyncio.sleep(0.9 * TIMES.self_lease)
         assert parts.machine.told == []
-        assert parts.fleet.of("extend") == []
+        assert parts.layer2.of("extend") == []
         await asyncio.sleep(0.1 * TIMES.self_lease)
         parts.order(SendHello(ETH0.index, OUR_HELLO))
         await asyncio.sleep(0.001)
@@ -448,7 +448,7 @@ def test_who_was_frozen_between_deciding_and_sending_says_nothing_of_what_it_dec
             owner.drain(False)
             del parts.machine.step
             assert parts.sockets.open[ETH0.index].sent == []
-            assert owner._fleet.of("extend") == []
+            assert owner._layer2.of("extend") == []
             assert parts.machine.spoken_again == 1
 
     virtually(tell)
@@ -457,7 +457,7 @@ def test_who_was_frozen_between_deciding_and_sending_says_nothing_of_what_it_dec
 def test_who_was_away_falls_silent_and_drops_what_waits(during, parts):
     async def tell(owner):
         parts.order(Listen(1.0))
-        assert parts.fleet.all == [("extend", float("-inf")), ("drop_queued",)]
+        assert parts.layer2.all == [("extend", float("-inf")), ("drop_queued",)]
         assert parts.sockets.open[ETH0.index].dropped == 1
         assert parts.events.all == [("frozen",)]
 
@@ -484,7 +484,7 @@ CLASH = ("name_clash", ETH0, THEIRS, True)
 def test_an_order_has_this_effect_and_no_other(during, parts, ordered, asked, told, recorded):
     async def tell(owner):
         parts.order(ordered)
-        assert (parts.fleet.all, parts.events.all, parts.sink.all) == (asked, told, recorded)
+        assert (parts.layer2.all, parts.events.all, parts.sink.all) == (asked, told, recorded)
 
     during(tell)
 
@@ -611,16 +611,16 @@ def test_a_link_that_refuses_hellos_is_lost_and_opened_anew(during, parts):
 
 def test_a_link_whose_answering_meets_a_bug_is_given_up_until_it_answers_again(during, parts):
     async def tell(owner):
-        parts.fleet.answering = False
-        parts.fleet.lost(ETH0, KeyError("a bug"))
+        parts.layer2.answering = False
+        parts.layer2.lost(ETH0, KeyError("a bug"))
         await asyncio.sleep(2 * RETRY_MAX)
         assert parts.machine.take() == [LinkChanged(ETH0.index, up=False)]
-        parts.fleet.answering = True
+        parts.layer2.answering = True
         await asyncio.sleep(2 * RETRY_MAX)
         assert parts.machine.told == [LinkChanged(ETH0.index, up=True)]
         told = {words for _, _, words in parts.events.of("lost_link")}
         assert told == {"'a bug'", "eth0: it is not answered on"}
-        parts.fleet.answering = False  # as its sockets are opened anew: no bug was met since
+        parts.layer2.answering = False  # as its sockets are opened anew: no bug was met since
         parts.machine.told.clear()
         parts.sockets.open[ETH0.index].refused = "down"
         owner._tick()
@@ -632,7 +632,7 @@ def test_a_link_whose_answering_meets_a_bug_is_given_up_until_it_answers_again(d
 
 def test_a_link_that_is_refused_to_whoever_answers_carries_hellos_on(during, parts):
     async def tell(owner):
-        parts.fleet.lost(ETH0, EdgeError("down"))
+        parts.layer2.lost(ETH0, EdgeError("down"))
         await asyncio.sleep(RETRY_MAX)
         assert parts.machine.told == []
         assert parts.events.all == [("lost_link", ETH0, "down")]

@@ -68,6 +68,19 @@ def test_what_nobody_held_waits_for_better_ones_that_may_still_listen_and_the_la
     assert claimed_at(orders, THEIRS) == pytest.approx(TIMES.listen + wait, abs=SOON)
 
 
+def test_what_the_only_other_node_held_is_taken_in_turn_when_it_comes_back_without_it() -> None:
+    """Its record names it, and no frame of anybody else was ever heard: that is no first sign of anybody."""
+    machine = alone(0, api=True)
+    machine.step(0.0, ApiUp())
+    machine.step(0.0, EligibilityChanged(THEIRS, LINK))
+    machine.step(0.0, RecordRead(THEIRS, Record("a", LIFE, 3, 1)))
+    beside(machine, 0.1, 1.0, {"a": {THEIRS: 3}})
+    back = 0.9 + TIMES.suspect + 0.01
+    timed(machine, 1.0, back)
+    orders = beside(machine, back, 2.0, {"a": {}}, incarnation=Incarnation(LIFE + 1))
+    assert claimed_at(orders, THEIRS) == pytest.approx(back + TIMES.slot, abs=SOON)
+
+
 @pytest.mark.parametrize(("newcomer", "wait"), [(False, 0.0), (True, TIMES.listen)])
 def test_a_cluster_assembles_as_long_as_somebody_has_only_just_come(newcomer: bool, wait: float) -> None:
     machine = alone(0)
