@@ -7,7 +7,7 @@ export PATH := $(PATH):/usr/sbin:/sbin
 INSIDE := $(shell [ "$$(id -u)" = 0 ] || { unshare -Urnm true 2>/dev/null && echo unshare -Urnm; })
 # User-Mode Linux is for one architecture; where the processor has AMX it needs a compiler (tests/ipvs/xstate.c).
 UML := $(shell [ "$$(uname -m)" != x86_64 ] || { echo linux.uml:user-mode-linux; ! grep -qw amx_tile /proc/cpuinfo || echo cc:tcc; })
-# Two at a time: one is about time and waits most of it, the other has what that leaves.
+# Two at a time, of which one waits most of it; those that only compute have what these leave.
 AGENTS  := tests/agents
 GUEST   := tests/ipvs
 PATIENT := tests/unit tests/scenarios
@@ -53,8 +53,9 @@ test: $(VENV)/.dev
 	@NEED_OPTIONAL=1 .ci/need nft:nftables ip:iproute2 ping:iputils-ping arping:arping arp-scan:arp-scan ndisc6:ndisc6 curl:curl \
 	  tcpdump:tcpdump $(UML) ipvsadm:ipvsadm iptables-legacy:iptables modprobe:kmod sysctl:procps
 	@$(INSIDE) $(BIN)/python .ci/lanes.py \
-	  "nice -n 10 $(BIN)/pytest $(PATIENT)" "nice -n 10 $(BIN)/pytest $(REST)" "$(BIN)/pytest $(GUEST)" \
-	  -- "$(BIN)/pytest $(TIMED)" "$(BIN)/pytest $(SOAK_OF)" "$(BIN)/pytest $(FAULTS)"
+	  "$(BIN)/python .ci/aside.py $(BIN)/pytest $(PATIENT)" \
+	  -- "nice -n 10 $(BIN)/pytest $(REST)" "$(BIN)/pytest $(GUEST)" "$(BIN)/pytest $(SOAK_OF)" \
+	  -- "$(BIN)/pytest $(TIMED)" "$(BIN)/pytest $(FAULTS)"
 
 # What `make test` leaves out: it needs etcd and kube-apiserver, found where `make cluster` leaves them or in $KUBEBUILDER_ASSETS.
 test-api: $(VENV)/.dev
