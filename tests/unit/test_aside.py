@@ -26,7 +26,8 @@ def test_it_is_as_nice_as_can_be_in_a_session_of_its_own() -> None:
 
 @pytest.mark.parametrize(("program", "status"), [("pass", 0), ("raise SystemExit(3)", 3)])
 def test_it_ends_as_the_command_does(program: str, status: int) -> None:
-    assert aside(program).wait(timeout=60) == status
+    with aside(program) as command:
+        assert command.wait(timeout=60) == status
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
