@@ -73,6 +73,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/pytest -q tests/unit/test_structure.py tests/unit/test_docs.py
 
 bench: $(VENV)/.dev
 	@.ci/need nft:nftables ip:iproute2 $(UML) ipvsadm:ipvsadm iptables-legacy:iptables modprobe:kmod keepalived:keepalived

@@ -1,6 +1,6 @@
 """How the code is laid out: no circle of imports, rooms and files that one can take in, `Pure` said where it is true.
 
-Which room may import which is for import-linter (pyproject.toml).
+Which room may import which is for import-linter (pyproject.toml). `make check` runs both.
 """
 
 import ast
