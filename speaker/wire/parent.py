@@ -75,8 +75,9 @@ def _environment() -> dict[str, str]:
 
 
 _STARTER = ThreadPoolExecutor(1, "start", initializer=take_priority)
-"""Waits until a new process runs, which takes long on a busy host. A thread that stays: with the one that started it
-the main process would end (prctl(2), PR_SET_PDEATHSIG)."""
+"""Waits until a new process runs, and until the kernel has cleared away one that ended. On a busy host either takes as
+long as a second, because whoever holds a lock of the kernel's may be kept from the CPU. A thread that stays: with the
+one that started it the main process would end (prctl(2), PR_SET_PDEATHSIG)."""
 _THREADS = 4
 """For what else takes long: asking the kernel for carriers, closing sockets."""
 
@@ -90,16 +91,15 @@ class Main:
 
     async def ended(self) -> str:
         """Wait for it; how it ended, in words."""
-        number = os.pidfd_open(self.process.pid)
+        number, loop = os.pidfd_open(self.process.pid), asyncio.get_running_loop()
         try:
             over = asyncio.Event()
-            loop = asyncio.get_running_loop()
             loop.add_reader(number, over.set)
             await over.wait()
             loop.remove_reader(number)
         finally:
             os.close(number)
-        code = self.process.wait()
+        code = await loop.run_in_executor(_STARTER, self.process.wait)
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
     @property
@@ -203,7 +203,7 @@ async def _one(
     words = await _end(main, ending)
     interrupted = interrupting.done()
     interrupting.cancel()
-    _reap()
+    await asyncio.get_running_loop().run_in_executor(_STARTER, _reap)
     return why + words, 0 if interrupted else main.exit_code
 
 
