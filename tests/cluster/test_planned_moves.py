@@ -6,7 +6,7 @@ from real_cluster import SPEAKER_NAMESPACE
 from serving import Serving, unharmed
 
 pytestmark = pytest.mark.cluster
-OTHER = {"iptables": "nftables", "nftables": "iptables"}
+OTHER = {"iptables": "nftables", "nftables": "iptables", "ipvs": "iptables"}
 
 
 def test_a_drain_fails_no_new_connection(cluster, eips, during):
