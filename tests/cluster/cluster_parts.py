@@ -290,9 +290,9 @@ def _build_base(name: str) -> None:
     with tempfile.TemporaryDirectory(dir=CACHE, prefix="base.") as made:
         run("unshare", "--mount", "debootstrap", "--variant=minbase", f"--include={','.join(BASE_PACKAGES)}",
             SUITE, Path(made, "root"), MIRROR)  # fmt: skip
-        for name in NOT_IN_BASE:
-            shutil.rmtree(Path(made, "root", name), ignore_errors=True)
-            Path(made, "root", name).mkdir()
+        for directory in NOT_IN_BASE:
+            shutil.rmtree(Path(made, "root", directory), ignore_errors=True)
+            Path(made, "root", directory).mkdir()
         container = _buildah("from", "scratch")
         _buildah("add", "--quiet", container, Path(made, "root"), "/")
         _buildah("commit", "--quiet", "--rm", "--timestamp", EPOCH, container, name)
