@@ -206,11 +206,16 @@ class RealCluster:
 
     def boot(self, name: str) -> None:
         """A crashed node, again, with its disk as it was."""
-        node = self.nodes[name]
+        node, before = self.nodes[name], self._renewed(name)
         sweep(self.world, name)
         self.world.run("ip", "link", "set", name, "up")
         node.first = told_ready(self._boot(node), DEPTH)
+        self.until(f"{name} speaks again", lambda: self._renewed(name) != before)
         self.until(f"{name} is Ready", lambda: name in self.ready())
+
+    def _renewed(self, node: str) -> str:
+        """When its kubelet was last heard."""
+        return str(self.get("lease", "-n", "kube-node-lease", node)["spec"]["renewTime"])
 
     def processes(self, node: str, program: str) -> list[str]:
         """Process ids, as the node numbers them."""
