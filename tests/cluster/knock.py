@@ -104,7 +104,8 @@ async def once(target: str, tally: Tally, why: Counter[str]) -> None:
         tally.cut += 1
     except (OSError, TimeoutError) as error:
         tally.lost(begun)
-        why[f"{type(error).__name__} {getattr(error, 'strerror', None) or ''}".strip()] += 1
+        said = getattr(error, "strerror", None) or type(error).__name__
+        why[f"{target}: {said}"] += 1
     else:
         tally.answered(begun, loop.time())
 

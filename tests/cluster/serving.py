@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from cluster_nodes import store
-from cluster_story import AFTERWARDS, AT_LEAST, all_answer, first_service, install
+from cluster_story import AFTERWARDS, AT_LEAST, all_answer, first_service, install, url
 from knock import Knocked, knocking
 from real_cluster import RealCluster
 
@@ -88,6 +88,16 @@ class Serving(RealCluster):
             "affinity": all_answer(self, "sticky", 1),
             "shared": [shared, *(f"{eip},81" for eip in all_answer(self, "second", 1, port=81))],
         }
+
+    def settle(self) -> None:
+        """Every node serves, and every connection is answered, as if nothing had happened."""
+        self.until("every node has a pod", lambda: all(self.processes(each, "web") for each in self.nodes))
+        self.rolled_out("deployment/web")
+        self.await_speaker()
+        for node in self.nodes:  # each has a kube-proxy that waits, after an outage, before it asks the API again
+            ask = "curl", "--silent", "--show-error", "--globoff", "--max-time", "2", "--output", "/dev/null"
+            often = [url(eip) for eip in self.targets["Cluster"] for _ in range(10)]
+            self.until(f"{node} leads everywhere", lambda: self.in_node(node, *ask, "--no-keepalive", *often) == "")
 
     def clients(
         self, what: Callable[[], object], *, seconds: float = AT_LEAST, avoid: str = "", places: Collection[str] = RATES
