@@ -1,5 +1,8 @@
 """What an operator does on purpose costs no new connection."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 from cluster_story import drain, end_drain, holders, update
 from real_cluster import SPEAKER_NAMESPACE
@@ -9,18 +12,28 @@ pytestmark = pytest.mark.cluster
 OTHER = {"iptables": "nftables", "nftables": "iptables", "ipvs": "iptables"}
 
 
+@contextmanager
+def ended(cluster: Serving, node: str) -> Iterator[None]:
+    """Whatever happens: afterwards the node takes EIPs and pods again."""
+    try:
+        yield
+    finally:
+        end_drain(cluster, node)
+        cluster.kubectl("uncordon", node)
+
+
 def test_a_drain_fails_no_new_connection(cluster, eips, during):
     node = cluster.holder(eips["web"][0])
-    met = during(cluster, lambda: drain(cluster, node), avoid=node)
-    end_drain(cluster, node)
+    with ended(cluster, node):
+        met = during(cluster, lambda: drain(cluster, node), avoid=node)
     unharmed(met)
 
 
 def test_a_cordon_moves_nothing_and_fails_no_new_connection(cluster, eips, during):
     node = cluster.holder(eips["web"][0])
     before = holders(cluster)
-    met = during(cluster, lambda: cluster.kubectl("cordon", node), avoid=node)
-    cluster.kubectl("uncordon", node)
+    with ended(cluster, node):
+        met = during(cluster, lambda: cluster.kubectl("cordon", node), avoid=node)
     assert holders(cluster) == before
     unharmed(met)
 
@@ -33,9 +46,8 @@ def test_a_node_that_is_drained_and_emptied_of_its_pods_fails_no_new_connection(
         cluster.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data")
         cluster.rolled_out("deployment/web")
 
-    met = during(cluster, empty, avoid=node)
-    cluster.kubectl("uncordon", node)
-    end_drain(cluster, node)
+    with ended(cluster, node):
+        met = during(cluster, empty, avoid=node)
     unharmed(met)
 
 
@@ -86,9 +98,9 @@ def test_kube_proxy_in_another_mode_fails_no_new_connection_where_the_node_is_dr
 
     def change():
         for mode in (OTHER[cluster.proxy], cluster.proxy):
-            drain(cluster, node)
-            cluster.change_proxy(node, mode)
-            end_drain(cluster, node)
+            with ended(cluster, node):
+                drain(cluster, node)
+                cluster.change_proxy(node, mode)
 
     unharmed(during(cluster, change, avoid=node))
 
