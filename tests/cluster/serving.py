@@ -94,10 +94,13 @@ class Serving(RealCluster):
         self.until("every node has a pod", lambda: all(self.processes(each, "web") for each in self.nodes))
         self.rolled_out("deployment/web")
         self.await_speaker()
-        for node in self.nodes:  # each has a kube-proxy that waits, after an outage, before it asks the API again
-            ask = "curl", "--silent", "--show-error", "--globoff", "--max-time", "2", "--output", "/dev/null"
-            often = [url(eip) for eip in self.targets["Cluster"] for _ in range(10)]
-            self.until(f"{node} leads everywhere", lambda: self.in_node(node, *ask, "--no-keepalive", *often) == "")
+        # Each node has a kube-proxy that waits, after an outage, before it asks the API again.
+        self.until("every node leads everywhere", lambda: all(map(self._leads, self.nodes)))
+
+    def _leads(self, node: str) -> bool:
+        often = [url(eip) for eip in self.targets["Cluster"] for _ in range(10)]
+        said = self.in_node(node, "curl", "--silent", "--show-error", "--globoff", "--max-time", "2", *often)
+        return len(said.splitlines()) == len(often)
 
     def clients(
         self, what: Callable[[], object], *, seconds: float = AT_LEAST, avoid: str = "", places: Collection[str] = RATES
