@@ -215,13 +215,16 @@ def _buildah(*words: str | Path, directory: Path | None = None) -> str:
     return run("unshare", "--mount", "buildah", *where, *words, directory=directory, **isolated).strip()
 
 
-def build_speaker(name: str, *flags: str) -> str:
-    """The image by this name, from the Dockerfile; the hash of all that it is."""
+def build_speaker(name: str, *flags: str) -> list[str]:
+    """The image by this name, from the Dockerfile; the hashes of its layers, unpacked."""
     base = base_image()
     # Whom the machine trusts, the build does too: who looks into its traffic may be between us and the registry.
     trusted = ("--volume", f"{TRUSTED}:{TRUSTED}:ro") if TRUSTED.exists() else ()
     same = ("--format", "docker", "--timestamp", EPOCH, "--build-arg", f"BASE={base}")
-    return _buildah("build", "--quiet", "--layers", *same, *trusted, *flags, "--tag", name, ROOT)
+    _buildah("build", "--layers", *same, *trusted, *flags, "--tag", name, ROOT)
+    told = json.loads(_buildah("inspect", "--type", "image", name))
+    found: list[str] = told["OCIv1"]["rootfs"]["diff_ids"]
+    return found
 
 
 def base_image() -> str:
