@@ -105,7 +105,7 @@ def programs() -> Path:
 
 def helm() -> Path:
     """For the chart's tests; nothing of the cluster needs it."""
-    return kept(programs() / "helm", digest(HELM.iterdir(), platform.machine()), _build_helm)
+    return kept(programs() / "helm", digest(HELM.iterdir(), platform.machine(), version()), _build_helm)
 
 
 def version() -> str:
@@ -138,7 +138,13 @@ def _build_programs(target: Path) -> None:
 def _build_helm(target: Path) -> None:
     go = _go()
     say("building Helm from Go modules")
-    run(go, "build", "-ldflags", "-s -w", "-o", target, "helm.sh/helm/v3/cmd/helm", directory=HELM, **_SETTINGS)
+    major, minor, _ = version().split(".")
+    # Which Kubernetes it renders for where it is not told.
+    stamped = {f"{part}.k8sVersion{name}": number for part in ("lint/rules", "chartutil")
+               for name, number in (("Major", major), ("Minor", minor))}  # fmt: skip
+    flags = " ".join(f"-X helm.sh/helm/v3/pkg/{name}={number}" for name, number in stamped.items())
+    package = "helm.sh/helm/v3/cmd/helm"
+    run(go, "build", "-ldflags", f"-s -w {flags}", "-o", target, package, directory=HELM, **_SETTINGS)
 
 
 def _go() -> Path:
