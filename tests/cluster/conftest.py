@@ -8,7 +8,7 @@ import pytest
 from real_cluster import MODES, missing
 from serving import Met, Serving
 
-_TABLE: list[tuple[object, ...]] = []
+_TABLE: list[str] = []
 _TOLD: list[str] = []
 
 
@@ -34,7 +34,7 @@ def during(request: pytest.FixtureRequest) -> Callable[..., Met]:
     def count(cluster: Serving, what: Callable[[], object], **more: Any) -> Met:
         met = cluster.clients(what, **more)
         name = request.node.originalname.removeprefix("test_").replace("_", " ")
-        _TABLE.extend((cluster.proxy, name, *row) for row in met.rows())
+        _TABLE.extend((f"{cluster.proxy}: {name}: {met.all('failed')} of {met.all('asked')} failed", *met.rows()))
         return met
 
     return count
@@ -49,6 +49,7 @@ def tell() -> Callable[[str], None]:
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     for line in _TOLD:
         terminalreporter.write_line(line)
-    head = ("mode", "what", "from", "to", "connections", "failed", "cut", "longest s")
-    for row in [head, *_TABLE] if _TABLE else []:
-        terminalreporter.write_line(" | ".join(map(str, row)))
+    if _TABLE:
+        terminalreporter.write_line("New connections that failed:")
+    for line in _TABLE:
+        terminalreporter.write_line(line)

@@ -9,7 +9,7 @@ from typing import Self
 
 from cluster_nodes import store
 from cluster_story import AFTERWARDS, AT_LEAST, all_answer, first_service, install, url
-from knock import Knocked, knocking
+from knock import LATE, Knocked, knocking
 from real_cluster import RealCluster
 
 GRACE = 20
@@ -32,19 +32,18 @@ class Met:
     def all(self, name: str) -> int:
         return sum(each.all(name) for each in self.by_place.values())
 
-    def of(self, place: str, policy: str, name: str) -> int:
-        return self.by_place[place].all(name, self.targets[policy])
-
     def longest(self, place: str, policy: str) -> float:
         return self.by_place[place].longest(self.targets[policy])
 
-    def rows(self) -> Iterator[tuple[object, ...]]:
-        """Place, policy, connections, failed, cut, the longest time without an answer."""
+    def rows(self) -> Iterator[str]:
+        """Place by place: of how many connections how many failed, by policy; and what befell others."""
         for place, knocked in self.by_place.items():
-            for policy, targets in self.targets.items():
-                if set(targets) <= knocked.targets.keys():
-                    counted = (knocked.all(name, targets) for name in ("asked", "failed", "cut"))
-                    yield place, policy, *counted, knocked.longest(targets)
+            counted = [
+                f"{policy} {knocked.all('failed', targets)} of {knocked.all('asked', targets)}"
+                for policy, targets in self.targets.items()
+                if set(targets) <= knocked.targets.keys()
+            ]
+            yield f"  {place}: {', '.join(counted)}; {knocked.all('cut')} cut, {knocked.all('late')} later than {LATE} s"
 
     def __str__(self) -> str:
         return "; ".join(f"{place}: {knocked}" for place, knocked in self.by_place.items())
