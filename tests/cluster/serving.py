@@ -43,7 +43,8 @@ class Met:
                 for policy, targets in self.targets.items()
                 if set(targets) <= knocked.targets.keys()
             ]
-            yield f"  {place}: {', '.join(counted)}; {knocked.all('cut')} cut, {knocked.all('late')} later than {LATE} s"
+            others = f"{knocked.all('cut')} cut, {knocked.all('late')} later than {LATE} s"
+            yield f"  {place}: {', '.join(counted)}; {others}"
 
     def __str__(self) -> str:
         return "; ".join(f"{place}: {knocked}" for place, knocked in self.by_place.items())
