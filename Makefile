@@ -7,7 +7,7 @@ export PATH := $(PATH):/usr/sbin:/sbin
 INSIDE := $(shell [ "$$(id -u)" = 0 ] || { unshare -Urnm true 2>/dev/null && echo unshare -Urnm; })
 # User-Mode Linux is for one architecture; where the processor has AMX it needs a compiler (tests/ipvs/xstate.c).
 UML := $(shell [ "$$(uname -m)" != x86_64 ] || { echo linux.uml:user-mode-linux; ! grep -qw amx_tile /proc/cpuinfo || echo cc:tcc; })
-# Two at a time: one is about time and waits most of it, the other has what that leaves.
+# Two at a time, of which one waits most of it; those that only compute have what these leave.
 AGENTS  := tests/agents
 GUEST   := tests/ipvs
 PATIENT := tests/unit tests/scenarios
@@ -53,8 +53,9 @@ test: $(VENV)/.dev
 	@NEED_OPTIONAL=1 .ci/need nft:nftables ip:iproute2 ping:iputils-ping arping:arping arp-scan:arp-scan ndisc6:ndisc6 curl:curl \
 	  tcpdump:tcpdump $(UML) ipvsadm:ipvsadm iptables-legacy:iptables modprobe:kmod sysctl:procps
 	@$(INSIDE) $(BIN)/python .ci/lanes.py \
-	  "nice -n 10 $(BIN)/pytest $(PATIENT)" "nice -n 10 $(BIN)/pytest $(REST)" "$(BIN)/pytest $(GUEST)" \
-	  -- "$(BIN)/pytest $(TIMED)" "$(BIN)/pytest $(SOAK_OF)" "$(BIN)/pytest $(FAULTS)"
+	  "$(BIN)/python .ci/aside.py $(BIN)/pytest $(PATIENT)" \
+	  -- "nice -n 10 $(BIN)/pytest $(REST)" "$(BIN)/pytest $(GUEST)" "$(BIN)/pytest $(SOAK_OF)" \
+	  -- "$(BIN)/pytest $(TIMED)" "$(BIN)/pytest $(FAULTS)"
 
 # What `make test` leaves out: it needs etcd and kube-apiserver, found where `make cluster` leaves them or in $KUBEBUILDER_ASSETS.
 test-api: $(VENV)/.dev
@@ -72,6 +73,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/pytest -q tests/unit/test_structure.py tests/unit/test_docs.py
 
 bench: $(VENV)/.dev
 	@.ci/need nft:nftables ip:iproute2 $(UML) ipvsadm:ipvsadm iptables-legacy:iptables modprobe:kmod keepalived:keepalived
@@ -83,7 +85,7 @@ bench: $(VENV)/.dev
 fuzz: $(VENV)/.fuzz
 	for f in tests/fuzz/fuzz_*.py; do echo "== $$f"; $(BIN)/python $$f -runs=$(FUZZ_RUNS) || exit 1; done
 	SPEAKER_RESOLVER_SETS=$(FUZZ_SETS) $(INSIDE) $(BIN)/pytest -q tests/netns/interfaces/test_against_the_kernel.py
-	$(BIN)/python -m speaker.ownership.simulation --schedules $(FUZZ_SCHEDULES)
+	PYTHONPATH=tests $(BIN)/python -m simulation --schedules $(FUZZ_SCHEDULES)
 	SPEAKER_FAIL_CLOSED=$(FUZZ_FIELDS) $(BIN)/pytest -q tests/unit/test_admitted_clients.py
 	SPEAKER_TWO_SOURCES=$(FUZZ_HISTORIES) $(BIN)/pytest -q tests/verified/test_two_sources.py
 

@@ -27,12 +27,14 @@ from functools import partial
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
-from speaker.lab.namespaces import Namespace
-from speaker.layer2 import sieve, wire
+from speaker.lab.network.namespaces import Namespace
 from speaker.layer2.answer import Ignored
-from speaker.layer2.fleet import OLDEST, Fleet, Spot
-from speaker.layer2.link import LinkSpeaker
-from speaker.layer2.responder import Manner
+from speaker.layer2.holdings import Wanted
+from speaker.layer2.link import LinkResponder
+from speaker.layer2.links import OLDEST, Links, Placement
+from speaker.layer2.responder import AnswerPolicy
+from speaker.layer2.sockets import filter_tracker as sieve
+from speaker.layer2.sockets import packet_socket as wire
 from speaker.model import Family, Gratuitous, IPAddress, Link, Mac
 from speaker.packets import arp, ndp
 from speaker.packets.bpf import ACCEPT, REJECT, Instruction, if_equal
@@ -143,7 +145,7 @@ async def serve(family: Family, count: int) -> None:
     """The speaker's process: answers until its standard input ends."""
     observer = Tally()
     observer.expect(count)
-    with LinkSpeaker(link_here("eth0"), boottime, observer, Manner(oldest=OLDEST)) as speaker:
+    with LinkResponder(link_here("eth0"), boottime, observer, AnswerPolicy(oldest=OLDEST), Wanted()) as speaker:
         speaker.take({address.packed: Gratuitous(burst=1) for address in eips(family, count)})
         speaker.extend(boottime() + 3600)
         running = asyncio.create_task(speaker.run())
@@ -321,13 +323,13 @@ async def announce(count: int) -> dict[str, float]:
     for family in Family:
         observer, turns, wanted = Tally(), Turns(), eips(family, count)
         link = link_here("eth0")
-        async with Fleet(boottime, observer, lambda _, error: print(error, file=sys.stderr)) as fleet:
-            fleet.extend(boottime() + 3600)
-            fleet.keep([link])
+        async with Links(boottime, observer, lambda _, error: print(error, file=sys.stderr)) as layer2:
+            layer2.extend(boottime() + 3600)
+            layer2.keep([link])
             watching = asyncio.create_task(turns.watch())
             for what, call in (
-                ("take", partial(fleet.take, dict.fromkeys(wanted, Spot(link, Gratuitous(burst=1))))),
-                ("announce", partial(fleet.announce, wanted)),
+                ("take", partial(layer2.take, dict.fromkeys(wanted, Placement(link, Gratuitous(burst=1))))),
+                ("announce", partial(layer2.announce, wanted)),
             ):
                 observer.expect(count)
                 await asyncio.sleep(0.5)
@@ -344,7 +346,7 @@ async def announce(count: int) -> dict[str, float]:
                     found[f"{family} {what}: and by reply"] = (time.perf_counter() - started) * 1e3
                 found[f"{family} {what}: longest turn"] = turns.longest * 1e3
             started = time.perf_counter()
-            fleet.drop(wanted)
+            layer2.drop(wanted)
             found[f"{family} drop: the call"] = (time.perf_counter() - started) * 1e3
             await asyncio.sleep(0)
             turns.longest = 0.0

@@ -1,4 +1,4 @@
-"""One look at kube-proxy's rules for many EIPs: what ``speaker.beside`` does every 30 s, in a thread and in programs.
+"""One look at kube-proxy's rules for many EIPs: what ``speaker.kubeproxy`` does every 30 s, in a thread and programs.
 
     python benchmarks/beside.py [--quick]
 
@@ -14,9 +14,9 @@ import time
 from collections.abc import Awaitable, Callable
 from ipaddress import IPv4Address
 
-from speaker.beside import kernel
-from speaker.beside.recognise import Mode
-from speaker.lab.namespaces import Namespace
+from speaker.kubeproxy import kernel
+from speaker.kubeproxy.recognise import Mode
+from speaker.lab.network.namespaces import Namespace
 
 TICK = 0.005
 LOOKS = 5

@@ -40,17 +40,17 @@ from pathlib import Path
 from typing import Any
 
 _TESTS = Path(__file__).parents[1] / "tests"
-sys.path[:0] = [str(_TESTS / "agents"), str(_TESTS / "apiserver")]
+sys.path[:0] = [str(_TESTS / name) for name in ("agents", "apiserver", "faults")]
 
 from agent_cluster import AFTERMATH, HELLO_MS, MANAGEMENT, Cluster, cluster_in, holders_of, pause, until  # noqa: E402
 from agent_objects import DRAIN, OUT_OF_SERVICE, POOLS, SERVES, SERVICES, SLICES, service, slice_of  # noqa: E402
 from real_api import USERS, RealApi, missing  # noqa: E402
 
-from speaker.lab.failover import Promise, broken, promise_of  # noqa: E402
-from speaker.lab.faults import mend  # noqa: E402
-from speaker.lab.outage import asking  # noqa: E402
-from speaker.lab.privileges import leave_host_network  # noqa: E402
-from speaker.lab.speakers import holds_most  # noqa: E402
+from speaker.lab.breaking.faults import mend  # noqa: E402
+from speaker.lab.hosts.speakers import holds_most  # noqa: E402
+from speaker.lab.network.privileges import leave_host_network  # noqa: E402
+from speaker.lab.scenarios.failover_result import Promise, broken, promise_of  # noqa: E402
+from speaker.lab.watching.outage import asking  # noqa: E402
 from speaker.layer2.probe import PROBES, SPACING  # noqa: E402
 from speaker.model import IPAddress  # noqa: E402
 

@@ -37,10 +37,11 @@ sys.path.insert(0, str(PROJECT / "tests" / "apiserver"))
 
 from real_api import RealApi, _free_port, missing  # noqa: E402 (found by the line above)
 
-from speaker.cluster.client import Access, Client, configure  # noqa: E402
 from speaker.cluster.kinds import ServiceObject  # noqa: E402
-from speaker.cluster.reflector import Reflector, Resource  # noqa: E402
-from speaker.cluster.store import Change  # noqa: E402
+from speaker.cluster.mirror.reflector import Reflector, Resource  # noqa: E402
+from speaker.cluster.mirror.store import Change  # noqa: E402
+from speaker.cluster.transport.access import Access, configure  # noqa: E402
+from speaker.cluster.transport.client import Client  # noqa: E402
 from speaker.controller.wanted import EIPS  # noqa: E402
 
 MANIFESTS = PROJECT / "manifests" / "base"
@@ -113,7 +114,7 @@ class Served:
         self.changed = asyncio.Event()
 
     async def watch(self, client: Client) -> None:
-        await Reflector(client, Resource("/api/v1/services"), ServiceObject, self._hear).run()
+        await Reflector(client, Resource("/api/v1/services", ServiceObject), self._hear).run()
 
     def _hear(self, changes: tuple[Change[ServiceObject], ...]) -> None:
         for change in changes:

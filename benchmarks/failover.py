@@ -54,27 +54,27 @@ from pathlib import Path
 from typing import Any, Protocol
 
 _TESTS = Path(__file__).parents[1] / "tests"
-sys.path[:0] = [str(_TESTS / "agents"), str(_TESTS / "apiserver")]
+sys.path[:0] = [str(_TESTS / name) for name in ("agents", "apiserver", "faults")]
 
 from agent_cluster import Cluster  # noqa: E402
 from agent_objects import EXCLUDED, whole_node  # noqa: E402
 from agent_process import Agent  # noqa: E402
 from real_api import missing  # noqa: E402
 
-from speaker.child import end_with  # noqa: E402
 from speaker.errors import EdgeError  # noqa: E402
-from speaker.lab.capture import Reply, first_after, relapses  # noqa: E402
-from speaker.lab.failover_manifests import ECHO_PORT, POD_PORT, failover_manifests  # noqa: E402
-from speaker.lab.faults import cut, mend, plug, pull  # noqa: E402
-from speaker.lab.lan import Lan  # noqa: E402
-from speaker.lab.outage import Asks, Outage, Probes, asking, echoing, outages, probing, stall_ms  # noqa: E402
-from speaker.lab.privileges import leave_host_network  # noqa: E402
-from speaker.lab.process import SpeakerProcess  # noqa: E402
-from speaker.lab.speakers import Speakers, Told, holds_most, speakers  # noqa: E402
+from speaker.lab.breaking.faults import cut, mend, plug, pull  # noqa: E402
+from speaker.lab.hosts.failover_manifests import ECHO_PORT, POD_PORT, failover_manifests  # noqa: E402
+from speaker.lab.hosts.process import SpeakerProcess  # noqa: E402
+from speaker.lab.hosts.speakers import LogLine, Speakers, holds_most, speakers  # noqa: E402
+from speaker.lab.network.lan import Lan  # noqa: E402
+from speaker.lab.network.privileges import leave_host_network  # noqa: E402
+from speaker.lab.network.topology import lab_topology  # noqa: E402
 from speaker.lab.stage import Stage  # noqa: E402
 from speaker.lab.timeline import Timeline  # noqa: E402
-from speaker.lab.topology import lab_topology  # noqa: E402
+from speaker.lab.watching.capture import Reply, first_after, relapses  # noqa: E402
+from speaker.lab.watching.outage import Asks, Outage, Probes, asking, echoing, outages, probing, stall_ms  # noqa: E402
 from speaker.model import IPAddress, Mac  # noqa: E402
+from speaker.system.child import end_with  # noqa: E402
 
 EIPS = tuple(IPv4Address(f"192.0.2.{last}") for last in range(200, 206))
 SECOND_LINKS = IPv4Address("198.51.100.200")
@@ -115,7 +115,7 @@ class Contender(Protocol):
 
     async def ended(self, node: str) -> None: ...
 
-    def log(self, since: float) -> list[Told]:
+    def log(self, since: float) -> list[LogLine]:
         """What was logged since then."""
 
 
@@ -148,7 +148,7 @@ class Ours:
     async def ended(self, node: str) -> None:
         await self._ending.pop(node).process.wait()
 
-    def log(self, since: float) -> list[Told]:
+    def log(self, since: float) -> list[LogLine]:
         return [told for told in self._running.told if told.at >= since]
 
 
@@ -182,7 +182,7 @@ class Agents:
     async def ended(self, node: str) -> None:
         await asyncio.to_thread(self._ending.pop(node).process.wait)
 
-    def log(self, since: float) -> list[Told]:
+    def log(self, since: float) -> list[LogLine]:
         return []
 
     def exclude(self, node: str) -> None:
@@ -237,7 +237,7 @@ class Keepalived:
     async def ended(self, node: str) -> None:
         await asyncio.to_thread(self._running.pop(node).wait)
 
-    def log(self, since: float) -> list[Told]:
+    def log(self, since: float) -> list[LogLine]:
         return []
 
     def close(self) -> None:

@@ -33,14 +33,15 @@ from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
 
+from speaker.forwarding.changes import diff
 from speaker.forwarding.iptables import IptablesGuard
-from speaker.forwarding.ipvs import LOOK_SECONDS, IpvsForwarder
-from speaker.forwarding.ipvs_counters import traffic
-from speaker.forwarding.ipvs_proc import FILE
-from speaker.forwarding.ipvs_tables import IpvsTables
+from speaker.forwarding.ipvs.counters import traffic
+from speaker.forwarding.ipvs.forwarder import LOOK_SECONDS, IpvsForwarder
+from speaker.forwarding.ipvs.proc import FILE
+from speaker.forwarding.ipvs.tables import IpvsTables
 from speaker.forwarding.limits import look
-from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer, diff
-from speaker.lab.namespaces import Namespace
+from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer
+from speaker.lab.network.namespaces import Namespace
 from speaker.model import Protocol
 from speaker.telemetry.traffic import exposition
 

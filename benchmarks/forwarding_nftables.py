@@ -21,10 +21,10 @@ from contextlib import contextmanager
 
 from forwarding import REAL_SERVERS, wanted, with_another_endpoint
 
-from speaker.forwarding.nft_table import LOOK_SECONDS
-from speaker.forwarding.nftables import NftablesForwarder, NftablesGuard
+from speaker.forwarding.nftables.forwarder import NftablesForwarder, NftablesGuard
+from speaker.forwarding.nftables.table import LOOK_SECONDS
 from speaker.forwarding.plan import Plan
-from speaker.lab.namespaces import Namespace
+from speaker.lab.network.namespaces import Namespace
 
 CHANGES = 20
 BASELINE = "nft -f"

@@ -20,7 +20,6 @@ from ipaddress import IPv4Address
 from itertools import count
 
 from speaker.model import Mac
-from speaker.ownership import frames
 from speaker.ownership.events import (
     ApiUp,
     Ask,
@@ -38,8 +37,9 @@ from speaker.ownership.events import (
     WriteRecord,
 )
 from speaker.ownership.hello import Hello, incarnation
-from speaker.ownership.keys import Key, Keys
-from speaker.ownership.machine import Ownership
+from speaker.ownership.hellos import frames
+from speaker.ownership.hellos.keys import Key, Keys
+from speaker.ownership.machine.machine import Ownership
 from speaker.ownership.parameters import Parameters
 
 LINK = 2

@@ -39,15 +39,15 @@ sys.path.insert(0, str(Path(__file__).parent))
 from cluster_agents import audited, audited_cluster, children, eips
 
 _TESTS = Path(__file__).parents[1] / "tests"
-sys.path[:0] = [str(_TESTS / "agents"), str(_TESTS / "apiserver")]
+sys.path[:0] = [str(_TESTS / name) for name in ("agents", "apiserver", "faults")]
 
 from agent_cluster import Cluster, pause  # noqa: E402
 from real_api import missing  # noqa: E402
 
-from speaker.child import end_with  # noqa: E402
-from speaker.lab.lan import Lan  # noqa: E402
-from speaker.lab.privileges import leave_host_network  # noqa: E402
-from speaker.lab.topology import lab_topology  # noqa: E402
+from speaker.lab.network.lan import Lan  # noqa: E402
+from speaker.lab.network.privileges import leave_host_network  # noqa: E402
+from speaker.lab.network.topology import lab_topology  # noqa: E402
+from speaker.system.child import end_with  # noqa: E402
 
 SECONDS = 60.0
 """For which everything is counted."""

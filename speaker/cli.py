@@ -2,7 +2,7 @@
 
 0: done, everything right. 1: it did not work out (a mistake in the manifests, an EIP out of reach), or what there was
 to say could not be written. 2: the command line cannot work. 130: Ctrl-C. ``speaker run`` is the product; follow
-``_run`` into ``run.py``.
+``_run`` into ``standalone/run.py``.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import socket
 import sys
 from pathlib import Path
 
-from speaker import __version__, streams
+from speaker import __version__
 from speaker.errors import EdgeError, SettingError
 from speaker.model import Forwarding
 from speaker.settings import (
@@ -19,10 +19,6 @@ from speaker.settings import (
     DEFAULT_ETHERTYPE,
     DEFAULT_HELLO_MS,
     DEFAULT_KEY,
-    DEFAULT_METRICS,
-    DEFAULT_OUTLIVE,
-    DEFAULT_RUNTIME_DIR,
-    DEFAULT_SERVICE_ACCOUNT,
     DEFAULT_SETTLE,
     DEFAULT_STATE,
     Bind,
@@ -31,6 +27,8 @@ from speaker.settings import (
     PeerSettings,
     RunSettings,
 )
+from speaker.system import streams
+from speaker.tools import flags
 
 INTERRUPTED = 130
 """128 + SIGINT, what a shell shows for a program that was interrupted."""
@@ -90,16 +88,11 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--node",
         metavar="NAME",
-        default=_own_name(),
+        default=flags.own_name(),
         help="this host's name in EndpointSlices and selectors (default %(default)s)",
     )
     run.add_argument("--node-labels", metavar="K=V,…", default="", help="labels that the pools' nodeSelector sees")
-    run.add_argument(
-        "--metrics",
-        metavar="ADDRESS:PORT",
-        default=DEFAULT_METRICS,
-        help="/metrics and /healthz, or 'off' (default %(default)s)",
-    )
+    flags.metrics(run)
     run.add_argument(
         "--settle",
         metavar="S",
@@ -109,11 +102,11 @@ def _parser() -> argparse.ArgumentParser:
         "(default %(default)g)",
     )
     run.add_argument("--dry-run", action="store_true", help="print what would be done here, and change nothing")
-    _peer_flags(run)
-    _kernel_flags(run)
-    _limit_flags(run)
-    _outlive_flag(run)
-    _log_flag(run)
+    flags.peers(run)
+    flags.kernel(run)
+    flags.limits(run)
+    flags.outlive(run)
+    flags.log(run)
     run.set_defaults(command=_run)
 
     _agent_command(commands)
@@ -149,7 +142,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Needs CAP_NET_ADMIN, and that no speaker runs with this --runtime-dir. Ends with 1 where "
         "something is left, or may be, and says what.",
     )
-    _kernel_flags(cleanup)
+    flags.kernel(cleanup)
     cleanup.set_defaults(command=_cleanup)
 
     _control_commands(commands)
@@ -163,7 +156,7 @@ def _parser() -> argparse.ArgumentParser:
         "--limit", metavar="N", default="100", help="connections to print; all are counted (default %(default)s)"
     )
     connections.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    _runtime_flag(connections)
+    flags.runtime(connections)
     connections.set_defaults(command=_connections)
 
     from speaker.lab import command as lab
@@ -177,9 +170,9 @@ def _parser() -> argparse.ArgumentParser:
 def _agent_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     agent = commands.add_parser("agent", help="serve this node's share of a Kubernetes cluster's EIPs")
     agent.add_argument(
-        "--node", metavar="NAME", default=_own_name(), help="this host's Node in the API (default %(default)s)"
+        "--node", metavar="NAME", default=flags.own_name(), help="this host's Node in the API (default %(default)s)"
     )
-    _api_flags(agent)
+    flags.api(agent)
     agent.add_argument(
         "--namespace", default="", help="of the session Leases (default: the pod's own, or eip-speaker-agents)"
     )
@@ -201,48 +194,26 @@ def _agent_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser
     agent.add_argument("--key", metavar="FILE", type=Path, help=f"as in `speaker run` (default {DEFAULT_KEY})")
     agent.add_argument("--hello", metavar="MS", help=f"as in `speaker run` (default {DEFAULT_HELLO_MS})")
     agent.add_argument("--ethertype", metavar="NUMBER", help=f"as in `speaker run` (default 0x{DEFAULT_ETHERTYPE:04X})")
-    _hand_over_flag(agent)
-    agent.add_argument(
-        "--metrics",
-        metavar="ADDRESS:PORT",
-        default=DEFAULT_METRICS,
-        help="/metrics and /healthz, or 'off' (default %(default)s)",
-    )
-    _runtime_flag(agent)
+    flags.hand_over(agent)
+    flags.metrics(agent)
+    flags.runtime(agent)
     agent.add_argument(
         "--forwarder",
         choices=[kind.value for kind in Forwarding if kind is not Forwarding.AUTO],
         default=Forwarding.NONE.value,
         help="who carries the traffic, the same on all nodes (default %(default)s: kube-proxy does)",
     )
-    _limit_flags(agent)
-    _outlive_flag(agent)
-    _log_flag(agent)
+    flags.limits(agent)
+    flags.outlive(agent)
+    flags.log(agent)
     agent.set_defaults(command=_agent)
-
-
-def _api_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--kubeconfig", metavar="FILE", type=Path, help="for a process outside the cluster (default: the pod's own)"
-    )
-    parser.add_argument(
-        "--service-account",
-        metavar="DIR",
-        type=Path,
-        default=DEFAULT_SERVICE_ACCOUNT,
-        help="where the pod's own is mounted: ca.crt and token (default %(default)s)",
-    )
-    parser.add_argument("--server", metavar="URL", default="", help="of the API, instead of the one named there")
-    parser.add_argument(
-        "--default-class", action="store_true", help="serve Services that name no loadBalancerClass as well"
-    )
 
 
 def _controller_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     controller = commands.add_parser(
         "controller", help="give EIPs to the Services of a Kubernetes cluster; of several, one works at a time"
     )
-    _api_flags(controller)
+    flags.api(controller)
     controller.add_argument("--namespace", default="", help="of the Lease (default: the pod's own, or eip-speaker)")
     controller.add_argument(
         "--forwarder",
@@ -261,13 +232,8 @@ def _controller_command(commands: "argparse._SubParsersAction[argparse.ArgumentP
         help="make the Secret with the key that agents share, where there is none; needs the right to create Secrets "
         "there",
     )
-    controller.add_argument(
-        "--metrics",
-        metavar="ADDRESS:PORT",
-        default=DEFAULT_METRICS,
-        help="/metrics and /healthz, or 'off' (default %(default)s)",
-    )
-    _log_flag(controller)
+    flags.metrics(controller)
+    flags.log(controller)
     controller.set_defaults(command=_controller)
 
 
@@ -282,107 +248,8 @@ def _control_commands(commands: "argparse._SubParsersAction[argparse.ArgumentPar
     undrain = commands.add_parser("undrain", help="end a drain: this host takes EIPs again")
     rebalance = commands.add_parser("rebalance", help="spread the EIPs evenly over the hosts, with the fewest moves")
     for parser, command in ((status, _status), (drain, _drain), (undrain, _undrain), (rebalance, _rebalance)):
-        _runtime_flag(parser)
+        flags.runtime(parser)
         parser.set_defaults(command=command)
-
-
-def _peer_flags(run: argparse.ArgumentParser) -> None:
-    run.add_argument(
-        "--with-peers",
-        action="store_true",
-        help="several hosts serve these manifests, one of them each EIP; every Service names its addresses",
-    )
-    run.add_argument(
-        "--key",
-        metavar="FILE",
-        type=Path,
-        help=f"signs what the hosts tell each other; made by `speaker keygen`, the same on all (default {DEFAULT_KEY})",
-    )
-    run.add_argument(
-        "--hello",
-        metavar="MS",
-        help="milliseconds between two hellos, the same on all hosts: shorter makes failover faster "
-        f"(default {DEFAULT_HELLO_MS})",
-    )
-    run.add_argument(
-        "--ethertype",
-        metavar="NUMBER",
-        help=f"of the hellos, the same on all hosts (default 0x{DEFAULT_ETHERTYPE:04X})",
-    )
-    _hand_over_flag(run)
-
-
-def _hand_over_flag(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--hand-over",
-        action=argparse.BooleanOptionalAction,
-        help="TCP packets of connections that this host does not know go to the one that held their EIP before, while "
-        "it answers: connections outlive a move of their EIP. Otherwise they are reset. Default: where this host "
-        "forwards and its kernel can hand packets over",
-    )
-
-
-def _runtime_flag(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--runtime-dir",
-        metavar="DIR",
-        type=Path,
-        default=DEFAULT_RUNTIME_DIR,
-        help="facts a reboot makes void, and the control socket; on a tmpfs (default %(default)s)",
-    )
-
-
-def _kernel_flags(parser: argparse.ArgumentParser) -> None:
-    _runtime_flag(parser)
-    parser.add_argument(
-        "--forwarder",
-        choices=[kind.value for kind in Forwarding],
-        default=Forwarding.AUTO.value,
-        help="who carries the traffic (default %(default)s: ipvs where the kernel has it, else nftables)",
-    )
-
-
-def _limit_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--ipvs-timeouts",
-        metavar="TCP,TCPFIN,UDP",
-        help="seconds of silence after which IPVS forgets a connection, as `ipvsadm --set`; 0 leaves one as it is",
-    )
-    parser.add_argument(
-        "--conntrack-max",
-        metavar="N",
-        help="raise net.netfilter.nf_conntrack_max to N; it is never lowered",
-    )
-    parser.add_argument(
-        "--metrics-real-servers",
-        action="store_true",
-        help="tell the connections of every real server in /metrics: two lines for each that is in use",
-    )
-
-
-def _outlive_flag(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--outlive",
-        metavar="S",
-        type=_seconds,
-        default=DEFAULT_OUTLIVE,
-        help="seconds for which EIPs are answered for while the main process is away; the next one takes them over "
-        "(default %(default)g)",
-    )
-
-
-def _seconds(text: str) -> float:
-    if not (text.isascii() and text.isdecimal() and len(text) < 5):
-        raise argparse.ArgumentTypeError(f"{text!r}: must be whole seconds from 0 to 9999")
-    return float(text)
-
-
-def _log_flag(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--log-format", choices=["text", "json"], default="text")
-
-
-def _own_name() -> str:
-    return socket.gethostname().lower()
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -406,7 +273,7 @@ def _run(args: argparse.Namespace) -> int:
 
         return asyncio.run(preview(settings, sys.stdout))
     end = _wire(args, settings.peers)
-    from speaker.run import run
+    from speaker.standalone.run import run
     from speaker.telemetry.lateness import run as watched
 
     watched(run(end, settings))
@@ -415,7 +282,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def _wire(args: argparse.Namespace, peers: PeerSettings | None) -> socket.socket:
     """The end of the wire process that started this one. Without one this is the first process: it becomes it."""
-    from speaker.ownership.keyfile import read_keys
+    from speaker.ownership.hellos.keyfile import read_keys
     from speaker.wire.parent import become, inherited
 
     if (end := inherited()) is not None:
@@ -428,7 +295,7 @@ def _wire(args: argparse.Namespace, peers: PeerSettings | None) -> socket.socket
 def _agent(args: argparse.Namespace) -> int:
     from speaker.agent.run import AgentSettings, run
     from speaker.agent.view import ViewSettings
-    from speaker.cluster.client import Access
+    from speaker.cluster.transport.access import Access
     from speaker.telemetry.lateness import run as watched
 
     forwarder = Forwarding(args.forwarder)
@@ -455,7 +322,7 @@ def _agent(args: argparse.Namespace) -> int:
 
 
 def _controller(args: argparse.Namespace) -> int:
-    from speaker.cluster.client import Access
+    from speaker.cluster.transport.access import Access
     from speaker.controller.decider import ControllerSettings
     from speaker.controller.run import CommandSettings, run
     from speaker.controller.wanted import IpMode

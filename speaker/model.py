@@ -14,6 +14,12 @@ IPAddress: TypeAlias = IPv4Address | IPv6Address
 IPNetwork: TypeAlias = IPv4Network | IPv6Network
 
 
+def with_port(address: IPAddress | str, port: int | str) -> str:
+    """As in a URL."""
+    text = str(address)
+    return f"[{text}]:{port}" if ":" in text else f"{text}:{port}"
+
+
 def rank(address: IPAddress) -> tuple[int, int]:
     """Sorts addresses of both families, IPv4 first: ``ipaddress`` refuses to compare the two."""
     return address.version, int(address)

@@ -101,11 +101,11 @@ class PeerSettings:
         key_file: Path | None, hello: str | None, ethertype: str | None, revision: str, hand_over: bool | None = None
     ) -> "PeerSettings":
         """An agent always has peers."""
-        if not (revision.isascii() and revision.isdecimal() and len(revision) < 11 and int(revision) < 2**32):
+        if (number := whole_number(revision, 2**32 - 1)) is None:
             raise SettingError(f"--revision {revision!r}: must be a whole number from 0 to {2**32 - 1}")
         found = PeerSettings.parse(True, key_file, hello, ethertype, hand_over)
         assert found is not None
-        return replace(found, revision=int(revision))
+        return replace(found, revision=number)
 
     @staticmethod
     def parse(
@@ -136,11 +136,11 @@ class PeerSettings:
 
 
 def _hello(text: str) -> float:
-    # isdecimal: int() would also take ' 1_00 '.
-    if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) in _HELLO_MS):
+    number = whole_number(text, 10**9 - 1)
+    if number is None or number not in _HELLO_MS:
         low, high = _HELLO_MS[0], _HELLO_MS[-1]
         raise SettingError(f"--hello {text!r}: must be whole milliseconds from {low} to {high}")
-    return int(text) / 1000
+    return number / 1000
 
 
 def _ethertype(text: str) -> int:
@@ -191,7 +191,7 @@ class Limits:
 
 
 def _timeouts(text: str) -> Timeouts:
-    seconds = [_whole(part, _MOST_SECONDS) for part in text.split(",")]
+    seconds = [whole_number(part, _MOST_SECONDS) for part in text.split(",")]
     if len(seconds) != 3 or None in seconds:
         raise SettingError(
             f"--ipvs-timeouts {text!r}: must be TCP,TCPFIN,UDP in whole seconds from 0 (leave it as it is) to "
@@ -201,13 +201,13 @@ def _timeouts(text: str) -> Timeouts:
 
 
 def _conntrack_max(text: str) -> int:
-    number = _whole(text, _MOST_ENTRIES)
+    number = whole_number(text, _MOST_ENTRIES)
     if not number:
         raise SettingError(f"--conntrack-max {text!r}: must be a whole number from 1 to {_MOST_ENTRIES}")
     return number
 
 
-def _whole(text: str, most: int) -> int | None:
+def whole_number(text: str, most: int) -> int | None:
     """None where it is no number from 0 to ``most``. isdecimal: int() would also take ' 1_00 '."""
     well = text.isascii() and text.isdecimal() and len(text) <= len(str(most)) and int(text) <= most
     return int(text) if well else None

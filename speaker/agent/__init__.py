@@ -2,10 +2,11 @@
 
 ::
 
-    Services, EndpointSlices, Eips, our Node ──► view ──► node.py (decide, forward, offer)
-    Announcements, Leases ──► records ──► the wire process's ownership machine ──► clerk ──► Announcements
+    Services, EndpointSlices, Eips, our Node ──► view ──► node/ (decide, forward, offer)
+    Announcements, Leases ──► records ──► the wire process's ownership machine ──► writer ──► Announcements
                                           session ──► our Lease
 
-Pure are ``objects``, ``slices``, ``view`` and ``record``; ``clerk`` and ``session`` write, ``source`` is what runs,
-``run`` the command.
+Pure are ``objects``, ``slices``, ``view`` and ``record``. ``announcement_writer`` and ``session`` write,
+``announcement_reader`` hands on what records say, ``api_state`` tells whether the API is up, ``last_known`` keeps what
+it said. ``source`` is what runs, ``run`` the command.
 """

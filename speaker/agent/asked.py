@@ -5,10 +5,10 @@ bring the square of their number.
 import asyncio
 from collections.abc import Callable, Mapping
 
-from speaker.cluster.client import Client
 from speaker.cluster.hosts import HostObject
 from speaker.cluster.objects import Key
-from speaker.cluster.pages import listed
+from speaker.cluster.transport.client import Client
+from speaker.cluster.transport.pages import listed
 from speaker.errors import EdgeError
 
 HOSTS_SECONDS = 300.0

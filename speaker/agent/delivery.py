@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from speaker.cluster.mirror.store import Change
 from speaker.cluster.objects import Key
-from speaker.cluster.store import Change
-from speaker.supervise import Supervisor
+from speaker.system.supervise import Supervisor
 
 AGAIN_SECONDS = 2.0
 """After which what could not be handed on is tried again: a mirror hears of each change once."""

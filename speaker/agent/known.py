@@ -16,7 +16,7 @@ from speaker.cluster.hosts import HostObject
 from speaker.cluster.kinds import EipObject
 from speaker.cluster.objects import UNFIT
 from speaker.errors import EdgeError
-from speaker.files import read_regular, shown, write_atomically
+from speaker.system.files import read_regular, shown, write_atomically
 
 NAME = "known"
 VERSION = 1

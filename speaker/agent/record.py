@@ -7,6 +7,7 @@ from speaker.cluster.kinds import announced_eip, announcement_name
 from speaker.model import MAX_TERM, IPAddress
 from speaker.ownership.events import Record, WriteRecord
 from speaker.ownership.hello import MAX_INCARNATION, Incarnation
+from speaker.settings import whole_number
 
 ANNOUNCEMENTS = "/apis/eip-speaker.io/v1alpha1/announcements"
 
@@ -103,7 +104,5 @@ def identity(node: str, life: Incarnation) -> str:
 def life_of(found: LeaseObject) -> Incarnation | None:
     """None for a Lease that no agent wrote."""
     node, _, number = (found.spec.holder_identity or "").rpartition("_")
-    if node != found.metadata.name or not (number.isascii() and number.isdecimal() and len(number) < 20):
-        return None
-    life = int(number)
-    return Incarnation(life) if life <= MAX_INCARNATION else None
+    life = whole_number(number, MAX_INCARNATION)
+    return None if node != found.metadata.name or life is None else Incarnation(life)

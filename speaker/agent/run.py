@@ -1,4 +1,4 @@
-"""``speaker agent``: settings, and what is opened before ``node.py`` takes over."""
+"""``speaker agent``: settings, and what is opened before ``node/serve.py`` takes over."""
 
 import socket
 from contextlib import AsyncExitStack
@@ -7,11 +7,13 @@ from pathlib import Path
 
 from speaker.agent.source import Cluster
 from speaker.agent.view import ViewSettings
-from speaker.cluster.client import Access, Client, configure
+from speaker.cluster.transport.access import Access, configure
+from speaker.cluster.transport.client import Client
 from speaker.model import Forwarding
-from speaker.node import Source, serve
+from speaker.node.report import Report
+from speaker.node.serve import serve
+from speaker.node.source import Source
 from speaker.ownership.parameters import Parameters
-from speaker.report import Report
 from speaker.settings import AGENTS_NAMESPACE, DEFAULT_RUNTIME_DIR, Bind, Limits, LogFormat, Node, PeerSettings
 
 

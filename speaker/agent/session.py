@@ -9,19 +9,20 @@ import asyncio
 import random
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from speaker.agent.objects import LeaseObject
 from speaker.agent.record import identity, life_of
-from speaker.cluster.client import Client
+from speaker.cluster.election.lease import leases_in
 from speaker.cluster.kinds import FORWARDER
 from speaker.cluster.objects import UNFIT, Metadata
-from speaker.cluster.pages import listed
+from speaker.cluster.transport.client import Client
+from speaker.cluster.transport.pages import listed
 from speaker.errors import ApiRefused, EdgeError
 from speaker.ownership.hello import Incarnation
-from speaker.waiting import set_within
+from speaker.system.waiting import set_within
 
 AGAIN = 1.0
 """Seconds at most after a renewal that failed."""
@@ -33,31 +34,43 @@ class _Answer(msgspec.Struct, frozen=True):
     metadata: Metadata
 
 
+class Pace(NamedTuple):
+    """Seconds: for how long the Lease is good, between two renewals, and after which a late answer is a failure."""
+
+    duration: float
+    renew: float
+    deadline: float
+
+
+class SessionEvents(NamedTuple):
+    """Who hears of what."""
+
+    renewed: Callable[[int], None]
+    """The Lease's version, after each success."""
+    failed: Callable[[bool], None]
+    """Each failure, and whether there was no answer at all: one that is late is a failure at once, and not yet that."""
+    told: Callable[[EdgeError | None], None]
+    """Why it failed, or None when that is over."""
+    other: Callable[[Incarnation], None]
+    """A life that somebody else wrote into our Lease."""
+
+
 class Session:
-    """``renewed`` hears the Lease's version after each success; ``failed`` of each failure, and whether there was no
-    answer at all: one that is later than ``deadline`` seconds is a failure at once, and not yet that. ``told`` hears
-    why, or None when it is over; ``other`` of a life that somebody else wrote into our Lease. ``forwarder``: what this
-    node forwards with, which the controller goes by; None: not known yet, and what was said last stands."""
+    """``forwarder``: what this node forwards with, which the controller goes by; None: not known yet, and what was said
+    last stands."""
 
     def __init__(
         self,
         client: Client,
         namespace: str,
         node: str,
-        *,
-        duration: float,
-        renew: float,
-        deadline: float,
-        renewed: Callable[[int], None],
-        failed: Callable[[bool], None],
-        told: Callable[[EdgeError | None], None],
-        other: Callable[[Incarnation], None],
+        pace: Pace,
+        events: SessionEvents,
         forwarder: Callable[[], str | None] = lambda: None,
     ) -> None:
-        self._client, self._node, self._other = client, node, other
-        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-        self._duration, self._renew, self._deadline = duration, renew, deadline
-        self._renewed, self._failed, self._told, self._forwarder = renewed, failed, told, forwarder
+        self._client, self._node = client, node
+        self._collection = leases_in(namespace)
+        self._pace, self._events, self._forwarder = pace, events, forwarder
         self.owner = ""
         """The uid of our Node: once it is deleted, the garbage collector deletes the Lease."""
         self._life: Incarnation | None = None
@@ -83,32 +96,34 @@ class Session:
                 continue
             succeeded = await self._beat(self._life)
             # Sooner after a failure; and not all nodes together when the API is back.
-            pause = self._renew if succeeded else min(self._renew / 2, AGAIN) * random.uniform(0.5, 1)  # noqa: S311
+            pause = self._pace.renew if succeeded else min(self._pace.renew / 2, AGAIN) * random.uniform(0.5, 1)  # noqa: S311
             await set_within(self._born, pause)
 
     async def _beat(self, life: Incarnation) -> bool:
         writing = asyncio.create_task(self._write(life), name="renewal")
         try:
-            done, _ = await asyncio.wait((writing,), timeout=self._deadline)
+            done, _ = await asyncio.wait((writing,), timeout=self._pace.deadline)
             if not done:
-                self._failed(False)
-                self._told(EdgeError(f"{self._node}: the session Lease took longer than {self._deadline:g} s"))
+                self._events.failed(False)
+                self._events.told(
+                    EdgeError(f"{self._node}: the session Lease took longer than {self._pace.deadline:g} s")
+                )
                 await writing
                 return False
-            self._renewed(writing.result())
+            self._events.renewed(writing.result())
         except EdgeError as error:
-            self._failed(not isinstance(error, ApiRefused))
-            self._told(error)
+            self._events.failed(not isinstance(error, ApiRefused))
+            self._events.told(error)
             return False
         finally:
             writing.cancel()
-        self._told(None)
+        self._events.told(None)
         return True
 
     async def _write(self, life: Incarnation) -> int:
         spec = {
             "holderIdentity": identity(self._node, life),
-            "leaseDurationSeconds": round(self._duration),
+            "leaseDurationSeconds": round(self._pace.duration),
             "renewTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         }
         metadata: dict[str, Any] = {"name": self._node}
@@ -149,4 +164,4 @@ class Session:
         query = {"fieldSelector": f"metadata.name={self._node}"}
         for found in await listed(self._client, self._collection, LeaseObject, query):
             if (life := life_of(found)) is not None:
-                self._other(life)
+                self._events.other(life)

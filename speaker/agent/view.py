@@ -49,7 +49,7 @@ class ViewSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeWishes:
+class NodeIntent:
     """What our Node object asks for. ``drained``: the reason to hand everything over; None: there is none. ``ready``:
     its network is set up, too."""
 
@@ -58,20 +58,20 @@ class NodeWishes:
     ready: bool = True
 
 
-def node_wishes(name: str, found: NodeObject | None, settings: ViewSettings, *, unreadable: bool = False) -> NodeWishes:
+def node_intent(name: str, found: NodeObject | None, settings: ViewSettings, *, unreadable: bool = False) -> NodeIntent:
     """``found`` None: no such Node; it has no labels then, and holds what any node may hold. ``unreadable``: there is
     one, and nobody knows what it says, so it may hold nothing."""
     if found is None and unreadable:
-        return NodeWishes(Node(name, {}, excluded=True))
+        return NodeIntent(Node(name, {}, excluded=True))
     if found is None:
-        return NodeWishes(Node(name, {"kubernetes.io/hostname": name}))
+        return NodeIntent(Node(name, {"kubernetes.io/hostname": name}))
     labels = found.metadata.labels
     node = Node(name, labels, excluded=EXCLUDE in labels and not settings.ignore_exclude)
     conditions = found.status.conditions or ()
     # Unknown is what the node controller writes when it hears nothing: that is not to be ready either.
     ready = next((each.status == "True" for each in conditions if each.type == "Ready"), True)
     cut_off = any(each.type == "NetworkUnavailable" and each.status == "True" for each in conditions)
-    return NodeWishes(node, _drained(found, settings), ready and not cut_off)
+    return NodeIntent(node, _drained(found, settings), ready and not cut_off)
 
 
 def _drained(found: NodeObject, settings: ViewSettings) -> str | None:
@@ -282,6 +282,12 @@ class Reader:
 def is_assigned(found: AssignedObject) -> bool:
     """It has an address that our controller wrote."""
     return bool(_addresses(found))
+
+
+def is_or_was_assigned(before: AssignedObject | None, after: AssignedObject | None) -> bool:
+    """One that is yet to be assigned is looked at once, when it is: a look costs every node some milliseconds, at the
+    very time when the controller has that Service before it."""
+    return any(found is not None and is_assigned(found) for found in (after, before))
 
 
 def _addresses(found: AssignedObject) -> tuple[IPAddress, ...]:

@@ -28,11 +28,11 @@ offers, not its tenants. The pool can list such an address singly, or set ``avoi
 from collections.abc import Collection, KeysView, Mapping
 from dataclasses import dataclass
 
-from speaker.allocator.book import Book, Standing
+from speaker.allocator.book import Book, NotServed
 from speaker.allocator.choose import Decision, decide
 from speaker.allocator.ledger import Ledger
 from speaker.allocator.pools import Catalogue
-from speaker.allocator.refusals import Reason, Refusal
+from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.model import Assignment, Family, IPAddress, Pool, Service, ServiceKey
 
 
@@ -132,10 +132,10 @@ class Allocator:
         """Set aside: it keeps what it holds."""
         self._settled.pop(key, None)
         eips = self._book.eips
-        held = [a for a in self._book.held_by(key).values() if eips[a].holders[key] is not Standing.SUSPENDED]
+        held = [a for a in self._book.held_by(key).values() if eips[a].holders[key] is not NotServed.SUSPENDED]
         kept = Assignment(key, tuple(held), tuple(eips[address].pool for address in held)) if held else None
         words = f"set aside for a bug of the speaker ({type(error).__name__}: {error}): what is held is kept"
-        return Outcome(kept, Refusal(key, Reason.INTERNAL_ERROR, words))
+        return Outcome(kept, Refusal(key, RefusalReason.INTERNAL_ERROR, words))
 
     def _assign(self, service: Service, now: float) -> Outcome:
         self._book.wake(now)
@@ -183,7 +183,7 @@ class Allocator:
                 self._book.leave(service.key, address, now)
         for decision in decisions.values():
             if decision.address is not None:
-                holder = Standing.SUSPENDED if decision.suspended else service
+                holder = NotServed.SUSPENDED if decision.suspended else service
                 self._book.enter(service.key, decision.address, decision.pool, holder)
 
     def _assignment(self, service: Service, decisions: Mapping[Family, Decision]) -> Assignment | None:

@@ -11,12 +11,12 @@ from enum import Enum
 from ipaddress import ip_address
 from itertools import islice
 
-from speaker.allocator.ledger import Held, Ledger, Resting, Rules
+from speaker.allocator.ledger import HeldAddresses, Ledger, Resting, Rules
 from speaker.allocator.pools import Catalogue
 from speaker.model import Family, IPAddress, Pool, Service, ServiceKey
 
 
-class Standing(Enum):
+class NotServed(Enum):
     """A holder that is not served at its EIP."""
 
     UNSEEN = "unseen"
@@ -30,7 +30,7 @@ class Eip:
     """One address in use. It is announced on one link, so it belongs to one pool, whoever shares it."""
 
     pool: str
-    holders: dict[ServiceKey, Service | Standing] = field(default_factory=dict)
+    holders: dict[ServiceKey, Service | NotServed] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Book:
         in_use = {eip.pool for eip in self.eips.values()}
         return tuple(Rules.of(self.pools[name]) for name in sorted(in_use & self.pools.keys()))
 
-    def enter(self, key: ServiceKey, address: IPAddress, pool: str, holder: Service | Standing) -> None:
+    def enter(self, key: ServiceKey, address: IPAddress, pool: str, holder: Service | NotServed) -> None:
         """From now on ``key`` holds the address as ``holder`` says; ``pool`` counts if it is the first to do so."""
         if address not in self.eips:
             self.eips[address] = Eip(pool)
@@ -150,7 +150,7 @@ class Book:
         if self._left.get(place) == address:  # it may have left another one since
             del self._left[place]
 
-    def _count_shared(self, key: ServiceKey, address: IPAddress, holder: Service | Standing | None, by: int) -> None:
+    def _count_shared(self, key: ServiceKey, address: IPAddress, holder: Service | NotServed | None, by: int) -> None:
         if not isinstance(holder, Service) or holder.share is None:
             return
         index = (holder.share, key.namespace, Family.of(address))
@@ -180,31 +180,31 @@ class Book:
         if len({key for key, _ in entries}) < len(entries):
             raise ValueError("the ledger names a Service twice")
         for key, places in entries:
-            for address, (pool, standing) in places.items():
-                self.enter(key, address, pool, standing)
+            for address, (pool, not_served) in places.items():
+                self.enter(key, address, pool, not_served)
         for address, rest in sorted(resting, key=lambda pair: pair[1].seconds):
             if address not in self.eips:
                 self._start_rest(address, _Rest(now + min(rest.seconds, self._rest), rest.service))
         self.pools = {**pools, **self.pools}
         self.stock(self.catalogue)
 
-    def _written(self, key: ServiceKey) -> Held:
+    def _written(self, key: ServiceKey) -> HeldAddresses:
         addresses = self.holdings[key].values()
-        return Held(
+        return HeldAddresses(
             key,
             addresses=tuple(map(str, addresses)),
             pools=tuple(self.eips[address].pool for address in addresses),
             suspended=tuple(
-                str(address) for address in addresses if self.eips[address].holders[key] is Standing.SUSPENDED
+                str(address) for address in addresses if self.eips[address].holders[key] is NotServed.SUSPENDED
             ),
         )
 
 
-def _places(held: Held) -> Mapping[IPAddress, tuple[str, Standing]]:
+def _places(held: HeldAddresses) -> Mapping[IPAddress, tuple[str, NotServed]]:
     if len(held.addresses) != len(held.pools):
         raise ValueError(f"the ledger gives {held.service} {len(held.addresses)} addresses of {len(held.pools)} pools")
     places = {
-        ip_address(address): (pool, Standing.SUSPENDED if address in held.suspended else Standing.UNSEEN)
+        ip_address(address): (pool, NotServed.SUSPENDED if address in held.suspended else NotServed.UNSEEN)
         for address, pool in zip(held.addresses, held.pools, strict=True)
     }
     if len({Family.of(address) for address in places}) < len(held.addresses):

@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from speaker.allocator import explain
-from speaker.allocator.book import Book, Eip, Standing
-from speaker.allocator.refusals import Reason, Refusal
+from speaker.allocator.book import Book, Eip, NotServed
+from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.allocator.sharing import objection
 from speaker.model import Family, FamilyPolicy, IPAddress, Service
 
@@ -85,13 +85,13 @@ def _stay(book: Book, service: Service, address: IPAddress) -> Decision:
     eip = book.eips[address]
     if address in book.catalogue.reserved:
         return Decision(address, eip.pool, explain.hosts_own(service, book.catalogue, address), suspended=True)
-    was_suspended = eip.holders.get(service.key) is Standing.SUSPENDED
+    was_suspended = eip.holders.get(service.key) is NotServed.SUSPENDED
     for key, other in eip.holders.items():
-        if key == service.key or other is Standing.SUSPENDED:
+        if key == service.key or other is NotServed.SUSPENDED:
             continue
-        if other is Standing.UNSEEN:
+        if other is NotServed.UNSEEN:
             # It was legal when the ledger was written; only who was out of favour then has to wait for it.
-            reason, message = Reason.ADDRESS_IN_USE, f"{address} is shared with {key}, which was not read yet"
+            reason, message = RefusalReason.ADDRESS_IN_USE, f"{address} is shared with {key}, which was not read yet"
             trouble = (reason, message) if was_suspended else None
         else:
             trouble = objection(service, other, address)
@@ -125,7 +125,7 @@ def _find_requested(book: Book, service: Service, address: IPAddress) -> Decisio
     if eip is not None and eip.pool not in {pool.name for pool in pools}:
         # Only where pools overlap: it is offered by the pool asked for, and held from another.
         message = f"{address} is held from pool {eip.pool}: ask for that pool or for another address"
-        return Decision(None, refusal=Refusal(service.key, Reason.ADDRESS_IN_USE, message))
+        return Decision(None, refusal=Refusal(service.key, RefusalReason.ADDRESS_IN_USE, message))
     pools = [pool for pool in pools if eip is None or pool.name == eip.pool]
     allowed = [pool for pool in pools if book.catalogue.objection(pool, service) is None]
     pool = next((pool for pool in allowed if not pool.disabled), None)
@@ -171,10 +171,13 @@ def _gives(book: Book, service: Service, address: IPAddress, pool: str) -> bool:
     )
 
 
-def _objection_to_joining(service: Service, address: IPAddress, eip: Eip) -> tuple[Reason, str] | None:
+def _objection_to_joining(service: Service, address: IPAddress, eip: Eip) -> tuple[RefusalReason, str] | None:
     """Nobody joins an EIP without the consent of all that are served there, of whom there must be one."""
     if len(eip.holders) - (service.key in eip.holders) >= MAX_SHARING:
-        return Reason.ADDRESS_IN_USE, f"{address} is shared by {MAX_SHARING} Services already: ask for another address"
+        return (
+            RefusalReason.ADDRESS_IN_USE,
+            f"{address} is shared by {MAX_SHARING} Services already: ask for another address",
+        )
     others = {key: holder for key, holder in eip.holders.items() if key != service.key}
     consent = not others
     for key, other in others.items():
@@ -182,11 +185,11 @@ def _objection_to_joining(service: Service, address: IPAddress, eip: Eip) -> tup
             if trouble := objection(service, other, address):
                 return trouble
             consent = True
-        elif other is Standing.UNSEEN:
-            return Reason.ADDRESS_IN_USE, f"{address} is held by Service {key}: ask for another address"
+        elif other is NotServed.UNSEEN:
+            return RefusalReason.ADDRESS_IN_USE, f"{address} is held by Service {key}: ask for another address"
     if consent:
         return None
-    return Reason.ADDRESS_IN_USE, f"{address} is kept for Service {min(others)}: ask for another address"
+    return RefusalReason.ADDRESS_IN_USE, f"{address} is kept for Service {min(others)}: ask for another address"
 
 
 def _families(service: Service) -> tuple[Family, ...]:
@@ -210,5 +213,5 @@ def _address_of_unwanted_family(service: Service, wanted: tuple[Family, ...]) ->
     for address in service.addresses:
         if Family.of(address) not in wanted:
             message = f"{address} is asked for, but the Service is {'/'.join(wanted)} only: change one or the other"
-            return Refusal(service.key, Reason.ADDRESS_OF_OTHER_FAMILY, message)
+            return Refusal(service.key, RefusalReason.ADDRESS_OF_OTHER_FAMILY, message)
     return None

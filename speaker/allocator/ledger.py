@@ -22,7 +22,7 @@ from speaker.model import (
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldAddresses:
     """What one Service holds: ``pools[i]`` is where ``addresses[i]`` came from.
 
     ``suspended`` are those of its addresses that it may not use for now, because it clashes with Services it shares
@@ -77,7 +77,7 @@ def _written(selector: Selector) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    held: tuple[Held, ...] = ()
+    held: tuple[HeldAddresses, ...] = ()
     resting: tuple[Resting, ...] = ()
     """In the order of their release."""
     pools: tuple[Rules, ...] = ()

@@ -6,7 +6,7 @@ from enum import Enum
 from speaker.model import ServiceKey
 
 
-class Reason(Enum):
+class RefusalReason(Enum):
     """The value is the metric label."""
 
     NO_SUCH_POOL = "no_such_pool"
@@ -32,5 +32,5 @@ class Refusal:
     """What was not given: ``message`` is a sentence for the Service's owner that names what to change."""
 
     service: ServiceKey
-    reason: Reason
+    reason: RefusalReason
     message: str

@@ -1,29 +1,29 @@
 """When two Services may share one EIP: both agree, no packet could mean either, and one node can serve both."""
 
-from speaker.allocator.refusals import Reason
+from speaker.allocator.refusals import RefusalReason
 from speaker.model import IPAddress, Service, TrafficPolicy
 
 
-def objection(service: Service, other: Service, address: IPAddress) -> tuple[Reason, str] | None:
+def objection(service: Service, other: Service, address: IPAddress) -> tuple[RefusalReason, str] | None:
     """Why ``service`` may not share ``address`` with ``other``; None when it may. The rule itself is symmetric."""
     if service.share is None or service.share != other.share:
-        return Reason.ADDRESS_IN_USE, (
+        return RefusalReason.ADDRESS_IN_USE, (
             f"{address} is held by Service {other.key}: ask for another address, "
             f"or give both Services the same eip-speaker.io/share key"
         )
     if not _namespaces_agree(service, other):
-        return Reason.SHARED_NAMESPACE, (
+        return RefusalReason.SHARED_NAMESPACE, (
             f"{address} is held by Service {other.key} in another namespace: each of the two must name the other's "
             f"namespace in eip-speaker.io/share-namespaces"
         )
     if clashing := _ports(service) & _ports(other):
         protocol, port = min(clashing)
-        return Reason.SHARED_PORT_CLASH, (
+        return RefusalReason.SHARED_PORT_CLASH, (
             f"port {protocol}/{port} of {address} is served by Service {other.key}, which shares it: "
             f"change the port, or ask for another address"
         )
     if not _backends_agree(service, other):
-        return Reason.SHARED_BACKENDS, (
+        return RefusalReason.SHARED_BACKENDS, (
             f"{address} is shared with Service {other.key}, and with externalTrafficPolicy Local both need the same "
             f"(and not an empty) selector, as one node must have endpoints of both: use Cluster, or another address"
         )

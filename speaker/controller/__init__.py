@@ -2,10 +2,10 @@
 
 ::
 
-    Services, Eips, Namespaces ──► decider: reading ──► settling ──► wanted ──► desk ──► statuses, finalizers, Events
-    Announcements ────────────────────────────────────► sweeper ──────────────► desk ──► deletions
+    Services, Eips, Namespaces ──► decider: reading ──► settling ──► wanted ──┬─► write_queue ──► statuses, finalizers,
+    Announcements ────────────────────────────────────► sweeper ──────────────┘                   Events, deletions
 
 Pure are ``restore``, ``settling``, ``wanted``, ``sweeper`` and, over most of them, ``decider``: it hears what changed
-and says what is to be written otherwise. ``desk`` writes, ``key`` makes the agents' key, ``leader`` is the loop,
+and says what is to be written otherwise. ``write_queue`` writes, ``key`` makes the agents' key, ``leader`` is the loop,
 ``run`` the command.
 """

@@ -14,16 +14,8 @@ from speaker.cluster.reading import Parsed, Unreadable, read_service
 from speaker.controller.restore import Duplicate, restored
 from speaker.controller.settling import Settling
 from speaker.controller.sweeper import Uses
-from speaker.controller.wanted import (
-    FINALIZER,
-    IpMode,
-    Order,
-    Orders,
-    pool_paths,
-    pool_writes,
-    service_status,
-    service_write,
-)
+from speaker.controller.wanted import FINALIZER, IpMode, pool_paths, pool_writes, service_status, service_write
+from speaker.controller.writes import Order, Orders
 from speaker.model import Assignment, IPAddress, Pool, Service, ServiceKey
 
 

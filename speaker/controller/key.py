@@ -13,10 +13,10 @@ from typing import Any
 
 import structlog
 
-from speaker.cluster.client import Client
+from speaker.cluster.transport.client import Client
 from speaker.errors import ApiRefused, EdgeError
-from speaker.ownership.keys import MIN_SECRET, generate
-from speaker.retry import Sleep, retrying
+from speaker.ownership.hellos.keys import MIN_SECRET, generate
+from speaker.system.retry import Sleep, retrying
 
 log = structlog.get_logger()
 

@@ -1,4 +1,4 @@
-"""The controller's work while it leads: mirrors of the API, one decision at a time, and the desk that writes it down.
+"""The controller's work while it leads: mirrors of the API, one decision at a time, and the queue of what is written.
 
 Everything begins anew with every leadership, the mirrors too: what another leader wrote last must have been read before
 an address is given to anybody, and only a list that was asked for now is sure to hold it.
@@ -12,28 +12,28 @@ from datetime import UTC, datetime
 
 import structlog
 
-from speaker.clock import boottime
-from speaker.cluster.client import Client
-from speaker.cluster.elector import Leadership
+from speaker.cluster.election.elector import Leadership
+from speaker.cluster.election.lease import Election, leases_in
 from speaker.cluster.hosts import HostObject
 from speaker.cluster.kinds import FORWARDER, EipObject, ServiceObject
-from speaker.cluster.lease import Election
+from speaker.cluster.mirror.reflector import Patience, Reflector, Resource
+from speaker.cluster.mirror.store import Change, T
 from speaker.cluster.objects import Key, Object
-from speaker.cluster.pages import listed
-from speaker.cluster.reflector import Patience, Reflector, Resource
-from speaker.cluster.store import Change, T
+from speaker.cluster.transport.client import Client
+from speaker.cluster.transport.pages import listed
 from speaker.controller.decider import ControllerSettings, Decider, News
-from speaker.controller.desk import Desk
 from speaker.controller.forwarders import Forwarders
 from speaker.controller.key import make_key
 from speaker.controller.sweeper import ANNOUNCEMENTS, Grace, HeldObject, Sweeper
 from speaker.controller.wanted import EIPS, IpMode
+from speaker.controller.write_queue import WriteQueue
 from speaker.errors import EdgeError
-from speaker.garbage import start_over, uncollected
 from speaker.model import Forwarding
 from speaker.settings import AGENTS_NAMESPACE
-from speaker.supervise import Supervisor, supervised
-from speaker.waiting import set_within
+from speaker.system.clock import boottime
+from speaker.system.garbage import start_over, uncollected
+from speaker.system.supervise import Supervisor, supervised
+from speaker.system.waiting import set_within
 
 log = structlog.get_logger()
 
@@ -82,7 +82,7 @@ class Leader:
         namespaces = self._mirror("/api/v1/namespaces", Object, changed)
         nodes = self._mirror("/api/v1/nodes", HostObject, changed)
         announcements = self._mirror(ANNOUNCEMENTS, HeldObject, asyncio.Event())
-        desk = Desk(self._client, self._election.fence, self._told)
+        writes = WriteQueue(self._client, self._election.fence, self._told)
         # What the last leader found out stands until this one has.
         follows = self._settings.ip_mode is IpMode.PROXY
         decider = Decider(replace(self._settings, ip_mode=None) if follows else self._settings)
@@ -93,7 +93,7 @@ class Leader:
             begun = boottime()
             news = News(services.take(), eips.take(), namespaces.take(), nodes.take(), _ip_mode(forwarders))
             # In a thread, as 10,000 Services take their time.
-            await desk.want(await asyncio.to_thread(decider.decide, news, begun, _wall_clock()))
+            await writes.want(await asyncio.to_thread(decider.decide, news, begun, _wall_clock()))
             for error in decider.failed.values():
                 self._supervisor.internal_error("decide", error)
             # Half the time for the others: each write comes back as a change, many at once.
@@ -103,7 +103,7 @@ class Leader:
         async with asyncio.TaskGroup() as tasks:
             for mirror in (services, eips, namespaces, nodes, announcements):
                 tasks.create_task(mirror.run(), name=f"mirror {mirror.resource.path}")
-            tasks.create_task(desk.run(), name="desk")
+            tasks.create_task(writes.run(), name="writes")
             if follows:
                 tasks.create_task(self._ask_agents(forwarders, changed), name="agents")
             if self._make_key:
@@ -125,12 +125,12 @@ class Leader:
                         gc.freeze()
                         fresh = 0
                 if announcements.synced and (now := boottime()) >= swept_at + SWEEP:
-                    await desk.want(sweeper.step(announcements.store, decider.uses, now))
+                    await writes.want(sweeper.step(announcements.store, decider.uses, now))
                     swept_at = now
 
     async def _ask_agents(self, forwarders: Forwarders, changed: asyncio.Event) -> None:
         """Asked for now and then: a watch would bring every renewal of every node. Endless."""
-        path = f"/apis/coordination.k8s.io/v1/namespaces/{self._agents}/leases"
+        path = leases_in(self._agents)
         query = {"labelSelector": f"{FORWARDER}={Forwarding.NONE.value}"}
         while True:
             before = forwarders.all_forward
@@ -160,7 +160,7 @@ class _Mirror(Reflector[T]):
         patience: Patience,
         told: Callable[[EdgeError], None],
     ) -> None:
-        super().__init__(client, Resource(path), kind, self._hear, patience=patience, told=told)
+        super().__init__(client, Resource(path, kind), self._hear, patience=patience, told=told)
         self._changed, self._told_of = changed, told
         self._news: dict[Key, T | None] = {}
         self._said: frozenset[str] = frozenset()

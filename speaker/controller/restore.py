@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
-from speaker.allocator.ledger import Held, Ledger
+from speaker.allocator.ledger import HeldAddresses, Ledger
 from speaker.allocator.pools import Catalogue
 from speaker.allocator.sharing import objection
 from speaker.api.addresses import parse_eip
@@ -100,8 +100,8 @@ class _Draft:
         others = self._served.get(address, ())
         return next((other for other in others if objection(service, other, address)), None)
 
-    def _held(self, key: ServiceKey, addresses: tuple[IPAddress, ...]) -> Held:
-        return Held(
+    def _held(self, key: ServiceKey, addresses: tuple[IPAddress, ...]) -> HeldAddresses:
+        return HeldAddresses(
             key,
             addresses=tuple(map(str, addresses)),
             pools=tuple(map(self._pool, addresses)),

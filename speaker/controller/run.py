@@ -13,17 +13,19 @@ from functools import partial
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from speaker.cluster.client import Access, Client, configure
-from speaker.cluster.elector import Leadership, Timing
-from speaker.cluster.lease import Election, LeaseName
-from speaker.cluster.reflector import Patience
+from speaker.cluster.election.elector import Leadership, Timing
+from speaker.cluster.election.lease import Election, LeaseName
+from speaker.cluster.mirror.reflector import Patience
+from speaker.cluster.transport.access import Access, configure
+from speaker.cluster.transport.client import Client
 from speaker.controller.decider import ControllerSettings
 from speaker.controller.leader import Leader
 from speaker.controller.sweeper import Grace
-from speaker.descriptors import raise_limit
 from speaker.errors import EdgeError
 from speaker.settings import AGENTS_NAMESPACE, Bind, LogFormat
-from speaker.signals import stopped_by_signals
+from speaker.system.descriptors import raise_limit
+from speaker.system.signals import stopped_by_signals
+from speaker.system.threads import start_threads
 from speaker.telemetry import logs
 from speaker.telemetry.http import serving
 from speaker.telemetry.internal_errors import InternalErrors
@@ -31,7 +33,6 @@ from speaker.telemetry.lateness import watch_loop
 from speaker.telemetry.lines import Transition
 from speaker.telemetry.maximum import Maximum
 from speaker.telemetry.telling import Telling
-from speaker.threads import start_threads
 
 log = structlog.get_logger()
 
@@ -67,25 +68,25 @@ async def run(settings: CommandSettings) -> None:
     start_threads()
     gc.freeze()  # all that was imported
     sys.setswitchinterval(SWITCH)
-    voice = Voice()
+    metrics = ControllerMetrics()
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(Client(await configure(settings.access)))
         # Unique to this process: after a restart the former one's Lease has to run out, or to be given back.
         identity = f"{socket.gethostname()}_{uuid.uuid4()}"
         lease = LeaseName(settings.namespace or settings.access.namespace(_NAMESPACE), LEASE)
         election = Election(
-            client, lease, identity, settings.timing, told=lambda error: voice.failed(lease.path, error)
+            client, lease, identity, settings.timing, told=lambda error: metrics.failed(lease.path, error)
         )
         if settings.metrics is not None:
-            health = partial(voice.health, election)
-            await stack.enter_async_context(serving(settings.metrics, voice.registry, health))
-            await stack.enter_async_context(_loop_watched(voice))
+            health = partial(metrics.health, election)
+            await stack.enter_async_context(serving(settings.metrics, metrics.registry, health))
+            await stack.enter_async_context(_loop_watched(metrics))
         leader = Leader(
             client,
             election,
             settings.controller,
-            voice.failed,
-            voice,
+            metrics.failed,
+            metrics,
             Patience(),
             Grace(),
             settings.agents_namespace,
@@ -93,17 +94,17 @@ async def run(settings: CommandSettings) -> None:
         )
 
         async def work(leadership: Leadership) -> None:
-            with voice.leading(leadership):
+            with metrics.leading(leadership):
                 await leader.work(leadership)
 
         log.info("started", identity=identity, lease=lease.path)
-        stack.callback(voice.finish)
+        stack.callback(metrics.finish)
         with stopped_by_signals():
             await election.lead(work)
     log.info("stopped")
 
 
-class Voice:
+class ControllerMetrics:
     """What people are told besides what stands in the API: a log line for every transition, metrics, health."""
 
     def __init__(self) -> None:
@@ -176,8 +177,8 @@ class Voice:
 
 
 @asynccontextmanager
-async def _loop_watched(voice: Voice) -> AsyncIterator[None]:
+async def _loop_watched(metrics: ControllerMetrics) -> AsyncIterator[None]:
     async with asyncio.TaskGroup() as tasks:
-        watching = tasks.create_task(watch_loop(voice.loop_delay), name="loop")
+        watching = tasks.create_task(watch_loop(metrics.loop_delay), name="loop")
         yield
         watching.cancel()

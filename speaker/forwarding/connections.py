@@ -19,7 +19,7 @@ from ipaddress import IPv4Address, ip_address
 from itertools import islice
 from typing import NamedTuple, TypeAlias
 
-from speaker.model import IPAddress
+from speaker.model import IPAddress, with_port
 
 Place: TypeAlias = tuple[str, str]
 """An address and a port as the kernel writes them."""
@@ -69,7 +69,7 @@ def _ipvs_address(address: IPAddress) -> str:
 
 def _ipvs_place(place: Place) -> str:
     address, port = place
-    return _socket(ip_address(address) if ":" in address else IPv4Address(int(address, 16)), int(port, 16))
+    return with_port(ip_address(address) if ":" in address else IPv4Address(int(address, 16)), int(port, 16))
 
 
 IPVS = Dialect(_ipvs_row, _ipvs_address, _ipvs_place)
@@ -98,14 +98,10 @@ def _conntrack_row(line: str) -> Row | None:
 
 def _conntrack_place(place: Place) -> str:
     address, port = place
-    return _socket(ip_address(address), int(port))
+    return with_port(ip_address(address), int(port))
 
 
 CONNTRACK = Dialect(_conntrack_row, lambda address: address.exploded, _conntrack_place)
-
-
-def _socket(address: IPAddress, port: int) -> str:
-    return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
 
 
 # ── In words ──────────────────────────────────────────────────────────────────────────────────────────────────

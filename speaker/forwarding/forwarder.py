@@ -1,11 +1,12 @@
-"""What ``run.py`` sees of forwarding: one small protocol, and the function that opens the kind asked for."""
+"""What a node sees of forwarding: one small protocol, and the function that opens the kind asked for."""
 
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
 from speaker.errors import Unsupported
-from speaker.forwarding.plan import Change, Plan
+from speaker.forwarding.changes import Change
+from speaker.forwarding.plan import Plan
 from speaker.forwarding.traffic import UNKNOWN, Traffic
 from speaker.model import Forwarding
 from speaker.settings import AS_THEY_ARE, Timeouts
@@ -103,13 +104,13 @@ async def _open_either(runtime_dir: Path, timeouts: Timeouts) -> Forwarder:
 
 
 async def _open_ipvs(runtime_dir: Path, timeouts: Timeouts) -> Forwarder:
-    from speaker.forwarding.ipvs import open_ipvs
+    from speaker.forwarding.ipvs.forwarder import open_ipvs
 
     return await open_ipvs(runtime_dir, timeouts)
 
 
 async def _open_nftables() -> Forwarder:
-    from speaker.forwarding.nftables import open_nftables
+    from speaker.forwarding.nftables.forwarder import open_nftables
 
     return await open_nftables()
 

@@ -11,16 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from speaker.errors import EdgeError, Unsupported
-from speaker.forwarding.plan import (
-    AddRealServer,
-    Change,
-    ChangeRealServer,
-    Plan,
-    RemoveRealServer,
-    VirtualServer,
-)
-from speaker.model import IPAddress, IPNetwork, rank
-from speaker.programs import run as run_program
+from speaker.forwarding.changes import AddRealServer, Change, ChangeRealServer, RemoveRealServer
+from speaker.forwarding.plan import Plan, VirtualServer, by_address
+from speaker.model import IPAddress, IPNetwork
+from speaker.system.programs import run as run_program
 
 EIPS, GUARD, SPOOFED, MASQUERADE = "EIP-SPEAKER", "EIP-SPEAKER-GUARD", "EIP-SPEAKER-SPOOFED", "EIP-SPEAKER-MASQ"
 """Our chains: what goes to an EIP; what of it may pass; what comes from one; what IPVS sends on."""
@@ -40,7 +34,8 @@ class Table:
 def tables(plan: Plan, version: int) -> tuple[Table, Table]:
     """What should stand for the EIPs of one IP version."""
     eips = sorted(eip for eip in plan.eips if eip.version == version)
-    servers = [server for key, server in sorted(plan.virtual_servers.items(), key=_order) if key[0].version == version]
+    keys = sorted((key for key in plan.virtual_servers if key[0].version == version), key=by_address)
+    servers = [plan.virtual_servers[key] for key in keys]
     return (
         Table(
             "filter",
@@ -106,11 +101,6 @@ def _masquerade(server: VirtualServer) -> Iterator[str]:
             yield f"{to_real} -j RETURN"
     if server.masquerade:
         yield f"-p {protocol} {original} -j MASQUERADE"
-
-
-def _order(item: tuple[tuple[IPAddress, str, int], VirtualServer]) -> tuple[tuple[int, int], str, int]:
-    (address, protocol, port), _ = item
-    return rank(address), protocol, port
 
 
 def _host(address: IPAddress) -> str:

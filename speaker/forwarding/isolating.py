@@ -5,24 +5,22 @@ from collections.abc import Collection, Mapping
 from typing import TypeAlias
 
 from speaker.errors import EdgeError
-from speaker.forwarding.forwarder import Forwarder
-from speaker.forwarding.plan import (
+from speaker.forwarding.changes import (
     AddEip,
     AddRealServer,
     AddVirtualServer,
     Change,
     ChangeRealServer,
     ChangeVirtualServer,
-    Plan,
     RemoveEip,
     RemoveRealServer,
     RemoveVirtualServer,
-    VirtualServerKey,
-    label,
 )
+from speaker.forwarding.forwarder import Forwarder
+from speaker.forwarding.plan import Plan, VirtualServerKey, label
 from speaker.forwarding.traffic import Traffic
 from speaker.model import IPAddress
-from speaker.supervise import Supervisor
+from speaker.system.supervise import Supervisor
 
 BARREN = 64
 """Tries in a row that were all refused, after which it is not the parts but the kernel. What stands is tried first."""

@@ -1,11 +1,11 @@
-"""Which virtual servers a node's kernel should have, and what to change to get there. Pure.
+"""Which virtual servers a node's kernel should have. Pure.
 
 ``plan`` turns what somebody asked for into virtual servers and real servers (IPVS's words, also where nftables does
-the work); ``diff`` compares two plans. The same changes are printed by ``--dry-run``, logged, tested, and applied.
+the work); ``changes.py`` says what leads from one plan to another.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from speaker.model import (
@@ -21,6 +21,7 @@ from speaker.model import (
     TrafficPolicy,
     World,
     rank,
+    with_port,
 )
 
 DEFAULT_SCHEDULER = "rr"
@@ -39,7 +40,7 @@ class RealServer:
     """Runs on this node: its replies pass here anyway, so it needs no masquerade."""
 
     def __str__(self) -> str:
-        return f"{_socket(self.address, self.port)} weight {self.weight}{' local' if self.local else ''}"
+        return f"{with_port(self.address, self.port)} weight {self.weight}{' local' if self.local else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,181 +261,15 @@ def crowded(plan: Plan) -> tuple[str, ...]:
     )
 
 
-# ── Changes ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True)
-class AddEip:
-    eip: IPAddress
-
-    def __str__(self) -> str:
-        return f"+ EIP {self.eip}"
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveEip:
-    eip: IPAddress
-
-    def __str__(self) -> str:
-        return f"- EIP {self.eip}"
-
-
-@dataclass(frozen=True, slots=True)
-class AddVirtualServer:
-    """Its real servers follow as one ``AddRealServer`` each."""
-
-    server: VirtualServer
-
-    def __str__(self) -> str:
-        return f"+ {self.server}"
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeVirtualServer:
-    """Anything but its real servers: those have changes of their own."""
-
-    before: VirtualServer
-    after: VirtualServer
-
-    def __str__(self) -> str:
-        return f"~ {self.after} (was {self.before})"
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveVirtualServer:
-    """Its real servers go with it, without a change of their own."""
-
-    server: VirtualServer
-
-    def __str__(self) -> str:
-        return f"- {self.server}"
-
-
-@dataclass(frozen=True, slots=True)
-class AddRealServer:
-    key: VirtualServerKey
-    real_server: RealServer
-
-    def __str__(self) -> str:
-        return f"  + {self.real_server} for {label(self.key)}"
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeRealServer:
-    key: VirtualServerKey
-    before: RealServer
-    after: RealServer
-
-    def __str__(self) -> str:
-        return f"  ~ {self.after} for {label(self.key)} (was {self.before})"
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveRealServer:
-    key: VirtualServerKey
-    real_server: RealServer
-
-    def __str__(self) -> str:
-        return f"  - {self.real_server} for {label(self.key)}"
-
-
-Change: TypeAlias = (
-    AddEip
-    | RemoveEip
-    | AddVirtualServer
-    | ChangeVirtualServer
-    | RemoveVirtualServer
-    | AddRealServer
-    | ChangeRealServer
-    | RemoveRealServer
-)
-
-
-def diff(have: Plan, want: Plan) -> tuple[Change, ...]:
-    """What turns ``have`` into ``want``, in an order that is safe to apply one by one; () if nothing does.
-
-    A virtual server and its real servers stand before their EIP is bound, and go after it is unbound: a bound EIP
-    without them would leave its ports to the host. Within a virtual server new real servers come before old ones go.
-    """
-    before, after = have.virtual_servers, want.virtual_servers
-    new, other = [], []
-    for key, server in after.items():  # one pass: hashing an address takes longer than all the rest
-        there = before.get(key)
-        if there is None:
-            new.append(key)
-        elif there is not server and there != server:
-            other.append(key)
-    gone = before.keys() - after.keys() if len(before) + len(new) > len(after) else ()
-    return (
-        *(change for key in _sorted(new) for change in _added(after[key])),
-        *(AddEip(eip) for eip in sorted(want.eips - have.eips, key=rank)),
-        *(change for key in _sorted(other) for change in _changed(before[key], after[key])),
-        *(RemoveEip(eip) for eip in sorted(have.eips - want.eips, key=rank)),
-        *(RemoveVirtualServer(before[key]) for key in _sorted(gone)),
-    )
-
-
-def _added(server: VirtualServer) -> Iterator[Change]:
-    yield AddVirtualServer(server)
-    yield from (AddRealServer(server.key, real) for real in server.real_servers)
-
-
-def _changed(before: VirtualServer, after: VirtualServer) -> Iterator[Change]:
-    if _settings(before) != _settings(after):
-        yield ChangeVirtualServer(before, after)
-    old = {(real.address, real.port): real for real in before.real_servers}
-    new = {(real.address, real.port): real for real in after.real_servers}
-    yield from (AddRealServer(after.key, new[place]) for place in sorted(new.keys() - old.keys()))
-    for place in sorted(new.keys() & old.keys()):
-        if old[place] != new[place]:
-            yield ChangeRealServer(after.key, old[place], new[place])
-    yield from (RemoveRealServer(after.key, old[place]) for place in sorted(old.keys() - new.keys()))
-
-
-def applied(have: Plan, changes: Iterable[Change]) -> Plan:
-    """``have`` after ``changes``, which are some of what ``diff`` made of it; those before others they rest on."""
-    eips, servers = set(have.eips), dict(have.virtual_servers)
-
-    def put(key: VirtualServerKey, gone: RealServer | None, come: RealServer | None) -> None:
-        left = [real for real in servers[key].real_servers if real != gone]
-        servers[key] = replace(servers[key], real_servers=tuple(sorted([*left, come] if come else left)))
-
-    for change in changes:
-        match change:
-            case AddEip(eip):
-                eips.add(eip)
-            case RemoveEip(eip):
-                eips.discard(eip)
-            case AddVirtualServer(server):
-                servers[server.key] = replace(server, real_servers=())
-            case ChangeVirtualServer(before, after):
-                servers[after.key] = replace(after, real_servers=servers[before.key].real_servers)
-            case RemoveVirtualServer(server):
-                del servers[server.key]
-            case AddRealServer(key, real):
-                put(key, None, real)
-            case ChangeRealServer(key, old, new):
-                put(key, old, new)
-            case RemoveRealServer(key, real):
-                put(key, real, None)
-    return Plan(frozenset(eips), servers)
-
-
-def _settings(server: VirtualServer) -> tuple[object, ...]:
-    return server.scheduler, server.persistence, server.sources, server.masquerade
-
-
-def _sorted(keys: Iterable[VirtualServerKey]) -> list[VirtualServerKey]:
-    return sorted(keys, key=lambda key: (rank(key[0]), key[1], key[2]))
+def by_address(key: VirtualServerKey) -> tuple[tuple[int, int], Protocol, int]:
+    """Virtual servers sort by this."""
+    address, protocol, port = key
+    return rank(address), protocol, port
 
 
 def label(key: VirtualServerKey) -> str:
     address, protocol, port = key
-    return f"{protocol} {_socket(address, port)}"
-
-
-def _socket(address: IPAddress, port: int) -> str:
-    return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
+    return f"{protocol} {with_port(address, port)}"
 
 
 def without(plan: Plan, addresses: Collection[IPAddress]) -> Plan:

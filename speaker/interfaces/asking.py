@@ -12,7 +12,7 @@ from contextlib import suppress
 from speaker.errors import EdgeError
 from speaker.interfaces.neighbor import Answer, Question, ask, only_answers, read_answer
 from speaker.packets import sockets
-from speaker.waiting import set_within
+from speaker.system.waiting import set_within
 
 FRAMES = 64
 """Looked at for one question, at most: the filter cannot tell a forged checksum."""

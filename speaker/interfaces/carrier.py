@@ -20,7 +20,8 @@ from functools import partial
 
 from speaker.errors import EdgeError
 from speaker.interfaces import rtnetlink
-from speaker.threads import in_thread
+from speaker.netlink.messages import NLMSG_ERROR, errno_of, messages
+from speaker.system.threads import in_thread
 
 EVERY = 0.025
 """Seconds at least between two looks, and at most while a link has no carrier."""
@@ -118,9 +119,9 @@ class _Probe:
         except OSError as error:
             raise EdgeError(f"rtnetlink: link {link}: {error.strerror}") from error
         try:
-            (message, *_) = rtnetlink.messages(datagram)
-            if message.kind == rtnetlink.NLMSG_ERROR:
-                if (number := rtnetlink.errno_of(datagram, message)) == errno.ENODEV:
+            (message, *_) = messages(datagram)
+            if message.kind == NLMSG_ERROR:
+                if (number := errno_of(datagram, message)) == errno.ENODEV:
                     return None
                 raise EdgeError(f"rtnetlink: link {link}: {os.strerror(number)}")
             return rtnetlink.read_signal(datagram, message.start, message.end)

@@ -8,7 +8,7 @@ from speaker.interfaces.neighbor import Answer, Question, ask
 from speaker.interfaces.snapshot import Snapshot
 from speaker.model import Link
 from speaker.packets import sockets
-from speaker.waiting import tick
+from speaker.system.waiting import tick
 
 EVERY = 1.0
 """Seconds between two questions to a gateway."""

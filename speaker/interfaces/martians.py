@@ -1,8 +1,9 @@
 """Packets from outside that the kernel dropped for their source address, which nothing but two counters tells.
 
 A *martian source* is bound here: an EIP bound for forwarding makes the speaker's host drop what others send from that
-address, such as an upstream balancer's health probes (facts.md, "What packets do"). A strict *reverse path filter*
-(``rp_filter=1``) drops what comes in on another link than the way back to its source leads through.
+address, such as an upstream balancer's health probes (docs/forwarding.md, "Who reaches an EIP, from where"). A
+strict *reverse path filter* (``rp_filter=1``) drops what comes in on another link than the way back to its source leads
+through.
 """
 
 from collections.abc import Callable

@@ -7,7 +7,9 @@ from itertools import islice
 
 from speaker.errors import EdgeError
 from speaker.interfaces import rtnetlink
-from speaker.interfaces.rtnetlink import AF_INET, AF_INET6, Neighbor
+from speaker.interfaces.rtnetlink import Neighbor
+from speaker.netlink.messages import messages
+from speaker.netlink.numbers import AF_INET, AF_INET6
 
 _DATAGRAM = 1 << 13
 """Bytes: a hundred neighbours."""
@@ -34,7 +36,7 @@ def _listed(link: int, family: int) -> list[Neighbor]:
         datagram = asking.recv(_DATAGRAM)
     read = (
         rtnetlink.read_neighbor(datagram, message.start, message.end)
-        for message in rtnetlink.messages(datagram)
+        for message in messages(datagram)
         if message.kind == rtnetlink.RTM_NEWNEIGH
     )
     return [neighbor for neighbor in read if neighbor is not None and neighbor.link == link]

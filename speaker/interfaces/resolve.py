@@ -16,7 +16,7 @@ from speaker.interfaces.snapshot import NextHop, Route, RouteKind, Snapshot, lea
 from speaker.model import CanReach, IPAddress, Link, LinkNames, OwnSubnet, Selector
 
 
-class Reason(Enum):
+class UnresolvedReason(Enum):
     """Why there is no link; the value is the metric label."""
 
     NO_SUCH_LINK = "no_such_link"
@@ -33,7 +33,7 @@ class Reason(Enum):
     NO_SUBNET = "no_subnet"
 
 
-_PASSING = frozenset({Reason.LINK_DOWN, Reason.NO_CARRIER})
+_PASSING = frozenset({UnresolvedReason.LINK_DOWN, UnresolvedReason.NO_CARRIER})
 """Reasons that say how a link is now, not what it is."""
 
 
@@ -46,7 +46,7 @@ class Resolved:
 class Unresolved:
     """``message`` is a sentence for the user that names every candidate and what is wrong with it."""
 
-    reason: Reason
+    reason: UnresolvedReason
     message: str
 
 
@@ -65,7 +65,7 @@ def _first_named(names: tuple[str, ...], snapshot: Snapshot) -> Resolved | Unres
     faults: list[tuple[str, Unresolved]] = []
     for name in names:
         if (link := snapshot.link_named(name)) is None:
-            faults.append((name, Unresolved(Reason.NO_SUCH_LINK, "there is no such link")))
+            faults.append((name, Unresolved(UnresolvedReason.NO_SUCH_LINK, "there is no such link")))
         elif (fault := _fault(link, snapshot)) is None:
             return Resolved(link)
         else:
@@ -79,10 +79,10 @@ def _towards(target: IPAddress, snapshot: Snapshot) -> Resolved | Unresolved:
 
     match lookup(target, snapshot, leads):
         case None:
-            return Unresolved(Reason.NO_ROUTE, f"no route leads to {target} (can_reach)")
+            return Unresolved(UnresolvedReason.NO_ROUTE, f"no route leads to {target} (can_reach)")
         case Refused(how, by):
             what = f"the route {by.destination}" if isinstance(by, Route) else f"the rule {by.priority}"
-            return Unresolved(Reason.ROUTE_REFUSES, f"{what}, which decides about {target}, says {how.value}")
+            return Unresolved(UnresolvedReason.ROUTE_REFUSES, f"{what}, which decides about {target}, says {how.value}")
         case Found(_, hops):
             lead = f"the route to {target} leads through "
             return _first_fit(lead, (snapshot.links[hop.link] for hop in hops), snapshot)
@@ -112,7 +112,7 @@ def _in_subnet(eip: IPAddress, snapshot: Snapshot) -> Resolved | Unresolved:
         if bound.link in snapshot.links and bound.subnet.prefixlen < eip.max_prefixlen and eip in bound.subnet
     ]
     if not holding:
-        return Unresolved(Reason.NO_SUBNET, f"no link has an address in a subnet that holds {eip}")
+        return Unresolved(UnresolvedReason.NO_SUBNET, f"no link has an address in a subnet that holds {eip}")
     able = [(length, link) for length, link in holding if not _never(link, snapshot)]
     longest = max(length for length, _ in able or holding)
     return _first_fit(
@@ -143,19 +143,19 @@ def _never(link: Link, snapshot: Snapshot) -> bool:
 def _fault(link: Link, snapshot: Snapshot) -> Unresolved | None:
     """What keeps the link from announcing. What it is comes before how it is."""
     if link.loopback:
-        return Unresolved(Reason.LOOPBACK, "it is the loopback link")
+        return Unresolved(UnresolvedReason.LOOPBACK, "it is the loopback link")
     if link.kind == "dummy":
-        return Unresolved(Reason.DUMMY, "it is a dummy link, with no LAN behind it")
+        return Unresolved(UnresolvedReason.DUMMY, "it is a dummy link, with no LAN behind it")
     if link.master is not None and link.master_kind != "vrf":
-        return Unresolved(Reason.PORT, _use_master(link, snapshot))
+        return Unresolved(UnresolvedReason.PORT, _use_master(link, snapshot))
     if not link.ethernet:
-        return Unresolved(Reason.NOT_ETHERNET, "it is not an Ethernet link")
+        return Unresolved(UnresolvedReason.NOT_ETHERNET, "it is not an Ethernet link")
     if not link.arp:
-        return Unresolved(Reason.NO_ARP, "it does no ARP (NOARP)")
+        return Unresolved(UnresolvedReason.NO_ARP, "it does no ARP (NOARP)")
     if not link.up:
-        return Unresolved(Reason.LINK_DOWN, "it is down")
+        return Unresolved(UnresolvedReason.LINK_DOWN, "it is down")
     if not link.carrier:
-        return Unresolved(Reason.NO_CARRIER, "it has no carrier")
+        return Unresolved(UnresolvedReason.NO_CARRIER, "it has no carrier")
     return None
 
 

@@ -1,9 +1,9 @@
 """Which way the kernel would send a packet of this host, were the local table not there.
 
-The kernel cannot be asked: once an address is bound, its answer is ``lo``, whatever mark, table or interface one asks
-with. So the rules and routes are walked here as in ``fib_rules_lookup`` (net/core/fib_rules.c), ``fib_table_lookup``
-(net/ipv4/fib_trie.c) and ``fib6_table_lookup`` (net/ipv6/route.c), for a packet with no source yet, no mark, no
-port, no type of service, of user 0, sent by this host ("iif lo").
+The kernel cannot be asked (docs/decisions/0015-own-route-lookup.md). So the rules and routes are walked here as in
+``fib_rules_lookup`` (net/core/fib_rules.c), ``fib_table_lookup`` (net/ipv4/fib_trie.c) and ``fib6_table_lookup``
+(net/ipv6/route.c), for a packet with no source yet, no mark, no port, no type of service, of user 0, sent by this host
+("iif lo").
 
 Known and left out: neighbours found unreachable, which IPv6 hosts avoid among equal routers, and the shortcut of a
 kernel that never had a policy rule, which tries the table "default" even after main said "unreachable".

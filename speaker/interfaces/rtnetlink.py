@@ -1,8 +1,7 @@
 """rtnetlink messages to values, and the requests that bring them.
 
-Numbers and layouts are those of include/uapi/linux/{netlink,rtnetlink,if_link,if_addr,fib_rules,nexthop}.h.
-Why not pyroute2: it takes 39 µs a route where this takes 3, so that a host with a BGP table keeps its loop; and 0.9.7
-does not know the newer selectors of rules, so that a rule for one DSCP reads like a rule for everything.
+Numbers and layouts are those of include/uapi/linux/{rtnetlink,if_link,if_addr,fib_rules,nexthop}.h.
+pyroute2 takes 39 µs a route where this takes 3, and misreads newer rules (docs/decisions/0002-own-netlink.md).
 """
 
 import os
@@ -23,30 +22,34 @@ from speaker.interfaces.snapshot import (
     Version,
 )
 from speaker.model import IPAddress, IPNetwork, Link, Mac
+from speaker.netlink.messages import NLM_F_DUMP, S32, U32, attribute, attributes, request, u32
+from speaker.netlink.numbers import (
+    AF_INET,
+    AF_INET6,
+    IFA_ADDRESS,
+    IFA_LOCAL,
+    IFADDR,
+    IFF_LOOPBACK,
+    IFF_NOARP,
+    IFF_UP,
+    IFINFO,
+    IFLA_IFNAME,
+    IFLA_INFO_KIND,
+    IFLA_LINKINFO,
+    RTM_GETADDR,
+    RTM_GETLINK,
+)
 
-NLMSG_ERROR, NLMSG_DONE = 2, 3
-NLM_F_REQUEST, NLM_F_DUMP_INTR, NLM_F_DUMP = 0x1, 0x10, 0x300
-
-RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK = 16, 17, 18
-RTM_NEWADDR, RTM_DELADDR, RTM_GETADDR = 20, 21, 22
 RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26
 RTM_NEWNEIGH, RTM_GETNEIGH = 28, 30
 RTM_NEWRULE, RTM_DELRULE, RTM_GETRULE = 32, 33, 34
 RTM_NEWNETCONF = 80
 RTM_NEWNEXTHOP, RTM_DELNEXTHOP, RTM_GETNEXTHOP = 104, 105, 106
 
-AF_INET, AF_INET6 = 2, 10
 _VERSIONS: Mapping[int, Version] = {AF_INET: 4, AF_INET6: 6}
 
-_HEADER = Struct("=IHHII")  # nlmsghdr: length, type, flags, sequence, port
-_ATTRIBUTE = Struct("=HH")
-_TYPE_MASK = 0x3FFF  # without NLA_F_NESTED and NLA_F_NET_BYTEORDER
-_U32 = Struct("=I")
-_S32 = Struct("=i")
 _UIDS = Struct("=II")
 
-_IFINFO = Struct("=BxHiII")
-_IFADDR = Struct("=BBBBI")
 _RTMSG = Struct("=BBBBBBBBI")
 _NDMSG = Struct("=BxxxiHBB")
 _NEXTHOP = Struct("=HBBi")  # rtnexthop
@@ -54,14 +57,12 @@ _NHMSG = Struct("=BBBxI")
 _GROUP_MEMBER = Struct("=IBBH")  # nexthop_grp
 
 _ARPHRD_ETHER = 1
-_IFF_UP, _IFF_LOOPBACK, _IFF_NOARP = 0x1, 0x8, 0x80
-_IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MTU, _IFLA_LINK, _IFLA_MASTER, _IFLA_LINKINFO = 1, 3, 4, 5, 10, 18
+_IFLA_ADDRESS, _IFLA_MTU, _IFLA_LINK, _IFLA_MASTER = 1, 4, 5, 10
 _IFLA_GROUP, _IFLA_EXT_MASK, _IFLA_CARRIER, _IFLA_LINK_NETNSID = 27, 29, 33, 37
-_IFLA_INFO_KIND, _IFLA_INFO_SLAVE_KIND = 1, 4
+_IFLA_INFO_SLAVE_KIND = 4
 _RTEXT_FILTER_SKIP_STATS = 8
 _STACKED = frozenset({"vlan", "macvlan", "macvtap", "ipvlan"})
 
-_IFA_ADDRESS, _IFA_LOCAL = 1, 2
 _IFA_F_DADFAILED, _IFA_F_TENTATIVE = 0x08, 0x40
 
 _NDA_DST, _NDA_LLADDR, _NDA_IFINDEX = 1, 2, 8
@@ -77,7 +78,7 @@ _RTNH_F_DEAD, _RTM_F_CLONED = 0x1, 0x200
 _PREFERENCES = {1: 1, 3: -1}  # RFC 4191, 2.1: two bits, signed
 _KINDS = {kind.value: kind for kind in RouteKind}
 
-_NHA_ID, _NHA_GROUP, _NHA_BLACKHOLE, _NHA_OIF, _NHA_GATEWAY = 1, 2, 4, 5, 6
+_NHA_ID, _NHA_GROUP, _NHA_OIF, _NHA_GATEWAY = 1, 2, 5, 6
 
 _FRA_DST, _FRA_SRC, _FRA_IIFNAME, _FRA_GOTO, _FRA_PRIORITY, _FRA_FWMARK = 1, 2, 3, 4, 6, 10
 _FRA_SUPPRESS_IFGROUP, _FRA_SUPPRESS_PREFIXLEN, _FRA_TABLE, _FRA_FWMASK = 13, 14, 15, 16
@@ -94,65 +95,24 @@ _ACTIONS = {
 }
 
 
-class Message(NamedTuple):
-    """One message of a datagram: its payload is ``datagram[start:end]``."""
-
-    kind: int
-    flags: int
-    sequence: int
-    start: int
-    end: int
-
-
-def messages(datagram: bytes) -> Iterator[Message]:
-    """Raises struct.error or ValueError for bytes that are none."""
-    at = 0
-    while at < len(datagram):
-        length, kind, flags, sequence, _ = _HEADER.unpack_from(datagram, at)
-        if length < _HEADER.size:
-            raise ValueError("a message shorter than its header")
-        yield Message(kind, flags, sequence, at + _HEADER.size, at + length)
-        at += (length + 3) & ~3
-
-
 def dump_request(kind: int, sequence: int) -> bytes:
     """Ask for all objects of a kind (RTM_GET…), of every family."""
     return request(kind, sequence, _DUMP_BODIES[kind], NLM_F_DUMP)
 
 
-def request(kind: int, sequence: int, body: bytes, flags: int = 0) -> bytes:
-    return _HEADER.pack(_HEADER.size + len(body), kind, NLM_F_REQUEST | flags, sequence, 0) + body
-
-
 def link_request(index: int, sequence: int) -> bytes:
     """Ask for one link."""
-    return request(RTM_GETLINK, sequence, _IFINFO.pack(0, 0, index, 0, 0) + _WITHOUT_STATISTICS)
+    return request(RTM_GETLINK, sequence, IFINFO.pack(0, 0, index, 0, 0) + _WITHOUT_STATISTICS)
 
 
-_WITHOUT_STATISTICS = _ATTRIBUTE.pack(8, _IFLA_EXT_MASK) + _U32.pack(_RTEXT_FILTER_SKIP_STATS)
+_WITHOUT_STATISTICS = attribute(_IFLA_EXT_MASK, u32(_RTEXT_FILTER_SKIP_STATS))
 _DUMP_BODIES = {
-    RTM_GETLINK: bytes(_IFINFO.size) + _WITHOUT_STATISTICS,
-    RTM_GETADDR: bytes(_IFADDR.size),
+    RTM_GETLINK: bytes(IFINFO.size) + _WITHOUT_STATISTICS,
+    RTM_GETADDR: bytes(IFADDR.size),
     RTM_GETROUTE: bytes(_RTMSG.size),
     RTM_GETRULE: bytes(_RTMSG.size),
     RTM_GETNEXTHOP: bytes(_NHMSG.size),
 }
-
-
-def errno_of(datagram: bytes, message: Message) -> int:
-    """Of NLMSG_ERROR and NLMSG_DONE: 0, or what went wrong."""
-    error: int = _S32.unpack_from(datagram, message.start)[0]
-    return -error
-
-
-def attributes(data: bytes, start: int, end: int) -> dict[int, bytes]:
-    """The attributes from ``start`` to ``end``, by type."""
-    found: dict[int, bytes] = {}
-    while start + _ATTRIBUTE.size <= end:
-        length, kind = _ATTRIBUTE.unpack_from(data, start)
-        found[kind & _TYPE_MASK] = data[start + 4 : start + length]
-        start += max((length + 3) & ~3, _ATTRIBUTE.size)
-    return found
 
 
 # ── Links and addresses ───────────────────────────────────────────────────────────────────────────────────────
@@ -160,20 +120,20 @@ def attributes(data: bytes, start: int, end: int) -> dict[int, bytes]:
 
 def read_link(data: bytes, start: int, end: int) -> tuple[Link, int]:
     """A link and its group."""
-    _, hardware, index, flags, _ = _IFINFO.unpack_from(data, start)
-    found = attributes(data, start + _IFINFO.size, end)
-    info = found.get(_IFLA_LINKINFO, b"")
+    _, hardware, index, flags, _ = IFINFO.unpack_from(data, start)
+    found = attributes(data, start + IFINFO.size, end)
+    info = found.get(IFLA_LINKINFO, b"")
     kinds = attributes(info, 0, len(info))
     mac = found.get(_IFLA_ADDRESS, b"")
     link = Link(
         index=index,
-        name=_text(found[_IFLA_IFNAME]),
+        name=_text(found[IFLA_IFNAME]),
         mac=Mac(mac),
-        kind=_text(kinds.get(_IFLA_INFO_KIND, b"")),
-        up=bool(flags & _IFF_UP),
+        kind=_text(kinds.get(IFLA_INFO_KIND, b"")),
+        up=bool(flags & IFF_UP),
         carrier=found.get(_IFLA_CARRIER) != b"\0",
-        loopback=bool(flags & _IFF_LOOPBACK),
-        arp=not flags & _IFF_NOARP,
+        loopback=bool(flags & IFF_LOOPBACK),
+        arp=not flags & IFF_NOARP,
         ethernet=hardware == _ARPHRD_ETHER and len(mac) == 6,
         master=_u32(found[_IFLA_MASTER]) if _IFLA_MASTER in found else None,
         master_kind=_text(kinds.get(_IFLA_INFO_SLAVE_KIND, b"")),
@@ -191,24 +151,24 @@ class Signal(NamedTuple):
 
 def read_signal(data: bytes, start: int, end: int) -> Signal:
     """A link that says nothing about a carrier has one. What is stacked on a link of another namespace stands alone."""
-    _, _, _, flags, _ = _IFINFO.unpack_from(data, start)
-    found = attributes(data, start + _IFINFO.size, end)
-    info = found.get(_IFLA_LINKINFO, b"")
-    kind = _text(attributes(info, 0, len(info)).get(_IFLA_INFO_KIND, b""))
+    _, _, _, flags, _ = IFINFO.unpack_from(data, start)
+    found = attributes(data, start + IFINFO.size, end)
+    info = found.get(IFLA_LINKINFO, b"")
+    kind = _text(attributes(info, 0, len(info)).get(IFLA_INFO_KIND, b""))
     stacked = kind in _STACKED and _IFLA_LINK in found and _IFLA_LINK_NETNSID not in found
-    carrier = bool(flags & _IFF_UP) and found.get(_IFLA_CARRIER) != b"\0"
+    carrier = bool(flags & IFF_UP) and found.get(_IFLA_CARRIER) != b"\0"
     return Signal(carrier, _u32(found[_IFLA_LINK]) if stacked else None)
 
 
 def read_address(data: bytes, start: int, end: int) -> LinkAddress | None:
     """None for an address of another family than IPv4 and IPv6."""
-    family, length, flags, _, index = _IFADDR.unpack_from(data, start)
+    family, length, flags, _, index = IFADDR.unpack_from(data, start)
     if family not in _VERSIONS:
         return None
-    found = attributes(data, start + _IFADDR.size, end)
-    subnet = found.get(_IFA_ADDRESS) or found[_IFA_LOCAL]
+    found = attributes(data, start + IFADDR.size, end)
+    subnet = found.get(IFA_ADDRESS) or found[IFA_LOCAL]
     tentative = bool(flags & (_IFA_F_TENTATIVE | _IFA_F_DADFAILED))
-    return LinkAddress(index, ip_address(found.get(_IFA_LOCAL, subnet)), _network(subnet, length), tentative)
+    return LinkAddress(index, ip_address(found.get(IFA_LOCAL, subnet)), _network(subnet, length), tentative)
 
 
 class Neighbor(NamedTuple):
@@ -222,7 +182,7 @@ class Neighbor(NamedTuple):
 
 def neighbors_request(link: int, family: int, sequence: int) -> bytes:
     """Ask for all of one family on one link."""
-    wanted = _ATTRIBUTE.pack(8, _NDA_IFINDEX) + _U32.pack(link)
+    wanted = attribute(_NDA_IFINDEX, u32(link))
     return request(RTM_GETNEIGH, sequence, _NDMSG.pack(family, 0, 0, 0, 0) + wanted, NLM_F_DUMP)
 
 
@@ -401,12 +361,12 @@ def is_about_local_table(data: bytes, start: int) -> bool:
 
 
 def _u32(data: bytes) -> int:
-    number: int = _U32.unpack_from(data)[0]
+    number: int = U32.unpack_from(data)[0]
     return number
 
 
 def _s32(data: bytes | None) -> int:
-    number: int = _S32.unpack(data)[0] if data is not None else -1
+    number: int = S32.unpack(data)[0] if data is not None else -1
     return number
 
 

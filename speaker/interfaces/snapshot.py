@@ -1,6 +1,6 @@
 """What the kernel says about links, addresses, routes and rules at one moment: values, no behaviour.
 
-``netlink.py`` makes them; ``routing.py`` and ``resolve.py`` decide on them.
+``watcher.py`` makes them; ``routing.py`` and ``resolve.py`` decide on them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from speaker.errors import EdgeError
-from speaker.lab.lan import Lan
-from speaker.lab.privileges import leave_host_network
+from speaker.lab.breaking.sickness import COURSES
+from speaker.lab.network.lan import Lan
+from speaker.lab.network.privileges import leave_host_network
+from speaker.lab.network.topology import lab_topology
 from speaker.lab.request import Request
-from speaker.lab.scenario_failover import SCENARIOS, fail_over
-from speaker.lab.scenario_reach import reach
-from speaker.lab.scenario_sick import endure
-from speaker.lab.sickness import COURSES
+from speaker.lab.scenarios.failover import SCENARIOS, fail_over
+from speaker.lab.scenarios.reach import reach
+from speaker.lab.scenarios.sick import endure
 from speaker.lab.stage import Outcome, Stage
 from speaker.lab.timeline import Timeline, Tone
-from speaker.lab.topology import lab_topology
 
 MANIFESTS = Path(__file__).parent / "manifests"
 

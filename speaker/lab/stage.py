@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from speaker.lab.lan import Lan
+from speaker.lab.network.lan import Lan
 from speaker.lab.timeline import Timeline
 
 

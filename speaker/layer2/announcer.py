@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 
 from speaker.layer2.burst import Burst
 from speaker.layer2.claims import Claims
-from speaker.layer2.nap import Nap
 from speaker.layer2.observer import Observer
-from speaker.layer2.outlet import Frame, Outlet
+from speaker.layer2.sockets.frame_sender import Frame, FrameSender
+from speaker.layer2.wakeup import Wakeup
 from speaker.model import Family
 from speaker.packets import arp, ndp
 
@@ -20,22 +20,22 @@ class Announcer:
     """Sends what ``burst`` says is due, as long as the claims' deadline lies ahead."""
 
     def __init__(
-        self, outlet: Outlet, burst: Burst, claims: Claims, clock: Callable[[], float], observer: Observer
+        self, sender: FrameSender, burst: Burst, claims: Claims, clock: Callable[[], float], observer: Observer
     ) -> None:
-        self._outlet, self._burst, self._claims = outlet, burst, claims
+        self._sender, self._burst, self._claims = sender, burst, claims
         self._clock, self._observer = clock, observer
-        self._nap = Nap(clock)
+        self._wakeup = Wakeup(clock)
         self._replies_to_come: deque[bytes] = deque()
         self._to_defend: deque[bytes] = deque()
 
     def changed(self) -> None:
         """The burst or the deadline is not what it was: look again."""
-        self._nap.cut()
+        self._wakeup.cut()
 
     def defend(self, address: bytes) -> None:
         """Announce it once, out of turn: somebody else just claimed it."""
         self._to_defend.append(address)
-        self._nap.cut()
+        self._wakeup.cut()
 
     async def serve(self) -> None:
         """Until cancelled; raises EdgeError when the link goes away.
@@ -45,11 +45,11 @@ class Announcer:
         """
         while True:
             if self._claims.expired(self._clock()):
-                await self._nap.until(None)
+                await self._wakeup.until(None)
             elif await self._announce_slice():
                 await asyncio.sleep(0)
             else:
-                await self._nap.until(self._burst.wake())
+                await self._wakeup.until(self._burst.wake())
 
     async def _announce_slice(self) -> bool:
         """Whether there was anything to announce."""
@@ -77,7 +77,7 @@ class Announcer:
         await self._hand_over(Family.IPV6, advertisements)
 
     async def _hand_over(self, family: Family, frames: list[Frame]) -> None:
-        sent, left = await self._outlet.send(family, frames, self._claims.answered)
+        sent, left = await self._sender.send(family, frames, self._claims.answered)
         if sent:
             self._observer.announced(family, sent)
         if left:

@@ -13,7 +13,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 @dataclass(slots=True)
-class _Course:
+class _Series:
     """One EIP's announcements from now on."""
 
     gratuitous: Gratuitous
@@ -24,17 +24,17 @@ class Burst:
     """The announcements to come of every EIP on a link."""
 
     def __init__(self) -> None:
-        self._courses: dict[bytes, _Course] = {}
+        self._series: dict[bytes, _Series] = {}
         self._timers = Timers()
 
     def announce(self, address: bytes, gratuitous: Gratuitous, now: float) -> None:
         """Due at ``now``, then its repeats, then its refreshes; whatever it was in the middle of starts over."""
-        self._courses[address] = _Course(gratuitous, gratuitous.burst - 1)
+        self._series[address] = _Series(gratuitous, gratuitous.burst - 1)
         self._timers.set(address, now)
 
     def withdraw(self, address: bytes) -> None:
         """It is not announced again; unknown ones are passed over."""
-        self._courses.pop(address, None)
+        self._series.pop(address, None)
         self._timers.cancel(address)
 
     def due(self, now: float, most: int) -> list[bytes]:
@@ -42,22 +42,22 @@ class Burst:
         so that a clock that jumped ahead (a frozen process) brings one announcement, not all it missed."""
         found = self._timers.due(now, most)
         for address in found:
-            self._plan_next(address, self._courses[address], now)
+            self._plan_next(address, self._series[address], now)
         return found
 
     def wake(self) -> float | None:
         """The instant of the next announcement; None without any."""
         return self._timers.wake()
 
-    def _plan_next(self, address: bytes, course: _Course, now: float) -> None:
-        gratuitous = course.gratuitous
-        if course.repeats_left > 0:
-            course.repeats_left -= 1
+    def _plan_next(self, address: bytes, series: _Series, now: float) -> None:
+        gratuitous = series.gratuitous
+        if series.repeats_left > 0:
+            series.repeats_left -= 1
             self._timers.set(address, now + gratuitous.interval)
         elif gratuitous.refresh > 0:
             # The first refresh comes early by the EIP's own share of the period, the later ones keep that distance.
-            early = _share(address) if course.repeats_left == 0 else 0.0
-            course.repeats_left = -1
+            early = _share(address) if series.repeats_left == 0 else 0.0
+            series.repeats_left = -1
             self._timers.set(address, now + gratuitous.refresh * (1 - early))
 
 

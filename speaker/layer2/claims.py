@@ -1,6 +1,6 @@
 """What one link answers for, and until when. Pure: the owner says what time it is.
 
-Plain mutable state, read once per packet. The owner (``LinkSpeaker``) adds, removes and moves the deadline;
+Plain mutable state, read once per packet. The owner (``LinkResponder``) adds, removes and moves the deadline;
 ``answer`` only reads.
 """
 

@@ -5,14 +5,36 @@ every hello waiting. Letting go may not wait: it takes effect in the call, and o
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
 from speaker.layer2.burst import Burst
 from speaker.layer2.claims import Claims
-from speaker.layer2.disputes import Disputes
 from speaker.layer2.probe import Probes
 from speaker.model import Gratuitous
+
+DEFEND_INTERVAL = 10.0
+"""Seconds (RFC 5227 §1.1)."""
+
+
+@dataclass(slots=True)
+class Wanted:
+    """What the owner has a link hold, whether or not its sockets are open."""
+
+    eips: dict[bytes, Gratuitous] = field(default_factory=dict)
+    unproven: set[bytes] = field(default_factory=set)
+    """Those that are not answered until a probe has found nobody else."""
+
+    def take(self, eips: Mapping[bytes, Gratuitous], probe: Collection[bytes]) -> None:
+        """Of those in ``probe`` only such are unproven that were not held."""
+        self.unproven.update(address for address in probe if address in eips and address not in self.eips)
+        self.eips.update(eips)
+
+    def drop(self, addresses: Iterable[bytes]) -> None:
+        for address in addresses:
+            self.eips.pop(address, None)
+            self.unproven.discard(address)
 
 
 class Settled(NamedTuple):
@@ -24,40 +46,55 @@ class Settled(NamedTuple):
     """What nobody foresaw: each gave up one address."""
 
 
+class Disputes:
+    """When each EIP's conflict was last acted upon: how often it is told of and fought.
+
+    RFC 5227 §2.4 (c): whoever must keep an address announces it again when another claims it, at most once in
+    ``DEFEND_INTERVAL``, and never gives it up. Nobody is told of it more often than that, either.
+    """
+
+    def __init__(self) -> None:
+        self._acted: dict[bytes, float] = {}
+
+    def act(self, address: bytes, now: float) -> bool:
+        """Whether to tell of, and defend against, a rival for ``address`` heard at ``now``."""
+        last = self._acted.get(address)
+        if last is not None and now < last + DEFEND_INTERVAL:
+            return False
+        self._acted[address] = now
+        return True
+
+    def forget(self, address: bytes) -> None:
+        """It is not ours any more; unknown ones are passed over."""
+        self._acted.pop(address, None)
+
+
 class Holdings:
-    """Keeps ``claims``, ``burst``, ``probes`` and ``disputes`` in step with what the owner says it holds.
+    """Keeps ``claims``, ``burst``, ``probes`` and ``disputes`` in step with what is ``wanted``, also from before.
 
     Addresses are the bytes that stand in packets; ``now`` is of the clock that the deadline is measured by.
     """
 
-    def __init__(self, claims: Claims) -> None:
-        self.claims = claims
+    def __init__(self, claims: Claims, wanted: Wanted) -> None:
+        self.claims, self._wanted = claims, wanted
         self.burst, self.probes, self.disputes = Burst(), Probes(), Disputes()
-        self._wanted: dict[bytes, Gratuitous] = {}
-        self._unproven: set[bytes] = set()
-        self._unsettled: dict[bytes, None] = {}  # in the order in which they came
-
-    @property
-    def unproven(self) -> Collection[bytes]:
-        """Those that are not answered until a probe has found nobody else."""
-        return self._unproven
+        self._unsettled: dict[bytes, None] = dict.fromkeys(wanted.eips)  # in the order in which they came
 
     def take(self, eips: Mapping[bytes, Gratuitous], probe: Collection[bytes]) -> None:
         """``settle`` makes them answered and announced; those in ``probe`` that were not held, only once they are
         ``proven``."""
-        self._unproven.update(address for address in probe if address in eips and address not in self._wanted)
-        self._wanted.update(eips)
+        self._wanted.take(eips, probe)
         self._unsettled.update(dict.fromkeys(eips))
 
     def drop(self, addresses: Iterable[bytes]) -> None:
         """None of these is answered, announced or probed for any more; unknown ones are passed over."""
-        for address in addresses:
-            if self._wanted.pop(address, None) is not None:
-                self.claims.discard(address)
-                self._unsettled[address] = None
-                if address in self._unproven:
-                    self._unproven.discard(address)
-                    self.probes.end(address)
+        gone = [address for address in addresses if address in self._wanted.eips]
+        for address in gone:
+            self.claims.discard(address)
+            self._unsettled[address] = None
+            if address in self._wanted.unproven:
+                self.probes.end(address)
+        self._wanted.drop(gone)
 
     def announce(self, addresses: Iterable[bytes]) -> None:
         """``settle`` has these announced anew, burst and all; those not answered are passed over."""
@@ -71,7 +108,7 @@ class Holdings:
         failed: list[Exception] = []
         for address in list(islice(self._unsettled, most)):
             del self._unsettled[address]
-            gratuitous = self._wanted.get(address)
+            gratuitous = self._wanted.eips.get(address)
             (gone if gratuitous is None else came).append(address)
             try:
                 self._settle(address, gratuitous, now)
@@ -84,7 +121,7 @@ class Holdings:
             self.burst.withdraw(address)
             self.disputes.forget(address)
             return
-        if address in self._unproven:
+        if address in self._wanted.unproven:
             self.claims.watch(address)
             self.probes.begin(address, now)
         else:
@@ -100,7 +137,7 @@ class Holdings:
     def proven(self, addresses: Iterable[bytes], now: float) -> None:
         """Probes found nobody else using these: they are answered and announced."""
         for address in addresses:
-            if address in self._unproven:
-                self._unproven.discard(address)
+            if address in self._wanted.unproven:
+                self._wanted.unproven.discard(address)
                 self.claims.add(address)
-                self.burst.announce(address, self._wanted[address], now)
+                self.burst.announce(address, self._wanted.eips[address], now)

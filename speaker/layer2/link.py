@@ -8,23 +8,23 @@ from types import TracebackType
 from typing import Self
 
 from speaker.errors import EdgeError
-from speaker.garbage import letting_go
 from speaker.layer2.announcer import Announcer
 from speaker.layer2.answer import Rival, answer_arp, answer_ndp, arp_rival, ndp_rival
 from speaker.layer2.claims import Claims
-from speaker.layer2.filter import NOTHING, arp_program, ndp_program
-from speaker.layer2.groups import Groups
-from speaker.layer2.holdings import Holdings
-from speaker.layer2.nap import Nap
+from speaker.layer2.holdings import Holdings, Wanted
+from speaker.layer2.multicast.groups import Groups
 from speaker.layer2.observer import Observer
-from speaker.layer2.outlet import Outlet
 from speaker.layer2.prober import Prober
-from speaker.layer2.responder import Manner, Protocol, Responder
-from speaker.layer2.sieve import Sieve
-from speaker.layer2.wire import PacketSocket
+from speaker.layer2.responder import AnswerPolicy, Protocol, Responder
+from speaker.layer2.sockets.filter import NOTHING, arp_program, ndp_program
+from speaker.layer2.sockets.filter_tracker import FilterTracker
+from speaker.layer2.sockets.frame_sender import FrameSender
+from speaker.layer2.sockets.packet_socket import PacketSocket
+from speaker.layer2.wakeup import Wakeup
 from speaker.model import Family, Gratuitous, Link, Mac
 from speaker.packets import arp, ndp
-from speaker.supervise import contained, supervised
+from speaker.system.garbage import letting_go
+from speaker.system.supervise import contained, supervised
 
 _ARP = Protocol(Family.IPV4, answer_arp, arp_rival)
 _NDP = Protocol(Family.IPV6, answer_ndp, ndp_rival)
@@ -37,13 +37,14 @@ JOINS_A_SLICE = 20
 """A millisecond at most."""
 
 
-class LinkSpeaker:
+class LinkResponder:
     """Answers ARP and NDP on one link for the EIPs it holds, and announces them.
 
     ``clock`` gives seconds of CLOCK_BOOTTIME. Entering opens the sockets (in the caller's network namespace) and
     raises EdgeError where the link is gone, Unsupported without CAP_NET_RAW; leaving stops answering and leaves the
-    multicast groups. ``run`` does the work; the other methods may be called before and while it runs, from its loop.
-    A link that was recreated has a new index and takes a new LinkSpeaker. EIPs are the bytes that stand in packets.
+    multicast groups. What is ``wanted`` is held from the start, and kept up to date. ``run`` does the work; the other
+    methods may be called before and while it runs, from its loop.
+    A link that was recreated has a new index and takes a new LinkResponder. EIPs are the bytes that stand in packets.
     """
 
     def __init__(
@@ -51,14 +52,15 @@ class LinkSpeaker:
         link: Link,
         clock: Callable[[], float],
         observer: Observer,
-        manner: Manner,
+        policy: AnswerPolicy,
+        wanted: Wanted,
     ) -> None:
         self.link = link
-        self._clock, self._observer, self._manner = clock, observer, manner
+        self._clock, self._observer, self._policy = clock, observer, policy
         self._claims = Claims(link.mac)
-        self._holdings = Holdings(self._claims)
-        self._arp_sieve, self._ndp_sieve = Sieve(arp_program), Sieve(ndp_program)
-        self._nap = Nap(clock)
+        self._holdings = Holdings(self._claims, wanted)
+        self._arp_filter, self._ndp_filter = FilterTracker(arp_program), FilterTracker(ndp_program)
+        self._wakeup = Wakeup(clock)
         self._suspected: dict[bytes, asyncio.TimerHandle] = {}
         """EIPs of ours that a peer speaks for which does not claim them, as far as we have heard."""
         self._stack = ExitStack()
@@ -76,11 +78,11 @@ class LinkSpeaker:
             stack.callback(self._acquit)
             self._stack = stack.pop_all()
         claims, clock, observer = self._claims, self._clock, self._observer
-        outlet = Outlet({Family.IPV4: self._arp, Family.IPV6: self._ndp}, claims, clock)
-        self._arps = Responder(_ARP, self._arp, claims, self._manner, self._dispute, self._suspect, clock, observer)
-        self._ndps = Responder(_NDP, self._ndp, claims, self._manner, self._dispute, self._suspect, clock, observer)
-        self._announcer = Announcer(outlet, self._holdings.burst, claims, clock, observer)
-        self._prober = Prober(outlet, self._holdings.probes, claims, self._proven, clock, observer)
+        sender = FrameSender({Family.IPV4: self._arp, Family.IPV6: self._ndp}, claims, clock)
+        self._arps = Responder(_ARP, self._arp, claims, self._policy, self._dispute, self._suspect, clock, observer)
+        self._ndps = Responder(_NDP, self._ndp, claims, self._policy, self._dispute, self._suspect, clock, observer)
+        self._announcer = Announcer(sender, self._holdings.burst, claims, clock, observer)
+        self._prober = Prober(sender, self._holdings.probes, claims, self._proven, clock, observer)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -97,17 +99,17 @@ class LinkSpeaker:
         if idle:
             with contained("settle", self._observer):
                 self._settle_slice()
-        self._nap.cut()
+        self._wakeup.cut()
 
     def drop(self, addresses: Iterable[bytes]) -> None:
         """Answer for these no longer, from this call on."""
         self._holdings.drop(addresses)
-        self._nap.cut()
+        self._wakeup.cut()
 
     def announce(self, addresses: Iterable[bytes]) -> None:
         """Announce these anew, burst and all; those not answered are passed over."""
         self._holdings.announce(addresses)
-        self._nap.cut()
+        self._wakeup.cut()
 
     def extend(self, deadline: float) -> None:
         """Answer and announce until this instant of ``clock``; one in the past silences at once."""
@@ -129,16 +131,13 @@ class LinkSpeaker:
         self._holdings.probes.interrupt(self._clock())
         self._prober.changed()
 
-    @property
-    def unproven(self) -> Collection[bytes]:
-        """EIPs taken but not answered: no probe has found them free yet."""
-        return self._holdings.unproven
-
     # ── what follows ──
 
     async def run(self) -> None:
         """Until cancelled; raises EdgeError when the link goes down or away."""
         name = self.link.name
+        with contained("settle", self._observer):
+            self._settle_slice()
         try:
             with letting_go():
                 async with asyncio.TaskGroup() as tasks:
@@ -167,8 +166,8 @@ class LinkSpeaker:
                 await asyncio.sleep(0)
                 continue
             self._tighten()
-            wakes = (self._groups.wake(), self._arp_sieve.wake(), self._ndp_sieve.wake())
-            await self._nap.until(min((when for when in wakes if when is not None), default=None))
+            wakes = (self._groups.wake(), self._arp_filter.wake(), self._ndp_filter.wake())
+            await self._wakeup.until(min((when for when in wakes if when is not None), default=None))
 
     def _settle_slice(self) -> bool:
         """Whether there was something to settle."""
@@ -186,21 +185,21 @@ class LinkSpeaker:
         return True
 
     def _let_through(self, came: list[bytes], gone: list[bytes], now: float) -> None:
-        for socket, sieve, length in ((self._arp, self._arp_sieve, 4), (self._ndp, self._ndp_sieve, 16)):
+        for socket, tracker, length in ((self._arp, self._arp_filter, 4), (self._ndp, self._ndp_filter, 16)):
             if any(len(address) == length for address in gone):
-                sieve.loosen(now)
+                tracker.loosen(now)
             ours = [address for address in came if len(address) == length]
-            if ours and (program := sieve.widen(ours, now)) is not None:
+            if ours and (program := tracker.widen(ours, now)) is not None:
                 socket.attach(program)
 
     def _tighten(self) -> None:
         now = self._clock()
-        for socket, sieve, ours in (
-            (self._arp, self._arp_sieve, self._claims.arp),
-            (self._ndp, self._ndp_sieve, self._claims.ndp),
+        for socket, tracker, ours in (
+            (self._arp, self._arp_filter, self._claims.arp),
+            (self._ndp, self._ndp_filter, self._claims.ndp),
         ):
-            when = sieve.wake()
-            if when is not None and when <= now and (program := sieve.tighten(ours)) is not None:
+            when = tracker.wake()
+            if when is not None and when <= now and (program := tracker.tighten(ours)) is not None:
                 socket.attach(program)
 
     def _join_slice(self) -> bool:
@@ -226,15 +225,15 @@ class LinkSpeaker:
         """Somebody uses what is probed for."""
         self._holdings.probes.taken(rival.address, self._clock())
         if not self._claims.answered(rival.address):
-            self._manner.found(self.link.index, rival.address, rival.mac)
+            self._policy.found(self.link.index, rival.address, rival.mac)
 
     def _suspect(self, rival: Rival) -> None:
-        if not rival.asks and not self._manner.ours(rival.mac):
+        if not rival.asks and not self._policy.ours(rival.mac):
             self._find(rival)
         if rival.address in self._suspected or self._is_excused(rival):
             return
         loop = asyncio.get_running_loop()
-        self._suspected[rival.address] = loop.call_later(self._manner.trial, self._convict, rival)
+        self._suspected[rival.address] = loop.call_later(self._policy.trial, self._convict, rival)
 
     def _convict(self, rival: Rival) -> None:
         del self._suspected[rival.address]
@@ -242,7 +241,7 @@ class LinkSpeaker:
             self._dispute(rival)
 
     def _is_excused(self, rival: Rival) -> bool:
-        return self._manner.excuses(self.link.index, rival.address, rival.mac)
+        return self._policy.excuses(self.link.index, rival.address, rival.mac)
 
     def _acquit(self) -> None:
         for handle in self._suspected.values():

@@ -4,7 +4,7 @@ from typing import Protocol
 
 from speaker.layer2.answer import Ignored
 from speaker.model import Family, IPAddress, Link, Mac
-from speaker.supervise import Supervisor
+from speaker.system.supervise import Supervisor
 
 
 class Observer(Supervisor, Protocol):

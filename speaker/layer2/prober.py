@@ -5,10 +5,10 @@ from collections.abc import Callable
 from ipaddress import IPv4Address, IPv6Address
 
 from speaker.layer2.claims import Claims
-from speaker.layer2.nap import Nap
 from speaker.layer2.observer import Observer
-from speaker.layer2.outlet import Frame, Outlet
 from speaker.layer2.probe import Probes
+from speaker.layer2.sockets.frame_sender import Frame, FrameSender
+from speaker.layer2.wakeup import Wakeup
 from speaker.model import Family
 from speaker.packets import arp, ndp
 
@@ -23,27 +23,27 @@ class Prober:
 
     def __init__(
         self,
-        outlet: Outlet,
+        sender: FrameSender,
         probes: Probes,
         claims: Claims,
         proven: Callable[[list[bytes]], None],
         clock: Callable[[], float],
         observer: Observer,
     ) -> None:
-        self._outlet, self._probes, self._claims, self._proven = outlet, probes, claims, proven
+        self._sender, self._probes, self._claims, self._proven = sender, probes, claims, proven
         self._clock, self._observer = clock, observer
-        self._nap = Nap(clock)
+        self._wakeup = Wakeup(clock)
 
     def changed(self) -> None:
         """The probes or the deadline are not what they were: look again."""
-        self._nap.cut()
+        self._wakeup.cut()
 
     async def serve(self) -> None:
         """Until cancelled; raises EdgeError when the link goes away."""
         while True:
             now = self._clock()
             if self._claims.expired(now):
-                await self._nap.until(None)
+                await self._wakeup.until(None)
                 continue
             step = self._probes.due(now, EIPS_A_SLICE)
             if step.free:
@@ -53,7 +53,7 @@ class Prober:
             if step.ask or step.free:
                 await asyncio.sleep(0)
             else:
-                await self._nap.until(self._probes.wake())
+                await self._wakeup.until(self._probes.wake())
 
     async def _ask(self, addresses: list[bytes]) -> None:
         mac = self._claims.mac
@@ -66,7 +66,7 @@ class Prober:
         )
 
     async def _hand_over(self, family: Family, frames: list[Frame]) -> None:
-        _, left = await self._outlet.send(family, frames, self._probes.__contains__)
+        _, left = await self._sender.send(family, frames, self._probes.__contains__)
         if left:  # silence proves nothing where nobody was asked
             self._observer.send_failed(family, len(left))
             for address, _ in left:

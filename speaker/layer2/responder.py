@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from speaker.layer2.answer import Ignored, Rival, in_time
 from speaker.layer2.claims import Claims
 from speaker.layer2.observer import Observer
-from speaker.layer2.wire import PacketSocket, Received
+from speaker.layer2.sockets.packet_socket import PacketSocket, Received
 from speaker.model import Family, Mac
-from speaker.supervise import contained
+from speaker.system.supervise import contained
 
 BATCHES_A_TURN = 4
 """Of up to 64 packets: a millisecond at most. Going through the event loop once costs as much as ten answers."""
@@ -28,7 +28,7 @@ class Protocol:
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class AnswerPolicy:
     """How the owner wants requests answered.
 
     ``before`` is called when some were received, before any of them is answered: news that reached this host earlier by
@@ -56,13 +56,13 @@ class Responder:
         protocol: Protocol,
         socket: PacketSocket,
         claims: Claims,
-        manner: Manner,
+        policy: AnswerPolicy,
         dispute: Callable[[Rival], None],
         suspect: Callable[[Rival], None],
         clock: Callable[[], float],
         observer: Observer,
     ) -> None:
-        self._protocol, self._socket, self._claims, self._manner = protocol, socket, claims, manner
+        self._protocol, self._socket, self._claims, self._policy = protocol, socket, claims, policy
         self._hears = {Ignored.CONFLICT: dispute, Ignored.PEER: suspect}
         self._clock, self._observer = clock, observer
         self._over = asyncio.Event()
@@ -104,14 +104,14 @@ class Responder:
             if not received.frames:
                 return
             with contained("answer", self._observer):
-                self._manner.before()
+                self._policy.before()
                 self._answer_batch(received)
 
     def _answer_batch(self, received: Received) -> None:
         outcomes = self._outcomes(received, self._clock())
         wall = time.time()
-        if received.oldest(wall) > self._manner.oldest:
-            outcomes = in_time(outcomes, received.ages(wall), self._manner.oldest)
+        if received.oldest(wall) > self._policy.oldest:
+            outcomes = in_time(outcomes, received.ages(wall), self._policy.oldest)
         replies = [outcome for outcome in outcomes if isinstance(outcome, bytes)]
         if replies:
             self._send(replies)

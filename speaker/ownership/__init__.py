@@ -1,6 +1,6 @@
-"""Who may answer for an EIP.
+"""Who answers for an EIP: the rules of docs/ownership.md.
 
-``run.py`` uses ``eligibility`` and ``sole``, a speaker without rivals. ``machine`` (the state machine for several
-nodes), ``frames`` and ``keys`` (what they say to each other, authenticated) are complete by themselves and not wired
-to a socket yet.
+``eligibility`` says whether this node may, ``machine`` whose turn it is among several nodes, and ``sole`` how a node
+without peers keeps its deadline. ``hellos`` has what nodes say to each other: bytes, keys, a socket. ``inquirer`` asks
+the wire. ``speaker/wire`` puts them together.
 """

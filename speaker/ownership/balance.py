@@ -98,7 +98,7 @@ def _by_attachment(node: str, eips: Iterable[IPAddress]) -> list[IPAddress]:
 # ── On the way ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Course:
+class MovePlan:
     """A plan being followed on one link: ``asked`` is what this node's hellos ask for now, and since when."""
 
     def __init__(self, moves: Iterable[Move]) -> None:

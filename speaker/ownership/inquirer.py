@@ -13,7 +13,7 @@ from speaker.model import IPAddress, Link, Mac
 from speaker.ownership.inquiry import Answer, answers_to, others_talk, read_answer
 from speaker.packets import sockets
 from speaker.packets.bpf import Program
-from speaker.supervise import Supervisor, contained
+from speaker.system.supervise import Supervisor, contained
 
 LISTEN = 1.0
 """Seconds after the last question until the sockets are closed."""

@@ -1,7 +1,7 @@
 """Who would hold an EIP if all else were equal: rendezvous hashing, and a bound on what one node takes. Pure.
 
 Every node computes the same score from the same two names, in every release: it settles equal terms, so it is part of
-the protocol.
+the protocol (docs/decisions/0013-rendezvous-score.md).
 """
 
 from hashlib import blake2b

@@ -13,9 +13,9 @@ from pathlib import Path
 from speaker.api.fields import ApiObject
 from speaker.api.world import Notice, Reading, read_world
 from speaker.errors import InvalidField, InvalidManifests, Place, Unreadable
-from speaker.files import read_regular, shown
 from speaker.model import World
 from speaker.standalone.document import parse
+from speaker.system.files import read_regular, shown
 
 SUFFIXES = (".yaml", ".yml", ".json")
 

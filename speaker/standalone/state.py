@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from speaker.errors import EdgeError
-from speaker.files import read_regular, shown, write_atomically
+from speaker.system.files import read_regular, shown, write_atomically
 
 MAX_BYTES = 256 * 1024 * 1024
 """Ten thousand Services take two million."""

@@ -19,7 +19,7 @@ import structlog
 from watchfiles._rust_notify import RustNotify, WatchfilesRustInternalError
 
 from speaker.standalone.manifests import manifest_files
-from speaker.threads import can_start
+from speaker.system.threads import can_start
 
 LOOK_SECONDS = 1.0
 SETTLE_MS = 50

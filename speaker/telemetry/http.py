@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from speaker.errors import SettingError
-from speaker.listening import Answer, Front, Question, plain
 from speaker.settings import Bind
+from speaker.system.listening import Answer, Front, Question, plain
 
 Health = Callable[[], tuple[bool, dict[str, object]]]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import structlog
 from prometheus_client import Counter
 
-from speaker.supervise import described, single
+from speaker.system.supervise import described, single
 
 log = structlog.get_logger()
 

@@ -17,186 +17,169 @@ class Metrics:
     """The speaker's own registry; no process-wide default, so that tests and a lab can hold several."""
 
     def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-        Info("eip_speaker_build", "Version of this speaker", registry=registry).info({"version": __version__})
-        self.answers = Counter(
-            "eip_speaker_answers",
-            "ARP replies and neighbour advertisements sent on request",
-            ["protocol"],
-            registry=registry,
+        self.registry = CollectorRegistry()
+        self._make_answers()
+        self._make_eips()
+        self._make_forwarding()
+        self._make_links()
+        self._make_process()
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(name, text, labels, registry=self.registry)
+
+    def _make_answers(self) -> None:
+        """What is said on request, or for EIPs that are held; what refused."""
+        Info("eip_speaker_build", "Version of this speaker", registry=self.registry).info({"version": __version__})
+        self.answers = self._counter(
+            "eip_speaker_answers", "ARP replies and neighbour advertisements sent on request", "protocol"
         )
-        self.ignored_total = Counter(
-            "eip_speaker_ignored", "Packets not answered, by reason", ["protocol", "reason"], registry=registry
+        self.ignored_total = self._counter(
+            "eip_speaker_ignored", "Packets not answered, by reason", "protocol", "reason"
         )
-        self.announcements = Counter(
+        self.announcements = self._counter(
             "eip_speaker_announcements",
             "Gratuitous ARP packets and unsolicited neighbour advertisements sent",
-            ["protocol"],
-            registry=registry,
+            "protocol",
         )
-        self.edge_errors = Counter(
-            "eip_speaker_edge_errors",
-            "Times the kernel, a file or a program refused, by part",
-            ["edge"],
-            registry=registry,
-        )
-        self.eips = Gauge(
-            "eip_speaker_eips", "EIPs in use, by whether this node holds the claim", ["state"], registry=registry
-        )
-        self.services = Gauge("eip_speaker_services", "Services we serve, by result", ["state"], registry=registry)
-        self.refused = Gauge(
-            "eip_speaker_services_refused", "Services without an EIP, by reason", ["reason"], registry=registry
-        )
-        self.pool_size = Gauge(
-            "eip_speaker_pool_addresses", "Addresses a pool can give", ["pool", "family"], registry=registry
-        )
-        self.pool_used = Gauge(
-            "eip_speaker_pool_addresses_in_use", "Addresses in use", ["pool", "family"], registry=registry
-        )
-        self.manifests_valid = Gauge(
-            "eip_speaker_manifests_valid", "1 when the manifests on disk are the ones in force", registry=registry
-        )
-        self.manifest_problems = Gauge(
-            "eip_speaker_manifest_problems", "Mistakes in the manifests on disk", registry=registry
-        )
-        self.changes = Counter(
-            "eip_speaker_forwarding_changes", "Changes applied to the kernel's forwarding", registry=registry
-        )
-        self.kube_proxy = Info(
-            "eip_speaker_kube_proxy", "Who implements Services on this node, as it was recognised", registry=registry
-        )
-        self.without_rules = Gauge(
-            "eip_speaker_eips_without_rules",
-            "EIPs held here that kube-proxy has no rules for, with the forwarder none; NaN where that cannot be told",
-            registry=registry,
-        )
-        self.without_rules.set(math.nan)
-        self.health_checks = Gauge(
-            "eip_speaker_health_checks",
-            "Ports for healthCheckNodePort, by whether this speaker serves them",
-            ["state"],
-            registry=registry,
-        )
-        self.martians = Gauge(
-            "eip_speaker_martian_sources",
-            "Packets from outside that the kernel dropped because their source is bound here (in_martian_src)",
-            registry=registry,
-        )
-        self.reverse_path_drops = Gauge(
-            "eip_speaker_reverse_path_drops",
-            "Packets from outside that a strict rp_filter dropped, since their way back is another link",
-            registry=registry,
-        )
-        self.conntrack_entries = Gauge(
-            "eip_speaker_conntrack_entries", "Connections that the kernel tracks on this node", registry=registry
-        )
-        self.conntrack_max = Gauge(
-            "eip_speaker_conntrack_max", "How many it can track (nf_conntrack_max); 0: it does not", registry=registry
-        )
-        self.ipvs_connections = Gauge(
-            "eip_speaker_ipvs_connections", "Connections in IPVS's table, whoever they are for", registry=registry
-        )
-        self.ipvs_buckets = Gauge(
-            "eip_speaker_ipvs_connection_buckets",
-            "Hash buckets of IPVS's table of connections; 0 where IPVS does not forward for us",
-            registry=registry,
-        )
-        self.last_reconcile = Gauge(
-            "eip_speaker_last_reconcile_timestamp_seconds", "When the wanted state last was in force", registry=registry
-        )
-        self.send_failures = Counter(
-            "eip_speaker_send_failures",
-            "Replies and announcements the link had no room for",
-            ["protocol"],
-            registry=registry,
-        )
-        self.join_failures = Counter(
-            "eip_speaker_group_join_failures", "Solicited-node groups the kernel refused to join", registry=registry
+        self.edge_errors = self._counter(
+            "eip_speaker_edge_errors", "Times the kernel, a file or a program refused, by part", "edge"
         )
 
-        self.conflicts = Counter(
+    def _make_eips(self) -> None:
+        """What is in use, and what was asked for."""
+        self.eips = self._gauge("eip_speaker_eips", "EIPs in use, by whether this node holds the claim", "state")
+        self.services = self._gauge("eip_speaker_services", "Services we serve, by result", "state")
+        self.refused = self._gauge("eip_speaker_services_refused", "Services without an EIP, by reason", "reason")
+        self.pool_size = self._gauge("eip_speaker_pool_addresses", "Addresses a pool can give", "pool", "family")
+        self.pool_used = self._gauge("eip_speaker_pool_addresses_in_use", "Addresses in use", "pool", "family")
+        self.manifests_valid = self._gauge(
+            "eip_speaker_manifests_valid", "1 when the manifests on disk are the ones in force"
+        )
+        self.manifest_problems = self._gauge("eip_speaker_manifest_problems", "Mistakes in the manifests on disk")
+
+    def _make_forwarding(self) -> None:
+        """The kernel's forwarding, its tables, and whoever else is at work on this node."""
+        self.changes = self._counter("eip_speaker_forwarding_changes", "Changes applied to the kernel's forwarding")
+        self.kube_proxy = Info(
+            "eip_speaker_kube_proxy",
+            "Who implements Services on this node, as it was recognised",
+            registry=self.registry,
+        )
+        self.without_rules = self._gauge(
+            "eip_speaker_eips_without_rules",
+            "EIPs held here that kube-proxy has no rules for, with the forwarder none; NaN where that cannot be told",
+        )
+        self.without_rules.set(math.nan)
+        self.health_checks = self._gauge(
+            "eip_speaker_health_checks", "Ports for healthCheckNodePort, by whether this speaker serves them", "state"
+        )
+        self.martians = self._gauge(
+            "eip_speaker_martian_sources",
+            "Packets from outside that the kernel dropped because their source is bound here (in_martian_src)",
+        )
+        self.reverse_path_drops = self._gauge(
+            "eip_speaker_reverse_path_drops",
+            "Packets from outside that a strict rp_filter dropped, since their way back is another link",
+        )
+        self.conntrack_entries = self._gauge(
+            "eip_speaker_conntrack_entries", "Connections that the kernel tracks on this node"
+        )
+        self.conntrack_max = self._gauge(
+            "eip_speaker_conntrack_max", "How many it can track (nf_conntrack_max); 0: it does not"
+        )
+        self.ipvs_connections = self._gauge(
+            "eip_speaker_ipvs_connections", "Connections in IPVS's table, whoever they are for"
+        )
+        self.ipvs_buckets = self._gauge(
+            "eip_speaker_ipvs_connection_buckets",
+            "Hash buckets of IPVS's table of connections; 0 where IPVS does not forward for us",
+        )
+        self.last_reconcile = self._gauge(
+            "eip_speaker_last_reconcile_timestamp_seconds", "When the wanted state last was in force"
+        )
+
+    def _make_links(self) -> None:
+        """What goes out and comes in on links, and other speakers."""
+        self.send_failures = self._counter(
+            "eip_speaker_send_failures", "Replies and announcements the link had no room for", "protocol"
+        )
+        self.join_failures = self._counter(
+            "eip_speaker_group_join_failures", "Solicited-node groups the kernel refused to join"
+        )
+        self.conflicts = self._counter(
             "eip_speaker_conflicts",
             "Conflicts over an EIP with a stranger, at most one in ten seconds each, by what we do",
-            ["eip"],
-            registry=registry,
+            "eip",
         )
-        self.name_clashes = Counter(
-            "eip_speaker_name_clashes", "Times another host was found to have this node's name", registry=registry
+        self.name_clashes = self._counter(
+            "eip_speaker_name_clashes", "Times another host was found to have this node's name"
         )
-        self.hellos_filtered = Counter(
+        self.hellos_filtered = self._counter(
             "eip_speaker_hellos_filtered",
             "Times a node none of whose hellos arrives was found to answer for EIPs",
-            ["link"],
-            registry=registry,
+            "link",
         )
-        self.claim_changes = Counter(
-            "eip_speaker_claim_changes", "EIPs claimed, and let go by reason", ["change"], registry=registry
+        self.claim_changes = self._counter("eip_speaker_claim_changes", "EIPs claimed, and let go by reason", "change")
+        self.peers = self._gauge("eip_speaker_peers", "Other speakers heard on a link", "link")
+        self.hellos_sent = self._counter(
+            "eip_speaker_hellos_sent", "Hellos, by whether the link took them", "link", "result"
         )
-        self.peers = Gauge("eip_speaker_peers", "Other speakers heard on a link", ["link"], registry=registry)
-        self.hellos_sent = Counter(
-            "eip_speaker_hellos_sent", "Hellos, by whether the link took them", ["link", "result"], registry=registry
+        self.hellos_received = self._counter(
+            "eip_speaker_hellos_received", "Hello frames, read or rejected and why", "link", "result"
         )
-        self.hellos_received = Counter(
-            "eip_speaker_hellos_received",
-            "Hello frames, read or rejected and why",
-            ["link", "result"],
-            registry=registry,
-        )
+
+    def _make_process(self) -> None:
+        """This process, and the one that answers."""
         self.own_loop_delay_max = Maximum(
             "eip_speaker_main_loop_delay_max_seconds",
             "The most that the event loop of the process which reads and forwards was late; answers do not wait for it",
-            registry,
+            self.registry,
         )
         self.own_loop_busy_max = Maximum(
             "eip_speaker_main_loop_busy_max_seconds",
             "The most of such a delay that was its thread's own work, in CPU time",
-            registry,
+            self.registry,
         )
-        self.strays = Gauge(
+        self.unknown_flows = self._gauge(
             "eip_speaker_strays",
             "EIPs that this node may hold, by what becomes of packets of connections it does not know",
-            ["fate"],
-            registry=registry,
+            "fate",
         )
-        self.api = Gauge(
+        self.api = self._gauge(
             "eip_speaker_api_up",
             "1 while the API server answers within its time and what its watches say is of now; `speaker agent` only",
-            registry=registry,
         )
-        self.internal_errors = Counter(
+        self.internal_errors = self._counter(
             "eip_speaker_internal_errors",
             "Errors that nobody foresaw, by the task they were raised in; the log has the traceback of each once",
-            ["task"],
-            registry=registry,
+            "task",
         )
-        self.taken_over = Counter(
-            "eip_speaker_main_process_replaced",
-            "1 where the main process died and this one took its wire process over",
-            registry=registry,
+        self.taken_over = self._counter(
+            "eip_speaker_main_process_replaced", "1 where the main process died and this one took its wire process over"
         )
-        self.real_time = Gauge(
+        self.real_time = self._gauge(
             "eip_speaker_wire_real_time",
             "1 while the process that answers has real-time priority, so that a busy host does not freeze it",
-            registry=registry,
         )
-        self.frozen = Counter(
-            "eip_speaker_frozen",
-            "Times this process did not run for so long that it gave everything up",
-            registry=registry,
+        self.frozen = self._counter(
+            "eip_speaker_frozen", "Times this process did not run for so long that it gave everything up"
         )
         self.loop_delay = Histogram(
             "eip_speaker_loop_delay_seconds",
             "How late the event loop was: answers and hellos are at least as late",
             buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0),
-            registry=registry,
+            registry=self.registry,
         )
         self.loop_delay_max = Maximum(
-            "eip_speaker_loop_delay_max_seconds", "The longest of these delays since the start", registry
+            "eip_speaker_loop_delay_max_seconds", "The longest of these delays since the start", self.registry
         )
         self.loop_busy_max = Maximum(
             "eip_speaker_loop_busy_max_seconds",
             "The most of such a delay that was the wire process's own work, in CPU time",
-            registry,
+            self.registry,
         )
 
     # What layer 2 tells (its Observer protocol):

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
-from speaker.control import ask
+from speaker.node.control import ask
 from speaker.tools.table import printable, table
 
 QUICK = 10.0

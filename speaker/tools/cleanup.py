@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from speaker.errors import EdgeError, Unsupported
-from speaker.files import only_one
-from speaker.forwarding.dummy import LINK_NAME
 from speaker.forwarding.forwarder import open_forwarder
-from speaker.forwarding.nft_stamp import stamp
-from speaker.forwarding.ruleset import GUARD_TABLE, TABLE
-from speaker.forwarding.strays import FAMILIES, STRAYS_TABLE
-from speaker.forwarding.strays_table import open_strays
+from speaker.forwarding.ipvs.dummy import LINK_NAME
+from speaker.forwarding.nftables.skeletons import GUARD_TABLE, TABLE
+from speaker.forwarding.nftables.stamp import stamp
+from speaker.forwarding.unknown_flows.rules import FAMILIES, STRAYS_TABLE
+from speaker.forwarding.unknown_flows.table import open_unknown_flows
 from speaker.model import Forwarding
-from speaker.rights import may_administer_network
+from speaker.system.files import only_one
+from speaker.system.rights import may_administer_network
 
 
 class Part(NamedTuple):
@@ -65,7 +65,7 @@ async def clean(parts: tuple[Part, ...]) -> tuple[list[str], list[str]]:
 
 
 def _parts(kind: Forwarding, runtime_dir: Path) -> tuple[Part, ...]:
-    """What hands strays over goes first: it may stand beside any forwarder."""
+    """What hands unknown flows over goes first: it may stand beside any forwarder."""
 
     def of(each: Forwarding) -> Callable[[], Awaitable[tuple[str, ...]]]:
         async def remove() -> tuple[str, ...]:
@@ -73,12 +73,12 @@ def _parts(kind: Forwarding, runtime_dir: Path) -> tuple[Part, ...]:
 
         return remove
 
-    async def remove_strays() -> tuple[str, ...]:
-        return await (await open_strays()).cleanup()
+    async def remove_unknown_flows() -> tuple[str, ...]:
+        return await (await open_unknown_flows()).cleanup()
 
     kinds = (Forwarding.IPVS, Forwarding.NFTABLES) if kind is Forwarding.AUTO else (kind,)
     forwarders = (Part(each.value, of(each), _LEFT[each]) for each in kinds)
-    return (Part("strays", remove_strays, _strays_left), *forwarders)
+    return (Part("strays", remove_unknown_flows, _unknown_flows_left), *forwarders)
 
 
 def _tables_left(*tables: tuple[str, str]) -> tuple[str, ...]:
@@ -93,7 +93,7 @@ def _is_there(family: str, name: str) -> bool:
         return False
 
 
-def _strays_left() -> tuple[str, ...]:
+def _unknown_flows_left() -> tuple[str, ...]:
     return _tables_left(*((family, STRAYS_TABLE) for family in FAMILIES.values()))
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from speaker.errors import EdgeError, SettingError
-from speaker.files import read_regular
 from speaker.forwarding.connections import (
     CONNTRACK,
     IPVS,
@@ -18,8 +17,10 @@ from speaker.forwarding.connections import (
     real_server_lines,
     survey,
 )
-from speaker.forwarding.dummy import LINK_NAME
+from speaker.forwarding.ipvs.dummy import LINK_NAME
 from speaker.model import IPAddress
+from speaker.settings import whole_number
+from speaker.system.files import read_regular
 from speaker.tools.table import table
 
 NET = Path("/proc/thread-self/net")
@@ -54,9 +55,9 @@ def connections(runtime_dir: Path, out: TextIO, eip: str, limit: str, as_json: b
 
 
 def _limit(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+    if (number := whole_number(text, 10**9 - 1)) is None:
         raise SettingError(f"--limit {text!r}: must be a whole number: how many connections to print")
-    return int(text)
+    return number
 
 
 def _address(text: str) -> IPAddress | None:

@@ -15,9 +15,9 @@ from enum import Enum
 from pathlib import Path
 
 from speaker.errors import SettingError
-from speaker.files import write_atomically
-from speaker.ownership.keyfile import read_private
-from speaker.ownership.keys import MIN_SECRET, Keys, generate, parse
+from speaker.ownership.hellos.keyfile import read_private
+from speaker.ownership.hellos.keys import MIN_SECRET, Keys, generate, parse
+from speaker.system.files import write_atomically
 
 
 class Step(Enum):

@@ -6,18 +6,18 @@ from typing import TextIO
 
 from speaker.allocator.assign import Allocator
 from speaker.allocator.settle import Settlement, with_former_pools, with_own_addresses
-from speaker.decide import Decision, Held, NotHeld, decide
 from speaker.errors import DoubtfulManifests, InvalidManifests
-from speaker.files import shown
+from speaker.forwarding.changes import Change
 from speaker.forwarding.forwarder import open_forwarder
-from speaker.forwarding.plan import Change
-from speaker.interfaces.netlink import look
-from speaker.memory import recall
+from speaker.interfaces.watcher import look
 from speaker.model import World
-from speaker.ownership.keyfile import read_keys
+from speaker.node.decide import Decision, Held, NotHeld, decide
+from speaker.ownership.hellos.keyfile import read_keys
 from speaker.settings import RunSettings
 from speaker.standalone.manifests import load, mount
+from speaker.standalone.memory import recall
 from speaker.standalone.patience import Patience
+from speaker.system.files import shown
 from speaker.tools.rehearsal import foreseen, settled, tell
 
 

@@ -10,21 +10,23 @@ from traceback import extract_tb
 
 from speaker.allocator.assign import Allocator
 from speaker.allocator.settle import Settlement, settle
-from speaker.decide import Decision, decide
 from speaker.errors import InvalidField, InvalidManifests, Place, SpeakerError
-from speaker.files import shown
 from speaker.forwarding import iptables
-from speaker.forwarding.plan import EMPTY, Change, diff
-from speaker.forwarding.ruleset import approximations, expressible, forwarder_ruleset, guard_ruleset, rebuild_script
+from speaker.forwarding.changes import Change, diff
+from speaker.forwarding.nftables.ruleset import approximations, expressible, forwarder_ruleset, guard_ruleset
+from speaker.forwarding.nftables.script import rebuild_script
+from speaker.forwarding.plan import EMPTY
 from speaker.interfaces.snapshot import Snapshot
 from speaker.model import World
-from speaker.report import InForce, Report
+from speaker.node.decide import Decision, decide
+from speaker.node.report import InForce, Report
 from speaker.settings import Node
+from speaker.system.files import shown
 from speaker.telemetry.logs import quiet
 from speaker.telemetry.metrics import Metrics
-from speaker.wire.told import Standing
+from speaker.wire.told import ClaimStatus
 
-_NOBODYS = Standing(mine=False, holder=None, term=0, since=None)
+_NOBODYS = ClaimStatus(mine=False, holder=None, term=0, since=None)
 
 
 def settled(allocator: Allocator, world: World, now: float) -> Settlement:

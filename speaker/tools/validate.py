@@ -12,7 +12,7 @@ from speaker.allocator.ranges import offers
 from speaker.allocator.settle import Settlement, with_own_addresses
 from speaker.api.world import Notice, Reading
 from speaker.errors import EdgeError, InvalidField, InvalidManifests, Place
-from speaker.interfaces.netlink import look
+from speaker.interfaces.watcher import look
 from speaker.model import Family, IPAddress, Pool, ServiceKey
 from speaker.standalone.manifests import load
 from speaker.tools.rehearsal import foreseen, rehearse, settled

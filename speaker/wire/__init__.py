@@ -2,6 +2,13 @@
 
 ``speaker run`` starts one beside itself. It holds the hellos, the claims and the answers to ARP and NDP, and nothing
 that takes long: reading 10,000 Services keeps a Python process from its sockets for hundreds of milliseconds (see
-docs/failover.md for what was measured), and a node that is late by the self-lease loses its EIPs. ``remote.py`` is the
-side of ``run.py``, ``process.py`` that of the child, ``channel.py`` what lies between them.
+docs/failover.md for what was measured), and a node that is late by the self-lease loses its EIPs.
+
+::
+
+    main process                                   wire process
+    remote.Wire       ── commands.py ──► channel ──► process.Conversation ──► alone.SoloOwner or shared.SharedOwner
+    receiver          ◄── messages.py ── channel ◄── sender.EventSender  ◄── (told.WireEvents)
+
+The first process is the wire process, and starts the main process: ``parent.py``.
 """

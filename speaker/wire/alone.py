@@ -5,93 +5,99 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import NamedTuple, NoReturn, Self
 
 from speaker.errors import EdgeError
-from speaker.layer2.fleet import Fleet, Spot
+from speaker.layer2.links import Links, Placement
 from speaker.model import IPAddress, Link, Mac
 from speaker.ownership import sole
-from speaker.supervise import supervised
+from speaker.system.supervise import supervised
 from speaker.wire.taking import take_each
-from speaker.wire.told import OwnerTold, PeerSeen, Resumed, Standing, Taken
+from speaker.wire.told import ClaimStatus, PeerSeen, Resumed, Taken, WireEvents
 
 
-class Alone:
-    """``clock`` gives seconds of CLOCK_BOOTTIME."""
+class _Holding(NamedTuple):
+    placement: Placement
+    since: float
+
+
+class SoloOwner:
+    """``clock`` gives seconds of CLOCK_BOOTTIME, ``layer2`` answers on the links."""
 
     ready = True
     has_peers = False
 
-    def __init__(self, node: str, clock: Callable[[], float], told: OwnerTold) -> None:
-        self._node, self._clock, self._told = node, clock, told
+    def __init__(self, node: str, clock: Callable[[], float], events: WireEvents, layer2: type[Links] = Links) -> None:
+        self._node, self._clock, self._events = node, clock, events
         # Nobody else could have answered meanwhile: a request is never too old.
-        self._fleet = Fleet(clock, told, self._lost, oldest=math.inf, ours=lambda mac: mac in self._macs)
-        self._spots: dict[IPAddress, Spot] = {}
-        self._since: dict[IPAddress, float] = {}
+        self._layer2 = layer2(clock, events, self._lost, oldest=math.inf, ours=lambda mac: mac in self._macs)
+        self._held: dict[IPAddress, _Holding] = {}
+        """What this node may hold, it holds. The main process decides it; this is the copy that goes on without it."""
         self._known: set[IPAddress] = set()
         """Held before: nobody else was found to use them then."""
         self._macs: frozenset[Mac] = frozenset()
         self._beating: asyncio.Task[NoReturn]
 
     async def __aenter__(self) -> Self:
-        await self._fleet.__aenter__()
-        self._beating = asyncio.create_task(supervised("beat", self._beat, self._told), name="beat")
+        await self._layer2.__aenter__()
+        self._beating = asyncio.create_task(supervised("beat", self._beat, self._events), name="beat")
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
         self._beating.cancel()
-        await self._fleet.__aexit__(kind, error, tb)
+        await self._layer2.__aexit__(kind, error, tb)
 
     def _lost(self, link: Link, error: Exception) -> None:
         if not isinstance(error, EdgeError):
-            self._told.internal_error("link", error)
-        self._told.lost_link(link, str(error))
+            self._events.internal_error("link", error)
+        self._events.lost_link(link, str(error))
 
     def links(self, links: Collection[Link], macs: frozenset[Mac]) -> None:
         self._macs = macs
         for link in links:
-            self._fleet.peers(link.index, macs)
+            self._layer2.peers(link.index, macs)
 
     def withdraw(self, addresses: Iterable[IPAddress]) -> None:
         gone = list(addresses)
-        self._fleet.drop(gone)
+        self._layer2.drop(gone)
         for address in gone:
-            if self._spots.pop(address, None) is not None:
-                del self._since[address]
-                self._told.yielded(address, "not_offered", None)
+            if self._held.pop(address, None) is not None:
+                self._events.yielded(address, "not_offered", None)
 
-    def offer(self, spots: Mapping[IPAddress, Spot]) -> list[IPAddress]:
+    def offer(self, placements: Mapping[IPAddress, Placement]) -> list[IPAddress]:
         """Those that could not be taken, through a bug of ours."""
-        taken, failed = take_each(self._fleet, spots, spots.keys() - self._known, self._told)
+        taken, failed = take_each(self._layer2, placements, placements.keys() - self._known, self._events)
         self._known.update(taken)
         for address in taken:
-            self._spots[address] = spots[address]
-            if address not in self._since:
-                self._since[address] = time.time()
-                self._told.claimed(address, spots[address], 0, None)
+            placement, before = placements[address], self._held.get(address)
+            self._held[address] = _Holding(placement, before.since if before is not None else time.time())
+            if before is None:
+                self._events.claimed(address, placement, 0, None)
         return failed
 
     def retell(self) -> None:
         """Nothing that was told before and goes on."""
 
     @property
-    def offered(self) -> Mapping[IPAddress, Spot]:
+    def offered(self) -> Collection[IPAddress]:
         """What this node may hold."""
-        return self._spots
+        return self._held.keys()
 
     def resumed(self) -> Resumed:
-        return Resumed(dict(self._spots), {address: Taken(spot, None) for address, spot in self._spots.items()})
+        placements = {address: holding.placement for address, holding in self._held.items()}
+        return Resumed(placements, {address: Taken(placement, None) for address, placement in placements.items()})
 
-    def standing(self, address: IPAddress) -> Standing:
-        mine = address in self._since
-        return Standing(mine, self._node if mine else None, 0, self._since.get(address))
+    def claim_status(self, address: IPAddress) -> ClaimStatus:
+        if (holding := self._held.get(address)) is None:
+            return ClaimStatus(False, None, 0, None)
+        return ClaimStatus(True, self._node, 0, holding.since)
 
     def peers(self) -> list[PeerSeen]:
         return []
 
     async def _beat(self) -> None:
         while True:
-            self._fleet.extend(sole.deadline(self._clock()))
+            self._layer2.extend(sole.deadline(self._clock()))
             await asyncio.sleep(sole.BEAT)

@@ -1,7 +1,7 @@
 """Edge: messages between ``speaker run`` and its wire process, over a socket pair that nobody else holds.
 
-A message is a pickled tuple behind its length. Pickle, because both ends are the same program and no byte comes from
-anywhere else.
+A message (``messages.py``) is pickled, behind its length. Pickle, because both ends are the same program and no byte
+comes from anywhere else.
 """
 
 import asyncio
@@ -9,12 +9,14 @@ import pickle
 import socket
 import struct
 from collections.abc import AsyncIterator
-from typing import Any, Self
+from typing import Generic, Self, TypeVar
 
 _LENGTH = struct.Struct("!I")
+_Sent = TypeVar("_Sent")
+_Received = TypeVar("_Received")
 
 
-class Channel:
+class Channel(Generic[_Sent, _Received]):
     """One end. ``send`` never waits: what the other end does not read is kept."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -25,13 +27,13 @@ class Channel:
         end.setblocking(False)
         return cls(*await asyncio.open_unix_connection(sock=end))
 
-    def send(self, *message: Any) -> None:
+    def send(self, message: _Sent) -> None:
         if self._writer.is_closing():  # the other end is gone: asyncio would say so on stderr, unasked
             return
         body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         self._writer.write(_LENGTH.pack(len(body)) + body)
 
-    async def messages(self) -> AsyncIterator[tuple[Any, ...]]:
+    async def messages(self) -> AsyncIterator[_Received]:
         """Until the other end is closed, however that came."""
         while True:
             try:

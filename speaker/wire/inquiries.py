@@ -11,7 +11,7 @@ from speaker.model import IPAddress, Link, Mac
 from speaker.ownership.hello import Addresses
 from speaker.ownership.inquirer import Inquirer
 from speaker.ownership.inquiry import Answer, question
-from speaker.wire.told import SharedTold, Speaker
+from speaker.wire.told import OwnerEvents, Speaker
 
 NEIGHBORS = 8
 """That the kernel knows on a link: asked as well, as anybody's answer says that this node hears."""
@@ -28,9 +28,9 @@ class Inquiries:
         ours: Callable[[Mac], bool],
         heard: Callable[[int], None],
         answered: Callable[[int, Answer], None],
-        told: SharedTold,
+        events: OwnerEvents,
     ) -> None:
-        self._ours, self._heard, self._answered, self._told = ours, heard, answered, told
+        self._ours, self._heard, self._answered, self._events = ours, heard, answered, events
         self._inquirers: dict[int, Inquirer] = {}
         self._neighbors: dict[int, list[Neighbor]] = {}
         """As they were when listening began."""
@@ -52,7 +52,7 @@ class Inquiries:
         except EdgeError as error:
             if self._failing.get(link.index) != str(error):
                 self._failing[link.index] = str(error)
-                self._told.failed(EDGE, str(error))
+                self._events.failed(EDGE, str(error))
         else:
             self._recovered(link.index)
 
@@ -75,7 +75,7 @@ class Inquiries:
                 self._ours,
                 lambda: self._heard(index),
                 lambda answer: self._answered(index, answer),
-                self._told,
+                self._events,
             )
         if not inquirer.listens:
             inquirer.open()
@@ -105,7 +105,7 @@ class Inquiries:
 
     def _recovered(self, link: int) -> None:
         if self._failing.pop(link, None) is not None and not self._failing:
-            self._told.recovered(EDGE)
+            self._events.recovered(EDGE)
 
 
 def _in_turn(speakers: Sequence[Speaker], turn: int, most: int) -> Iterator[Speaker]:

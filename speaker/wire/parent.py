@@ -3,7 +3,7 @@ the main process beside itself, again and again.
 
 ::
 
-    cli.py ── become() ──► wire process (this file, process.py) ── start() ──► main process: cli.py again, node.py
+    cli.py ── become() ──► wire process (this file, process.py) ── start() ──► main process: cli.py again, node/host.py
                                  ▲ SIGTERM                          socket pair: channel.py, remote.py
 
 In a pod the first process must live for the others to live. What must never be late is also the least likely to die:
@@ -26,15 +26,16 @@ from pathlib import Path
 from typing import NoReturn, TypeAlias
 
 import speaker
-from speaker.child import end_with
-from speaker.clock import boottime
 from speaker.errors import EdgeError
-from speaker.files import Lock, locked
-from speaker.priority import take_priority
-from speaker.supervise import wait
+from speaker.system.child import end_with
+from speaker.system.clock import boottime
+from speaker.system.files import Lock, locked
+from speaker.system.priority import take_priority
+from speaker.system.supervise import wait
+from speaker.system.threads import start_threads
 from speaker.telemetry.lateness import run
-from speaker.threads import start_threads
-from speaker.wire.process import Before, Conversation
+from speaker.wire.messages import Before
+from speaker.wire.process import Conversation
 
 VARIABLE = "EIP_SPEAKER_WIRE"
 """In the main process's environment: the file descriptor of its end."""
@@ -147,7 +148,7 @@ async def serve(begin: Begin, lock: Lock, outlive: float) -> int:
     While there is none, what was offered last is answered for, until ``outlive`` seconds after the last one went that
     had said all that may be held here; then everything is given up.
     """
-    talk, stopping = Conversation({"lock": lock.hold}), asyncio.Event()
+    talk, stopping = Conversation(lock.hold), asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def stop() -> None:

@@ -2,43 +2,43 @@
 
 from collections.abc import Collection, Mapping
 
-from speaker.layer2.fleet import Fleet, Spot
+from speaker.layer2.links import Links, Placement
 from speaker.model import IPAddress
-from speaker.supervise import Supervisor
+from speaker.system.supervise import Supervisor
 
 
 def take_each(
-    fleet: Fleet, spots: Mapping[IPAddress, Spot], probe: Collection[IPAddress], supervisor: Supervisor
+    layer2: Links, placements: Mapping[IPAddress, Placement], probe: Collection[IPAddress], supervisor: Supervisor
 ) -> tuple[list[IPAddress], list[IPAddress]]:
     """Those taken, and those that could not be: nothing is answered for them."""
     try:
-        fleet.take(spots, probe)
+        layer2.take(placements, probe)
     except Exception as error:
         supervisor.internal_error("take", error)
     else:
-        return list(spots), []
+        return list(placements), []
     taken: list[IPAddress] = []
     failed: list[IPAddress] = []
-    for address, spot in spots.items():
+    for address, placement in placements.items():
         try:
-            fleet.take({address: spot}, {address}.intersection(probe))
+            layer2.take({address: placement}, {address}.intersection(probe))
             taken.append(address)
         except Exception as error:
             supervisor.internal_error("take", error)
             failed.append(address)
-    drop_each(fleet, failed, supervisor)
+    drop_each(layer2, failed, supervisor)
     return taken, failed
 
 
-def drop_each(fleet: Fleet, addresses: Collection[IPAddress], supervisor: Supervisor) -> None:
+def drop_each(layer2: Links, addresses: Collection[IPAddress], supervisor: Supervisor) -> None:
     """Nothing is answered for these any more."""
     try:
-        fleet.drop(addresses)
+        layer2.drop(addresses)
         return
     except Exception as error:
         supervisor.internal_error("drop", error)
     for address in addresses:
         try:
-            fleet.drop([address])
+            layer2.drop([address])
         except Exception as error:
             supervisor.internal_error("drop", error)

@@ -4,15 +4,14 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from speaker.layer2.fleet import Spot
+from speaker.layer2.links import Placement
 from speaker.layer2.observer import Observer
 from speaker.model import IPAddress, Link, Mac
 from speaker.ownership.events import WriteRecord
 from speaker.ownership.hello import Addresses, Incarnation
-from speaker.supervise import Supervisor
 
 
-class Standing(NamedTuple):
+class ClaimStatus(NamedTuple):
     """What is known of the claim to an EIP."""
 
     mine: bool
@@ -33,10 +32,10 @@ class PeerSeen(NamedTuple):
     draining: bool
 
 
-class Told(Observer, Protocol):
-    """Each transition once; counts when there are some."""
+class WireEvents(Observer, Protocol):
+    """Who hears what happens in the wire process: each transition once, counts when there are some."""
 
-    def claimed(self, address: IPAddress, spot: Spot, term: int, before: str | None) -> None:
+    def claimed(self, address: IPAddress, placement: Placement, term: int, before: str | None) -> None:
         """``before``: the other node that had it last, alive or not; None: nobody, as far as is known."""
 
     def yielded(self, address: IPAddress, reason: str, holder: str | None) -> None: ...
@@ -56,6 +55,19 @@ class Told(Observer, Protocol):
     def hellos_received(self, link: str, rejected: Enum | None, count: int) -> None:
         """``rejected`` None: authentic and new."""
 
+    def peers_address(self, address: IPAddress, node: str | None) -> None:
+        """``node`` says that this EIP is its own address; see ``events.PeersAddress``."""
+
+    def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None:
+        """Another host that lives has this node's name; see ``events.NameClash``."""
+
+    def name_free(self) -> None:
+        """It was not heard for a while: this node has its name for itself."""
+
+    def hellos_filtered(self, link: Link, node: str, mac: Mac, eips: frozenset[IPAddress]) -> None:
+        """``node``, none of whose hellos arrives on ``link``, answers there for ``eips``, from ``mac``. Told again as
+        long as that is so, at most once a second."""
+
     def loop_delay(self, late: float, busy: float) -> None:
         """Seconds that the event loop was late, answers and hellos at least as late, and ``busy`` of them with work of
         its own."""
@@ -71,14 +83,14 @@ class Speaker(NamedTuple):
 class Taken(NamedTuple):
     """An EIP that this node answers for, and the other node that had it last, if one is known."""
 
-    spot: Spot
+    placement: Placement
     before: str | None
 
 
 class Resumed(NamedTuple):
     """What a main process finds when it comes to a wire process that is at work already."""
 
-    offered: Mapping[IPAddress, Spot] = {}
+    offered: Mapping[IPAddress, Placement] = {}
     held: Mapping[IPAddress, Taken] = {}
     incarnation: Incarnation | None = None
     speakers: tuple[tuple[int, str, Speaker], ...] = ()
@@ -93,32 +105,15 @@ class Acquaintances(Protocol):
     def speaker(self, link: int, node: str, speaker: Speaker) -> None: ...
 
 
-class OwnerTold(Told, Supervisor, Protocol):
-    """What an owner tells."""
-
-
-class SharedTold(OwnerTold, Acquaintances, Protocol):
+class OwnerEvents(WireEvents, Acquaintances, Protocol):
     """What an owner with peers tells."""
-
-    def peers_address(self, address: IPAddress, node: str | None) -> None:
-        """``node`` says that this EIP is its own address; see ``events.PeersAddress``."""
-
-    def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None:
-        """Another host that lives has this node's name; see ``events.NameClash``."""
-
-    def name_free(self) -> None:
-        """It was not heard for a while: this node has its name for itself."""
-
-    def hellos_filtered(self, link: Link, node: str, mac: Mac, eips: frozenset[IPAddress]) -> None:
-        """``node``, none of whose hellos arrives on ``link``, answers there for ``eips``, from ``mac``. Told again as
-        long as that is so, at most once a second."""
 
     def failed(self, edge: str, error: str) -> None: ...
 
     def recovered(self, edge: str) -> None: ...
 
 
-class Clerk(Protocol):
+class RecordSink(Protocol):
     """Who speaks with the API server for the wire process."""
 
     def incarnation(self, number: Incarnation) -> None:

@@ -6,11 +6,11 @@ import pytest
 from agent_cluster import AFTERMATH, HELLO_MS, REMEMBERED, broken_promises, holders_of, pause, until
 from agent_objects import ANNOUNCEMENTS, DRAIN, SERVICES
 
-from speaker.agent.source import RECALL_SECONDS
+from speaker.agent.last_known import RECALL_SECONDS
 from speaker.cluster.kinds import announcement_name
-from speaker.lab.capture import relapses
-from speaker.lab.failover_manifests import service_of
-from speaker.lab.speakers import holds_most
+from speaker.lab.hosts.failover_manifests import service_of
+from speaker.lab.hosts.speakers import holds_most
+from speaker.lab.watching.capture import relapses
 from speaker.ownership.parameters import Parameters
 
 pytestmark = [pytest.mark.netns, pytest.mark.apiserver]

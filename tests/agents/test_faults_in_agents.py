@@ -13,15 +13,15 @@ from agent_objects import ANNOUNCEMENTS, NODES, SERVICES, SLICES, endpoints
 from fault_plan import Switches
 
 from speaker.cluster.kinds import announcement_name
-from speaker.lab.failover_manifests import service_of
-from speaker.lab.process import HEALTH
+from speaker.lab.hosts.failover_manifests import service_of
+from speaker.lab.hosts.process import HEALTH
 
 pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
 
 PLACES = (
     # what the API says
-    "speaker.cluster.reflector:Reflector._chunk",
-    "speaker.cluster.reflector:Reflector._hand_over",
+    "speaker.cluster.mirror.reflector:Reflector._chunk",
+    "speaker.cluster.mirror.reflector:Reflector._hand_over",
     "speaker.agent.source:Cluster._saw_services",
     "speaker.agent.source:Cluster._saw_slices",
     "speaker.agent.source:Cluster._saw_node",
@@ -29,13 +29,13 @@ PLACES = (
     "speaker.agent.source:Cluster.view",
     "speaker.agent.view:Reader.read",
     "speaker.agent.view:Reader._service",
-    "speaker.agent.view:node_wishes",
+    "speaker.agent.view:node_intent",
     # what it is told: records, and that the node lives
-    "speaker.agent.clerk:RecordClerk._write",
+    "speaker.agent.announcement_writer:AnnouncementWriter._write",
     "speaker.agent.record:creation",
     "speaker.agent.record:read_record",
     "speaker.agent.session:Session._write",
-    "speaker.cluster.client:Client.patch",
+    "speaker.cluster.transport.client:Client.patch",
 )
 CONSTANTS = {"speaker.telemetry.internal_errors:QUIET_SECONDS": 0.5}
 RAISES = 0.5

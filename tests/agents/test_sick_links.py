@@ -3,11 +3,11 @@
 import pytest
 from agent_cluster import HELLO_MS, holders_of
 
-from speaker.lab.endured import judge
+from speaker.lab.breaking.sickness import COURSES
+from speaker.lab.hosts.speakers import holds_most
 from speaker.lab.request import Trouble
-from speaker.lab.scenario_sick import suffer, ward
-from speaker.lab.sickness import COURSES
-from speaker.lab.speakers import holds_most
+from speaker.lab.scenarios.endured import judge
+from speaker.lab.scenarios.sick import suffer, ward
 
 pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from real_api import RealApi
 
-from speaker.cluster.client import Access, Client, configure
+from speaker.cluster.transport.access import Access, configure
+from speaker.cluster.transport.client import Client
 
 Connect = Callable[..., Awaitable[Client]]
 

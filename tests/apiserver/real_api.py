@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.error import URLError
 
-from speaker.lab.namespaces import Namespace
+from speaker.lab.network.namespaces import Namespace
 
 ENVTEST = Path("/usr/local/kubebuilder/bin")
 BUILT = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "eip-speaker" / "cluster" / "bin"

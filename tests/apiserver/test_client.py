@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from speaker.cluster.client import Access, Patch
+from speaker.cluster.transport.access import Access
 from speaker.errors import ApiRefused, ApiUnreachable, EdgeError, SettingError
 
 pytestmark = pytest.mark.apiserver
@@ -93,19 +93,6 @@ async def test_a_stale_write_is_refused(api_server, connect):
         await client.delete(f"{MAPS}/stale", {"preconditions": {"resourceVersion": version}})
     assert raised.value.code == 409
     await client.delete(f"{MAPS}/stale")
-
-
-async def test_each_kind_of_patch_is_understood(api_server, connect):
-    client = await connect(Access(api_server.kubeconfig()))
-    applied = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "patched"}, "data": {"a": "1"}}
-    query = {"fieldManager": "eip-speaker", "force": "true"}
-    await client.patch(f"{MAPS}/patched", applied, Patch.APPLY, query)
-    await client.patch(f"{MAPS}/patched", [{"op": "replace", "path": "/data/a", "value": "2"}], Patch.JSON)
-    with pytest.raises(ApiRefused) as raised:
-        await client.patch(f"{MAPS}/patched", [{"op": "test", "path": "/data/a", "value": "1"}], Patch.JSON)
-    assert raised.value.code == 422
-    assert json.loads(await client.patch(f"{MAPS}/patched", {"data": {"b": "3"}}))["data"] == {"a": "2", "b": "3"}
-    await client.delete(f"{MAPS}/patched")
 
 
 async def test_a_frozen_api_keeps_nobody_longer_than_it_may(api_server, connect):

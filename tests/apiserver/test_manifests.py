@@ -11,7 +11,7 @@ from real_api import RealApi
 from render import MANIFESTS, OVERLAYS, rendered
 
 from speaker.controller.key import SECRET
-from speaker.controller.wanted import Removal
+from speaker.controller.writes import Removal
 
 pytestmark = pytest.mark.apiserver
 

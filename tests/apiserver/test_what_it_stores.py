@@ -10,8 +10,8 @@ from real_api import RealApi
 from speaker.agent.objects import AssignedObject, SliceObject
 from speaker.agent.view import News, Reader, ViewSettings
 from speaker.api.service import SOURCE_RANGES_ANNOTATION
-from speaker.cluster.feed import Feed
 from speaker.cluster.kinds import ASSIGNED, ServiceObject
+from speaker.cluster.mirror.feed import Feed
 from speaker.cluster.reading import read_service
 from speaker.model import NOBODY, Service, ServiceKey
 

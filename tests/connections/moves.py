@@ -24,9 +24,9 @@ from live_connections import Backend, Client, echoing, talking
 
 from speaker.forwarding.forwarder import Forwarder, open_forwarder
 from speaker.forwarding.plan import Plan, RealServer, VirtualServer
-from speaker.forwarding.strays import NextHop
-from speaker.forwarding.strays_table import open_strays
-from speaker.lab.namespaces import Namespace
+from speaker.forwarding.unknown_flows.rules import NextHop
+from speaker.forwarding.unknown_flows.table import open_unknown_flows
+from speaker.lab.network.namespaces import Namespace
 from speaker.model import Forwarding, Mac, Protocol
 
 EIP, PORT = ip_address("192.0.2.200"), 80
@@ -65,7 +65,7 @@ class Mode:
     settings: dict[str, int] = field(default_factory=dict)
     """sysctls of both nodes, by name."""
     hands_over: bool = False
-    """The new holder hands strays over to the old one."""
+    """The new holder hands unknown flows over to the old one."""
 
 
 class Scene:
@@ -149,12 +149,12 @@ def forward(namespace: Namespace, forwarding: Forwarding, plan: Plan, runtime_di
 
 
 def hand_over(namespace: Namespace, to: str) -> None:
-    """Strays to the EIP that reach this node go to the other."""
+    """Unknown flows to the EIP that reach this node go to the other."""
 
     async def bring() -> None:
         speakers = frozenset(Mac(bytes.fromhex(mac(name, "front").replace(":", ""))) for name in DIRECTORS)
         next_hop = NextHop("eth0", ip_address(f"192.0.2.{DIRECTORS[to]}"))
-        await (await open_strays()).bring_to({EIP: next_hop}, speakers)
+        await (await open_unknown_flows()).bring_to({EIP: next_hop}, speakers)
 
     with namespace.entered():
         asyncio.run(bring())

@@ -11,11 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from speaker.child import end_with
-from speaker.control import ask
 from speaker.errors import EdgeError
-from speaker.lab.lan import Lan
-from speaker.lab.process import HEALTH, parse_event
+from speaker.lab.hosts.process import HEALTH, parse_event
+from speaker.lab.network.lan import Lan
+from speaker.node.control import ask
+from speaker.system.child import end_with
 
 
 class Speaker:

@@ -9,7 +9,7 @@ import pytest
 from fault_lab import HEAD, PROMISED_MS, UNNOTICED_MS, FaultLab, Seen, fault_lab
 from places import CONSTANTS, MORE, PLACES, Notice, Place
 
-from speaker.lab.namespaces import Namespace
+from speaker.lab.network.namespaces import Namespace
 
 AT_LEAST = 40
 TRIED = (*PLACES, *(MORE if os.environ.get("SPEAKER_FAULTS_EVERYWHERE") else ()))

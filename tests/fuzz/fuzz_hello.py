@@ -13,9 +13,9 @@ import atheris
 with atheris.instrument_imports():
     from speaker.errors import SettingError
     from speaker.model import Mac
-    from speaker.ownership import keys
-    from speaker.ownership.frames import MIN_MTU, Rejected, decode, encode, peek
     from speaker.ownership.hello import Hello, Span
+    from speaker.ownership.hellos import keys
+    from speaker.ownership.hellos.frames import MIN_MTU, Rejected, decode, encode, peek
 
 KEYS = keys.Keys(keys.Key(bytes(32)), keys.Key(bytes(range(32))))
 MAC = Mac(b"\x02\x00\x00\x00\x00\x01")

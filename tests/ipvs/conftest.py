@@ -37,7 +37,7 @@ REPORTS = os.environ.get("EIP_SPEAKER_GUEST_REPORTS")
 CI = bool(os.environ.get("CI"))
 HANDED_ON = ("EIP_SPEAKER_HISTORIES",)
 """Variables that tests in the guest read."""
-STARTED = "import speaker.run, speaker.forwarding.ipvs"
+STARTED = "import speaker.standalone.run, speaker.forwarding.ipvs.forwarder"
 """What the tests run as programs of their own, which collecting them does not import."""
 BOOTED = "The guest is up."
 """What its first process says first (see ``guest``): what goes wrong after it is no fault of the machine's."""

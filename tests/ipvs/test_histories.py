@@ -20,25 +20,17 @@ import pytest
 from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from speaker.forwarding import nft
-from speaker.forwarding.drain import DRAIN_SECONDS
-from speaker.forwarding.dummy import DummyLink
+from speaker.forwarding.changes import ChangeRealServer, RemoveRealServer, RemoveVirtualServer
 from speaker.forwarding.iptables import IptablesGuard, tables
-from speaker.forwarding.ipvs import LOOK_SECONDS, IpvsForwarder
-from speaker.forwarding.ipvs_tables import IpvsTables
-from speaker.forwarding.listing import read_plan
-from speaker.forwarding.nftables import NftablesForwarder, NftablesGuard
-from speaker.forwarding.plan import (
-    EMPTY,
-    ChangeRealServer,
-    Plan,
-    RemoveRealServer,
-    RemoveVirtualServer,
-    VirtualServer,
-    plan,
-    without,
-)
-from speaker.forwarding.ruleset import expressible, guard_ruleset
+from speaker.forwarding.ipvs.drain import DRAIN_SECONDS
+from speaker.forwarding.ipvs.dummy import DummyLink
+from speaker.forwarding.ipvs.forwarder import LOOK_SECONDS, IpvsForwarder
+from speaker.forwarding.ipvs.tables import IpvsTables
+from speaker.forwarding.nftables import nft
+from speaker.forwarding.nftables.forwarder import NftablesForwarder, NftablesGuard
+from speaker.forwarding.nftables.listing import read_plan
+from speaker.forwarding.nftables.ruleset import expressible, guard_ruleset
+from speaker.forwarding.plan import EMPTY, Plan, VirtualServer, plan, without
 from speaker.model import (
     Assignment,
     Endpoint,

@@ -24,12 +24,13 @@ import pytest
 
 from speaker.api.service import SCHEDULERS
 from speaker.errors import Unsupported
-from speaker.forwarding.drain import DRAIN_SECONDS
+from speaker.forwarding.changes import AddEip, ChangeRealServer
 from speaker.forwarding.iptables import IptablesGuard
-from speaker.forwarding.ipvs import LOOK_SECONDS, IpvsForwarder, open_ipvs
-from speaker.forwarding.nftables import NftablesGuard, open_guard
-from speaker.forwarding.plan import EMPTY, AddEip, ChangeRealServer, Plan, RealServer, VirtualServer
-from speaker.lab.namespaces import Namespace
+from speaker.forwarding.ipvs.drain import DRAIN_SECONDS
+from speaker.forwarding.ipvs.forwarder import LOOK_SECONDS, IpvsForwarder, open_ipvs
+from speaker.forwarding.nftables.forwarder import NftablesGuard, open_guard
+from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer
+from speaker.lab.network.namespaces import Namespace
 from speaker.model import Protocol
 
 pytestmark = pytest.mark.ipvs

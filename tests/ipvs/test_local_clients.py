@@ -7,7 +7,7 @@ import pytest
 from local_clients import *  # noqa: F403 - the tests, which are the same for every forwarder
 from reach import ip, ipvs_nodes
 
-from speaker.forwarding.dummy import DummyLink
+from speaker.forwarding.ipvs.dummy import DummyLink
 
 pytestmark = pytest.mark.ipvs
 

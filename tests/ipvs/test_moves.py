@@ -6,7 +6,7 @@ IPVS in the guest, nftables on the kernel that is here; benchmarks/moves.py coun
 import pytest
 from moves import Mode, Move, Seen, survivors
 
-from speaker.forwarding.ipvs_settings import NEEDED
+from speaker.forwarding.ipvs.settings import NEEDED
 from speaker.model import Forwarding
 
 COUNT = 30

@@ -6,9 +6,9 @@ from ipaddress import ip_address
 
 import pytest
 
-from speaker.interfaces.netlink import Watcher
-from speaker.interfaces.resolve import Reason, Resolved, Unresolved, resolve
+from speaker.interfaces.resolve import Resolved, Unresolved, UnresolvedReason, resolve
 from speaker.interfaces.routing import Found, lookup
+from speaker.interfaces.watcher import Watcher
 from speaker.model import CanReach, LinkNames, OwnSubnet
 
 pytestmark = pytest.mark.ipvs
@@ -40,7 +40,7 @@ async def snapshots(node):
         await watcher.__aexit__(None, None, None)
 
 
-async def chosen(node, selector, eip="192.0.2.100") -> str | Reason:
+async def chosen(node, selector, eip="192.0.2.100") -> str | UnresolvedReason:
     async with snapshots(node) as seen:
         snapshot = await anext(seen)
     match resolve(selector, ip_address(eip), snapshot):
@@ -71,7 +71,7 @@ async def test_an_eip_on_a_dummy_still_resolves_to_its_lan(node, sh, eip, bound)
     assert "dev lo" in asked_of_the_kernel(node, sh, eip)
     assert await chosen(node, CanReach(ip_address(eip)), eip) == "eth0"
     assert await chosen(node, OwnSubnet(), eip) == "eth0"
-    assert await chosen(node, LinkNames(("kube-ipvs0",)), eip) is Reason.DUMMY
+    assert await chosen(node, LinkNames(("kube-ipvs0",)), eip) is UnresolvedReason.DUMMY
 
 
 async def test_a_128_on_a_dummy_puts_a_route_into_main_that_is_passed_over(node, sh):
@@ -91,7 +91,7 @@ async def test_a_bond_serves_and_its_slaves_do_not(node, sh):
     sh(node, "ip addr flush dev eth0")
     sh(node, "ip addr add 192.0.2.5/24 dev bond0")
     assert await chosen(node, LinkNames(("eth0", "bond0"))) == "bond0"
-    assert await chosen(node, LinkNames(("eth0",))) is Reason.PORT
+    assert await chosen(node, LinkNames(("eth0",))) is UnresolvedReason.PORT
     assert await chosen(node, OwnSubnet()) == "bond0"
     assert await chosen(node, CanReach(ip_address("192.0.2.1"))) == "bond0"
 
@@ -114,5 +114,5 @@ async def test_a_member_of_a_vrf_serves_and_its_routes_are_not_ours(node, sh):
     sh(node, "ip addr add 198.51.100.5/24 dev eth1")
     assert await chosen(node, LinkNames(("eth1",))) == "eth1"
     assert await chosen(node, OwnSubnet(), "198.51.100.100") == "eth1"
-    assert await chosen(node, CanReach(ip_address("198.51.100.1"))) is Reason.NO_ROUTE
-    assert await chosen(node, LinkNames(("blue",))) is Reason.NO_ARP
+    assert await chosen(node, CanReach(ip_address("198.51.100.1"))) is UnresolvedReason.NO_ROUTE
+    assert await chosen(node, LinkNames(("blue",))) is UnresolvedReason.NO_ARP

@@ -27,10 +27,10 @@ from typing import Any
 
 from speaker.forwarding.forwarder import Forwarder
 from speaker.forwarding.iptables import IptablesGuard
-from speaker.forwarding.ipvs import Guard, IpvsForwarder
-from speaker.forwarding.nftables import NftablesForwarder, NftablesGuard
+from speaker.forwarding.ipvs.forwarder import Guard, IpvsForwarder
+from speaker.forwarding.nftables.forwarder import NftablesForwarder, NftablesGuard
 from speaker.forwarding.plan import plan
-from speaker.lab.namespaces import Namespace
+from speaker.lab.network.namespaces import Namespace
 from speaker.model import (
     Assignment,
     Endpoint,

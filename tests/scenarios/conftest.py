@@ -4,10 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-
-from speaker.ownership.simulation.schedule import Schedule
-from speaker.ownership.simulation.shrink import story
-from speaker.ownership.simulation.world import World
+from simulation.schedule import Schedule
+from simulation.shrink import story
+from simulation.world import World
 
 Play = Callable[[Schedule], World]
 HolderOf = Callable[[Schedule], int]

@@ -3,10 +3,9 @@
 from dataclasses import replace
 
 import pytest
-
-from speaker.ownership.simulation.families import meddled
-from speaker.ownership.simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
-from speaker.ownership.simulation.shrink import broken
+from simulation.families.nodes import meddled
+from simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
+from simulation.shrink import broken
 
 TRIO = Schedule(seed=4, nodes=3, eips=4, api=True, end=8.0)
 ALL = (0, 1, 2)

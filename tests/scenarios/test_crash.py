@@ -3,10 +3,9 @@
 from dataclasses import replace
 
 import pytest
-
-from speaker.ownership.simulation.families import clock_back, crash
-from speaker.ownership.simulation.schedule import Fault, Kind, Limits, Schedule
-from speaker.ownership.simulation.shrink import broken
+from simulation.families.nodes import clock_back, crash
+from simulation.schedule import Fault, Kind, Limits, Schedule
+from simulation.shrink import broken
 
 CLUSTER = Schedule(seed=3, nodes=5, eips=20, end=5.0, limits=Limits(crash=0.5, claims_per_crash=1))
 

@@ -3,10 +3,9 @@
 from dataclasses import replace
 
 import pytest
-
-from speaker.ownership.simulation.families import upgrade
-from speaker.ownership.simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
-from speaker.ownership.simulation.shrink import broken
+from simulation.families.nodes import upgrade
+from simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
+from simulation.shrink import broken
 
 TRIO = Schedule(seed=4, nodes=3, eips=6, end=6.0, limits=Limits(planned=(2.0, 5.0)))
 

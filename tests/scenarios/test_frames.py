@@ -4,12 +4,12 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from simulation.schedule import Fault, Kind, Limits, Schedule
+from simulation.shrink import broken
+from simulation.wire import REPLAYED
+from simulation.world import World
 
-from speaker.ownership.frames import MIN_MTU, Rejected
-from speaker.ownership.simulation.schedule import Fault, Kind, Limits, Schedule
-from speaker.ownership.simulation.shrink import broken
-from speaker.ownership.simulation.wire import REPLAYED
-from speaker.ownership.simulation.world import World
+from speaker.ownership.hellos.frames import MIN_MTU, Rejected
 
 TRIO = Schedule(seed=4, nodes=3, eips=6, mtu=1500, end=5.0)
 QUIET = Limits(quiet_after=1.9)
@@ -28,9 +28,9 @@ def test_names_and_eips_of_these_tests_do_fill_several_frames() -> None:
     for mtu in (MIN_MTU, 1500):
         world = World(replace(TRIO, nodes=5, eips=200, mtu=mtu, per_hello=64))
         world.run(until=2.5)
-        began = world.hellos_sent
+        began = world.network.hellos_sent
         world.run(until=3.5)
-        sent[mtu] = world.hellos_sent - began
+        sent[mtu] = world.network.hellos_sent - began
     assert sent[1500] <= 2 * 5 * 11
     assert sent[MIN_MTU] > 2 * 5 * 11
 
@@ -81,8 +81,8 @@ def test_a_holder_whose_hellos_do_not_leave_stops_answering_before_others_begin(
     before = replace(TRIO, mtu=None, api=api)
     mute = holder_of(before)
     world = World(replace(before, faults=(Fault(2.0, Kind.SEND_FAILS, (mute,), 1.5),)))
-    while world.now < before.end:
-        world.run(until=world.now + 0.005)
+    while world.clock.now < before.end:
+        world.run(until=world.clock.now + 0.005)
         assert all(len(world.holders(eip)) <= 1 for eip in world.eips)
     assert world.promises.broken is None
     assert not any(f"n{mute}" in world.holders(eip) for eip in world.eips)
@@ -91,7 +91,7 @@ def test_a_holder_whose_hellos_do_not_leave_stops_answering_before_others_begin(
 def test_a_link_on_which_nothing_leaves_costs_the_other_link_nothing(play) -> None:
     schedule = replace(TRIO, mtu=None, links=2, faults=(Fault(2.0, Kind.SEND_FAILS, (0,), 1.5, link=1),))
     world = play(schedule)
-    assert {world.link_of(eip) for at, eip, _, _ in world.promises.moves if at > 2.0} <= {1}
+    assert {world.network.link_of[eip] for at, eip, _, _ in world.promises.moves if at > 2.0} <= {1}
 
 
 @pytest.mark.parametrize("seed", range(8))

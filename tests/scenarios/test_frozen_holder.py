@@ -3,11 +3,12 @@
 from dataclasses import replace
 
 import pytest
+from simulation.host import Host
+from simulation.schedule import Fault, Kind, Limits, Schedule
+from simulation.shrink import broken
+from simulation.world import World
 
 from speaker.model import IPAddress
-from speaker.ownership.simulation.schedule import Fault, Kind, Limits, Schedule
-from speaker.ownership.simulation.shrink import broken
-from speaker.ownership.simulation.world import Host, World
 
 PAIR = Schedule(seed=1, nodes=2, eips=1, asks=True, end=8.0)
 
@@ -31,8 +32,8 @@ def answers_by_the_replaced(schedule: Schedule) -> list[str]:
     def answered(host: Host, eip: IPAddress, asked_at: float) -> None:
         claims = [(at, node) for at, e, node, _ in world.promises.moves if e == eip]
         own = max(at for at, node in claims if node == host.name)
-        if host.thawed[1] > 0 and any(own < at < world.now - schedule.delay for at, node in claims):
-            stale.append(f"{host.name} at {world.now:.4f}, asked at {asked_at:.4f}")
+        if host.thawed[1] > 0 and any(own < at < world.clock.now - schedule.delay for at, node in claims):
+            stale.append(f"{host.name} at {world.clock.now:.4f}, asked at {asked_at:.4f}")
 
     world.promises.answered = answered  # type: ignore[method-assign]
     world.run()

@@ -1,11 +1,12 @@
 """A bug of ours in the ownership machine of one node of three, at each place in turn. Time is virtual, in seconds."""
 
 import pytest
+from simulation.schedule import Fault, Kind, Limits, Schedule
+from simulation.world import World
 
 from speaker.ownership.events import InternalError, Order
-from speaker.ownership.machine import Ownership
-from speaker.ownership.simulation.schedule import Fault, Kind, Limits, Schedule
-from speaker.ownership.simulation.world import World
+from speaker.ownership.machine.machine import Ownership
+from speaker.ownership.machine.rules import Rules
 
 BEGINS = 2.0
 FAILOVER = 0.5
@@ -25,10 +26,10 @@ TRIO = Schedule(
 """Something happens, so that every place is come by."""
 PLACES = [
     *("_take_in", "_hear", "_climb", "_learn", "_answer_requests", "_hear_moves", "_peer_changed", "_watch_peers"),
-    *("_watch", "_probe", "_must_wait", "_judge", "_judge_held", "_judge_free", "_rivals", "_eligible", "_held_until"),
-    *("_claim_at", "_rank", "_claim", "_yield", "_announce", "_judge_draining", "_judge_record", "_hello"),
-    *("_keep_touch", "_ask", "_in_touch", "_hear_frame", "_hear_answer", "_judge_rival"),
-    *("_follow_courses", "_change_link", "_look_at", "_settle", "_set_vacant", "_hear_left", "_become_mutual"),
+    *("_watch", "_probe", "must_listen", "_judge", "_judge_held", "_judge_free", "rivals", "eligible", "held_until"),
+    *("claim_at", "rank", "_claim", "_yield", "_announce", "_judge_draining", "_judge_record", "_hello"),
+    *("_keep_touch", "_ask", "in_touch", "_hear_frame", "_hear_answer", "_judge_rival"),
+    *("_follow_move_plans", "_change_link", "_look_at", "_settle", "_set_vacant", "_hear_left", "_become_mutual"),
 ]
 
 
@@ -39,10 +40,16 @@ class Unforeseen(Exception):
 def breaking(place: str) -> type[Ownership]:
     """Raises at ``place`` once, in the machine of n0."""
 
+    class Misjudging(Rules):
+        pass
+
     class Breaking(Ownership):
         told: list[InternalError] = []  # noqa: RUF012  one for all of the world's hosts
         now = 0.0
         born = float("inf")
+
+        def __init__(self, *arguments: object, **named: object) -> None:
+            super().__init__(*arguments, rules=Misjudging(), **named)  # type: ignore[arg-type]
 
         def step(self, now: float, event: object) -> list[Order]:
             Breaking.born = min(Breaking.born, now)
@@ -51,14 +58,18 @@ def breaking(place: str) -> type[Ownership]:
             self.told.extend(order for order in orders if isinstance(order, InternalError))
             return orders
 
-    def once(self: Breaking, *arguments: object, **named: object) -> object:
-        if self.node == "n0" and self.now >= BEGINS and not Breaking.broken:
+    judges = hasattr(Rules, place)
+    where = Misjudging if judges else Breaking
+
+    def once(self: object, *arguments: object, **named: object) -> object:
+        machine = arguments[0] if judges else self
+        if machine.node == "n0" and machine.now >= BEGINS and not Breaking.broken:
             Breaking.broken = True
             raise Unforeseen(place)
-        return getattr(super(Breaking, self), place)(*arguments, **named)
+        return getattr(super(where, self), place)(*arguments, **named)
 
     Breaking.broken = False  # type: ignore[attr-defined]
-    setattr(Breaking, place, once)
+    setattr(where, place, once)
     return Breaking
 
 

@@ -30,8 +30,8 @@ from speaker.ownership.events import (
     Yielded,
 )
 from speaker.ownership.hello import Hello, Incarnation, above, incarnation
-from speaker.ownership.machine import Ownership
-from speaker.ownership.naming import SILENCE
+from speaker.ownership.machine.machine import Ownership
+from speaker.ownership.machine.naming import SILENCE
 
 LINK = 1
 EIPS = [IPv4Address("10.0.0.1") + n for n in range(4)]

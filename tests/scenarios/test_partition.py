@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-
-from speaker.ownership.simulation.families import mixed, windows
-from speaker.ownership.simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
-from speaker.ownership.simulation.shrink import broken
-from speaker.ownership.simulation.world import World
+from simulation.families.hellos import windows
+from simulation.families.mixed import mixed
+from simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
+from simulation.shrink import broken
+from simulation.world import World
 
 TRIO = Schedule(seed=4, nodes=3, eips=2, end=6.0)
 
@@ -50,7 +50,7 @@ def test_all_claims_at_once_that_their_successor_overtakes_are_asked_for_again()
     """A node told everything it held, and the hello it sent next came first. What is overtaken counts as lost, so that
     two may both answer for one interval more; then it has been asked for again."""
     world = World(replace(windows(5), per_hello=3)).run()
-    assert any(world.overtaken.values())
+    assert any(world.network.overtaken.values())
     assert world.promises.broken is None
     assert all(len(world.holders(eip)) == 1 for eip in world.eips)
 
@@ -81,7 +81,7 @@ def test_links_are_their_own_lans(play) -> None:
     schedule = Schedule(seed=4, nodes=3, eips=6, links=2, end=6.0)
     dead = 0
     world = play(replace(schedule, faults=(Fault(2.0, Kind.CABLE, (dead,), FOR_GOOD, link=1),)))
-    late = {world.link_of(eip) for at, eip, _, _ in world.promises.moves if at > 2.0}
+    late = {world.network.link_of[eip] for at, eip, _, _ in world.promises.moves if at > 2.0}
     assert late <= {1}
 
 

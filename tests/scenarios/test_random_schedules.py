@@ -3,10 +3,9 @@
 import os
 
 import pytest
-
-from speaker.ownership.simulation.families import FAMILIES, schedules
-from speaker.ownership.simulation.schedule import Schedule
-from speaker.ownership.simulation.shrink import broken, shrink, story
+from simulation.families import FAMILIES, schedules
+from simulation.schedule import Schedule
+from simulation.shrink import broken, shrink, story
 
 NUMBER = int(os.environ.get("SPEAKER_SCHEDULES", "1000"))
 PARTS = 10

@@ -4,11 +4,10 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-
-from speaker.ownership.simulation.families import rebalance
-from speaker.ownership.simulation.schedule import Fault, Kind, Limits, Schedule
-from speaker.ownership.simulation.shrink import broken
-from speaker.ownership.simulation.world import World
+from simulation.families.nodes import rebalance
+from simulation.schedule import Fault, Kind, Limits, Schedule
+from simulation.shrink import broken
+from simulation.world import World
 
 RETURNED = Schedule(
     seed=6,

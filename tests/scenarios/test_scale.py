@@ -4,9 +4,8 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-
-from speaker.ownership.simulation.schedule import Fault, Kind, Limits, Schedule
-from speaker.ownership.simulation.world import World
+from simulation.schedule import Fault, Kind, Limits, Schedule
+from simulation.world import World
 
 FIVE = Schedule(seed=1, nodes=5, eips=100, end=2.0, limits=Limits(unanswered=2.0, settled=False))
 FRAMES = pytest.mark.parametrize("mtu", [None, 1500], ids=["values", "frames"])
@@ -40,8 +39,8 @@ def test_steady_hellos_are_at_most_two_frames_an_interval_and_do_not_grow(mtu) -
     for eips in (10, 1000):
         world = World(replace(FIVE, eips=eips, mtu=mtu, limits=Limits(unanswered=2.0, settled=False)))
         world.run(until=2.5)
-        began = world.hellos_sent
+        began = world.network.hellos_sent
         world.run(until=3.5)
-        sent[eips] = (world.hellos_sent - began) / 50
+        sent[eips] = (world.network.hellos_sent - began) / 50
     assert sent[10] == pytest.approx(1, abs=0.1)
     assert sent[1000] <= (1.1 if mtu is None else 2.1)

@@ -7,9 +7,8 @@ Time is virtual, in seconds.
 from dataclasses import replace
 
 import pytest
-
-from speaker.ownership.simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
-from speaker.ownership.simulation.world import World
+from simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
+from simulation.world import World
 
 SEEDS = pytest.mark.parametrize("seed", range(2))
 API = pytest.mark.parametrize("api", [False, True], ids=["without API", "with API"])
@@ -45,7 +44,7 @@ def test_a_deaf_node_takes_nothing_and_the_others_take_what_it_held(play, nodes,
 def test_a_node_that_is_deaf_on_one_link_of_two_is_helped_on_that_one_alone(play, nodes, seed) -> None:
     schedule = replace(LAN, seed=seed, nodes=nodes, links=2)
     world = play(replace(schedule, faults=(Fault(BEGINS, Kind.DEAF, (0,), link=1),)))
-    on_link = {str(eip) for eip in world.eips if world.link_of(eip) == 1}
+    on_link = {str(eip) for eip in world.eips if world.network.link_of[eip] == 1}
     assert {eip for eip, _ in moves(world)} == held_by(schedule, 0) & on_link
 
 

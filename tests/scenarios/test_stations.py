@@ -4,17 +4,20 @@ Time is virtual, in seconds.
 """
 
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import pytest
+from simulation.host import Host, Make
+from simulation.promises import Promise
+from simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
+from simulation.world import World
 
-from speaker.ownership.claims import Eip
 from speaker.ownership.events import Ask, EipAnswered, Event, FrameHeard, HelloHeard, Order, Yielded
-from speaker.ownership.machine import Ownership
-from speaker.ownership.segment import Segment
-from speaker.ownership.simulation.promises import Promise
-from speaker.ownership.simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
-from speaker.ownership.simulation.world import Host, World
+from speaker.ownership.machine.claims import Eip
+from speaker.ownership.machine.machine import Ownership
+from speaker.ownership.machine.rules import Rules
+from speaker.ownership.machine.segment import Segment
 
 BEGINS = 2.0
 TRIO = Schedule(seed=4, nodes=3, eips=4, end=6.0)
@@ -40,7 +43,7 @@ def playing(schedule: Schedule, *faults: Fault, until: float = BEGINS + 1.0) -> 
 
 def asking(world: World, host: Host, *nodes: str, after: float = 0.05) -> float:
     """When it asked for every EIP; what comes of it is there ``after`` that."""
-    began = world.now
+    began = world.clock.now
     world.stations.ask(host, Ask(LINK, tuple(world.eips), nodes))
     world.run(until=began + after)
     return began
@@ -96,8 +99,8 @@ def test_a_split_takes_clients_along_and_leaves_the_gateway_to_the_larger_part(c
 @pytest.mark.parametrize("kind", [Kind.PAIR, Kind.ONE_WAY])
 def test_what_goes_wrong_between_two_hosts_keeps_no_client_from_either(kind: Kind) -> None:
     world = playing(TRIO, Fault(BEGINS, kind, (0, 1)))
-    assert not world.carries(LINK, 0, 1)
-    assert world.carries(LINK, 1, 0) is (kind is Kind.ONE_WAY)
+    assert not world.network.carries(LINK, 0, 1)
+    assert world.network.carries(LINK, 1, 0) is (kind is Kind.ONE_WAY)
     stations = world.stations
     assert all(stations.reach(LINK, stations.client(n), host) for n in range(3) for host in world.hosts)
 
@@ -114,8 +117,8 @@ def test_what_goes_wrong_between_two_hosts_keeps_no_client_from_either(kind: Kin
 def test_hellos_are_eaten_and_everything_else_passes(between, lost, mtu) -> None:
     world = playing(replace(TRIO, mtu=mtu), Fault(BEGINS, Kind.HELLOS_EATEN, between, link=LINK))
     ways = {(a, b) for a in range(3) for b in range(3) if a != b}
-    assert all(world.carries(LINK, a, b) for a, b in ways)
-    assert {(a, b) for a, b in ways if not world.hears(LINK, a, b)} == lost
+    assert all(world.network.carries(LINK, a, b) for a, b in ways)
+    assert {(a, b) for a, b in ways if not world.network.hears(LINK, a, b)} == lost
     for a, b in ways:
         heard = {e.hello.node for _, e in told(world.hosts[b], HelloHeard, BEGINS + 0.01)}  # type: ignore[attr-defined]
         assert (world.hosts[a].name in heard) is ((a, b) not in lost)
@@ -125,8 +128,8 @@ def test_bursts_lose_the_share_that_was_asked_for_and_many_in_a_row() -> None:
     world = World(replace(TRIO, loss=0.1, burst=0.3))
     lost = []
     for hello in range(20_000):
-        world.now = hello * 0.1
-        lost.append(world._lost(LINK, 0, 1))
+        world.clock.now = hello * 0.1
+        lost.append(world.network.lost(LINK, 0, 1))
     assert sum(lost) / len(lost) == pytest.approx(0.1, abs=0.02)
     again = sum(a and b for a, b in pairwise(lost)) / sum(lost)
     assert again > 0.5
@@ -134,7 +137,7 @@ def test_bursts_lose_the_share_that_was_asked_for_and_many_in_a_row() -> None:
 
 def test_one_way_can_be_worse_than_the_other() -> None:
     world = World(replace(TRIO, lossy=((0, 1, 1.0),)))
-    assert all(world._lost(LINK, 0, 1) and not world._lost(LINK, 1, 0) for _ in range(100))
+    assert all(world.network.lost(LINK, 0, 1) and not world.network.lost(LINK, 1, 0) for _ in range(100))
 
 
 def test_every_host_can_have_a_hello_interval_of_its_own() -> None:
@@ -214,7 +217,7 @@ def test_a_first_claim_is_answered_once_nobody_else_was_found_to_answer() -> Non
     world = World(replace(TRIO, nodes=2))
     claimed: list[float] = []
     while not claimed:
-        world.run(until=world.now + 0.001)
+        world.run(until=world.clock.now + 0.001)
         claimed = [at for at, *_ in world.promises.moves]
     eip = world.promises.moves[0][1]
     world.run(until=claimed[0] + 0.058)
@@ -230,7 +233,7 @@ def test_a_first_claim_of_what_another_answers_for_is_not_answered_until_a_later
     world.run(until=3.0)
     assert world.holders(eip) == ["n0"]
     assert world.hosts[1].machine.holding(eip), "in name"
-    world.crash(world.hosts[0])
+    world.inflict(Fault(world.clock.now, Kind.CRASH, (0,)))
     assert world.holders(eip) == []
     world.run(until=4.2)
     assert world.holders(eip) == ["n1"]
@@ -248,10 +251,10 @@ class Reluctant(Listening):
         return float("inf") if x.maxterm else super()._judge_free(x, now)
 
 
-class Stubborn(Listening):
+class Stubborn(Rules):
     """Gives nothing back."""
 
-    def _beats(self, *arguments: object) -> bool:
+    def beats(self, *arguments: object) -> bool:
         return False
 
 
@@ -274,9 +277,9 @@ class Greedy(Listening):
         super()._become_mutual(segment)
 
 
-BROKEN: list[tuple[Promise, type[Ownership], Fault]] = [
+BROKEN: list[tuple[Promise, Make, Fault]] = [
     (Promise.SERVED, Reluctant, Fault(BEGINS, Kind.CRASH, (0,))),
-    (Promise.WIRE, Stubborn, Fault(BEGINS, Kind.PARTITION, (0, 1), 1.0)),
+    (Promise.WIRE, partial(Listening, rules=Stubborn()), Fault(BEGINS, Kind.PARTITION, (0, 1), 1.0)),
     (Promise.NO_CAUSE, Capricious, Fault(BEGINS, Kind.STALE_WATCH, (0,), 1.0)),
     (Promise.HEAL_MOVES, Greedy, Fault(BEGINS, Kind.CRASH, (0,), 1.0)),
 ]

@@ -7,7 +7,7 @@ import pytest
 from slopes import Series
 from soak import SERVICES, soak
 
-from speaker.lab.namespaces import Namespace
+from speaker.lab.network.namespaces import Namespace
 
 SECONDS = float(os.environ.get("SOAK_SECONDS", "180"))
 SEED = int(os.environ.get("SOAK_SEED", random.randrange(1 << 32)))

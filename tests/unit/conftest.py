@@ -1,7 +1,9 @@
 """For unit tests: Hypothesis without deadlines, as a busy machine breaks no rule; objects as the API writes them;
-the kernel's filter machine."""
+the kernel's filter machine; a loop in virtual time."""
 
-from collections.abc import Callable
+import asyncio
+import selectors
+from collections.abc import Callable, Coroutine
 from ipaddress import IPv4Address, IPv6Address
 from types import SimpleNamespace
 from typing import Any
@@ -109,3 +111,57 @@ def accepts() -> Callable[..., bool]:
                     raise AssertionError(f"unknown instruction {code:#x}")
 
     return run
+
+
+class _Skipping(selectors.DefaultSelector):
+    """Passes the time that the loop would wait for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now, self.threads = 0.0, 0
+
+    def select(self, timeout: float | None = None) -> Any:
+        if timeout and not self.threads:
+            if not (found := super().select(0)):
+                self.now += timeout
+            return found
+        if timeout == 0 or self.threads:
+            return super().select(timeout if timeout == 0 else None)
+        found = super().select(PATIENCE)
+        assert found, "everybody waits for ever"
+        return found
+
+
+PATIENCE = 30.0
+"""Seconds that pass for nobody: a guard against a hang, not an expectation."""
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """Time passes only while nobody has anything to do, and then at once. What a thread does is waited for."""
+
+    def __init__(self) -> None:
+        self._skipping = _Skipping()
+        super().__init__(self._skipping)
+
+    def time(self) -> float:
+        return self._skipping.now
+
+    def run_in_executor(self, *call: Any) -> Any:
+        def done(_: object) -> None:
+            self._skipping.threads -= 1
+
+        self._skipping.threads += 1
+        future = super().run_in_executor(*call)
+        future.add_done_callback(done)
+        return future
+
+
+@pytest.fixture
+def in_virtual_time() -> Callable[[Coroutine[Any, Any, Any]], Any]:
+    """``in_virtual_time(story())`` plays a coroutine whose loop begins at 0 s and never waits."""
+
+    def play(story: Coroutine[Any, Any, Any]) -> Any:
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            return runner.run(story)
+
+    return play

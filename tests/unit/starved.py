@@ -16,39 +16,43 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from speaker import programs
 from speaker.allocator.ledger import Ledger
-from speaker.beside import kernel
-from speaker.beside.recognise import Mode
-from speaker.cluster.client import Client, Server
-from speaker.control import serving_control
+from speaker.cluster.transport.client import Client
+from speaker.cluster.transport.server import Server
 from speaker.errors import SpeakerError
-from speaker.files import only_one, write_atomically
-from speaker.forwarding import conntrack, iptables, limits, nft, strays_table, strict_arp, sysctl
-from speaker.forwarding.dummy import DummyLink, bound_on
-from speaker.forwarding.ipvs import IpvsForwarder
-from speaker.forwarding.ipvs_settings import NEEDED, IpvsSettings
-from speaker.forwarding.ipvs_tables import IpvsTables
-from speaker.forwarding.ipvs_timeouts import IpvsTimeouts
-from speaker.forwarding.nft_stamp import stamp
-from speaker.forwarding.nftables import NftablesForwarder, NftablesGuard, open_nftables
+from speaker.forwarding import iptables, limits, sysctl
+from speaker.forwarding.ipvs import strict_arp
+from speaker.forwarding.ipvs.dummy import DummyLink, bound_on
+from speaker.forwarding.ipvs.forwarder import IpvsForwarder
+from speaker.forwarding.ipvs.remembered import Remembered
+from speaker.forwarding.ipvs.settings import NEEDED, IpvsSettings
+from speaker.forwarding.ipvs.tables import IpvsTables
+from speaker.forwarding.ipvs.timeouts import IpvsTimeouts
+from speaker.forwarding.nftables import nft
+from speaker.forwarding.nftables.forwarder import NftablesForwarder, NftablesGuard, forget, open_nftables
+from speaker.forwarding.nftables.stamp import stamp
 from speaker.forwarding.plan import EMPTY
-from speaker.forwarding.remembered import Remembered
+from speaker.forwarding.unknown_flows import table as unknown_flows
 from speaker.interfaces import asking, martians
 from speaker.interfaces.carrier import watch_carrier
 from speaker.interfaces.neighbor import Question
-from speaker.interfaces.netlink import Watcher
-from speaker.layer2.filter import NOTHING
-from speaker.layer2.groups import Groups
-from speaker.layer2.wire import PacketSocket
+from speaker.interfaces.watcher import Watcher
+from speaker.kubeproxy import kernel
+from speaker.kubeproxy.recognise import Mode
+from speaker.layer2.multicast.groups import Groups
+from speaker.layer2.sockets.filter import NOTHING
+from speaker.layer2.sockets.packet_socket import PacketSocket
 from speaker.model import Family, Link, Mac, Protocol
-from speaker.ownership.keyfile import read_keys
+from speaker.node.control import serving_control
+from speaker.ownership.hellos.keyfile import read_keys
 from speaker.settings import Bind, Timeouts
 from speaker.standalone.manifests import load
 from speaker.standalone.state import read_state
 from speaker.standalone.watch import _wakes
+from speaker.system import programs
+from speaker.system.files import only_one, write_atomically
+from speaker.system.threads import in_thread, start_threads
 from speaker.telemetry.http import serving
-from speaker.threads import in_thread, start_threads
 
 LO = Link(1, "lo", Mac(bytes(6)), up=True, carrier=True)
 
@@ -71,7 +75,7 @@ async def requested() -> None:
 
 
 async def forgot() -> None:
-    await conntrack.forget([(IPv4Address("192.0.2.1"), Protocol.UDP, 53)], lambda flow: True)
+    await forget([(IPv4Address("192.0.2.1"), Protocol.UDP, 53)], lambda flow: True)
 
 
 async def looked_at(folder: Path) -> None:
@@ -110,7 +114,7 @@ def without_descriptors(folder: Path) -> dict[str, Callable[[], Any]]:
         "nftables: pending": lambda: NftablesForwarder().pending(EMPTY),
         "nftables: problems": lambda: NftablesForwarder().problems(),
         "nftables: cleanup": lambda: NftablesForwarder().cleanup(),
-        "strays: opened": strays_table.open_strays,
+        "unknown flows: opened": unknown_flows.open_unknown_flows,
         "iptables": lambda: iptables.run("true"),
         "nft_stamp": lambda: stamp("none"),
         "dummy: eips": lambda: DummyLink("none0").eips(),

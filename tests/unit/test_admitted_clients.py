@@ -18,17 +18,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from speaker.agent.objects import AssignedObject, NodeObject, SliceObject
-from speaker.agent.view import News, Reader, ViewSettings, node_wishes
+from speaker.agent.view import News, Reader, ViewSettings, node_intent
 from speaker.api.fields import ApiObject
 from speaker.api.world import read_world
-from speaker.cluster.feed import Feed
 from speaker.cluster.kinds import ASSIGNED, EipObject, ServiceObject
+from speaker.cluster.mirror.feed import Feed
 from speaker.controller.decider import ControllerSettings, Decider
 from speaker.controller.decider import News as ControllerNews
 from speaker.errors import InvalidManifests
 from speaker.forwarding.iptables import tables
+from speaker.forwarding.nftables.ruleset import NUMBERS, expressible, forwarder_ruleset, guard_ruleset
 from speaker.forwarding.plan import Plan, VirtualServer, plan
-from speaker.forwarding.ruleset import NUMBERS, expressible, forwarder_ruleset, guard_ruleset
 from speaker.model import NOBODY, Assignment, Pool, Protocol, ServiceKey
 from speaker.ownership.eligibility import EXCLUDE, veto
 
@@ -260,7 +260,7 @@ class Agent:
 
     def held(self) -> set[str]:
         """Of the EIPs those that this node may hold."""
-        wishes = node_wishes(
+        wishes = node_intent(
             HERE, next(iter(self._node.store), None), ViewSettings(), unreadable=bool(self._node.set_aside)
         )
         services = list(self.world.services.values())

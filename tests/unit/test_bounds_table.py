@@ -25,12 +25,12 @@ ELSEWHERE = {
     "ownership.hello.MAX_AGE",
     "ownership.hello.MAX_INCARNATION",
     # Of files that the speaker or the kubelet wrote: what is there instead, a device say, is not read without end.
-    "cluster.trust.MAX_FILE",
-    "forwarding.remembered._MAX_BYTES",
+    "cluster.transport.trust.MAX_FILE",
+    "forwarding.ipvs.remembered._MAX_BYTES",
     "standalone.state.MAX_BYTES",
     "tools.connections.MAX_STATUS",
     # Of another program on this host's loopback.
-    "beside.signs.MAX_BODY",
+    "kubeproxy.signs.MAX_BODY",
 }
 
 

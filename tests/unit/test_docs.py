@@ -10,21 +10,21 @@ import pytest
 
 from speaker.agent.view import DRAIN
 from speaker.allocator.assign import Allocator
-from speaker.allocator.refusals import Reason as Refused
+from speaker.allocator.refusals import RefusalReason as Refused
 from speaker.allocator.settle import settle
 from speaker.api.service import ADDRESSES, LOAD_BALANCER_CLASS, POOL, RECORD, SCHEDULER, SHARE, SHARE_NAMESPACES
 from speaker.api.world import EIP
 from speaker.cli import main
 from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, FORWARDER
-from speaker.controller.run import Voice
+from speaker.controller.run import ControllerMetrics
 from speaker.errors import InvalidManifests
-from speaker.interfaces.resolve import Reason as Unresolved
+from speaker.interfaces.resolve import UnresolvedReason as Unresolved
 from speaker.layer2.answer import Ignored
 from speaker.model import ServiceKey
 from speaker.ownership.eligibility import Ineligible
 from speaker.ownership.events import Yielded
-from speaker.ownership.frames import Rejected
-from speaker.ownership.hellos import Replayed
+from speaker.ownership.hellos.frames import Rejected
+from speaker.ownership.hellos.hellos import Replayed
 from speaker.standalone.manifests import load
 from speaker.telemetry.metrics import Metrics
 from speaker.telemetry.traffic import METRICS as TRAFFIC
@@ -182,7 +182,7 @@ def test_every_annotation_class_and_condition_that_is_named_is_ours(file):
 
 @pytest.mark.parametrize("file", ON_KUBERNETES, ids=lambda file: file.name)
 def test_every_metric_that_is_named_is_one(file):
-    metrics = [*Metrics().registry.collect(), *Voice().registry.collect()]
+    metrics = [*Metrics().registry.collect(), *ControllerMetrics().registry.collect()]
     known = {name for each in metrics for name in (each.name, f"{each.name}_total", f"{each.name}_info")}
     assert set(re.findall(r"\beip_speaker_[a-z_]+", file.read_text())) <= known
 
@@ -195,7 +195,9 @@ def test_every_overlay_and_component_that_is_named_is_there(file):
     assert {each for each in named if not (ROOT / "manifests" / f"{each[0]}s" / each[1]).exists()} == set()
 
 
-# ── Links ──
+# ── Links, paths and lines ──
+
+PLAIN = [ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", ROOT / "manifests" / "README.md", *sorted(DOCS.rglob("*.md"))]
 
 
 def anchors_in(file: Path) -> set[str]:
@@ -205,7 +207,7 @@ def anchors_in(file: Path) -> set[str]:
 
 @pytest.mark.parametrize(
     "file",
-    [ROOT / "README.md", ROOT / "manifests" / "README.md", *sorted(DOCS.glob("*.md"))],
+    [ROOT / "README.md", *PLAIN],
     ids=lambda file: file.name,
 )
 def test_every_link_leads_somewhere(file):
@@ -214,3 +216,32 @@ def test_every_link_leads_somewhere(file):
         to = (file.parent / path) if path else file
         assert to.exists(), target
         assert not anchor or anchor in anchors_in(to), target
+
+
+def prose_of(text: str) -> str:
+    """Without fenced blocks: what stands there is for another directory, or another program's."""
+    return re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("file", [ROOT / "README.md", *PLAIN], ids=lambda file: file.name)
+def test_every_file_that_is_named_is_there(file):
+    named = re.findall(r"(?<![\w./-])(?:speaker|tests|benchmarks|docs)/[\w./-]*[\w/]", prose_of(file.read_text()))
+    assert {name for name in named if not (ROOT / name).exists()} == set()
+
+
+@pytest.mark.parametrize("file", PLAIN, ids=lambda file: file.name)
+def test_no_line_is_longer_than_120_but_for_rows_of_tables_which_cannot_be_broken(file):
+    lines = enumerate(file.read_text().splitlines(), 1)
+    assert [number for number, line in lines if len(line) > 120 and not line.startswith("|")] == []
+
+
+def signposts() -> Iterable[tuple[Path, str]]:
+    for file in sorted((ROOT / "speaker").rglob("*.py")):
+        yield from ((file, name) for name in re.findall(r"(?<![\w/.*{])[\w/-]+\.(?:py|md)\b", file.read_text()))
+
+
+def test_every_file_that_the_code_names_is_there():
+    """From where it is named, from the package or from the root."""
+    named = [(file, name, (file.parent, file.parents[1], ROOT / "speaker", ROOT, DOCS)) for file, name in signposts()]
+    assert len(named) > 50
+    assert [(str(file), name) for file, name, places in named if not any((at / name).exists() for at in places)] == []

@@ -11,10 +11,12 @@ from fake_api import FakeApi
 from real_api import RealApi
 from relay import Relay
 
-from speaker.cluster.client import Access, Client, Server, configure
+from speaker.cluster.mirror.reflector import Patience, Reflector, Resource
+from speaker.cluster.mirror.store import Change
 from speaker.cluster.objects import Key, Object
-from speaker.cluster.reflector import Patience, Reflector, Resource
-from speaker.cluster.store import Change, Index
+from speaker.cluster.transport.access import Access, configure
+from speaker.cluster.transport.client import Client
+from speaker.cluster.transport.server import Server
 from speaker.errors import EdgeError
 
 T = TypeVar("T", bound=Object)
@@ -138,9 +140,7 @@ def client(api: Served) -> Callable[[], Awaitable[Client]]:
 class Mirror(Generic[T]):
     """A running reflector and all it told."""
 
-    def __init__(
-        self, client: Client, resource: Resource, kind: type[T], indexes: dict[str, Index[T]], patience: Patience
-    ) -> None:
+    def __init__(self, client: Client, resource: Resource[T], patience: Patience) -> None:
         self.batches: list[tuple[Change[T], ...]] = []
         self.errors: list[EdgeError] = []
         self.lists: list[tuple[int, set[str]]] = []
@@ -149,11 +149,8 @@ class Mirror(Generic[T]):
         self.reflector = Reflector(
             client,
             resource,
-            kind,
             self._deliver,
-            indexes=indexes,
             patience=patience,
-            page=PAGE,
             told=self._tell,
             listed=lambda version: self.lists.append((int(version), self.names())),
         )
@@ -202,8 +199,8 @@ async def mirror(api: Served) -> AsyncIterator[Callable[..., Awaitable[Mirror[Da
         async def start(
             client: Client, *, patience: Patience = QUICK, indexes: Any = None, labels: str = "", kind: Any = Data
         ) -> Mirror[Data]:
-            resource = Resource(api.path("configmaps"), label_selector=labels)
-            made: Mirror[Data] = Mirror(client, resource, kind, indexes or {}, patience)
+            resource = Resource(api.path("configmaps"), kind, label_selector=labels, indexes=indexes, page=PAGE)
+            made: Mirror[Data] = Mirror(client, resource, patience)
             running.append(group.create_task(made.reflector.run(), name="reflector"))
             await made.until(lambda: made.reflector.synced)
             return made

@@ -10,11 +10,11 @@ import msgspec
 import pytest
 from fake_api import Refused
 
-from speaker.cluster.client import Client
-from speaker.cluster.elector import Leadership, Timing
+from speaker.cluster.election.elector import Leadership, Timing
+from speaker.cluster.election.lease import Election, LeaseName
 from speaker.cluster.kinds import ASSIGNED, FORWARDER
-from speaker.cluster.lease import Election, LeaseName
-from speaker.cluster.reflector import Patience
+from speaker.cluster.mirror.reflector import Patience
+from speaker.cluster.transport.client import Client
 from speaker.controller.decider import ControllerSettings
 from speaker.controller.key import SECRET
 from speaker.controller.leader import Leader

@@ -15,9 +15,9 @@ import pytest
 import yaml
 from real_api import _free_port
 
-from speaker.cluster.elector import Timing
-from speaker.cluster.lease import Election, LeaseName
-from speaker.controller.run import Voice
+from speaker.cluster.election.elector import Timing
+from speaker.cluster.election.lease import Election, LeaseName
+from speaker.controller.run import ControllerMetrics
 from speaker.errors import EdgeError
 from speaker.settings import Bind
 from speaker.telemetry.http import serving
@@ -51,8 +51,8 @@ async def candidate(api: Any, name: str) -> AsyncIterator[tuple[Election, asynci
     timing = Timing(duration=1, renew_within=0.7, retry=0.1, request=0.6)
     lease = LeaseName(api.namespace, "controller")
     election = Election(await api.client(), lease, name, timing, told=failures.put_nowait)
-    voice, bind = Voice(), Bind("127.0.0.1", _free_port())
-    async with serving(bind, voice.registry, partial(voice.health, election)):
+    metrics, bind = ControllerMetrics(), Bind("127.0.0.1", _free_port())
+    async with serving(bind, metrics.registry, partial(metrics.health, election)):
         keeping = asyncio.create_task(election.keep(), name=name)
         yield election, failures, bind
         keeping.cancel()

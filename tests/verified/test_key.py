@@ -9,10 +9,10 @@ import msgspec
 import pytest
 from fake_api import Refused
 
-from speaker.cluster.client import Client
+from speaker.cluster.transport.client import Client
 from speaker.controller.key import ENTRY, SECRET, make_key
 from speaker.errors import EdgeError
-from speaker.ownership.keys import MIN_SECRET, Keys, parse
+from speaker.ownership.hellos.keys import MIN_SECRET, Keys, parse
 
 GUARD = 60.0
 """Seconds; against a hang."""

@@ -1,4 +1,4 @@
-"""The clerk of the records: who may write one, what it tells of those that he may not, and what people read in them."""
+"""The writer of the records: who may write one, what is told of those that it may not, and what people read there."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from speaker.agent.clerk import RecordClerk
+from speaker.agent.announcement_writer import AnnouncementWriter
 from speaker.agent.objects import AnnouncementObject
 from speaker.agent.record import ANNOUNCEMENTS, Facts, path_of
-from speaker.cluster.client import Client
+from speaker.cluster.transport.client import Client
 from speaker.errors import ApiRefused, ApiUnreachable, EdgeError
 from speaker.model import IPAddress
 from speaker.ownership.events import Record, WriteRecord, gone
@@ -36,10 +36,10 @@ def order(holder: str | None = "n1", *, term: int = 1, expected: int = 0, eip: I
 
 
 @dataclass
-class Desk:
-    """A clerk at work, and what comes of it: a reply to the wire process (what it says), or a failure."""
+class Writing:
+    """A writer at work, and what comes of it: a reply to the wire process (what it says), or a failure."""
 
-    clerk: RecordClerk
+    writer: AnnouncementWriter
     facts: dict[IPAddress, Facts]
     outcomes: asyncio.Queue[Any] = field(default_factory=asyncio.Queue)
     told: list[EdgeError | None] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Desk:
             self.outcomes.put_nowait(error)
 
     async def write(self, wanted: WriteRecord) -> Any:
-        self.clerk.take(wanted)
+        self.writer.take(wanted)
         return await self.outcomes.get()
 
 
@@ -96,25 +96,27 @@ async def _clear(client: Client) -> None:
 
 
 @pytest.fixture
-async def sit(api: Any, admin: Client) -> AsyncIterator[Callable[..., Awaitable[Desk]]]:
-    """``await sit()`` is a desk with a clerk of its own."""
+async def sit(api: Any, admin: Client) -> AsyncIterator[Callable[..., Awaitable[Writing]]]:
+    """``await sit()`` is a writer of its own at work."""
     async with asyncio.TaskGroup() as group:
         working = []
 
-        async def desk(client: Client | None = None, deadline: float = LONG) -> Desk:
+        async def writing(client: Client | None = None, deadline: float = LONG) -> Writing:
             facts = {EIP: FACTS, EIP6: FACTS}
-            clerk = RecordClerk(client or await api.client(), deadline, facts.get, lambda error: made.tell(error))
-            made = Desk(clerk, facts)
-            working.append(group.create_task(clerk.run(made), name="clerk"))  # type: ignore[arg-type]
+            writer = AnnouncementWriter(
+                client or await api.client(), deadline, facts.get, lambda error: made.tell(error)
+            )
+            made = Writing(writer, facts)
+            working.append(group.create_task(writer.run(made), name="writer"))  # type: ignore[arg-type]
             return made
 
-        yield desk
+        yield writing
         for task in working:
             task.cancel()
 
 
 @pytest.fixture
-async def desk(sit: Callable[..., Awaitable[Desk]]) -> Desk:
+async def writing(sit: Callable[..., Awaitable[Writing]]) -> Writing:
     return await sit()
 
 
@@ -140,13 +142,13 @@ def found(admin: Client) -> Callable[..., Awaitable[AnnouncementObject]]:
 
 
 @pytest.mark.parametrize("eip", [EIP, EIP6], ids=str)
-async def test_the_first_write_of_an_eip_makes_its_announcement_whole(api, desk, status, found, eip):
+async def test_the_first_write_of_an_eip_makes_its_announcement_whole(api, writing, status, found, eip):
     begun = len(api.fake.requests) if api.fake is not None else 0
-    succeeded, record = await desk.write(order(term=3, eip=eip))
+    succeeded, record = await writing.write(order(term=3, eip=eip))
     made = await found(eip)
     assert succeeded
     assert record == Record("n1", LIFE, 3, int(made.metadata.resource_version))
-    assert desk.told == [None]
+    assert writing.told == [None]
     said = await status(eip)
     assert said.pop("since").endswith("Z")
     assert said == {
@@ -162,10 +164,10 @@ async def test_the_first_write_of_an_eip_makes_its_announcement_whole(api, desk,
         assert ours == [("POST", ANNOUNCEMENTS)]
 
 
-async def test_a_write_at_the_version_that_stands_is_one_request(api, desk, found):
-    _, first = await desk.write(order())
+async def test_a_write_at_the_version_that_stands_is_one_request(api, writing, found):
+    _, first = await writing.write(order())
     begun = len(api.fake.requests) if api.fake is not None else 0
-    succeeded, second = await desk.write(order("n2", term=2, expected=first.version))
+    succeeded, second = await writing.write(order("n2", term=2, expected=first.version))
     assert succeeded
     assert second == Record("n2", LIFE, 2, int((await found()).metadata.resource_version))
     assert second.version > first.version
@@ -173,10 +175,10 @@ async def test_a_write_at_the_version_that_stands_is_one_request(api, desk, foun
         assert [method for method, _, _ in api.fake.requests[begun:]] == ["PATCH", "GET"]  # the test's own is the last
 
 
-async def test_a_write_at_a_stale_version_is_refused_and_told_what_stands_there(desk, found):
-    _, first = await desk.write(order())
-    _, second = await desk.write(order("n2", term=2, expected=first.version))
-    assert await desk.write(order("n3", term=3, expected=first.version)) == (False, second)
+async def test_a_write_at_a_stale_version_is_refused_and_told_what_stands_there(writing, found):
+    _, first = await writing.write(order())
+    _, second = await writing.write(order("n2", term=2, expected=first.version))
+    assert await writing.write(order("n3", term=3, expected=first.version)) == (False, second)
     assert (await found()).status.holder == "n2"
 
 
@@ -192,19 +194,19 @@ async def test_of_two_who_write_an_eip_for_the_first_time_one_succeeds_and_the_o
     assert 0 < loser.version <= winner.version
 
 
-async def test_an_announcement_that_somebody_else_made_first_is_told_as_it_stands(admin, desk, found):
+async def test_an_announcement_that_somebody_else_made_first_is_told_as_it_stands(admin, writing, found):
     await admin.create(ANNOUNCEMENTS, EMPTY)
     version = int((await found()).metadata.resource_version)
-    assert await desk.write(order()) == (False, Record(None, Incarnation(0), 0, version))
-    succeeded, _ = await desk.write(order(expected=version))
+    assert await writing.write(order()) == (False, Record(None, Incarnation(0), 0, version))
+    succeeded, _ = await writing.write(order(expected=version))
     assert succeeded
 
 
-async def test_a_record_that_was_deleted_meanwhile_is_told_as_gone(admin, desk):
-    _, first = await desk.write(order())
+async def test_a_record_that_was_deleted_meanwhile_is_told_as_gone(admin, writing):
+    _, first = await writing.write(order())
     await admin.delete(path_of(EIP))
-    assert await desk.write(order(term=2, expected=first.version)) == (False, gone(first.version))
-    assert desk.told == [None, None]
+    assert await writing.write(order(term=2, expected=first.version)) == (False, gone(first.version))
+    assert writing.told == [None, None]
 
 
 class Beaten(Client):
@@ -217,59 +219,59 @@ class Beaten(Client):
 
 async def test_a_record_that_is_deleted_before_it_can_be_looked_at_is_told_as_gone(api, sit):
     async with Beaten(await api.configuration(api.port)) as client:
-        desk = await sit(client)
-        _, first = await desk.write(order())
-        assert await desk.write(order(term=2, expected=first.version - 1)) == (False, gone(first.version - 1))
+        writing = await sit(client)
+        _, first = await writing.write(order())
+        assert await writing.write(order(term=2, expected=first.version - 1)) == (False, gone(first.version - 1))
 
 
-async def test_a_record_that_was_deleted_and_made_anew_is_another(admin, desk, found):
-    _, first = await desk.write(order())
+async def test_a_record_that_was_deleted_and_made_anew_is_another(admin, writing, found):
+    _, first = await writing.write(order())
     await admin.delete(path_of(EIP))
     await admin.create(ANNOUNCEMENTS, EMPTY)
     version = int((await found()).metadata.resource_version)
-    outcome = await desk.write(order(term=2, expected=first.version))
+    outcome = await writing.write(order(term=2, expected=first.version))
     assert outcome == (False, Record(None, Incarnation(0), 0, version))
 
 
-async def test_a_record_that_is_let_go_keeps_its_term_and_says_nothing_of_a_link(desk, status):
-    _, held = await desk.write(order(term=7))
-    succeeded, record = await desk.write(order(None, term=7, expected=held.version))
+async def test_a_record_that_is_let_go_keeps_its_term_and_says_nothing_of_a_link(writing, status):
+    _, held = await writing.write(order(term=7))
+    succeeded, record = await writing.write(order(None, term=7, expected=held.version))
     assert succeeded
     assert (record.holder, record.term) == (None, 7)
     assert await status() == {"holder": "", "incarnation": LIFE, "term": 7}
 
 
-async def test_a_term_that_would_go_down_is_a_failure_without_a_reply(desk, status):
-    _, held = await desk.write(order(term=7))
-    failure = await desk.write(order("n2", term=6, expected=held.version))
+async def test_a_term_that_would_go_down_is_a_failure_without_a_reply(writing, status):
+    _, held = await writing.write(order(term=7))
+    failure = await writing.write(order("n2", term=6, expected=held.version))
     assert isinstance(failure, ApiRefused)
     assert failure.code == 422
     assert "never go down" in str(failure)
     said = await status()
     assert (said["holder"], said["term"]) == ("n1", 7)
-    succeeded, _ = await desk.write(order(term=8, expected=held.version))
+    succeeded, _ = await writing.write(order(term=8, expected=held.version))
     assert succeeded
-    assert desk.told == [None, failure, None]  # and it is over
+    assert writing.told == [None, failure, None]  # and it is over
 
 
-async def test_a_record_that_cannot_be_written_is_told_once_whatever_becomes_of_others(desk):
-    _, held = await desk.write(order(term=5))
-    _, other = await desk.write(order(eip=EIP6))
-    failure = await desk.write(order(term=4, expected=held.version))
+async def test_a_record_that_cannot_be_written_is_told_once_whatever_becomes_of_others(writing):
+    _, held = await writing.write(order(term=5))
+    _, other = await writing.write(order(eip=EIP6))
+    failure = await writing.write(order(term=4, expected=held.version))
     for term in (2, 3):
-        desk.clerk.take(order(term=4, expected=held.version))
-        succeeded, other = await desk.write(order(eip=EIP6, term=term, expected=other.version))
+        writing.writer.take(order(term=4, expected=held.version))
+        succeeded, other = await writing.write(order(eip=EIP6, term=term, expected=other.version))
         assert succeeded
-    assert desk.told == [None, None, failure]
-    await desk.write(order(term=5, expected=held.version))
+    assert writing.told == [None, None, failure]
+    await writing.write(order(term=5, expected=held.version))
     # An order of before may still be under way, and is refused after that.
-    assert desk.told[:4] == [None, None, failure, None]
+    assert writing.told[:4] == [None, None, failure, None]
 
 
 async def test_an_order_that_has_waited_for_longer_than_its_deadline_is_not_sent(api, sit, status):
     late, punctual = await sit(deadline=0.0), await sit()
     begun = len(api.fake.requests) if api.fake is not None else 0
-    late.clerk.take(order("n1"))
+    late.writer.take(order("n1"))
     succeeded, _ = await punctual.write(order("n2"))
     assert succeeded
     assert (await status())["holder"] == "n2"
@@ -280,26 +282,28 @@ async def test_an_order_that_has_waited_for_longer_than_its_deadline_is_not_sent
 
 async def test_an_api_out_of_reach_is_a_failure_without_a_reply_and_the_next_order_is_tried(api, sit):
     relay = await api.relay()
-    desk = await sit(await api.client(relay))
+    writing = await sit(await api.client(relay))
     await relay.refuse()
-    assert isinstance(await desk.write(order()), ApiUnreachable)
+    assert isinstance(await writing.write(order()), ApiUnreachable)
     await relay.accept()
-    succeeded, _ = await desk.write(order())
+    succeeded, _ = await writing.write(order())
     assert succeeded
-    assert desk.told[-1] is None
+    assert writing.told[-1] is None
 
 
 # ── What a record says for people ─────────────────────────────────────────────────────────────────────────────
 
 
-async def test_only_a_record_that_says_something_else_is_corrected_and_nothing_of_its_holder(api, desk, status, found):
-    await desk.write(order(term=4))
-    await desk.write(order(term=5, eip=EIP6))
+async def test_only_a_record_that_says_something_else_is_corrected_and_nothing_of_its_holder(
+    api, writing, status, found
+):
+    await writing.write(order(term=4))
+    await writing.write(order(term=5, eip=EIP6))
     right, wrong = await found(EIP), await found(EIP6)
     before = await status(EIP6)
     begun = len(api.fake.requests) if api.fake is not None else 0
-    desk.facts[EIP6] = Facts("eth1", "02:00:00:00:00:02", ("default/web",), "02:00:00:00:00:99 on eth1")
-    await desk.clerk.correct([right, wrong])
+    writing.facts[EIP6] = Facts("eth1", "02:00:00:00:00:02", ("default/web",), "02:00:00:00:00:99 on eth1")
+    await writing.writer.correct([right, wrong])
     assert (await found(EIP)).metadata.resource_version == right.metadata.resource_version
     said = await status(EIP6)
     changed = {"link": "eth1", "mac": "02:00:00:00:00:02", "services": ["default/web"]}
@@ -310,55 +314,55 @@ async def test_only_a_record_that_says_something_else_is_corrected_and_nothing_o
         ]
 
 
-async def test_a_conflict_that_is_over_is_taken_out_of_the_record(desk, status, found):
-    desk.facts[EIP] = FACTS._replace(conflict="02:00:00:00:00:99 on eth0")
-    await desk.write(order())
-    desk.facts[EIP] = FACTS
-    await desk.clerk.correct([await found()])
+async def test_a_conflict_that_is_over_is_taken_out_of_the_record(writing, status, found):
+    writing.facts[EIP] = FACTS._replace(conflict="02:00:00:00:00:99 on eth0")
+    await writing.write(order())
+    writing.facts[EIP] = FACTS
+    await writing.writer.correct([await found()])
     assert "conflict" not in await status()
 
 
-async def test_what_this_node_does_not_offer_any_more_is_left_as_it_is(desk, found):
-    await desk.write(order())
+async def test_what_this_node_does_not_offer_any_more_is_left_as_it_is(writing, found):
+    await writing.write(order())
     before = await found()
-    desk.facts.clear()
-    await desk.clerk.correct([before])
+    writing.facts.clear()
+    await writing.writer.correct([before])
     assert await found() == before
 
 
-async def test_a_correction_that_comes_too_late_changes_nothing_and_is_no_failure(admin, desk, found):
-    _, first = await desk.write(order())
-    await desk.write(order(eip=EIP6))
+async def test_a_correction_that_comes_too_late_changes_nothing_and_is_no_failure(admin, writing, found):
+    _, first = await writing.write(order())
+    await writing.write(order(eip=EIP6))
     ours, gone = await found(EIP), await found(EIP6)
-    await desk.write(order("n2", term=2, expected=first.version))
+    await writing.write(order("n2", term=2, expected=first.version))
     await admin.delete(path_of(EIP6))
-    theirs, told = await found(EIP), list(desk.told)
-    desk.facts |= {EIP: FACTS._replace(link="eth1"), EIP6: FACTS._replace(link="eth1")}
-    await desk.clerk.correct([ours, gone])
+    theirs, told = await found(EIP), list(writing.told)
+    writing.facts |= {EIP: FACTS._replace(link="eth1"), EIP6: FACTS._replace(link="eth1")}
+    await writing.writer.correct([ours, gone])
     assert await found(EIP) == theirs
-    assert desk.told == told
+    assert writing.told == told
 
 
 async def test_a_correction_that_cannot_be_sent_is_a_failure_and_the_rest_are_tried(api, sit, found):
     relay = await api.relay()
-    desk = await sit(await api.client(relay))
-    await desk.write(order())
-    await desk.write(order(eip=EIP6))
-    desk.facts |= {EIP: FACTS._replace(link="eth1"), EIP6: FACTS._replace(link="eth1")}
+    writing = await sit(await api.client(relay))
+    await writing.write(order())
+    await writing.write(order(eip=EIP6))
+    writing.facts |= {EIP: FACTS._replace(link="eth1"), EIP6: FACTS._replace(link="eth1")}
     await relay.refuse()
-    await desk.clerk.correct([await found(EIP), await found(EIP6)])
-    assert [type(error) for error in desk.told[2:]] == [ApiUnreachable, ApiUnreachable]
+    await writing.writer.correct([await found(EIP), await found(EIP6)])
+    assert [type(error) for error in writing.told[2:]] == [ApiUnreachable, ApiUnreachable]
     assert (await found(EIP)).status.link == "eth0"
 
 
 async def test_a_correction_that_succeeds_ends_the_failure_of_the_one_before(api, sit, found):
     relay = await api.relay()
-    desk = await sit(await api.client(relay))
-    await desk.write(order())
-    desk.facts[EIP] = FACTS._replace(link="eth1")
+    writing = await sit(await api.client(relay))
+    await writing.write(order())
+    writing.facts[EIP] = FACTS._replace(link="eth1")
     await relay.refuse()
-    await desk.clerk.correct([await found()])
+    await writing.writer.correct([await found()])
     await relay.accept()
-    await desk.clerk.correct([await found()])
+    await writing.writer.correct([await found()])
     assert (await found()).status.link == "eth1"
-    assert desk.told[-1] is None
+    assert writing.told[-1] is None

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
+from speaker.cluster.mirror.reflector import SILENT_WATCHES, Patience, Reflector, Resource
+from speaker.cluster.mirror.store import by_label
 from speaker.cluster.objects import Object
-from speaker.cluster.reflector import SILENT_WATCHES, Patience, Reflector, Resource
-from speaker.cluster.store import by_label
 from speaker.errors import ApiRefused, ApiUnreachable
 
 SERVICE = "kubernetes.io/service-name"
@@ -223,7 +223,7 @@ async def test_it_follows_while_a_watch_runs_and_after_reconnecting_once_the_nex
 
 
 async def test_before_its_first_list_it_follows_nothing(api):
-    reflector = Reflector(await api.client(), Resource(api.path("configmaps")), Object, lambda _: None)
+    reflector = Reflector(await api.client(), Resource(api.path("configmaps"), Object), lambda _: None)
     reflector.reconnect()
     assert (reflector.following, reflector.synced) == (False, False)
 
@@ -298,7 +298,7 @@ async def test_reconnecting_in_the_middle_of_a_first_list_begins_it_again(api, m
         batches.append(changes)
         come.set()
 
-    reflector = Reflector(await api.client(), Resource(api.path("configmaps")), Object, deliver)
+    reflector = Reflector(await api.client(), Resource(api.path("configmaps"), Object), deliver)
     running = asyncio.create_task(reflector.run(), name="reflector")
     for _ in range(turns):
         await asyncio.sleep(0)
@@ -318,8 +318,7 @@ async def test_a_reflector_that_is_cancelled_while_it_reconnects_ends(api, turns
     failed, come = asyncio.Event(), asyncio.Event()
     reflector = Reflector(
         await api.client(relay),
-        Resource(api.path("configmaps")),
-        Object,
+        Resource(api.path("configmaps"), Object),
         lambda _: come.set(),
         patience=ENDLESS,
         told=lambda _: failed.set(),

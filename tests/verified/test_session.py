@@ -9,9 +9,9 @@ import pytest
 
 from speaker.agent.objects import LeaseObject
 from speaker.agent.record import life_of
-from speaker.agent.session import Session
-from speaker.cluster.client import Client
+from speaker.agent.session import Pace, Session, SessionEvents
 from speaker.cluster.kinds import FORWARDER
+from speaker.cluster.transport.client import Client
 from speaker.errors import ApiUnreachable, EdgeError
 from speaker.ownership.hello import Incarnation
 
@@ -37,14 +37,9 @@ class Running:
             client,
             namespace,
             "n1",
-            duration=6.0,
-            renew=renew,
-            deadline=deadline,
-            renewed=self.said.put_nowait,
-            failed=self.said.put_nowait,
-            told=self.told.append,
-            other=self.others.append,
-            forwarder=lambda: self.forwarder,
+            Pace(6.0, renew, deadline),
+            SessionEvents(self.said.put_nowait, self.said.put_nowait, self.told.append, self.others.append),
+            lambda: self.forwarder,
         )
         self.task = asyncio.create_task(self.session.run(), name="session")
 

@@ -19,7 +19,7 @@ import msgspec
 
 from speaker.agent.objects import AssignedObject, NodeObject, SliceObject
 from speaker.agent.view import News as AgentNews
-from speaker.agent.view import Reader, ViewSettings, node_wishes
+from speaker.agent.view import Reader, ViewSettings, node_intent
 from speaker.allocator.assign import Allocator
 from speaker.allocator.ledger import Ledger
 from speaker.allocator.settle import settle, with_former_pools, with_own_addresses
@@ -31,10 +31,10 @@ from speaker.cluster.kinds import ASSIGNED, EipObject, ServiceObject, condition_
 from speaker.cluster.objects import Key, Object
 from speaker.controller.decider import ControllerSettings, Decider, News
 from speaker.controller.wanted import EIPS
-from speaker.decide import Decider as NodeDecider
-from speaker.decide import Decision
 from speaker.interfaces.snapshot import LinkAddress, NextHop, Route, RouteTables, Rule, Snapshot, own
 from speaker.model import IPAddress, Link, Mac, Pool, ServiceKey
+from speaker.node.decide import Decision
+from speaker.node.decide import NodeDecider as NodeDecider
 from speaker.settings import Node
 from speaker.standalone.document import parse
 
@@ -329,7 +329,7 @@ class ByApi:
         world, settlement, changed = self._reader.read(
             news, lambda key: [each for each in self._slices.objects.values() if each.service_key == key]
         )
-        node = node_wishes(NODE, self._nodes.objects.get(Key("", NODE)), ViewSettings()).node
+        node = node_intent(NODE, self._nodes.objects.get(Key("", NODE)), ViewSettings()).node
         if self._decided_on != (node, snapshot):
             changed = None
         self._decided_on = node, snapshot
@@ -443,7 +443,7 @@ class Estate:
         self.pools = {name: offered for name, offered in self.pools.items() if name in going or self._declared(name)}
         found = [
             *_different("assigned", files.assigned, api.assigned),
-            *_different("spot", files.decision.eips, api.decision.eips),
+            *_different("placement", files.decision.eips, api.decision.eips),
             *_different("plan", files.decision.forwarding.virtual_servers, api.decision.forwarding.virtual_servers),
         ]
         if (

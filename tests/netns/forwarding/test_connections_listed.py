@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from speaker.errors import EdgeError
-from speaker.forwarding.nftables import NftablesForwarder
+from speaker.forwarding.nftables.forwarder import NftablesForwarder
 from speaker.model import Protocol
 from speaker.tools.connections import NET, connections
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from speaker.forwarding.nftables import open_guard
+from speaker.forwarding.nftables.forwarder import open_guard
 from speaker.model import Protocol
 
 pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("bound")]

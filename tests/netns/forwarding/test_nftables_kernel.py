@@ -15,12 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from speaker.errors import EdgeError, Unsupported
-from speaker.forwarding import nft
-from speaker.forwarding.listing import read_plan
-from speaker.forwarding.nft_table import LOOK_SECONDS
-from speaker.forwarding.nftables import NftablesForwarder, open_guard, open_nftables
-from speaker.forwarding.plan import EMPTY, AddRealServer, Plan, RealServer, VirtualServer, diff
-from speaker.forwarding.ruleset import expressible
+from speaker.forwarding.changes import AddRealServer, diff
+from speaker.forwarding.nftables import nft
+from speaker.forwarding.nftables.forwarder import NftablesForwarder, open_guard, open_nftables
+from speaker.forwarding.nftables.listing import read_plan
+from speaker.forwarding.nftables.ruleset import expressible
+from speaker.forwarding.nftables.table import LOOK_SECONDS
+from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer
 from speaker.model import Protocol
 
 pytestmark = pytest.mark.netns
@@ -142,7 +143,7 @@ def test_a_speaker_killed_on_the_spot_leaves_what_the_next_one_finds_in_order(no
     program = """
 import asyncio, os, signal, sys
 from ipaddress import ip_address
-from speaker.forwarding.nftables import NftablesForwarder
+from speaker.forwarding.nftables.forwarder import NftablesForwarder
 from speaker.forwarding.plan import Plan, RealServer, VirtualServer
 from speaker.model import Protocol
 real = (RealServer(ip_address("10.0.0.3"), 8080), RealServer(ip_address("10.0.0.4"), 8080))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from speaker.forwarding.nftables import NftablesForwarder, open_nftables
+from speaker.forwarding.nftables.forwarder import NftablesForwarder, open_nftables
 from speaker.model import Protocol
 
 pytestmark = [pytest.mark.netns, pytest.mark.usefixtures("servers")]

@@ -10,10 +10,10 @@ from ipaddress import ip_address, ip_network
 import pytest
 from debian_release import NFT, unpacked
 
-from speaker.forwarding.nftables import NftablesForwarder, open_guard
+from speaker.forwarding.nftables.forwarder import NftablesForwarder, open_guard
 from speaker.forwarding.plan import Plan, RealServer, VirtualServer
-from speaker.forwarding.strays import NextHop
-from speaker.forwarding.strays_table import NftablesStrays
+from speaker.forwarding.unknown_flows.rules import NextHop
+from speaker.forwarding.unknown_flows.table import NftablesUnknownFlows
 from speaker.model import Mac, Protocol
 
 pytestmark = pytest.mark.netns
@@ -28,7 +28,7 @@ SERVERS = (
                   real_servers=(RealServer(ip_address("2001:db8:1::3"), 8080),)),
 )  # fmt: skip
 PLAN = Plan(frozenset({HERE, THERE}), {each.key: each for each in SERVERS})
-STRAYS = {
+NEXT_HOPS = {
     HERE: NextHop("lo", ip_address("192.0.2.2")),
     THERE: NextHop("lo", ip_address("fe80::2")),
     ip_address("192.0.2.11"): None,
@@ -43,11 +43,11 @@ async def _guard() -> object:
     return await (await open_guard()).apply(PLAN)
 
 
-async def _strays() -> object:
-    return await NftablesStrays().bring_to(STRAYS, frozenset({Mac(bytes(6))}))
+async def _unknown_flows() -> object:
+    return await NftablesUnknownFlows().bring_to(NEXT_HOPS, frozenset({Mac(bytes(6))}))
 
 
-TABLES = {"forwarder": _forwarder, "guard": _guard, "strays handed over": _strays}
+TABLES = {"forwarder": _forwarder, "guard": _guard, "unknown flows handed over": _unknown_flows}
 
 
 @pytest.fixture

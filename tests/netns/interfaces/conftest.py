@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import pytest
 
 from speaker.interfaces import rtnetlink
-from speaker.interfaces.netlink import Watcher
 from speaker.interfaces.snapshot import LOCAL_TABLE, MAIN_TABLE, NextHop, RouteKind, Snapshot
-from speaker.lab.namespaces import Namespace
+from speaker.interfaces.watcher import Watcher
+from speaker.lab.network.namespaces import Namespace
 from speaker.model import IPAddress
+from speaker.netlink import messages
 
 GUARD = 5.0
 """Seconds after which a Snapshot that never came fails the test. Never waited for when all is well."""
@@ -140,18 +141,18 @@ class Kernel:
         packed = destination.packed
         body = struct.pack("=BBBBBBBBI", family, len(packed) * 8, 0, 0, 0, 0, 0, 0, flags)
         body += struct.pack("=HH", 4 + len(packed), 1) + packed
-        self._socket.send(rtnetlink.request(rtnetlink.RTM_GETROUTE, 1, body))
+        self._socket.send(messages.request(rtnetlink.RTM_GETROUTE, 1, body))
         datagram = self._socket.recv(1 << 16)
-        message = next(rtnetlink.messages(datagram))
-        if message.kind == rtnetlink.NLMSG_ERROR:
-            return rtnetlink.errno_of(datagram, message)
+        message = next(messages.messages(datagram))
+        if message.kind == messages.NLMSG_ERROR:
+            return messages.errno_of(datagram, message)
         return _route(datagram, message)
 
 
-def _route(datagram: bytes, message: rtnetlink.Message):
+def _route(datagram: bytes, message: messages.Message):
     """(table, kind, next hops), read here and not by the code under test as far as it decides something."""
     table, _, _, kind, flags = struct.unpack_from("=BBBBI", datagram, message.start + 4)
-    found = rtnetlink.attributes(datagram, message.start + 12, message.end)
+    found = messages.attributes(datagram, message.start + 12, message.end)
     table = struct.unpack("=I", found[15])[0] if 15 in found else table
     hops = [Hop(struct.unpack("=I", found[4])[0], bool(flags & 1))] if 4 in found else []
     data = found.get(9, b"")

@@ -7,7 +7,7 @@ import pytest
 
 from speaker.interfaces.addresses import own_addresses, question
 from speaker.interfaces.asking import answers
-from speaker.interfaces.netlink import Watcher
+from speaker.interfaces.watcher import Watcher
 
 pytestmark = pytest.mark.netns
 

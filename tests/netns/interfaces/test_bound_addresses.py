@@ -8,7 +8,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from speaker.interfaces.resolve import Reason, Resolved, Unresolved, resolve
+from speaker.interfaces.resolve import Resolved, Unresolved, UnresolvedReason, resolve
 from speaker.interfaces.routing import Found, Refused, lookup
 from speaker.model import EIP_LINK, CanReach, OwnSubnet
 
@@ -89,7 +89,7 @@ async def test_a_target_that_only_a_bound_address_leads_to_has_no_route(node, sh
     eip = ip_address("2001:db8:9::1")
     unresolved = resolve(CanReach(eip), eip, await snapshot_of(node))
     assert isinstance(unresolved, Unresolved)
-    assert unresolved.reason is Reason.NO_ROUTE
+    assert unresolved.reason is UnresolvedReason.NO_ROUTE
 
 
 @pytest.mark.parametrize("family", [4, 6])

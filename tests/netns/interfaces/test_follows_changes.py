@@ -5,7 +5,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from speaker.interfaces.resolve import Reason, Resolved, Unresolved, resolve
+from speaker.interfaces.resolve import Resolved, Unresolved, UnresolvedReason, resolve
 from speaker.model import CanReach, LinkNames, OwnSubnet
 
 pytestmark = pytest.mark.netns
@@ -34,7 +34,7 @@ async def node(new_namespace, wire, sh, lan, settled):
     return node
 
 
-def chosen(selector, snapshot) -> str | Reason:
+def chosen(selector, snapshot) -> str | UnresolvedReason:
     match resolve(selector, EIP, snapshot):
         case Resolved(link):
             return link.name
@@ -47,8 +47,8 @@ async def test_a_link_removed_and_recreated_is_another_link(node, lan, following
     async with following(node) as follower:
         before = resolve(selector, EIP, await follower.until(lambda now: chosen(selector, now) == "eth0"))
         sh(node, "ip link del eth0")
-        await follower.until(lambda now: chosen(selector, now) is Reason.NO_SUCH_LINK)
-        assert chosen(CanReach(FAR), follower.last) is Reason.NO_ROUTE
+        await follower.until(lambda now: chosen(selector, now) is UnresolvedReason.NO_SUCH_LINK)
+        assert chosen(CanReach(FAR), follower.last) is UnresolvedReason.NO_ROUTE
         wire(node, "eth0", lan, "port0")
         after = resolve(selector, EIP, await follower.until(lambda now: chosen(selector, now) == "eth0"))
     assert before.link.index != after.link.index
@@ -60,8 +60,8 @@ async def test_the_second_name_serves_while_the_first_has_no_carrier(node, lan, 
         for _ in range(3):
             sh(lan, "ip link set port0 down")
             await follower.until(lambda now: chosen(selector, now) == "eth1")
-            assert chosen(CanReach(FAR), follower.last) is Reason.NO_CARRIER
-            assert chosen(OwnSubnet(), follower.last) is Reason.NO_CARRIER
+            assert chosen(CanReach(FAR), follower.last) is UnresolvedReason.NO_CARRIER
+            assert chosen(OwnSubnet(), follower.last) is UnresolvedReason.NO_CARRIER
             sh(lan, "ip link set port0 up")
             await follower.until(lambda now: chosen(selector, now) == "eth0")
 
@@ -70,7 +70,7 @@ async def test_a_lost_carrier_does_not_wait_for_the_routes(node, lan, following,
     async with following(node) as follower:
         before = follower.last
         sh(lan, "ip link set port0 down")
-        after = await follower.until(lambda now: chosen(LinkNames(("eth0",)), now) is Reason.NO_CARRIER)
+        after = await follower.until(lambda now: chosen(LinkNames(("eth0",)), now) is UnresolvedReason.NO_CARRIER)
     assert after.routes is before.routes
 
 
@@ -79,9 +79,9 @@ async def test_a_lost_carrier_moves_the_route_where_the_kernel_was_told_so(node,
     sh(node, "ip route add 203.0.113.0/24 via 198.51.100.1 metric 100")
     async with following(node) as follower:
         sh(lan, "ip link set port0 down")
-        await follower.until(lambda now: chosen(CanReach(FAR), now) is Reason.NO_CARRIER)
+        await follower.until(lambda now: chosen(CanReach(FAR), now) is UnresolvedReason.NO_CARRIER)
     async with following(node) as follower:
-        assert chosen(CanReach(FAR), follower.last) is Reason.NO_CARRIER
+        assert chosen(CanReach(FAR), follower.last) is UnresolvedReason.NO_CARRIER
         node.sysctl("net.ipv4.conf.eth0.ignore_routes_with_linkdown", 1)
         await follower.until(lambda now: chosen(CanReach(FAR), now) == "eth1")
 
@@ -90,11 +90,11 @@ async def test_a_link_taken_down_takes_its_routes_with_it_for_good(node, followi
     """The kernel removes them without a notification; `ip link set up` does not bring static ones back."""
     async with following(node) as follower:
         sh(node, "ip link set eth0 down")
-        await follower.until(lambda now: chosen(CanReach(FAR), now) is Reason.NO_ROUTE)
+        await follower.until(lambda now: chosen(CanReach(FAR), now) is UnresolvedReason.NO_ROUTE)
         sh(node, "ip link set eth0 up")
         await follower.until(lambda now: chosen(LinkNames(("eth0",)), now) == "eth0")
         await follower.until(lambda now: chosen(CanReach(EIP), now) == "eth0")
-        assert chosen(CanReach(FAR), follower.last) is Reason.NO_ROUTE
+        assert chosen(CanReach(FAR), follower.last) is UnresolvedReason.NO_ROUTE
 
 
 async def test_an_address_takes_the_routes_that_prefer_it_with_it(node, following, sh):
@@ -122,7 +122,7 @@ async def test_an_ipv6_route_whose_time_is_over_counts_no_more_though_the_kernel
     sh(node, "ip -6 route add 2001:db8:ffff::/64 via 2001:db8:1::1 dev eth0 expires 2")
     async with following(node) as follower:
         assert chosen(CanReach(far), follower.last) == "eth0"
-        await follower.until(lambda now: chosen(CanReach(far), now) is Reason.NO_ROUTE)
+        await follower.until(lambda now: chosen(CanReach(far), now) is UnresolvedReason.NO_ROUTE)
         assert "2001:db8:ffff::/64" in sh(node, "ip -6 route show")
 
 
@@ -156,7 +156,7 @@ async def test_an_address_that_moves_takes_its_subnet_with_it(node, following, s
     async with following(node) as follower:
         assert chosen(OwnSubnet(), follower.last) == "eth0"
         sh(node, "ip addr del 192.0.2.5/24 dev eth0")
-        await follower.until(lambda now: chosen(OwnSubnet(), now) is Reason.NO_SUBNET)
+        await follower.until(lambda now: chosen(OwnSubnet(), now) is UnresolvedReason.NO_SUBNET)
         sh(node, "ip addr add 192.0.2.5/24 dev eth1")
         await follower.until(lambda now: chosen(OwnSubnet(), now) == "eth1")
 
@@ -166,7 +166,7 @@ async def test_a_link_put_into_a_bridge_hands_over_to_the_bridge(node, following
         sh(node, "ip link add br0 type bridge")
         sh(node, "ip link set br0 up")
         sh(node, "ip link set eth0 master br0")
-        await follower.until(lambda now: chosen(LinkNames(("eth0",)), now) is Reason.PORT)
+        await follower.until(lambda now: chosen(LinkNames(("eth0",)), now) is UnresolvedReason.PORT)
         assert "use br0" in resolve(LinkNames(("eth0",)), EIP, follower.last).message
         await follower.until(lambda now: chosen(LinkNames(("br0",)), now) == "br0")
 

@@ -9,8 +9,8 @@ from scapy.layers.inet6 import ICMPv6ND_NA, ICMPv6ND_NS, ICMPv6NDOptDstLLAddr, I
 from scapy.layers.l2 import ARP, Dot1Q, Ether
 
 from speaker.interfaces.gateway import watch_gateways
-from speaker.interfaces.netlink import Watcher
 from speaker.interfaces.snapshot import Snapshot
+from speaker.interfaces.watcher import Watcher
 
 pytestmark = pytest.mark.netns
 
@@ -53,7 +53,7 @@ def eth0(node):
 
 
 class Seen:
-    """Watches the gateways of eth0 with the last Snapshot, as ``run.py`` does."""
+    """Watches the gateways of eth0 with the last Snapshot, as ``node/host.py`` does."""
 
     snapshot: Snapshot | None = None
 

@@ -6,12 +6,12 @@ from ipaddress import ip_address
 
 import pytest
 
-from speaker.lab.capture import capturing
-from speaker.lab.ear import ETH_P_ALL
-from speaker.lab.outage import arp_request
-from speaker.lab.sickness import Drop
-from speaker.lab.switch import HELLO, delayed, hosts_on, spoil
-from speaker.lab.topology import LAN
+from speaker.lab.breaking.sickness import Drop
+from speaker.lab.breaking.switch import HELLO, delayed, hosts_on, spoil
+from speaker.lab.network.topology import LAN
+from speaker.lab.watching.arp_listener import ETH_P_ALL
+from speaker.lab.watching.capture import capturing
+from speaker.lab.watching.outage import arp_request
 
 pytestmark = pytest.mark.netns
 

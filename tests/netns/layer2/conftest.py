@@ -1,4 +1,4 @@
-"""A LAN of two, `node` and `client`; a LinkSpeaker at work in the node; a raw socket in the client."""
+"""A LAN of two, `node` and `client`; a LinkResponder at work in the node; a raw socket in the client."""
 
 import asyncio
 import json
@@ -16,11 +16,12 @@ from typing import TypeVar
 import pytest
 
 from speaker.errors import EdgeError
-from speaker.lab.namespaces import Namespace
+from speaker.lab.network.namespaces import Namespace
 from speaker.layer2.answer import Ignored
-from speaker.layer2.fleet import Fleet
-from speaker.layer2.link import LinkSpeaker
-from speaker.layer2.responder import Manner
+from speaker.layer2.holdings import Wanted
+from speaker.layer2.link import LinkResponder
+from speaker.layer2.links import Links
+from speaker.layer2.responder import AnswerPolicy
 from speaker.model import Family, Gratuitous, IPAddress, Link, Mac
 
 T = TypeVar("T")
@@ -134,14 +135,16 @@ class Inside:
 
 
 class Station(Inside):
-    """A LinkSpeaker at work on ``eth0``, with every EIP announced as ``gratuitous`` says.
+    """A LinkResponder at work on ``eth0``, with every EIP announced as ``gratuitous`` says.
 
     ``holding`` it holds from the start; with ``held_back`` its loop then stands still until ``go``.
     """
 
-    def __init__(self, namespace: Namespace, holding: tuple[str, ...], gratuitous: Gratuitous, manner: Manner) -> None:
+    def __init__(
+        self, namespace: Namespace, holding: tuple[str, ...], gratuitous: Gratuitous, policy: AnswerPolicy
+    ) -> None:
         super().__init__(namespace)
-        self._held, self._gratuitous, self._manner = set(holding), gratuitous, manner
+        self._held, self._gratuitous, self._policy = set(holding), gratuitous, policy
         self._may_go = threading.Event()
         self._may_go.set()
         self._ahead = 0.0
@@ -153,7 +156,7 @@ class Station(Inside):
         self._may_go.set()
 
     async def work(self) -> None:
-        with LinkSpeaker(link_here("eth0"), self._clock, self.counts, self._manner) as self.speaker:
+        with LinkResponder(link_here("eth0"), self._clock, self.counts, self._policy, Wanted()) as self.speaker:
             self.link = self.speaker.link
             self.speaker.extend(boottime() + 3600)
             self.speaker.take(self._eips(self._held))
@@ -193,7 +196,7 @@ class Station(Inside):
 
 
 class Fleets(Inside):
-    """A Fleet at work; ``do`` calls its methods."""
+    """A Links at work; ``do`` calls its methods."""
 
     def __init__(self, namespace: Namespace, before_answer: Callable[[], None]) -> None:
         super().__init__(namespace)
@@ -210,7 +213,7 @@ class Fleets(Inside):
             self.lost.append(error)
             self._lost.set()
 
-        async with Fleet(boottime, self.counts, lost, self._before_answer) as self.fleet:
+        async with Links(boottime, self.counts, lost, self._before_answer) as self.layer2:
             self._ready.set()
             await asyncio.Event().wait()
 
@@ -289,7 +292,7 @@ def lan(new_namespace, wire, sh) -> Lan:
 
 @pytest.fixture
 def speaking(lan) -> Iterator[Callable[..., Station]]:
-    """``speaking("192.0.2.10")`` puts a LinkSpeaker on the node's eth0 that holds these EIPs."""
+    """``speaking("192.0.2.10")`` puts a LinkResponder on the node's eth0 that holds these EIPs."""
     with ExitStack() as stack:
 
         def start(
@@ -301,7 +304,7 @@ def speaking(lan) -> Iterator[Callable[..., Station]]:
             excuses: Callable[[int, bytes, Mac], bool] = lambda link, address, mac: True,
             ours: Callable[[Mac], bool] = lambda mac: False,
         ) -> Station:
-            station = Station(lan.node, addresses, gratuitous, Manner(before, oldest, excuses, ours=ours))
+            station = Station(lan.node, addresses, gratuitous, AnswerPolicy(before, oldest, excuses, ours=ours))
             if held_back:
                 station.hold_back()
             return stack.enter_context(station)
@@ -310,8 +313,8 @@ def speaking(lan) -> Iterator[Callable[..., Station]]:
 
 
 @pytest.fixture
-def fleet(lan) -> Iterator[Callable[..., Fleets]]:
-    """``fleet()`` starts a Fleet in the node's namespace that holds nothing yet."""
+def layer2(lan) -> Iterator[Callable[..., Fleets]]:
+    """``layer2()`` starts ``Links`` in the node's namespace that holds nothing yet."""
     with ExitStack() as stack:
 
         def start(before_answer: Callable[[], None] = lambda: None) -> Fleets:

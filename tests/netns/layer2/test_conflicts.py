@@ -7,7 +7,7 @@ from scapy.layers.inet6 import ICMPv6ND_NA, ICMPv6NDOptDstLLAddr, IPv6
 from scapy.layers.l2 import ARP, Ether
 
 from speaker.layer2.answer import Ignored
-from speaker.layer2.disputes import DEFEND_INTERVAL
+from speaker.layer2.holdings import DEFEND_INTERVAL
 from speaker.model import Family, Mac, format_mac
 from speaker.packets import arp, ndp
 

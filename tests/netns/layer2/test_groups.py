@@ -5,8 +5,8 @@ from ipaddress import IPv6Address
 import pytest
 
 from speaker.errors import EdgeError, Unsupported
-from speaker.layer2 import mld
-from speaker.layer2.groups import KERNEL_GROUPS
+from speaker.layer2.multicast import mld
+from speaker.layer2.multicast.groups import KERNEL_GROUPS
 from speaker.model import Family
 from speaker.packets import ndp
 
@@ -75,7 +75,7 @@ def test_a_withdrawn_group_that_only_we_reported_is_reported_as_left(speaking, e
     station.hold()
 
     def says_left(frame):
-        return frame[62] == MLD_REPORT and frame[70] == mld.Record.LEFT
+        return frame[62] == MLD_REPORT and frame[70] == mld.RecordType.LEFT
 
     assert switch.until(says_left)[54:62] == b"\x3a" + mld.ROUTER_ALERT[1:]
 

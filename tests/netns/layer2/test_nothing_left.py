@@ -8,21 +8,23 @@ from ipaddress import ip_address
 
 import pytest
 
-from speaker.layer2.fleet import Spot
-from speaker.layer2.link import LinkSpeaker
+from speaker.layer2.link import LinkResponder
+from speaker.layer2.links import Placement
 from speaker.layer2.responder import Responder
-from speaker.layer2.wire import Batch, PacketSocket
+from speaker.layer2.sockets.packet_socket import Batch, PacketSocket
 from speaker.model import Gratuitous
-from speaker.ownership.hellos import Hellos
-from speaker.ownership.keys import Key, Keys
-from speaker.ownership.machine import Ownership
+from speaker.ownership.hellos.hellos import Hellos
+from speaker.ownership.hellos.keys import Key, Keys
+from speaker.ownership.machine.machine import Ownership
 from speaker.ownership.parameters import Parameters
-from speaker.wire.shared import Shared, _Port, incarnate
+from speaker.wire.process import incarnate
+from speaker.wire.shared import SharedOwner
+from speaker.wire.sharing.ports import Port
 
 pytestmark = pytest.mark.netns
 
-KINDS = LinkSpeaker, Responder, PacketSocket, Batch, Hellos, _Port
-OPEN = {"LinkSpeaker": 1, "Responder": 2, "PacketSocket": 2, "Batch": 4, "Hellos": 1, "_Port": 1}
+KINDS = LinkResponder, Responder, PacketSocket, Batch, Hellos, Port
+OPEN = {"LinkResponder": 1, "Responder": 2, "PacketSocket": 2, "Batch": 4, "Hellos": 1, "Port": 1}
 EIPS = [ip_address(text) for text in ("192.0.2.10", "192.0.2.11", "2001:db8::10")]
 FLAPS = 3
 
@@ -42,7 +44,7 @@ def alive():
 
 
 class Told:
-    """An observer and a clerk; ``lost`` is set by every link that is."""
+    """An observer and a sink of records; ``lost`` is set by every link that is."""
 
     def __init__(self):
         self.lost, self.claims = asyncio.Event(), asyncio.Event()
@@ -70,7 +72,7 @@ async def once(holds):
 def shared(told):
     machine = Ownership("n1", incarnate, clock(), times=Parameters.for_hello(0.1), api=False)
     keys = Keys(Key(b"k" * 32))
-    return Shared(machine, lambda: keys, 0x88B5, clock, told, told)
+    return SharedOwner(machine, lambda link, count: Hellos(link, lambda: keys, 0x88B5, clock, count), clock, told, told)
 
 
 async def flapped(sh, lan, eth0):
@@ -78,16 +80,16 @@ async def flapped(sh, lan, eth0):
     told = Told()
     async with shared(told) as owner:
         owner.links([eth0], frozenset({eth0.mac}))
-        owner.offer(dict.fromkeys(EIPS, Spot(eth0, Gratuitous(burst=1))))
+        owner.offer(dict.fromkeys(EIPS, Placement(eth0, Gratuitous(burst=1))))
         await asyncio.wait_for(told.claims.wait(), 10)
         before = alive()
         for _ in range(FLAPS):
-            port = owner._ports[eth0.index]
+            port = owner.ports.get(eth0.index)
             sh(lan.node, "ip link set eth0 down")
             await once(lambda: is_open(owner) == (False, False))
             sh(lan.node, "ip link set eth0 up")
             await once(lambda: is_open(owner) == (True, True))
-            assert owner._ports[eth0.index] is not port
+            assert owner.ports.get(eth0.index) is not port
         del port
         await once(lambda: alive() == before)  # some turns later
         return before, alive()
@@ -98,7 +100,7 @@ async def left_alone(sh, lan, eth0, while_down):
     async with shared(Told()) as owner:
         for _ in range(FLAPS):
             owner.links([eth0], frozenset({eth0.mac}))
-            owner.offer(dict.fromkeys(EIPS, Spot(eth0, Gratuitous(burst=1))))
+            owner.offer(dict.fromkeys(EIPS, Placement(eth0, Gratuitous(burst=1))))
             await once(lambda: is_open(owner) == (True, True))
             if while_down:
                 sh(lan.node, "ip link set eth0 down")
@@ -112,7 +114,7 @@ async def left_alone(sh, lan, eth0, while_down):
 
 def is_open(owner):
     """For hellos, and for requests."""
-    return bool(owner._ports), any(berth.speaker for berth in owner._fleet._berths.values())
+    return bool(owner.ports), any(state.responder for state in owner._layer2._states.values())
 
 
 def test_a_link_that_flaps_is_freed_each_time_without_the_garbage_collector(lan, sh, link, uncollected):

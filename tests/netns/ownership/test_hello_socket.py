@@ -10,11 +10,11 @@ import pytest
 
 from speaker.errors import EdgeError
 from speaker.model import Link, Mac
-from speaker.ownership import frames
-from speaker.ownership.frames import Rejected
 from speaker.ownership.hello import Hello, Incarnation
-from speaker.ownership.hellos import Hellos, Replayed
-from speaker.ownership.keys import Key, Keys
+from speaker.ownership.hellos import frames
+from speaker.ownership.hellos.frames import Rejected
+from speaker.ownership.hellos.hellos import Hellos, Replayed
+from speaker.ownership.hellos.keys import Key, Keys
 
 pytestmark = pytest.mark.netns
 

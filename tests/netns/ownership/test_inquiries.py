@@ -14,10 +14,11 @@ from scapy.layers.l2 import ARP, Dot1Q, Ether
 
 from speaker.interfaces.neighbor_cache import neighbors
 from speaker.model import Link, Mac
-from speaker.ownership import frames, inquirer
+from speaker.ownership import inquirer
 from speaker.ownership.events import FrameHeard
 from speaker.ownership.hello import Hello, Incarnation
-from speaker.ownership.keys import Key, Keys
+from speaker.ownership.hellos import frames
+from speaker.ownership.hellos.keys import Key, Keys
 from speaker.wire.inquiries import Inquiries
 from speaker.wire.told import Speaker
 

@@ -8,15 +8,17 @@ from ipaddress import ip_address
 
 import pytest
 
-from speaker.layer2.fleet import Spot
+from speaker.layer2.links import Placement
 from speaker.model import Gratuitous, Link, Mac
-from speaker.ownership import frames, inquirer
+from speaker.ownership import inquirer
 from speaker.ownership.events import Ask, EipAnswered, EligibilityChanged, FrameHeard, HelloHeard, LinkChanged, Tick
 from speaker.ownership.hello import Hello, Incarnation
+from speaker.ownership.hellos import frames
+from speaker.ownership.hellos.hellos import Hellos
+from speaker.ownership.hellos.keys import Key, Keys
 from speaker.ownership.inquiry import Answer
-from speaker.ownership.keys import Key, Keys
 from speaker.ownership.parameters import Parameters
-from speaker.wire.shared import FILTERED, Shared
+from speaker.wire.shared import FILTERED, SharedOwner
 
 pytestmark = pytest.mark.netns
 
@@ -52,7 +54,7 @@ class Machine:
 
 
 class Told:
-    """An observer and a clerk: what was told of hellos that do not arrive."""
+    """An observer and a sink of records: what was told of hellos that do not arrive."""
 
     def __init__(self, machine):
         self.filtered, self.machine = [], machine
@@ -75,7 +77,10 @@ class Host:
         self.machine, self.now, self.link = Machine(), 1000.0, link
         self.told = Told(self.machine)
         self._socket = sock
-        self.owner = Shared(self.machine, lambda: KEYS, frames.ETHERTYPE, lambda: self.now, self.told, self.told)
+        self.owner = SharedOwner(self.machine, self._hellos, lambda: self.now, self.told, self.told)
+
+    def _hellos(self, link, count):
+        return Hellos(link, lambda: KEYS, frames.ETHERTYPE, lambda: self.now, count)
 
     async def until(self, holds):
         async with asyncio.timeout(GUARD):
@@ -175,7 +180,7 @@ def test_a_peer_that_answers_and_whose_hellos_do_not_arrive_is_told_of(during):
         host.now += FILTERED * host.machine.times.dead - 0.1
         host.ask(EIP)
         await host.until_told(EipAnswered(EIP, host.link.index, "n2"))
-        assert not host.owner._ports[host.link.index].filtered
+        assert not host.owner.ports.get(host.link.index).speakers.filtered
         host.now += 0.2
         host.ask(EIP)
         await host.until(lambda: host.told.filtered)
@@ -204,13 +209,13 @@ def test_a_link_that_is_gone_is_not_asked_and_not_heard_on(during):
 def test_whoever_goes_by_what_the_api_said_before_its_start_goes_last(during):
     async def story(host):
         offered = EligibilityChanged(EIP, host.link.index)
-        host.owner.offer({EIP: Spot(host.link, Gratuitous())})
+        host.owner.offer({EIP: Placement(host.link, Gratuitous())})
         await host.until_told(offered)
         host.machine.events.clear()
-        host.owner.recalled(True)
+        host.owner.offers.recall(True)
         await host.until_told(replace(offered, demoted=True))
         host.machine.events.clear()
-        host.owner.recalled(False)
+        host.owner.offers.recall(False)
         await host.until_told(offered)
 
     during(story)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from speaker.ownership.keys import generate
+from speaker.ownership.hellos.keys import generate
 
 pytestmark = pytest.mark.netns
 

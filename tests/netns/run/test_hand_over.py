@@ -19,7 +19,7 @@ from contextlib import ExitStack
 import pytest
 from live_connections import echoing, talking
 
-from speaker.ownership.keys import generate
+from speaker.ownership.hellos.keys import generate
 
 pytestmark = pytest.mark.netns
 
@@ -241,7 +241,7 @@ def test_without_it_connections_are_reset_by_a_move(connected):
     assert "strays" not in scene.sh(new.node, "nft list tables")
 
 
-def test_a_start_without_it_leaves_strays_to_the_kernel(new_namespace, write, start, flags, sh):
+def test_a_start_without_it_leaves_unknown_flows_to_the_kernel(new_namespace, write, start, flags, sh):
     """Whatever an earlier speaker did with them."""
     node = new_namespace("n1")
     sh(node, "nft add table ip eip-speaker-strays")

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from speaker.ownership.keys import generate
+from speaker.ownership.hellos.keys import generate
 
 pytestmark = pytest.mark.netns
 

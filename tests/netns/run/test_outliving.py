@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from speaker_processes import told_apart
 
-from speaker.lab.outage import asking, outages
-from speaker.ownership.keys import generate
+from speaker.lab.watching.outage import asking, outages
+from speaker.ownership.hellos.keys import generate
 from speaker.ownership.parameters import Parameters
-from speaker.priority import priority_of
 from speaker.settings import DEFAULT_HELLO_MS
+from speaker.system.priority import priority_of
 
 pytestmark = pytest.mark.netns
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from speaker_processes import family, told_apart
 
-from speaker.lab.outage import asking, outages
+from speaker.lab.watching.outage import asking, outages
 
 pytestmark = pytest.mark.netns
 

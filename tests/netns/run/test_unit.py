@@ -59,7 +59,9 @@ def python() -> list[str]:
     path = os.pathsep.join((str(ROOT), *(each for each in sys.path if each.endswith("-packages"))))
     for program in (sys.executable, f"/usr/bin/python3.{sys.version_info.minor}"):
         command = [*rights(), "env", f"PYTHONPATH={path}", "PYTHONDONTWRITEBYTECODE=1", program]
-        done = subprocess.run([*command, "-c", "import speaker.run"], capture_output=True, check=False, cwd="/")
+        done = subprocess.run(
+            [*command, "-c", "import speaker.standalone.run"], capture_output=True, check=False, cwd="/"
+        )
         if done.returncode == 0:
             return command
     pytest.skip("needs a Python that others than root may run")

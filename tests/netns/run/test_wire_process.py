@@ -13,18 +13,18 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from speaker.errors import EdgeError, WireError
-from speaker.files import Lock, locked
-from speaker.layer2.fleet import Spot
+from speaker.layer2.links import Placement
 from speaker.model import Gratuitous, Link, Mac
+from speaker.system.files import Lock, locked
 from speaker.wire.channel import Channel
+from speaker.wire.commands import Offer, PeerSpec, Spec
 from speaker.wire.parent import Main, serve
-from speaker.wire.process import PeerSpec, Spec
 from speaker.wire.remote import Wire
 
 pytestmark = pytest.mark.netns
 
 SPECS = [Spec("a", None), Spec("a", PeerSpec(0.1, 0x88B5, (b"k" * 32,)))]
-HERE = Spot(Link(7777, "none0", Mac(b"\x02\0\0\0\0\x01")), Gratuitous())
+HERE = Placement(Link(7777, "none0", Mac(b"\x02\0\0\0\0\x01")), Gratuitous())
 """On a link that there is not: what is held there is told, and no socket is ever opened."""
 EIPS = [ip_address(f"192.0.2.{number}") for number in (10, 11, 12)]
 SPOTS = dict.fromkeys(EIPS, HERE)
@@ -137,8 +137,8 @@ def test_without_a_main_process_for_too_long_everything_is_given_up():
 
 def test_a_command_that_meets_a_bug_is_told_and_the_next_is_obeyed():
     async def part(wire):
-        with pytest.raises(WireError, match="offer"):
-            await wire._ask("offer", "no mapping")
+        with pytest.raises(WireError, match="Offer"):
+            await wire._ask(Offer("no mapping"))
         return await wire.ready()
 
     mains = Mains(part)
@@ -155,7 +155,7 @@ class Strange(Mains):
         if part is not None:
             return await super()._play(part, process, end)
         channel = await Channel.over(end)
-        channel.send("who", "are", "you")
+        channel.send(("who", "are", "you"))
         async for _ in channel.messages():
             pass
         channel.close()

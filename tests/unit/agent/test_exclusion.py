@@ -3,12 +3,12 @@
 import pytest
 
 from speaker.agent.exclusion import Exclusion
-from speaker.agent.view import NodeWishes
+from speaker.agent.view import NodeIntent
 from speaker.settings import Node
 
 DRAIN = 3.0
 STEP = DRAIN + 1
-FREE, EXCLUDED = NodeWishes(Node("n1")), NodeWishes(Node("n1", excluded=True))
+FREE, EXCLUDED = NodeIntent(Node("n1")), NodeIntent(Node("n1", excluded=True))
 HANDS_OVER, FORBIDDEN_TOO, FORBIDDEN, NOTHING = (False, True), (True, True), (True, False), (False, False)
 
 STORIES = [
@@ -48,7 +48,7 @@ def test_a_node_that(story, looks):
 
 
 def test_another_reason_to_drain_stays():
-    drained = NodeWishes(Node("n1", excluded=True), drained="cordoned")
+    drained = NodeIntent(Node("n1", excluded=True), drained="cordoned")
     exclusion = Exclusion(DRAIN)
     exclusion.follow(FREE, 0)
     assert [exclusion.follow(drained, now)[0].drained for now in (1, 1 + STEP, 1 + 2 * STEP)] == ["cordoned"] * 3

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speaker.agent.objects import AssignedObject, NodeObject, SliceObject
-from speaker.agent.view import DRAIN, OUT_OF_SERVICE, News, Reader, ViewSettings, node_wishes
+from speaker.agent.view import DRAIN, OUT_OF_SERVICE, News, Reader, ViewSettings, is_or_was_assigned, node_intent
 from speaker.api.endpoints import MAX_ENDPOINTS
 from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, EipObject, ServiceObject
 from speaker.cluster.objects import Key
@@ -119,12 +119,12 @@ def endpoints_of(service: ServiceKey) -> tuple[SliceObject, ...]:
     ],
 )
 def test_a_node_is_drained_by_annotation_and_taint_and_where_that_is_wanted_by_cordon(found, settings, drained):
-    assert node_wishes("n1", found, settings).drained == drained
+    assert node_intent("n1", found, settings).drained == drained
 
 
 @pytest.mark.parametrize(("ready", "counts"), [("True", True), ("False", False), ("Unknown", False), (None, True)])
 def test_a_node_that_is_not_ready_still_holds_but_goes_last(ready, counts):
-    wishes = node_wishes("n1", node(ready=ready), AS_IT_COMES)
+    wishes = node_intent("n1", node(ready=ready), AS_IT_COMES)
     assert wishes.ready is counts
     assert not wishes.node.excluded
     assert wishes.drained is None
@@ -133,22 +133,22 @@ def test_a_node_that_is_not_ready_still_holds_but_goes_last(ready, counts):
 @pytest.mark.parametrize(("unavailable", "counts"), [("True", False), ("False", True), ("Unknown", True)])
 def test_a_node_whose_network_is_not_set_up_goes_last(unavailable, counts):
     conditions = [{"type": "NetworkUnavailable", "status": unavailable}, {"type": "Ready", "status": "True"}]
-    assert node_wishes("n1", node(conditions=conditions), AS_IT_COMES).ready is counts
+    assert node_intent("n1", node(conditions=conditions), AS_IT_COMES).ready is counts
 
 
 def test_the_exclude_label_counts_unless_it_is_to_be_ignored():
     found = node(labels={EXCLUDE: ""})
-    assert node_wishes("n1", found, AS_IT_COMES).node.excluded
-    assert not node_wishes("n1", found, ViewSettings(ignore_exclude=True)).node.excluded
+    assert node_intent("n1", found, AS_IT_COMES).node.excluded
+    assert not node_intent("n1", found, ViewSettings(ignore_exclude=True)).node.excluded
 
 
 def test_a_node_that_the_api_does_not_know_serves_what_asks_for_no_label():
-    wishes = node_wishes("n1", None, AS_IT_COMES)
+    wishes = node_intent("n1", None, AS_IT_COMES)
     assert (wishes.drained, wishes.ready, wishes.node.excluded) == (None, True, False)
 
 
 def test_a_node_that_is_there_and_cannot_be_read_holds_nothing():
-    assert node_wishes("n1", None, AS_IT_COMES, unreadable=True).node.excluded
+    assert node_intent("n1", None, AS_IT_COMES, unreadable=True).node.excluded
 
 
 # ── Services ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -376,6 +376,26 @@ def test_a_service_that_goes_away_or_loses_its_address_is_forgotten(service_obje
     world, settlement = read(reader, [service_object("dns", conditions=OURS)], gone=[web.key])
     assert (world.services, settlement.assignments) == ({}, {})
     assert reader.services_on(ip_address(EIP)) == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "looked_at"),
+    [
+        (None, (), False),
+        ((), (EIP,), True),
+        ((EIP,), (EIP,), True),
+        ((EIP,), (), True),
+        ((EIP,), None, True),
+        ((), (), False),
+        ((), None, False),
+    ],
+)
+def test_a_service_is_looked_at_when_it_is_assigned_or_was(service_object: MakeService, before, after, looked_at):
+    changed = (
+        service_object("web", ingress=list(each), conditions=OURS) if each is not None else None
+        for each in (before, after)
+    )
+    assert is_or_was_assigned(*changed) is looked_at
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([None, 1, 2]), st.booleans()), max_size=12))

@@ -3,7 +3,7 @@
 import pytest
 
 from speaker.allocator.assign import Allocator
-from speaker.allocator.ledger import Held, Ledger, Resting
+from speaker.allocator.ledger import HeldAddresses, Ledger, Resting
 from speaker.model import ServiceKey
 
 
@@ -67,7 +67,7 @@ def test_a_ledger_rests_no_longer_than_the_setting(lan):
 
 def test_what_is_held_does_not_rest_whatever_the_ledger_says():
     allocator = Allocator()
-    held = Held(ServiceKey("d", "s1"), ("192.0.2.1",), ("lan",))
+    held = HeldAddresses(ServiceKey("d", "s1"), ("192.0.2.1",), ("lan",))
     allocator.restore(Ledger((held,), (Resting("192.0.2.1", ServiceKey("d", "s2"), 9.0),)), 0.0)
     assert allocator.ledger(0.0).held == (held,)
     assert allocator.ledger(0.0).resting == ()
@@ -106,10 +106,13 @@ KEY = ServiceKey("default", "s1")
 @pytest.mark.parametrize(
     ("ledger", "complaint"),
     [
-        (Ledger(held=(Held(KEY, ("192.0.2.1",), ("a", "b")),)), "1 addresses of 2 pools"),
-        (Ledger(held=(Held(KEY, ("192.0.2.1", "192.0.2.2"), ("a", "a")),)), "two addresses of one family"),
-        (Ledger(held=(Held(KEY, ("192.0.2.1",), ("a",)), Held(KEY, ("192.0.2.2",), ("a",)))), "twice"),
-        (Ledger(held=(Held(KEY, ("elsewhere",), ("a",)),)), "elsewhere"),
+        (Ledger(held=(HeldAddresses(KEY, ("192.0.2.1",), ("a", "b")),)), "1 addresses of 2 pools"),
+        (Ledger(held=(HeldAddresses(KEY, ("192.0.2.1", "192.0.2.2"), ("a", "a")),)), "two addresses of one family"),
+        (
+            Ledger(held=(HeldAddresses(KEY, ("192.0.2.1",), ("a",)), HeldAddresses(KEY, ("192.0.2.2",), ("a",)))),
+            "twice",
+        ),
+        (Ledger(held=(HeldAddresses(KEY, ("elsewhere",), ("a",)),)), "elsewhere"),
         (Ledger(resting=(Resting("", KEY, 1.0),)), "''"),
     ],
 )

@@ -5,7 +5,7 @@ from ipaddress import ip_address
 import pytest
 
 from speaker.allocator.assign import Allocator
-from speaker.allocator.ledger import Held, Ledger, Rules
+from speaker.allocator.ledger import HeldAddresses, Ledger, Rules
 from speaker.model import CanReach, Gratuitous, LabelRule, LabelSelector, LinkNames, Pool, ServiceKey
 
 
@@ -127,7 +127,7 @@ def test_what_rules_hold_is_news_to_save(lan):
 
 def test_a_ledger_of_an_earlier_release_says_nothing_of_rules_and_its_eips_go_by_their_own_subnet(lan):
     allocator = Allocator()
-    allocator.restore(Ledger((Held(ServiceKey("default", "s1"), ("192.0.2.1",), ("lan",)),)), 0.0)
+    allocator.restore(Ledger((HeldAddresses(ServiceKey("default", "s1"), ("192.0.2.1",), ("lan",)),)), 0.0)
     assert allocator.former_pools == {"lan": Pool("lan", ())}
 
 

@@ -157,6 +157,20 @@ def test_a_service_that_cannot_be_read_any_more_keeps_what_it_holds_and_gets_not
     assert (status["conditions"][0]["status"], status["conditions"][0]["reason"]) == ("True", "Invalid")
 
 
+def test_a_service_whose_reading_meets_a_bug_keeps_what_it_holds(service_object, eip_object):
+    decider = Decider(ControllerSettings())
+    web = service_object("web")
+    first = decider.decide(news([web], [eip_object("lan", "192.0.2.1-192.0.2.2")]), 1.0, AT)
+    web = written(web, {path_of("web"): first[path_of("web")].body()})
+    # No API server comes to such a label, and nothing here expects it.
+    metadata = msgspec.structs.replace(web.metadata, labels={"tier": object()}, resource_version="99")
+    orders = decider.decide(news([msgspec.structs.replace(web, metadata=metadata), service_object("other")]), 1.0, AT)
+    assert [key.name for key in decider.failed] == ["web"]
+    assert "loadBalancer" not in orders[path_of("web")].body()["status"]
+    other = orders[path_of("other")].body()["status"]["loadBalancer"]["ingress"]
+    assert other == [{"ip": "192.0.2.2", "ipMode": "VIP"}], "web's is not free"
+
+
 def test_preferring_two_families_is_no_mistake_where_the_cluster_has_one(service_object, eip_object):
     asking = service_object("a", ipFamilies=["IPv4"], ipFamilyPolicy="PreferDualStack")
     for pool in (eip_object("lan", "192.0.2.1", "2001:db8::1"), eip_object("lan", "192.0.2.1")):
@@ -257,6 +271,16 @@ def test_an_eip_stays_its_pools_unless_another_has_it_now_and_its_own_does_not(
     else:
         assert told(orders, "web") == said
     assert [each.ip for each in web.status.load_balancer.ingress] == ["192.0.2.1"]
+
+
+def test_what_no_pool_was_recorded_of_is_that_of_the_pool_which_has_it_also_where_that_must_not_be_used(
+    service_object, eip_object
+):
+    mark = {"type": ASSIGNED, "status": "True", "reason": "Assigned", "message": ""}
+    web = service_object("web", ingress=["192.0.2.1"], conditions=[mark])
+    younger, older = lan(eip_object, "192.0.2.1-192.0.2.20"), eip_object("old", "192.0.2.20", age=5)
+    orders = Decider(ControllerSettings()).decide(news([web], [younger, older]), 1.0, AT)
+    assert told(orders, "web") == ("Flagged", "IPv4 from lan")
 
 
 def test_an_address_of_a_node_is_no_eip_and_who_asks_for_it_is_told_whose_it_is(service_object, eip_object):

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from speaker.controller.run import Voice
+from speaker.controller.run import ControllerMetrics
 
 OPERATIONS = Path(__file__).parents[3] / "docs" / "operations.md"
 
@@ -11,5 +11,5 @@ OPERATIONS = Path(__file__).parents[3] / "docs" / "operations.md"
 def test_every_metric_of_the_controller_is_listed():
     section = OPERATIONS.read_text().split("\n## The controller's metrics\n")[1].split("\n## ")[0]
     listed = set(re.findall(r"^\| `([a-z_]+)`", section, re.MULTILINE))
-    collected = Voice().registry.collect()
+    collected = ControllerMetrics().registry.collect()
     assert listed == {f"{each.name}_total" if each.type == "counter" else each.name for each in collected}

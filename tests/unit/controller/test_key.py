@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from speaker.controller.key import ENTRY, SECRET, make_key
 from speaker.errors import ApiRefused, ApiUnreachable, EdgeError
-from speaker.ownership.keys import parse
+from speaker.ownership.hellos.keys import parse
 
 AGENT = Path(__file__).resolve().parents[3] / "manifests" / "base" / "agent.yaml"
 

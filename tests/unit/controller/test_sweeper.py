@@ -7,7 +7,7 @@ import pytest
 
 from speaker.cluster.kinds import ASSIGNED
 from speaker.controller.sweeper import Grace, HeldObject, Sweeper, Uses
-from speaker.controller.wanted import Removal
+from speaker.controller.writes import Removal
 from speaker.model import Assignment, ServiceKey
 
 GRACE = Grace(vacant=2.0, held=60.0)

@@ -5,7 +5,7 @@ from ipaddress import ip_address
 import pytest
 
 from speaker.allocator.assign import Outcome, Usage
-from speaker.allocator.refusals import Reason, Refusal
+from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.api.service import RECORD
 from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, EipObject, ServiceObject
 from speaker.cluster.pools import judge
@@ -24,7 +24,7 @@ def assigned(*addresses, flagged=()):
     return Outcome(one)
 
 
-def refused(reason=Reason.POOL_FULL, message="all 1 addresses are in use"):
+def refused(reason=RefusalReason.POOL_FULL, message="all 1 addresses are in use"):
     return Outcome(None, Refusal(WEB, reason, message))
 
 
@@ -115,7 +115,7 @@ def test_the_same_refusal_in_other_words_is_no_event(service_object, after):
     assert again is not None
     assert event(again) is None
     assert again.body()["status"]["conditions"][0]["lastTransitionTime"] == AT  # it was False before
-    other = decide(told, refused(Reason.NO_SUCH_POOL, "no such pool"))
+    other = decide(told, refused(RefusalReason.NO_SUCH_POOL, "no such pool"))
     assert event(other) == ("Warning", "NoSuchPool")
 
 

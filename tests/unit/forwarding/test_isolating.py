@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speaker.errors import EdgeError
+from speaker.forwarding.changes import diff
 from speaker.forwarding.isolating import Isolating, differing, mixed
-from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer, diff
+from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer
 from speaker.model import Protocol
 
 EIPS = [ip_address(f"192.0.2.{number}") for number in range(10, 16)]

@@ -7,24 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.forwarding.plan import (
-    EMPTY,
+from speaker.forwarding.changes import (
     AddEip,
     AddRealServer,
     AddVirtualServer,
     Change,
     ChangeRealServer,
     ChangeVirtualServer,
-    Plan,
-    RealServer,
     RemoveEip,
     RemoveRealServer,
     RemoveVirtualServer,
-    VirtualServer,
-    VirtualServerKey,
     applied,
     diff,
 )
+from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer, VirtualServerKey
 from speaker.model import IPAddress, Protocol
 
 KEY = (ip_address("192.0.2.10"), Protocol.TCP, 80)

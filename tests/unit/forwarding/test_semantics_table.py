@@ -8,8 +8,8 @@ import pytest
 from speaker.api import endpoints, service
 from speaker.api.fields import ApiObject, read
 from speaker.errors import InvalidManifests
+from speaker.forwarding.nftables.ruleset import approximations, forwarder_ruleset
 from speaker.forwarding.plan import Plan, plan
-from speaker.forwarding.ruleset import approximations, forwarder_ruleset
 from speaker.model import Assignment, World
 
 PAGE = (Path(__file__).parents[3] / "docs" / "forwarding.md").read_text()
@@ -95,7 +95,7 @@ OTHER_VALUES = {
 }
 NUMBERED_BY_SLICES = {"ports.targetPort"}
 ANSWERED = {"healthCheckNodePort"}
-"""Not forwarded: tests/netns/beside has it."""
+"""Not forwarded: tests/netns/kubeproxy has it."""
 
 
 def rules(made: Plan) -> dict[str, str]:

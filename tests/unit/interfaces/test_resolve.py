@@ -4,7 +4,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from speaker.interfaces.resolve import Reason, Resolved, Unresolved, resolve
+from speaker.interfaces.resolve import Resolved, Unresolved, UnresolvedReason, resolve
 from speaker.interfaces.snapshot import RouteKind, RuleAction
 from speaker.model import CanReach, LinkNames, OwnSubnet
 
@@ -13,7 +13,7 @@ EIP6 = ip_address("2001:db8::100")
 FAR = ip_address("203.0.113.7")
 
 
-def chosen(answer) -> str | Reason:
+def chosen(answer) -> str | UnresolvedReason:
     return answer.link.name if isinstance(answer, Resolved) else answer.reason
 
 
@@ -27,17 +27,17 @@ def chosen(answer) -> str | Reason:
         ("a macvlan", {"kind": "macvlan"}, "x"),
         ("a veth", {"kind": "veth"}, "x"),
         ("a VRF's member", {"master": 9, "master_kind": "vrf"}, "x"),
-        ("lo", {"loopback": True, "ethernet": False}, Reason.LOOPBACK),
-        ("a dummy", {"kind": "dummy"}, Reason.DUMMY),
-        ("a bridge's port", {"master": 9, "master_kind": "bridge"}, Reason.PORT),
-        ("a bond's slave", {"master": 9, "master_kind": "bond"}, Reason.PORT),
-        ("a team's port", {"master": 9, "master_kind": "team"}, Reason.PORT),
-        ("a virtual function under its failover master", {"master": 9}, Reason.PORT),
-        ("a tunnel", {"kind": "wireguard", "ethernet": False, "arp": False}, Reason.NOT_ETHERNET),
-        ("a link without ARP", {"arp": False}, Reason.NO_ARP),
-        ("a link that is down", {"up": False, "carrier": False}, Reason.LINK_DOWN),
-        ("a link without a cable", {"carrier": False}, Reason.NO_CARRIER),
-        ("a port without a cable", {"carrier": False, "master": 9, "master_kind": "bond"}, Reason.PORT),
+        ("lo", {"loopback": True, "ethernet": False}, UnresolvedReason.LOOPBACK),
+        ("a dummy", {"kind": "dummy"}, UnresolvedReason.DUMMY),
+        ("a bridge's port", {"master": 9, "master_kind": "bridge"}, UnresolvedReason.PORT),
+        ("a bond's slave", {"master": 9, "master_kind": "bond"}, UnresolvedReason.PORT),
+        ("a team's port", {"master": 9, "master_kind": "team"}, UnresolvedReason.PORT),
+        ("a virtual function under its failover master", {"master": 9}, UnresolvedReason.PORT),
+        ("a tunnel", {"kind": "wireguard", "ethernet": False, "arp": False}, UnresolvedReason.NOT_ETHERNET),
+        ("a link without ARP", {"arp": False}, UnresolvedReason.NO_ARP),
+        ("a link that is down", {"up": False, "carrier": False}, UnresolvedReason.LINK_DOWN),
+        ("a link without a cable", {"carrier": False}, UnresolvedReason.NO_CARRIER),
+        ("a port without a cable", {"carrier": False, "master": 9, "master_kind": "bond"}, UnresolvedReason.PORT),
     ],
 )
 def test_a_link_can_serve_or_not(snapshot, link, route, what, fields, expected):
@@ -50,8 +50,8 @@ def test_a_link_can_serve_or_not(snapshot, link, route, what, fields, expected):
     assert chosen(resolve(LinkNames(("x",)), EIP, seen)) == expected, what
     assert chosen(resolve(OwnSubnet(), EIP, seen)) == expected
     assert chosen(resolve(OwnSubnet(), EIP6, seen)) == expected
-    nowhere = expected in (Reason.LOOPBACK, Reason.DUMMY)
-    assert chosen(resolve(CanReach(FAR), EIP, seen)) == (Reason.NO_ROUTE if nowhere else expected)
+    nowhere = expected in (UnresolvedReason.LOOPBACK, UnresolvedReason.DUMMY)
+    assert chosen(resolve(CanReach(FAR), EIP, seen)) == (UnresolvedReason.NO_ROUTE if nowhere else expected)
 
 
 def test_the_first_usable_name_wins_and_the_message_names_them_all(snapshot, link):
@@ -59,14 +59,15 @@ def test_the_first_usable_name_wins_and_the_message_names_them_all(snapshot, lin
     names = LinkNames(("eth1", "bond0", "eth0"))
     assert resolve(names, EIP, snapshot(links=[eth0, eth1])) == Resolved(eth0)
     assert resolve(names, EIP, snapshot(links=[eth1])) == Unresolved(
-        Reason.NO_CARRIER, "eth1: it has no carrier; bond0: there is no such link; eth0: there is no such link"
+        UnresolvedReason.NO_CARRIER,
+        "eth1: it has no carrier; bond0: there is no such link; eth0: there is no such link",
     )
 
 
 def test_a_port_is_told_whose_it_is(snapshot, link):
     eth0, br0 = link(1, "eth0", master=2, master_kind="bridge"), link(2, "br0", kind="bridge")
     answer = resolve(LinkNames(("eth0",)), EIP, snapshot(links=[eth0, br0]))
-    assert answer == Unresolved(Reason.PORT, "eth0: it is a port of bridge br0: use br0")
+    assert answer == Unresolved(UnresolvedReason.PORT, "eth0: it is a port of bridge br0: use br0")
 
 
 # ── can_reach ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -116,7 +117,7 @@ def test_a_route_that_delivers_locally_is_passed_over(snapshot, node, route):
 def test_a_route_into_a_tunnel_is_the_answer_and_not_passed_over(snapshot, node, route):
     seen = snapshot(links=node, routes=[route("203.0.113.0/24", 5), route("0.0.0.0/0", 2)])
     assert resolve(CanReach(FAR), EIP, seen) == Unresolved(
-        Reason.NOT_ETHERNET, "the route to 203.0.113.7 leads through wg0: it is not an Ethernet link"
+        UnresolvedReason.NOT_ETHERNET, "the route to 203.0.113.7 leads through wg0: it is not an Ethernet link"
     )
 
 
@@ -137,14 +138,14 @@ def test_refusals_are_told_from_missing_routes(snapshot, node, route, rule):
     blackhole = route("203.0.113.0/24", kind=RouteKind.BLACKHOLE)
     seen = snapshot(links=node, routes=[blackhole, route("0.0.0.0/0", 2)])
     assert resolve(CanReach(FAR), EIP, seen) == Unresolved(
-        Reason.ROUTE_REFUSES, "the route 203.0.113.0/24, which decides about 203.0.113.7, says blackhole"
+        UnresolvedReason.ROUTE_REFUSES, "the route 203.0.113.0/24, which decides about 203.0.113.7, says blackhole"
     )
     seen = snapshot(links=node, rules=[rule(7, action=RuleAction.PROHIBIT)])
     assert resolve(CanReach(FAR), EIP, seen) == Unresolved(
-        Reason.ROUTE_REFUSES, "the rule 7, which decides about 203.0.113.7, says prohibit"
+        UnresolvedReason.ROUTE_REFUSES, "the rule 7, which decides about 203.0.113.7, says prohibit"
     )
     assert resolve(CanReach(FAR), EIP, snapshot(links=node)) == Unresolved(
-        Reason.NO_ROUTE, "no route leads to 203.0.113.7 (can_reach)"
+        UnresolvedReason.NO_ROUTE, "no route leads to 203.0.113.7 (can_reach)"
     )
 
 
@@ -154,13 +155,13 @@ def test_refusals_are_told_from_missing_routes(snapshot, node, route, rule):
 @pytest.mark.parametrize(
     ("story", "addresses", "expected"),
     [
-        ("no subnet holds it", [(2, "198.51.100.5/24")], Reason.NO_SUBNET),
+        ("no subnet holds it", [(2, "198.51.100.5/24")], UnresolvedReason.NO_SUBNET),
         ("the longest prefix wins", [(2, "192.0.2.5/24"), (3, "192.0.0.5/16")], "eth0"),
         ("whatever the order", [(3, "192.0.0.5/16"), (2, "192.0.2.5/24")], "eth0"),
         ("a bound EIP makes no subnet", [(3, "192.0.2.100/32"), (2, "192.0.2.5/24")], "eth0"),
-        ("nor does it alone", [(3, "192.0.2.100/32")], Reason.NO_SUBNET),
+        ("nor does it alone", [(3, "192.0.2.100/32")], UnresolvedReason.NO_SUBNET),
         ("a tunnel's subnet hides none", [(5, "192.0.2.5/28"), (5, "192.0.2.97/28"), (2, "192.0.2.5/24")], "eth0"),
-        ("a tunnel's subnet alone", [(5, "192.0.2.5/24")], Reason.NOT_ETHERNET),
+        ("a tunnel's subnet alone", [(5, "192.0.2.5/24")], UnresolvedReason.NOT_ETHERNET),
         ("equal subnets: the first link", [(3, "192.0.2.6/24"), (2, "192.0.2.5/24")], "eth0"),
     ],
 )
@@ -171,6 +172,6 @@ def test_the_eips_own_subnet(snapshot, node, story, addresses, expected):
 def test_a_lost_cable_does_not_make_a_wider_subnet_the_right_segment(snapshot, link):
     links = [link(2, "eth0", carrier=False), link(3, "eth1")]
     seen = snapshot(links=links, addresses=[(2, "192.0.2.5/24"), (3, "192.0.0.5/16")])
-    assert chosen(resolve(OwnSubnet(), EIP, seen)) is Reason.NO_CARRIER
+    assert chosen(resolve(OwnSubnet(), EIP, seen)) is UnresolvedReason.NO_CARRIER
     seen = snapshot(links=links, addresses=[(2, "192.0.2.5/24"), (3, "192.0.2.6/24")])
     assert chosen(resolve(OwnSubnet(), EIP, seen)) == "eth1"

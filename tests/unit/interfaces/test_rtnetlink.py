@@ -10,7 +10,6 @@ from speaker.interfaces.rtnetlink import (
     NexthopReader,
     RouteReader,
     Signal,
-    messages,
     neighbors_request,
     read_address,
     read_neighbor,
@@ -18,6 +17,7 @@ from speaker.interfaces.rtnetlink import (
     read_signal,
 )
 from speaker.interfaces.snapshot import Gateway, NextHop, RuleAction
+from speaker.netlink.messages import messages
 
 
 def attribute(kind: int, value: bytes) -> bytes:
@@ -214,11 +214,6 @@ def test_a_dead_next_hop_is_known_by_its_flag():
     assert route_of(PLAIN[0], attribute(9, multipath)).hops == (NextHop(3, dead=True), NextHop(4))
     assert route_of(*PLAIN, flags=1).hops == (NextHop(3, dead=True),)
     assert route_of(*PLAIN, flags=16).hops == (NextHop(3),)  # RTNH_F_LINKDOWN alone is used all the same
-
-
-def test_messages_are_aligned_to_four_bytes():
-    datagram = struct.pack("=IHHII", 18, 24, 0, 1, 0) + b"ab\0\0" + struct.pack("=IHHII", 16, 3, 0, 1, 0)
-    assert [(found.kind, datagram[found.start : found.end]) for found in messages(datagram)] == [(24, b"ab"), (3, b"")]
 
 
 MAC = b"\x02\0\0\0\0\x02"

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from speaker.lab.narrator import sentence
+from speaker.lab.scenarios.narrator import sentence
 from speaker.lab.timeline import Timeline, Tone, bars, columns, wants_colour
 
 

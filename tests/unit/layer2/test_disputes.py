@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.layer2.disputes import DEFEND_INTERVAL, Disputes
+from speaker.layer2.holdings import DEFEND_INTERVAL, Disputes
 
 EIP, OTHER = b"\xc0\x00\x02\x0a", b"\xc0\x00\x02\x0b"
 

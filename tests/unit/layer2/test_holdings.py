@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from speaker.layer2.claims import Claims
-from speaker.layer2.holdings import Holdings, Settled
+from speaker.layer2.holdings import Holdings, Settled, Wanted
 from speaker.model import Gratuitous, Mac
 
 EIP, OTHER, SIX = (one.packed for one in (IPv4Address("192.0.2.10"), IPv4Address("192.0.2.11"), IPv6Address("fd00::1")))
@@ -16,7 +16,7 @@ ONCE, THRICE = Gratuitous(burst=1), Gratuitous(burst=3, interval=1.0)
 
 @pytest.fixture
 def holdings(lan):
-    return Holdings(Claims(lan.mac))
+    return Holdings(Claims(lan.mac), Wanted())
 
 
 def watched(claims, address):
@@ -92,7 +92,7 @@ def test_an_unproven_eip_is_watched_and_silent_until_it_is_proven(holdings):
     holdings.proven([EIP], 0.06)
     assert holdings.claims.answered(EIP)
     assert holdings.burst.due(0.06, 10) == [EIP]
-    assert not holdings.unproven
+    assert not holdings._wanted.unproven
 
 
 def test_only_what_is_new_is_probed_for(holdings):
@@ -100,7 +100,7 @@ def test_only_what_is_new_is_probed_for(holdings):
     holdings.take({EIP: THRICE}, {EIP, OTHER})
     settled(holdings)
     assert holdings.claims.answered(EIP)
-    assert not holdings.unproven
+    assert not holdings._wanted.unproven
 
 
 def test_an_unproven_eip_stays_unproven_when_it_is_taken_again(holdings):
@@ -129,6 +129,20 @@ def test_only_what_is_answered_is_announced_anew(holdings):
     assert holdings.burst.due(7.0, 10) == [EIP]
 
 
+def test_what_was_wanted_before_is_held_and_what_was_not_proven_is_probed_for(lan):
+    wanted = Wanted()
+    wanted.take({EIP: ONCE, OTHER: ONCE, SIX: ONCE}, {OTHER})
+    wanted.take({EIP: ONCE}, {EIP})  # it is held already
+    wanted.drop([SIX])
+    holdings = Holdings(Claims(lan.mac), wanted)
+    assert settled(holdings) == Settled([EIP, OTHER], [])
+    assert holdings.claims.answered(EIP)
+    assert watched(holdings.claims, OTHER)
+    assert OTHER in holdings.probes
+    holdings.proven([OTHER], 0.06)
+    assert wanted == Wanted({EIP: ONCE, OTHER: ONCE})
+
+
 class Holding(RuleBasedStateMachine):
     """Taken, dropped, proven and settled in any order and in slices of any size."""
 
@@ -136,7 +150,8 @@ class Holding(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.holdings = Holdings(Claims(Mac(b"\x02\0\0\0\0\1")))
+        self.wanted = Wanted()
+        self.holdings = Holdings(Claims(Mac(b"\x02\0\0\0\0\1")), self.wanted)
         self.held, self.unproven, self.now = set(), set(), 0.0
 
     @rule(eips=eips, probed=eips)
@@ -168,7 +183,8 @@ class Holding(RuleBasedStateMachine):
     def nothing_else_is_answered(self):
         assert {*self.holdings.claims.arp, *self.holdings.claims.ndp} <= self.held
         assert not any(self.holdings.claims.answered(address) for address in self.unproven)
-        assert set(self.holdings.unproven) == self.unproven
+        assert self.wanted.unproven == self.unproven
+        assert self.wanted.eips.keys() == self.held
 
     @precondition(lambda self: not self.holdings.settling)
     @invariant()

@@ -14,7 +14,7 @@ from speaker.ownership.events import (
     Tick,
 )
 from speaker.ownership.hello import EVERYTHING, Digest, Heard, Hello, Incarnation
-from speaker.ownership.machine import Ownership
+from speaker.ownership.machine.machine import Ownership
 from speaker.ownership.score import claim_hash
 
 LINK = 2
@@ -64,7 +64,9 @@ def hello(
         "covers": EVERYTHING,
         "digest": Digest(len(claims), total),
     }
-    return HelloHeard(LINK, Hello(node, LIFE, sequence, 0, **{**named, **more}))
+    return HelloHeard(
+        LINK, Hello(**{"node": node, "incarnation": LIFE, "sequence": sequence, "clock": 0, **named, **more})
+    )
 
 
 def beside(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.ownership.balance import Course, Move, plan
+from speaker.ownership.balance import Move, MovePlan, plan
 
 FIRST = IPv4Address("10.0.0.1")
 Holdings = dict[str, list[IPv4Address]]
@@ -82,13 +82,13 @@ def test_the_plan_is_the_same_wherever_it_is_made() -> None:
 
 def test_a_course_asks_for_a_few_and_counts_what_came_of_them() -> None:
     moves = [Move(FIRST + n, "a", "b") for n in range(4)]
-    course = Course(moves)
-    assert course.ask(3, now=0.0) == moves[:3]
+    move_plan = MovePlan(moves)
+    assert move_plan.ask(3, now=0.0) == moves[:3]
     holders = {FIRST: "b", FIRST + 1: "a", FIRST + 2: "c"}
-    course.follow(holders, fit={"a", "b"}, now=0.1, patience=1.0)
-    assert (course.moved, course.refused, list(course.asked)) == (1, 1, [FIRST + 1])
-    assert course.ask(3, now=0.1) == moves[3:]
-    course.follow({FIRST + 1: "a", FIRST + 3: "a"}, fit={"a", "b"}, now=1.0, patience=1.0)
-    assert (course.refused, list(course.asked)) == (2, [FIRST + 3])
-    course.follow({FIRST + 3: "a"}, fit={"a"}, now=1.05, patience=1.0)
-    assert (course.moved, course.refused, course.finished) == (1, 3, True)
+    move_plan.follow(holders, fit={"a", "b"}, now=0.1, patience=1.0)
+    assert (move_plan.moved, move_plan.refused, list(move_plan.asked)) == (1, 1, [FIRST + 1])
+    assert move_plan.ask(3, now=0.1) == moves[3:]
+    move_plan.follow({FIRST + 1: "a", FIRST + 3: "a"}, fit={"a", "b"}, now=1.0, patience=1.0)
+    assert (move_plan.refused, list(move_plan.asked)) == (2, [FIRST + 3])
+    move_plan.follow({FIRST + 3: "a"}, fit={"a"}, now=1.05, patience=1.0)
+    assert (move_plan.moved, move_plan.refused, move_plan.finished) == (1, 3, True)

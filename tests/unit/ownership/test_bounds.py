@@ -6,15 +6,15 @@ import pytest
 from stepping import EIP, LINK, advance, alone, hello, timed
 
 from speaker.model import MAX_TERM, Mac
-from speaker.ownership import frames
-from speaker.ownership.claims import Eip
 from speaker.ownership.events import ApiUp, Record, RecordRead, SendHello, WriteRecord
-from speaker.ownership.hearing import MAX_EIPS
 from speaker.ownership.hello import MAX_INCARNATION, Heard, Incarnation, next_term
-from speaker.ownership.hellos import MAX_SENDERS, Hellos
-from speaker.ownership.keys import Key, Keys
-from speaker.ownership.machine import Ownership
-from speaker.ownership.peers import MAX_NODES, Hearing
+from speaker.ownership.hellos import frames
+from speaker.ownership.hellos.hellos import MAX_SENDERS, Hellos
+from speaker.ownership.hellos.keys import Key, Keys
+from speaker.ownership.machine.claims import Eip
+from speaker.ownership.machine.hearing import MAX_EIPS
+from speaker.ownership.machine.machine import Ownership
+from speaker.ownership.machine.peers import MAX_NODES, Worth
 
 KEYS = Keys(Key(bytes(32)))
 
@@ -72,9 +72,9 @@ def test_names_without_end_are_not_remembered_and_whom_we_know_is_still_heard():
         )
     segment = machine.segments[LINK]
     assert len(segment.peers.by_node) + len(segment.peers.strangers) == MAX_NODES
-    assert segment.hearings[Hearing.CROWDED] == 501
+    assert segment.hearings[Worth.CROWDED] == 501
     machine.step(0.1, hello(machine, 1))
-    assert segment.hearings[Hearing.NEWS] == 1
+    assert segment.hearings[Worth.NEWS] == 1
 
 
 def test_room_is_made_by_strangers_that_fell_silent():

@@ -21,10 +21,10 @@ from scapy.layers.l2 import ARP, STP, Dot3, Ether
 from scapy.packet import Raw
 
 from speaker.model import Mac, format_mac
-from speaker.ownership import frames
 from speaker.ownership.hello import Hello, Incarnation
+from speaker.ownership.hellos import frames
+from speaker.ownership.hellos.keys import Key, Keys
 from speaker.ownership.inquiry import Answer, answers_to, others_talk, question, read_answer
-from speaker.ownership.keys import Key, Keys
 from speaker.packets.ethernet import PACKET_BROADCAST, PACKET_HOST, PACKET_MULTICAST, PACKET_OTHERHOST, PACKET_OUTGOING
 
 OURS, THEIRS, ANOTHER = (Mac(b"\x02\0\0\0\0" + bytes((n,))) for n in (1, 2, 3))

@@ -9,7 +9,14 @@ ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs" / "ownership.md"
 CITED = re.compile(r"\b[Rr]ules? (\d+)(?:(?:, | and | to | or )(\d+))*")
 """In docstrings and comments of what deals with ownership: `rule 8`, `rules 3 to 6`."""
-CITING = ("speaker/ownership", "speaker/wire", "speaker/layer2", "tests/unit/ownership", "tests/scenarios")
+CITING = (
+    "speaker/ownership",
+    "speaker/wire",
+    "speaker/layer2",
+    "tests/unit/ownership",
+    "tests/scenarios",
+    "tests/simulation",
+)
 
 
 def rules() -> dict[int, str]:

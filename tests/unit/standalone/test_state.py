@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.allocator.ledger import Held, Ledger, Resting
+from speaker.allocator.ledger import HeldAddresses, Ledger, Resting
 from speaker.errors import EdgeError
 from speaker.model import ServiceKey
 from speaker.standalone.state import read_state, write_state
 
 WEB = ServiceKey("default", "web")
 LEDGER = Ledger(
-    held=(Held(WEB, ("192.0.2.1", "2001:db8::1"), ("lan", "lan"), suspended=("192.0.2.1",)),),
+    held=(HeldAddresses(WEB, ("192.0.2.1", "2001:db8::1"), ("lan", "lan"), suspended=("192.0.2.1",)),),
     resting=(Resting("192.0.2.2", WEB, 12.5),),
 )
 

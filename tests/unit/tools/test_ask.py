@@ -6,7 +6,7 @@ import json
 import pytest
 
 from speaker.cli import main
-from speaker.control import serving_control
+from speaker.node.control import serving_control
 from speaker.tools.ask import describe
 
 STATUS = {
@@ -94,7 +94,7 @@ def test_how_full_the_kernels_tables_of_connections_are_is_told():
     assert "connections of IPVS: 7, in 4096 buckets (conn_tab_bits 12)" in lines
 
 
-def test_to_whom_strays_are_handed_over_is_told():
+def test_to_whom_unknown_flows_are_handed_over_is_told():
     lines = [*describe(STATUS | {"handed_over": [{"address": "192.0.2.2", "link": "eth0", "eips": 3}]})]
     assert "strays of 3 EIPs go to 192.0.2.2 on eth0, which held them before" in lines
 

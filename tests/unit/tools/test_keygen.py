@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from speaker.errors import EdgeError, SettingError
-from speaker.ownership.keyfile import read_keys
+from speaker.ownership.hellos.keyfile import read_keys
 from speaker.tools.keygen import Step, keygen
 
 ROTATION = (Step.ADD, Step.PROMOTE, Step.RETIRE)

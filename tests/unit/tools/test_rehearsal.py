@@ -28,8 +28,8 @@ spec:
 STEPS = [
     *("tools.rehearsal.settle", "tools.rehearsal.decide", "tools.rehearsal.forwarder_ruleset"),
     *("tools.rehearsal.guard_ruleset", "forwarding.iptables.script", "tools.rehearsal.approximations"),
-    *("report.Report.settled", "report.Report.decided", "report.Report.forwarding"),
-    *("report.Report.brought_about", "report.Report.status"),
+    *("node.report.Report.settled", "node.report.Report.decided", "node.report.Report.forwarding"),
+    *("node.report.Report.brought_about", "node.report.Report.status"),
 ]
 
 

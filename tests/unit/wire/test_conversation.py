@@ -1,6 +1,69 @@
-"""What the wire process keeps for a main process that does not read."""
+"""What the wire process answers a main process, and what it keeps for one that does not read."""
 
-from speaker.wire.process import MAX_DELAYS, MAX_WAITING, Conversation, Tally
+import asyncio
+import socket
+from contextlib import AsyncExitStack
+
+import pytest
+
+from speaker.errors import WireError
+from speaker.wire.channel import Channel
+from speaker.wire.commands import IsReady, SetDraining, Settled, Spec
+from speaker.wire.messages import Before, Began, BugMet, BugsMetAgain, HellosSent, Reply, Request
+from speaker.wire.process import MAX_WAITING, Conversation
+from speaker.wire.sender import MAX_DELAYS, EventSender
+
+
+async def said(spec, *commands):
+    """What a main process hears that asks for these, and whether it had said all that may be held."""
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    async with AsyncExitStack() as stack:
+        talk, heard = Conversation(), []
+        holding = asyncio.create_task(talk.hold(near, stack, Before()))
+        main = await Channel.over(far)
+        main.send(spec)
+        for number, command in enumerate(commands, 1):
+            main.send(Request(number, command))
+        async for message in main.messages():
+            heard.append(message)
+            if isinstance(message, Reply) and message.number == len(commands):
+                break
+        main.close()
+        await holding
+        return heard, talk.settled
+
+
+ALONE = Spec("us", None)
+
+
+async def test_a_main_process_finds_what_there_is_and_every_request_is_answered():
+    heard, settled = await said(ALONE, IsReady(), Settled())
+    began, *others = heard
+    assert isinstance(began, Began)
+    assert others == [Reply(1, True), Reply(2, None)]
+    assert settled
+
+
+async def test_one_that_is_not_obeyed_is_told_and_the_next_is():
+    """A node alone hands nothing over."""
+    heard, settled = await said(ALONE, SetDraining(True), IsReady())
+    _, bug, *replies = heard
+    assert isinstance(bug, BugMet)
+    assert replies == [Reply(1, None, "SetDraining: WireError: this node is alone"), Reply(2, True)]
+    assert not settled
+
+
+@pytest.mark.parametrize("messages", [["who are you"], [Request(1, IsReady())], [ALONE, "what"], [ALONE, ALONE]])
+async def test_whoever_speaks_another_language_is_hung_up_on(messages):
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    main = await Channel.over(far)
+    for message in messages:
+        main.send(message)
+    async with AsyncExitStack() as stack:
+        with pytest.raises(WireError, match=r"no (Spec|Request)"):
+            await Conversation().hold(near, stack, Before())
+    assert [type(heard) for heard in [message async for message in main.messages()]] == [Began] * (len(messages) - 1)
+    main.close()
 
 
 class Unread:
@@ -9,7 +72,7 @@ class Unread:
     def __init__(self):
         self.waiting, self.aborted = 0, False
 
-    def send(self, *message):
+    def send(self, message):
         self.waiting += len(repr(message))
 
     def abort(self):
@@ -17,7 +80,7 @@ class Unread:
 
 
 def test_a_main_process_that_reads_nothing_is_hung_up_on():
-    talk, channel = Conversation({}), Unread()
+    talk, channel = Conversation(), Unread()
     talk._channel = channel
     talk.stop()
     assert not channel.aborted
@@ -28,43 +91,43 @@ def test_a_main_process_that_reads_nothing_is_hung_up_on():
 
 def test_of_delays_without_end_the_longest_is_kept():
     told = []
-    tally = Tally(lambda *message: told.append(message))
+    sender = EventSender(told.append)
     for number in range(5 * MAX_DELAYS):
-        tally.loop_delay(number % 777, 0.0)
-    tally.flush()
-    ((_, _, delays),) = told
-    assert len(delays) <= MAX_DELAYS
-    assert max(delays) == (776, 0.0)
+        sender.loop_delay(number % 777, 0.0)
+    sender.flush()
+    (counts,) = told
+    assert len(counts.delays) <= MAX_DELAYS
+    assert max(counts.delays) == (776, 0.0)
 
 
 def test_counts_wait_while_the_main_process_does_not_keep_up():
     told, reads = [], [False]
-    tally = Tally(lambda *message: told.append(message), lambda: reads[0])
-    tally.hellos_sent("eth0", True, 1)
-    tally.flush()
-    tally.hellos_sent("eth0", True, 2)
+    sender = EventSender(told.append, lambda: reads[0])
+    sender.hellos_sent("eth0", True, 1)
+    sender.flush()
+    sender.hellos_sent("eth0", True, 2)
     assert told == []
     reads[0] = True
-    tally.flush()
-    ((_, counts, _),) = told
-    assert counts == {("hellos_sent", "eth0", True): 3}
+    sender.flush()
+    (sent,) = told
+    assert sent.counts == {HellosSent("eth0", True): 3}
 
 
 def test_an_error_that_comes_without_end_is_told_once_and_counted_until_somebody_else_listens():
     told = []
-    tally = Tally(lambda *message: told.append(message))
+    sender = EventSender(told.append)
 
     def stumble(times):
         for _ in range(times):
             try:
                 raise KeyError("a")
             except KeyError as error:
-                tally.internal_error("hear", error)
+                sender.internal_error("hear", error)
 
     stumble(1000)
-    assert [message[:3] for message in told] == [("wire_error", "hear", "KeyError: 'a'")]
-    tally.flush()
-    assert told[-1][1] == {("wire_error_again", "hear"): 999}
-    tally.start_over()
+    assert [(one.task, one.words) for one in told] == [("hear", "KeyError: 'a'")]
+    sender.flush()
+    assert told[-1].counts == {BugsMetAgain("hear"): 999}
+    sender.start_over()
     stumble(2)
-    assert told[-1][0] == "wire_error"
+    assert isinstance(told[-1], BugMet)

@@ -4,10 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from speaker.ownership.hello import Hello, Incarnation, incarnation
-from speaker.ownership.machine import Ownership
-from speaker.ownership.parameters import Parameters
-from speaker.wire.shared import Shared, _Port
+from speaker.ownership.hello import Hello, Incarnation
+from speaker.wire.sharing.ports import Port, Ports
 
 HELLO = 0.1
 
@@ -23,24 +21,23 @@ class Clock:
 async def link():
     """``hear(node, at, interval)`` a hello of it; ``doubts(at)``: whether the carrier is in doubt then, once told."""
     clock = Clock()
-    machine = Ownership("us", lambda known: incarnation(1, 1), 0.0, times=Parameters.for_hello(HELLO), api=False)
-    shared = Shared(machine, lambda: None, 0x88B5, clock, None, None)
+    ports = Ports(None, None, 1.0, clock, None)
     hellos = SimpleNamespace(receive=list, link=SimpleNamespace(name="eth0", index=1))
-    port = shared._ports[1] = _Port(hellos, 0.0, None)
+    port = ports._open[1] = Port(hellos, 0.0, None)
 
     def hear(node, at, interval=0):
         clock.now = at
-        shared._expect(port, Hello(node, Incarnation(1), 0, 0, interval=interval))
+        ports.expect(port, Hello(node, Incarnation(1), 0, 0, interval=interval), HELLO)
 
     def doubts(at):
         clock.now = at
-        shared._miss()
-        found = shared.doubted.is_set()
-        shared.doubted.clear()
+        ports._miss()
+        found = ports.doubted.is_set()
+        ports.doubted.clear()
         return found
 
     yield SimpleNamespace(hear=hear, doubts=doubts)
-    shared._overdue and shared._overdue.cancel()
+    ports._overdue and ports._overdue.cancel()
 
 
 async def test_as_long_as_hellos_come_nothing_is_in_doubt(link):

@@ -1,0 +1,122 @@
+"""Edge: writes the records that the ownership machine orders, and keeps right what they say for people."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from speaker.agent.objects import AnnouncementObject
+from speaker.agent.record import ANNOUNCEMENTS, Facts, change, correction, creation, eip_of, path_of, read_record
+from speaker.cluster.objects import UNFIT
+from speaker.cluster.transport.client import REQUEST, Client
+from speaker.errors import ApiRefused, EdgeError
+from speaker.model import IPAddress
+from speaker.ownership.events import Record, WriteRecord, gone
+from speaker.wire.remote import A_SLICE, Wire
+
+WORKERS = 32
+"""Records written at a time."""
+
+_decode = msgspec.json.Decoder(AnnouncementObject).decode
+
+
+class AnnouncementWriter:
+    """``facts`` says of an EIP what people want to know; ``told`` hears of each failure, and of each success as None.
+
+    An order that is ``deadline`` seconds old has been given up by the machine: one that waited here for so long is not
+    sent. What was sent is waited for, as the record that it finds is news at any time.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        deadline: float,
+        facts: Callable[[IPAddress], Facts | None],
+        told: Callable[[EdgeError | None], None],
+    ) -> None:
+        self._client, self._deadline, self._facts, self._told = client, deadline, facts, told
+        self._orders: asyncio.Queue[tuple[WriteRecord, float]] = asyncio.Queue()
+        self._failing: dict[IPAddress, str] = {}
+        """Of which EIPs the record cannot be written, and why: others go on, and that it fails again is no news."""
+
+    def take(self, order: WriteRecord) -> None:
+        self._orders.put_nowait((order, time.monotonic() + self._deadline))
+
+    async def run(self, wire: Wire) -> None:
+        """Endless."""
+        async with asyncio.TaskGroup() as workers:
+            for number in range(WORKERS):
+                workers.create_task(self._work(wire), name=f"record writer {number}")
+
+    async def _work(self, wire: Wire) -> None:
+        while True:
+            order, due = await self._orders.get()
+            if time.monotonic() >= due:
+                continue
+            try:
+                succeeded, record = await self._write(order)
+            except EdgeError as error:
+                self._failed(order.eip, error)
+            else:
+                self._succeeded(order.eip)
+                await wire.written(order, succeeded, record)
+
+    def _failed(self, eip: IPAddress, error: EdgeError) -> None:
+        if self._failing.get(eip) != str(error):
+            self._failing[eip] = str(error)
+            self._told(error)
+
+    def _succeeded(self, eip: IPAddress) -> None:
+        if self._failing:
+            ours = {each: why for each, why in self._failing.items() if each != eip and self._facts(each) is not None}
+            self._failing = ours
+        if not self._failing:
+            self._told(None)
+
+    async def _write(self, order: WriteRecord) -> tuple[bool, Record]:
+        path, facts = path_of(order.eip), self._facts(order.eip) if order.holder else None
+        at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        try:
+            if order.expected:
+                return True, _read(await self._client.patch(path, change(order, facts, at)))
+            return True, _read(await self._client.create(ANNOUNCEMENTS, creation(order, facts, at)))
+        except ApiRefused as error:
+            if error.code == 404:
+                return False, gone(order.expected)
+            if error.code != 409:
+                raise
+        return False, await self._look(path, order.expected)
+
+    async def _look(self, path: str, version: int) -> Record:
+        try:
+            return _read(await self._client.get(path))
+        except ApiRefused as error:
+            if error.code != 404:
+                raise
+            return gone(version)
+
+    async def correct(self, ours: Sequence[AnnouncementObject]) -> None:
+        """One after the other: nobody waits for it, and what fails is found wrong again the next time."""
+        for at, found in enumerate(ours):
+            if at % A_SLICE == 0:
+                await asyncio.sleep(0)
+            eip = eip_of(found)
+            facts = self._facts(eip) if eip is not None else None
+            if eip is None or facts is None or (patch := correction(found, facts)) is None:
+                continue
+            try:
+                await self._client.patch(path_of(eip), patch, within=REQUEST)
+            except EdgeError as error:
+                if not (isinstance(error, ApiRefused) and error.code in (404, 409)):
+                    self._failed(eip, error)
+            else:
+                self._succeeded(eip)
+
+
+def _read(body: bytes) -> Record:
+    try:
+        return read_record(_decode(body))
+    except UNFIT as error:
+        raise EdgeError(f"no Announcement: {error}") from error

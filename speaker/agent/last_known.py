@@ -1,0 +1,78 @@
+"""Loops: what the API says is kept, and gone by where an agent starts without one (``known.py`` is the file)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from speaker.agent.known import Known, known, recall, remember
+from speaker.agent.objects import SliceObject
+from speaker.agent.view import News
+from speaker.model import ServiceKey
+from speaker.node.report import Report
+
+log = structlog.get_logger()
+
+RECALL_SECONDS = 5.0
+"""Without an API after which an agent goes by what the API said last."""
+RECALL_AGAIN = 1.0
+"""Between two looks at whether it may, as no peer seems to read the API."""
+REMEMBER_SECONDS = 30.0
+"""At least between two writings of what the API says."""
+
+
+class LastKnown:
+    """``node``: our name. What no peer holds is better served by what was known last than by nobody."""
+
+    def __init__(self, runtime_dir: Path, node: str, report: Report) -> None:
+        self._runtime_dir, self._node, self._report = runtime_dir, node, report
+        self.recalled: Known | None = None
+        """What is gone by as long as nothing was listed."""
+        self.learned = asyncio.Event()
+        """There is something else to remember."""
+
+    async def recall(
+        self, listed: Callable[[], bool], informed: Callable[[], Awaitable[bool]], changed: Callable[[], None]
+    ) -> None:
+        """Endless, and done once. ``listed``: the API has said everything; ``informed``: some peer goes by what it
+        says; ``changed`` hears when it is gone by what was known last."""
+        await asyncio.sleep(RECALL_SECONDS)
+        found = None
+        with self._report.trying("last known"):
+            found = None if listed() else await asyncio.to_thread(recall, self._runtime_dir, self._node)
+        while found is not None and not listed():
+            if not await informed():
+                log.warning("no API yet: going by what it said last", services=len(found.services))
+                self.recalled = found
+                changed()
+                break
+            await asyncio.sleep(RECALL_AGAIN)
+        await asyncio.Event().wait()  # once in a life
+
+    async def remember(self, seen: Callable[[], tuple[Any, ...]]) -> None:
+        """Endless. Seldom, and only what was read from the API. ``seen``: what ``known`` takes behind our name."""
+        while True:
+            await self.learned.wait()
+            self.learned.clear()
+            now = seen()
+            with self._report.trying("last known"):
+                await asyncio.to_thread(self._remember_now, now)
+            await asyncio.sleep(REMEMBER_SECONDS)
+
+    def _remember_now(self, seen: tuple[Any, ...]) -> None:
+        remember(self._runtime_dir, known(self._node, *seen))
+
+
+def news_of(last: Known) -> tuple[News, Callable[[ServiceKey], list[SliceObject]]]:
+    """As if the API had said it all; and the slices of a Service."""
+    slices: dict[ServiceKey, list[SliceObject]] = {}
+    for each in last.slices:
+        slices.setdefault(each.service_key, []).append(each)
+    news = News(
+        {each.key: each for each in last.services},
+        eips=last.eips,
+        nodes={each.key: each for each in last.hosts},
+    )
+    return news, lambda key: slices.get(key, [])

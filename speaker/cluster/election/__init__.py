@@ -1,0 +1,1 @@
+"""Elections on Leases: one of many works, the others wait."""

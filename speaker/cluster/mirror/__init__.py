@@ -1,0 +1,1 @@
+"""One resource of the Kubernetes API, mirrored: listed once, then watched."""

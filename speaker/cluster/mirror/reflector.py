@@ -1,0 +1,306 @@
+"""Mirrors one resource of the Kubernetes API: lists it, watches it, and starts over when it must.
+
+The list is streamed (``sendInitialEvents``, KEP-3157: no server has to hold all of it in memory), and paged where the
+server cannot do that. Nothing is ever read from ``resourceVersion=0``: it may be older than what another server said
+before, and terms would go back.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Generic
+
+from speaker.cluster.mirror.feed import Feed, Lines
+from speaker.cluster.mirror.store import Change, Index, Store, T
+from speaker.cluster.objects import Key
+from speaker.cluster.transport.client import Client, Stream
+from speaker.cluster.transport.pages import PAGE, one_page, pages
+from speaker.errors import ApiRefused, ApiUnreachable, EdgeError
+from speaker.system.retry import retrying
+
+SLICE = 0.005
+"""Seconds of work before other tasks get a turn: an ARP answer waits for no list."""
+SILENT_WATCHES = 3
+"""After so many in a row that brought nothing everything is listed anew: a server whose etcd was restored from an older
+backup says nothing at all until it has caught up with the version that is asked for."""
+_NO_SUCH_OPTION = (400, 422)
+"""How servers answer that do not stream lists."""
+
+
+@dataclass(frozen=True)
+class Resource(Generic[T]):
+    """``path`` as in ``/api/v1/services``; the selectors as the API writes them. ``kind`` names the fields that are
+    decoded; ``page``: objects of a page, where a list comes in pages."""
+
+    path: str
+    kind: type[T]
+    label_selector: str = ""
+    field_selector: str = ""
+    indexes: Mapping[str, Index[T]] | None = None
+    page: int = PAGE
+
+    @property
+    def query(self) -> dict[str, str]:
+        selectors = {"labelSelector": self.label_selector, "fieldSelector": self.field_selector}
+        return {name: value for name, value in selectors.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds."""
+
+    answer: float = 15.0
+    """For a page, for the beginning of a watch, and between two pieces of a streamed list."""
+    silence: float = 150.0
+    """On a watch, before another is opened in its place. A bookmark comes every minute (cacher.go), but on a quiet
+    resource only once etcd has told the server of its progress: within 5 s where kubeadm set it up, else 10 min."""
+    watch: float = 300.0
+    """The server ends a watch after one to two times this, as client-go asks: so they spread over all servers."""
+    backoff: float = 0.25
+    backoff_limit: float = 15.0
+
+
+class Reflector(Generic[T]):
+    """``run`` mirrors ``resource`` into ``store``, until it is cancelled.
+
+    ``deliver`` gets what has changed after the store has, in order: first
+    everything there is, even if that is nothing, then a batch for whatever the network brought in one go, which is
+    empty where only ``set_aside`` changed. It is called in the event loop and must be quick. ``told`` hears of every
+    failure; ``listed`` of every list that was completed, once it was handed over: its version.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource[T],
+        deliver: Callable[[tuple[Change[T], ...]], None],
+        *,
+        patience: Patience = Patience(),
+        told: Callable[[EdgeError], None] = lambda _: None,
+        listed: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.resource, self.patience = resource, patience
+        self.lists = 0
+        """Lists that were completed: more than a few an hour say that something is wrong."""
+        self._client, self._deliver, self._told, self._listed = client, deliver, told, listed
+        self._feed = Feed(resource.kind, resource.indexes)
+        self._streams_lists = True
+        self._trying: asyncio.Task[None] | None = None
+        self._watching = False
+        self._moved = False
+        """The watch has got further since this attempt began: another is worth making at once."""
+        self._silent_watches = 0
+        self._broken = False
+        """The server went away since it was asked where it stands."""
+        self._fresh_at: float | None = None
+        self._retry_after = 0.0
+        """Seconds that the server asked us to wait before the next attempt."""
+        self._turn_ends = 0.0
+        self._told_aside: tuple[str, ...] = ()
+
+    @property
+    def store(self) -> Store[T]:
+        return self._feed.store
+
+    @property
+    def synced(self) -> bool:
+        """The store was whole once; it stays so, if older, through every failure."""
+        return self._fresh_at is not None
+
+    @property
+    def unreadable(self) -> int:
+        """Objects, counted each time they came, that did not fit ``kind`` and were kept as they were."""
+        return self._feed.unreadable
+
+    def is_set_aside(self, key: Key) -> bool:
+        return key in self._feed.set_aside
+
+    @property
+    def set_aside(self) -> tuple[str, ...]:
+        """The objects that do not fit ``kind``, each a sentence."""
+        return tuple(
+            f"{self.resource.path}: {key.namespace}/{key.name or '(no name)'} cannot be read, and stays as it was: "
+            f"{why}"
+            for key, why in self._feed.set_aside.items()
+        )
+
+    def stale(self) -> float:
+        """Seconds since the server last proved that nothing is missing here; inf before the first list. Two minutes are
+        normal on a quiet resource, up to eight where etcd reports its progress as rarely as it does by default."""
+        if self._fresh_at is None:
+            return float("inf")
+        return self._now() - self._fresh_at
+
+    @property
+    def following(self) -> bool:
+        """A watch has begun since the last ``reconnect``, goes on, and lists nothing anew."""
+        return self.synced and self._watching and not self._feed.listing
+
+    def reconnect(self) -> None:
+        """At once, however long it would wait: what came by the connection of now, or did not, is no proof of
+        anything."""
+        self._watching = False
+        if self._trying is not None:
+            self._trying.cancel()
+
+    async def run(self) -> None:
+        """Endless."""
+        task = asyncio.current_task()
+        assert task is not None
+        while True:
+            self._trying = asyncio.create_task(self._try(), name=f"attempts {self.resource.path}")
+            try:
+                await self._trying
+            except asyncio.CancelledError:
+                if task.cancelling():
+                    raise
+
+    async def _try(self) -> None:
+        least, most = self.patience.backoff, self.patience.backoff_limit
+        while True:
+            async for attempt in retrying(self._failed, multiplier=least, limit=most, sleep=self._rest):
+                with attempt:
+                    await self._attempt()
+
+    # ── Failures ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _attempt(self) -> None:
+        """Returns when it got anywhere, even if a failure ended it: only fruitless attempts are further apart."""
+        self._moved = False
+        self._hand_over()  # what a bug of ours kept from being handed over: nothing new may come for minutes
+        try:
+            await self._follow()
+        except EdgeError as error:
+            self._learn(error)
+            self._hand_over()  # what the broken answer said before it broke
+            if not self._moved:
+                raise
+            self._told(error)
+
+    def _learn(self, error: EdgeError) -> None:
+        if not isinstance(error, ApiRefused):
+            self._broken = True
+            return
+        if self._feed.listing and error.code in _NO_SUCH_OPTION:
+            self._streams_lists = False
+        if error.too_old:
+            self._feed.forget()
+
+    def _failed(self, error: EdgeError) -> None:
+        self._retry_after = error.retry_after if isinstance(error, ApiRefused) else 0.0
+        self._told(error)
+
+    async def _rest(self, seconds: float) -> None:
+        await asyncio.sleep(max(seconds, self._retry_after))
+
+    # ── Lists and watches ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def _follow(self) -> None:
+        if self._silent_watches >= SILENT_WATCHES or (self._broken and await self._is_restored()):
+            self._feed.forget()
+        self._broken = False
+        if not self._feed.resume and not self._streams_lists:
+            await self._list_pages()
+        begun = self._now()
+        async with self._client.stream(self.resource.path, self._watch_query(), within=self.patience.answer) as stream:
+            self._silent_watches += 1
+            self._watching = True
+            try:
+                await self._read(stream, begun)
+            finally:
+                self._watching = False
+        if not self._moved and self._now() - begun < 1.0:
+            raise EdgeError(f"{self.resource.path}: the watch ended as soon as it had begun")
+
+    async def _is_restored(self) -> bool:
+        """An older backup of the server's data stands in its place: a watch from what we know would stay silent."""
+        known = self._feed.resume
+        if not known.isdecimal():
+            return False
+        page = await one_page(self._client, self.resource.path, self.resource.query, 1, within=self.patience.answer)
+        now = page.metadata.resource_version
+        return now.isdecimal() and int(now) < int(known)
+
+    def _watch_query(self) -> dict[str, str]:
+        lasts = self.patience.watch * random.uniform(1, 2)  # noqa: S311 (spreads load, guards nothing)
+        query = {
+            **self.resource.query,
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(round(lasts)),
+            "resourceVersion": self._feed.resume,
+        }
+        if not self._feed.resume:
+            self._feed.begin_list()
+            query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+        return query
+
+    async def _list_pages(self) -> None:
+        begun = self._now()
+        self._feed.begin_list()
+        version, resource = "", self.resource
+        async for page in pages(
+            self._client, resource.path, resource.query, resource.page, within=self.patience.answer
+        ):
+            version = page.metadata.resource_version
+            for raw in page.items or ():
+                self._feed.add(raw)
+                await self._turn()
+        await self._end_list(version, begun)
+
+    async def _read(self, stream: Stream, begun: float) -> None:
+        lines = Lines()
+        while chunk := await self._chunk(stream):
+            self._silent_watches = 0
+            listing, heard_at = self._feed.listing, self._now()
+            for line in lines.feed(chunk):
+                known = self._feed.resume
+                if version := self._feed.take(line):
+                    await self._end_list(version, begun)
+                elif self._feed.resume != known:
+                    self._moved = True
+                await self._turn()
+            self._hand_over()
+            if not listing:
+                self._fresh_at = heard_at
+        if lines.cut:
+            raise EdgeError(f"{self.resource.path}: the watch was cut in the middle of an event")
+
+    async def _chunk(self, stream: Stream) -> bytes:
+        """b"" at the end, and for a watch that has been silent for too long."""
+        if not self._feed.listing:
+            with suppress(TimeoutError):
+                return await stream.read(self.patience.silence)
+            return b""
+        try:
+            return await stream.read(self.patience.answer)
+        except TimeoutError as error:
+            self._streams_lists = False  # etcd before 3.5 cannot say when such a list is whole
+            raise ApiUnreachable(f"{self.resource.path}: the list has no end") from error
+
+    async def _end_list(self, version: str, begun: float) -> None:
+        for _ in self._feed.end_list(version):
+            await self._turn()
+        self.lists += 1
+        first, self._fresh_at = not self.synced, begun
+        self._hand_over(even_nothing=first)
+        self._listed(version)
+
+    def _hand_over(self, *, even_nothing: bool = False) -> None:
+        aside = self.set_aside
+        if (changes := self._feed.collect()) or even_nothing or aside != self._told_aside:
+            self._told_aside = aside
+            self._deliver(changes)
+
+    async def _turn(self) -> None:
+        """Others', when ours has lasted long enough."""
+        if self._now() >= self._turn_ends:
+            self._hand_over()
+            await asyncio.sleep(0)
+            self._turn_ends = self._now() + SLICE
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()

@@ -1,0 +1,1 @@
+"""Requests to the Kubernetes API, and how it lets us in."""

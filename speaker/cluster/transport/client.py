@@ -1,0 +1,170 @@
+"""Requests to the Kubernetes API.
+
+Watch, lists and leader election are our own as well (docs/decisions/0003-own-reflector.md). Nothing here tries twice:
+the caller knows whether a second try is wanted.
+"""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+import aiohttp
+import msgspec
+
+from speaker import __version__
+from speaker.cluster.objects import read_refusal
+from speaker.cluster.transport.server import Server
+from speaker.errors import ApiUnreachable
+
+REQUEST = 5.0
+"""Seconds a request may take unless its caller says otherwise, from connecting to the last byte."""
+UNUSED = 60.0
+"""Seconds for which a connection is kept that nothing uses: longer than from one renewal of a Lease to the next, as a
+handshake costs more than what it is for. An API server hangs up after 90 s."""
+
+_KEEPALIVE = {socket.TCP_KEEPIDLE: 10, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3, socket.TCP_USER_TIMEOUT: 25_000}
+"""A server that is gone, or a NAT entry on the way to it, is noticed within 25 s even when nothing is being said."""
+
+READ_BUFFER = 2**20
+"""Bytes that may lie in the process while its loop is busy; then the server waits."""
+_AGENT = f"eip-speaker/{__version__}"
+
+Query: TypeAlias = Mapping[str, str]
+
+
+class Stream:
+    """The body of an answer while it comes."""
+
+    def __init__(self, answer: aiohttp.ClientResponse) -> None:
+        self._answer = answer
+
+    async def read(self, within: float) -> bytes:
+        """What has arrived, one byte at least; b"" at the end. Raises ApiUnreachable when the connection breaks,
+        TimeoutError when it brings nothing for ``within`` seconds."""
+        async with asyncio.timeout(within):
+            with _reaching(self._answer.url.path):
+                return await self._answer.content.readany()
+
+
+class Client:
+    """``async with Client(await configure(Access())) as client: …`` (one loop per Client)
+
+    Methods return the body. They raise ApiRefused for an answer that is a failure, ApiUnreachable for none; ``within``
+    is seconds for all of a request. Bodies are plain data, not bytes.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    async def __aenter__(self) -> Self:
+        # Without a limit: each watch keeps a connection, and a renewal must not wait for one to end.
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, socket_factory=_kept_alive, keepalive_timeout=UNUSED),
+            # To compress costs both ends more time than a LAN takes for the difference.
+            headers={"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": _AGENT},
+            timeout=aiohttp.ClientTimeout(total=None),
+            trust_env=True,
+            read_bufsize=READ_BUFFER,
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self._session.close()
+        await asyncio.sleep(0)  # a transport is closed in the loop's next turn, which may have been its last
+
+    async def get(self, path: str, query: Query | None = None, *, within: float = REQUEST) -> bytes:
+        return await self._request("GET", path, query, within=within)
+
+    async def create(self, path: str, body: object, *, within: float = REQUEST) -> bytes:
+        return await self._request("POST", path, None, body, within=within)
+
+    async def replace(self, path: str, body: object, *, within: float = REQUEST) -> bytes:
+        return await self._request("PUT", path, None, body, within=within)
+
+    async def patch(self, path: str, body: object, *, within: float = REQUEST) -> bytes:
+        """A merge patch; with ``metadata.resourceVersion`` in it it is refused (409) when that is stale."""
+        return await self._request("PATCH", path, None, body, "application/merge-patch+json", within=within)
+
+    async def delete(self, path: str, body: object = None, *, within: float = REQUEST) -> bytes:
+        """``body``: DeleteOptions, for preconditions on uid and version."""
+        return await self._request("DELETE", path, None, body, within=within)
+
+    @asynccontextmanager
+    async def stream(self, path: str, query: Query, *, within: float = REQUEST) -> AsyncIterator[Stream]:
+        """A watch; ``within`` is for its beginning only."""
+        with _reaching(path):
+            async with asyncio.timeout(within):
+                answer = await self._send("GET", path, query)
+        try:
+            yield Stream(answer)
+        finally:
+            answer.close()
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        query: Query | None,
+        body: object = None,
+        content: str = "application/json",
+        *,
+        within: float,
+    ) -> bytes:
+        with _reaching(path):
+            async with asyncio.timeout(within):
+                async with await self._send(method, path, query, body, content) as answer:
+                    return await answer.read()
+
+    async def _send(
+        self, method: str, path: str, query: Query | None, body: object = None, content: str = "application/json"
+    ) -> aiohttp.ClientResponse:
+        server = self._server
+        headers = {"Content-Type": content} if body is not None else {}
+        if server.authorization is not None and (authorization := await server.authorization()):
+            headers["Authorization"] = authorization
+        try:
+            answer = await self._session.request(
+                method,
+                server.url + path,
+                params=query,
+                data=msgspec.json.encode(body) if body is not None else None,
+                headers=headers,
+                proxy=server.proxy,
+                ssl=True if server.trust is None else server.trust(),
+                server_hostname=server.tls_name,
+                allow_redirects=False,
+            )
+        except aiohttp.ClientSSLError:
+            if server.trust is not None:
+                server.trust.expire()
+            raise
+        if answer.status >= 300:
+            async with answer:
+                if answer.status == 401:
+                    server.refused()
+                raise read_refusal(await answer.read(), answer.status)
+        return answer
+
+
+@contextmanager
+def _reaching(path: str) -> Iterator[None]:
+    try:
+        yield
+    except TimeoutError as error:
+        raise ApiUnreachable(f"{path}: no answer in time") from error
+    except (aiohttp.ClientError, OSError, RuntimeError) as error:  # RuntimeError: no thread to look the name up in
+        raise ApiUnreachable(f"{path}: {error}") from error
+
+
+def _kept_alive(address: Any) -> socket.socket:
+    family, kind, protocol, _, _ = address
+    opened = socket.socket(family, kind, protocol)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _KEEPALIVE.items():
+        opened.setsockopt(socket.IPPROTO_TCP, option, value)
+    return opened

@@ -1,0 +1,141 @@
+"""Writes what is wanted, many objects at a time: one that fails waits its turn again and holds up no other."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from itertools import count
+
+from speaker.cluster.transport.client import REQUEST, Client
+from speaker.controller.writes import Event, Order, Orders, Removal, Write
+from speaker.errors import ApiRefused, EdgeError
+from speaker.telemetry.lines import Bound
+
+WORKERS = 16
+"""Requests at a time."""
+BACKOFF, BACKOFF_LIMIT = 0.2, 30.0
+"""Seconds, doubled with every failure in a row of one object."""
+LAZY = 1.0
+"""Seconds that a write waits which nobody waits for: counts that change with every Service are written together."""
+
+EVENTS, EVENT_SECONDS = 25, 300.0
+"""Of one object at once, and seconds until it may have another: what client-go allows (EventSourceObjectSpamFilter)."""
+EVENT_OBJECTS = 10_000
+"""For which that is remembered."""
+SLICE = 0.005
+"""Seconds of taking orders before others get a turn: 10,000 may come at once."""
+
+_STALE = (404, 409)
+"""The object is not what the write was decided from. Trying again is of no use, and what it is now will be heard."""
+
+
+class WriteQueue:
+    """``fence`` says how many seconds a write may take, and raises where it may not begin; ``told`` hears of failures.
+
+    A write is done once. The same one is not sent again while it is wanted, even if the mirror still shows the object
+    as it was before.
+    """
+
+    def __init__(self, client: Client, fence: Callable[[], float], told: Callable[[str, EdgeError], None]) -> None:
+        self._client, self._fence, self._told = client, fence, told
+        self._wanted: dict[str, Order] = {}
+        self._done: dict[str, Order] = {}
+        self._failures: dict[str, int] = {}
+        self._busy: set[str] = set()
+        """Paths that are queued, being written, or waiting for another try: each is in one place."""
+        self._queue: asyncio.PriorityQueue[tuple[int, int, str | Event]] = asyncio.PriorityQueue()
+        """Paths, then Events: who waits for an address goes before who wants to read about it."""
+        self._turns = count()
+        self._events = Bound(EVENTS, EVENT_SECONDS, EVENT_OBJECTS)
+
+    async def want(self, orders: Orders) -> None:
+        """Replaces what was wanted at these paths before."""
+        loop = asyncio.get_running_loop()
+        turn_ends = loop.time() + SLICE
+        for path, order in orders.items():
+            if order is None:
+                self._wanted.pop(path, None)
+                self._done.pop(path, None)
+                self._failures.pop(path, None)
+            else:
+                self._wanted[path] = order
+                self._take_up(path)
+            if loop.time() >= turn_ends:
+                await asyncio.sleep(0)
+                turn_ends = loop.time() + SLICE
+
+    async def run(self) -> None:
+        """Endless."""
+        async with asyncio.TaskGroup() as workers:
+            for number in range(WORKERS):
+                workers.create_task(self._work(), name=f"writer {number}")
+
+    def _take_up(self, path: str) -> None:
+        order = self._wanted.get(path)
+        if order is None or path in self._busy or self._done.get(path) == order:
+            return
+        self._busy.add(path)
+        self._queue_after(path, LAZY if isinstance(order, Write) and order.lazy else 0.0)
+
+    def _queue_after(self, path: str, seconds: float) -> None:
+        place = (0, next(self._turns), path)
+        if seconds:
+            asyncio.get_running_loop().call_later(seconds, self._queue.put_nowait, place)
+        else:
+            self._queue.put_nowait(place)
+
+    async def _work(self) -> None:
+        while True:
+            _, _, due = await self._queue.get()
+            if isinstance(due, Event):
+                await self._tell(due)
+            else:
+                await self._see_to(due)
+
+    async def _see_to(self, path: str) -> None:
+        if (order := self._wanted.get(path)) is None:
+            self._busy.discard(path)
+            return
+        try:
+            await self._carry_out(order)
+        except EdgeError as error:
+            self._told(path, error)
+            self._queue_after(path, self._backoff(path, error))
+        else:
+            self._failures.pop(path, None)
+            if path in self._wanted:  # it may have been heard of already
+                self._done[path] = order
+            self._busy.discard(path)
+            self._take_up(path)  # something else may be wanted by now
+
+    async def _carry_out(self, order: Order) -> None:
+        within = min(REQUEST, self._fence())
+        try:
+            if isinstance(order, Removal):
+                await self._client.delete(order.path, order.body(), within=within)
+            else:
+                await self._client.patch(order.path, order.body(), within=within)
+        except ApiRefused as error:
+            if error.code not in _STALE:
+                raise
+            return
+        if isinstance(order, Write) and order.event is not None and self._may_be_told(order.event):
+            self._queue.put_nowait((1, next(self._turns), order.event))
+
+    def _may_be_told(self, event: Event) -> bool:
+        """Not of an object that had too many: its condition says how it is now."""
+        about = f"{event.kind} {event.about.namespace}/{event.about.name}"
+        return self._events.admits(asyncio.get_running_loop().time(), about)
+
+    async def _tell(self, event: Event) -> None:
+        """Once: the condition says the same, and stays."""
+        try:
+            await self._client.create(event.path, event.body(), within=min(REQUEST, self._fence()))
+        except EdgeError as error:
+            if not (isinstance(error, ApiRefused) and error.code in _STALE):
+                self._told(event.path, error)
+
+    def _backoff(self, path: str, error: EdgeError) -> float:
+        failures = self._failures[path] = self._failures.get(path, 0) + 1
+        limit = min(BACKOFF_LIMIT, BACKOFF * 2.0 ** min(failures - 1, 16))
+        seconds = limit * random.uniform(0.5, 1)  # noqa: S311 (spreads load, guards nothing)
+        return max(seconds, error.retry_after) if isinstance(error, ApiRefused) else seconds

@@ -1,0 +1,1 @@
+"""The connections that the kernel remembers, and which of them it should forget."""

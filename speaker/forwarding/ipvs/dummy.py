@@ -1,0 +1,192 @@
+"""The speaker's own dummy link, and the EIPs bound to it. An edge (rtnetlink), for a worker thread.
+
+IPVS takes only packets for addresses of this host, and a virtual server is ours if its address is bound on this link
+(docs/decisions/0009-eips-on-a-dummy-link.md).
+"""
+
+import errno
+import os
+import socket
+import struct
+from collections.abc import Callable, Collection
+from ipaddress import ip_address
+
+from speaker.errors import EdgeError, Unsupported
+from speaker.model import EIP_LINK, IPAddress
+from speaker.netlink.messages import NLM_F_CREATE, NLM_F_EXCL, attribute, attributes, nested, u32
+from speaker.netlink.numbers import (
+    IFA_ADDRESS,
+    IFA_LOCAL,
+    IFADDR,
+    IFF_UP,
+    IFINFO,
+    IFLA_AF_SPEC,
+    IFLA_IFNAME,
+    IFLA_INFO_KIND,
+    IFLA_LINKINFO,
+    RTM_DELADDR,
+    RTM_DELLINK,
+    RTM_GETADDR,
+    RTM_GETLINK,
+    RTM_NEWADDR,
+    RTM_NEWLINK,
+    RTM_SETLINK,
+)
+from speaker.netlink.requests import Netlink, Request
+
+LINK_NAME = EIP_LINK
+
+IFLA_INET6_ADDR_GEN_MODE, IN6_ADDR_GEN_MODE_NONE = 8, 1
+IFA_CACHEINFO, IFA_FLAGS = 6, 8
+IFA_F_NODAD, IFA_F_NOPREFIXROUTE = 0x02, 0x200
+RT_SCOPE_UNIVERSE, RT_SCOPE_LINK = 0, 253
+INFINITE = 0xFFFFFFFF
+
+_IFA_CACHEINFO = struct.Struct("=IIII")
+
+
+class DummyLink:
+    """The link in the network namespace of the calling thread; every method opens a socket of its own."""
+
+    def __init__(self, name: str = LINK_NAME) -> None:
+        self.name = name
+
+    def eips(self) -> frozenset[IPAddress]:
+        """The addresses bound on it; none where there is no such link. Raises EdgeError."""
+        with Netlink(socket.NETLINK_ROUTE) as netlink:
+            index = self._find(netlink)
+            return frozenset(_addresses(netlink, index)) if index else frozenset()
+
+    def index(self) -> int:
+        """The kernel's number of it, another one after it was removed and made again; 0 where there is none."""
+        with Netlink(socket.NETLINK_ROUTE) as netlink:
+            return self._find(netlink)
+
+    def bind(self, eips: Collection[IPAddress]) -> None:
+        """Bind as /32 and /128, on a link that is made where there is none.
+
+        Raises Unsupported where the kernel has no dummy links, EdgeError when it refuses.
+        """
+        with Netlink(socket.NETLINK_ROUTE) as netlink:
+            index = self._find(netlink) or self._create(netlink)
+            self._bring_up(netlink, index, ipv6=any(eip.version == 6 for eip in eips))
+            self._for_each(netlink, "bind", eips, lambda eip: _new_address(index, eip), unless=errno.EEXIST)
+
+    def unbind(self, eips: Collection[IPAddress]) -> None:
+        """What is not bound stays so. Raises EdgeError."""
+        with Netlink(socket.NETLINK_ROUTE) as netlink:
+            if index := self._find(netlink):
+                self._for_each(
+                    netlink, "unbind", eips, lambda eip: _delete_address(index, eip), unless=errno.EADDRNOTAVAIL
+                )
+
+    def remove(self) -> bool:
+        """Remove the link, and with it every address on it; False where there was none. Raises EdgeError."""
+        with Netlink(socket.NETLINK_ROUTE) as netlink:
+            index = self._find(netlink)
+            if index:
+                self._must(netlink.send([Request(RTM_DELLINK, _ifinfo(index))]), "remove")
+            return bool(index)
+
+    def _find(self, netlink: Netlink) -> int:
+        """Its index, 0 where there is none."""
+        try:
+            answer = netlink.ask(Request(RTM_GETLINK, _ifinfo(0) + self._name_attribute()))
+        except OSError as error:
+            if error.errno == errno.ENODEV:
+                return 0
+            raise EdgeError(f"the kernel does not show the link {self.name}: {error.strerror}") from error
+        if len(answer) < IFINFO.size:
+            raise EdgeError(f"the kernel's answer about the link {self.name} is cut short")
+        info = attributes(attributes(answer, IFINFO.size).get(IFLA_LINKINFO, b""))
+        if info.get(IFLA_INFO_KIND) != b"dummy\0":
+            raise EdgeError(f"the link {self.name} is not a dummy link, so not ours: rename or remove it")
+        return int(IFINFO.unpack_from(answer)[2])
+
+    def _create(self, netlink: Netlink) -> int:
+        """Down at first: an IPv6 link-local address comes with up, unless ``_bring_up`` says otherwise before."""
+        kind = nested(IFLA_LINKINFO, attribute(IFLA_INFO_KIND, b"dummy\0"))
+        payload = _ifinfo(0) + self._name_attribute() + kind
+        answers = netlink.send([Request(RTM_NEWLINK, payload, NLM_F_CREATE | NLM_F_EXCL)])
+        if answers == [errno.EOPNOTSUPP]:
+            raise Unsupported("this kernel has no dummy links: load the module dummy (`modprobe dummy`)")
+        self._must(answers, "create")
+        return self._find(netlink)
+
+    def _bring_up(self, netlink: Netlink, index: int, *, ipv6: bool) -> None:
+        no_link_local = nested(socket.AF_INET6, attribute(IFLA_INET6_ADDR_GEN_MODE, bytes([IN6_ADDR_GEN_MODE_NONE])))
+        answers = netlink.send([Request(RTM_SETLINK, _ifinfo(index) + nested(IFLA_AF_SPEC, no_link_local))])
+        if ipv6:  # without IPv6 in the kernel there is nothing to set, and nothing that would need it
+            self._must(answers, "keep IPv6 link-local addresses off")
+        self._must(netlink.send([Request(RTM_SETLINK, _ifinfo(index, IFF_UP, IFF_UP))]), "bring up")
+
+    def _name_attribute(self) -> bytes:
+        return attribute(IFLA_IFNAME, self.name.encode() + b"\0")
+
+    def _for_each(
+        self,
+        netlink: Netlink,
+        verb: str,
+        eips: Collection[IPAddress],
+        request: Callable[[IPAddress], Request],
+        *,
+        unless: int,
+    ) -> None:
+        answers = netlink.send([request(eip) for eip in eips])
+        for eip, answer in zip(eips, answers, strict=True):
+            if answer not in (0, unless):
+                raise EdgeError(f"cannot {verb} {eip} on {self.name}: {_sentence(answer)}")
+
+    def _must(self, answers: list[int], verb: str) -> None:
+        for answer in filter(None, answers):
+            raise EdgeError(f"cannot {verb} the link {self.name}: {_sentence(answer)}")
+
+
+def bound_on(index: int) -> frozenset[IPAddress]:
+    """The addresses of any link, by its number: of kube-proxy's dummy, for one. Raises EdgeError."""
+    with Netlink(socket.NETLINK_ROUTE) as netlink:
+        return frozenset(_addresses(netlink, index))
+
+
+def _ifinfo(index: int, flags: int = 0, change: int = 0) -> bytes:
+    return IFINFO.pack(socket.AF_UNSPEC, 0, index, flags, change)
+
+
+def _addresses(netlink: Netlink, index: int) -> list[IPAddress]:
+    try:
+        answers = netlink.dump(Request(RTM_GETADDR, IFADDR.pack(socket.AF_UNSPEC, 0, 0, 0, 0)))
+    except OSError as error:
+        raise EdgeError(f"the kernel does not list addresses: {error.strerror}") from error
+    try:
+        mine = (attributes(answer, IFADDR.size) for answer in answers if IFADDR.unpack_from(answer)[4] == index)
+        return [ip_address(found.get(IFA_LOCAL) or found[IFA_ADDRESS]) for found in mine]
+    except (KeyError, ValueError, struct.error) as error:
+        raise EdgeError("the kernel lists an address that is none") from error
+
+
+def _address(index: int, eip: IPAddress, scope: int = RT_SCOPE_UNIVERSE) -> bytes:
+    family = socket.AF_INET if eip.version == 4 else socket.AF_INET6
+    header = IFADDR.pack(family, eip.max_prefixlen, 0, scope, index)
+    return header + attribute(IFA_LOCAL, eip.packed) + attribute(IFA_ADDRESS, eip.packed)
+
+
+def _new_address(index: int, eip: IPAddress) -> Request:
+    """Such that this host never takes it for its own address where it sends, or masquerades, through a link without
+    one: IPv4 of link scope (inet_select_addr), IPv6 deprecated (RFC 6724, rule 3). Who talks to the EIP still does.
+
+    IPv6 without duplicate detection, which would see our own answers; and without the route that a /128 puts into
+    the main table, where a lookup for the link that reaches an address would find it."""
+    if eip.version == 4:
+        payload = _address(index, eip, RT_SCOPE_LINK)
+    else:
+        deprecated = attribute(IFA_CACHEINFO, _IFA_CACHEINFO.pack(0, INFINITE, 0, 0))
+        payload = _address(index, eip) + deprecated + attribute(IFA_FLAGS, u32(IFA_F_NODAD | IFA_F_NOPREFIXROUTE))
+    return Request(RTM_NEWADDR, payload, NLM_F_CREATE | NLM_F_EXCL)
+
+
+def _delete_address(index: int, eip: IPAddress) -> Request:
+    return Request(RTM_DELADDR, _address(index, eip))
+
+
+def _sentence(error: int) -> str:
+    return "needs CAP_NET_ADMIN" if error == errno.EPERM else os.strerror(error)

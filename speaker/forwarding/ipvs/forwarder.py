@@ -1,0 +1,395 @@
+"""Forwarding with IPVS: EIPs bound on our dummy link, virtual servers for them, and a guard around both.
+
+Kernel entries carry no owner: a virtual server is ours if its EIP is bound on our link. So an EIP is bound before its
+first virtual server comes, and unbound after its last has gone; whatever kills the process in between, the next one
+sees what is ours. A bound EIP publishes every listener of this host: the guard rejects all its ports first, opens one
+only when its virtual server stands, and closes it before that goes. ARP is strict from before the first EIP is bound
+until after the last is unbound.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from speaker.errors import EdgeError, Unsupported
+from speaker.forwarding.changes import (
+    AddEip,
+    AddRealServer,
+    AddVirtualServer,
+    Change,
+    RemoveEip,
+    RemoveVirtualServer,
+    applied,
+    diff,
+)
+from speaker.forwarding.iptables import open_iptables_guard
+from speaker.forwarding.ipvs.counters import traffic
+from speaker.forwarding.ipvs.drain import Draining, Place, draining
+from speaker.forwarding.ipvs.dummy import DummyLink
+from speaker.forwarding.ipvs.proc import FILE
+from speaker.forwarding.ipvs.remembered import Remembered
+from speaker.forwarding.ipvs.settings import IpvsSettings
+from speaker.forwarding.ipvs.strict_arp import StrictArp, conf_all, lax_everywhere
+from speaker.forwarding.ipvs.tables import IpvsTables, Refusal
+from speaker.forwarding.ipvs.timeouts import IpvsTimeouts
+from speaker.forwarding.nftables.forwarder import open_guard
+from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer, VirtualServerKey, crowded, without
+from speaker.forwarding.sysctl import forwarding_off
+from speaker.forwarding.traffic import Traffic
+from speaker.model import Family, IPAddress
+from speaker.settings import AS_THEY_ARE, Timeouts
+from speaker.system.threads import in_thread
+
+LOOK_SECONDS = 60.0
+"""How long it is believed that what we made is still there."""
+
+T = TypeVar("T")
+
+
+class Guard(Protocol):
+    """What stands around IPVS: rejects, source ranges, masquerade."""
+
+    name: str
+
+    def concerned(self, changes: Iterable[Change]) -> bool:
+        """Whether any of these changes of the plan is one for the guard too."""
+
+    async def apply(self, plan: Plan) -> bool:
+        """Bring it to ``plan``; whether there was anything to do. Raises EdgeError."""
+
+    async def cleanup(self) -> tuple[str, ...]:
+        """Remove everything; names of what was removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelState:
+    """What the kernel has: ours as a plan, the addresses that others have virtual servers for, how many connections
+    our real servers of weight 0 had, and the index of our link. ``fresh``: all of it was just read."""
+
+    ours: Plan
+    foreign: frozenset[IPAddress]
+    connections: Mapping[Place, int]
+    link: int
+    fresh: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is to be done: from ``have`` to ``goal``, which is ``want`` and what is still draining. ``guarded`` are
+    the changes that the guard may be concerned by."""
+
+    seen: KernelState
+    have: Plan
+    want: Plan
+    goal: Plan
+    draining: Draining
+    changes: tuple[Change, ...]
+    guarded: tuple[Change, ...]
+
+
+class IpvsForwarder:
+    """Satisfies ``forwarder.Forwarder``. Belongs to the network namespace of the thread that first calls it.
+
+    It looks at the whole kernel at first, after anything that went wrong, and every LOOK_SECONDS; in between it
+    believes that what it has made is there, so that a changed endpoint costs one message.
+    """
+
+    name = "ipvs"
+
+    def __init__(
+        self,
+        runtime_dir: Path,
+        guard: Guard,
+        clock: Callable[[], float] = time.monotonic,
+        timeouts: Timeouts = AS_THEY_ARE,
+    ) -> None:
+        self._link = DummyLink()
+        self._arp = StrictArp(Remembered(runtime_dir / "strict-arp.json"), except_for=[self._link.name])
+        self._settings = IpvsSettings(Remembered(runtime_dir / "ipvs-settings.json"))
+        self._timeouts = IpvsTimeouts(timeouts, Remembered(runtime_dir / "ipvs-timeouts.json"))
+        self._guard = guard
+        self._clock = clock
+        # One thread: what a cancelled call has begun ends before the next begins.
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ipvs")
+        self._turn = asyncio.Lock()
+        self._asked: Plan | None = None
+        self._plan = EMPTY
+        self._believed: KernelState | None = None
+        self._look_again = 0.0
+        self._draining = Draining()
+        self._refusals: tuple[str, ...] = ()
+
+    async def apply(self, plan: Plan) -> tuple[Change, ...]:
+        """As the protocol says. What can never work (an unknown scheduler) is left out, closed, and a problem."""
+        async with self._turn:
+            self._asked = plan
+            return await self._apply(plan)
+
+    async def tend(self) -> tuple[Change, ...]:
+        async with self._turn:
+            is_fresh = self._believed is not None and self._clock() < self._look_again
+            if self._asked is None:
+                return ()
+            if is_fresh and not self._draining.until:
+                if self._plan.eips:
+                    await self._do(self._keep_settings)
+                return ()
+            return await self._apply(self._asked, count=self._draining.keys())
+
+    async def _apply(self, plan: Plan, count: Collection[VirtualServerKey] = ()) -> tuple[Change, ...]:
+        """``count``: virtual servers whose connections are to be counted."""
+        believed, self._believed = self._believed, None  # nothing, should this fail on the way
+        now = self._clock()
+        step = await self._do(self._step, plan, believed if now < self._look_again else None, count, now)
+        seen, want, changes = step.seen, step.want, step.changes
+        if seen.fresh:
+            self._look_again = now + LOOK_SECONDS
+        self._draining = step.draining
+        refused = await self._change(step)
+        if not want.eips:
+            await self._do(self._arp.restore)
+        self._plan = want
+        causes = root_causes(refused)
+        self._refusals = (*map(str, causes), *map(_taken, sorted(map(str, plan.eips - want.eips))))
+        if worth_retrying := [str(refusal) for refusal in causes if not refusal.final]:
+            raise EdgeError("; ".join(worth_retrying))
+        not_made = {refusal.change for refusal in refused}
+        made = tuple(change for change in changes if change not in not_made) if refused else changes
+        now_there = applied(step.have, made) if refused else step.goal
+        link = seen.link if step.have.eips else await self._do(self._link.index)
+        self._believed = KernelState(now_there, seen.foreign, {}, link, fresh=False)
+        return made
+
+    async def _change(self, step: Step) -> tuple[Refusal, ...]:
+        """Make the changes, the guard's before and after."""
+        have, want, whole = step.have, step.want, step.seen.fresh
+        if not (whole or self._guard.concerned(step.guarded)):
+            return await self._do(self._bring_to, want, step.changes, whole)
+        await self._guard.apply(closed := in_between(have, want))
+        refused = await self._do(self._bring_to, want, step.changes, whole)
+        if (final := standing(want, refused)) != closed:
+            await self._guard.apply(final)
+        return refused
+
+    async def pending(self, plan: Plan) -> tuple[Change, ...]:
+        step = await self._do(self._step, plan, None, (), self._clock())
+        return step.changes
+
+    def approximations(self, plan: Plan) -> tuple[str, ...]:
+        return crowded(plan)
+
+    async def problems(self) -> tuple[str, ...]:
+        return (*self._refusals, *(await self._do(self._problems) if self._plan.eips else ()))
+
+    def traffic(self, *, real_servers: bool) -> Traffic:
+        """As the protocol says; beside the worker thread, which does not wait for it. Raises EdgeError."""
+        with IpvsTables() as tables:
+            messages = tables.service_messages()
+        if not real_servers:
+            return traffic(self._plan.eips, messages, ())
+        try:
+            with FILE.open() as lines:
+                return traffic(self._plan.eips, messages, lines)
+        except (OSError, UnicodeDecodeError) as error:
+            raise EdgeError(f"{FILE}: {error}") from error
+
+    async def cleanup(self) -> tuple[str, ...]:
+        async with self._turn:
+            self._asked = self._believed = None
+            have = (await self._do(self._look)).ours
+            if have.eips:
+                await self._guard.apply(Plan(have.eips, {}))
+            removed = await self._do(self._remove, have)
+            removed += await self._guard.cleanup()
+            removed += tuple(map(str, await self._do(self._arp.restore)))
+            removed += await self._do(self._settings.restore)
+            removed += await self._do(self._timeouts.restore)
+            self._plan, self._draining, self._refusals = EMPTY, Draining(), ()
+            return removed
+
+    async def _do(self, work: Callable[..., T], *arguments: object) -> T:
+        return await in_thread(self._thread, work, *arguments)
+
+    # ── in the worker thread: a thousand virtual servers take longer to compare than the loop may be held ──
+
+    def _step(self, plan: Plan, believed: KernelState | None, count: Collection[VirtualServerKey], now: float) -> Step:
+        seen = self._see(plan.eips, believed, count)
+        want = without(plan, seen.foreign)
+        have = completed(seen.ours, self._plan, want) if seen.fresh else seen.ours
+        goal, still = draining(have, want, self._draining, seen.connections, now)
+        changes = diff(have, goal)
+        # What is on its way out of IPVS is out of the guard at once: established connections do not need it.
+        return Step(seen, have, want, goal, still, changes, (*changes, *diff(self._plan, want)))
+
+    def _see(
+        self, eips: frozenset[IPAddress], believed: KernelState | None, count: Collection[VirtualServerKey]
+    ) -> KernelState:
+        """What is ``believed``, brought up to date where somebody else's doing would matter."""
+        if believed is None or self._link.index() != believed.link:
+            return self._look()
+        ours, foreign = believed.ours, believed.foreign
+        connections: dict[Place, int] = {}
+        if not count and eips <= ours.eips:
+            return believed
+        with IpvsTables() as tables:
+            if not eips <= ours.eips:
+                foreign = frozenset(server.address for server in tables.virtual_servers()) - ours.eips
+            for key in ours.virtual_servers.keys() & set(count):
+                counted = tables.real_servers(key)
+                if _places(counted) != _places(ours.virtual_servers[key].real_servers):
+                    return self._look()
+                connections |= _idle(key, counted)
+        return replace(believed, foreign=foreign, connections=connections)
+
+    def _look(self) -> KernelState:
+        """If our link was taken from us, what we bound before still is ours."""
+        link = self._link.index()
+        bound = self._link.eips()
+        ours = bound | self._plan.eips
+        mine: dict[VirtualServerKey, VirtualServer] = {}
+        connections: dict[Place, int] = {}
+        with IpvsTables() as tables:
+            servers = tables.virtual_servers()
+            for server in servers:
+                if server.address in ours:
+                    counted = tables.real_servers(server.key)
+                    mine[server.key] = replace(server, real_servers=tuple(counted))
+                    connections |= _idle(server.key, counted)
+        foreign = frozenset(server.address for server in servers) - ours
+        return KernelState(Plan(bound, mine), foreign, connections, link, fresh=True)
+
+    def _bring_to(self, want: Plan, changes: Sequence[Change], whole: bool) -> tuple[Refusal, ...]:
+        coming = [change.eip for change in changes if isinstance(change, AddEip)]
+        going = {change.eip for change in changes if isinstance(change, RemoveEip)}
+        if want.eips:
+            self._arp.tighten()  # links come and go
+            if coming or whole:
+                self._settings.adjust()
+                self._timeouts.adjust()
+        if coming:
+            self._link.bind(coming)
+        if not changes:
+            return ()
+        with IpvsTables() as tables:
+            refused = tables.change(changes)
+        if going := going - held_back(refused):
+            self._link.unbind(going)
+        return refused
+
+    def _keep_settings(self) -> None:
+        """Others set them back, and links come; what is in the tables takes longer to look at."""
+        self._arp.tighten()
+        self._settings.adjust()
+
+    def _problems(self) -> tuple[str, ...]:
+        off = forwarding_off({Family.of(eip) for eip in self._plan.eips})
+        return (*off, *self._settings.problems(), *lax_everywhere(conf_all()))
+
+    def _remove(self, have: Plan) -> tuple[str, ...]:
+        """Virtual servers before their mark."""
+        changes = tuple(RemoveVirtualServer(server) for server in have.virtual_servers.values())
+        with IpvsTables() as tables:
+            if refused := tables.change(changes):
+                raise EdgeError("; ".join(map(str, refused)))
+        removed = [f"virtual server {server}" for server in have.virtual_servers.values()]
+        removed += [f"EIP {eip} on {self._link.name}" for eip in sorted(have.eips, key=str)]
+        if self._link.remove():
+            removed.append(f"link {self._link.name}")
+        return tuple(removed)
+
+
+async def open_ipvs(runtime_dir: Path, timeouts: Timeouts = AS_THEY_ARE) -> IpvsForwarder:
+    """A forwarder whose guard is nftables where the kernel has it, else iptables. Makes nothing yet.
+
+    Raises Unsupported where the kernel has no IPVS, or nothing to guard it with.
+    """
+    await asyncio.to_thread(_must_have_ipvs)
+    return IpvsForwarder(runtime_dir, await _open_guard(), timeouts=timeouts)
+
+
+def _must_have_ipvs() -> None:
+    IpvsTables().close()
+
+
+async def _open_guard() -> Guard:
+    try:
+        return await open_guard()
+    except Unsupported as no_nft:
+        try:
+            return await open_iptables_guard()
+        except Unsupported as no_iptables:
+            raise Unsupported(f"nothing here can guard IPVS: {no_nft}; {no_iptables}") from no_iptables
+
+
+# ── Decisions ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def completed(have: Plan, remembered: Plan, want: Plan) -> Plan:
+    """``have`` with what IPVS does not know of a virtual server, but the guard does: as we last set it, or, after a
+    restart, as it should be; the guard compares for itself."""
+    servers: dict[VirtualServerKey, VirtualServer] = {}
+    for key, server in have.virtual_servers.items():
+        wanted = want.virtual_servers.get(key, server)
+        found = _completed(server, remembered.virtual_servers.get(key, wanted))
+        servers[key] = wanted if found == wanted else found  # the same object: whoever compares next is done at once
+    return Plan(have.eips, servers)
+
+
+def _completed(server: VirtualServer, known: VirtualServer) -> VirtualServer:
+    local = {(real.address, real.port) for real in known.real_servers if real.local}
+    reals = server.real_servers
+    if local:
+        reals = tuple(replace(real, local=(real.address, real.port) in local) for real in reals)
+    return replace(server, sources=known.sources, masquerade=known.masquerade, real_servers=reals)
+
+
+def in_between(have: Plan, want: Plan) -> Plan:
+    """What the guard holds while the kernel goes from one to the other: open are only ports that stand in both."""
+    both = want.virtual_servers.keys() & have.virtual_servers.keys()
+    return Plan(have.eips | want.eips, {key: want.virtual_servers[key] for key in both})
+
+
+def standing(want: Plan, refused: Collection[Refusal]) -> Plan:
+    """What the guard holds in the end: ``want``, but ports of virtual servers that the kernel did not take stay closed,
+    and so do all of an EIP that is not leaving yet."""
+    missing = {refusal.change.server.key for refusal in refused if isinstance(refusal.change, AddVirtualServer)}
+    servers = {key: server for key, server in want.virtual_servers.items() if key not in missing}
+    return Plan(want.eips | held_back(refused), servers)
+
+
+def held_back(refused: Iterable[Refusal]) -> frozenset[IPAddress]:
+    """EIPs with a virtual server that would not go: unbound, it would not be known as ours again."""
+    return frozenset(
+        refusal.change.server.address for refusal in refused if isinstance(refusal.change, RemoveVirtualServer)
+    )
+
+
+def root_causes(refused: Iterable[Refusal]) -> tuple[Refusal, ...]:
+    """Without real servers whose virtual server was refused already."""
+    refusals = tuple(refused)
+    missing = {refusal.change.server.key for refusal in refusals if isinstance(refusal.change, AddVirtualServer)}
+    return tuple(
+        refusal
+        for refusal in refusals
+        if not (isinstance(refusal.change, AddRealServer) and refusal.change.key in missing)
+    )
+
+
+def _places(real_servers: Iterable[RealServer]) -> set[tuple[IPAddress, int, int]]:
+    return {(real.address, real.port, real.weight) for real in real_servers}
+
+
+def _idle(key: VirtualServerKey, counted: Mapping[RealServer, int]) -> dict[Place, int]:
+    """The connections of those that are given no new ones."""
+    return {(key, real.address, real.port): count for real, count in counted.items() if real.weight == 0}
+
+
+def _taken(eip: str) -> str:
+    return (
+        f"EIP {eip} is not served: another program has a virtual server for it (`ipvsadm -Ln`);"
+        " remove that, or take the address out of the pool"
+    )

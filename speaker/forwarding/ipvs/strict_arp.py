@@ -1,0 +1,179 @@
+"""Strict ARP: the kernel stays silent for an EIP that is bound on the dummy link; only the speaker answers.
+
+By default Linux answers ARP for any of its addresses on any link. ``arp_ignore=1`` answers only for the addresses of
+the link that was asked; ``arp_announce=2`` never names an EIP as the sender of our own requests, which other nodes that
+bind it would not answer. Set per link over rtnetlink, which works with a read-only /proc/sys; what was there before is
+written down first, so that not even a crash loses it. ``tighten`` and ``restore`` are pure; the class is the edge.
+"""
+
+import errno
+import os
+import socket
+import struct
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from speaker.errors import EdgeError
+from speaker.forwarding.ipvs.remembered import Remembered
+from speaker.netlink.messages import attribute, attributes, nested, u32
+from speaker.netlink.numbers import IFF_LOOPBACK, IFF_NOARP, IFINFO, IFLA_AF_SPEC, IFLA_IFNAME, RTM_GETLINK, RTM_SETLINK
+from speaker.netlink.requests import Netlink, Request
+
+IFLA_INET_CONF = 1
+ARP_ANNOUNCE, ARP_IGNORE = 18, 19
+"""IPV4_DEVCONF_* (include/uapi/linux/ip.h)."""
+NAMES = {ARP_ANNOUNCE: "arp_announce", ARP_IGNORE: "arp_ignore"}
+WANTED = {ARP_ANNOUNCE: 2, ARP_IGNORE: 1}
+STRICT = {ARP_ANNOUNCE: frozenset({2}), ARP_IGNORE: frozenset({1, 2, 8})}
+"""Values that serve; of arp_ignore, 3 asks for the scope of the address, and 4 to 7 mean 0 (net/ipv4/arp.c)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArpLink:
+    """A link that speaks ARP, and what is set on it."""
+
+    index: int
+    name: str
+    values: Mapping[int, int]
+
+    def setting(self, kind: int) -> str:
+        """Names the setting in the file of originals; a link that is recreated has another index."""
+        return f"{self.name}/{self.index}/{NAMES[kind]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """One value to set on one link."""
+
+    link: ArpLink
+    kind: int
+    value: int
+
+    def __str__(self) -> str:
+        return f"{NAMES[self.kind]}={self.value} on {self.link.name}"
+
+
+def tighten(links: Sequence[ArpLink], everywhere: Mapping[int, int]) -> tuple[Set, ...]:
+    """What to set so that each link is strict; ``everywhere`` is conf/all, and the larger of the two counts."""
+    return tuple(
+        Set(link, kind, WANTED[kind])
+        for link in links
+        for kind in sorted(WANTED)
+        if max(everywhere[kind], link.values[kind]) not in STRICT[kind]
+        and max(everywhere[kind], WANTED[kind]) in STRICT[kind]  # else nothing helps: see lax_everywhere
+    )
+
+
+def restore(links: Sequence[ArpLink], originals: Mapping[str, int]) -> tuple[Set, ...]:
+    """What to set back; a value that is no longer the one we set is somebody else's, and stays."""
+    return tuple(
+        Set(link, kind, originals[link.setting(kind)])
+        for link in links
+        for kind in sorted(WANTED)
+        if link.setting(kind) in originals and link.values[kind] == WANTED[kind]
+    )
+
+
+def lax_everywhere(everywhere: Mapping[int, int]) -> tuple[str, ...]:
+    """Sentences about conf/all values that no value of a link can make strict."""
+    return tuple(
+        f"net.ipv4.conf.all.{NAMES[kind]}={value} lets the kernel answer ARP for EIPs on every link: "
+        f"`sysctl -w net.ipv4.conf.all.{NAMES[kind]}={WANTED[kind]}`, or 0"
+        for kind, value in everywhere.items()
+        if value > WANTED[kind] and value not in STRICT[kind]
+    )
+
+
+class StrictArp:
+    """Of every link with ARP in the calling thread's network namespace, but not ``except_for``."""
+
+    def __init__(self, remembered: Remembered, except_for: Collection[str]) -> None:
+        self._remembered = remembered
+        self._except_for = frozenset(except_for)
+
+    def tighten(self) -> tuple[Set, ...]:
+        """Make every link strict, also those that came since; what was set. Raises EdgeError."""
+        with Netlink(socket.NETLINK_ROUTE) as netlink:
+            links = self._links(netlink)
+            changes = tighten(links, conf_all())
+            present = {link.setting(kind) for link in links for kind in WANTED}
+            before = {change.link.setting(change.kind): change.link.values[change.kind] for change in changes}
+            self._remembered.add(before, keep=present)
+            _set(netlink, changes)
+        return changes
+
+    def restore(self) -> tuple[Set, ...]:
+        """Put back what was there before; only when no EIP is bound any more. Raises EdgeError."""
+        originals = self._remembered.read()
+        if not originals:
+            return ()
+        with Netlink(socket.NETLINK_ROUTE) as netlink:
+            changes = restore(self._links(netlink), originals)
+            _set(netlink, changes)
+        self._remembered.forget()
+        return changes
+
+    def _links(self, netlink: Netlink) -> list[ArpLink]:
+        return [link for link in _list(netlink) if link.name not in self._except_for]
+
+
+def answers_for_all(names: Collection[str]) -> tuple[str, ...]:
+    """Those of the links ``names`` on which the kernel answers ARP for addresses of other links. Raises EdgeError."""
+    with Netlink(socket.NETLINK_ROUTE) as netlink:
+        links = [link for link in _list(netlink) if link.name in names]
+    everywhere = conf_all()[ARP_IGNORE]
+    return tuple(link.name for link in links if max(everywhere, link.values[ARP_IGNORE]) not in STRICT[ARP_IGNORE])
+
+
+def _list(netlink: Netlink) -> list[ArpLink]:
+    try:
+        answers = netlink.dump(Request(RTM_GETLINK, IFINFO.pack(socket.AF_UNSPEC, 0, 0, 0, 0)))
+    except OSError as error:
+        raise EdgeError(f"the kernel does not list links: {error.strerror}") from error
+    try:
+        return [link for link in map(_parse, answers) if link]
+    except (KeyError, UnicodeDecodeError, struct.error) as error:
+        raise EdgeError("the kernel lists a link that is none") from error
+
+
+def conf_all() -> dict[int, int]:
+    """net.ipv4.conf.all of the calling thread's network namespace; rtnetlink does not show it. Raises EdgeError."""
+    folder = Path("/proc/sys/net/ipv4/conf/all")
+    try:
+        return {kind: int((folder / name).read_text()) for kind, name in NAMES.items()}
+    except (OSError, ValueError) as error:
+        raise EdgeError(f"{folder}: {error}") from error
+
+
+def _parse(answer: bytes) -> ArpLink | None:
+    """None for a link without ARP. The kernel lists IFLA_INET_CONF as one array, whose first entry is number 1."""
+    _, _, index, flags, _ = IFINFO.unpack_from(answer)
+    if flags & (IFF_LOOPBACK | IFF_NOARP):
+        return None
+    found = attributes(answer, IFINFO.size)
+    conf = attributes(attributes(found.get(IFLA_AF_SPEC, b"")).get(socket.AF_INET, b"")).get(IFLA_INET_CONF)
+    if conf is None:  # a link with an MTU under 68 has no IPv4
+        return None
+    values = {kind: struct.unpack_from("=I", conf, 4 * (kind - 1))[0] for kind in WANTED}
+    return ArpLink(index, found[IFLA_IFNAME].rstrip(b"\0").decode(), values)
+
+
+def _set(netlink: Netlink, changes: Sequence[Set]) -> None:
+    """The kernel takes IFLA_INET_CONF as nested attributes, one per value: not what it lists."""
+    answers = netlink.send(
+        [
+            Request(
+                RTM_SETLINK,
+                IFINFO.pack(socket.AF_UNSPEC, 0, change.link.index, 0, 0)
+                + nested(
+                    IFLA_AF_SPEC,
+                    nested(socket.AF_INET, nested(IFLA_INET_CONF, attribute(change.kind, u32(change.value)))),
+                ),
+            )
+            for change in changes
+        ]
+    )
+    for change, answer in zip(changes, answers, strict=True):
+        if answer not in (0, errno.ENODEV):  # a link may go while we look
+            raise EdgeError(f"cannot set {change}: {os.strerror(answer)}")

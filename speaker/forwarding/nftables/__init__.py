@@ -1,0 +1,1 @@
+"""Forwarding with nftables: the ruleset, the program ``nft``, and what it lists."""

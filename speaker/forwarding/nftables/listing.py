@@ -1,0 +1,236 @@
+"""From what nft lists back to the plan that made it. Pure.
+
+The kernel is the only memory, so a restarted speaker compares with what is there. Nothing is trusted that was not
+expected: a table that somebody else has edited reads as nobody's, and is made anew.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from ipaddress import ip_address, ip_network
+from typing import Any, TypeAlias
+
+from speaker.forwarding.nftables.ruleset import (
+    NUMBERS,
+    SCHEDULERS,
+    SEED,
+    ChosenBy,
+    Ruleset,
+    assemble,
+    chain_name,
+    chosen_by,
+    collapsed,
+    forwarder_ruleset,
+    turns,
+)
+from speaker.forwarding.nftables.skeletons import FORWARDER, GUARD
+from speaker.forwarding.plan import Plan, RealServer, VirtualServer, VirtualServerKey
+from speaker.model import IPNetwork
+
+Listing: TypeAlias = Iterable[Mapping[str, Any]]
+"""The objects of ``nft --json --numeric list table``."""
+
+_PROTOCOLS = {number: protocol for protocol, number in NUMBERS.items()}
+
+
+class _Foreign(Exception):
+    """Raised when a listing holds something that we did not make, or lacks something that we did."""
+
+
+_NOT_OURS = (_Foreign, LookupError, TypeError, ValueError, AttributeError)
+"""Also what comes of reading JSON of another shape than nft's."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    elements: Mapping[str, frozenset[str]]
+    rules: Mapping[str, Mapping[str, Any]]
+    """Of every varying chain."""
+    maps: Mapping[str, frozenset[str]]
+
+
+def read_plan(listing: Listing) -> Plan | None:
+    """The plan that made the forwarder's table, None unless the table is exactly as that plan would make it."""
+    try:
+        found = _found(listing, FORWARDER)
+        plan = _plan(found)
+    except _NOT_OURS:
+        return None
+    # Rules are compared as read: the text of a rule is ours, the kernel keeps only its meaning.
+    made = forwarder_ruleset(plan)
+    maps = {name: slots.elements for name, slots in made.maps.items()}
+    return plan if (made.elements, maps) == (found.elements, found.maps) else None
+
+
+def read_guard(listing: Listing, want: Ruleset) -> Ruleset | None:
+    """The guard's ruleset as it stands, None where its fixed part is not ours."""
+    try:
+        found = _found(listing, GUARD)
+    except _NOT_OURS:
+        return None
+    return None if found.rules or found.maps else replace(want, elements=found.elements)
+
+
+def _found(listing: Listing, skeleton: str) -> _Found:
+    made = assemble("", skeleton, {}, {})
+    fixed = _fixed_chains(made.skeleton)
+    elements: dict[str, frozenset[str]] = {}
+    chains: dict[str, list[Mapping[str, Any]]] = {}
+    for item in listing:
+        ((kind, thing),) = item.items()
+        match kind:
+            case "set" | "map":
+                elements[thing["name"]] = frozenset(map(_listed_element, thing.get("elem", ())))
+            case "chain" if thing.get("policy", "accept") == "accept":
+                chains.setdefault(thing["name"], [])
+            case "rule":
+                chains.setdefault(thing["chain"], []).append(thing)
+            case "metainfo" | "table":
+                pass
+            case _:
+                raise _Foreign(item)
+    for name, comments in fixed.items():
+        # Nobody who edits a rule keeps our comment: nft has no editing, only adding and deleting.
+        if [rule.get("comment") for rule in chains.pop(name, [{}])] != list(comments):
+            raise _Foreign(name)
+    maps = {name: elements.pop(name) for name in elements.keys() - made.elements.keys()}
+    if elements.keys() != made.elements.keys() or any(len(rules) != 1 for rules in chains.values()):
+        raise _Foreign
+    return _Found(elements, {name: rules[0] for name, rules in chains.items()}, maps)
+
+
+@cache
+def _fixed_chains(skeleton: str) -> Mapping[str, tuple[str, ...]]:
+    """Each chain of a skeleton with its rules' comments; every rule has one."""
+    _, *parts = re.split(r"^  chain (\w+) {", skeleton, flags=re.MULTILINE)
+    return {
+        name: tuple(re.findall(r'comment "([^"]*)"', body)) for name, body in zip(parts[::2], parts[1::2], strict=True)
+    }
+
+
+def _listed_element(element: Any) -> str:
+    match element:
+        case str(address) if ":" in address:
+            return str(ip_address(address))  # nft and Python abbreviate some addresses differently
+        case str(word):
+            return word
+        case int(number):
+            return str(number)
+        case {"concat": list(parts)}:
+            return " . ".join(map(_listed_element, parts))
+        case [key, {"goto": {"target": str(target)}}]:
+            return f"{_listed_element(key)} : goto {target}"
+        case [int(slot), target]:
+            return f"{slot} : {_listed_element(target)}"
+        case {"prefix": {"addr": str(address), "len": int(length)}}:
+            return f"{_listed_element(address)}/{length}"
+        case _:
+            raise _Foreign(element)
+
+
+def _plan(found: _Found) -> Plan:
+    sources: dict[VirtualServerKey, list[IPNetwork]] = {}
+    for element in found.elements["sources4"] | found.elements["sources6"]:
+        text, network = element.rsplit(" . ", 1)
+        sources.setdefault(_listed_key(text), []).append(ip_network(network))
+    local = found.elements["local4"] | found.elements["local6"]
+    servers: dict[VirtualServerKey, VirtualServer] = {}
+    for element in found.elements["services4"] | found.elements["services6"]:
+        text, chain = element.split(" : goto ")
+        key = _listed_key(text)
+        if chain not in found.rules:
+            raise _Foreign(element)
+        server = _listed_server(key, found.rules[chain], found.maps.get(chain, frozenset()), local)
+        servers[key] = replace(server, sources=collapsed(sources.get(key, ())))
+    if found.rules.keys() != {chain_name(key) for key in servers}:
+        raise _Foreign
+    eips = frozenset(map(ip_address, found.elements["eips4"] | found.elements["eips6"]))
+    return Plan(eips, servers)
+
+
+def _listed_key(element: str) -> VirtualServerKey:
+    address, number, port = element.split(" . ")
+    protocol = _PROTOCOLS.get(int(number))
+    if protocol is None:
+        raise _Foreign(element)
+    return ip_address(address), protocol, int(port)
+
+
+def _listed_server(
+    key: VirtualServerKey, rule: Mapping[str, Any], slots: frozenset[str], local: frozenset[str]
+) -> VirtualServer:
+    """The virtual server whose rule this is (``ruleset._rule``); raises _Foreign where it is nobody's."""
+    scheduler, persistence, masquerade = _listed_note(rule.get("comment", ""))
+    server = VirtualServer(*key, scheduler, persistence, masquerade=masquerade)
+    match _without_protocol(rule["expr"], server):
+        case [{"return": None}]:
+            return server
+        case [{"dnat": {"family": ip, "addr": {"map": {"key": choice, "data": name}}}}] if (
+            slots and ip == _ip(server) and name == f"@{chain_name(key)}"
+        ):
+            server = replace(server, real_servers=_listed_real_servers(slots, _modulus(choice), local))
+            if choice == _listed_choice(server):
+                return server
+    raise _Foreign(rule)
+
+
+def _without_protocol(expressions: list[Any], server: VirtualServer) -> list[Any]:
+    """nft lists the match on the protocol only where no name of a field, such as ``tcp sport``, implies it."""
+    number = NUMBERS[server.protocol]
+    match expressions:
+        case [{"match": {"op": "==", "left": {"meta": {"key": "l4proto"}}, "right": listed}}, *rest] if (
+            listed == number
+        ):
+            return rest
+        case [{"return": None}]:
+            return expressions
+    return expressions if chosen_by(server) is ChosenBy.FLOW else []
+
+
+def _ip(server: VirtualServer) -> str:
+    return "ip" if server.address.version == 4 else "ip6"
+
+
+def _listed_note(note: str) -> tuple[str, int | None, bool]:
+    found = re.fullmatch(r"([a-z-]+)(?: persistent (\d+))?( transparent)?", note)
+    if found is None or found[1] not in SCHEDULERS:
+        raise _Foreign(note)
+    return found[1], None if found[2] is None else int(found[2]), found[3] is None
+
+
+def _modulus(choice: Any) -> int:
+    match choice:
+        case {"numgen": {"mod": int(total)}} | {"jhash": {"mod": int(total)}}:
+            return int(total)
+    raise _Foreign(choice)
+
+
+def _listed_choice(server: VirtualServer) -> Mapping[str, Any]:
+    """How nft lists the choice of a slot that ``ruleset._rule`` makes."""
+    total = turns(server.real_servers)
+    source = {"payload": {"protocol": _ip(server), "field": "saddr"}}
+    port = {"payload": {"protocol": server.protocol.lower(), "field": "sport"}}
+    match chosen_by(server):
+        case ChosenBy.SOURCE:
+            return {"jhash": {"mod": total, "seed": SEED, "expr": source}}
+        case ChosenBy.FLOW:
+            return {"jhash": {"mod": total, "seed": SEED, "expr": {"concat": [source, port]}}}
+        case ChosenBy.TURN:
+            pass
+    return {"numgen": {"mode": "inc", "mod": total, "offset": 0}}
+
+
+def _listed_real_servers(slots: frozenset[str], total: int, local: frozenset[str]) -> tuple[RealServer, ...]:
+    weights: Counter[tuple[str, int]] = Counter()
+    for slot in slots:
+        number, target = slot.split(" : ")
+        address, port = target.split(" . ")
+        weights[address, int(port)] += int(number) < total
+    return tuple(
+        sorted(
+            RealServer(ip_address(address), port, weight, address in local)
+            for (address, port), weight in weights.items()
+        )
+    )

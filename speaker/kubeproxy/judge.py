@@ -1,0 +1,196 @@
+"""What of kube-proxy's doing is in our way, and what it leaves undone. Pure: time is an argument.
+
+Problems are told and nothing is withdrawn for them, like all problems of forwarding: what is wrong here is wrong on
+every node, and to go silent for it would take away what may still work.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from speaker.kubeproxy.recognise import HEALTH, KubeProxy, Mode
+from speaker.model import AddressRange, IPAddress, IPNetwork, Pool, rank
+
+GRACE = 5.0
+"""Seconds that something may be missing: kube-proxy hears of a Service when we do, and then takes a second or two."""
+REMEMBERED = 600.0
+"""Seconds for which one that has fallen silent is still reckoned with: an upgrade, a crash loop."""
+NAMED = 10
+"""EIPs that get a problem of their own; all others together get one more."""
+
+NO_FORWARDER = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """What this speaker does on this node. ``held``: the EIPs that it answers for."""
+
+    forwarder: str
+    pools: Mapping[str, Pool] = field(default_factory=dict)
+    held: frozenset[IPAddress] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """For which addresses there are rules: of ``eips``. None: it cannot be told, and ``why``."""
+
+    eips: frozenset[IPAddress] | None
+    why: str = ""
+
+
+class Findings(NamedTuple):
+    """One look. ``notes`` are worth knowing and nobody's fault; ``without_rules`` counts EIPs held here, None where
+    that cannot be told. ``unsure``: something is missing, and has not been for long."""
+
+    kube_proxy: KubeProxy
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    without_rules: int | None = None
+    unsure: bool = False
+
+
+class Judge:
+    """Remembers since when something is missing."""
+
+    def __init__(self) -> None:
+        self._missing: dict[IPAddress, float] = {}
+        self._last: tuple[KubeProxy, float] | None = None
+        """The last that there was, and when."""
+        self._answered = False
+        """It has said how it is."""
+        self._silent: float | None = None
+        """Since when it does not any more."""
+
+    def reckons_with(self, now: float, found: KubeProxy) -> Mode:
+        """Whose rules to look for: of one that is silent, and whose rules have gone with it, there are none."""
+        return self._remembered(now, found).mode
+
+    def look(self, now: float, here: Here, found: KubeProxy, rules: Rules, answering: Collection[str]) -> Findings:
+        """``now``: seconds of a clock that only rises. ``answering``: our links on which the kernel answers ARP for any
+        address of this node."""
+        proxy = self._remember(now, found)
+        problems = [*_would_fight(here, proxy), *_answers_too(proxy, answering)]
+        notes = [*_notes(here, proxy)]
+        count, unsure = None, self._silent == now
+        if here.forwarder != NO_FORWARDER:
+            problems += _takes_ours(here, rules)
+        else:
+            problems += _unwell(proxy, self._silent is not None and now - self._silent >= GRACE)
+            if rules.eips is None:
+                self._missing = {}
+                notes.append(f"cannot tell whether there are rules for the EIPs: {rules.why}")
+            else:
+                overdue = self._overdue(now, here.held - rules.eips)
+                count, unsure = len(overdue), unsure or len(overdue) < len(self._missing)
+                problems += _without_rules(proxy.mode, overdue)
+        return Findings(proxy, tuple(problems), tuple(notes), count, unsure)
+
+    def _remember(self, now: float, found: KubeProxy) -> KubeProxy:
+        """What it made outlives kube-proxy in the kernel, but not everybody may look there."""
+        if found.healthy is not None:
+            self._answered, self._silent = True, None
+        elif self._answered and self._silent is None:
+            self._silent = now
+        if found.mode is not Mode.NONE:
+            self._last = found, now
+        proxy = self._remembered(now, found)
+        if proxy.mode is Mode.NONE:
+            self._last, self._answered, self._silent = None, False, None
+        return proxy
+
+    def _remembered(self, now: float, found: KubeProxy) -> KubeProxy:
+        if found.mode is Mode.NONE and self._last is not None and now - self._last[1] < REMEMBERED:
+            return replace(self._last[0], evidence=("it was here, and is silent now",), healthy=None)
+        return found
+
+    def _overdue(self, now: float, missing: Iterable[IPAddress]) -> list[IPAddress]:
+        self._missing = {eip: self._missing.get(eip, now) for eip in missing}
+        late = [eip for eip, since in self._missing.items() if now - since >= GRACE]
+        return sorted(late, key=rank)
+
+
+# ── With our own forwarder ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _would_fight(here: Here, proxy: KubeProxy) -> Iterator[str]:
+    """In ipvs mode kube-proxy removes every virtual server that it does not know, and opens NodePorts on every address
+    that it finds bound (pkg/proxy/ipvs/proxier.go: cleanLegacyService, nodeAddressSet)."""
+    if not (here.forwarder == "ipvs" and proxy.mode is Mode.IPVS) or proxy.configuration is None:
+        return
+    for name, pool in sorted(here.pools.items()):
+        if lacking := [each for each in pool.addresses if not covered(each, proxy.configuration.exclude)]:
+            yield (
+                f"kube-proxy in ipvs mode deletes our virtual servers of pool {name}: its ipvs.excludeCIDRs lacks"
+                f" {', '.join(map(_shown, lacking))}; add that and restart it, or use another of its modes"
+            )
+    if not proxy.configuration.node_port_addresses:
+        yield (
+            "kube-proxy in ipvs mode opens NodePorts on the EIPs bound here, and we remove them again: give it"
+            " nodePortAddresses: [primary] and restart it, or use another of its modes"
+        )
+
+
+def _takes_ours(here: Here, rules: Rules) -> Iterator[str]:
+    if rules.eips is not None and (both := here.held & rules.eips):
+        first = min(both, key=rank)
+        others = " and other EIPs" if len(both) > 1 else ""
+        yield (
+            f"kube-proxy has rules for {first}{others} too and takes the packets before us: its status must say ipMode"
+            f" Proxy, so the controller needs --forwarder={here.forwarder} and the cluster Kubernetes 1.30 or newer"
+        )
+
+
+def covered(addresses: AddressRange, networks: Collection[IPNetwork]) -> bool:
+    """Whether each of the addresses is in one of the networks."""
+    at, last = int(addresses.first), int(addresses.last)
+    spans = sorted(
+        (int(network.network_address), int(network.broadcast_address))
+        for network in networks
+        if network.version == addresses.first.version
+    )
+    for begin, end in spans:
+        if begin <= at <= end:
+            at = end + 1
+    return at > last
+
+
+def _shown(addresses: AddressRange) -> str:
+    if addresses.network is not None:
+        return str(addresses.network)
+    return str(addresses.first) if addresses.first == addresses.last else f"{addresses.first}-{addresses.last}"
+
+
+# ── Without ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _answers_too(proxy: KubeProxy, answering: Collection[str]) -> Iterator[str]:
+    if proxy.mode is Mode.IPVS and answering:
+        yield (
+            f"this node answers ARP for every EIP, whoever holds it: kube-proxy has bound them to kube-ipvs0, and"
+            f" arp_ignore is off on {', '.join(sorted(answering))}; give it ipvs.strictARP: true and restart it"
+        )
+
+
+def _unwell(proxy: KubeProxy, silent: bool) -> Iterator[str]:
+    if silent:
+        yield f"nobody answers on port {HEALTH} any more: does kube-proxy run? Its rules stand still"
+    elif proxy.healthy is False:
+        yield f"kube-proxy says on port {HEALTH} that it is not well: its rules may be old"
+
+
+def _without_rules(mode: Mode, eips: list[IPAddress]) -> Iterator[str]:
+    for eip in eips[:NAMED]:
+        yield f"{eip}: kube-proxy ({mode.value} mode) has no rules for it, so its traffic leads nowhere"
+    if len(eips) > NAMED:
+        yield f"kube-proxy ({mode.value} mode) has no rules for other EIPs of this node either"
+
+
+def _notes(here: Here, proxy: KubeProxy) -> Iterator[str]:
+    match proxy.mode, here.forwarder:
+        case Mode.IPVS, "ipvs" if proxy.configuration is None:
+            yield (
+                "cannot read kube-proxy's configuration: its ipvs.excludeCIDRs must hold every pool, or it deletes our"
+                " virtual servers; its nodePortAddresses must be [primary]"
+            )
+        case Mode.CILIUM, "none":
+            yield "the announcing links must be among Cilium's devices"

@@ -1,0 +1,126 @@
+"""Edge: what the kernel shows of whoever implements Services. Reading its tables needs CAP_NET_ADMIN, links do not."""
+
+import asyncio
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from speaker.errors import EdgeError, Unsupported
+from speaker.forwarding import iptables
+from speaker.forwarding.ipvs.dummy import bound_on
+from speaker.forwarding.ipvs.strict_arp import answers_for_all
+from speaker.forwarding.nftables import nft
+from speaker.kubeproxy.judge import Rules
+from speaker.kubeproxy.listings import (
+    SERVICE_CHAINS,
+    SERVICE_MAPS,
+    chains_in_save,
+    chains_named,
+    in_chain,
+    in_map,
+    in_save,
+    tables_named,
+)
+from speaker.kubeproxy.recognise import IPVS_LINK, NFT_TABLE, Mode
+from speaker.model import Family, IPAddress, Link
+from speaker.system.rights import may_administer_network
+
+_IP = {Family.IPV4: "ip", Family.IPV6: "ip6"}
+_LEGACY = {Family.IPV4: "iptables-legacy-save", Family.IPV6: "ip6tables-legacy-save"}
+
+
+async def chains() -> frozenset[tuple[str, str]] | None:
+    """Table and name of every program's chains; None where they may not be looked at."""
+    try:
+        _must_be_allowed()
+        listing = await nft.list_object("chains") or b""
+        saved = await _legacy_save(Family.IPV4, "nat")
+        return await asyncio.to_thread(
+            lambda: chains_named(listing) | {("nat", name) for name in chains_in_save(saved)}
+        )
+    except EdgeError:
+        return None
+
+
+async def rules(mode: Mode, links: Mapping[int, Link]) -> Rules:
+    """For which addresses ``mode`` has rules here; ``links`` by number, as they are now. Of one whose tables or link
+    are gone there are none."""
+    try:
+        match mode:
+            case Mode.IPVS:
+                return Rules(await _bound(links))
+            case Mode.NFTABLES:
+                _must_be_allowed()
+                return Rules(await _in_maps())
+            case Mode.IPTABLES:
+                _must_be_allowed()
+                return Rules(await _in_chains())
+            case Mode.CILIUM:
+                return Rules(None, "Cilium keeps them to itself")
+            case Mode.UNKNOWN | Mode.NONE:
+                return Rules(None, "nobody who forwards was recognised")
+    except EdgeError as error:
+        return Rules(None, str(error))
+
+
+async def answering(names: frozenset[str]) -> tuple[str, ...]:
+    """Those of the links on which the kernel answers ARP for addresses of other links; none where it does not say."""
+    try:
+        return await asyncio.to_thread(answers_for_all, names)
+    except EdgeError:
+        return ()
+
+
+async def _bound(links: Mapping[int, Link]) -> frozenset[IPAddress]:
+    index = next((link.index for link in links.values() if link.name == IPVS_LINK), None)
+    return await asyncio.to_thread(bound_on, index) if index is not None else frozenset()
+
+
+async def _in_maps() -> frozenset[IPAddress]:
+    """Raises EdgeError where the table is not as we know it; where it is gone there are no rules."""
+    listings = [
+        listing
+        for ip in _IP.values()
+        for name in SERVICE_MAPS
+        if (listing := await nft.list_object("map", ip, NFT_TABLE, name)) is not None
+    ]
+    if not listings and NFT_TABLE in tables_named(await nft.list_object("tables") or b""):
+        raise EdgeError(f"there is no map {SERVICE_MAPS[0]} in the nftables table {NFT_TABLE}")
+    return await asyncio.to_thread(lambda: frozenset[IPAddress]().union(*map(in_map, listings)))
+
+
+async def _in_chains() -> frozenset[IPAddress]:
+    """Of iptables-nft, and of the old iptables where that is in use: nobody says which of them kube-proxy took."""
+    found: frozenset[IPAddress] = frozenset()
+    for family, ip in _IP.items():
+        for table, chain in SERVICE_CHAINS:
+            if (listing := await nft.list_object("chain", ip, table, chain)) is not None:
+                found |= await asyncio.to_thread(in_chain, listing)
+            found |= await asyncio.to_thread(in_save, await _legacy_save(family, table))
+    return found
+
+
+async def _legacy_save(family: Family, table: str) -> str:
+    """'' where the kernel has no such table: asking for one would make it."""
+    if table not in _legacy_tables(family):
+        return ""
+    if shutil.which(_LEGACY[family]) is None:
+        raise Unsupported(f"the program {_LEGACY[family]} is not installed (package iptables)")
+    return await iptables.run(_LEGACY[family], "--table", table)
+
+
+def _legacy_tables(family: Family) -> tuple[str, ...]:
+    try:
+        return (*Path(f"/proc/thread-self/net/{_IP[family]}_tables_names").read_text().split(),)
+    except OSError:  # a kernel without them
+        return ()
+
+
+def _must_be_allowed() -> None:
+    """Raises Unsupported without CAP_NET_ADMIN: no program is started only to be told."""
+    try:
+        allowed = may_administer_network()
+    except (OSError, StopIteration, ValueError) as error:
+        raise EdgeError(f"/proc/self/status does not say what we may: {error}") from error
+    if not allowed:
+        raise Unsupported("needs NET_ADMIN")

@@ -1,0 +1,55 @@
+"""Edge: what kube-proxy says of itself, on this node's own loopback. Nobody is waited for longer than a moment."""
+
+import asyncio
+from typing import NamedTuple
+
+import aiohttp
+
+from speaker.kubeproxy.recognise import HEALTH, METRICS, Configuration, read_configuration, read_health
+
+TIMEOUT = 2.0
+"""Seconds for one answer."""
+MAX_BODY = 1 << 20
+"""Bytes; whoever says more on that port is not kube-proxy."""
+LOOPBACK = ("127.0.0.1", "[::1]")
+"""A node with IPv6 alone has it on the second."""
+
+
+class Words(NamedTuple):
+    """None: no answer, or not one of kube-proxy's."""
+
+    proxy_mode: str | None
+    healthy: bool | None
+    configuration: Configuration | None
+
+
+async def ask() -> Words:
+    timeout = aiohttp.ClientTimeout(total=TIMEOUT)
+    async with aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as session:
+        mode, configuration, health = await asyncio.gather(
+            _get(session, METRICS, "/proxyMode"), _get(session, METRICS, "/configz"), _get(session, HEALTH, "/healthz")
+        )
+    return Words(
+        proxy_mode=mode[1].decode(errors="replace").strip() if mode is not None and mode[0] == 200 else None,
+        healthy=read_health(*health) if health is not None else None,
+        configuration=read_configuration(configuration[1]) if configuration is not None else None,
+    )
+
+
+async def _get(session: aiohttp.ClientSession, port: int, path: str) -> tuple[int, bytes] | None:
+    for host in LOOPBACK:
+        try:
+            async with session.get(f"http://{host}:{port}{path}", allow_redirects=False) as response:
+                return response.status, await _some(response)
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            continue
+    return None
+
+
+async def _some(response: aiohttp.ClientResponse) -> bytes:
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > MAX_BODY:
+            break
+    return bytes(body[:MAX_BODY])

@@ -1,0 +1,94 @@
+"""The loop that looks, at a low pace, and serves health checks where nobody else does."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from speaker.kubeproxy import kernel, signs
+from speaker.kubeproxy.health_checks import HealthCheck, Place
+from speaker.kubeproxy.health_server import HealthServer
+from speaker.kubeproxy.judge import GRACE, NO_FORWARDER, Findings, Here, Judge
+from speaker.kubeproxy.recognise import Mode, Signs, recognise
+from speaker.model import IPAddress, Link, Pool
+
+FIRST_SECONDS, LOOK_SECONDS = 2.0, 20.0
+"""Between two looks: at first, and in the long run. With AGAIN_SECONDS it is less than 30 until a change is told."""
+AGAIN_SECONDS = GRACE + 1
+"""Where something seems to be missing."""
+
+
+class Asked(NamedTuple):
+    """What is asked of this node, as far as it matters here. ``checks``: called in a thread, where they are served;
+    ``links``: by number; ``lan``: names of those that EIPs are, or could be, announced on."""
+
+    pools: Mapping[str, Pool]
+    checks: Callable[[], Mapping[Place, HealthCheck]]
+    links: Mapping[int, Link]
+    lan: frozenset[str]
+
+
+class LookReport(NamedTuple):
+    """One look; and health checks: ports served, and ports that others have."""
+
+    seen: Findings
+    served: int
+    left_alone: int
+
+
+class KubeProxyWatch:
+    """Whoever implements Services on this node besides us."""
+
+    def __init__(
+        self,
+        forwarder: str,
+        held: Callable[[], frozenset[IPAddress]],
+        healthy: Callable[[], bool],
+        tell: Callable[[LookReport], None],
+    ) -> None:
+        """``held``: which EIPs this node answers for; ``healthy``: our forwarder does its work."""
+        self._forwarder, self._held, self._tell = forwarder, held, tell
+        self._server = HealthServer(healthy)
+        self._judge = Judge()
+        self._asked: Asked | None = None
+        self._first = asyncio.Event()
+        """There is something asked."""
+        self._alone = False
+        """There is nobody, as far as we can see."""
+
+    async def follow(self, asked: Asked) -> None:
+        self._asked = asked
+        self._first.set()
+        if self._alone:
+            await self._server.bring_to(await self._served(asked))
+
+    async def run(self) -> None:
+        """Endless."""
+        await self._first.wait()
+        pace = FIRST_SECONDS
+        async with self._server:
+            while True:
+                assert self._asked is not None
+                seen = await self._look(self._asked)
+                self._alone = seen.kube_proxy.mode is Mode.NONE
+                await self._server.bring_to(await self._served(self._asked), again=True)
+                self._tell(LookReport(seen, self._server.served, self._server.left_alone))
+                await asyncio.sleep(AGAIN_SECONDS if seen.unsure else pace)
+                pace = min(2 * pace, LOOK_SECONDS)
+
+    async def _served(self, asked: Asked) -> Mapping[Place, HealthCheck]:
+        """Kube-proxy answers for every Service, whoever forwards, and fails loudly where it finds the port taken."""
+        if not self._alone or self._forwarder == NO_FORWARDER:
+            return {}
+        return await asyncio.to_thread(asked.checks)
+
+    async def _look(self, asked: Asked) -> Findings:
+        words = await signs.ask()
+        # What it says of itself counts most; without its word the kernel's tables are gone through.
+        chains = await kernel.chains() if words.proxy_mode is None else None
+        found = recognise(Signs(*words, frozenset(link.name for link in asked.links.values()), chains))
+        now = time.monotonic()
+        rules = await kernel.rules(self._judge.reckons_with(now, found), asked.links)
+        answering = await kernel.answering(asked.lan) if found.mode is Mode.IPVS else ()
+        here = Here(self._forwarder, asked.pools, self._held())
+        return self._judge.look(now, here, found, rules, answering)

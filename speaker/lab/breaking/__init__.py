@@ -1,0 +1,1 @@
+"""What goes wrong in the lab on purpose: cables, switches, strangers."""

@@ -1,0 +1,1 @@
+"""What runs on the lab's hosts: speakers, backends, and the manifests they are given."""

@@ -1,0 +1,134 @@
+"""The real speaker as a child process inside a node's namespace.
+
+It dies with the lab, whatever ends the lab.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from speaker.lab.network.namespaces import Namespace
+from speaker.system.child import end_with
+
+HEALTH = ("127.0.0.1", 9900)
+#: Seconds a speaker gets to withdraw its EIPs after SIGTERM.
+GRACE = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class SpeakerProcess:
+    """One running speaker: its log as it comes, its status file, and the last lines in case it dies."""
+
+    node: str
+    namespace: Namespace
+    runtime_dir: Path
+    process: asyncio.subprocess.Process
+    last_lines: deque[str] = field(default_factory=lambda: deque(maxlen=40))
+
+    @property
+    def exit_code(self) -> int | None:
+        return self.process.returncode
+
+    def signal(self, number: signal.Signals) -> None:
+        """As somebody sends it: what asks a service to stop goes to its first process (kubelet, systemd's
+        ``KillMode=mixed``), what happens to a machine (SIGKILL, SIGSTOP, SIGCONT) happens to all of them."""
+        if number is signal.SIGTERM:
+            self.process.send_signal(number)
+        else:
+            os.killpg(self.process.pid, number)  # a group of its own: see _settle_in
+
+    async def events(self) -> AsyncIterator[Mapping[str, Any]]:
+        """Log lines as they are written, until the speaker ends; other text comes as ``{"event": line}``."""
+        assert self.process.stderr is not None
+        async for raw in self.process.stderr:
+            line = raw.decode(errors="replace").rstrip()
+            self.last_lines.append(line)
+            yield parse_event(line)
+
+    def status(self) -> Mapping[str, Any]:
+        """``status.json``, what the speaker says it does; empty until it is written."""
+        with suppress(FileNotFoundError):
+            found: Mapping[str, Any] = json.loads((self.runtime_dir / "status.json").read_bytes())
+            return found
+        return {}
+
+    async def healthy(self) -> bool:
+        """Whether ``GET /healthz`` inside the node says 200."""
+        with self.namespace.entered():
+            sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        with sock, suppress(OSError, TimeoutError):
+            sock.setblocking(False)
+            loop = asyncio.get_running_loop()
+            async with asyncio.timeout(1.0):
+                await loop.sock_connect(sock, HEALTH)
+                await loop.sock_sendall(sock, b"GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n")
+                return b" 200 " in (await loop.sock_recv(sock, 1024)).split(b"\r\n")[0]
+        return False
+
+
+@asynccontextmanager
+async def started(
+    node: str, namespace: Namespace, manifests: Path, directory: Path, *flags: str, grace: float = GRACE
+) -> AsyncIterator[SpeakerProcess]:
+    """``speaker run manifests`` with ``flags`` inside ``namespace``, its files under ``directory``.
+
+    At the end it is asked to stop, and after ``grace`` seconds killed.
+    """
+    runtime_dir = directory / "run"
+    runtime_dir.mkdir(parents=True, exist_ok=True)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "speaker", "run", str(manifests), "--node", node),
+        *("--state", str(directory / "state.json"), "--runtime-dir", str(runtime_dir)),
+        *("--forwarder", "auto", "--metrics", f"{HEALTH[0]}:{HEALTH[1]}", "--log-format", "json", *flags),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        limit=1 << 20,  # bytes a log line may have; a list of changes can be long
+        preexec_fn=_settle_in(namespace),
+    )
+    try:
+        yield SpeakerProcess(node, namespace, runtime_dir, process)
+    finally:
+        await _stop(process, grace)
+
+
+def _settle_in(namespace: Namespace) -> Any:
+    """What the child does between fork and exec: only system calls, so that other threads' locks do not matter."""
+    lab = os.getpid()
+
+    def settle_in() -> None:
+        end_with(lab)
+        namespace.join()
+        os.setsid()  # a Ctrl-C at the terminal is for the lab, which then stops us in good order
+
+    return settle_in
+
+
+async def _stop(process: asyncio.subprocess.Process, grace: float) -> None:
+    if process.returncode is not None:
+        return
+    try:
+        if grace > 0:
+            process.terminate()
+        async with asyncio.timeout(grace):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+def parse_event(line: str) -> Mapping[str, Any]:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        event = None
+    return event if isinstance(event, dict) else {"event": line}

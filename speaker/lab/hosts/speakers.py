@@ -1,0 +1,143 @@
+"""The speakers of all nodes, sharing the EIPs: started, watched, killed, frozen, brought back."""
+
+import asyncio
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from ipaddress import ip_address
+from typing import Any
+
+from speaker.errors import EdgeError
+from speaker.lab.hosts.process import SpeakerProcess, started
+from speaker.lab.stage import Stage
+from speaker.model import IPAddress
+from speaker.ownership.hellos.keys import generate
+
+#: Seconds until everybody knows who holds what, generous because a lab also runs on a busy laptop.
+CONVERGENCE = 30.0
+#: Seconds that a drained speaker may take to end.
+ENDING = 10.0
+POLL = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """A line of a speaker's log; ``at``: CLOCK_MONOTONIC seconds."""
+
+    at: float
+    node: str
+    event: Mapping[str, Any]
+
+
+@dataclass
+class Speakers:
+    """``running`` has those that run now, by node; ``told`` everything that all of them ever logged."""
+
+    stage: Stage
+    flags: tuple[str, ...]
+    stack: AsyncExitStack
+    tasks: asyncio.TaskGroup
+    running: dict[str, SpeakerProcess] = field(default_factory=dict)
+    told: list[LogLine] = field(default_factory=list)
+
+    async def start(self, node: str) -> None:
+        stage = self.stage
+        directory = stage.directory / node
+        (directory / "run" / "status.json").unlink(missing_ok=True)  # of a life before
+        # Nothing is left to hand over to at the end of a lab.
+        speaker = await self.stack.enter_async_context(
+            started(node, stage.lan.namespace(node), stage.manifests, directory, *self.flags, grace=0)
+        )
+        self.running[node] = speaker
+        self.tasks.create_task(self._listen(speaker), name=f"log of {node}")
+
+    def signal(self, node: str, number: signal.Signals) -> float:
+        """Send it now; returns when that was."""
+        self.running[node].signal(number)
+        return time.monotonic()
+
+    async def ended(self, node: str) -> int:
+        """Wait until the speaker of ``node`` is gone; its exit code. EdgeError when it stays."""
+        speaker = self.running.pop(node)
+        try:
+            async with asyncio.timeout(ENDING):
+                return await speaker.process.wait()
+        except TimeoutError as late:
+            raise EdgeError(f"the speaker of {node} did not end within {ENDING:.0f} s") from late
+
+    async def settled(self, eips: Collection[IPAddress], nodes: Collection[str] | None = None) -> dict[IPAddress, str]:
+        """Wait until each of ``eips`` has one holder among ``nodes`` (None: all that run); who it is.
+
+        By what each says of itself in its status file. EdgeError when it takes too long.
+        """
+        asked = [self.running[node] for node in (self.running if nodes is None else nodes)]
+        found: Mapping[IPAddress, list[str]] = {}
+        try:
+            async with asyncio.timeout(CONVERGENCE):
+                while True:
+                    found = holders(eips, {speaker.node: claimed(speaker.status()) for speaker in asked})
+                    if all(len(them) == 1 for them in found.values()):
+                        return {eip: them[0] for eip, them in found.items()}
+                    await asyncio.sleep(POLL)
+        except TimeoutError as late:
+            told = "; ".join(f"{eip}: {' and '.join(them) or 'nobody'}" for eip, them in found.items())
+            raise EdgeError(f"after {CONVERGENCE:.0f} s not every EIP has one holder: {told}") from late
+
+    async def _listen(self, speaker: SpeakerProcess) -> None:
+        """Keep what it logs. One that ends before somebody asked it to is an EdgeError with its last words."""
+        async for event in speaker.events():
+            self.told.append(LogLine(_when(event), speaker.node, event))
+        code = await speaker.process.wait()
+        if self.running.get(speaker.node) is speaker:
+            words = [f"the speaker in {speaker.node} ended with exit code {code}:", *speaker.last_lines]
+            raise EdgeError("\n".join(words))
+
+
+def _when(event: Mapping[str, Any]) -> float:
+    """The line's own time: it may have waited in the pipe."""
+    offset = time.monotonic() - time.time()
+    try:
+        return datetime.fromisoformat(event["timestamp"]).timestamp() + offset
+    except (KeyError, ValueError):
+        return time.monotonic()
+
+
+@asynccontextmanager
+async def speakers(stage: Stage, hello_ms: int) -> AsyncIterator[Speakers]:
+    """The speakers of all nodes of the topology, sharing one key; killed at the end of the block."""
+    key = stage.directory / "key"
+    key.touch(mode=0o600)
+    key.write_text(generate(os.urandom(32)))
+    flags = ("--with-peers", "--key", str(key), "--hello", str(hello_ms))
+    async with asyncio.TaskGroup() as tasks, AsyncExitStack() as stack:
+        found = Speakers(stage, flags, stack, tasks)
+        for node in stage.lan.topology.nodes:
+            await found.start(node)
+        try:
+            yield found
+        finally:
+            found.running.clear()  # whoever ends now was meant to
+
+
+def claimed(status: Mapping[str, Any]) -> dict[IPAddress, bool]:
+    """Whether a node holds each EIP, from its ``status.json``; empty until it has one."""
+    return {ip_address(eip["address"]): eip["claimed"] for eip in status.get("eips", ())}
+
+
+def holders(
+    eips: Collection[IPAddress], claims: Mapping[str, Mapping[IPAddress, bool]]
+) -> Mapping[IPAddress, list[str]]:
+    """Who says of itself that it holds each EIP; nobody does until every node has spoken of all of them."""
+    told = all(said.keys() >= set(eips) for said in claims.values())
+    return {eip: [node for node, said in claims.items() if told and said[eip]] for eip in eips}
+
+
+def holds_most(holders: Mapping[IPAddress, str]) -> str:
+    """The node with the most EIPs, the first by name among equals."""
+    counts = Counter(holders.values())
+    return min(counts, key=lambda node: (-counts[node], len(node), node))

@@ -1,0 +1,1 @@
+"""What is played in the lab: each scenario, what it saw, and how that is told."""

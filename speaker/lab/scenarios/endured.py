@@ -1,0 +1,127 @@
+"""What a scenario with sick links saw, what is promised of it, and whether that was kept (pure)."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from speaker.lab.breaking.sickness import Course
+from speaker.lab.scenarios.sick_links import Claims, Line, Suffered, ledger
+from speaker.model import IPAddress
+
+UNANSWERED_MS = 500.0
+"""The longest that an EIP which a healthy node could serve may be without an answer."""
+FEW = 3
+"""EIPs that a problem names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endured:
+    """A scenario's result."""
+
+    scenario: str
+    hello_ms: int
+    nodes: int
+    course: Course
+    meanwhile: Claims
+    afterwards: Claims
+    lines: tuple[Line, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        return bool(self.lines) and not self.problems
+
+    def eips(self, *, sick: bool) -> Sequence[Line]:
+        """Those, for each client, whose holder could not serve it all the time, or those whose holder could."""
+        return [line for line in self.lines if line.sick is sick]
+
+    @property
+    def left(self) -> frozenset[IPAddress]:
+        """The EIPs that left a healthy node."""
+        return frozenset(line.address for line in self.lines if line.left)
+
+    def moved(self, *, sick: bool) -> Sequence[Line]:
+        return [line for line in self.eips(sick=sick) if line.moves > line.settled]
+
+    @property
+    def settled(self) -> frozenset[IPAddress]:
+        return frozenset(line.address for line in self.lines if line.settled)
+
+    @property
+    def twice_ms(self) -> float:
+        return max(line.twice_ms for line in self.lines)
+
+    @property
+    def unanswered_ms(self) -> float:
+        return max(line.silence.ms for line in self.lines)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "ok": self.ok,
+            "scenario": self.scenario,
+            "nodes": self.nodes,
+            "hello_ms": self.hello_ms,
+            "left_a_healthy_node": len(self.left),
+            "moved_of_healthy": len(self.moved(sick=False)),
+            "healthy": len(self.eips(sick=False)),
+            "moved_of_sick": len(self.moved(sick=True)),
+            "sick": len(self.eips(sick=True)),
+            "settled_at_heals": len(self.settled),
+            "answered_twice_ms": round(self.twice_ms, 1),
+            "unanswered_ms": round(self.unanswered_ms, 1),
+            "claims_meanwhile": _as_json(self.meanwhile),
+            "claims_afterwards": _as_json(self.afterwards),
+            "eips": [line.as_json() for line in self.lines],
+            "problems": list(self.problems),
+        }
+
+
+def _as_json(claims: Claims) -> dict[str, float]:
+    return {"number": claims.number, "seconds": round(claims.seconds, 1), "a_minute": round(claims.a_minute, 1)}
+
+
+def judge(scenario: str, hello_ms: int, suffered: Suffered) -> Endured:
+    """Hold what was seen against the promise."""
+    lines = tuple(ledger(suffered, hello_ms / 1000))
+    return Endured(
+        scenario=scenario,
+        hello_ms=hello_ms,
+        nodes=len(suffered.nodes),
+        course=suffered.course,
+        meanwhile=suffered.meanwhile,
+        afterwards=suffered.afterwards,
+        lines=lines,
+        problems=(*_broken(lines, hello_ms), *_restless(suffered)),
+    )
+
+
+def _broken(lines: Sequence[Line], hello_ms: int) -> Iterator[str]:
+    if unasked := [line for line in lines if not line.silence.sent]:
+        yield f"nobody asked for {_which(unasked)}"
+    if left := [line for line in lines if line.left]:
+        yield f"left a healthy node: {_which(left)}"
+    if doubled := [line for line in lines if line.twice_ms > hello_ms]:
+        longest = max(line.twice_ms for line in doubled)
+        yield f"answered by two nodes for up to {longest:.0f} ms, promised were at most {hello_ms}: {_which(doubled)}"
+    if silent := [line for line in lines if line.silence.ms > UNANSWERED_MS]:
+        longest = max(line.silence.ms for line in silent)
+        promised = f"promised were at most {UNANSWERED_MS:.0f}"
+        yield f"answered by nobody for up to {longest:.0f} ms, {promised}: {_which(silent)}"
+
+
+def _which(lines: Iterable[Line]) -> str:
+    found: dict[str, list[str]] = defaultdict(list)
+    for line in lines:
+        found[line.client].append(str(line.address))
+    return "; ".join(f"{_list(eips)} as {client} saw it" for client, eips in found.items())
+
+
+def _list(eips: Sequence[str]) -> str:
+    return ", ".join(eips) if len(eips) <= FEW else f"{', '.join(eips[:FEW])} and {len(eips) - FEW} more"
+
+
+def _restless(suffered: Suffered) -> Iterator[str]:
+    course = suffered.course
+    if course.claims is not None and suffered.afterwards.number > course.claims.most:
+        yield f"EIPs claimed after the second flap: {suffered.afterwards}, promised were at most {course.claims.most}"

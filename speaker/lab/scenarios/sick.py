@@ -1,0 +1,188 @@
+"""``deaf``, ``blip``, ``flap``, ``stp``, ``partial``, ``oneway``, ``minority``, ``filtered``: sick links.
+
+The speakers of all nodes share the EIPs out; clients ask for each of them without a pause; the switch spoils frames as
+the scenario's ``Course`` has it; and what the clients saw is held against the promise. ``suffer`` and ``judge`` know no
+more of the speakers than a ``Scene`` does, so the same is played with agents.
+"""
+
+import asyncio
+import time
+import urllib.request
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack
+
+from speaker.errors import EdgeError
+from speaker.lab.breaking.faults import plug, pull
+from speaker.lab.breaking.sickness import COURSES, Course, Drop, Hosts, Ward
+from speaker.lab.breaking.switch import delayed, hosts_on, spoil
+from speaker.lab.hosts.failover_manifests import ELSEWHERE, failover_manifests, lab_eips
+from speaker.lab.hosts.process import HEALTH
+from speaker.lab.hosts.speakers import Speakers, holds_most, speakers
+from speaker.lab.network.namespaces import Namespace
+from speaker.lab.network.topology import LAN, Topology
+from speaker.lab.request import Request, Trouble
+from speaker.lab.scenarios.endured import Endured, judge
+from speaker.lab.scenarios.failover_story import tell_holders
+from speaker.lab.scenarios.scene import ASK_INTERVAL, CALM, LINK, Scene
+from speaker.lab.scenarios.sick_links import Claims, Done, Sight, Suffered
+from speaker.lab.scenarios.sick_story import show
+from speaker.lab.stage import Stage
+from speaker.lab.watching.outage import Asks, asking
+from speaker.model import IPAddress
+from speaker.node.control import ask
+
+CLIENT, OTHER_CLIENT = "client", "client2"
+ANSWERS = 10.0
+"""Seconds within which every EIP is answered, and a speaker does what it is asked to."""
+LEVEL = 60.0
+"""And within which every node has a share: on a busy machine the last is ready long after the first."""
+_CLAIMED = 'eip_speaker_claim_changes_total{change="claimed"} '
+
+
+async def endure(request: Request, stage: Stage, linger: Callable[[], Awaitable[None]]) -> Endured:
+    """Play one of ``COURSES``; ``linger`` is awaited at its end, while everything still runs.
+
+    Raises EdgeError (perhaps in a group) when speakers end early, or never agree, or the switch cannot spoil frames.
+    """
+    topology, trouble = stage.lan.topology, request.trouble
+    eips = lab_eips(request.eips)
+    stage.manifests.mkdir()
+    elsewhere = (ELSEWHERE,) if trouble.second_link else ()
+    (stage.manifests / "shared.yaml").write_text(failover_manifests(topology, (*eips, *elsewhere)))
+    always = lossy(topology, trouble.loss)
+    await asyncio.to_thread(spoil, stage.lan, always)
+    async with AsyncExitStack() as stack:
+        if trouble.delay:
+            await asyncio.to_thread(stack.enter_context, delayed(stage.lan, trouble.delay))
+        found = await stack.enter_async_context(speakers(stage, request.hello_ms))
+        scene = Scene(stage, found, eips, request.hello_ms)
+        stage.timeline.say("lab", f"starts {len(topology.nodes)} speakers for {len(eips)} EIPs")
+        holders = await _level(scene, found)
+        tell_holders(stage.timeline, holders)
+        course = COURSES[request.scenario](ward(topology, holds_most(holders), trouble))
+        result = judge(request.scenario, request.hello_ms, await suffer(scene, course, holders, always))
+        show(scene, result)
+        await linger()
+    return result
+
+
+async def _level(scene: Scene, found: Speakers) -> Mapping[IPAddress, str]:
+    """Every node has a share, whoever started first: who holds what."""
+    nodes = scene.stage.lan.topology.nodes
+    deadline = time.monotonic() + LEVEL
+    while len(set((holders := await scene.settled()).values())) < min(len(nodes), len(scene.eips)):
+        if time.monotonic() > deadline:
+            raise EdgeError(f"within {LEVEL:.0f} s not every node has taken a share of the EIPs")
+        await asyncio.to_thread(lambda: list(ask(found.running[nodes[0]].runtime_dir, "rebalance", ANSWERS)))
+    return holders
+
+
+def lossy(topology: Topology, percent: int) -> tuple[Drop, ...]:
+    everybody = hosts_on(topology, LAN)
+    return (Drop(everybody, everybody, percent=percent),) if percent else ()
+
+
+def ward(topology: Topology, victim: str, trouble: Trouble) -> Ward:
+    """Everybody on the LAN, and its halves: the gateway and the one more node are in the first."""
+    assert trouble.seconds is not None
+    nodes = topology.nodes
+    others = hosts_on(topology, LAN) - frozenset(nodes)
+    half = (len(nodes) + 1) // 2
+    other_side = others & {OTHER_CLIENT}
+    sides = (others - other_side | frozenset(nodes[:half]), other_side | frozenset(nodes[half:]))
+    return Ward(nodes, victim, others, trouble.seconds, trouble.after, trouble.carrier, sides)
+
+
+async def suffer(
+    scene: Scene, course: Course, holders: Mapping[IPAddress, str], always: Sequence[Drop] = ()
+) -> Suffered:
+    """Let it happen, from the first step to the end of the course; ``always`` is dropped besides. Clients watch."""
+    lan = scene.stage.lan
+    clients = [host for host in (CLIENT, OTHER_CLIENT) if host in hosts_on(lan.topology, LAN)]
+    async with AsyncExitStack() as stack:
+        asks = {
+            client: await stack.enter_async_context(asking(lan.namespace(client), LINK, scene.eips, ASK_INTERVAL))
+            for client in clients
+        }
+        await _answered(asks, scene.eips)
+        since = time.monotonic()
+        await asyncio.sleep(CALM)
+        claimed = await asyncio.to_thread(claims, scene)
+        async with asyncio.TaskGroup() as tasks:
+            steps = tasks.create_task(_perform(scene, course, always), name="steps")
+            counts = tasks.create_task(_count(scene, course, claimed), name="claims")
+        end = time.monotonic()
+    meanwhile, afterwards = counts.result()
+    return Suffered(
+        course=course,
+        nodes=lan.topology.nodes,
+        done=steps.result(),
+        end=end,
+        before=holders,
+        sights=[
+            Sight(client, [reply for reply in each.replies() if reply.at >= since], each.samples(since))
+            for client, each in asks.items()
+        ],
+        names=scene.names,
+        meanwhile=meanwhile,
+        afterwards=afterwards,
+    )
+
+
+async def _answered(asks: Mapping[str, Asks], eips: Collection[IPAddress]) -> None:
+    """Return when every client had an answer for every EIP."""
+    deadline = time.monotonic() + ANSWERS
+    while any(set(eips) - {reply.address for reply in each.replies()} for each in asks.values()):
+        if time.monotonic() > deadline:
+            raise EdgeError(f"before anything happened not every EIP was answered within {ANSWERS:.0f} s")
+        await asyncio.sleep(CALM)
+
+
+async def _perform(scene: Scene, course: Course, always: Sequence[Drop]) -> list[Done]:
+    """Every step in its time."""
+    begun = time.monotonic()
+    done: list[Done] = []
+    pulled: Hosts = frozenset()
+    for step in course.steps:
+        await _until(begun + step.at)
+        at = scene.did(step.what)
+        await scene.do(spoil, [*always, *step.drops])
+        for host in step.pulled - pulled:
+            await scene.do(pull, host)
+        for host in pulled - step.pulled:
+            await scene.do(plug, host)
+        pulled = step.pulled
+        done.append(Done(step, at, time.monotonic()))
+    await _until(begun + course.seconds)
+    return done
+
+
+async def _count(scene: Scene, course: Course, before: int) -> tuple[Claims, Claims]:
+    """Claims of all nodes while it lasted, and from then on; where they are limited, until and from when they are."""
+    begun = time.monotonic()
+    mark, end = (course.healed, course.seconds) if course.claims is None else (course.claims.since, course.claims.until)
+    await _until(begun + mark)
+    marked, until_mark = await asyncio.to_thread(claims, scene), time.monotonic()
+    await _until(begun + end)
+    after, ended = await asyncio.to_thread(claims, scene), time.monotonic()
+    return Claims(marked - before, until_mark - begun), Claims(after - marked, ended - until_mark)
+
+
+async def _until(when: float) -> None:
+    await asyncio.sleep(max(0.0, when - time.monotonic()))
+
+
+def claims(scene: Scene) -> int:
+    """How often EIPs were claimed since the speakers started, by their metrics. Blocking."""
+    lan = scene.stage.lan
+    return sum(_claims(lan.namespace(node)) for node in lan.topology.nodes)
+
+
+def _claims(node: Namespace) -> int:
+    url = f"http://{HEALTH[0]}:{HEALTH[1]}/metrics"
+    try:
+        with node.entered(), urllib.request.urlopen(url, timeout=ANSWERS) as answer:
+            lines: list[str] = answer.read().decode().splitlines()
+    except OSError as error:
+        raise EdgeError(f"the speaker of {node.label} does not tell its metrics: {error}") from error
+    return sum(int(float(line.removeprefix(_CLAIMED))) for line in lines if line.startswith(_CLAIMED))

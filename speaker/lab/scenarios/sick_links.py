@@ -1,0 +1,230 @@
+"""What clients saw of EIPs while a link was sick (pure); ``endured.py`` holds it against what was promised.
+
+A ``Sight`` is what one client was told and got; a ``Line`` is what became of one EIP for it. Times are seconds
+of CLOCK_MONOTONIC; durations say their unit.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from speaker.lab.breaking.sickness import Course, Hosts, Step
+from speaker.lab.scenarios.failover_result import NEVER_PROBED
+from speaker.lab.scenarios.scene import ASK_INTERVAL
+from speaker.lab.watching.capture import Move, Reply, moves
+from speaker.lab.watching.outage import Outage, Sample, outages
+from speaker.model import IPAddress, Mac
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What ``client`` heard, in order, and which of its requests were answered."""
+
+    client: str
+    replies: Sequence[Reply]
+    samples: Sequence[Sample]
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """How often an EIP was claimed, by all nodes together, within ``seconds``."""
+
+    number: int
+    seconds: float
+
+    @property
+    def a_minute(self) -> float:
+        return self.number * 60 / self.seconds
+
+    def __str__(self) -> str:
+        return f"{self.number} in {self.seconds:.1f} s ({self.a_minute:.0f} a minute)"
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A step that was begun ``at`` and there ``by``."""
+
+    step: Step
+    at: float
+    by: float
+
+
+@dataclass(frozen=True, slots=True)
+class Suffered:
+    """What happened, and what was seen of it until ``end``. ``before``: who held what."""
+
+    course: Course
+    nodes: tuple[str, ...]
+    done: Sequence[Done]
+    end: float
+    before: Mapping[IPAddress, str]
+    sights: Sequence[Sight]
+    names: Mapping[Mac, str]
+    meanwhile: Claims
+    """While it lasted; where claims are limited, until then."""
+    afterwards: Claims
+
+    @property
+    def macs_before(self) -> dict[IPAddress, Mac]:
+        macs = {name: mac for mac, name in self.names.items()}
+        return {address: macs[node] for address, node in self.before.items()}
+
+    def name(self, mac: Mac) -> str:
+        return self.names.get(mac, "a stranger")
+
+    def reached(self, client: str) -> Hosts:
+        """The nodes that heard the client and that it heard, all the time."""
+        found = frozenset(self.nodes)
+        for each in self.done:
+            found &= each.step.in_reach(client, self.nodes)
+        return found
+
+    def alone(self, client: str) -> Iterator[tuple[float, float]]:
+        """From when to when no node could serve the client."""
+        ends = [*(each.by for each in self.done[1:]), self.end]
+        for each, until in zip(self.done, ends, strict=True):
+            if not each.step.in_reach(client, self.nodes):
+                yield each.at, until
+
+    def heals(self) -> Iterator[float]:
+        """Each time that all was well again, or just before it."""
+        return (each.at for each in self.done if each.step.healthy)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One EIP, as ``client`` saw it. ``left``: how often it left a node that could serve the client all the time."""
+
+    address: IPAddress
+    client: str
+    before: str
+    sick: bool
+    """Its holder could not serve this client all the time."""
+    after: str
+    moves: int
+    left: int
+    settled: int
+    """How often it came to one holder at a heal, of several that clients apart had it of."""
+    twice_ms: float
+    silence: Outage
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "address": str(self.address),
+            "client": self.client,
+            "before": self.before,
+            "sick": self.sick,
+            "after": self.after,
+            "moves": self.moves,
+            "left_a_healthy_node": self.left,
+            "settled_at_heals": self.settled,
+            "answered_twice_ms": round(self.twice_ms, 1),
+            "unanswered_ms": round(self.silence.ms, 1),
+            "asked": self.silence.sent,
+            "lost": self.silence.lost,
+        }
+
+
+Moves = Mapping[str, Sequence[Move]]
+"""By the client that saw them."""
+
+
+def ledger(suffered: Suffered, within: float) -> Iterator[Line]:
+    """One for each EIP and client. ``within``: seconds between two answers of a node that still answers."""
+    moved = {sight.client: _moves(sight, suffered, within) for sight in suffered.sights}
+    excused = settled_at_heals(suffered, moved)
+    for sight in suffered.sights:
+        reached = suffered.reached(sight.client)
+        silences = outages(_served_to(sight, suffered), ASK_INTERVAL)
+        for address, before in suffered.before.items():
+            found = [move for move in moved[sight.client] if move.address == address]
+            left = [move for move in found if suffered.name(move.before) in reached]
+            yield Line(
+                address=address,
+                client=sight.client,
+                before=before,
+                sick=before not in reached,
+                after=suffered.name(found[-1].mac) if found else before,
+                moves=len(found),
+                left=len([move for move in left if (sight.client, move) not in excused]),
+                settled=len([move for move in found if (sight.client, move) in excused]),
+                twice_ms=twice((reply for reply in sight.replies if reply.address == address), within) * 1000,
+                silence=silences.get(address, NEVER_PROBED),
+            )
+
+
+def _served_to(sight: Sight, suffered: Suffered) -> Iterator[Sample]:
+    """The requests that some node was there to answer."""
+    alone = list(suffered.alone(sight.client))
+    return (sample for sample in sight.samples if not any(at <= sample.sent <= until for at, until in alone))
+
+
+def _moves(sight: Sight, suffered: Suffered, within: float) -> tuple[Move, ...]:
+    known = [Reply(-inf, address, mac, unasked=False) for address, mac in suffered.macs_before.items()]
+    return moves([*known, *undisputed(sight.replies, within)])
+
+
+def undisputed(replies: Iterable[Reply], within: float) -> Iterator[Reply]:
+    """Those that no other node gainsays ``within`` so many seconds: while two answer, neither has taken over yet."""
+    next_of: dict[IPAddress, Reply] = {}
+    other: dict[IPAddress, float] = {}  # when a node other than that of ``next_of`` is heard next
+    for reply in sorted(replies, key=lambda reply: -reply.at):
+        following = next_of.get(reply.address)
+        if following is not None and following.mac != reply.mac:
+            other[reply.address] = following.at
+        next_of[reply.address] = reply
+        if other.get(reply.address, inf) - reply.at > within:
+            yield reply
+
+
+def settled_at_heals(suffered: Suffered, moved: Moves) -> set[tuple[str, Move]]:
+    """Moves, with who saw them, that cannot be helped: an EIP that clients apart had of several nodes comes to one.
+
+    The first move of an EIP after a heal, to a node that another client had it of. The larger part of a LAN has no
+    cause to give way, nor, between two alike, who had the EIP before. All but one of its nodes lose it.
+    """
+    size = {client: len(suffered.reached(client)) for client in moved}
+    found: set[tuple[str, Move]] = set()
+    for healed in suffered.heals():
+        held = {client: suffered.macs_before | _holders(seen, healed) for client, seen in moved.items()}
+        for address in suffered.before:
+            spare = len({macs[address] for macs in held.values()}) - 1
+            for client, seen in moved.items():
+                move = next((move for move in seen if move.address == address and move.at >= healed), None)
+                if move is None or spare == 0:
+                    continue
+                others = [size[other] for other, macs in held.items() if macs[address] == move.mac and other != client]
+                first = move.before == suffered.macs_before[address]
+                if max(others, default=0) > size[client] or (size[client] in others and not first):
+                    found.add((client, move))
+                    spare -= 1
+    return found
+
+
+def _holders(seen: Iterable[Move], at: float) -> dict[IPAddress, Mac]:
+    """Who has each EIP that had moved by then."""
+    return {move.address: move.mac for move in seen if move.at < at}
+
+
+def twice(replies: Iterable[Reply], within: float) -> float:
+    """The longest time, in seconds, for which two nodes both answered for one address.
+
+    From the first answer of the one to the last after one of the other, as long as each answers again ``within`` so
+    many seconds. A clean handover is no time at all.
+    """
+    longest, began, ended = 0.0, inf, -inf
+    last: dict[Mac, float] = {}
+    previous: Reply | None = None
+    since = -inf  # the first answer of the node that answered last, after any other's
+    for reply in sorted((reply for reply in replies if not reply.unasked), key=lambda reply: reply.at):
+        if previous is not None and reply.mac != previous.mac:
+            own = last.get(reply.mac, -inf)
+            if reply.at - own <= within:
+                began = since if since - ended > within else min(began, since)
+                ended = reply.at
+                longest = max(longest, ended - began)
+            since = reply.at
+        last[reply.mac] = reply.at
+        previous = reply
+    return longest

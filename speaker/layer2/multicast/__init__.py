@@ -1,0 +1,1 @@
+"""Solicited-node multicast groups: joined, and reported to switches that snoop."""

@@ -1,0 +1,1 @@
+"""Packet sockets: what the kernel lets through, how frames are read, how they are sent."""

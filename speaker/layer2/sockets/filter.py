@@ -1,0 +1,126 @@
+"""Classic BPF programs that keep foreign chatter from ever waking the speaker. Pure.
+
+They drop what is not about our EIPs. The rest goes through, to be answered or ignored by name. Neighbour messages
+whose hop limit is not 255 are dropped as well (docs/decisions/0005-bpf-filter.md).
+
+"Our EIPs" are at most ``INTERVALS`` intervals, the smallest gaps closed: what is in a gap goes through and counts as
+``not_ours``. IPv6 addresses are compared by their last 32 bits, which lets a few more through.
+"""
+
+import heapq
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+from speaker.packets import ndp
+from speaker.packets.bpf import (
+    ACCEPT,
+    REJECT,
+    Instruction,
+    Program,
+    if_above,
+    if_from,
+    jump,
+    load_byte,
+    load_half,
+    load_word,
+    only_if,
+)
+
+INTERVALS = 64
+"""A search tree over 64 is 7 comparisons deep, and keeps every jump within BPF's 255 instructions."""
+
+
+Interval: TypeAlias = tuple[int, int]
+"""First and last of a run of 32-bit numbers."""
+
+NOTHING: Program = (REJECT,)
+
+
+def arp_program(ours: tuple[Interval, ...]) -> Program:
+    """Ethernet/IPv4 ARP requests and replies whose target or sender lies in one of ``ours``, at most ``INTERVALS``."""
+    if not ours:
+        return NOTHING
+    return (
+        *only_if(load_word(14), 0x00010800),
+        *only_if(load_half(18), 0x0604),
+        *only_if(load_half(20), 1, 2),
+        *_accept_within(load_word(38), ours),
+        *_accept_within(load_word(28), ours),
+        REJECT,
+    )
+
+
+def ndp_program(ours: tuple[Interval, ...]) -> Program:
+    """Solicitations and advertisements from this link whose target or source may lie in one of ``ours``; a frame too
+    short for its target is rejected by the kernel's bounds check."""
+    if not ours:
+        return NOTHING
+    return (
+        *only_if(load_byte(20), 58),
+        *only_if(load_byte(54), ndp.SOLICITATION, ndp.ADVERTISEMENT),
+        *only_if(load_byte(21), ndp.HOP_LIMIT),
+        *_accept_within(load_word(74), ours),
+        *_accept_within(load_word(34), ours),
+        REJECT,
+    )
+
+
+def number(address: bytes) -> int:
+    """The last 32 bits, by which these programs compare."""
+    return int.from_bytes(address[-4:], "big")
+
+
+def around(addresses: Iterable[bytes]) -> tuple[Interval, ...]:
+    """The fewest intervals that cover ``addresses``, at most ``INTERVALS``."""
+    return intervals(map(number, addresses), INTERVALS)
+
+
+def intervals(numbers: Iterable[int], most: int) -> tuple[Interval, ...]:
+    """The fewest intervals that cover ``numbers``, in order; at most ``most``, by closing the smallest gaps."""
+    ordered = sorted(set(numbers))
+    return _with_gaps_closed(ordered, ordered, most)
+
+
+def widened(ours: tuple[Interval, ...], others: tuple[Interval, ...], most: int) -> tuple[Interval, ...]:
+    """The fewest intervals that cover both, as ``intervals`` does: its work does not grow with what they stand for."""
+    firsts: list[int] = []
+    lasts: list[int] = []
+    for first, last in sorted((*ours, *others)):
+        if lasts and first <= lasts[-1]:
+            lasts[-1] = max(lasts[-1], last)
+        else:
+            firsts.append(first)
+            lasts.append(last)
+    return _with_gaps_closed(firsts, lasts, most)
+
+
+def _with_gaps_closed(firsts: Sequence[int], lasts: Sequence[int], most: int) -> tuple[Interval, ...]:
+    """Of runs in order: neighbours joined, and the smallest gaps closed until ``most`` are left."""
+    if not firsts:
+        return ()
+    gaps = ((first - last, at) for at, (last, first) in enumerate(zip(lasts, firsts[1:], strict=False)))
+    widest = heapq.nlargest(most - 1, (gap for gap in gaps if gap[0] > 1))
+    cuts = sorted(at for _, at in widest)
+    return tuple(
+        zip(
+            (firsts[0], *(firsts[at + 1] for at in cuts)),
+            (*(lasts[at] for at in cuts), lasts[-1]),
+            strict=True,
+        )
+    )
+
+
+def _accept_within(load: Instruction, ours: tuple[Interval, ...]) -> Program:
+    """Accepts where the loaded number lies in one of ``ours``, else goes on behind."""
+    return (load, *_search(ours, 0))
+
+
+def _search(ours: tuple[Interval, ...], behind: int) -> Program:
+    """A binary search; ``behind`` is how many instructions of the whole tree follow this part of it."""
+    if len(ours) == 1:
+        first, last = ours[0]
+        return (if_from(first, 0, 1), if_above(last, 0, 1), jump(behind + 1), ACCEPT)
+    middle = len(ours) // 2
+    right = _search(ours[middle:], behind)
+    left = _search(ours[:middle], behind + len(right))
+    return (if_from(ours[middle][0], len(left), 0), *left, *right)

@@ -1,0 +1,1 @@
+"""What several rooms share of netlink: messages, attributes, numbers, and a socket that asks in batches."""

@@ -1,0 +1,262 @@
+"""How commands reach the running speaker: a Unix stream socket in its runtime directory, for its owner alone.
+
+A client sends one JSON object on a line (``{"command": "drain"}``), keeps the connection open, and reads JSON objects,
+one a line, up to the one that has ``"done": true`` or ``"error": "a sentence"``. ``handlers.py`` has the answers;
+``tools/ask.py`` is the client that people use.
+"""
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+
+from speaker.errors import EdgeError, SpeakerError
+from speaker.system.crowd import Crowd
+from speaker.system.descriptors import share
+from speaker.system.files import is_file
+from speaker.system.supervise import Supervisor
+
+Message: TypeAlias = Mapping[str, Any]
+Handler: TypeAlias = Callable[[Message], AsyncIterator[Message]]
+"""Is given the whole command and yields the answers, of which the last has ``"done": true`` or ``"error"``; a
+SpeakerError it raises becomes such an error. It is closed when the client goes away."""
+
+NAME = "control"
+"""Of the socket in the runtime directory."""
+
+MAX_COMMAND = 64 * 1024
+"""Bytes of a line that is read."""
+COMMAND_SECONDS = 10.0
+"""For which a client may say nothing, or half of a line."""
+MAX_CLIENTS = 64
+"""At a time; fewer where this process may have few files open. One more, and the oldest that has said nothing goes."""
+BACKLOG = 1024
+"""Clients that the kernel keeps for us, as long as the loop is busy."""
+_PART = 16
+"""One of so many of all descriptors may be clients."""
+
+
+# ── The speaker's side ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@asynccontextmanager
+async def serving_control(
+    path: Path, handlers: Mapping[str, Handler], supervisor: Supervisor
+) -> AsyncIterator[os.stat_result]:
+    """Take commands on a socket at ``path`` while the block lasts; whoever still waits at its end is cut off. Gives
+    what the file at ``path`` is known by.
+
+    A socket that a killed speaker left there is replaced. Raises EdgeError where none can be made.
+    """
+    listening, known = _bound(path)
+    most = share(_PART, MAX_CLIENTS)
+    serving: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+    crowd: Crowd[asyncio.Task[None]] = Crowd(most)
+    stopping = asyncio.Event()
+    async with asyncio.TaskGroup() as clients:
+
+        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            if stopping.is_set():  # accepted just before the end
+                writer.transport.abort()
+                return
+            task = clients.create_task(_serve(reader, writer, handlers, supervisor, asked), name="control client")
+            serving[task] = writer
+            task.add_done_callback(hang_up)
+            if (leaves := crowd.enter(task)) is not None:
+                leaves.cancel()
+
+        def asked() -> None:
+            if (task := asyncio.current_task()) is not None:
+                crowd.occupy(task)
+
+        def hang_up(task: asyncio.Task[None]) -> None:
+            # Here and not in the task: one that is cancelled before its first step never gets to a `finally`.
+            crowd.leave(task)
+            serving.pop(task).transport.abort()
+
+        server = await asyncio.start_unix_server(connected, sock=listening, limit=MAX_COMMAND, backlog=1)
+        listening.listen(BACKLOG)  # asyncio accepts its backlog in one go, before anybody can be shown the door
+        try:
+            yield known
+        finally:
+            stopping.set()
+            if is_file(path, known):
+                _remove(path)
+            server.close()
+            for task in serving:
+                task.cancel()
+
+
+def _remove(path: Path) -> None:
+    """Where it may: a directory that is read-only by now keeps no speaker from its end."""
+    with suppress(OSError):
+        path.unlink()
+
+
+def _bound(path: Path) -> tuple[socket.socket, os.stat_result]:
+    """Nobody can connect before ``listen``: by then it has its mode and its name."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    except OSError as error:
+        raise EdgeError(f"cannot listen on {path}: {error.strerror}") from error
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.unlink(missing_ok=True)
+        listening.bind(str(draft))
+        draft.chmod(0o600)
+        draft.replace(path)
+        known = path.lstat()
+    except OSError as error:
+        listening.close()
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise EdgeError(f"cannot listen on {path}: {error.strerror or error}") from error
+    return listening, known
+
+
+async def _serve(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    handlers: Mapping[str, Handler],
+    supervisor: Supervisor,
+    asked: Callable[[], None],
+) -> None:
+    writer.transport.set_write_buffer_limits(high=0)  # or drain() would return before the kernel has everything
+    try:
+        async with asyncio.timeout(COMMAND_SECONDS):
+            line = await _line(reader)
+    except (ConnectionError, asyncio.IncompleteReadError, TimeoutError):
+        return  # gone, or silent, before it had said what it wants
+    asked()
+    async with asyncio.TaskGroup() as both:
+        answering = both.create_task(_answer(line, writer, handlers, supervisor), name="control answers")
+        leaving = both.create_task(_until_gone(reader), name="control client leaves")
+        leaving.add_done_callback(lambda _: answering.cancel())
+        answering.add_done_callback(lambda _: leaving.cancel())
+
+
+async def _line(reader: asyncio.StreamReader) -> bytes | None:
+    """None for one that is too long."""
+    try:
+        return await reader.readuntil(b"\n")
+    except asyncio.LimitOverrunError:
+        return None
+
+
+async def _until_gone(reader: asyncio.StreamReader) -> None:
+    with suppress(ConnectionError):
+        while await reader.read(MAX_COMMAND):
+            pass
+
+
+async def _answer(
+    line: bytes | None, writer: asyncio.StreamWriter, handlers: Mapping[str, Handler], supervisor: Supervisor
+) -> None:
+    with suppress(_ClientGone):
+        try:
+            handler, command = _understood(line, handlers)
+            async with _closing(handler(command)) as answers:
+                async for answer in answers:
+                    await _send(writer, answer)
+        except SpeakerError as error:
+            await _send(writer, {"error": str(error)})
+        except _ClientGone:
+            raise
+        except Exception as error:
+            supervisor.internal_error("control", error)
+            await _send(writer, {"error": f"internal error, which the speaker's log has: {error}"})
+
+
+@asynccontextmanager
+async def _closing(answers: AsyncIterator[Message]) -> AsyncIterator[AsyncIterator[Message]]:
+    try:
+        yield answers
+    finally:
+        if isinstance(answers, AsyncGenerator):
+            await answers.aclose()
+
+
+async def _send(writer: asyncio.StreamWriter, answer: Message) -> None:
+    writer.write(msgspec.json.encode(answer) + b"\n")
+    try:
+        await writer.drain()
+    except ConnectionError as error:
+        raise _ClientGone from error
+
+
+class _ClientGone(Exception):
+    """Raised when an answer cannot be sent. Not the ConnectionError itself, which may be a handler's own."""
+
+
+class BadCommand(SpeakerError):
+    """Raised when what a client sent is no command."""
+
+
+def _understood(line: bytes | None, handlers: Mapping[str, Handler]) -> tuple[Handler, dict[str, Any]]:
+    if line is None:
+        raise BadCommand(f"the line is too long: must be at most {MAX_COMMAND} bytes")
+    try:
+        command = msgspec.json.decode(line, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadCommand(f"the line is not a JSON object: {error}") from error
+    name = command.get("command")
+    handler = handlers.get(name) if isinstance(name, str) else None
+    if handler is None:
+        raise BadCommand(f"command {name!r:.80}: must be one of {', '.join(sorted(handlers))}")
+    return handler, command
+
+
+# ── The client's side ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def ask(runtime_dir: Path, command: str, timeout: float | None = None) -> Iterator[dict[str, Any]]:
+    """What the speaker of ``runtime_dir`` answers, up to and with the last answer; ``timeout``: seconds for all of it.
+
+    Raises EdgeError where no speaker listens, it refuses, is silent for too long, or ends before it is done.
+    """
+    deadline = None if timeout is None else time.monotonic() + timeout
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        _connect(sock, runtime_dir / NAME)
+        try:
+            sock.sendall(msgspec.json.encode({"command": command}) + b"\n")
+            for line in _lines(sock, deadline):
+                answer = msgspec.json.decode(line, type=dict[str, Any])
+                if "error" in answer:
+                    raise EdgeError(str(answer["error"]))
+                yield answer
+                if answer.get("done"):
+                    return
+        except TimeoutError as error:
+            raise EdgeError(f"the speaker was not done with {command} within {timeout:g} s") from error
+        except OSError as error:
+            raise EdgeError(f"the speaker went away before it was done with {command}: {error.strerror}") from error
+    raise EdgeError(f"the speaker went away before it was done with {command}")
+
+
+def _connect(sock: socket.socket, path: Path) -> None:
+    try:
+        sock.connect(str(path))
+    except (FileNotFoundError, ConnectionRefusedError) as error:
+        raise EdgeError(f"no speaker runs here: cannot connect to {path}: {error.strerror}") from error
+    except OSError as error:
+        raise EdgeError(f"cannot connect to {path}: {error.strerror or error}") from error
+
+
+def _lines(sock: socket.socket, deadline: float | None) -> Iterator[bytes]:
+    """Raises TimeoutError when the deadline, by CLOCK_MONOTONIC, passes."""
+    rest = b""
+    while True:
+        if deadline is not None:
+            sock.settimeout(max(deadline - time.monotonic(), 0.001))  # 0 would mean: do not wait at all
+        received = sock.recv(MAX_COMMAND)
+        if not received:
+            return
+        *lines, rest = (rest + received).split(b"\n")
+        yield from lines

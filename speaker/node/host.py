@@ -1,0 +1,399 @@
+"""One node at work, whoever says what is asked of it: which tasks run, what wakes them, how they stop.
+
+::
+
+    source ─┐                             ┌─► forwarder (kernel)
+            ├─► reconcile: view → decide ─┼─► wire process: claims, hellos, ARP and NDP (speaker/wire)
+    links  ─┘             (decide.py)     └─► status file, log, metrics
+
+The first two wait for changes; ``reconcile`` brings everything to what was last asked for. The wire process is offered
+what this node may hold, and works by itself. An edge that fails is tried again, and what already works goes on working
+meanwhile. Sources are ``standalone.run.Manifests`` (files) and ``agent.source.Cluster`` (the Kubernetes API).
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import structlog
+
+from speaker.errors import EdgeError
+from speaker.forwarding.changes import Change
+from speaker.forwarding.forwarder import TEND_SECONDS
+from speaker.forwarding.isolating import Isolating, Part, address_of, name_of
+from speaker.forwarding.limits import look, raise_conntrack_max
+from speaker.forwarding.sysctl import links_not_forwarding
+from speaker.interfaces.addresses import bound_addresses, gateways, own_addresses
+from speaker.interfaces.gateway import watch_gateways
+from speaker.interfaces.martians import martian_sources, reverse_path_drops
+from speaker.interfaces.snapshot import Snapshot
+from speaker.interfaces.watcher import Watcher
+from speaker.kubeproxy.health_checks import health_checks
+from speaker.kubeproxy.watch import Asked, KubeProxyWatch
+from speaker.layer2.links import Placement
+from speaker.model import Forwarding, IPAddress, Link, ServiceKey
+from speaker.node.control import NAME, serving_control
+from speaker.node.decide import Decision, Held, NodeDecider
+from speaker.node.handlers import handlers
+from speaker.node.handover import HandOver
+from speaker.node.key_file import KeyFile
+from speaker.node.losses import Heard, Losses
+from speaker.node.report import InForce, Report
+from speaker.node.source import HostSettings, Source, View
+from speaker.ownership.parameters import Parameters
+from speaker.system.clock import boottime
+from speaker.system.files import is_file
+from speaker.system.garbage import uncollected
+from speaker.system.priority import priority_of, refused
+from speaker.system.retry import retrying
+from speaker.system.rights import may_be_nice
+from speaker.system.supervise import contained, supervised
+from speaker.system.waiting import set_within, tick
+from speaker.telemetry.lateness import watch_loop
+from speaker.wire.remote import Wire
+
+log = structlog.get_logger()
+
+ENVIRONMENT_SECONDS = 10.0
+"""How often it is looked at what others do to this host: its settings, firewalls, full tables, dropped packets. What is
+told of it is at most so old."""
+RUNTIME_DIR_SECONDS = 5.0
+"""How often it is looked whether the control socket and the lock are still there."""
+LOSSES_SECONDS = 10.0
+"""How often it is looked who is heard, where nobody fell silent or came back."""
+PUBLISH_SECONDS = 0.1
+"""At least between two writings of the status file."""
+PUBLISH_MAX = 1.0
+"""At most, where there is news."""
+DRAIN_SLACK = 2.0
+"""Seconds beyond a drain's own limit after which a wire process that does not get it done is left alone."""
+READY_SECONDS = 0.1
+"""How often a speaker that is not ready looks whether it is."""
+
+
+class Host:
+    """The loops of one node and the little they share: what was asked for, and what the links look like."""
+
+    def __init__(
+        self,
+        settings: HostSettings,
+        keys: KeyFile | None,
+        source: Source,
+        forwarder: Isolating,
+        wire: Wire,
+        report: Report,
+        hand_over: HandOver | None,
+    ) -> None:
+        self._hand_over = hand_over
+        self._settings = settings
+        self._keys = keys
+        self._source = source
+        self._forwarder = forwarder
+        self._wire = wire
+        self._report = report
+        self._decider = NodeDecider(forwards=settings.forwarder is not Forwarding.NONE)
+        self._failed: Mapping[ServiceKey, Exception] = {}
+        """Services that are set aside."""
+        self._unserved: frozenset[IPAddress] = frozenset()
+        """EIPs that are not offered, since the kernel refuses to forward for them."""
+        self._placements: dict[IPAddress, Placement] = {}
+        """What the last decision lets this node hold; kept up with it EIP by EIP, as most passes change few."""
+        self._decided_on: Snapshot | None = None
+        """None: the last pass did not get to its end."""
+        self._snapshot: Snapshot | None = None
+        self._links: frozenset[Link] = frozenset()
+        """Those that EIPs are announced on."""
+        self._kube_proxy = KubeProxyWatch(
+            forwarder.name, lambda: wire.held, lambda: not report.fails("reconcile", "forwarding"), report.kube_proxy
+        )
+        self._changed = asyncio.Event()
+        self._lost = self._planned_lost = frozenset[str]()
+        """Nodes that died, and those that the last plan reckoned with."""
+
+    async def run(self, stop: Callable[[], None]) -> None:
+        """Every task, by name. One that ends is started again: none of them is ever done. Only the end of the wire
+        process ends the speaker; ``stop`` is called when it asks for that."""
+        async with self._wire, asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._wire.watch(stop), name="wire")
+            for task, work in self._tasks().items():
+                tasks.create_task(supervised(task, work, self._report), name=task)
+
+    def _tasks(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        tasks: dict[str, Callable[[], Awaitable[None]]] = {
+            "source": partial(self._source.run, self._wire, self._changed.set),
+            "links": self._follow_links,
+            "reconcile": self._reconcile,
+            "forwarding": self._tend,
+            "publish": self._publish,
+            "loop": partial(watch_loop, self._report.own_loop_delay),
+            "kube-proxy": self._kube_proxy.run,
+            "environment": self._watch_environment,
+            "control": self._serve_control,
+            "runtime directory": self._keep_runtime_dir,
+        }
+        if self._keys is not None:
+            tasks["key file"] = partial(self._keys.follow, self._wire, self._report)
+            tasks["gateways"] = self._watch_gateways
+        if self._keys is not None and self._settings.forwarder is not Forwarding.NONE:
+            tasks["lost nodes"] = self._follow_losses
+        if self._hand_over is not None:
+            tasks["hand over"] = self._hand_over.run
+        return tasks
+
+    async def leave(self) -> None:
+        """Hand the EIPs over: make before break, where somebody is there to take over. The kernel forwards on."""
+        if self._settings.peers is None:
+            return
+        limit = Parameters.for_hello(self._settings.peers.hello).drain + DRAIN_SLACK
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit):
+                if await self._wire.has_peers():
+                    log.info("handing over")
+                    async for _ in self._wire.drain():
+                        pass
+
+    # ── sources ──
+
+    async def _follow_links(self) -> None:
+        async for attempt in retrying(self._tells("netlink"), on=EdgeError):
+            with attempt:
+                async with Watcher() as watcher:
+                    async for snapshot in watcher:
+                        self._report.recovered("netlink")
+                        self._snapshot = snapshot
+                        self._changed.set()
+
+    async def _watch_gateways(self) -> None:
+        silent: asyncio.Queue[tuple[int, bool]] = asyncio.Queue()
+
+        async def hand_on() -> None:
+            while True:
+                with self._report.trying("gateway"):
+                    await self._wire.gateway(*await silent.get())
+
+        async def watch() -> None:
+            async for attempt in retrying(self._tells("gateway"), on=EdgeError):
+                with attempt:
+                    tell = lambda link, answers: silent.put_nowait((link, answers))  # noqa: E731
+                    await watch_gateways(lambda: self._snapshot, lambda: self._links, tell)
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(hand_on(), name="gateway answers")
+            tasks.create_task(watch(), name="gateway questions")
+
+    async def _follow_losses(self) -> None:
+        """Endpoints of nodes that died get nothing new at once."""
+        assert self._settings.peers is not None
+        losses, soon = Losses(2 * self._settings.peers.hello), None
+        while True:
+            await set_within(self._wire.peers_changed, LOSSES_SECONDS if soon is None else soon)
+            self._wire.peers_changed.clear()
+            with self._report.trying("peers"):
+                speakers = [Heard(peer.node, peer.alive, peer.draining) for peer in await self._wire.peers()]
+                lost, soon = losses.heard(speakers, boottime())
+                if lost != self._lost:
+                    log.info("nodes lost", nodes=sorted(lost))
+                    self._lost = lost
+                    self._changed.set()
+
+    def _tells(self, edge: str) -> Callable[[Exception], None]:
+        return partial(self._report.met, edge)
+
+    # ── decisions and effects ──
+
+    async def _reconcile(self) -> None:
+        while True:
+            await self._changed.wait()
+            async for attempt in retrying(self._tells("reconcile"), on=Exception, sleep=self._changed_or):
+                with attempt:
+                    self._changed.clear()
+                    if self._snapshot is not None:
+                        with self._collected_little():
+                            await self._bring_about(self._snapshot)
+            self._report.recovered("reconcile")
+
+    def _collected_little(self) -> AbstractContextManager[None]:
+        """A pass over everything makes much that lives long; what the first one made is frozen once it is in force."""
+        if self._decided_on is not None:
+            return nullcontext()
+        first = self._report.in_force is None
+        return uncollected(lambda: first and self._report.in_force is not None)
+
+    async def _changed_or(self, seconds: float) -> None:
+        """Between two tries: no longer than until there is something new to try."""
+        await set_within(self._changed, seconds)
+
+    async def _bring_about(self, snapshot: Snapshot) -> None:
+        if (view := await self._source.view(snapshot.own)) is not None:
+            await self._bring_to(view, snapshot)
+
+    async def _bring_to(self, view: View, snapshot: Snapshot) -> None:
+        """One pass, in a safe order: withdrawn before unforwarded, forwarded before claimed."""
+        changed = view.changed if snapshot is self._decided_on else None
+        self._decided_on = None
+        view, changed = self._without_lost(view, changed)
+        await self._say(partial(self._report.settled, view.settlement, changed))
+        # In a thread, because 10,000 Services take longer than the loop may be kept from its other work.
+        decision, touched = await asyncio.to_thread(self._decide, view, snapshot, changed)
+        await self._wire.withdraw_except(self._placements, touched)
+        self._applied(await self._forwarder.apply(decision.forwarding), decision)
+        self._tell_failed({**view.settlement.failed, **self._decider.failed})
+        self._links = frozenset(
+            {placement.link.index: placement.link for placement in self._placements.values()}.values()
+        )
+        await self._say(partial(self._report.decided, decision, touched))
+        if self._settings.peers is not None:
+            own = own_addresses(snapshot, self._links), bound_addresses(snapshot, self._links)
+            await self._wire.addresses(*own, gateways(snapshot, self._links))
+        if self._hand_over is not None:
+            await self._hand_over.follow(frozenset(self._placements), snapshot)
+        macs = frozenset(link.mac for link in snapshot.links.values())
+        unserved = self._forwarder.unserved(decision.forwarding)
+        if touched is not None:
+            touched |= unserved ^ self._unserved
+        self._unserved = unserved
+        offered = (
+            {a: placement for a, placement in self._placements.items() if a not in unserved}
+            if unserved
+            else self._placements
+        )
+        await self._wire.offer(offered, self._links, macs, touched)
+        with contained("report", self._report):
+            await self._look_around()
+            self._report.set_aside(self._set_aside())
+            self._report.brought_about(InForce(view.settlement, decision, view.usage))
+        with contained("kube-proxy", self._report):
+            checks = partial(health_checks, view.world, view.settlement.assignments, view.node.name)
+            await self._kube_proxy.follow(Asked(view.world.pools, checks, snapshot.links, self._on_the_lan(snapshot)))
+        self._decided_on = snapshot
+
+    def _without_lost(
+        self, view: View, changed: frozenset[ServiceKey] | None
+    ) -> tuple[View, frozenset[ServiceKey] | None]:
+        """With the nodes that are lost, and the Services that have endpoints on those that were not, or are no more."""
+        other, self._planned_lost = self._lost ^ self._planned_lost, self._lost
+        if changed is not None and other:
+            endpoints = view.world.endpoints.items()
+            changed |= {key for key, found in endpoints if any(each.node in other for each in found)}
+        return view._replace(world=replace(view.world, lost=self._planned_lost)), changed
+
+    async def _say(self, tell: Callable[[], None]) -> None:
+        """What people are told, in a thread; no bug there keeps anything from being done."""
+        with contained("report", self._report):
+            await asyncio.to_thread(tell)
+
+    def _applied(self, changes: tuple[Change, ...], decision: Decision) -> None:
+        with contained("report", self._report):
+            self._report.forwarding(changes, self._forwarder.approximations(decision.forwarding))
+
+    def _tell_failed(self, failed: Mapping[ServiceKey, Exception]) -> None:
+        """Services that met what nobody foresaw."""
+        for key, error in failed.items():
+            if self._failed.get(key) is not error:
+                self._report.internal_error("decide", error)
+        self._failed = failed
+
+    def _set_aside(self) -> tuple[str, ...]:
+        """What is not as it was asked for, by name."""
+        refused = self._forwarder.refused
+        return (
+            *(f"{key} is set aside: internal_error: {error!r}" for key, error in self._failed.items()),
+            *(f"{name_of(part)} is set aside: {words}: {self._fate(part)}" for part, words in refused.items()),
+        )
+
+    def _fate(self, part: Part) -> str:
+        return "the EIP is not answered for here" if address_of(part) in self._unserved else "it stays as it was"
+
+    def _decide(
+        self, view: View, snapshot: Snapshot, changed: frozenset[ServiceKey] | None
+    ) -> tuple[Decision, frozenset[IPAddress] | None]:
+        assignments = view.settlement.assignments
+        decision, touched = self._decider.decide(view.world, assignments, snapshot, view.node, changed)
+        self._follow(decision, touched)
+        return decision, touched
+
+    def _follow(self, decision: Decision, touched: frozenset[IPAddress] | None) -> None:
+        """What may be held where."""
+        if touched is None:
+            self._placements = {
+                address: Placement(eip.link, eip.gratuitous) for address, eip in decision.held().items()
+            }
+            return
+        for address in touched:
+            self._placements.pop(address, None)
+            if isinstance(eip := decision.eips.get(address), Held):
+                self._placements[address] = Placement(eip.link, eip.gratuitous)
+
+    def _on_the_lan(self, snapshot: Snapshot) -> frozenset[str]:
+        """Names of the links that EIPs are announced on; where this node may hold none, of those that it uses."""
+        if self._links:
+            return frozenset(link.name for link in self._links)
+        used = {bound.link for bound in snapshot.addresses}
+        return frozenset(link.name for index, link in snapshot.links.items() if index in used)
+
+    async def _tend(self) -> None:
+        """What drained goes, and what others have damaged is mended."""
+        while True:
+            await tick(TEND_SECONDS)
+            with self._report.trying("forwarding"):
+                self._report.forwarding(await self._forwarder.tend())
+
+    async def _publish(self) -> None:
+        while True:
+            await set_within(self._report.stale, None if self._report.health()[0] else READY_SECONDS)
+            begun = boottime()
+            with self._report.trying("status file"):
+                await self._report.publish(self._wire.claim_statuses, await self._wire.ready())
+            # Three quarters of the time for what matters more, however many EIPs there are.
+            await asyncio.sleep(min(max(PUBLISH_SECONDS, 3 * (boottime() - begun)), PUBLISH_MAX))
+
+    async def _watch_environment(self) -> None:
+        """Whether or not anything of ours changes. The tables in a thread: for every real server there is a line."""
+        least, ipvs = self._settings.limits.conntrack_max, self._forwarder.name == Forwarding.IPVS.value
+        while True:
+            with self._report.trying("martians"):
+                self._report.martians(martian_sources(), reverse_path_drops())
+            with self._report.trying("limits"):
+                refused = raise_conntrack_max(least) if least else ()
+                self._report.limits(await asyncio.to_thread(look, ipvs=ipvs), refused)
+            if self._report.in_force is not None:
+                await self._look_around()
+            if self._forwarder.refused:
+                self._changed.set()  # to try it again
+            await tick(ENVIRONMENT_SECONDS)
+
+    async def _look_around(self) -> None:
+        """What keeps traffic from flowing through what is in force here."""
+        with self._report.trying("environment"):
+            names = () if self._forwarder.name == Forwarding.NONE.value else [link.name for link in self._links]
+            priority = priority_of(os.getppid())
+            problems = (*links_not_forwarding(names), *await self._forwarder.problems())
+            self._report.environment((*problems, *refused(priority, may=may_be_nice())), priority)
+
+    async def _serve_control(self) -> None:
+        path = self._settings.runtime_dir / NAME
+        answers = handlers(self._settings.node.name, self._settings.peers is None, self._wire, self._report)
+        async for attempt in retrying(self._tells("control"), on=EdgeError, limit=RUNTIME_DIR_SECONDS):
+            with attempt:
+                while True:
+                    async with serving_control(path, answers, self._report) as known:
+                        self._report.recovered("control")
+                        await self._while_there(path, known)
+
+    @staticmethod
+    async def _while_there(path: Path, known: os.stat_result) -> None:
+        while True:
+            await tick(RUNTIME_DIR_SECONDS)
+            if not is_file(path, known):
+                return
+
+    async def _keep_runtime_dir(self) -> None:
+        """Somebody may remove it under us."""
+        while True:
+            await tick(RUNTIME_DIR_SECONDS)
+            with self._report.trying("runtime directory"):
+                await self._wire.hold_lock()

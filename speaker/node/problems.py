@@ -1,0 +1,177 @@
+"""What is wrong now, in sentences that ``speaker status``, the status file and /healthz list. Pure.
+
+Times are seconds of CLOCK_MONOTONIC.
+"""
+
+from collections.abc import Collection, Hashable, Iterable, Sequence
+from enum import Enum
+from typing import Generic, NamedTuple, TypeVar
+
+from speaker.model import IPAddress, Link, Mac, format_mac, rank
+
+SHOWN = 50
+"""Mistakes in manifests, and values that cannot be read, that are told; the count tells the rest."""
+RIVAL_SECONDS = 30.0
+"""A rival who was not heard for so long is no problem any more: one that stays is heard every ten."""
+EIPS_NAMED = 20
+"""In one sentence."""
+
+
+class Area(Enum):
+    """Where problems are looked for, in the order in which they are listed."""
+
+    MANIFESTS = "manifests"
+    API_OBJECTS = "API objects"
+    SET_ASIDE = "set aside"
+    ENVIRONMENT = "environment"
+    LIMITS = "limits"
+    KUBE_PROXY = "kube-proxy"
+
+
+class Change(NamedTuple):
+    """Of the problems of one area. ``any``: they are not what they were, be it in their order alone."""
+
+    appeared: tuple[str, ...]
+    over: tuple[str, ...]
+    any: bool
+
+
+def new(sentences: Iterable[str], known: Collection[str]) -> tuple[str, ...]:
+    """Those of ``sentences`` that are not ``known``, in their order."""
+    return tuple(sentence for sentence in sentences if sentence not in known)
+
+
+def first(sentences: Sequence[str], rest: str) -> tuple[str, ...]:
+    """At most SHOWN of them; of more, ``rest`` says how many those are: "{} more …"."""
+    more = [rest.format(len(sentences) - SHOWN)] if len(sentences) > SHOWN else []
+    return (*sentences[:SHOWN], *more)
+
+
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+class Heard(Generic[_Key]):
+    """A sentence for each one that was heard within RIVAL_SECONDS."""
+
+    def __init__(self) -> None:
+        self._heard: dict[_Key, tuple[str, float]] = {}
+
+    def hear(self, key: _Key, sentence: str, now: float) -> None:
+        self._heard[key] = sentence, now
+
+    def forget(self, key: _Key) -> None:
+        self._heard.pop(key, None)
+
+    def sentences(self, now: float) -> dict[_Key, str]:
+        oldest = now - RIVAL_SECONDS
+        self._heard = {key: heard for key, heard in self._heard.items() if heard[1] > oldest}
+        return {key: sentence for key, (sentence, _) in self._heard.items()}
+
+
+class Problems:
+    """All that there are. Nothing reads them back: they are for people."""
+
+    def __init__(self) -> None:
+        self._found: dict[Area, tuple[str, ...]] = {}
+        self._failing: dict[str, str] = {}
+        """Edge → what it refused with last."""
+        self._rivals: Heard[str] = Heard()
+        """By EIP."""
+        self._filtered: Heard[tuple[str, str]] = Heard()
+        """By link and node."""
+        self._name_clash: str | None = None
+        self._peers_addresses: dict[IPAddress, str] = {}
+
+    def sentences(self, now: float, internal: Iterable[str] = ()) -> list[str]:
+        """``internal``: what nobody foresaw (``telemetry/internal_errors.py``)."""
+        return [
+            *(sentence for area in Area for sentence in self._found.get(area, ())),
+            *self._failing.values(),
+            *internal,
+            *self._rivals.sentences(now).values(),
+            *self._filtered.sentences(now).values(),
+            *filter(None, [self._name_clash]),
+            *self._peers_addresses.values(),
+        ]
+
+    # ── looked for ──
+
+    def found(self, area: Area, sentences: tuple[str, ...]) -> Change:
+        """All that there are there now."""
+        before, self._found[area] = self._found.get(area, ()), sentences
+        return Change(new(sentences, before), new(before, sentences), any=sentences != before)
+
+    def known(self, area: Area) -> tuple[str, ...]:
+        return self._found.get(area, ())
+
+    # ── edges ──
+
+    def failing(self, edge: str, words: str) -> bool:
+        """Whether that is news."""
+        before, self._failing[edge] = self._failing.get(edge), words
+        return before != words
+
+    def works(self, edge: str) -> bool:
+        """Whether that is news."""
+        return self._failing.pop(edge, None) is not None
+
+    def fails(self, edges: Iterable[str]) -> bool:
+        """One of them did when it was last tried."""
+        return not self._failing.keys().isdisjoint(edges)
+
+    # ── others on the LAN ──
+
+    def rival(self, link: Link, address: IPAddress, mac: Mac, held: bool, now: float) -> str:
+        """A stranger, or a peer that does not claim it, says that one of our EIPs is its own."""
+        fate = "we go on answering, and defend it" if held else "it is not answered until he is gone"
+        sentence = f"{address}: {format_mac(mac)} on {link.name} uses it and claims it in no hello: {fate}"
+        self._rivals.hear(str(address), sentence, now)
+        return sentence
+
+    def let_go(self, address: IPAddress) -> None:
+        """It is ours no more: nobody is a rival for it."""
+        self._rivals.forget(str(address))
+
+    def rivals(self, now: float) -> dict[str, str]:
+        """EIP → what is told of its rival."""
+        return self._rivals.sentences(now)
+
+    def filtered(self, link: Link, node: str, mac: Mac, eips: Collection[IPAddress], now: float) -> str | None:
+        """A node none of whose hellos arrives here answers for EIPs all the same. None: that is no news."""
+        one = link.name, node
+        if (known := self._filtered.sentences(now).get(one)) is not None:
+            self._filtered.hear(one, known, now)
+            return None
+        sentence = (
+            f"{node} ({format_mac(mac)}) on {link.name} answers for {', '.join(named(eips))}, and none of its hellos "
+            "arrives here: is their EtherType filtered on the way, or its speaker gone and its kernel answers? They "
+            "are left to it"
+        )
+        self._filtered.hear(one, sentence, now)
+        return sentence
+
+    def peers_address(self, address: IPAddress, node: str) -> str:
+        """``node`` says that this EIP is its own address."""
+        sentence = (
+            f"{address}: node {node} says that it is its own address: it is not claimed here. Exclude it from its pool"
+        )
+        self._peers_addresses[address] = sentence
+        return sentence
+
+    def no_peers_address(self, address: IPAddress) -> None:
+        self._peers_addresses.pop(address, None)
+
+    def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> str:
+        """Another host that lives has this node's name and key. ``silent``: it keeps the name."""
+        where = f"{format_mac(mac)} on {link.name}" if link is not None and mac is not None else "renews our Lease"
+        fate = "it keeps it: nothing is held here until it is gone" if silent else "this one keeps it"
+        self._name_clash = f"another host has this node's name ({where}); {fate}. Give each host a --node of its own"
+        return self._name_clash
+
+    def name_free(self) -> None:
+        self._name_clash = None
+
+
+def named(eips: Collection[IPAddress]) -> list[str]:
+    """The first of them."""
+    return [str(eip) for eip in sorted(eips, key=rank)[:EIPS_NAMED]]

@@ -1,0 +1,399 @@
+"""What people are told of this node: every event comes here, and goes on to the log, the metrics, the status file and
+health. The edge of ``problems.py``, ``transitions.py`` and ``status.py``, which decide what is said.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import structlog
+
+from speaker.allocator.assign import Usage
+from speaker.allocator.settle import Settlement
+from speaker.api.world import Reading
+from speaker.errors import EdgeError, InvalidManifests, SpeakerError
+from speaker.forwarding.changes import Change
+from speaker.forwarding.limits import Tables, Watch
+from speaker.forwarding.unknown_flows.handing_over import fates
+from speaker.forwarding.unknown_flows.rules import NextHop
+from speaker.kubeproxy.watch import LookReport
+from speaker.layer2.links import Placement
+from speaker.model import Family, IPAddress, Link, Mac, ServiceKey
+from speaker.node import transitions
+from speaker.node.decide import Decision
+from speaker.node.gauges import count_in_force, count_kube_proxy, count_tables
+from speaker.node.problems import RIVAL_SECONDS, Area, Problems, first, new
+from speaker.node.status import Status, write_status
+from speaker.node.transitions import Transitions
+from speaker.system.priority import Priority
+from speaker.telemetry.internal_errors import QUIET_SECONDS, InternalErrors
+from speaker.telemetry.lines import Line, Transition
+from speaker.telemetry.metrics import Metrics
+from speaker.telemetry.telling import Telling, write
+from speaker.wire.told import ClaimStatus
+
+log = structlog.get_logger()
+
+CHANGES = 20
+"""Shown in one line; the count tells the rest."""
+WRITE_AGAIN = 1.0
+"""Seconds until a status file that could not be written is tried again, where there is no news."""
+
+
+class InForce(NamedTuple):
+    """What the last reconciliation came to."""
+
+    settlement: Settlement
+    decision: Decision
+    usage: Mapping[str, Mapping[Family, Usage]]
+
+
+class Report:
+    """Everything here is safe to lose: nothing reads it back. ``clock`` gives seconds."""
+
+    def __init__(self, metrics: Metrics, runtime_dir: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._metrics, self._clock = metrics, clock
+        self.answered, self.ignored, self.announced = metrics.answered, metrics.ignored, metrics.announced
+        self.send_failed, self.join_failed = metrics.send_failed, metrics.join_failed
+        self._runtime_dir = runtime_dir
+        self._telling = Telling()
+        self._transitions, self._problems, self._status = Transitions(), Problems(), Status()
+        self._watch = Watch()
+        self._ready = False
+        self.in_force: InForce | None = None
+        self.stale = asyncio.Event()
+        """What ``publish`` would say is not what it said last."""
+        self._internal = InternalErrors(metrics.internal_errors, self._ailing, clock)
+        self._well_again: asyncio.TimerHandle | None = None
+        """The next look at whether what nobody foresaw is over."""
+        self.internal_error, self.wire_error = self._internal.internal_error, self._internal.told
+        self.wire_error_again = self._internal.again
+
+    def finish(self) -> None:
+        """Say now what waits to be said together."""
+        self._telling.finish()
+
+    def health(self) -> tuple[bool, dict[str, object]]:
+        """Well once everything asked for was in force for the first time. Later trouble is told, not acted on: a
+        restart would take away the EIPs that still work."""
+        return self._ready, {"ready": self._ready, "problems": self.problems()}
+
+    def problems(self) -> list[str]:
+        return self._problems.sentences(self._clock(), self._internal.problems())
+
+    def conflicts(self) -> dict[str, str]:
+        """EIP → what is told of a rival."""
+        return self._problems.rivals(self._clock())
+
+    # ── manifests ──
+
+    def good_manifests(self, reading: Reading) -> None:
+        self._metrics.manifests_valid.set(1)
+        self._metrics.manifest_problems.set(0)
+        write(self._transitions.notices(map(str, reading.notices)))
+        world = reading.world
+        log.info("manifests read", pools=len(world.pools), services=len(world.services))
+        self._problems.found(Area.MANIFESTS, ())
+        self.stale.set()
+
+    def bad_manifests(self, error: SpeakerError, *, still_serving: bool) -> None:
+        mistakes = tuple(map(str, error.problems)) if isinstance(error, InvalidManifests) else (str(error),)
+        self._metrics.manifests_valid.set(0)
+        self._metrics.manifest_problems.set(len(mistakes))
+        unknown = new(mistakes, self._problems.known(Area.MANIFESTS))
+        write(transitions.bad_manifests(unknown, still_serving=still_serving))
+        self._problems.found(Area.MANIFESTS, first(mistakes, "{} more: `speaker validate` lists them all"))
+        self.stale.set()
+
+    def unreadable(self, problems: Sequence[str]) -> None:
+        """What of the API's objects is left out, each a sentence. Whoever may write Services may bring about any number
+        of them: the first are named, the rest are counted."""
+        change = self._problems.found(Area.API_OBJECTS, first(problems, "{} more values in the API cannot be read"))
+        for problem in change.appeared:
+            log.warning("problem", message=problem)
+        if change.any:
+            self.stale.set()
+
+    # ── edges ──
+
+    def failed(self, edge: str, error: BaseException, *, known: bool = False, patience: float = 0.0) -> None:
+        """An edge refused; it is tried again. The same words are not repeated, and none said of what is ``known``, or
+        is over within ``patience`` seconds."""
+        self._metrics.edge_errors.labels(edge).inc()
+        words = str(error)
+        if not known:
+            self._tell(self._transitions.edge_failed(edge, words, self._clock(), patience))
+        if self._problems.failing(edge, words):
+            self.stale.set()
+
+    def recovered(self, edge: str) -> None:
+        self._tell(self._transitions.edge_recovered(edge))
+        if self._problems.works(edge):
+            self.stale.set()
+
+    def fails(self, *edges: str) -> bool:
+        """One of them did when it was last tried."""
+        return self._problems.fails(edges)
+
+    @contextmanager
+    def trying(self, edge: str) -> Iterator[None]:
+        """A refusal by ``edge``, or what nobody foresaw, is told and ends the block; it is tried again by whoever does
+        this every so often."""
+        try:
+            yield
+        except Exception as error:
+            self.met(edge, error)
+        else:
+            self.recovered(edge)
+
+    def met(self, edge: str, error: Exception) -> None:
+        """A refusal by ``edge``, or what nobody foresaw on the way to it."""
+        if isinstance(error, EdgeError):
+            self.failed(edge, error)
+        else:
+            self.internal_error(edge, error)
+
+    def _ailing(self) -> None:
+        """Said now, and looked at again until it is over: it may be met many times before."""
+        self.stale.set()
+        if self._well_again is None:
+            self._well_again = asyncio.get_running_loop().call_later(QUIET_SECONDS + 0.1, self._until_well)
+
+    def _until_well(self) -> None:
+        self._well_again = None
+        self.stale.set()
+        if self._internal.problems():
+            self._ailing()
+
+    def lost_link(self, link: Link, error: str) -> None:
+        self._metrics.edge_errors.labels("link").inc()
+        self._tell(transitions.link_lost(link, error))
+
+    # ── looked at now and then ──
+
+    def martians(self, total: int, reverse_path: int) -> None:
+        """Dropped for their source; ``reverse_path`` of the ``total`` by a reverse path filter."""
+        self._metrics.martians.set(total - reverse_path)
+        self._metrics.reverse_path_drops.set(reverse_path)
+        write(self._transitions.dropped(total - reverse_path, reverse_path))
+
+    def limits(self, tables: Tables, refused: tuple[str, ...]) -> None:
+        """How full the kernel's tables of connections are; ``refused``: what could not be set about that."""
+        self._status.tables = tables
+        count_tables(self._metrics, tables)
+        self._found(Area.LIMITS, (*refused, *self._watch.problems(tables)))
+
+    def environment(self, problems: tuple[str, ...], priority: Priority) -> None:
+        """What of this host's settings, and of what others do here, keeps traffic from flowing, or us from the CPU."""
+        self._metrics.real_time.set(priority is Priority.REAL_TIME)
+        before, self._status.priority = self._status.priority, priority
+        if priority is not before:
+            log.info("wire process", priority=priority.value)
+            self.stale.set()
+        self._found(Area.ENVIRONMENT, problems)
+
+    def kube_proxy(self, told: LookReport) -> None:
+        """Who implements Services on this node, and what of it is in our way."""
+        before, self._status.kube_proxy = self._status.kube_proxy, (seen := told.seen)
+        _write(transitions.kube_proxy(before, seen))
+        self._found(Area.KUBE_PROXY, seen.problems)
+        count_kube_proxy(self._metrics, told)
+        if seen != before:
+            self.stale.set()
+
+    def set_aside(self, problems: tuple[str, ...]) -> None:
+        """What is not as it was asked for, since it met a bug of ours or the kernel refused it."""
+        self._found(Area.SET_ASIDE, problems)
+
+    def _found(self, area: Area, problems: tuple[str, ...]) -> None:
+        """All that there are there now: what is new is told, and what is over."""
+        change = self._problems.found(area, problems)
+        write(transitions.problems(change))
+        if change.any:
+            self.stale.set()
+
+    # ── what is in force ──
+
+    def settled(self, settlement: Settlement, changed: Collection[ServiceKey] | None = None) -> None:
+        """Who has which EIP, remembered by now. ``changed``: only these may be new; None: any."""
+        write(self._transitions.settled(settlement, changed))
+
+    def decided(self, decision: Decision, touched: Collection[IPAddress] | None = None) -> None:
+        """Which EIPs this node must not answer for from now on, and why. ``touched``: only these may be news."""
+        write(self._transitions.decided(decision, touched))
+
+    def forwarding(self, changes: Sequence[Change], approximations: tuple[str, ...] | None = None) -> None:
+        """What the kernel's forwarding was brought to. ``approximations`` None: they are what they were."""
+        if changes:
+            self._metrics.changes.inc(len(changes))
+            log.info("forwarding", count=len(changes), changes=[str(change).strip() for change in changes[:CHANGES]])
+        if approximations is not None:
+            write(self._transitions.approximations(approximations))
+
+    def brought_about(self, in_force: InForce) -> None:
+        """Everything asked for is in force."""
+        self.in_force = in_force
+        count_in_force(self._metrics, in_force.settlement, in_force.usage)
+        self.stale.set()
+
+    def unknown_flows(self, eips: int, next_hops: Mapping[IPAddress, NextHop | None]) -> None:
+        """What the kernel does with packets to so many EIPs, which this node may hold, of connections unknown here."""
+        for fate, count in fates(eips, next_hops).items():
+            self._metrics.unknown_flows.labels(fate.value).set(count)
+        handed_over = Counter(hop for hop in next_hops.values() if hop is not None)
+        if handed_over != self._status.handed_over:
+            self._status.handed_over = handed_over
+            self.stale.set()
+
+    # ── the status file ──
+
+    async def publish(
+        self, claim_statuses: Callable[[Iterable[IPAddress]], Awaitable[Mapping[IPAddress, ClaimStatus]]], ready: bool
+    ) -> None:
+        """Who holds what, to the status file and the gauges. ``ready``: this node has nothing to wait for any more."""
+        self.stale.clear()
+        if (in_force := self.in_force) is None:
+            return
+        found = await claim_statuses(in_force.decision.eips)
+        mine = sum(one.mine for one in found.values())
+        self._metrics.eips.labels("claimed").set(mine)
+        self._metrics.eips.labels("not_claimed").set(len(found) - mine)
+        try:
+            await asyncio.to_thread(self._write_status, in_force, found)
+        except EdgeError:
+            asyncio.get_running_loop().call_later(WRITE_AGAIN, self.stale.set)
+            raise
+        if ready and not self._ready:
+            self._ready = True
+            self.finish()
+            log.info("ready", eips=mine)
+
+    def _write_status(self, in_force: InForce, claim_statuses: Mapping[IPAddress, ClaimStatus]) -> None:
+        write_status(self._runtime_dir, self.status(in_force, claim_statuses))
+
+    def status(self, in_force: InForce, claim_statuses: Mapping[IPAddress, ClaimStatus]) -> dict[str, Any]:
+        return self._status.told(in_force.settlement, in_force.decision, claim_statuses, self.problems())
+
+    # ── claims and peers: what the wire process tells ──
+
+    def claimed(self, address: IPAddress, placement: Placement, term: int, before: str | None) -> None:
+        self._tell(transitions.claimed(address, placement, term, before))
+        self._metrics.claim_changes.labels("claimed").inc()
+        self.stale.set()
+
+    def yielded(self, address: IPAddress, reason: str, holder: str | None) -> None:
+        self._tell(transitions.withdrawn(address, reason, holder))
+        self._metrics.claim_changes.labels(reason).inc()
+        self._problems.let_go(address)
+        self.stale.set()
+
+    def conflict(self, link: Link, address: IPAddress, mac: Mac, held: bool) -> None:
+        """A stranger, or a peer that does not claim it, says that one of our EIPs is his."""
+        self._metrics.conflict(link, address, mac, held)
+        sentence = self._problems.rival(link, address, mac, held, self._clock())
+        self._tell(transitions.conflict(link, address, mac, held, sentence))
+        self.stale.set()
+        self._stale_when_rivals_fade()
+
+    def hellos_filtered(self, link: Link, node: str, mac: Mac, eips: frozenset[IPAddress]) -> None:
+        """A node none of whose hellos arrives here answers for EIPs all the same: they are left to it."""
+        self._stale_when_rivals_fade()
+        sentence = self._problems.filtered(link, node, mac, eips, self._clock())
+        if sentence is not None:
+            self._metrics.hellos_filtered.labels(link.name).inc()
+            self._tell(transitions.hellos_filtered(link, node, mac, eips, sentence))
+            self.stale.set()
+
+    def _stale_when_rivals_fade(self) -> None:
+        asyncio.get_running_loop().call_later(RIVAL_SECONDS + 1, self.stale.set)
+
+    def peers_address(self, address: IPAddress, node: str | None) -> None:
+        if node is None:
+            self._problems.no_peers_address(address)
+        else:
+            sentence = self._problems.peers_address(address, node)
+            log.error("peer's address", eip=str(address), peer=node, message=sentence)
+        self.stale.set()
+
+    def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None:
+        """Another host that lives has this node's name and key. Which of the two keeps the name both know alike."""
+        self._metrics.name_clashes.inc()
+        log.error("name clash", message=self._problems.name_clash(link, mac, silent), silent=silent)
+        self.stale.set()
+
+    def name_free(self) -> None:
+        self._problems.name_free()
+        log.info("name free", message="no other host was heard with this node's name for a while")
+        self.stale.set()
+
+    def peer(self, node: str, link: Link, alive: bool) -> None:
+        self._tell(transitions.peer(node, link, alive))
+        self.stale.set()
+
+    def peers(self, link: str, number: int) -> None:
+        self._metrics.peers.labels(link).set(number)
+
+    def holder_silent(self, hop: NextHop, eips: int) -> None:
+        log.warning(
+            "previous holder silent",
+            address=str(hop.address),
+            link=hop.link,
+            eips=eips,
+            message="it does not answer: the connections that it had are reset",
+        )
+
+    def hellos_sent(self, link: str, left: bool, count: int) -> None:
+        self._metrics.hellos_sent.labels(link, "left" if left else "no_room").inc(count)
+
+    def hellos_received(self, link: str, rejected: Enum | None, count: int) -> None:
+        _write(self._transitions.foreign_hellos(link, rejected))
+        self._metrics.hellos_received.labels(link, rejected.value if rejected else "read").inc(count)
+
+    # ── processes ──
+
+    def api(self, up: bool) -> None:
+        """Said when that changes for longer than LASTING; asked again and again as long as it is not ``up``."""
+        self._metrics.api.set(up)
+        _write(self._transitions.api(up, self._clock()))
+
+    def taken_over(self, end: str, away: float, held: int) -> None:
+        self._metrics.taken_over.inc()
+        log.warning(
+            "main process replaced",
+            end=end,
+            away=f"{away:.1f} s",
+            held=held,
+            message="the wire process went on with what it was last offered",
+        )
+
+    def frozen(self) -> None:
+        self._metrics.frozen.inc()
+        log.warning(
+            "frozen",
+            message="this process did not run for so long that others may have taken over: everything was given up",
+        )
+
+    def loop_delay(self, late: float, busy: float) -> None:
+        self._metrics.loop_delay.observe(late)
+        self._metrics.loop_delay_max.rise(late)
+        self._metrics.loop_busy_max.rise(busy)
+
+    def own_loop_delay(self, late: float, busy: float) -> None:
+        """Of the process that reads and forwards; answers and hellos do not wait for it."""
+        self._metrics.own_loop_delay_max.rise(late)
+        self._metrics.own_loop_busy_max.rise(busy)
+
+    def _tell(self, told: Transition | None) -> None:
+        """Together with others of the same cause."""
+        if told is not None:
+            self._telling.tell(told)
+
+
+def _write(line: Line | None) -> None:
+    if line is not None:
+        write([line])

@@ -1,0 +1,116 @@
+"""One node from its start to its end: what is opened in which order, and closed again. The work is ``host.py``."""
+
+import gc
+import socket
+import sys
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+
+import structlog
+
+from speaker.errors import EdgeError, Unsupported
+from speaker.forwarding.forwarder import Forwarder, cleanup, open_forwarder
+from speaker.forwarding.isolating import Isolating
+from speaker.forwarding.unknown_flows.table import open_unknown_flows, remove_unknown_flows
+from speaker.node.handover import HandOver
+from speaker.node.host import Host
+from speaker.node.key_file import KeyFile
+from speaker.node.report import Report
+from speaker.node.source import HostSettings, MakeSource
+from speaker.system.descriptors import raise_limit
+from speaker.system.signals import stoppable
+from speaker.system.threads import start_threads
+from speaker.telemetry import logs
+from speaker.telemetry.http import serving
+from speaker.telemetry.metrics import Metrics
+from speaker.telemetry.traffic import Kept, exposition
+from speaker.wire.commands import PeerSpec, Spec
+from speaker.wire.remote import Wire
+
+log = structlog.get_logger()
+
+SWITCH_SECONDS = 0.001
+"""For which a thread that decides keeps the loop waiting, each time that it has something to do."""
+
+
+async def serve(end: socket.socket, settings: HostSettings, make: MakeSource, **started: object) -> None:
+    """Serve what the source asks for until the wire process at ``end`` asks for the end; ``started``: for the first
+    line of the log.
+
+    Raises SettingError (an address to listen on), Unsupported (the forwarder asked for) and EdgeError (a state file
+    that cannot be read) before anything is touched.
+    """
+    logs.configure(settings.log_format)
+    raise_limit()
+    start_threads()
+    gc.freeze()  # all that was imported
+    sys.setswitchinterval(SWITCH_SECONDS)
+    try:
+        await _serve(end, settings, make, started)
+    except* EdgeError as errors:
+        failure: BaseException = errors
+        while isinstance(failure, BaseExceptionGroup):
+            failure = failure.exceptions[0]
+    else:
+        log.info("stopped")
+        return
+    raise failure
+
+
+async def _serve(end: socket.socket, settings: HostSettings, make: MakeSource, started: Mapping[str, object]) -> None:
+    metrics = Metrics()
+    report = Report(metrics, settings.runtime_dir)
+    async with AsyncExitStack() as stack:
+        stack.callback(report.finish)
+        keys = KeyFile(settings.peers.key_file) if settings.peers else None
+        source = await make(report, stack)
+        opened = await open_forwarder(settings.forwarder, settings.runtime_dir, settings.limits.ipvs_timeouts)
+        forwarder = Isolating(opened, report)
+        if settings.metrics is not None:
+            traffic = _traffic(forwarder, report, real_servers=settings.metrics_real_servers)
+            await stack.enter_async_context(serving(settings.metrics, metrics.registry, report.health, traffic.text))
+        log.info("started", node=settings.node.name, forwarder=forwarder.name, **started)
+        # Two forwarders at once would translate an address twice.
+        if removed := await cleanup(settings.runtime_dir, keep=forwarder.name):
+            log.info("removed what another forwarder left", removed=list(removed))
+        hand_over = await _hand_over(settings, report)
+        wire = Wire(end, _spec(settings, keys, source.record_sink is not None), report, source.record_sink, hand_over)
+        host = Host(settings, keys, source, forwarder, wire, report, hand_over)
+        with stoppable(host.leave) as stop:
+            await host.run(stop)
+
+
+async def _hand_over(settings: HostSettings, report: Report) -> HandOver | None:
+    """None where nothing is handed over: then neither is what an earlier speaker did hand over. Raises Unsupported: it
+    is asked for, and the kernel cannot."""
+    peers = settings.peers
+    if peers is not None and peers.hands_over(settings.forwarder):
+        try:
+            return HandOver(await open_unknown_flows(), report)
+        except Unsupported as error:
+            if peers.hand_over:
+                raise
+            log.warning("established connections are reset when their EIP moves", reason=str(error))
+    if removed := await remove_unknown_flows():
+        log.info("nothing is handed over any more", removed=list(removed))
+    return None
+
+
+def _traffic(forwarder: Forwarder, report: Report, *, real_servers: bool) -> Kept:
+    """What /metrics tells of the traffic; nothing for as long as the kernel does not."""
+
+    def read() -> bytes:
+        text = b""
+        with report.trying("traffic"):
+            text = exposition(*forwarder.traffic(real_servers=real_servers))
+        return text  # noqa: RET504 -- what raised has not been assigned
+
+    return Kept(read)
+
+
+def _spec(settings: HostSettings, keys: KeyFile | None, api: bool) -> Spec:
+    peers = settings.peers
+    if peers is None or keys is None:
+        return Spec(settings.node.name, None)
+    told = PeerSpec(peers.hello, peers.ethertype, keys.current.secrets, api, peers.revision)
+    return Spec(settings.node.name, told)

@@ -1,0 +1,69 @@
+"""Who says what is asked of a node, and what every command that works on one is told."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from speaker.allocator.assign import Usage
+from speaker.allocator.settle import Settlement
+from speaker.model import Family, Forwarding, IPAddress, ServiceKey, World
+from speaker.node.report import Report
+from speaker.settings import Bind, Limits, LogFormat, Node, PeerSettings
+from speaker.wire.remote import Wire
+from speaker.wire.told import RecordSink
+
+
+class View(NamedTuple):
+    """All that is asked of this node now. ``usage``: of the pools, where this node knows it. ``changed``: the Services
+    that are all there is of difference to the view before; None: there may be more."""
+
+    world: World
+    settlement: Settlement
+    node: Node
+    usage: Mapping[str, Mapping[Family, Usage]] = {}
+    changed: frozenset[ServiceKey] | None = None
+
+
+class Source(Protocol):
+    """Where it is asked."""
+
+    @property
+    def record_sink(self) -> RecordSink | None:
+        """Writes records for the wire process; None where none are kept."""
+
+    async def run(self, wire: Wire, changed: Callable[[], None]) -> None:
+        """Endless. ``changed`` says that ``view`` is another."""
+
+    async def view(self, own: Mapping[IPAddress, str]) -> View | None:
+        """None as long as nothing is known. Raises EdgeError where it is to be asked again. ``own``: as in
+        ``Snapshot``."""
+
+
+class HostSettings(Protocol):
+    """What every command that works on a node is told."""
+
+    @property
+    def node(self) -> Node: ...
+    @property
+    def runtime_dir(self) -> Path:
+        """Facts about the running kernel that a reboot makes void: must be on a tmpfs."""
+
+    @property
+    def forwarder(self) -> Forwarding: ...
+    @property
+    def metrics(self) -> Bind | None: ...
+    @property
+    def log_format(self) -> LogFormat: ...
+    @property
+    def peers(self) -> PeerSettings | None:
+        """None: this host is the only one that serves these EIPs."""
+
+    @property
+    def limits(self) -> Limits: ...
+    @property
+    def metrics_real_servers(self) -> bool: ...
+
+
+MakeSource = Callable[[Report, AsyncExitStack], Awaitable[Source]]
+"""Opens what a source needs on the stack."""

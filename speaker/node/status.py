@@ -1,0 +1,92 @@
+"""``status.json``: for scripts and people on the node; the same facts as the log, all at once."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from speaker.allocator.settle import Settlement
+from speaker.forwarding.limits import Tables
+from speaker.forwarding.unknown_flows.rules import NextHop
+from speaker.kubeproxy.judge import Findings
+from speaker.model import IPAddress, format_mac
+from speaker.node.decide import Decision, Held, NotHeld
+from speaker.system.files import write_atomically
+from speaker.system.priority import Priority
+from speaker.wire.told import ClaimStatus
+
+NAME = "status.json"
+"""In the runtime directory."""
+
+
+@dataclass(slots=True)
+class Status:
+    """What was last seen of this host; None: nobody has looked yet."""
+
+    priority: Priority | None = None
+    """Of the wire process."""
+    kube_proxy: Findings | None = None
+    handed_over: Counter[NextHop] = field(default_factory=Counter)
+    """Previous holder → of how many EIPs it gets the packets of connections that are unknown here."""
+    tables: Tables = field(default_factory=Tables)
+
+    def told(
+        self,
+        settlement: Settlement,
+        decision: Decision,
+        claim_statuses: Mapping[IPAddress, ClaimStatus],
+        problems: Collection[str],
+    ) -> dict[str, Any]:
+        """Of what is in force. ``claim_statuses``: of each EIP in ``decision``."""
+        return {
+            "eips": [_eip(eip, claim_statuses[address]) for address, eip in decision.eips.items()],
+            "refused": [
+                {"service": str(key), "reason": refusal.reason.value, "message": refusal.message}
+                for key, refusal in settlement.refusals.items()
+            ],
+            "problems": list(problems),
+            "wire_priority": self.priority.value if self.priority is not None else None,
+            "kube_proxy": _kube_proxy(self.kube_proxy),
+            "handed_over": [
+                {"address": str(hop.address), "link": hop.link, "eips": count}
+                for hop, count in self.handed_over.items()
+            ],
+            "tables": {
+                name: {"connections": use.connections, "size": use.size}
+                for name, use in (("conntrack", self.tables.conntrack), ("ipvs", self.tables.ipvs))
+                if use is not None
+            },
+        }
+
+
+def _eip(eip: Held | NotHeld, status: ClaimStatus) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "address": str(eip.address),
+        "services": [str(key) for key in eip.services],
+        "pool": eip.pool,
+        "claimed": status.mine,
+        "holder": status.holder,
+        "term": status.term,
+    }
+    if status.since is not None:
+        told["since"] = status.since
+    match eip:
+        case Held(link=link):
+            return told | {"link": link.name, "mac": format_mac(link.mac)}
+        case NotHeld(reason=reason, message=message):
+            return told | {"reason": reason, "message": message}
+
+
+def _kube_proxy(seen: Findings | None) -> dict[str, Any] | None:
+    if seen is None:
+        return None
+    found = seen.kube_proxy
+    return {"mode": found.mode.value, "evidence": found.evidence, "notes": seen.notes}
+
+
+def write_status(runtime_dir: Path, told: Mapping[str, Any]) -> None:
+    """Edge: raises EdgeError naming the file."""
+    write_atomically(runtime_dir / NAME, msgspec.json.encode(told))

@@ -1,0 +1,232 @@
+"""Hello in bytes: ``encode``, ``peek`` and ``decode``. Pure.
+
+A frame, numbers in network order::
+
+    Ethernet   6 broadcast · 6 source · 2 EtherType (0x88B5 unless set otherwise: IEEE 802 local experimental)
+    header     4 "EIPh" · 1 major version · 1 minor version · 2 length from "EIPh" to the end of the tag · 4 key id
+    fixed      8 incarnation · 8 sequence · 2 part · 4 link · 8 clock · 1 flags · 4 claims · 8 sum of their hashes
+               · 1 length and node name
+    sections   1 kind · 2 length · value; those of one kind add up
+    tag        16: HMAC-SHA256 from the source address to the last section, its first half (RFC 2104 §5)
+
+Values, by kind (``Kind``)::
+
+    COVERS     first and last EIP, each 1 IP version · 16 address, an IPv4 one behind twelve zeros; one such section
+    CLAIMS, INTENTS, YIELDED
+               1 IP version · entries, by EIP, of 4 bits: a - 1 · 4 bits: b - 1
+               · a step from the EIP before it in its section, the first from 0 · b term (1 to 4), at most 2³¹
+    HEARD      2 entries (n) · 1 bytes of an age (1 or 2: a) · 1 bytes of a link (1 to 4: b) · n times a age
+               · n entries of name · 8 incarnation · b link
+    PROBES, WANTS
+               names
+    MOVES      entries of 1 IP version · 4 or 16 EIP · name
+    REVISION   4; left out where it is 0
+    ADDRESSES  4 IPv4 · 16 IPv6, either alone or both; one such section (since 1.1)
+    OWN        entries of 1 IP version · 4 or 16 address (since 1.2)
+    WEAK       a bit for each entry of the CLAIMS of this frame, in their order, 1 for a weak one: the first is the
+               lowest bit of the first byte, those beyond the last are 0; one such section (since 1.3)
+    INTERVAL   2; left out where it is 0 (since 1.3)
+
+    name       1 bytes it begins with like the name before it in its section · 1 bytes it ends with like that one
+               · 1 length and the bytes between; the two likenesses do not overlap, the first name has neither
+
+Flags: 1 draining · 2 deaf · 4 demoted · 8 recalled (the last three since 1.3).
+
+Within a major version nothing above changes: a newer minor version adds kinds and flags, which an older reader
+authenticates and passes over. What must not be passed over takes a new major version.
+
+The source address is under the tag, so a stranger who repeats a frame cannot pass off a MAC as a peer's: whoever has
+decoded a frame may believe bytes 6 to 11. The destination is not: access points turn broadcasts into unicasts. The
+shortest frame is longer than Ethernet's 60 bytes, so nobody pads it and every byte up to the last is accounted for.
+A frame repeated on the same link is refused by its stamp (``peek``), on another one by the ``link`` its echo lacks.
+"""
+
+import hmac
+import struct
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any, TypeAlias
+
+from speaker.errors import MalformedPacket
+from speaker.model import Mac
+from speaker.ownership.hello import (
+    MAX_INCARNATION,
+    Digest,
+    Hello,
+    Incarnation,
+)
+from speaker.ownership.hellos.keys import ID_SIZE, Key, Keys
+from speaker.ownership.hellos.layout import ALIKE, HEARD, INTERVAL, MAX_NAME, REVISION, SECTION, Kind, coded_name
+from speaker.ownership.hellos.packing import split
+from speaker.ownership.hellos.reading import READERS, demand, read_sections, read_weak
+
+ETHERTYPE = 0x88B5
+MAGIC = b"EIPh"
+MAJOR, MINOR = 1, 3
+
+MAGIC_AT, MAJOR_AT = 14, 18
+"""Bytes from the start of the frame: where a kernel filter finds MAGIC, and MAJOR (1 byte)."""
+
+_BROADCAST = b"\xff" * 6
+_SOURCE_AT = 6
+_HEADER = struct.Struct(f"!4sBBH{ID_SIZE}s")
+_FIXED_AT = MAGIC_AT + _HEADER.size
+_FIXED = struct.Struct("!QQHIQBIQB")
+_STAMP = struct.Struct("!QQHI")
+_NAME_AT = _FIXED_AT + _FIXED.size
+_TAG = 16
+_OURS = MAGIC + bytes((MAJOR,))
+_DRAINING, _DEAF, _DEMOTED, _RECALLED = 0x01, 0x02, 0x04, 0x08
+
+_HEAD = _NAME_AT - MAGIC_AT + MAX_NAME + REVISION.size + INTERVAL.size
+MIN_MTU = _HEAD + SECTION.size + HEARD.size + 2 + ALIKE.size + MAX_NAME + 8 + 4 + _TAG
+"""Bytes: the head of a frame and the longest entry there is, one of ``heard``, both with names of MAX_NAME."""
+
+Sender: TypeAlias = tuple[str, int]
+"""Node, and its own number of the link that the frame left by (``Hello.link``): each counts for itself, so that what a
+stranger brings from another of its links puts nothing here out of date."""
+Stamp: TypeAlias = tuple[int, int, int]
+"""Incarnation, sequence and part, as in ``Hello.stamp``."""
+
+
+class Rejected(Enum):
+    """Why a frame is no hello for us. The value is the metric label. All but MALFORMED can be a stranger's doing."""
+
+    FOREIGN = "foreign"
+    """Another protocol on our EtherType."""
+    TRUNCATED = "truncated"
+    OVERSIZED = "oversized"
+    """Longer than it says."""
+    VERSION = "version"
+    """A major version that this release does not read."""
+    WRONG_KEY = "wrong_key"
+    """Signed with a key that is not ours: another cluster, or a rotation that skipped a step."""
+    FORGED = "forged"
+    """Names our key, and the tag is not the one that key makes."""
+    MALFORMED = "malformed"
+    """Authentic, and breaks the format: a peer with a bug."""
+
+
+# ── Values to bytes ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def encode(hello: Hello, keys: Keys, source: Mac, mtu: int = 1500, ethertype: int = ETHERTYPE) -> Iterator[bytes]:
+    """The frames that carry ``hello`` from ``source``, the MAC of the link they leave by: the same for equal values.
+
+    ``mtu`` is the link's: bytes without the Ethernet header. Each frame is a hello of its own with its number as
+    ``part``, and made when it is asked for (0.2 ms), so that 10,000 claims can be sent with other work in between.
+    Claims inside ``covers`` come last and in order, and every frame covers the stretch it lists, so that a lost one
+    leaves a gap and never a wrong absence.
+
+    Raises ValueError for an MTU below MIN_MTU or a name that is empty or longer than MAX_NAME. A number beyond its
+    field (a term of 2³²) is a bug and raises ValueError or struct.error.
+    """
+    if mtu < MIN_MTU:
+        raise ValueError(f"an MTU of {mtu}: must be at least {MIN_MTU}")
+    first = _in_every_frame(hello)
+    room = mtu - (_NAME_AT - MAGIC_AT) - len(coded_name(hello.node)) - len(first) - _TAG
+    return (
+        _frame(hello, number, first + sections, keys.signing, source, ethertype)
+        for number, sections in enumerate(split(hello, room))
+    )
+
+
+def _frame(hello: Hello, part: int, sections: bytes, key: Key, source: Mac, ethertype: int) -> bytes:
+    node = coded_name(hello.node)
+    fixed = _FIXED.pack(
+        hello.incarnation,
+        hello.sequence,
+        part,
+        hello.link,
+        hello.clock,
+        hello.draining * _DRAINING | hello.deaf * _DEAF | hello.demoted * _DEMOTED | hello.recalled * _RECALLED,
+        hello.digest.count,
+        hello.digest.sum,
+        len(node),
+    )
+    header = _HEADER.pack(MAGIC, MAJOR, MINOR, _HEADER.size + len(fixed) + len(node) + len(sections) + _TAG, key.id)
+    signed = b"".join((source, ethertype.to_bytes(2, "big"), header, fixed, node, sections))
+    return _BROADCAST + signed + _tag(key, signed)
+
+
+def _in_every_frame(hello: Hello) -> bytes:
+    revision = REVISION.pack(Kind.REVISION, 4, hello.revision) if hello.revision else b""
+    return revision + (INTERVAL.pack(Kind.INTERVAL, 2, hello.interval) if hello.interval else b"")
+
+
+def _tag(key: Key, signed: bytes) -> bytes:
+    return hmac.digest(key.secret, signed, "sha256")[:_TAG]
+
+
+# ── Bytes to values ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def peek(frame: bytes) -> tuple[Sender, Stamp] | None:
+    """Sender and stamp that a frame claims to have, nothing of it authenticated. None: it cannot be a hello.
+
+    A frame whose stamp is not above that of an authenticated one of the same sender and incarnation is worthless,
+    whether replayed, doubled, overtaken or forged: it can be dropped for a fraction of what its tag costs. One that is
+    above, or of another incarnation, has to be decoded before its stamp may be believed and remembered.
+    """
+    if frame[MAGIC_AT : MAJOR_AT + 1] != _OURS or len(frame) <= _NAME_AT:
+        return None
+    try:
+        node = str(frame[_NAME_AT : _NAME_AT + frame[_NAME_AT - 1]], "utf-8")
+    except UnicodeDecodeError:
+        return None
+    incarnation, sequence, part, link = _STAMP.unpack_from(frame, _FIXED_AT)
+    return (node, link), (incarnation, sequence, part)
+
+
+def decode(frame: bytes, keys: Keys) -> Hello | Rejected:
+    """One frame from its Ethernet header on. Raises nothing, whatever the bytes.
+
+    Nothing behind the header is read before the tag is found right, and no tag is computed for a frame that is not of
+    our version, key and length.
+    """
+    if frame[MAGIC_AT:MAJOR_AT] != MAGIC:
+        return Rejected.TRUNCATED if len(frame) < MAJOR_AT else Rejected.FOREIGN
+    if len(frame) < _FIXED_AT:
+        return Rejected.TRUNCATED
+    _, major, _, length, key_id = _HEADER.unpack_from(frame, MAGIC_AT)
+    if major != MAJOR:
+        return Rejected.VERSION
+    key = keys.accepted.get(key_id)
+    if key is None:
+        return Rejected.WRONG_KEY
+    if len(frame) != MAGIC_AT + length:
+        return Rejected.TRUNCATED if len(frame) < MAGIC_AT + length else Rejected.OVERSIZED
+    if not hmac.compare_digest(_tag(key, frame[_SOURCE_AT:-_TAG]), frame[-_TAG:]):
+        return Rejected.FORGED
+    try:
+        return _read(frame[_FIXED_AT:-_TAG])
+    except (MalformedPacket, struct.error, UnicodeDecodeError):
+        return Rejected.MALFORMED
+
+
+def _read(body: bytes) -> Hello:
+    incarnation, sequence, part, link, clock, flags, count, total, name_size = _FIXED.unpack_from(body)
+    demand(incarnation <= MAX_INCARNATION, "an incarnation of 64 bits")
+    end = _FIXED.size + name_size
+    demand(1 <= name_size <= MAX_NAME and end <= len(body), "a name that is empty, too long or cut off")
+    sections = read_sections(body, end)
+    said: dict[str, Any] = {}
+    for kind, values in sections.items():
+        if (reader := READERS.get(kind)) is not None:
+            said[reader.field] = reader.read(values)
+    if Kind.WEAK in sections:
+        said["weak"] = read_weak(sections[Kind.WEAK], said.get("claims", {}))
+    return Hello(
+        node=body[_FIXED.size : end].decode(),
+        incarnation=Incarnation(incarnation),
+        sequence=sequence,
+        clock=clock,
+        digest=Digest(count, total),
+        draining=bool(flags & _DRAINING),
+        deaf=bool(flags & _DEAF),
+        demoted=bool(flags & _DEMOTED),
+        recalled=bool(flags & _RECALLED),
+        link=link,
+        part=part,
+        **said,
+    )

@@ -1,0 +1,176 @@
+"""Edge: the hellos of one link, on an AF_PACKET socket of their own.
+
+What arrives is hostile until its tag proves otherwise: a frame that proves nothing costs a few microseconds, is counted
+by reason, and reaches nobody.
+"""
+
+import socket
+from collections.abc import Callable
+from enum import Enum
+from types import TracebackType
+from typing import NamedTuple, Self, TypeAlias
+
+from speaker.errors import EdgeError
+from speaker.model import Link, Mac
+from speaker.ownership.hello import Hello
+from speaker.ownership.hellos import frames
+from speaker.ownership.hellos.frames import Sender, Stamp
+from speaker.ownership.hellos.keys import Keys
+from speaker.ownership.machine.peers import MAX_NODES
+from speaker.packets import sockets
+from speaker.packets.bpf import ACCEPT, LOAD_PKTTYPE, REJECT, if_equal
+from speaker.packets.ethernet import HEADER_LENGTH, PACKET_OTHERHOST
+
+FRAMES_A_TURN = 200
+"""Read before others get their turn: 2 ms if all of them are forgeries."""
+
+OLD_SECONDS = 0.1
+"""Of frames that name an earlier life of a node, one is read in so many seconds: proving them costs the most."""
+
+MAX_SENDERS = 2 * MAX_NODES
+"""Of a link: nodes, each by as many of its links as reach it."""
+
+_RECEIVE_BUFFER = 4 << 20
+"""Bytes: a quarter of a second of a stranger's 10,000 frames a second."""
+_TC_PRIO_INTERACTIVE = 6  # <linux/pkt_sched.h>: ahead of bulk traffic; above it takes CAP_NET_ADMIN
+_FILTER = (LOAD_PKTTYPE, if_equal(PACKET_OTHERHOST, 0, 1), REJECT, ACCEPT)
+"""Not from another VLAN."""
+
+
+class Replayed(Enum):
+    """Why an authentic-looking frame was not read. The value is the metric label."""
+
+    REPLAYED = "replayed"
+    """Not above the last frame of that life of that node: repeated, doubled or overtaken."""
+
+
+_Source: TypeAlias = tuple[Sender, bytes]
+"""And the MAC: two hosts of one name put nothing of each other out of date."""
+
+
+class Received(NamedTuple):
+    """An authentic, new hello, and the MAC that it came from."""
+
+    hello: Hello
+    mac: Mac
+
+
+class Hellos:
+    """Sends and receives hellos on ``link``; non-blocking.
+
+    ``count`` hears of every frame: its reason, or None for one that was read. ``clock`` gives seconds. Entering opens
+    the socket (in the caller's network namespace) and raises EdgeError where the link is gone or too narrow,
+    Unsupported without CAP_NET_RAW.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        keys: Callable[[], Keys],
+        ethertype: int,
+        clock: Callable[[], float],
+        count: Callable[[Enum | None], None],
+    ) -> None:
+        if link.mtu < frames.MIN_MTU:
+            raise EdgeError(f"{link.name}: an MTU of {link.mtu}: hellos need at least {frames.MIN_MTU}")
+        self.link = link
+        self._keys, self._ethertype, self._clock, self._count = keys, ethertype, clock, count
+        self._last: dict[_Source, Stamp] = {}
+        """The stamp of its newest authentic frame."""
+        self._old_read_at: dict[_Source, float] = {}
+        """Of those in ``_last``."""
+
+    def __enter__(self) -> Self:
+        try:
+            self._socket = sockets.open_socket(self.link.index, self._ethertype, _FILTER, _prepare)
+        except OSError as error:
+            raise self._refused("hello socket", error) from error
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._socket.close()
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def send(self, hello: Hello) -> bool:
+        """Whether every frame of it left; False where the link has no room. EdgeError: it is down or gone."""
+        for frame in frames.encode(hello, self._keys(), self.link.mac, self.link.mtu, self._ethertype):
+            try:
+                self._socket.send(frame)
+            except OSError as error:
+                if error.errno in sockets.FULL:
+                    return False
+                raise self._refused("hello", error) from error
+        return True
+
+    def receive(self) -> list[Received]:
+        """The authentic, new ones among at most FRAMES_A_TURN waiting frames. EdgeError: the link is down or gone."""
+        hellos: list[Received] = []
+        for _ in range(FRAMES_A_TURN):
+            try:
+                frame = self._socket.recv(self.link.mtu + HEADER_LENGTH + 1)
+            except OSError as error:
+                if error.errno in sockets.FULL:
+                    return hellos
+                raise self._refused("hello", error) from error
+            read = self._read(frame)
+            if isinstance(read, Hello):
+                hellos.append(Received(read, Mac(frame[6:12])))
+                self._count(None)
+            else:
+                self._count(read)
+        return hellos
+
+    def drop_queued(self) -> None:
+        """Unread, whatever waits; as much as a full buffer holds, lest a flood keep us here."""
+        for _ in range(_RECEIVE_BUFFER // 512):
+            try:
+                self._socket.recv(1)
+            except OSError:
+                return
+
+    def _refused(self, what: str, error: OSError) -> EdgeError:
+        return sockets.refused(f"{self.link.name}: {what}", error)
+
+    def _read(self, frame: bytes) -> Hello | Enum:
+        # Read before it is proven: what is not newer than what was proven is worthless either way, and cheap to tell.
+        claimed = frames.peek(frame)
+        mac = frame[6:12]
+        if claimed is not None and self._is_stale((claimed[0], mac), claimed[1]):
+            return Replayed.REPLAYED
+        hello = frames.decode(frame, self._keys())
+        if isinstance(hello, Hello):
+            source = (hello.node, hello.link), mac
+            last = self._last.get(source)
+            if last is None or hello.stamp > last:
+                self._forget_one()
+                self._last.pop(source, None)
+                self._last[source] = hello.stamp
+        return hello
+
+    def _forget_one(self) -> None:
+        """Who was silent for longest, where there are too many to remember. A recording of its frames proves nothing by
+        itself (rule 5)."""
+        if len(self._last) >= MAX_SENDERS:
+            source = next(iter(self._last))
+            del self._last[source]
+            self._old_read_at.pop(source, None)
+
+    def _is_stale(self, source: _Source, stamp: Stamp) -> bool:
+        last = self._last.get(source)
+        if last is None or stamp > last:
+            return False
+        if stamp[0] == last[0]:
+            return True
+        # Of an earlier life: a recording, or a node whose clock went back and who has to be told so (rule 5).
+        now = self._clock()
+        if now - self._old_read_at.get(source, float("-inf")) < OLD_SECONDS:
+            return True
+        self._old_read_at[source] = now
+        return False
+
+
+def _prepare(opened: socket.socket) -> None:
+    sockets.enlarge(opened, _RECEIVE_BUFFER)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, _TC_PRIO_INTERACTIVE)

@@ -1,0 +1,254 @@
+"""What is heard on the links (rules 4 to 7, 15 and 20 to 22); what silence means is in ``silence.py``. Pure."""
+
+from dataclasses import replace
+
+from speaker.model import IPAddress
+from speaker.ownership.events import EipAnswered, HelloHeard, PeersAddress
+from speaker.ownership.hello import Hello, Terms
+from speaker.ownership.machine.claims import Eip
+from speaker.ownership.machine.peers import NEVER, Peer, Worth
+from speaker.ownership.machine.segment import Segment
+from speaker.ownership.machine.silence import Silence
+
+TOGETHER = 8
+"""Peers of a link who speak together. The hellos of many more, all at once, would keep answers waiting."""
+_JOINED = 1.0
+"""Seconds."""
+MAX_EIPS = 100_000
+"""That are known at all, ours and others': ten times what was measured."""
+
+
+class Hearing(Silence):
+    """Peers appear, speak, fall silent and die."""
+
+    def _hear(self, segment: Segment, hello: Hello, now: float) -> None:
+        if not segment.up:
+            return
+        self._climb(hello, now)
+        hello = self._within_bounds(hello)
+        old = segment.peers.by_node.get(hello.node)
+        was_alive = old is not None and old.is_alive(now, self.times)
+        was_mutual = old is not None and old.hears_us(now, self.times)
+        made_way = old is not None and old.makes_way
+        hearing, peer = segment.peers.hear(hello, self.incarnation, now)
+        segment.hearings[hearing] += 1
+        if peer is None:
+            if hearing is Worth.UNPROVEN and now - segment.greeted_at >= self.times.hello / 4:
+                segment.greeted_at = now
+                self._hurry()
+            return
+        segment.heard_at = now
+        if peer is not old:
+            self._begin_life(segment, old, now)
+            if old is None and len(segment.peers.by_node) == 1 and segment.frame_at == NEVER:
+                self._begin_to_hear(segment, now)
+        self._learn(segment, peer, hello, now)
+        if hello.own or hello.addresses or peer.own:
+            self._learn_own(segment, peer, hello, now)
+        if peer is not old or not was_alive or peer.makes_way is not made_way:
+            self._peer_changed(peer)
+        self._answer_requests(segment, peer, hello, now)
+        self._hear_moves(segment, peer, hello, now)
+        if peer.hears_us(now, self.times) and not (was_mutual and peer is old):
+            self._become_mutual(segment)
+            self._look_at(peer.weak)  # what it took unheard goes back now (rule 29)
+        peer.alive = True
+        self._watch_at = min(self._watch_at, now + self.times.suspect)
+        self._revive(segment, now)
+        if not segment.in_touch:
+            self._feel(segment, now)
+        self._join_in(segment, peer, now)
+
+    def _join_in(self, segment: Segment, peer: Peer, now: float) -> None:
+        """The first by name speaks, and so do we instead of a little later (rule 1): the nodes of a link come to speak
+        together, and each of them wakes once for all their hellos and not once for each. Much earlier than our turn
+        once a second at most, lest many hellos out of turn lead to as many; only where all have one interval."""
+        others = segment.peers.by_node
+        if len(others) > TOGETHER or now >= self._beat_at or peer.node > self.node:
+            return
+        interval, alive = round(self.times.hello * 1000), [other for other in others.values() if other.alive]
+        if any(other.interval != interval or other.node < peer.node for other in alive):
+            return
+        much = self._beat_at - now > self.times.hello / 20
+        if much and now < self._joined_at + _JOINED:
+            return
+        self._joined_at = now if much else self._joined_at
+        self._beat_at = now
+
+    def _sender(self, event: HelloHeard) -> Peer | None:
+        segment = self.segments.get(event.link)
+        return segment.peers.by_node.get(event.hello.node) if segment is not None else None
+
+    def _unhear(self, event: HelloHeard, before: Peer | None, heard_at: float, now: float) -> None:
+        """What was half understood is put in order; its sender was heard as long ago as ``before`` was, or never."""
+        peer = self._sender(event)
+        if peer is None:
+            return
+        peer.heard_at = heard_at if peer is before else NEVER
+        if not peer.is_alive(now, self.times):
+            peer.claims = {}
+        peer.restore()
+        for address, term in peer.claims.items():
+            x = self._eip(address)
+            x.rivals.setdefault(event.link, set()).add(peer.node)
+            x.raise_maxterm(term)
+        self._look_at(peer.claims)
+        self._look_at(before.claims if before is not None else ())
+        self._watch_at = now
+
+    def _within_bounds(self, hello: Hello) -> Hello:
+        """Without EIPs that we do not know, where we know of MAX_EIPS: whoever has the key can make up any number."""
+        if len(self.eips) < MAX_EIPS:
+            return hello
+        return replace(
+            hello,
+            claims=self._known(hello.claims),
+            yielded=self._known(hello.yielded),
+        )
+
+    def _known(self, terms: Terms) -> Terms:
+        return {eip: term for eip, term in terms.items() if eip in self.eips}
+
+    def _revive(self, segment: Segment, now: float) -> None:
+        """Those held dead whom a witness has heard."""
+        for peer in segment.peers.by_node.values():
+            if not peer.alive and peer.is_alive(now, self.times):
+                peer.alive = True
+                self._watch_at = now
+                self._peer_changed(peer)
+
+    def _begin_life(self, segment: Segment, old: Peer | None, now: float) -> None:
+        """A higher incarnation voids the old one's claims."""
+        self._watch_at = now
+        if old is None:
+            return
+        segment.peers.by_node[old.node].own = old.own
+        for address in old.claims:
+            self._eip(address).rivals.get(segment.link, set()).discard(old.node)
+        self._look_at(old.claims)
+
+    def _learn(self, segment: Segment, peer: Peer, hello: Hello, now: float) -> None:
+        self._expect_successors(peer, hello, now)
+        changed = peer.learn(hello)
+        for address in changed:
+            x = self._eip(address)
+            nodes = x.rivals.setdefault(segment.link, set())
+            term = peer.claims.get(address)
+            if term is None:
+                nodes.discard(peer.node)
+            else:
+                nodes.add(peer.node)
+                x.raise_maxterm(term)
+                x.note_holder(term, peer.node)
+                x.served_until = NEVER  # whoever answered has said so by now
+        if changed:
+            self._look_at(changed)
+        for other in self.segments.values():
+            if other is not segment:
+                self._hear_left(other, hello)
+        for address, term in hello.yielded.items():
+            x = self._eip(address)
+            x.raise_maxterm(term)
+            if x.holding and x.link == segment.link:
+                self._hear_yielded(x, peer, term, now)
+
+    def _learn_own(self, segment: Segment, peer: Peer, hello: Hello, now: float) -> None:
+        """Kept as long as it is repeated, and beyond the death of who said it."""
+        place = segment.link, peer.node
+        for address in (*hello.own, *hello.addresses):
+            if address not in peer.own:
+                self._theirs[address].add(place)
+                self._change_owner(address)
+            peer.own[address] = now
+        for address in [address for address, at in peer.own.items() if now - at >= self.times.linger]:
+            del peer.own[address]
+            self._disown(address, place)
+
+    def _disown(self, address: IPAddress, place: tuple[int, str]) -> None:
+        self._theirs[address].discard(place)
+        if not self._theirs[address]:
+            del self._theirs[address]
+        self._change_owner(address)
+
+    def _change_owner(self, address: IPAddress) -> None:
+        x, owner = self.eips.get(address), self._owner(address)
+        if x is None or x.owner == owner:
+            return
+        x.owner = owner
+        if x.link is not None:
+            self._orders.append(PeersAddress(address, owner))
+        self._look_at([address])
+
+    def _hear_left(self, other: Segment, hello: Hello) -> None:
+        """What a node let go on a link that carries none of its hellos any more, it says on the others."""
+        if not hello.yielded:
+            return
+        twin = other.peers.by_node.get(hello.node)
+        if twin is None or twin.incarnation != hello.incarnation:
+            return
+        gone = twin.leave(hello.yielded, hello.stamp)
+        for address in gone:
+            x = self._eip(address)
+            x.rivals.get(other.link, set()).discard(twin.node)
+            x.raise_maxterm(hello.yielded[address])
+        if gone:
+            self._look_at(gone)
+            self._peer_changed(twin)
+
+    def _expect_successors(self, peer: Peer, hello: Hello, now: float) -> None:
+        """Somebody claims what this peer held, at the term it yielded to: whoever does will be heard, or is gone."""
+        for address, term in hello.yielded.items():
+            if peer.claims.get(address, term) < term and address not in hello.claims:
+                self._eip(address).successor_until = now + self.times.suspect
+
+    def _answer_requests(self, segment: Segment, peer: Peer, hello: Hello, now: float) -> None:
+        # Asked in every hello until it is heard: answering each would keep those from hearing it who lag behind.
+        if self.node in hello.wants and not segment.own.told_lately(now):
+            segment.tell_all = True
+            self._hurry()
+        if self.node in hello.probes:
+            self._hurry()
+        elif hello.probes and any(self._heard_lately(segment, node, now) for node in hello.probes):
+            self._hurry()  # bear witness (rule 6)
+        if peer.synced():
+            peer.unsynced_since = None
+        elif peer.unsynced_since is None:
+            peer.unsynced_since = now
+
+    def _heard_lately(self, segment: Segment, node: str, now: float) -> bool:
+        peer = segment.peers.by_node.get(node)
+        return peer is not None and now - peer.heard_at < 2 * self.times.hello
+
+    def _become_mutual(self, segment: Segment) -> None:
+        """Rules 4 and 22."""
+        segment.tell_all = True
+        segment.announce_all = True
+        self._hurry()
+
+    def _hear_yielded(self, x: Eip, peer: Peer, term: int, now: float) -> None:
+        """Rule 21: whoever listened to the loser until now points at it."""
+        if now < max(x.disputed_until, x.probed_until):
+            self._prove(x)
+        if x.told_yielded.get(peer.node) != term:
+            x.told_yielded[peer.node] = term
+            self._announce(x)
+
+    def _hear_answer(self, event: EipAnswered, now: float) -> None:
+        segment = self._segment(event.link, now)
+        self._hear_frame(segment, now)
+        x = self._eip(event.eip)
+        if x.holding:
+            if event.probed and x.term in x.told_yielded.values():
+                self._prove(x)  # whoever answered gave way to us meanwhile
+            elif event.probed:
+                self._dispute(x, now)
+            return
+        peer = segment.peers.by_node.get(event.node) if event.node is not None else None
+        if peer is None:
+            return
+        if event.eip not in peer.claims:
+            x.served_until = now + self.times.dead
+            self._look_at([x.address])
+        elif not peer.is_heard(now, self.times) or peer.suspect_at(self.times) <= now:
+            peer.answered_at = now
+            self._revive(segment, now)

@@ -1,0 +1,347 @@
+"""What one link has told us of the other nodes: who is alive, since when, and what they claim (rules 3 to 6). Pure."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from speaker.model import IPAddress
+from speaker.ownership.hello import MAX_AGE, Digest, Heard, Hello, Incarnation, Terms
+from speaker.ownership.machine.order import Ordered
+from speaker.ownership.parameters import Parameters
+from speaker.ownership.score import claim_hash
+
+NEVER, FOREVER = float("-inf"), float("inf")
+MAX_NODES = 1000
+"""That live on one link, ourselves left out."""
+FORGOTTEN = 3600.0
+"""Seconds for which a node that was heard before is told of. What it said last is kept: whoever repeats it later must
+not be believed."""
+_SUM = 2**64 - 1
+
+
+class Worth(Enum):
+    """What a hello was worth. The value is the metric label."""
+
+    NEWS = "news"
+    PROVEN = "proven"
+    """The first that names our incarnation: from now on the peer counts as heard."""
+    UNPROVEN = "unproven"
+    """Does not name our incarnation yet: it may be a recording (rule 5)."""
+    REPLAYED = "replayed"
+    OLD_LIFE = "old_life"
+    OTHER_LINK = "other_link"
+    """Left by another of the peer's links than those before, and does not say that it hears ours: replayed here."""
+    CROWDED = "crowded"
+    """From one more than MAX_NODES: whoever has the key can make up any number of names."""
+
+
+@dataclass(slots=True)
+class Stranger:
+    """An incarnation that has not proven yet that it hears us. Echoed in our ``heard``, otherwise without effect."""
+
+    stamp: tuple[Incarnation, int, int]
+    link: int
+    heard_at: float
+
+
+class Peer:
+    """One life of another node, as heard on one of our links, from the hello that named our incarnation on."""
+
+    __slots__ = (
+        "_in_order",
+        "alive",
+        "answered_at",
+        "claims",
+        "deaf",
+        "demoted",
+        "digest",
+        "draining",
+        "ended",
+        "heard_at",
+        "hears_us_at",
+        "interval",
+        "left",
+        "left_at",
+        "link",
+        "met_at",
+        "node",
+        "own",
+        "patience",
+        "probed_at",
+        "refused_at",
+        "revision",
+        "stamp",
+        "sum",
+        "unsynced_since",
+        "vouched_at",
+        "weak",
+    )
+
+    def __init__(self, hello: Hello, now: float) -> None:
+        self.node = hello.node
+        self.stamp: tuple[Incarnation, int, int] = (hello.incarnation, -1, 0)
+        self.link = hello.link
+        self.met_at = self.heard_at = now
+        self.vouched_at = NEVER
+        """When somebody else last heard it, by their word."""
+        self.answered_at = NEVER
+        """When it last answered on the wire for an EIP, by ARP or NDP."""
+        self.hears_us_at = NEVER
+        """When it last heard us, by its word."""
+        self.alive = True
+        """As last judged by the machine."""
+        self.draining = self.deaf = self.demoted = False
+        self.patience = 1.0
+        """Its hello interval, where that is longer than ours, divided by ours."""
+        self.interval = hello.interval
+        self.revision = hello.revision
+        self.weak: set[IPAddress] = set()
+        """Of its claims those that it may have made not knowing of another."""
+        self.claims: dict[IPAddress, int] = {}
+        self._in_order = Ordered()
+        """The same EIPs."""
+        self.sum = 0
+        self.digest = Digest()
+        self.unsynced_since: float | None = now
+        self.own: dict[IPAddress, float] = {}
+        """When it last said of each of its own addresses that it is."""
+        self.ended: dict[IPAddress, float] = {}
+        """When it last said of each EIP that it holds it no longer."""
+        self.left: dict[IPAddress, int] = {}
+        """The highest term at which it let each EIP go, by the word of another link."""
+        self.left_at = self.stamp
+        """Of the hello that said so last."""
+        self.probed_at = NEVER
+        self.refused_at = NEVER
+
+    @property
+    def incarnation(self) -> Incarnation:
+        return self.stamp[0]
+
+    @property
+    def makes_way(self) -> bool:
+        """Its claims bind nobody: it goes, hears nobody who asks for them, or has no carrier here any more."""
+        return self.draining or self.deaf or self.left_at > self.stamp
+
+    def suspect_at(self, times: Parameters) -> float:
+        """It has been silent for too long then, to our own ears."""
+        return self.heard_at + times.suspect * self.patience
+
+    def dies_at(self, times: Parameters) -> float:
+        """Unless somebody hears it meanwhile, or it answers for what it holds."""
+        return max(self.heard_at, self.vouched_at, self.answered_at) + times.dead * self.patience
+
+    def is_alive(self, now: float, times: Parameters) -> bool:
+        return now < self.dies_at(times)
+
+    def is_heard(self, now: float, times: Parameters) -> bool:
+        """By ourselves: what it says of its claims reaches us."""
+        return now < self.heard_at + times.dead * self.patience
+
+    def hears_us(self, now: float, times: Parameters) -> bool:
+        return now < self.hears_us_at + times.dead * self.patience
+
+    def synced(self) -> bool:
+        return self.digest.count == len(self.claims) and self.digest.sum == self.sum
+
+    def learn(self, hello: Hello) -> set[IPAddress]:
+        """Take over what a hello says of its sender's claims; returns the EIPs for which anything changed."""
+        if hello.digest == self.digest and self.synced() and not (hello.yielded or hello.weak or self.weak):
+            return set()  # as it was, which is nearly always
+        left = self.left
+        claims = {eip: term for eip, term in hello.claims.items() if term > left.get(eip, 0)} if left else hello.claims
+        changed = {eip for eip, term in claims.items() if self._claim(eip, term)}
+        changed |= self._learn_weak(hello)
+        for eip, term in hello.yielded.items():
+            if eip not in hello.claims and self.claims.get(eip, term + 1) <= term:
+                self._forget(eip)
+                changed.add(eip)
+        self.digest = hello.digest
+        if hello.covers is not None and not self.synced():
+            for eip in self._in_order.within(hello.covers):
+                if eip not in hello.claims:
+                    self._forget(eip)
+                    changed.add(eip)
+        return changed
+
+    def _learn_weak(self, hello: Hello) -> set[IPAddress]:
+        """A hello says of each claim that it lists whether it is weak."""
+        if not hello.weak and not self.weak:
+            return set()
+        weak = {eip for eip in hello.claims if eip in self.claims and eip in hello.weak}
+        changed = weak ^ self.weak.intersection(hello.claims)
+        self.weak ^= changed
+        return changed
+
+    def leave(self, yielded: Terms, stamp: tuple[Incarnation, int, int]) -> set[IPAddress]:
+        """By another of its links it says that it let these go: what it said here before may arrive after that."""
+        gone = {eip for eip, term in yielded.items() if self.claims.get(eip, term + 1) <= term}
+        for eip, term in yielded.items():
+            self.left[eip] = max(term, self.left.get(eip, 0))
+        for eip in gone:
+            self._forget(eip)
+        if gone:
+            self.left_at = stamp
+        return gone
+
+    def _claim(self, eip: IPAddress, term: int) -> bool:
+        old = self.claims.get(eip)
+        if old == term:
+            return False
+        if old is not None:
+            self._forget(eip)
+        self._in_order.add(eip)
+        self.claims[eip] = term
+        self.sum = (self.sum + claim_hash(eip, term)) & _SUM
+        return True
+
+    def restore(self) -> None:
+        """Its claims were left half changed: what is derived from them is worked out anew."""
+        self._in_order = Ordered()
+        for eip in self.claims:
+            self._in_order.add(eip)
+        self.sum = sum(claim_hash(eip, term) for eip, term in self.claims.items()) & _SUM
+
+    def _forget(self, eip: IPAddress) -> None:
+        self._in_order.remove(eip)
+        self.weak.discard(eip)
+        self.ended[eip] = self.heard_at
+        self.sum = (self.sum - claim_hash(eip, self.claims.pop(eip))) & _SUM
+
+
+@dataclass(frozen=True, slots=True)
+class PeerState:
+    """A node on one of our links, for a person to read."""
+
+    node: str
+    incarnation: Incarnation
+    alive: bool
+    """Heard by us or by somebody we hear, within ``dead``."""
+    heard: bool
+    """By ourselves."""
+    hears_us: bool
+    draining: bool
+    claims: int
+    """How many EIPs it says it holds."""
+
+
+class Peers:
+    """Everybody heard on one link."""
+
+    def __init__(self, me: str, link: int, times: Parameters) -> None:
+        self._me, self._link, self._times = me, link, times
+        self.by_node: dict[str, Peer] = {}
+        self.strangers: dict[str, Stranger] = {}
+
+    def hear(self, hello: Hello, incarnation: Incarnation, now: float) -> tuple[Worth, Peer | None]:
+        """Rule 5. ``incarnation`` is ours; the peer is returned when the hello counts, its claims not yet learnt."""
+        peer = self.by_node.get(hello.node)
+        if peer is not None and hello.incarnation < peer.incarnation:
+            peer.refused_at = now
+            return Worth.OLD_LIFE, None
+        if peer is None or hello.incarnation > peer.incarnation:
+            return self._meet(hello, incarnation, now)
+        if not self._same_link(peer, hello, incarnation):
+            return Worth.OTHER_LINK, None
+        if hello.stamp <= peer.stamp:
+            return Worth.REPLAYED, None
+        self._note(peer, hello, incarnation, now)
+        return Worth.NEWS, peer
+
+    def _meet(self, hello: Hello, incarnation: Incarnation, now: float) -> tuple[Worth, Peer | None]:
+        stranger = self.strangers.get(hello.node)
+        fresh = stranger is not None and now - stranger.heard_at < self._times.dead
+        if stranger is None and hello.node not in self.by_node and self._crowded(now):
+            return Worth.CROWDED, None
+        # A stranger that fell silent binds nobody: it may be an earlier life whose clock was ahead, or a recording. One
+        # that did not is in our hello, and whoever is meant climbs above it.
+        if stranger is not None and fresh and hello.stamp <= stranger.stamp:
+            return Worth.REPLAYED, None
+        if not self.names_us(hello, incarnation) or self._lives_on(hello.node, now):
+            self.strangers[hello.node] = Stranger(hello.stamp, hello.link, now)
+            return Worth.UNPROVEN, None
+        self.strangers.pop(hello.node, None)
+        peer = self.by_node[hello.node] = Peer(hello, now)
+        self._note(peer, hello, incarnation, now)
+        return Worth.PROVEN, peer
+
+    def _lives_on(self, node: str, now: float) -> bool:
+        """The life before is heard to this moment: whoever says that it follows is another host of that name. Its
+        silence settles it, and comes before its death."""
+        peer = self.by_node.get(node)
+        return peer is not None and now - peer.heard_at < self._times.suspect
+
+    def names_us(self, hello: Hello, incarnation: Incarnation) -> bool:
+        return self._names_us(hello.heard.get(self._me), incarnation)
+
+    def _crowded(self, now: float) -> bool:
+        if len(self.by_node) + len(self.strangers) < MAX_NODES:
+            return False
+        self.strangers = {
+            node: stranger for node, stranger in self.strangers.items() if now - stranger.heard_at < self._times.dead
+        }
+        return len(self.living(now)) + len(self.strangers) >= MAX_NODES
+
+    def _same_link(self, peer: Peer, hello: Hello, incarnation: Incarnation) -> bool:
+        """What a node says on one link of its claims there is wrong on every other."""
+        return hello.link == peer.link or self._names_us(hello.heard.get(self._me), incarnation)
+
+    def _names_us(self, heard: Heard | None, incarnation: Incarnation) -> bool:
+        """The link number keeps what was recorded on one of our links from proving anything on another."""
+        return heard is not None and heard.incarnation == incarnation and heard.link == self._link
+
+    def _note(self, peer: Peer, hello: Hello, incarnation: Incarnation, now: float) -> None:
+        peer.stamp, peer.link, peer.heard_at = hello.stamp, hello.link, now
+        peer.draining, peer.deaf, peer.demoted = hello.draining, hello.deaf, hello.demoted
+        peer.interval = hello.interval
+        peer.patience = max(1.0, hello.interval / 1000 / self._times.hello)
+        for node, heard in hello.heard.items():
+            if heard.age >= MAX_AGE:
+                continue
+            if node == self._me:
+                if self._names_us(heard, incarnation):
+                    peer.hears_us_at = max(peer.hears_us_at, now - heard.age / 1000)
+                continue
+            other = self.by_node.get(node)
+            if other is not None and heard.incarnation == other.incarnation:
+                other.vouched_at = max(other.vouched_at, now - heard.age / 1000)
+
+    def heard(self, now: float) -> dict[str, Heard]:
+        """For our own hello: everyone heard of late, and what we know of those we refuse or do not believe yet."""
+        times = self._times
+        names = {
+            node: Heard(peer.incarnation, age(now - peer.heard_at), peer.link)
+            for node, peer in self.by_node.items()
+            if peer.is_heard(now, times) or now - peer.refused_at < times.yielded
+        }
+        for node, stranger in self.strangers.items():
+            peer = self.by_node.get(node)
+            if now - stranger.heard_at < times.dead and (peer is None or stranger.heard_at > peer.heard_at):
+                names[node] = Heard(stranger.stamp[0], age(now - stranger.heard_at), stranger.link)
+        return names
+
+    def states(self, now: float) -> tuple[PeerState, ...]:
+        times = self._times
+        return tuple(
+            PeerState(
+                node=node,
+                incarnation=peer.incarnation,
+                alive=peer.is_alive(now, times),
+                heard=peer.is_heard(now, times),
+                hears_us=peer.hears_us(now, times),
+                draining=peer.draining,
+                claims=peer.digest.count,
+            )
+            for node, peer in sorted(self.by_node.items())
+            if now < peer.heard_at + FORGOTTEN
+        )
+
+    def expected(self, now: float) -> list[Peer]:
+        """Those whose silence means something: they were heard of late, and did not say that they go."""
+        return [peer for peer in self.by_node.values() if not peer.draining and now < peer.heard_at + FORGOTTEN]
+
+    def living(self, now: float) -> list[Peer]:
+        return [peer for peer in self.by_node.values() if peer.is_alive(now, self._times)]
+
+
+def age(seconds: float) -> int:
+    return min(max(round(seconds * 1000), 0), MAX_AGE)

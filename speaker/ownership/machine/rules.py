@@ -1,0 +1,240 @@
+"""What the rules of ``docs/ownership.md`` decide, of what is known: judgements that change nothing. Pure.
+
+The machine asks for them and acts. Tests give it a wrong one and see the simulation notice.
+"""
+
+from speaker.ownership.events import Record, Yielded
+from speaker.ownership.machine.claims import Eip
+from speaker.ownership.machine.known import Known
+from speaker.ownership.machine.peers import FOREVER, NEVER, Peer
+from speaker.ownership.machine.segment import Segment
+from speaker.ownership.score import fair_share, score
+
+_LATELY = 60.0
+"""Seconds for which a peer that fell silent counts among all there are."""
+
+
+class Rules:
+    """Of the node that knows ``k``."""
+
+    __slots__ = ()
+
+    # ── Claims beside each other ──────────────────────────────────────────────────────────────────────────────
+
+    def beats(self, k: Known, x: Eip, peer: Peer, term: int) -> bool:
+        """Rule 8: is the claim of ``peer`` at ``term`` better than ours? Of one term that which was made knowing of
+        the holder before it."""
+        theirs = term, x.address not in peer.weak, score(x.address, peer.node)
+        return theirs > (x.term, not x.weak, score(x.address, k.node))
+
+    def making_way(self, peer: Peer) -> bool:
+        """Rule 11: what it claims binds nobody."""
+        return peer.makes_way
+
+    def foreign(self, k: Known, x: Eip) -> bool:
+        """Its record names another node."""
+        return x.record is not None and x.record.holder not in (None, k.node)
+
+    def knows_holder(self, k: Known, x: Eip) -> bool:
+        """Who held it last is a peer whose hellos we know. Anybody else might still, and is looked for on the wire."""
+        term, node = x.held_by
+        return term >= x.term and k.peer(x, node) is not None
+
+    def taken_unheard(self, k: Known, x: Eip, now: float) -> bool:
+        """Rule 18: whoever held it fell silent, or was never heard here, and we are not the larger part: it may be out
+        of our hearing only."""
+        if any(not p.makes_way and not p.is_alive(now, k.times) for p in k.claimants(x)):
+            assert x.link is not None  # or nobody would claim it there
+            return not self.with_most(k, k.segments[x.link], now)
+        return self.foreign(k, x) and not self.knows_holder(k, x)
+
+    def with_most(self, k: Known, segment: Segment, now: float) -> bool:
+        """We and those whom we hear are more than half of all that were heard here of late."""
+        lately = [peer for peer in segment.peers.expected(now) if now < peer.heard_at + _LATELY]
+        heard = sum(now < peer.suspect_at(k.times) for peer in lately)
+        return 2 * (heard + 1) > len(lately) + 1
+
+    # ── What nobody holds here ────────────────────────────────────────────────────────────────────────────────
+
+    def eligible(self, k: Known, x: Eip) -> bool:
+        """Rule 10."""
+        return (
+            x.link is not None
+            and x.owner is None
+            and not x.aside
+            and k.segments[x.link].up
+            and k.draining_since is None
+            and k.silent_until is None
+        )
+
+    def may_claim(self, k: Known, x: Eip, now: float) -> bool:
+        if x.link is None or not self.eligible(k, x):
+            return False
+        segment = k.segments[x.link]
+        return segment.in_touch and not self.listening(segment, now) and self.knows(k, x, segment)
+
+    def listening(self, segment: Segment, now: float) -> bool:
+        """Rule 9."""
+        return segment.listening
+
+    def must_listen(self, k: Known, segment: Segment, now: float) -> bool:
+        """Rule 9: for the first list, and for claims not all known yet."""
+        since_boot = now - k.boot
+        if k.api.configured and not k.api.listed and since_boot < k.times.first_list:
+            return True
+        return since_boot < k.times.sync and any(not p.synced() for p in segment.peers.living(now))
+
+    def knows(self, k: Known, x: Eip, segment: Segment) -> bool:
+        """Rule 12: a record names another holder: it binds whoever has heard nothing at all of the LAN."""
+        return not self.foreign(k, x) or segment.frame_at > NEVER or bool(segment.peers.by_node)
+
+    def held_until(self, k: Known, x: Eip, now: float) -> float:
+        """Rules 11, 12 and 19: until when, events apart, it is somebody else's."""
+        if any(not self.making_way(peer) for peer in k.rivals(x, now)):
+            return FOREVER
+        if not self.heard_since_lost(k, x, now):
+            return now + k.times.slot
+        return max(self.successor_until(x), self.served_until(x))
+
+    def heard_since_lost(self, k: Known, x: Eip, now: float) -> bool:
+        """Something reached us here after the silence of each that claims it had become suspect."""
+        assert x.link is not None
+        segment = k.segments[x.link]
+        lost = [p for p in k.claimants(x) if not self.making_way(p) and not p.is_alive(now, k.times)]
+        return not lost or max(p.suspect_at(k.times) for p in lost) <= max(segment.heard_at, segment.frame_at)
+
+    def successor_until(self, x: Eip) -> float:
+        """Rule 19: who yielded to a better claim was heard before the one who made it, or that one's hello was lost."""
+        return x.successor_until
+
+    def served_until(self, x: Eip) -> float:
+        """Rule 15."""
+        return x.served_until
+
+    def release_at(self, k: Known, x: Eip, now: float) -> float:
+        """Rule 25: when we, whom its record names, are to take our name away, if nobody else writes itself first."""
+        alone = k.draining_since is not None and not k.rivals(x, now)
+        return now if alone else x.let_go_at + k.times.record_grace
+
+    # ── Whose turn ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def claim_at(self, k: Known, x: Eip, vacant_since: float, now: float) -> float:
+        """Rule 13."""
+        return vacant_since + self.wait(k, x, now)
+
+    def wait(self, k: Known, x: Eip, now: float) -> float:
+        assert x.link is not None
+        rank = self.rank(k, x, now)
+        if rank and x.maxterm == 0 and self.assembling(k, x, now):
+            # Nobody ever held it, so nothing fails over: let a better peer that still listens have it. Without this
+            # the first node of a cluster that starts takes everything. The last in line waits for those behind too.
+            return k.times.listen * (2 if rank == k.times.ranks else 1) + rank * k.times.slot
+        return self.damped(k, k.segments[x.link], now) + rank * k.times.slot
+
+    def damped(self, k: Known, segment: Segment, now: float) -> float:
+        """Rule 14: a link that comes and goes takes only what nobody took who could, while there is somebody whose does
+        not."""
+        steady = any(not self.making_way(peer) and not peer.demoted for peer in segment.peers.living(now))
+        return k.times.dead if steady and segment.returns.many(now) else 0.0
+
+    def rank(self, k: Known, x: Eip, now: float) -> int:
+        """Living, staying peers with a better score; whoever is demoted or has its share goes last, unless all are."""
+        assert x.link is not None
+        segment = k.segments[x.link]
+        others = [p for p in segment.peers.living(now) if not self.making_way(p)]
+        first = [p for p in others if not p.demoted]
+        # Only for what nobody held: a failover must not have everyone wait for the last slot, and claim in it together.
+        share = fair_share(segment.eligible, len(others) + 1) if x.maxterm == 0 else None
+        last = segment.goes_last(now)
+        if others and ((share is not None and len(segment.own) >= share) or (last and first)):
+            return k.times.ranks
+        before = [p for p in (others if last else first) if share is None or len(p.claims) < share]
+        return min(sum(self.precedes(k, x, p) for p in before), k.times.ranks)
+
+    def precedes(self, k: Known, x: Eip, peer: Peer) -> bool:
+        """Is it the peer's turn before ours? Only order: which claim stands is for ``beats``."""
+        return (peer.revision, score(x.address, peer.node)) > (k.revision, score(x.address, k.node))
+
+    def assembling(self, k: Known, x: Eip, now: float) -> bool:
+        """A node has only just come, we or another: it may still listen."""
+        assert x.link is not None
+        lately = now - k.times.sync - k.times.listen
+        return k.boot > lately or any(p.met_at > lately for p in k.segments[x.link].peers.living(now))
+
+    # ── What we hold ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def answer_until(self, k: Known) -> float:
+        """Rule 27: nothing may be answered or announced at this instant or later."""
+        return k.sent_at + k.times.self_lease
+
+    def unfit(self, k: Known, x: Eip) -> Yielded | None:
+        """Why it is to be let go whoever claims it, if it is."""
+        if x.link is None:
+            return Yielded.INELIGIBLE
+        if not k.segments[x.link].up:
+            return Yielded.LINK_DOWN
+        if x.owner is not None:
+            return Yielded.PEERS_ADDRESS
+        return Yielded.DEAF if k.segments[x.link].deaf else None
+
+    def unknowing(self, x: Eip, peer: Peer) -> bool:
+        """Rule 29: its claim is the better one for its term alone, and was made in the belief that the holder was
+        gone."""
+        return x.address in peer.weak and peer.claims[x.address] > x.term
+
+    def held_on(self, k: Known, x: Eip, now: float) -> bool:
+        """Rule 29: whoever goes, was away for a moment itself, or has it for no longer than a first probe takes, has
+        nothing to stand for."""
+        present = now >= k.away_at + k.times.dead and now >= x.held_since + k.times.hello
+        return k.draining_since is None and present
+
+    def drained_at(self, k: Known, since: float) -> float:
+        """Rule 26: until then it is answered, if no successor does."""
+        return since + k.times.drain
+
+    def believed(self, k: Known, x: Eip, record: Record, now: float) -> float:
+        """Rule 23: seconds for which a record that names another holder, at our term or above, stays as it is."""
+        peer = k.peer(x, record.holder)
+        heard = peer is not None and peer.is_heard(now, k.times)
+        return k.times.record_grace if heard else k.times.record_stale
+
+    # ── Silence ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def silent(self, k: Known, segment: Segment, now: float) -> list[Peer]:
+        """Those whom we do not hear, and who did not say that they go."""
+        expected = segment.peers.expected(now)
+        return [peer for peer in expected if peer.suspect_at(k.times) <= now and not peer.makes_way]
+
+    def all_silent(self, k: Known, segment: Segment, now: float) -> bool:
+        """There were others here, and none is heard."""
+        peers = segment.peers.by_node.values()
+        return bool(segment.peers.expected(now)) and all(peer.suspect_at(k.times) <= now for peer in peers)
+
+    def knows_nothing(self, k: Known, segment: Segment) -> bool:
+        """Of this LAN, since the start, while records say that others held what may be held here."""
+        if segment.peers.by_node or segment.frame_at > NEVER or not k.api.listed:
+            return False
+        return any(x.link == segment.link and not self.knows(k, x, segment) for x in k.eips.values())
+
+    def in_touch(self, k: Known, segment: Segment, now: float) -> bool:
+        """Rule 12: somebody is heard and hears us; or all fell silent, and a frame of somebody else reached us after
+        that. Where others are heard, and none of them hears us who is not deaf, nobody else would either."""
+        peers = segment.peers.by_node.values()
+        if any(now < peer.suspect_at(k.times) and peer.hears_us(now, k.times) for peer in peers):
+            return True
+        if not self.all_silent(k, segment, now):
+            return not any(peer.is_heard(now, k.times) and not peer.deaf for peer in peers)
+        return segment.frame_at >= self.silent_at(k, segment) and now < segment.frame_at + k.times.touch
+
+    def deaf(self, k: Known, segment: Segment, now: float) -> bool:
+        """Rule 17."""
+        if segment.in_touch or not segment.up or not self.all_silent(k, segment, now):
+            return False
+        return now >= self.deaf_at(k, segment)
+
+    def deaf_at(self, k: Known, segment: Segment) -> float:
+        return max(self.silent_at(k, segment) - k.times.suspect, segment.up_at) + k.times.dead
+
+    def silent_at(self, k: Known, segment: Segment) -> float:
+        """When the last one that was heard became suspect."""
+        return max((peer.suspect_at(k.times) for peer in segment.peers.by_node.values()), default=NEVER)

@@ -1,0 +1,155 @@
+"""One link of this node: its peers, its claims, and the hello that tells of them. Pure."""
+
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from speaker.model import IPAddress
+from speaker.ownership.events import SendHello
+from speaker.ownership.hello import Heard, Hello, Incarnation, Terms
+from speaker.ownership.machine.claims import OwnClaims
+from speaker.ownership.machine.peers import FOREVER, NEVER, Peers, Worth
+from speaker.ownership.parameters import Parameters
+
+_LATELY = 60.0
+"""Seconds."""
+
+
+class Returns:
+    """When a link came back of late."""
+
+    def __init__(self) -> None:
+        self._times: deque[float] = deque(maxlen=2)
+
+    def add(self, now: float) -> None:
+        self._times.append(now)
+
+    def many(self, now: float) -> bool:
+        """It comes and goes: its node lets others go first."""
+        return sum(now - at < _LATELY for at in self._times) > 1
+
+
+@dataclass(slots=True)
+class Namesake:
+    """A life of our name that is not ours, as heard on one link."""
+
+    stamp: tuple[Incarnation, int, int]
+    link: int
+    met_at: float
+    heard_at: float
+    proven: bool = False
+
+    @property
+    def incarnation(self) -> Incarnation:
+        return self.stamp[0]
+
+
+class Sender(NamedTuple):
+    """What a hello says of its node, whatever link it leaves by."""
+
+    node: str
+    incarnation: Incarnation
+    sequence: int
+    draining: bool
+    revision: int
+    yielded: Terms
+    """Elsewhere."""
+    namesake: Mapping[str, Heard]
+    """Who else has its name."""
+
+
+class Segment:
+    """``link``'s side of the ownership machine. It listens from its making on."""
+
+    def __init__(self, node: str, link: int, times: Parameters, per_hello: int, now: float) -> None:
+        self.link = link
+        self.up = False
+        self.peers = Peers(node, link, times)
+        self.own = OwnClaims(times, per_hello)
+        self.demoted = False
+        """A soft reason puts this node behind the others."""
+        self.eligible = 0
+        """EIPs this node may announce here."""
+        self.listening = True
+        self.listen_until = now + times.listen
+        """Infinity once it is over."""
+        self.up_at = now
+        self.heard_at = NEVER
+        """When a hello that counts was heard last."""
+        self.frame_at = NEVER
+        """When a frame other than a hello last reached us here, while we asked for one."""
+        self.in_touch = True
+        self.lost_touch_at = NEVER
+        self.unheard_at = FOREVER
+        """When what we claimed unheard is weak, unless somebody hears us before."""
+        self.deaf = False
+        """As last judged."""
+        self.asked_at = NEVER
+        self.returns = Returns()
+        self.greeted_at = NEVER
+        self.namesake: Namesake | None = None
+        """The life of our own name, not ours, that was heard here last."""
+        self.probes: set[str] = set()
+        self.moves: dict[IPAddress, str] = {}
+        self.tell_all = False
+        self.announce_all = False
+        self.announce: dict[IPAddress, None] = {}
+        self.hearings: Counter[Worth] = Counter()
+        self._times = times
+
+    def goes_last(self, now: float) -> bool:
+        """For a soft reason, or because the link comes and goes."""
+        return self.demoted or self.returns.many(now)
+
+    def listen(self, until: float) -> None:
+        self.listening, self.listen_until = True, until
+
+    def end_listening(self) -> None:
+        self.listening, self.listen_until = False, FOREVER
+
+    def to_announce(self) -> tuple[IPAddress, ...]:
+        """What is to be announced now, only what is still held; forgotten afterwards."""
+        if not self.announce and not self.announce_all:
+            return ()
+        eips = tuple(self.own.terms if self.announce_all else (e for e in self.announce if e in self.own.terms))
+        self.announce.clear()
+        self.announce_all = False
+        return eips
+
+    def hello(self, sender: Sender, beat: bool, now: float) -> SendHello:
+        """What concerns this link, from ``sender``. ``beat``: in its turn; otherwise in a hurry."""
+        claims, covers = self.own.said(now, self.tell_all, beat)
+        hello = Hello(
+            node=sender.node,
+            incarnation=sender.incarnation,
+            sequence=sender.sequence,
+            clock=round(now * 1000),
+            digest=self.own.digest,
+            draining=sender.draining,
+            revision=sender.revision,
+            deaf=self.deaf,
+            demoted=self.goes_last(now),
+            interval=round(self._times.hello * 1000),
+            claims=claims,
+            covers=covers,
+            weak=frozenset(self.own.weak.intersection(claims) if self.own.weak else ()),
+            yielded={**sender.yielded, **self.own.yields_said(now, beat)},
+            heard={**self.peers.heard(now), **sender.namesake},
+            probes=frozenset(self.probes),
+            wants=self._wants(now),
+            moves=dict(self.moves),
+            link=self.link,
+        )
+        self.tell_all = False
+        self.probes.clear()
+        return SendHello(self.link, hello)
+
+    def _wants(self, now: float) -> frozenset[str]:
+        """Those whose claims we have had wrong for longer than the parts of one message take to arrive."""
+        patience = self._times.hello / 2
+        return frozenset(
+            peer.node
+            for peer in self.peers.by_node.values()
+            if peer.unsynced_since is not None and peer.alive and now - peer.unsynced_since >= patience
+        )

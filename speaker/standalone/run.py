@@ -1,0 +1,144 @@
+"""``speaker run``: the files of a directory are what is asked for, and this host gives out the addresses.
+
+::
+
+    manifests ──► settle (allocator) ──► state file ──► node/host.py
+
+What cannot be written to the state file is not used, and everything else goes on.
+
+``node/host.py`` does the rest, as it does for ``speaker agent``.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from math import inf
+from pathlib import Path
+
+from speaker.allocator.assign import Allocator
+from speaker.allocator.ledger import Ledger
+from speaker.allocator.settle import settle, with_former_pools, with_own_addresses
+from speaker.api.world import Reading
+from speaker.errors import DoubtfulManifests, EdgeError, InvalidManifests
+from speaker.model import IPAddress, World
+from speaker.node.report import Report
+from speaker.node.serve import serve
+from speaker.node.source import Source, View
+from speaker.settings import RunSettings
+from speaker.standalone.manifests import load, mount
+from speaker.standalone.memory import Holdings, holdings, only, recall
+from speaker.standalone.patience import Patience
+from speaker.standalone.state import write_state
+from speaker.standalone.watch import changes
+from speaker.system.clock import boottime
+from speaker.system.files import shown
+from speaker.wire.remote import Wire
+
+AGAIN_SECONDS = 5.0
+"""After which what could not be read or written is tried again, where nothing changes."""
+DISK_SECONDS = 2.0
+"""After which a disk that has not taken the state file counts as one that refuses it, until it has."""
+
+
+async def run(end: socket.socket, settings: RunSettings) -> None:
+    """Serve ``settings.directory``; ``end`` leads to the wire process. Raises as ``node.serve`` does."""
+
+    async def open_source(report: Report, _: AsyncExitStack) -> Source:
+        return Manifests(settings, recall(settings.state, settings.rest_seconds, boottime()), report)
+
+    await serve(end, settings, open_source, directory=shown(settings.directory))
+
+
+class Manifests:
+    """The last good reading of the directory, settled and remembered before it is used. A ``Source``."""
+
+    record_sink = None
+    """No API, no records."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        allocator: Allocator,
+        report: Report,
+        write: Callable[[Path, Ledger], None] = write_state,
+    ) -> None:
+        self._settings, self._allocator, self._report, self._write = settings, allocator, report, write
+        self._patience = Patience(shown(settings.directory), settings.settle_seconds, bool(allocator.holders))
+        self._again = inf
+        """When to read the directory again (boottime)."""
+        self._world: World | None = None
+        self._saved: int | None = None
+        self._on_disk = holdings(allocator.ledger(boottime()))
+        self._writing: asyncio.Task[tuple[int, Holdings]] | None = None
+        self._changed: Callable[[], None] = lambda: None
+
+    async def run(self, _: Wire, changed: Callable[[], None]) -> None:
+        self._changed = changed
+        async for _change in changes(self._settings.directory, lambda: boottime() >= self._again):
+            if await self._read():
+                changed()
+
+    async def _read(self) -> bool:
+        self._again = inf
+        try:
+            reading = await asyncio.to_thread(self._load)
+        except InvalidManifests as error:
+            self._patience.forget()
+            self._again = boottime() + AGAIN_SECONDS if error.may_pass else inf
+            self._report.bad_manifests(error, still_serving=self._world is not None)
+            return False
+        except DoubtfulManifests as error:
+            self._report.bad_manifests(error, still_serving=self._world is not None)
+            return False
+        self._report.good_manifests(reading)
+        self._world = reading.world
+        return True
+
+    def _load(self) -> Reading:
+        """Raises InvalidManifests, DoubtfulManifests."""
+        directory = self._settings.directory
+        place = mount(directory)
+        reading = load(directory, named=self._settings.peers is not None)
+        if (doubt := self._patience.doubt(reading.world, place, boottime())) is not None:
+            self._again = doubt.until
+            raise DoubtfulManifests(doubt.sentence)
+        return reading
+
+    async def view(self, own: Mapping[IPAddress, str]) -> View | None:
+        if self._world is None:
+            return None
+        world = with_own_addresses(self._world, own)
+        # In threads, because 10,000 Services take longer than the beat may be late.
+        settlement = await asyncio.to_thread(settle, self._allocator, world, boottime())
+        if not await self._remember():
+            settlement = only(settlement, self._on_disk)
+        usage = {pool: self._allocator.usage(pool) for pool in world.pools}
+        return View(with_former_pools(world, self._allocator), settlement, self._settings.node, usage)
+
+    async def _remember(self) -> bool:
+        """Where it is refused, it is tried again after a while."""
+        revision = self._allocator.revision
+        if revision != self._saved:
+            with self._report.trying("state file"):
+                if self._writing is not None:
+                    await self._wait_for(self._writing)
+                if revision != self._saved:
+                    ledger = await asyncio.to_thread(self._allocator.ledger, boottime())
+                    self._writing = asyncio.create_task(self._put(revision, ledger), name="state file")
+                    await self._wait_for(self._writing)
+        if revision != self._saved:
+            asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._changed)
+        return revision == self._saved
+
+    async def _put(self, revision: int, ledger: Ledger) -> tuple[int, Holdings]:
+        await asyncio.to_thread(self._write, self._settings.state, ledger)
+        return revision, holdings(ledger)
+
+    async def _wait_for(self, writing: asyncio.Task[tuple[int, Holdings]]) -> None:
+        """Not for ever: edits that take nothing new are followed meanwhile. Raises EdgeError."""
+        done, _ = await asyncio.wait((writing,), timeout=DISK_SECONDS)
+        if not done:
+            raise EdgeError(f"state file {shown(self._settings.state)}: the disk took longer than {DISK_SECONDS:g} s")
+        self._writing = None
+        self._saved, self._on_disk = writing.result()

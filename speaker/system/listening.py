@@ -1,0 +1,201 @@
+"""Edge: ports that answer a question each connection over HTTP, for machines that watch us.
+
+Ports may be open to a LAN, so connections are few and short, questions small, and the newest always gets in: a crowd
+that asks nothing keeps nobody out. Nothing but this bounds aiohttp's server, which keeps what comes.
+"""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from http import HTTPStatus
+from types import TracebackType
+from typing import NamedTuple, Self, TypeAlias
+
+import structlog
+
+from speaker.system.crowd import Crowd
+from speaker.system.descriptors import share
+
+log = structlog.get_logger()
+
+MAX_CONNECTIONS = 64
+"""At a time on all ports of a ``Front``; fewer where this process may have few files open."""
+CONNECTION_SECONDS = 10.0
+"""From its first moment to the last byte of its answer; Prometheus gives up after as long."""
+MAX_REQUEST = 16 * 1024
+"""Bytes."""
+MAX_UNREAD = 64 * 1024 * 1024
+"""Bytes of answers that nobody has read yet, of all connections together."""
+BACKLOG = 1024
+"""Connections that the kernel keeps for us: they take no descriptor of ours."""
+_PART = 16
+"""One of so many of all descriptors may be connections."""
+
+
+class Question(NamedTuple):
+    """``path`` is without what follows a question mark."""
+
+    method: str
+    path: str
+
+
+class Answer(NamedTuple):
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+
+
+Answering: TypeAlias = Callable[[Question], Awaitable[Answer]]
+
+
+@dataclass(slots=True)
+class _State:
+    """What the ports of one Front share. ``told``: the last failure of an answer, as it was logged."""
+
+    crowd: "Crowd[_Visitor]"
+    seconds: float
+    most_unread: int
+    told: str = ""
+    visitors: "set[_Visitor]" = field(default_factory=set)
+
+
+class Front:
+    """``async with Front() as front: port = await front.open(HOST, PORT, answer)``; leaving it closes everything."""
+
+    def __init__(self, seconds: float = CONNECTION_SECONDS, most_unread: int = MAX_UNREAD) -> None:
+        self._most = share(_PART, MAX_CONNECTIONS)
+        self._state = _State(Crowd(self._most), seconds, most_unread)
+        self._ports: set[asyncio.Server] = set()
+
+    def __len__(self) -> int:
+        """Connections."""
+        return len(self._state.visitors)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        for port in [*self._ports]:
+            self.shut(port)
+        for visitor in [*self._state.visitors]:
+            visitor.end()
+        await asyncio.sleep(0)  # transports close in the loop's next turn, which may have been its last
+
+    async def open(self, host: str, port: int, answer: Answering) -> asyncio.Server:
+        """Raises OSError where it cannot be had."""
+        # A socket of our own: for asyncio an address without a socket is one address fewer, and no error.
+        listening = socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=BACKLOG
+        )
+        try:
+            listening.setblocking(False)
+            # asyncio accepts that many in one go, each taking a descriptor before anybody can be shown the door; and
+            # where there is none, it complains as often.
+            opened = await asyncio.get_running_loop().create_server(
+                partial(_Visitor, self._state, answer), sock=listening, backlog=1
+            )
+            listening.listen(BACKLOG)
+        except BaseException:
+            listening.close()
+            raise
+        self._ports.add(opened)
+        return opened
+
+    def shut(self, port: asyncio.Server) -> None:
+        """Who has connected is still answered."""
+        self._ports.discard(port)
+        port.close()
+
+
+class _Visitor(asyncio.Protocol):
+    """One connection: its question, its answer, its end."""
+
+    def __init__(self, state: _State, answer: Answering) -> None:
+        self._state, self._answer = state, answer
+        self._asked = bytearray()
+        self._task: asyncio.Task[None] | None = None
+        self._transport: asyncio.Transport
+        self._limit: asyncio.TimerHandle
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._limit = asyncio.get_running_loop().call_later(self._state.seconds, self.end)
+        self._state.visitors.add(self)
+        source, *_ = transport.get_extra_info("peername") or ("",)
+        if (leaves := self._state.crowd.enter(self, source)) is not None:
+            leaves.end()
+
+    def end(self) -> None:
+        """At once, said or unsaid."""
+        self._transport.abort()
+
+    def connection_lost(self, _: BaseException | None) -> None:
+        self._limit.cancel()
+        self._state.crowd.leave(self)
+        self._state.visitors.discard(self)
+        if self._task is not None:
+            self._task.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        if self._task is not None:  # one question a connection
+            return
+        self._asked += data
+        head, end, _ = bytes(self._asked).partition(b"\r\n\r\n")
+        if end:
+            self._state.crowd.occupy(self)
+            self._task = asyncio.get_running_loop().create_task(self._serve(head), name="http answer")
+        elif len(self._asked) > MAX_REQUEST:
+            self._say(plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
+
+    def eof_received(self) -> bool:
+        """Whether it is kept open: somebody may have said all, and listen."""
+        return self._task is not None
+
+    async def _serve(self, head: bytes) -> None:
+        question = _question(head)
+        answer = plain(HTTPStatus.BAD_REQUEST) if question is None else await self._answered(question)
+        self._say(answer, body=question is None or question.method != "HEAD")
+
+    async def _answered(self, question: Question) -> Answer:
+        try:
+            return await self._answer(question)
+        except Exception as error:
+            if (told := f"{type(error).__name__}: {error}") != self._state.told:
+                self._state.told = told
+                log.error("no answer", path=question.path[:80], exc_info=error)
+            return plain(HTTPStatus.INTERNAL_SERVER_ERROR)
+
+    def _say(self, answer: Answer, *, body: bool = True) -> None:
+        if self._transport.is_closing():
+            return
+        headers = {**answer.headers, "Content-Length": str(len(answer.body)), "Connection": "close"}
+        lines = [f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        self._transport.write("\r\n".join([*lines, "", ""]).encode() + (answer.body if body else b""))
+        self._transport.close()  # once all of it is sent
+        if sum(each.unread for each in self._state.visitors) > self._state.most_unread:
+            max(self._state.visitors, key=lambda each: each.unread).end()
+
+    @property
+    def unread(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+
+def _question(head: bytes) -> Question | None:
+    """None for what is no request of HTTP/1."""
+    with suppress(UnicodeDecodeError, ValueError):
+        method, target, version = head.split(b"\r\n", 1)[0].decode("ascii").split(" ")
+        if version.startswith("HTTP/1."):
+            return Question(method, target.partition("?")[0])
+    return None
+
+
+def plain(status: HTTPStatus) -> Answer:
+    """An answer that is only a status."""
+    return Answer(status, f"{status.phrase}\n".encode(), {"Content-Type": "text/plain; charset=utf-8"})

@@ -1,0 +1,73 @@
+"""Trying again: how whatever meets an edge gets over its failures."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from tenacity import AsyncRetrying, RetryCallState, wait_random_exponential
+
+from speaker.errors import EdgeError
+from speaker.system.garbage import let_go
+
+Sleep = Callable[[float], Awaitable[None]]
+E = TypeVar("E", bound=Exception)
+
+
+def retrying(
+    tell: Callable[[E], None],
+    *,
+    on: type[E] = EdgeError,  # type: ignore[assignment]  # what most callers want
+    multiplier: float = 0.1,
+    limit: float = 30.0,
+    sleep: Sleep = asyncio.sleep,
+) -> "Tries[E]":
+    """Tries until no ``on`` comes; ``tell`` hears of each.
+
+    The wait between two tries is random: at first less than ``multiplier`` seconds, then less than twice as many each
+    time, never more than ``limit``. Each ``async for`` begins anew.
+    """
+    return Tries(tell, on, wait_random_exponential(multiplier=multiplier, max=limit), sleep)
+
+
+class Tries(Generic[E]):
+    """``async for attempt in tries: with attempt: …``, with tenacity's waits. Not its loop, which keeps every error, a
+    cancellation as well, in a cycle with all that the try held: a link that flaps is one try after the other."""
+
+    def __init__(self, tell: Callable[[E], None], on: type[E], wait: Any, sleep: Sleep) -> None:
+        self._tell, self._on, self._wait, self._sleep = tell, on, wait, sleep
+        self._state = RetryCallState(AsyncRetrying(), None, (), {})
+        self._attempt: Attempt[E] | None = None
+
+    def __aiter__(self) -> Self:
+        self._state.attempt_number, self._attempt = 1, None
+        return self
+
+    async def __anext__(self) -> "Attempt[E]":
+        if self._attempt is not None:
+            if not self._attempt.failed:
+                raise StopAsyncIteration
+            await self._sleep(self._wait(self._state))
+            self._state.attempt_number += 1
+        self._attempt = Attempt(self._tell, self._on)
+        return self._attempt
+
+
+class Attempt(Generic[E]):
+    """One try: a block that what is tried again ends and does not leave."""
+
+    def __init__(self, tell: Callable[[E], None], on: type[E]) -> None:
+        self._tell, self._on = tell, on
+        self.failed = False
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> bool:
+        if error is not None:
+            let_go(error)
+        if not isinstance(error, self._on):
+            return False
+        self.failed = True
+        self._tell(error)
+        return True

@@ -1,0 +1,176 @@
+"""What happens in the wire process, on its way to the main process."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from enum import Enum
+
+from speaker.layer2.answer import Ignored
+from speaker.layer2.links import Placement
+from speaker.model import Family, IPAddress, Link, Mac
+from speaker.ownership.events import NameFree, PeersAddress, WriteRecord
+from speaker.ownership.hello import Incarnation
+from speaker.system.supervise import described
+from speaker.wire.messages import (
+    Announcements,
+    Answers,
+    BugMet,
+    BugsMetAgain,
+    Conflict,
+    Countable,
+    Counts,
+    EdgeFailed,
+    EdgeRecovered,
+    EipClaimed,
+    EipYielded,
+    HellosFiltered,
+    HellosReceived,
+    HellosSent,
+    Ignorings,
+    JoinFailed,
+    LifeBegan,
+    LinkLost,
+    Namesake,
+    PeerChanged,
+    PeersCounted,
+    SendFailures,
+    Silenced,
+    SpeakerSeen,
+    WasFrozen,
+    WireEvent,
+)
+from speaker.wire.told import Speaker
+
+MAX_DELAYS = 1000
+"""That wait to be told; of more only the longest is."""
+COUNT_SECONDS = 2.0
+"""Counts are handed on so long after the first of them."""
+
+
+class EventSender:
+    """Sends transitions at once and counts a few times a second. An ``OwnerEvents`` and a ``RecordSink``."""
+
+    def __init__(self, send: Callable[[WireEvent], None], read: Callable[[], bool] = lambda: True) -> None:
+        """``read``: whoever is told keeps up; counts wait until it does."""
+        self._send, self._read = send, read
+        self._counts: Counter[Countable] = Counter()
+        self._delays: list[tuple[float, float]] = []
+        self._counted = asyncio.Event()
+        """There is something to hand on."""
+        self._bugs: set[tuple[str, str]] = set()
+        """Task and place of those that were told."""
+
+    async def run(self) -> None:
+        """Endless."""
+        while True:
+            await self._counted.wait()
+            await asyncio.sleep(COUNT_SECONDS)
+            self.flush()
+
+    def flush(self) -> None:
+        if (self._counts or self._delays) and self._read():
+            self._send(Counts(dict(self._counts), self._delays))
+            self._counts.clear()
+            self._delays = []
+            self._counted.clear()
+
+    def start_over(self) -> None:
+        """Somebody else listens from now on."""
+        self._bugs.clear()
+
+    # ── counts ──
+
+    def _count(self, what: Countable, count: int) -> None:
+        self._counts[what] += count
+        self._counted.set()
+
+    def answered(self, family: Family, count: int) -> None:
+        self._count(Answers(family), count)
+
+    def ignored(self, family: Family, reason: Ignored, count: int) -> None:
+        self._count(Ignorings(family, reason), count)
+
+    def announced(self, family: Family, count: int) -> None:
+        self._count(Announcements(family), count)
+
+    def send_failed(self, family: Family, count: int) -> None:
+        self._count(SendFailures(family), count)
+
+    def hellos_sent(self, link: str, left: bool, count: int) -> None:
+        self._count(HellosSent(link, left), count)
+
+    def hellos_received(self, link: str, rejected: Enum | None, count: int) -> None:
+        self._count(HellosReceived(link, rejected), count)
+
+    def loop_delay(self, late: float, busy: float) -> None:
+        self._delays.append((late, busy))
+        self._counted.set()
+        if len(self._delays) > MAX_DELAYS:
+            self._delays = [(max(late for late, _ in self._delays), max(busy for _, busy in self._delays))]
+
+    # ── transitions ──
+
+    def claimed(self, address: IPAddress, placement: Placement, term: int, before: str | None) -> None:
+        self._send(EipClaimed(address, placement, term, before))
+
+    def yielded(self, address: IPAddress, reason: str, holder: str | None) -> None:
+        self._send(EipYielded(address, reason, holder))
+
+    def frozen(self) -> None:
+        self._send(WasFrozen())
+
+    def peer(self, node: str, link: Link, alive: bool) -> None:
+        self._send(PeerChanged(node, link, alive))
+
+    def peers(self, link: str, number: int) -> None:
+        self._send(PeersCounted(link, number))
+
+    def speaker(self, link: int, node: str, speaker: Speaker) -> None:
+        self._send(SpeakerSeen(link, node, speaker))
+
+    def lost_link(self, link: Link, error: str) -> None:
+        self._send(LinkLost(link, error))
+
+    def join_failed(self, error: Exception) -> None:
+        self._send(JoinFailed(str(error)))
+
+    def conflict(self, link: Link, address: IPAddress, mac: Mac, held: bool) -> None:
+        self._send(Conflict(link, address, mac, held))
+
+    def peers_address(self, address: IPAddress, node: str | None) -> None:
+        self._send(PeersAddress(address, node))
+
+    def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None:
+        self._send(Namesake(link, mac, silent))
+
+    def name_free(self) -> None:
+        self._send(NameFree())
+
+    def hellos_filtered(self, link: Link, node: str, mac: Mac, eips: frozenset[IPAddress]) -> None:
+        self._send(HellosFiltered(link, node, mac, eips))
+
+    def failed(self, edge: str, error: str) -> None:
+        self._send(EdgeFailed(edge, error))
+
+    def recovered(self, edge: str) -> None:
+        self._send(EdgeRecovered(edge))
+
+    def internal_error(self, task: str, error: BaseException) -> None:
+        """The first from one line of code with its traceback, further ones by their number."""
+        words, place, trace = described(error)
+        if (task, place) in self._bugs:
+            self._count(BugsMetAgain(task), 1)
+        else:
+            self._bugs.add((task, place))
+            self._send(BugMet(task, words, place, trace))
+
+    # ── records ──
+
+    def incarnation(self, number: Incarnation) -> None:
+        self._send(LifeBegan(number))
+
+    def silence(self) -> None:
+        self._send(Silenced())
+
+    def write_record(self, order: WriteRecord) -> None:
+        self._send(order)

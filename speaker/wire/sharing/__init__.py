@@ -1,0 +1,1 @@
+"""The parts of ``wire.shared.SharedOwner``."""

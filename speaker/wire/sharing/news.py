@@ -1,0 +1,67 @@
+"""What was told last of peers, names and addresses: only what is new is told, and all of it to somebody new."""
+
+from collections.abc import Mapping
+
+from speaker.model import IPAddress, Link, Mac
+from speaker.ownership.hello import Incarnation
+from speaker.wire.told import OwnerEvents, RecordSink
+
+
+class News:
+    """``events`` and ``sink`` hear of what changed."""
+
+    def __init__(self, events: OwnerEvents, sink: RecordSink) -> None:
+        self._events, self._sink = events, sink
+        self.incarnation: Incarnation | None = None
+        self._alive: Mapping[tuple[int, str], bool] = {}
+        """By index of the link, and node."""
+        self._counted: dict[int, int] = {}
+        """Link → how many are alive there."""
+        self._peers_own: dict[IPAddress, str] = {}
+        """EIPs that are a peer's own addresses."""
+        self._clash: tuple[Link | None, Mac | None, bool] | None = None
+        """Another host with our name."""
+
+    def retell(self) -> None:
+        """What somebody new must be told, and is not in ``Resumed``."""
+        self._counted.clear()
+        self._alive = {}
+        if self._clash is not None:
+            self.name_clash(*self._clash)
+        for eip, node in self._peers_own.items():
+            self._events.peers_address(eip, node)
+
+    def life(self, incarnation: Incarnation) -> None:
+        if incarnation != self.incarnation:
+            self.incarnation = incarnation
+            self._sink.incarnation(incarnation)
+
+    def peers_address(self, eip: IPAddress, node: str | None) -> None:
+        self._peers_own.pop(eip, None)
+        if node is not None:
+            self._peers_own[eip] = node
+        self._events.peers_address(eip, node)
+
+    def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None:
+        self._clash = link, mac, silent
+        if silent:
+            self._sink.silence()
+        self._events.name_clash(link, mac, silent)
+
+    def name_free(self) -> None:
+        self._clash = None
+        self._events.name_free()
+
+    def peers(self, alive: Mapping[tuple[int, str], bool], links: Mapping[int, Link]) -> bool:
+        """Who lives, by index of the link and node, on the ``links`` that carry hellos. Whether that is news."""
+        changed = alive != self._alive
+        for (index, node), lives in alive.items():
+            if self._alive.get((index, node), False) is not lives and (link := links.get(index)) is not None:
+                self._events.peer(node, link, lives)
+        self._alive = alive
+        for index, link in links.items():
+            number = sum(lives for (at, _), lives in alive.items() if at == index)
+            if self._counted.get(index) != number:
+                self._counted[index] = number
+                self._events.peers(link.name, number)
+        return changed

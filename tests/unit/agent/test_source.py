@@ -1,0 +1,573 @@
+"""An agent against an API in memory, in virtual time: what it asks of its node, and what the wire process is told."""
+
+import asyncio
+import json
+from collections import defaultdict
+from contextlib import asynccontextmanager
+from copy import deepcopy
+from ipaddress import ip_address
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from speaker.agent.known import known, recall, remember
+from speaker.agent.last_known import RECALL_SECONDS
+from speaker.agent.objects import AssignedObject
+from speaker.agent.source import Cluster
+from speaker.agent.view import DRAIN, ViewSettings
+from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM
+from speaker.cluster.objects import INITIAL_EVENTS_END, Key
+from speaker.errors import ApiRefused, ApiUnreachable
+from speaker.layer2.links import Placement
+from speaker.model import Forwarding, Gratuitous, Link, Mac, ServiceKey
+from speaker.node.report import Report
+from speaker.ownership.events import WriteRecord, gone
+from speaker.ownership.hello import Incarnation
+from speaker.ownership.parameters import Parameters
+from speaker.telemetry.metrics import Metrics
+
+SERVICES, NODES = "/api/v1/services", "/api/v1/nodes"
+SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
+EIPS, ANNOUNCEMENTS = ("/apis/eip-speaker.io/v1alpha1/" + kind for kind in ("eips", "announcements"))
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/speaker/leases"
+A, B = ip_address("192.0.2.10"), ip_address("192.0.2.11")
+WEB, DNS = ServiceKey("default", "web"), ServiceKey("default", "dns")
+ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
+AS_IT_COMES = ViewSettings()
+TIMES = Parameters.for_hello(0.1)
+
+
+def service(name, *eips, **spec):
+    return {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "type": "LoadBalancer",
+            "loadBalancerClass": "eip-speaker.io/speaker",
+            "ports": [{"port": 80}],
+            **spec,
+        },
+        "status": {
+            "loadBalancer": {"ingress": [{"ip": str(eip), "ipMode": "VIP"} for eip in eips]},
+            "conditions": [{"type": ASSIGNED}, {"type": ASSIGNED_FROM, "message": "IPv4 from lan"}] if eips else [],
+        },
+    }
+
+
+def endpoint_slice(service, number, *addresses):
+    labels = {"kubernetes.io/service-name": service}
+    return {
+        "metadata": {"name": f"{service}-{number}", "namespace": "default", "labels": labels},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [each], "conditions": {"ready": True}} for each in addresses],
+        "ports": [{"port": 8080, "protocol": "TCP"}],
+    }
+
+
+def node(name, ready="True", **metadata):
+    return {"metadata": {"name": name, **metadata}, "status": {"conditions": [{"type": "Ready", "status": ready}]}}
+
+
+def announcement(name, holder="n2", term=3):
+    return {"metadata": {"name": name}, "status": {"holder": holder, "incarnation": 5, "term": term}}
+
+
+POOL = {"metadata": {"name": "lan"}, "spec": {"addresses": ["192.0.2.10-192.0.2.20"]}}
+
+
+class Api:
+    """A ``Client`` whose API is here: lists, watches, patches and creations. ``away``: nothing is answered."""
+
+    def __init__(self):
+        self.objects, self.events, self.watches = defaultdict(dict), defaultdict(list), []
+        self.version, self.away = 100, False
+        self.put(NODES, node("n1", uid="u1"))
+        self.put(EIPS, POOL)
+
+    def put(self, collection, found):
+        self.version += 1
+        name = found["metadata"]["name"]
+        kept = json.loads(json.dumps(found))
+        kept["metadata"] = {"uid": name, **kept["metadata"], "resourceVersion": str(self.version)}
+        known = name in self.objects[collection]
+        self.objects[collection][name] = kept
+        self._happened(collection, "MODIFIED" if known else "ADDED", kept)
+        return kept
+
+    def remove(self, collection, name):
+        self.version += 1
+        found = deepcopy(self.objects[collection].pop(name))
+        found["metadata"]["resourceVersion"] = str(self.version)
+        self._happened(collection, "DELETED", found)
+
+    def _happened(self, collection, kind, found):
+        self.events[collection].append((self.version, kind, found))
+        for watched, queue in self.watches:
+            if watched == collection:
+                queue.put_nowait((kind, found))
+
+    def go_away(self):
+        self.away = True
+        for _, queue in self.watches:
+            queue.put_nowait(None)
+
+    def _reached(self, path):
+        if self.away:
+            raise ApiUnreachable(f"{path}: connection refused")
+
+    async def get(self, path, query=None, *, within=0.0):
+        self._reached(path)
+        if path not in (SERVICES, NODES, SLICES, EIPS, ANNOUNCEMENTS, LEASES):
+            return self._one(path)
+        items = [found for found in self.objects[path].values() if _selected(found, query)]
+        return json.dumps({"metadata": {"resourceVersion": str(self.version)}, "items": items}).encode()
+
+    async def create(self, path, body, *, within=0.0):
+        self._reached(path)
+        return json.dumps(self.put(path, body)).encode()
+
+    async def patch(self, path, body, *, within=0.0):
+        self._reached(path)
+        self._one(path)
+        collection, _, name = path.rpartition("/")
+        found, asked = self.objects[collection][name], body["metadata"].get("resourceVersion")
+        if asked not in (None, found["metadata"]["resourceVersion"]):
+            raise ApiRefused(409, "Conflict", "it was changed")
+        merged = {**found, **body, "metadata": {**found["metadata"], **body["metadata"]}}
+        merged["status"] = {**found.get("status", {}), **body.get("status", {})}
+        return json.dumps(self.put(collection, merged)).encode()
+
+    def _one(self, path):
+        collection, _, name = path.rpartition("/")
+        if name not in self.objects[collection]:
+            raise ApiRefused(404, "NotFound", path)
+        return json.dumps(self.objects[collection][name]).encode()
+
+    @asynccontextmanager
+    async def stream(self, path, query, *, within=0.0):
+        self._reached(path)
+        queue = asyncio.Queue()
+        if since := query["resourceVersion"]:
+            past = [(kind, found) for version, kind, found in self.events[path] if version > int(since)]
+        else:
+            end = {"resourceVersion": str(self.version), "annotations": {INITIAL_EVENTS_END: "true"}}
+            past = [("ADDED", found) for found in self.objects[path].values()] + [("BOOKMARK", {"metadata": end})]
+        for each in past:
+            queue.put_nowait(each)
+        watch = path, queue
+        self.watches.append(watch)
+        try:
+            yield Stream(queue, query)
+        finally:
+            self.watches.remove(watch)
+
+
+def _selected(found, query):
+    selector = (query or {}).get("fieldSelector", "")
+    return not selector or selector == f"metadata.name={found['metadata']['name']}"
+
+
+class Stream:
+    def __init__(self, queue, query):
+        self._queue, self._query = queue, query
+
+    async def read(self, within):
+        async with asyncio.timeout(within):
+            while True:
+                if (event := await self._queue.get()) is None:
+                    raise ApiUnreachable("the connection broke")
+                kind, found = event
+                if kind == "BOOKMARK" or _selected(found, self._query):
+                    return json.dumps({"type": kind, "object": found}).encode() + b"\n"
+
+
+class Wire:
+    """The wire process: all that it was told, by name."""
+
+    def __init__(self):
+        self.told, self.placements, self.peer_reads_api, self.known_records = [], {}, False, ()
+        self.takes_records = asyncio.Event()
+        self.takes_records.set()
+
+    def __getattr__(self, name):
+        async def tell(*arguments):
+            self.told.append((name, *arguments))
+
+        return tell
+
+    async def records(self, records):
+        await self.takes_records.wait()
+        self.told.append(("records", records))
+
+    async def informed(self):
+        return self.peer_reads_api
+
+    async def recorded(self):
+        return self.known_records
+
+    def offered(self, eip):
+        return self.placements.get(eip)
+
+    def heard(self, *names):
+        """Of these, in order, since the call before."""
+        found, self.told = [each for each in self.told if each[0] in names], []
+        return found
+
+
+class Agent:
+    """n1, its API, and its wire process; ``view`` is what a pass over everything would ask for."""
+
+    def __init__(self, home, settings=AS_IT_COMES):
+        self.api, self.wire, self.report = Api(), Wire(), Report(Metrics(), home)
+        self.changes = 0
+        self.source = Cluster(self.api, "n1", "speaker", settings, TIMES, self.report, home, forwarder=Forwarding.NONE)
+
+    def _changed(self):
+        self.changes += 1
+
+    @asynccontextmanager
+    async def running(self):
+        task = asyncio.create_task(self.source.run(self.wire, self._changed))
+        self.source.incarnation(Incarnation(7))
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def view(self):
+        return await self.source.view({})
+
+
+@pytest.fixture
+def play(in_virtual_time, tmp_path):
+    """``play(story)``: with an agent that runs and, but with ``begun=False``, has read everything once."""
+
+    def played(story, settings=AS_IT_COMES, before=lambda agent: None, begun=True):
+        async def whole():
+            agent = Agent(tmp_path, settings)
+            before(agent)
+            async with agent.running():
+                if begun:
+                    await asyncio.sleep(1)
+                    assert await agent.view() is not None
+                    agent.changes, agent.wire.told = 0, []
+                await story(agent)
+
+        in_virtual_time(whole())
+
+    return played
+
+
+def assigned(view):
+    return {key.name: [*map(str, each.addresses)] for key, each in view.settlement.assignments.items()}
+
+
+# ── A source ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_nothing_is_asked_of_a_node_before_everything_was_heard_once(play):
+    async def story(agent):
+        agent.api.away = True
+        await asyncio.sleep(3)
+        assert await agent.view() is None
+        agent.api.away = False
+        await asyncio.sleep(30)
+        assert agent.changes
+        assert assigned(await agent.view()) == {"web": ["192.0.2.10"]}
+
+    play(story, before=lambda agent: agent.api.put(SERVICES, service("web", A)), begun=False)
+
+
+def test_the_records_are_known_to_the_wire_process_before_this_node_may_have_any_eip(play):
+    async def story(agent):
+        agent.wire.takes_records.clear()
+        await asyncio.sleep(1)
+        viewing = asyncio.create_task(agent.view())
+        await asyncio.sleep(60)
+        assert not viewing.done()
+        agent.wire.takes_records.set()
+        assert await viewing is not None
+        ((_, told),) = agent.wire.heard("records")[:1]
+        assert [str(eip) for eip, _ in told] == ["192.0.2.10"]
+
+    play(story, before=lambda agent: agent.api.put(ANNOUNCEMENTS, announcement("192.0.2.10")), begun=False)
+
+
+def test_a_service_that_comes_changes_and_goes_is_all_that_is_read_again(play):
+    async def story(agent):
+        for found, expected in (
+            (service("web", A), {"web": ["192.0.2.10"]}),
+            (service("web", B), {"web": ["192.0.2.11"]}),
+            (service("web"), {}),
+        ):
+            agent.api.put(SERVICES, found)
+            await asyncio.sleep(0.1)
+            assert agent.changes == 1
+            view = await agent.view()
+            assert (assigned(view), view.changed) == (expected, {WEB})
+            agent.changes = 0
+        agent.api.put(SERVICES, service("web", A))
+        agent.api.remove(SERVICES, "web")
+        await asyncio.sleep(0.1)
+        assert assigned(await agent.view()) == {}
+
+    play(story)
+
+
+def test_a_view_that_nothing_changed_is_the_same_and_says_so(play):
+    async def story(agent):
+        agent.api.put(SERVICES, service("web", A))
+        await asyncio.sleep(0.1)
+        first, second = await agent.view(), await agent.view()
+        assert second.changed == frozenset()
+        assert second._replace(changed=first.changed) == first
+
+    play(story)
+
+
+def test_of_slices_only_those_of_services_that_matter_are_news(play):
+    async def story(agent):
+        agent.api.put(SERVICES, service("web", A))
+        agent.api.put(SERVICES, service("dns"))
+        await asyncio.sleep(0.1)
+        await agent.view()
+        agent.changes = 0
+        agent.api.put(SLICES, endpoint_slice("dns", 1, "10.0.0.9"))
+        await asyncio.sleep(0.1)
+        assert agent.changes == 0, "dns has no EIP"
+        agent.api.put(SLICES, endpoint_slice("web", 1, "10.0.0.1"))
+        await asyncio.sleep(0.1)
+        assert agent.changes == 1
+        view = await agent.view()
+        assert view.changed == {WEB}
+        assert [str(each.address) for each in view.world.endpoints[WEB]] == ["10.0.0.1"]
+        agent.api.remove(SLICES, "web-1")
+        await asyncio.sleep(0.1)
+        assert (await agent.view()).world.endpoints[WEB] == ()
+
+    play(story, ViewSettings(forwards=True))
+
+
+def test_a_change_of_pools_or_of_nodes_addresses_may_change_anything(play):
+    async def story(agent):
+        agent.api.put(EIPS, {**POOL, "spec": {"addresses": ["192.0.2.10-192.0.2.30"]}})
+        await asyncio.sleep(0.1)
+        assert (await agent.view()).changed is None
+
+    play(story)
+
+
+def test_a_node_with_other_labels_may_hold_other_eips(play):
+    async def story(agent):
+        agent.api.put(NODES, node("n1", labels={"rack": "b"}))
+        await asyncio.sleep(0.1)
+        view = await agent.view()
+        assert (view.changed, view.node.labels) == (None, {"rack": "b"})
+        assert (await agent.view()).changed == frozenset()
+
+    play(story)
+
+
+def test_a_node_that_cannot_be_read_may_hold_nothing_and_that_is_a_problem(play):
+    async def story(agent):
+        await asyncio.sleep(1)
+        view = await agent.view()
+        assert view.node.excluded
+        assert any("cannot be read" in problem for problem in agent.report.problems())
+
+    play(story, before=lambda agent: agent.api.put(NODES, node("n1", labels="none")), begun=False)
+
+
+@pytest.mark.parametrize("settings", [ViewSettings(), ViewSettings(drain_cordoned=True)])
+def test_a_drain_and_its_end_are_handed_on_once_each(play, settings):
+    async def story(agent):
+        for metadata, told in (({"annotations": {DRAIN: "true"}}, True), ({}, False)):
+            agent.api.put(NODES, node("n1", **metadata))
+            await asyncio.sleep(0.1)
+            await agent.view()
+            await agent.view()
+            assert agent.wire.heard("set_draining") == [("set_draining", told)]
+
+    play(story, settings)
+
+
+def test_a_node_that_is_not_ready_goes_behind_others_until_it_is(play):
+    async def story(agent):
+        for ready, demoted in (("Unknown", True), ("True", False)):
+            agent.api.put(NODES, node("n1", ready))
+            await asyncio.sleep(0.1)
+            await agent.view()
+            await agent.view()
+            assert agent.wire.heard("demote") == [("demote", demoted)]
+
+    play(story)
+
+
+def test_a_reading_that_meets_a_bug_is_made_again_of_everything(play):
+    async def story(agent):
+        agent.api.put(SERVICES, service("web", A))
+        await asyncio.sleep(0.1)
+        agent.source._news.eips = 7  # nothing that is ever there
+        with pytest.raises(TypeError):
+            await agent.view()
+        view = await agent.view()
+        assert (assigned(view), view.changed) == ({"web": ["192.0.2.10"]}, None)
+        assert (await agent.view()).changed == frozenset()
+
+    play(story)
+
+
+# ── Without an API ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_without_an_api_from_the_start_it_goes_by_what_was_known_last_until_there_is_one(play, tmp_path):
+    last = msgspec.convert(service("dns", B), AssignedObject)
+    remember(tmp_path, known("n1", None, [last], (), (), ()))
+
+    async def story(agent):
+        agent.api.away = True
+        await asyncio.sleep(RECALL_SECONDS + 1)
+        assert agent.changes
+        assert assigned(await agent.view()) == {"dns": ["192.0.2.11"]}
+        assert agent.wire.heard("recalled") == [("recalled", True)]
+        agent.api.away = False
+        await asyncio.sleep(60)
+        view = await agent.view()
+        assert (assigned(view), view.changed) == ({"web": ["192.0.2.10"]}, None)
+        assert agent.wire.heard("recalled") == [("recalled", False)]
+        await agent.view()
+        assert agent.wire.heard("recalled") == []
+
+    play(story, before=lambda agent: agent.api.put(SERVICES, service("web", A)), begun=False)
+
+
+def test_what_is_known_is_kept_for_a_start_without_an_api(play, tmp_path):
+    async def story(agent):
+        agent.api.put(SERVICES, service("web", A))
+        await asyncio.sleep(0.1)
+        await agent.view()
+        await asyncio.sleep(60)
+        kept = recall(tmp_path, "n1")
+        assert [each.key for each in kept.services] == [Key("default", "web")]
+        assert (kept.node.metadata.name, [each.metadata.name for each in kept.eips]) == ("n1", ["lan"])
+
+    play(story)
+
+
+# ── Up and down ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_wire_process_hears_that_the_api_is_up_gone_and_back(play):
+    async def story(agent):
+        assert agent.api.objects[LEASES]["n1"]["spec"]["holderIdentity"] == "n1_7"
+        await asyncio.sleep(TIMES.renew + 1)
+        assert agent.wire.heard("api")[-1] == ("api", True)
+        agent.api.go_away()
+        await asyncio.sleep(2)
+        assert agent.wire.heard("api")[-1] == ("api", False)
+        agent.api.away = False
+        await asyncio.sleep(60)
+        assert agent.wire.heard("api")[-1] == ("api", True)
+
+    with capture_logs() as logs:
+        play(story)
+    assert [line["event"] for line in logs if line["event"].startswith("api")] == ["api answers"], "it was short"
+
+
+def test_the_lease_belongs_to_our_node_and_ends_with_it(play):
+    async def story(agent):
+        owner = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u1"}
+        await asyncio.sleep(TIMES.renew + 1)
+        assert agent.api.objects[LEASES]["n1"]["metadata"]["ownerReferences"] == [owner]
+
+    play(story)
+
+
+def test_another_host_that_writes_our_lease_is_told(play):
+    async def story(agent):
+        theirs = {"metadata": {"name": "n1"}, "spec": {"holderIdentity": "n1_99"}}
+        agent.api.put(LEASES, theirs)
+        await asyncio.sleep(2 * TIMES.renew + 1)
+        assert agent.wire.heard("leases") == [("leases", [("n1", Incarnation(99), True)])]
+        assert agent.api.objects[LEASES]["n1"]["spec"]["holderIdentity"] == "n1_7", "and we write it all the same"
+
+    play(story)
+
+
+def test_in_silence_our_lease_is_not_renewed(play):
+    async def story(agent):
+        agent.source.silence()
+        await asyncio.sleep(1)
+        version = agent.api.objects[LEASES]["n1"]["metadata"]["resourceVersion"]
+        await asyncio.sleep(10 * TIMES.renew)
+        assert agent.api.objects[LEASES]["n1"]["metadata"]["resourceVersion"] == version
+
+    play(story)
+
+
+# ── Records ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_record_that_the_wire_process_orders_is_written_with_what_people_want_to_know(play):
+    async def story(agent):
+        agent.api.put(SERVICES, service("web", A))
+        await asyncio.sleep(0.1)
+        await agent.view()
+        agent.wire.placements[A] = Placement(ETH0, Gratuitous())
+        order = WriteRecord(eip=A, attempt=1, expected=0, holder="n1", incarnation=Incarnation(7), term=4)
+        agent.source.write_record(order)
+        await asyncio.sleep(0.1)
+        status = agent.api.objects[ANNOUNCEMENTS]["192.0.2.10"]["status"]
+        assert (status["holder"], status["term"], status["link"]) == ("n1", 4, "eth0")
+        assert (status["mac"], status["services"]) == ("02:00:00:00:00:01", ["default/web"])
+        (written,) = agent.wire.heard("written")
+        assert written[1:3] == (order, True)
+
+    play(story)
+
+
+def test_what_a_record_of_ours_says_for_people_is_put_right_when_services_change(play):
+    async def story(agent):
+        agent.wire.placements = dict.fromkeys((A, B), Placement(ETH0, Gratuitous()))
+        agent.api.put(ANNOUNCEMENTS, announcement("192.0.2.10", holder="n1"))
+        agent.api.put(ANNOUNCEMENTS, announcement("192.0.2.11", holder="n2"))
+        agent.api.put(SERVICES, service("web", A))
+        await asyncio.sleep(0.1)
+        await agent.view()
+        await asyncio.sleep(5)
+        assert agent.api.objects[ANNOUNCEMENTS]["192.0.2.10"]["status"]["services"] == ["default/web"]
+        assert "services" not in agent.api.objects[ANNOUNCEMENTS]["192.0.2.11"]["status"], "another's"
+
+    play(story)
+
+
+def test_a_term_that_somebody_made_up_is_a_problem_and_news(play):
+    async def story(agent):
+        agent.api.put(ANNOUNCEMENTS, announcement("192.0.2.10", term=-1))
+        await asyncio.sleep(0.1)
+        assert agent.changes
+        await agent.view()
+        (problem,) = agent.report.problems()
+        assert problem.startswith("Announcement/192.0.2.10: no agent comes to its term")
+
+    play(story)
+
+
+def test_a_record_that_is_gone_from_a_list_is_told_as_gone(play):
+    async def story(agent):
+        agent.wire.known_records = (A, B)
+        await asyncio.sleep(1)
+        await agent.view()
+        told = [record for _, records in agent.wire.heard("records") for record in records]
+        assert (B, gone(agent.api.version)) in told or any(eip == B and each.holder is None for eip, each in told)
+        assert all(each.holder == "n2" for eip, each in told if eip == A)
+
+    play(story, before=lambda agent: agent.api.put(ANNOUNCEMENTS, announcement("192.0.2.10")), begun=False)
+
+
+def test_what_the_node_forwards_with_is_in_its_lease_at_once_where_it_forwards_nothing(play):
+    async def story(agent):
+        assert "none" in agent.api.objects[LEASES]["n1"]["metadata"]["labels"].values()
+
+    play(story)

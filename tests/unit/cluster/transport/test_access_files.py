@@ -1,0 +1,63 @@
+"""The files by which a speaker is let in: what is no file is named, and never waited for."""
+
+import os
+
+import pytest
+
+from speaker.cluster.transport.access import Access, configure
+from speaker.errors import EdgeError, SettingError
+
+IRREGULAR = {
+    "a directory": (lambda path: path.mkdir(), "Is a directory"),
+    "a FIFO": (os.mkfifo, "Is a FIFO"),
+    "a device": (lambda path: path.symlink_to("/dev/zero"), "Is a device"),
+    "a link to nothing": (lambda path: path.symlink_to("nowhere"), "Is a link to nowhere, where nothing is"),
+    "nothing": (lambda path: None, "No such file or directory"),
+}
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: x
+contexts: [{name: x, context: {cluster: x, user: x}}]
+clusters: [{name: x, cluster: {server: "https://192.0.2.1:6443", certificate-authority: ca.crt}}]
+users: [{name: x, user: {token: t}}]
+"""
+
+irregular = pytest.mark.parametrize(("make", "said"), IRREGULAR.values(), ids=IRREGULAR.keys())
+
+
+@irregular
+@pytest.mark.parametrize("name", ["token", "ca.crt"])
+async def test_a_file_of_the_service_account_that_is_none_is_named(tmp_path, name, make, said):
+    for each in {"token", "ca.crt"} - {name}:
+        (tmp_path / each).write_text("t")
+    make(tmp_path / name)
+    with pytest.raises(EdgeError, match=f"{name}: .*{said}"):
+        await configure(Access(server="https://192.0.2.1:6443", service_account=tmp_path))
+
+
+@irregular
+async def test_a_namespace_that_cannot_be_read_is_the_usual_one(tmp_path, make, said):
+    make(tmp_path / "namespace")
+    assert Access(service_account=tmp_path).namespace("eip-speaker") == "eip-speaker"
+
+
+@irregular
+async def test_a_kubeconfig_that_is_no_file_is_named(tmp_path, make, said):
+    make(tmp_path / "config")
+    with pytest.raises(SettingError, match=f"kubeconfig {tmp_path}/config: .*{said}"):
+        await configure(Access(tmp_path / "config"))
+
+
+@irregular
+async def test_certificates_that_a_kubeconfig_names_and_that_are_no_file_are_refused(tmp_path, make, said):
+    (tmp_path / "config").write_text(KUBECONFIG)
+    make(tmp_path / "ca.crt")
+    with pytest.raises(SettingError, match=f"kubeconfig {tmp_path}/config: .*{tmp_path}/ca.crt"):
+        await configure(Access(tmp_path / "config"))
+
+
+async def test_a_token_that_is_no_text_is_refused(tmp_path):
+    (tmp_path / "token").write_bytes(b"\xff")
+    with pytest.raises(EdgeError, match="token: must be UTF-8"):
+        await configure(Access(server="https://192.0.2.1:6443", service_account=tmp_path))

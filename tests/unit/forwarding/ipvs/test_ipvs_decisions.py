@@ -1,0 +1,91 @@
+"""What the IPVS forwarder decides before the kernel hears of it."""
+
+import errno
+from dataclasses import replace
+from ipaddress import ip_address, ip_network
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speaker.forwarding.changes import AddRealServer, AddVirtualServer, ChangeVirtualServer, RemoveVirtualServer
+from speaker.forwarding.ipvs.forwarder import completed, held_back, in_between, root_causes, standing
+from speaker.forwarding.ipvs.tables import Refusal
+from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer, without
+from speaker.model import Protocol
+
+A, B = ip_address("192.0.2.1"), ip_address("2001:db8::1")
+REAL = RealServer(ip_address("10.0.0.1"), 8080)
+SERVER = VirtualServer(A, Protocol.TCP, 80, real_servers=(REAL,))
+
+
+def plan(*servers, eips=()):
+    return Plan(frozenset(eips) | {server.address for server in servers}, {server.key: server for server in servers})
+
+
+plans = st.lists(
+    st.builds(VirtualServer, st.sampled_from([A, B]), st.sampled_from(Protocol), st.integers(1, 3)), max_size=6
+).map(lambda servers: plan(*servers))
+
+
+@given(plans, plans)
+def test_on_the_way_no_port_is_open_whose_virtual_server_might_not_stand(have, want):
+    guard = in_between(have, want)
+    assert guard.eips == have.eips | want.eips
+    assert guard.virtual_servers.keys() == have.virtual_servers.keys() & want.virtual_servers.keys()
+    assert all(want.virtual_servers[key] is server for key, server in guard.virtual_servers.items())
+
+
+def test_where_nothing_is_refused_the_guard_ends_up_as_wanted():
+    assert standing(plan(SERVER), ()) == plan(SERVER)
+
+
+def test_a_refused_virtual_servers_port_stays_closed():
+    other = replace(SERVER, port=81)
+    refused = (
+        Refusal(AddVirtualServer(SERVER), errno.ENOENT),
+        Refusal(ChangeVirtualServer(other, other), errno.ENOENT),
+    )
+    assert standing(plan(SERVER, other), refused) == plan(other)
+
+
+def test_an_eip_whose_virtual_server_will_not_go_stays_bound_and_guarded():
+    refused = (Refusal(RemoveVirtualServer(SERVER), errno.EPERM),)
+    assert held_back(refused) == {A}
+    assert standing(EMPTY, refused) == plan(eips=[A])
+
+
+def test_an_eip_that_others_serve_is_left_out_with_all_its_ports():
+    other = VirtualServer(B, Protocol.UDP, 53)
+    assert without(plan(SERVER, other), {A}) == plan(other)
+
+
+def test_what_ipvs_does_not_know_is_what_we_last_set_or_else_what_we_want():
+    known = replace(
+        SERVER, sources=(ip_network("10.0.0.0/8"),), masquerade=False, real_servers=(replace(REAL, local=True),)
+    )
+    assert completed(plan(SERVER), plan(known), plan(SERVER)) == plan(known)
+    assert completed(plan(SERVER), EMPTY, plan(known)) == plan(known)
+    assert completed(plan(SERVER), EMPTY, EMPTY) == plan(SERVER)
+
+
+def test_a_refused_virtual_server_is_reported_once_and_not_for_each_real_server():
+    refused = Refusal(AddVirtualServer(replace(SERVER, scheduler="nonesuch")), errno.ENOENT)
+    gone = Refusal(AddRealServer(SERVER.key, REAL), errno.ESRCH)
+    assert root_causes([refused, gone]) == (refused,)
+    assert root_causes([gone]) == (gone,)
+
+
+def test_a_refusal_says_what_to_do_and_whether_to_try_again():
+    table = [
+        (
+            Refusal(AddVirtualServer(replace(SERVER, scheduler="zz")), errno.ENOENT),
+            "scheduler 'zz' (module ip_vs_zz)",
+            True,
+        ),
+        (Refusal(AddRealServer(SERVER.key, REAL), errno.EINVAL), "not an address that a real server can have", True),
+        (Refusal(AddVirtualServer(SERVER), errno.EPERM), "needs CAP_NET_ADMIN", False),
+        (Refusal(AddRealServer(SERVER.key, REAL), errno.ESRCH), "its virtual server is gone", False),
+    ]
+    for refusal, words, final in table:
+        assert words in str(refusal)
+        assert refusal.final is final

@@ -1,0 +1,35 @@
+"""The script that has nftables spoil frames."""
+
+from speaker.lab.breaking.sickness import Drop
+from speaker.lab.breaking.switch import hosts_on, script
+from speaker.lab.network.topology import LAN, lab_topology
+
+TWO = lab_topology(2)
+
+
+def rules(*drops):
+    return [line.strip() for line in script(TWO, drops).splitlines() if line.strip().endswith(" drop")]
+
+
+def test_everybody_on_the_lan_is_a_port_of_its_switch():
+    assert hosts_on(TWO, LAN) == {"gateway", "client", "host1", "node1", "node2"}
+
+
+def test_a_drop_names_the_ports_that_frames_come_from_and_those_they_go_to():
+    drop = Drop(frozenset({"node1"}), frozenset({"node2", "client"}))
+    assert rules(drop) == ['iifname { "node1-eth0" } oifname { "client-eth0", "node2-eth0" } drop']
+
+
+def test_hellos_are_told_by_their_ethertype_and_some_frames_by_chance():
+    one = frozenset({"node1"})
+    assert rules(Drop(one, one, hellos=True), Drop(one, one, percent=7)) == [
+        'iifname { "node1-eth0" } oifname { "node1-eth0" } ether type 0x88b5 drop',
+        'iifname { "node1-eth0" } oifname { "node1-eth0" } numgen random mod 100 < 7 drop',
+    ]
+
+
+def test_what_was_dropped_before_is_forgotten_in_the_same_transaction():
+    text = script(TWO, [])
+    assert text.index("delete table bridge") < text.index("chain forward")
+    assert rules() == []
+    assert "policy drop" in text, "the switch's own frames"

@@ -1,0 +1,139 @@
+"""What an operator's commands come to: the objects of each answer, the last with ``done`` or ``error``."""
+
+import json
+from ipaddress import ip_address
+
+import pytest
+
+from speaker.allocator.settle import Settlement
+from speaker.forwarding.plan import EMPTY
+from speaker.model import Gratuitous, Link, Mac, ServiceKey
+from speaker.node.decide import Decision, Held
+from speaker.node.handlers import handlers
+from speaker.node.report import InForce, Report
+from speaker.ownership.balance import Rebalancing
+from speaker.telemetry.metrics import Metrics
+from speaker.wire.told import ClaimStatus, PeerSeen
+
+ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
+A, B = ip_address("192.0.2.10"), ip_address("2001:db8::10")
+N2 = PeerSeen("n2", "eth0", True, False)
+ALONE = [{"error": "this speaker runs without --with-peers: there is nobody to share its EIPs with"}]
+
+
+class Wire:
+    """The wire process: what it will say, and what it was told."""
+
+    def __init__(self, handed_over=(), rebalancings=(), peers=()):
+        self._handed_over, self._rebalancings, self._peers = handed_over, rebalancings, peers
+        self.draining, self.told = False, []
+
+    async def claim_statuses(self, addresses):
+        return {address: ClaimStatus(True, "n1", 7, 12.5) for address in addresses}
+
+    async def peers(self):
+        return list(self._peers)
+
+    async def drain(self):
+        self.draining = True
+        for moved in self._handed_over:
+            yield moved
+
+    async def set_draining(self, on):
+        self.told.append(on)
+
+    async def rebalance(self):
+        for each in self._rebalancings:
+            yield each
+
+
+async def answers(command, wire, report, alone=False):
+    """Every object, as it reaches the other end of the socket."""
+    found = handlers("n1", alone, wire, report)[command]({})
+    return [json.loads(json.dumps(each)) async for each in found]
+
+
+@pytest.fixture
+def report(tmp_path):
+    return Report(Metrics(), tmp_path)
+
+
+async def test_before_anything_is_in_force_a_status_names_the_node_and_its_peers(report):
+    assert await answers("status", Wire(peers=[N2]), report) == [
+        {
+            "done": True,
+            "node": "n1",
+            "draining": False,
+            "eips": [],
+            "peers": [{"node": "n2", "link": "eth0", "alive": True, "draining": False}],
+        }
+    ]
+
+
+async def test_a_status_holds_what_the_status_file_does_as_it_is_now(report):
+    held = Held(A, "lan", (ServiceKey("default", "web"),), ETH0, Gratuitous())
+    report.brought_about(InForce(Settlement({}, {}), Decision({A: held}, EMPTY), {}))
+    wire = Wire()
+    wire.draining = True
+    (status,) = await answers("status", wire, report)
+    filed = json.loads(json.dumps(report.status(report.in_force, await wire.claim_statuses([A]))))
+    assert status == {"done": True, "node": "n1", "draining": True, "peers": [], **filed}
+    assert status["eips"][0]["holder"] == "n1"
+
+
+@pytest.mark.parametrize(
+    ("handed_over", "told"),
+    [
+        ([], [{"done": True, "left": []}]),
+        ([(A, "n2")], [{"eip": "192.0.2.10", "to": "n2"}, {"done": True, "left": []}]),
+        (
+            [(A, "n2"), (B, None)],
+            [
+                {"eip": "192.0.2.10", "to": "n2"},
+                {"eip": "2001:db8::10", "to": None},
+                {"done": True, "left": ["2001:db8::10"]},
+            ],
+        ),
+    ],
+)
+async def test_a_drain_names_each_eip_as_it_goes_and_at_the_end_those_that_nobody_took(report, handed_over, told):
+    wire = Wire(handed_over)
+    assert await answers("drain", wire, report) == told
+    assert wire.draining
+
+
+async def test_the_end_of_a_drain_is_handed_on(report):
+    wire = Wire()
+    assert await answers("undrain", wire, report) == [{"done": True}]
+    assert wire.told == [False]
+
+
+@pytest.mark.parametrize(
+    ("states", "told"),
+    [
+        ([], [{"planned": 0, "moved": 0, "refused": 0, "done": True}]),
+        (
+            [Rebalancing(3), Rebalancing(3, 1, 1), Rebalancing(3, 2, 1, finished=True)],
+            [
+                {"planned": 3, "moved": 0, "refused": 0},
+                {"planned": 3, "moved": 1, "refused": 1},
+                {"planned": 3, "moved": 2, "refused": 1},
+                {"planned": 3, "moved": 2, "refused": 1, "done": True},
+            ],
+        ),
+    ],
+)
+async def test_a_rebalancing_says_how_far_it_is_and_at_the_end_how_far_it_came(report, states, told):
+    assert await answers("rebalance", Wire(rebalancings=states), report) == told
+
+
+@pytest.mark.parametrize("command", ["drain", "undrain", "rebalance"])
+async def test_a_speaker_without_peers_says_that_there_is_nobody_and_does_nothing(report, command):
+    wire = Wire([(A, None)], [Rebalancing(1)])
+    assert await answers(command, wire, report, alone=True) == ALONE
+    assert (wire.draining, wire.told) == (False, [])
+
+
+async def test_a_speaker_without_peers_has_a_status(report):
+    ((status),) = await answers("status", Wire(), report, alone=True)
+    assert status["done"]

@@ -1,0 +1,183 @@
+"""What is wrong now: one list for people, in one order, with a bound on everything that others can lengthen."""
+
+from ipaddress import ip_address
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speaker.model import Link, Mac
+from speaker.node.problems import EIPS_NAMED, RIVAL_SECONDS, SHOWN, Area, Change, Problems, first, named, new
+
+ETH0, ETH1 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01")), Link(3, "eth1", Mac(b"\x02\0\0\0\0\x02"))
+STRANGER = Mac(b"\x02\0\0\0\0\x99")
+EIP, OTHER = ip_address("192.0.2.10"), ip_address("2001:db8::10")
+RIVAL = "192.0.2.10: 02:00:00:00:00:99 on eth0 uses it and claims it in no hello: we go on answering, and defend it"
+
+
+def test_they_are_listed_in_one_order_whatever_came_first():
+    problems = Problems()
+    problems.peers_address(EIP, "n9")
+    problems.name_clash(ETH0, STRANGER, silent=False)
+    problems.filtered(ETH0, "n8", STRANGER, [EIP], 0.0)
+    problems.rival(ETH0, EIP, STRANGER, True, 0.0)
+    problems.failing("netlink", "no buffer space")
+    for area in reversed(Area):
+        problems.found(area, (f"of {area.value}",))
+    told = problems.sentences(1.0, internal=["internal error in publish"])
+    assert told[:8] == [
+        *("of manifests", "of API objects", "of set aside", "of environment", "of limits", "of kube-proxy"),
+        *("no buffer space", "internal error in publish"),
+    ]
+    assert [sentence.split()[0] for sentence in told[8:]] == ["192.0.2.10:", "n8", "another", "192.0.2.10:"]
+
+
+def test_nothing_is_wrong_at_first():
+    assert Problems().sentences(0.0) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "change"),
+    [
+        ((), ("a",), Change(("a",), (), any=True)),
+        (("a",), ("a",), Change((), (), any=False)),
+        (("a",), ("b", "a", "c"), Change(("b", "c"), (), any=True)),
+        (("a", "b"), ("b",), Change((), ("a",), any=True)),
+        (("a",), ("b",), Change(("b",), ("a",), any=True)),
+        (("a", "b"), ("b", "a"), Change((), (), any=True)),
+        (("a",), (), Change((), ("a",), any=True)),
+    ],
+)
+def test_what_was_found_is_held_against_what_was_there(before, now, change):
+    problems = Problems()
+    problems.found(Area.LIMITS, before)
+    problems.found(Area.ENVIRONMENT, ("of another area",))
+    assert problems.found(Area.LIMITS, now) == change
+    assert problems.known(Area.LIMITS) == now
+    assert problems.sentences(0.0) == ["of another area", *now]
+
+
+@given(st.lists(st.sampled_from("abcdef"), unique=True), st.lists(st.sampled_from("abcdef"), unique=True))
+def test_what_appeared_and_what_is_over_make_of_one_list_the_other(before, now):
+    problems = Problems()
+    problems.found(Area.LIMITS, tuple(before))
+    change = problems.found(Area.LIMITS, tuple(now))
+    assert (set(before) - set(change.over)) | set(change.appeared) == set(now)
+    assert change.appeared == new(now, before)
+
+
+@pytest.mark.parametrize(
+    ("number", "listed", "last"),
+    [(0, 0, None), (1, 1, "s0"), (SHOWN, SHOWN, f"s{SHOWN - 1}"), (SHOWN + 1, 51, "1 more")],
+)
+def test_of_many_the_first_are_listed_and_the_rest_is_counted(number, listed, last):
+    told = first([f"s{each}" for each in range(number)], "{} more")
+    assert len(told) == listed
+    assert told[-1:] == ((last,) if last else ())
+
+
+# ── Edges ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_edge_that_fails_is_a_problem_with_its_last_words_until_it_works():
+    problems = Problems()
+    assert problems.failing("netlink", "no buffer space")
+    assert not problems.failing("netlink", "no buffer space")
+    assert problems.failing("netlink", "no permission")
+    assert problems.sentences(0.0) == ["no permission"]
+    assert problems.works("netlink")
+    assert not problems.works("netlink")
+    assert problems.sentences(0.0) == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "fails"), [(("forwarding",), True), (("netlink", "forwarding"), True), (("netlink",), False), ((), False)]
+)
+def test_whether_one_of_some_edges_fails(asked, fails):
+    problems = Problems()
+    problems.failing("forwarding", "no nft")
+    assert problems.fails(asked) is fails
+
+
+# ── Others on the LAN ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("after", "there"), [(0.0, True), (RIVAL_SECONDS - 0.1, True), (RIVAL_SECONDS, False), (1e6, False)]
+)
+def test_a_rival_is_a_problem_until_it_was_not_heard_for_a_while(after, there):
+    problems = Problems()
+    assert problems.rival(ETH0, EIP, STRANGER, True, 100.0) == RIVAL
+    assert problems.rivals(100.0 + after) == ({"192.0.2.10": RIVAL} if there else {})
+    assert problems.sentences(100.0 + after) == ([RIVAL] if there else [])
+
+
+def test_a_rival_that_stays_stays_a_problem():
+    problems = Problems()
+    for now in range(0, 200, 10):
+        problems.rival(ETH0, EIP, STRANGER, True, float(now))
+        assert problems.sentences(now + 9.9) == [RIVAL]
+
+
+def test_a_rival_for_an_eip_that_was_let_go_is_nobodys_problem_and_others_stay():
+    problems = Problems()
+    problems.rival(ETH0, EIP, STRANGER, True, 0.0)
+    problems.rival(ETH1, OTHER, STRANGER, False, 0.0)
+    problems.let_go(EIP)
+    problems.let_go(ip_address("192.0.2.99"))
+    assert problems.rivals(0.0) == {
+        "2001:db8::10": "2001:db8::10: 02:00:00:00:00:99 on eth1 uses it and claims it in no hello: it is not answered "
+        "until he is gone"
+    }
+
+
+def test_a_node_whose_hellos_do_not_arrive_is_news_once_and_a_problem_for_as_long_as_it_answers():
+    problems = Problems()
+    (told,) = filter(None, [problems.filtered(ETH0, "n2", STRANGER, [EIP], now) for now in (0.0, 20.0, 40.0)])
+    assert told.startswith("n2 (02:00:00:00:00:99) on eth0 answers for 192.0.2.10, and none of its hellos arrives here")
+    assert problems.sentences(40.0 + RIVAL_SECONDS - 1) == [told]
+    assert problems.sentences(40.0 + RIVAL_SECONDS) == []
+    assert problems.filtered(ETH0, "n2", STRANGER, [EIP], 100.0) == told, "it is back"
+
+
+def test_the_same_node_on_another_link_is_news_of_its_own():
+    problems = Problems()
+    assert problems.filtered(ETH0, "n2", STRANGER, [EIP], 0.0)
+    assert problems.filtered(ETH1, "n2", STRANGER, [EIP], 0.0)
+    assert len(problems.sentences(0.0)) == 2
+
+
+def test_of_many_eips_some_are_named_in_order():
+    eips = {ip_address(f"192.0.2.{number}") for number in range(200)}
+    assert named(eips | {OTHER}) == [f"192.0.2.{number}" for number in range(EIPS_NAMED)]
+    assert named({OTHER, EIP}) == ["192.0.2.10", "2001:db8::10"]
+
+
+def test_a_peers_own_address_is_a_problem_until_it_is_no_more():
+    problems = Problems()
+    told = problems.peers_address(EIP, "n2")
+    assert told == (
+        "192.0.2.10: node n2 says that it is its own address: it is not claimed here. Exclude it from its pool"
+    )
+    assert problems.sentences(0.0) == [told]
+    problems.no_peers_address(EIP)
+    problems.no_peers_address(EIP)
+    assert problems.sentences(0.0) == []
+
+
+@pytest.mark.parametrize(
+    ("link", "mac", "silent", "where", "fate"),
+    [
+        (ETH0, STRANGER, True, "02:00:00:00:00:99 on eth0", "it keeps it: nothing is held here until it is gone"),
+        (ETH0, STRANGER, False, "02:00:00:00:00:99 on eth0", "this one keeps it"),
+        (None, None, True, "renews our Lease", "it keeps it: nothing is held here until it is gone"),
+        (ETH0, None, False, "renews our Lease", "this one keeps it"),
+    ],
+)
+def test_another_host_with_our_name_is_a_problem_until_the_name_is_free(link, mac, silent, where, fate):
+    problems = Problems()
+    told = problems.name_clash(link, mac, silent)
+    assert told == f"another host has this node's name ({where}); {fate}. Give each host a --node of its own"
+    assert problems.sentences(0.0) == [told]
+    problems.name_free()
+    assert problems.sentences(0.0) == []

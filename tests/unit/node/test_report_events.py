@@ -1,0 +1,428 @@
+"""Where each event goes: the log, the metrics, the problems; and whether the status file is to be written anew."""
+
+import asyncio
+from ipaddress import ip_address
+
+import pytest
+from structlog.testing import capture_logs
+
+from speaker.allocator.assign import Usage
+from speaker.allocator.refusals import Refusal, RefusalReason
+from speaker.allocator.settle import Settlement
+from speaker.api.world import Reading
+from speaker.errors import EdgeError, InvalidField, InvalidManifests, Place
+from speaker.forwarding.changes import AddEip
+from speaker.forwarding.limits import Tables, Use
+from speaker.forwarding.plan import EMPTY
+from speaker.forwarding.unknown_flows.rules import NextHop
+from speaker.kubeproxy.judge import Findings
+from speaker.kubeproxy.recognise import KubeProxy, Mode
+from speaker.kubeproxy.watch import LookReport
+from speaker.layer2.links import Placement
+from speaker.model import Assignment, Family, Gratuitous, Link, Mac, ServiceKey, World
+from speaker.node.decide import Decision, Held
+from speaker.node.problems import RIVAL_SECONDS
+from speaker.node.report import InForce, Report
+from speaker.ownership.hellos.frames import Rejected
+from speaker.system.priority import Priority
+from speaker.telemetry.internal_errors import QUIET_SECONDS
+from speaker.telemetry.metrics import Metrics
+from speaker.wire.told import ClaimStatus
+
+ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
+STRANGER = Mac(b"\x02\0\0\0\0\x99")
+A, B = ip_address("192.0.2.10"), ip_address("192.0.2.11")
+WEB = ServiceKey("default", "web")
+HOP = NextHop("eth0", ip_address("192.0.2.2"))
+KUBE_PROXY = Findings(KubeProxy(Mode.IPTABLES), ("it is in our way",), ("a note",), without_rules=3)
+LATE = EdgeError("took longer than 2 s")
+GIVEN = Settlement({WEB: Assignment(WEB, (A,), ("lan",))}, {})
+NOTHING = InForce(Settlement({}, {}), Decision({}, EMPTY), {})
+
+
+class Site:
+    """A report whose clock is the loop's."""
+
+    def __init__(self, home):
+        self.metrics = Metrics()
+        self.report = Report(self.metrics, home, asyncio.get_running_loop().time)
+
+    def counted(self, name, **labels):
+        return self.metrics.registry.get_sample_value(f"eip_speaker_{name}", labels)
+
+    def stale(self):
+        """Since the call before."""
+        stale = self.report.stale.is_set()
+        self.report.stale.clear()
+        return stale
+
+    async def publish(self, ready=True):
+        async def claim_statuses(eips):
+            return {eip: ClaimStatus(eip == A, "n1", 1, None) for eip in eips}
+
+        await self.report.publish(claim_statuses, ready)
+
+
+@pytest.fixture
+def play(in_virtual_time, tmp_path):
+    """``play(story)``: with a site; the lines that were logged."""
+
+    def played(story):
+        async def whole():
+            site = Site(tmp_path)
+            await story(site)
+            site.report.finish()
+
+        with capture_logs() as logs:
+            in_virtual_time(whole())
+        return logs
+
+    return played
+
+
+# ── Each event ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("happens", "logged", "counted", "stale"),
+    [
+        (
+            lambda report: report.claimed(A, Placement(ETH0, Gratuitous()), 7, None),
+            ["claimed"],
+            {("claim_changes_total", "claimed"): 1},
+            True,
+        ),
+        (
+            lambda report: report.yielded(A, "drained", "n2"),
+            ["withdrawn"],
+            {("claim_changes_total", "drained"): 1},
+            True,
+        ),
+        (
+            lambda report: report.conflict(ETH0, A, STRANGER, held=True),
+            ["conflict"],
+            {("conflicts_total", "defended"): 1},
+            True,
+        ),
+        (
+            lambda report: report.conflict(ETH0, A, STRANGER, held=False),
+            ["conflict"],
+            {("conflicts_total", "not_answered"): 1},
+            True,
+        ),
+        (
+            lambda report: report.hellos_filtered(ETH0, "n2", STRANGER, frozenset({A})),
+            ["hellos filtered"],
+            {("hellos_filtered_total", "eth0"): 1},
+            True,
+        ),
+        (lambda report: report.peers_address(A, "n2"), ["peer's address"], {}, True),
+        (lambda report: report.peers_address(A, None), [], {}, True),
+        (
+            lambda report: report.name_clash(ETH0, STRANGER, silent=True),
+            ["name clash"],
+            {("name_clashes_total",): 1},
+            True,
+        ),
+        (lambda report: report.name_free(), ["name free"], {}, True),
+        (lambda report: report.peer("n2", ETH0, alive=True), ["peer heard"], {}, True),
+        (lambda report: report.peers("eth0", 3), [], {("peers", "eth0"): 3}, False),
+        (lambda report: report.lost_link(ETH0, "gone"), ["link lost"], {("edge_errors_total", "link"): 1}, False),
+        (lambda report: report.hellos_sent("eth0", True, 5), [], {("hellos_sent_total", "eth0", "left"): 5}, False),
+        (lambda report: report.hellos_sent("eth0", False, 5), [], {("hellos_sent_total", "eth0", "no_room"): 5}, False),
+        (
+            lambda report: report.hellos_received("eth0", None, 5),
+            [],
+            {("hellos_received_total", "eth0", "read"): 5},
+            False,
+        ),
+        (
+            lambda report: report.hellos_received("eth0", Rejected.WRONG_KEY, 5),
+            ["foreign hellos"],
+            {("hellos_received_total", "eth0", "wrong_key"): 5},
+            False,
+        ),
+        (lambda report: report.failed("netlink", LATE), ["edge failed"], {("edge_errors_total", "netlink"): 1}, True),
+        (lambda report: report.failed("netlink", LATE, known=True), [], {("edge_errors_total", "netlink"): 1}, True),
+        (lambda report: report.failed("netlink", LATE, patience=1), [], {("edge_errors_total", "netlink"): 1}, True),
+        (lambda report: report.recovered("netlink"), [], {}, False),
+        (lambda report: report.martians(7, 2), [], {("martian_sources",): 5, ("reverse_path_drops",): 2}, False),
+        (
+            lambda report: report.limits(Tables(Use(5, 100), Use(6, 4096)), ("too low",)),
+            ["problem"],
+            {("conntrack_entries",): 5, ("conntrack_max",): 100}
+            | {("ipvs_connections",): 6, ("ipvs_connection_buckets",): 4096},
+            True,
+        ),
+        (lambda report: report.limits(Tables(), ()), [], {("conntrack_entries",): 0, ("ipvs_connections",): 0}, False),
+        (
+            lambda report: report.environment(("forwarding is off",), Priority.REAL_TIME),
+            ["wire process", "problem"],
+            {("wire_real_time",): 1},
+            True,
+        ),
+        (
+            lambda report: report.kube_proxy(LookReport(KUBE_PROXY, served=2, left_alone=1)),
+            ["kube-proxy", "problem"],
+            {("eips_without_rules",): 3, ("health_checks", "served"): 2, ("health_checks", "left_alone"): 1},
+            True,
+        ),
+        (lambda report: report.set_aside(("default/web is set aside",)), ["problem"], {}, True),
+        (lambda report: report.unreadable(["one"]), ["problem"], {}, True),
+        (lambda report: report.unreadable([]), [], {}, False),
+        (lambda report: report.settled(GIVEN), ["assigned"], {}, False),
+        (
+            lambda report: report.forwarding([AddEip(A), AddEip(B)]),
+            ["forwarding"],
+            {("forwarding_changes_total",): 2},
+            False,
+        ),
+        (
+            lambda report: report.forwarding([], ("otherwise",)),
+            ["approximation"],
+            {("forwarding_changes_total",): 0},
+            False,
+        ),
+        (
+            lambda report: report.unknown_flows(3, {A: HOP, B: None}),
+            [],
+            {("strays", "handed_over"): 1, ("strays", "dropped"): 1, ("strays", "reset"): 1},
+            True,
+        ),
+        (lambda report: report.unknown_flows(0, {}), [], {("strays", "handed_over"): 0}, False),
+        (lambda report: report.holder_silent(HOP, 3), ["previous holder silent"], {}, False),
+        (lambda report: report.api(True), ["api answers"], {("api_up",): 1}, False),
+        (lambda report: report.api(False), [], {("api_up",): 0}, False),
+        (
+            lambda report: report.taken_over("exit code 1", 1.25, 3),
+            ["main process replaced"],
+            {("main_process_replaced_total",): 1},
+            False,
+        ),
+        (lambda report: report.frozen(), ["frozen"], {("frozen_total",): 1}, False),
+        (
+            lambda report: report.loop_delay(0.5, 0.25),
+            [],
+            {("loop_delay_max_seconds",): 0.5, ("loop_busy_max_seconds",): 0.25, ("loop_delay_seconds_count",): 1},
+            False,
+        ),
+        (
+            lambda report: report.own_loop_delay(0.5, 0.25),
+            [],
+            {("main_loop_delay_max_seconds",): 0.5, ("main_loop_busy_max_seconds",): 0.25},
+            False,
+        ),
+        (
+            lambda report: report.good_manifests(Reading(World(), ())),
+            ["manifests read"],
+            {("manifests_valid",): 1, ("manifest_problems",): 0},
+            True,
+        ),
+        (
+            lambda report: report.bad_manifests(EdgeError("no such directory"), still_serving=True),
+            ["bad manifest"],
+            {("manifests_valid",): 0, ("manifest_problems",): 1},
+            True,
+        ),
+    ],
+)
+def test_what_happens_is_logged_and_counted_and_in_the_status_file_where_it_is_in_there(
+    play, happens, logged, counted, stale
+):
+    async def story(site):
+        happens(site.report)
+        assert site.stale() is stale
+        found = {
+            (
+                sample.name.removeprefix("eip_speaker_"),
+                *(value for _, value in sorted(sample.labels.items())),
+            ): sample.value
+            for family in site.metrics.registry.collect()
+            for sample in family.samples
+        }
+        assert {key: found.get(key) for key in counted} == counted
+
+    assert [line["event"] for line in play(story)] == logged
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        lambda report: report.failed("netlink", LATE),
+        lambda report: report.hellos_filtered(ETH0, "n2", STRANGER, frozenset({A})),
+        lambda report: report.limits(Tables(Use(99, 100)), ()),
+        lambda report: report.environment(("forwarding is off",), Priority.NICE),
+        lambda report: report.kube_proxy(LookReport(KUBE_PROXY, 0, 0)),
+        lambda report: report.set_aside(("default/web is set aside",)),
+        lambda report: report.unreadable(["one"]),
+        lambda report: report.settled(GIVEN),
+        lambda report: report.unknown_flows(3, {A: HOP}),
+        lambda report: report.hellos_received("eth0", Rejected.WRONG_KEY, 5),
+    ],
+)
+def test_the_same_again_is_no_line_and_nothing_new_for_the_status_file(play, happens):
+    async def story(site):
+        happens(site.report)
+        site.report.finish()
+        site.stale()
+        with capture_logs() as logs:
+            happens(site.report)
+            site.report.finish()
+        assert not site.stale()
+        assert logs == []
+
+    play(story)
+
+
+def test_packets_that_a_reverse_path_filter_drops_are_no_martians(play):
+    async def story(site):
+        for counts in ((7, 2), (9, 4), (10, 4)):
+            site.report.martians(*counts)
+
+    assert [(line["event"], line["packets"]) for line in play(story)] == [("reverse path", 2), ("martian source", 1)]
+
+
+# ── What becomes of it ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_rival_is_a_problem_until_its_eip_is_let_go_or_it_was_silent_for_a_while(play):
+    async def story(site):
+        for eip in (A, B):
+            site.report.conflict(ETH0, eip, STRANGER, held=True)
+        assert [*site.report.conflicts()] == ["192.0.2.10", "192.0.2.11"]
+        site.report.yielded(A, "drained", None)
+        assert [*site.report.conflicts()] == ["192.0.2.11"]
+        site.stale()
+        await asyncio.sleep(RIVAL_SECONDS + 2)
+        assert site.stale(), "the status file is to be written without it"
+        assert site.report.conflicts() == {}
+
+    play(story)
+
+
+def test_a_node_whose_hellos_arrive_again_is_no_problem_after_a_while(play):
+    async def story(site):
+        site.report.hellos_filtered(ETH0, "n2", STRANGER, frozenset({A}))
+        site.stale()
+        await asyncio.sleep(RIVAL_SECONDS / 2)
+        site.report.hellos_filtered(ETH0, "n2", STRANGER, frozenset({A}))
+        await asyncio.sleep(RIVAL_SECONDS / 2 + 2)
+        assert len(site.report.problems()) == 1
+        site.stale()
+        await asyncio.sleep(RIVAL_SECONDS / 2)
+        assert site.report.problems() == []
+        assert site.stale()
+
+    play(story)
+
+
+def test_what_nobody_foresaw_is_a_problem_until_its_task_was_quiet_for_a_while(play):
+    async def story(site):
+        site.report.internal_error("publish", TypeError("a bug"))
+        assert site.stale()
+        assert site.report.problems() == [
+            "internal error in publish: TypeError: a bug: it is set aside and tried again; the log has its traceback"
+        ]
+        await asyncio.sleep(QUIET_SECONDS / 2)
+        site.report.internal_error("publish", TypeError("a bug"))
+        await asyncio.sleep(QUIET_SECONDS - 1)
+        assert len(site.report.problems()) == 1
+        site.stale()
+        await asyncio.sleep(QUIET_SECONDS)
+        assert site.stale(), "the status file is to be written without it"
+        assert site.report.problems() == []
+
+    logs = play(story)
+    assert [line["event"] for line in logs] == ["internal error", "internal error over"]
+
+
+def test_an_edge_is_tried_told_and_over(play):
+    async def story(site):
+        with site.report.trying("netlink"):
+            raise EdgeError("no buffer space")
+        assert site.report.problems() == ["no buffer space"]
+        assert site.report.fails("forwarding", "netlink")
+        site.stale()
+        with site.report.trying("netlink"):
+            pass
+        assert site.stale()
+        assert site.report.problems() == []
+        assert not site.report.fails("netlink")
+        with site.report.trying("netlink"):
+            raise TypeError("a bug")
+        assert "TypeError: a bug" in site.report.problems()[0]
+
+    assert [line["event"] for line in play(story)] == ["internal error", "edge failed", "edge recovered"]
+
+
+@pytest.mark.parametrize("stops", [KeyboardInterrupt, asyncio.CancelledError])
+def test_what_stops_on_purpose_is_nobodys_failure(play, stops):
+    async def story(site):
+        with pytest.raises(stops), site.report.trying("netlink"):
+            raise stops
+        assert site.report.problems() == []
+
+    play(story)
+
+
+def test_mistakes_in_manifests_are_problems_until_they_can_be_read(play):
+    async def story(site):
+        wrong = [InvalidField(name, 1, "is wrong", place=Place("a.yaml", 1)) for name in ("a", "b")]
+        site.report.bad_manifests(InvalidManifests(tuple(wrong)), still_serving=False)
+        site.report.bad_manifests(InvalidManifests(tuple(wrong[:1])), still_serving=False)
+        assert site.counted("manifest_problems") == 1
+        assert len(site.report.problems()) == 1
+        site.report.good_manifests(Reading(World(), ()))
+        assert site.report.problems() == []
+
+    events = [line["event"] for line in play(story)]
+    assert events == ["bad manifest", "bad manifest", "manifests read"], "what was known is not said again"
+
+
+# ── The status file ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_nothing_is_written_before_anything_is_in_force(play, tmp_path):
+    async def story(site):
+        site.report.stale.set()
+        await site.publish()
+        assert not site.stale()
+        assert not (tmp_path / "status.json").exists()
+        assert site.report.health() == (False, {"ready": False, "problems": []})
+
+    play(story)
+
+
+def test_a_node_is_ready_once_it_was_and_stays_so_whatever_goes_wrong(play, tmp_path):
+    async def story(site):
+        site.report.brought_about(NOTHING)
+        await site.publish(ready=False)
+        assert (tmp_path / "status.json").exists()
+        assert site.report.health()[0] is False
+        await site.publish(ready=True)
+        site.report.failed("netlink", LATE)
+        await site.publish(ready=False)
+        assert site.report.health() == (True, {"ready": True, "problems": ["took longer than 2 s"]})
+
+    assert [line["event"] for line in play(story)] == ["ready", "edge failed"]
+
+
+def test_what_is_in_force_is_counted_and_makes_the_status_file_stale(play):
+    async def story(site):
+        held = [Held(eip, "lan", (WEB,), ETH0, Gratuitous()) for eip in (A, B)]
+        refused = {WEB: Refusal(WEB, RefusalReason.POOL_FULL, "no free address")}
+        usage = {"lan": {Family.IPV4: Usage(size=11, used=2, resting=0)}}
+        decision = Decision({each.address: each for each in held}, EMPTY)
+        site.report.brought_about(InForce(Settlement(GIVEN.assignments, refused), decision, usage))
+        assert site.stale()
+        await site.publish()
+        assert (site.counted("eips", state="claimed"), site.counted("eips", state="not_claimed")) == (1, 1)
+        assert (site.counted("services", state="assigned"), site.counted("services", state="refused")) == (1, 1)
+        assert site.counted("services_refused", reason="pool_full") == 1
+        pool = {"pool": "lan", "family": Family.IPV4}
+        assert (site.counted("pool_addresses", **pool), site.counted("pool_addresses_in_use", **pool)) == (11, 2)
+        site.report.brought_about(NOTHING)
+        assert site.counted("services_refused", reason="pool_full") is None, "what is over is not counted"
+        assert site.counted("pool_addresses", **pool) is None
+
+    play(story)

@@ -1,0 +1,113 @@
+"""The status file: what is in it, whatever is known, and that it can be read at any time."""
+
+import json
+from collections import Counter
+from ipaddress import ip_address
+
+import pytest
+
+from speaker.allocator.refusals import Refusal, RefusalReason
+from speaker.allocator.settle import Settlement
+from speaker.errors import EdgeError
+from speaker.forwarding.limits import Tables, Use
+from speaker.forwarding.plan import EMPTY
+from speaker.forwarding.unknown_flows.rules import NextHop
+from speaker.kubeproxy.judge import Findings
+from speaker.kubeproxy.recognise import KubeProxy, Mode
+from speaker.model import Gratuitous, Link, Mac, ServiceKey
+from speaker.node.decide import Decision, Held, NotHeld
+from speaker.node.status import NAME, Status, write_status
+from speaker.system.priority import Priority
+from speaker.wire.told import ClaimStatus
+
+ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
+EIP, OTHER = ip_address("192.0.2.10"), ip_address("2001:db8::10")
+WEB, DNS = ServiceKey("default", "web"), ServiceKey("default", "dns")
+NOTHING = Settlement({}, {}), Decision({}, EMPTY), {}, ()
+EMPTY_FILE = {
+    "eips": [],
+    "refused": [],
+    "problems": [],
+    "wire_priority": None,
+    "kube_proxy": None,
+    "handed_over": [],
+    "tables": {},
+}
+
+
+def read(status, *asked):
+    """As whoever reads the file sees it."""
+    return json.loads(json.dumps(status.told(*asked)))
+
+
+def test_before_anybody_has_looked_every_field_is_there_and_empty():
+    assert read(Status(), *NOTHING) == EMPTY_FILE
+
+
+@pytest.mark.parametrize(
+    ("seen", "field", "told"),
+    [
+        ({"priority": Priority.REAL_TIME}, "wire_priority", Priority.REAL_TIME.value),
+        (
+            {"kube_proxy": Findings(KubeProxy(Mode.IPVS, ("port 10249",)), ("a problem",), ("a note",))},
+            "kube_proxy",
+            {"mode": "ipvs", "evidence": ["port 10249"], "notes": ["a note"]},
+        ),
+        (
+            {"handed_over": Counter({NextHop("eth0", EIP): 3})},
+            "handed_over",
+            [{"address": "192.0.2.10", "link": "eth0", "eips": 3}],
+        ),
+        ({"tables": Tables(Use(5, 100))}, "tables", {"conntrack": {"connections": 5, "size": 100}}),
+        (
+            {"tables": Tables(Use(5, 100), Use(6, 4096))},
+            "tables",
+            {"conntrack": {"connections": 5, "size": 100}, "ipvs": {"connections": 6, "size": 4096}},
+        ),
+    ],
+)
+def test_what_was_seen_of_this_host_has_a_field_of_its_own(seen, field, told):
+    assert read(Status(**seen), *NOTHING) == EMPTY_FILE | {field: told}
+
+
+@pytest.mark.parametrize(
+    ("standing", "told"),
+    [
+        (ClaimStatus(True, "n1", 7, 12.5), {"claimed": True, "holder": "n1", "term": 7, "since": 12.5}),
+        (ClaimStatus(False, "n2", 8, None), {"claimed": False, "holder": "n2", "term": 8}),
+        (ClaimStatus(False, None, 0, None), {"claimed": False, "holder": None, "term": 0}),
+    ],
+)
+@pytest.mark.parametrize(
+    ("eip", "fate"),
+    [
+        (Held(EIP, "lan", (DNS, WEB), ETH0, Gratuitous()), {"link": "eth0", "mac": "02:00:00:00:00:01"}),
+        (NotHeld(EIP, "lan", (DNS, WEB), "link_down", "a sentence"), {"reason": "link_down", "message": "a sentence"}),
+    ],
+)
+def test_each_eip_says_who_has_it_and_where_it_is_or_why_it_is_not_here(eip, fate, standing, told):
+    expected = {"address": "192.0.2.10", "services": ["default/dns", "default/web"], "pool": "lan", **told, **fate}
+    status = read(Status(), Settlement({}, {}), Decision({EIP: eip}, EMPTY), {EIP: standing}, ())
+    assert status == EMPTY_FILE | {"eips": [expected]}
+
+
+def test_refusals_and_problems_are_listed():
+    refused = Settlement({}, {WEB: Refusal(WEB, RefusalReason.POOL_FULL, "no free address: lan")})
+    assert read(Status(), refused, Decision({}, EMPTY), {}, ("a problem",)) == EMPTY_FILE | {
+        "refused": [{"service": "default/web", "reason": "pool_full", "message": "no free address: lan"}],
+        "problems": ["a problem"],
+    }
+
+
+def test_the_file_is_replaced_as_a_whole_and_its_directory_made(tmp_path):
+    runtime_dir = tmp_path / "run"
+    for problem in ("first", "second"):
+        write_status(runtime_dir, Status().told(*NOTHING[:3], (problem,)))
+        assert json.loads((runtime_dir / NAME).read_bytes())["problems"] == [problem]
+    assert [each.name for each in runtime_dir.iterdir()] == [NAME], "nothing is left of writing"
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "run").write_text("no directory")
+    with pytest.raises(EdgeError, match=r"run/status\.json"):
+        write_status(tmp_path / "run", Status().told(*NOTHING))

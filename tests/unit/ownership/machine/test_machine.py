@@ -1,0 +1,461 @@
+"""The ownership machine, one step at a time. Times are seconds of one clock."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from heapq import heappop, heappush
+from itertools import count, pairwise
+
+import pytest
+from stepping import EIP, LIFE, LINK, alone, beside, hello, of_kind, timed
+
+from speaker.ownership.events import (
+    Announce,
+    ApiDown,
+    ApiUp,
+    Claim,
+    Drain,
+    EligibilityChanged,
+    Event,
+    HelloHeard,
+    LinkChanged,
+    Listen,
+    Order,
+    PeersAddress,
+    Record,
+    RecordRead,
+    RecordWritten,
+    SendHello,
+    Tick,
+    Withdraw,
+    WriteRecord,
+    Yielded,
+)
+from speaker.ownership.hello import Heard, Incarnation
+from speaker.ownership.machine.claims import Eip
+from speaker.ownership.machine.hearing import TOGETHER
+from speaker.ownership.machine.machine import Ownership
+from speaker.ownership.score import score
+
+
+def test_a_speaker_listens_before_it_claims() -> None:
+    orders = timed(alone(), 0.0, 1.0)
+    at, claim = of_kind(orders, Claim)[0]
+    assert claim == Claim(EIP, LINK, 1, first=True)
+    assert at == pytest.approx(0.4)
+
+
+def test_a_claim_is_announced_and_said_at_once_in_that_order() -> None:
+    machine = alone()
+    orders = timed(machine, 0.0, 0.41)
+    kinds = [type(order) for at, order in orders if at >= 0.399]
+    assert [kind for kind in kinds if kind is not SendHello] == [Claim, Announce]
+    said = [order.hello for _, order in of_kind(orders, SendHello) if isinstance(order, SendHello)]
+    assert said[-1].claims == {EIP: 1}
+
+
+def test_answers_end_with_the_self_lease_behind_the_last_hello() -> None:
+    machine = alone()
+    said_at, _ = of_kind(timed(machine, 0.0, 1.0), SendHello)[-1]
+    assert machine.answer_until == said_at + machine.times.self_lease
+
+
+def test_whoever_was_away_too_long_yields_first_and_listens() -> None:
+    machine = alone()
+    timed(machine, 0.0, 1.0)
+    late = machine.answer_until + 0.1
+    orders = machine.step(late, hello(machine, 0))
+    assert isinstance(orders[0], Withdraw)
+    assert orders[0].reason is Yielded.FROZEN
+    assert any(isinstance(order, Listen) for order in orders)
+    assert machine.segments[LINK].peers.by_node == {}, "a hello that waited with us proves nothing"
+
+
+def test_a_frame_that_does_not_name_our_life_changes_nothing_but_is_echoed() -> None:
+    machine = alone()
+    timed(machine, 0.0, 1.0)
+    machine.step(1.0, hello(machine, 0, {EIP: 9}, heard={}))
+    assert machine.holding(EIP)
+    assert machine.eips[EIP].maxterm == 1
+    orders = of_kind(timed(machine, 1.0, 1.02), SendHello)
+    sent = [order.hello for _, order in orders if isinstance(order, SendHello)]
+    assert sent[0].heard["peer"].incarnation == LIFE
+
+
+@pytest.mark.parametrize(("incarnation", "link"), [(1, LINK), (None, LINK + 1)], ids=["another life", "another link"])
+def test_an_echo_of_something_else_proves_nothing(incarnation: int | None, link: int) -> None:
+    machine = alone()
+    timed(machine, 0.0, 1.0)
+    echo = Heard(Incarnation(incarnation or machine.incarnation), 10, link)
+    machine.step(1.0, hello(machine, 0, {EIP: 9}, heard={"me": echo}))
+    assert machine.holding(EIP)
+
+
+def test_a_frame_that_left_by_another_link_counts_only_if_it_names_ours() -> None:
+    """A stranger on two LANs repeats on one what a node said on the other: nothing is claimed there, it says."""
+    machine = alone()
+    machine.step(0.1, hello(machine, 0, {EIP: 3}, link=7))
+    machine.step(0.2, hello(machine, 1, {}, link=8, heard={"me": Heard(machine.incarnation, 10, LINK + 1)}))
+    assert machine.holder(EIP, 0.2) == ("peer", 3)
+    machine.step(0.3, hello(machine, 2, {}, link=8))
+    assert machine.holder(EIP, 0.3) is None, "its link became another one, on which it hears us"
+
+
+def test_a_better_claim_silences_and_a_worse_one_is_answered_with_an_announcement_once() -> None:
+    machine = alone()
+    timed(machine, 0.0, 1.0)
+    machine.step(1.0, hello(machine, 0))
+    machine.eips[EIP].term = 1
+    worse = {EIP: 1} if score(EIP, "me") > score(EIP, "peer") else None
+    if worse is not None:
+        assert any(isinstance(order, Announce) for order in machine.step(1.01, hello(machine, 1, worse)))
+        assert not any(isinstance(order, Announce) for order in machine.step(1.02, hello(machine, 2, worse)))
+    orders = machine.step(1.03, hello(machine, 3, {EIP: 2}))
+    assert orders[0] == Withdraw(EIP, LINK, Yielded.BETTER_CLAIM, 1.03 + machine.times.linger)
+
+
+def test_a_replayed_frame_is_refused() -> None:
+    machine = alone()
+    timed(machine, 0.0, 1.0)
+    machine.step(1.0, hello(machine, 5))
+    machine.step(1.01, hello(machine, 5, {EIP: 9}))
+    machine.step(1.02, hello(machine, 4, {EIP: 9}))
+    assert machine.holding(EIP)
+
+
+def test_a_silent_peer_is_probed_and_then_dead() -> None:
+    machine = alone()
+    machine.step(0.01, hello(machine, 0, {EIP: 3}))
+    heard_at = 0.2
+    timed(machine, 0.01, heard_at - 0.001)
+    machine.step(heard_at, hello(machine, 1, {EIP: 3}))
+    orders = timed(machine, heard_at, 1.0, hears=True)
+    probes = [at for at, o in of_kind(orders, SendHello) if isinstance(o, SendHello) and "peer" in o.hello.probes]
+    assert probes[0] == pytest.approx(heard_at + machine.times.suspect, abs=machine.times.pace)
+    at, claim = of_kind(orders, Claim)[0]
+    assert isinstance(claim, Claim)
+    assert (at, claim.term) == (pytest.approx(heard_at + machine.times.dead), 4)
+
+
+def recorded(machine: Ownership, begin: float, end: float) -> WriteRecord:
+    """The first record that it has written, and that it hears of as soon as it is."""
+    write = of_kind(timed(machine, begin, end), WriteRecord)[0][1]
+    assert isinstance(write, WriteRecord)
+    record = Record(write.holder, write.incarnation, write.term, 1)
+    assert machine.step(end, RecordWritten(write.eip, write.attempt, True, record)) == []
+    return write
+
+
+def test_the_record_follows_the_claim_as_soon_as_nobody_contests_it() -> None:
+    machine = alone(api=True)
+    machine.step(0.1, ApiUp())
+    orders = timed(machine, 0.1, 0.6)
+    claimed, written = of_kind(orders, Claim)[0][0], of_kind(orders, WriteRecord)[0]
+    assert written == (
+        pytest.approx(claimed + machine.times.hello),
+        WriteRecord(EIP, 1, 0, "me", machine.incarnation, 1),
+    )
+
+
+def test_an_api_that_says_nothing_delays_no_claim_and_is_down_after_one_write() -> None:
+    machine = alone(api=True)
+    machine.step(0.1, ApiUp())
+    orders = timed(machine, 0.1, 3.0)
+    assert [at for at, _ in of_kind(orders, Claim)] == [pytest.approx(0.4)]
+    assert len(of_kind(orders, WriteRecord)) == 1
+    assert not machine.api.up
+
+
+def test_a_record_is_written_once_and_left_alone() -> None:
+    machine = alone(api=True)
+    machine.step(0.1, ApiUp())
+    recorded(machine, 0.1, 0.55)
+    assert of_kind(timed(machine, 0.55, 10.0), WriteRecord) == []
+
+
+@pytest.mark.parametrize(
+    ("stands", "after", "term"),
+    [
+        pytest.param(Record(None, LIFE, 4, 9), 0.0, 5, id="nobody's, of a higher term"),
+        pytest.param(Record("me", LIFE, 1, 9), 0.0, 1, id="ours, of an earlier life"),
+        pytest.param(Record("peer", LIFE, 0, 9), 0.0, 1, id="another's, of a lower term"),
+        pytest.param(Record("peer", LIFE, 3, 9), 60.0, 4, id="another's, who is not heard: it may hold it for others"),
+    ],
+)
+def test_a_record_that_says_something_else_is_set_right(stands: Record, after: float, term: int) -> None:
+    machine = alone(api=True)
+    machine.step(0.1, ApiUp())
+    recorded(machine, 0.1, 0.55)
+    first = [(0.6, order) for order in machine.step(0.6, RecordRead(EIP, stands))]
+    at, write = of_kind(first + timed(machine, 0.6, 70.0), WriteRecord)[0]
+    assert isinstance(write, WriteRecord)
+    assert (at, write.holder, write.term, write.expected) == (pytest.approx(0.6 + after), "me", term, 9)
+
+
+def test_a_lost_link_yields_at_once_and_frees_the_record_if_nobody_else_writes_it() -> None:
+    machine = alone(api=True)
+    machine.step(0.1, ApiUp())
+    recorded(machine, 0.1, 0.55)
+    orders = [(0.6, order) for order in machine.step(0.6, LinkChanged(LINK, up=False))]
+    assert isinstance(orders[0][1], Withdraw)
+    (at, write) = of_kind(orders + timed(machine, 0.6, 1.5), WriteRecord)[0]
+    assert isinstance(write, WriteRecord)
+    assert (at, write.holder, write.term) == (pytest.approx(0.6 + machine.times.record_grace), None, 1)
+
+
+def test_a_peer_that_asks_in_every_hello_is_told_all_once_and_in_slices() -> None:
+    machine = alone(eips=3000)
+    timed(machine, 0.0, 3.0)
+    machine.step(3.0, hello(machine, 0))
+    timed(machine, 3.0, 4.0, hears=True)
+    said: list[SendHello] = []
+    for n in range(1, 10):
+        at = 4.0 + n * machine.times.pace
+        orders = [*machine.step(at, hello(machine, n, wants=frozenset({"me"})))]
+        orders += [order for _, order in timed(machine, at, at + machine.times.pace - 1e-6)]
+        said += [order for order in orders if isinstance(order, SendHello)]
+    told = [eip for order in said if len(order.hello.claims) > 64 for eip in order.hello.claims]
+    assert sorted(told) == [EIP + n for n in range(3000)]
+    assert max(len(order.hello.claims) for order in said) <= 1024
+
+
+def test_the_slices_of_all_it_holds_follow_each_other_without_waiting_for_a_beat() -> None:
+    machine = alone(eips=3000)
+    timed(machine, 0.0, 3.0)
+    met = [(3.0, order) for order in machine.step(3.0, hello(machine, 0))]
+    orders = met + timed(machine, 3.0, 3.0 + 3 * machine.times.slot)
+    slices = [order.hello.claims for _, order in of_kind(orders, SendHello) if isinstance(order, SendHello)]
+    assert {eip for claims in slices for eip in claims} == machine.held().keys()
+
+
+class Counting(Ownership):
+    judged = 0
+
+    def _judge(self, x: Eip, now: float) -> None:
+        self.judged += 1
+        super()._judge(x, now)
+
+
+def together(nodes: int, seconds: float) -> tuple[list[list[float]], list[int]]:
+    """When each of so many machines on one link sent its hellos, and how often each was woken apart from others' hellos
+    at the same instant. A frame travels for 0.2 ms."""
+    machines = [
+        Ownership(f"n{n}", lambda above, n=n: Incarnation((above >> 31) + 5 + n << 31), n * 0.037) for n in range(nodes)
+    ]
+    sent: list[list[float]] = [[] for _ in machines]
+    woken: list[list[float]] = [[] for _ in machines]
+    queue: list[tuple[float, int, int, Event]] = []
+    for n in range(nodes):
+        heappush(queue, (n * 0.037, n, n, LinkChanged(LINK, up=True)))
+    turn = count(nodes)
+    while queue and queue[0][0] < seconds:
+        now, _, n, event = heappop(queue)
+        if isinstance(event, Tick) and machines[n].next_wake(now) > now + 1e-9:
+            continue
+        woken[n].append(now)
+        for order in machines[n].step(now, event):
+            if isinstance(order, SendHello):
+                sent[n].append(now)
+                for other in set(range(nodes)) - {n}:
+                    heappush(queue, (now + 0.0002, next(turn), other, HelloHeard(LINK, order.hello)))
+        heappush(queue, (max(machines[n].next_wake(now), now + 1e-6), next(turn), n, Tick()))
+    apart = [
+        sum(second - first > 0.001 for first, second in pairwise(at for at in times if at >= seconds - 1))
+        for times in woken
+    ]
+    return sent, apart
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 5])
+def test_the_few_nodes_of_a_link_come_to_speak_together_and_wake_once_for_all_hellos(nodes: int) -> None:
+    """Each of them is woken in one millisecond of an interval, and says ten hellos a second as before."""
+    sent, apart = together(nodes, 12.0)
+    assert max(apart) <= 11
+    for times in sent:
+        assert len([at for at in times if at >= 11.0]) in (10, 11)
+        assert max(b - a for a, b in pairwise(at for at in times if at > 1.0)) < 0.101
+
+
+def test_many_nodes_keep_their_hellos_apart() -> None:
+    sent, _ = together(TOGETHER + 2, 4.0)
+    last = [times[-1] for times in sent]
+    assert max(last) - min(last) > 0.02
+
+
+def test_hellos_out_of_turn_lead_to_few_of_ours() -> None:
+    """A peer that claims thousands says a hello every 5 ms: our next one comes much too early once a second."""
+    machine = alone(eips=0)
+    timed(machine, 0.0, 1.0)
+    said: list[float] = []
+    for n in range(400):
+        now = 1.0 + n * 0.005
+        heard = hello(machine, n, node="a peer", interval=100)
+        orders = [*((now, o) for o in machine.step(now, heard)), *timed(machine, now, now + 0.0049)]
+        said += [at for at, order in orders if isinstance(order, SendHello)]
+    assert len([at for at in said if at > 1.5]) <= 15 * 1.15
+
+
+def test_nothing_is_looked_at_between_two_beats_while_everybody_speaks() -> None:
+    machine = alone()
+    timed(machine, 0.0, 1.0)
+    beats = [at for at, order in beside(machine, 1.0, 4.0, {"peer": {}}) if isinstance(order, SendHello) and at > 3.0]
+    ticks: list[float] = []
+    for n in range(10):
+        now = 4.0 + n / 10
+        machine.step(now, hello(machine, 10_000 + n))
+        while (now := max(machine.next_wake(now), now + 1e-6)) < 4.0999 + n / 10:
+            machine.step(now, Tick())
+            ticks.append(now)
+    assert len(ticks) <= len(beats) + 1
+
+
+def test_an_api_server_that_answers_now_and_then_has_not_every_eip_looked_at_each_time() -> None:
+    machine = alone(eips=500, api=True, kind=Counting)
+    timed(machine, 0.0, 5.0)
+    before = machine.judged
+    for n in range(20):
+        machine.step(5.0 + n / 100, ApiUp())
+        timed(machine, 5.0 + n / 100, 5.009 + n / 100)
+        machine.step(5.009 + n / 100, ApiDown())
+    machine.step(5.2, ApiUp())
+    timed(machine, 5.2, 5.9)
+    assert 500 <= machine.judged - before < 700
+    timed(machine, 5.9, 6.1)
+    assert machine.judged - before >= 1000, "all once more, a second after the first time"
+
+
+def test_what_comes_in_series_waits_for_nothing_that_may_be_looked_at_at_leisure() -> None:
+    machine = alone(eips=2000, kind=Counting)
+    timed(machine, 0.0, 3.0)
+    machine.step(3.0, Drain(on=True))
+    before = machine.judged
+    for n in range(50):
+        machine.step(3.0, EligibilityChanged(EIP + n, LINK))
+    assert machine.judged - before == 50
+    machine.step(3.0, Tick())
+    assert machine.judged - before > 50
+
+
+def test_a_drained_node_answers_until_somebody_else_does() -> None:
+    machine = alone()
+    timed(machine, 0.0, 1.0)
+    machine.step(1.0, hello(machine, 0))
+    machine.step(1.01, Drain())
+    assert machine.holding(EIP)
+    orders = machine.step(1.05, hello(machine, 1, {EIP: 2}))
+    assert [o.reason for o in orders if isinstance(o, Withdraw)] == [Yielded.BETTER_CLAIM]
+
+
+def test_a_node_that_reads_of_a_later_life_of_its_own_goes_above_it() -> None:
+    machine = alone()
+    later = Incarnation(machine.incarnation + (3 << 31))
+    machine.step(0.1, hello(machine, 0, heard={"me": Heard(later, 65535, LINK)}))
+    assert machine.incarnation > later
+
+
+def test_a_record_of_an_old_version_is_not_read() -> None:
+    machine = alone(api=True)
+    machine.step(0.1, RecordRead(EIP, Record("b", LIFE, 5, 8)))
+    machine.step(0.2, RecordRead(EIP, Record("c", LIFE, 4, 7)))
+    assert machine.eips[EIP].record == Record("b", LIFE, 5, 8)
+
+
+def test_nothing_is_judged_again_when_nothing_changed() -> None:
+    """A steady hello touches no EIP, however many its sender holds."""
+    machine = alone()
+    claims = {EIP + n: 1 for n in range(2000)}
+    machine.step(0.1, hello(machine, 0, claims))
+    while machine.next_wake(0.1) <= 0.1:
+        machine.step(0.1, Tick())
+    judged: list[object] = []
+    original: Callable[..., None] = machine._judge
+    machine._judge = lambda x, now: (judged.append(x), original(x, now))[1]  # type: ignore[method-assign]
+    machine.step(0.15, hello(machine, 1, claims))
+    assert judged == []
+
+
+def test_a_peer_speaks_for_what_it_claims_or_has_just_let_go_and_for_nothing_else() -> None:
+    machine = alone(3)
+
+    def speaks(now: float) -> list[bool]:
+        return [machine.speaks_for(LINK, "peer", EIP + n, now) for n in range(3)]
+
+    assert speaks(0.0) == [False] * 3
+    machine.step(0.1, hello(machine, 0, {EIP: 1}))
+    assert speaks(0.1) == [True, False, False]
+    for n in range(1, 60):
+        machine.step(0.1 + n * 0.1, hello(machine, n, {}, yielded={EIP: 1} if n < 10 else {}))
+    assert speaks(2.9) == [True, False, False], "what it says on the wire may be on its way"
+    assert speaks(6.0) == [False] * 3
+    assert machine.speaks_for(LINK, "nobody", EIP, 6.0) is False
+    machine.step(6.1, hello(machine, 99, {EIP: 7}))
+    assert speaks(6.2)[0]
+    assert not speaks(6.1 + machine.times.dead)[0], "a dead one claims nothing"
+
+
+def told_owners(orders: list[Order]) -> list[tuple[object, str | None]]:
+    return [(order.eip, order.node) for order in orders if isinstance(order, PeersAddress)]
+
+
+def test_an_address_that_a_peer_says_is_its_own_is_never_claimed() -> None:
+    machine = alone(2)
+    orders = machine.step(0.1, hello(machine, 0, own=frozenset({EIP})))
+    assert told_owners(orders) == [(EIP, "peer")]
+    for n in range(1, 40):
+        machine.step(n * 0.1, hello(machine, n, own=frozenset({EIP})))
+        timed(machine, n * 0.1, n * 0.1 + 0.1)
+    assert machine.held().keys() == {EIP + 1}
+
+
+@pytest.mark.parametrize(
+    "said", [{"own": frozenset({EIP})}, {"addresses": (EIP,)}], ids=["all of them", "the one of a 1.1 hello"]
+)
+def test_one_that_is_held_already_is_let_go(said: dict[str, object]) -> None:
+    machine = alone(2)
+    timed(machine, 0.0, 1.0)
+    orders = machine.step(1.0, hello(machine, 0, **said))
+    assert [(o.eip, o.reason) for o in orders if isinstance(o, Withdraw)] == [(EIP, Yielded.PEERS_ADDRESS)]
+    assert told_owners(orders) == [(EIP, "peer")]
+
+
+def test_it_is_nobodys_eip_while_its_node_is_dead_and_free_once_its_node_says_otherwise() -> None:
+    machine = alone(1)
+    machine.step(0.1, hello(machine, 0, own=frozenset({EIP})))
+    timed(machine, 0.1, 20.0)
+    assert machine.held() == {}
+    machine.step(20.0, hello(machine, 1))
+    orders = machine.step(20.1, hello(machine, 2))
+    timed(machine, 20.1, 24.0, hears=True)
+    assert machine.held().keys() == {EIP}
+    assert told_owners(orders) == [(EIP, None)] or machine.eips[EIP].owner is None
+
+
+def test_a_new_life_of_that_peer_does_not_free_it() -> None:
+    machine = alone(1)
+    machine.step(0.1, hello(machine, 0, own=frozenset({EIP})))
+    timed(machine, 0.1, 2.0)
+    event = hello(machine, 0)
+    machine.step(2.0, replace(event, hello=replace(event.hello, incarnation=Incarnation(LIFE + (1 << 31)))))
+    timed(machine, 2.0, 4.0)
+    assert machine.held() == {}
+
+
+def test_an_address_told_before_its_eip_was_asked_for_counts_too() -> None:
+    machine = alone(1)
+    machine.step(0.1, hello(machine, 0, own=frozenset({EIP + 9})))
+    assert told_owners(machine.step(0.2, EligibilityChanged(EIP + 9, LINK))) == [(EIP + 9, "peer")]
+    timed(machine, 0.2, 2.0, hears=True)
+    assert machine.held().keys() == {EIP}
+    assert told_owners(machine.step(2.0, EligibilityChanged(EIP + 9, None))) == [(EIP + 9, None)]
+
+
+def test_a_peer_that_is_gone_is_told_of_for_an_hour_and_its_recordings_are_refused_for_ever() -> None:
+    machine = alone()
+    timed(machine, 0.0, 1.0)
+    machine.step(1.0, hello(machine, 5, {EIP: 9}))
+    assert [peer.alive for peer in machine.peers(3600.9)[LINK]] == [False]
+    assert machine.peers(3601.1)[LINK] == ()
+    timed(machine, 1.0, 2.0, hears=True)
+    machine.step(2.0, hello(machine, 5, {EIP: 99}))
+    assert machine.holding(EIP)
+    machine.step(2.1, hello(machine, 6))
+    assert [peer.alive for peer in machine.peers(2.1)[LINK]] == [True]

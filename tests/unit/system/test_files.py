@@ -1,0 +1,137 @@
+"""A file is the old one or the new one, whatever happens in between; a lock belongs to one process."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speaker.errors import EdgeError
+from speaker.system.files import Lock, is_file, locked, read_regular, shown, write_atomically
+
+
+def test_a_file_is_replaced_and_nothing_else_is_left_behind(tmp_path):
+    file = tmp_path / "deep" / "state.json"
+    write_atomically(file, b"one")
+    write_atomically(file, b"two", mode=0o600)
+    assert file.read_bytes() == b"two"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in file.parent.iterdir()] == ["state.json"]
+
+
+def test_a_write_that_fails_names_the_path_and_leaves_what_was_there(tmp_path):
+    target = tmp_path / "state.json"
+    target.mkdir()
+    with pytest.raises(EdgeError, match=r"cannot write .*state\.json"):
+        write_atomically(target, b"one")
+    assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
+
+
+IRREGULAR = {
+    "a directory": (lambda path: path.mkdir(), "Is a directory"),
+    "a FIFO": (os.mkfifo, "Is a FIFO"),
+    "a FIFO behind a link": (lambda path: os.mkfifo(f"{path}.fifo") or path.symlink_to(f"{path}.fifo"), "Is a FIFO"),
+    "a device": (lambda path: path.symlink_to("/dev/null"), "Is a device"),
+    "a link to nothing": (lambda path: path.symlink_to("nowhere"), "Is a link to nowhere, where nothing is"),
+}
+
+
+@pytest.mark.parametrize(("make", "said"), IRREGULAR.values(), ids=IRREGULAR.keys())
+def test_what_is_no_regular_file_is_refused_at_once_and_in_words(tmp_path, make, said):
+    make(tmp_path / "file")
+    with pytest.raises(OSError, match=said) as refused:
+        read_regular(tmp_path / "file", 10)
+    assert refused.value.strerror == said
+    assert not isinstance(refused.value, FileNotFoundError)
+
+
+def test_a_name_for_nothing_is_told_from_all_of_these(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        read_regular(tmp_path / "file", 10)
+
+
+def test_a_regular_file_is_read_up_to_a_byte_more_than_wanted(tmp_path):
+    (tmp_path / "file").write_bytes(b"0123456789")
+    assert read_regular(tmp_path / "file", 10)[0] == b"0123456789"
+    assert read_regular(tmp_path / "file", 4)[0] == b"01234"
+
+
+@given(st.binary(min_size=1).filter(lambda name: b"\0" not in name))
+def test_every_name_is_shown_in_characters_that_can_be_printed_and_written(name):
+    told = shown(Path(os.fsdecode(name)))
+    assert told.isprintable()
+    told.encode()
+
+
+FULL = """
+import pathlib, subprocess, sys
+from speaker.errors import EdgeError
+from speaker.system.files import write_atomically
+
+disk = pathlib.Path(sys.argv[1])
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", disk], check=True)
+file = disk / "state.json"
+write_atomically(file, b"former")
+for options, content in (("size=64k", b"x" * 100_000), ("ro", b"latter")):
+    subprocess.run(["mount", "-o", f"remount,{options}", disk], check=True)
+    try:
+        write_atomically(file, content)
+    except EdgeError as error:
+        print(str(error).rpartition(": ")[2])
+    assert file.read_bytes() == b"former"
+    assert [path.name for path in disk.iterdir()] == ["state.json"]
+"""
+
+
+def test_a_full_disk_and_a_read_only_one_are_told_and_keep_the_old_file(tmp_path):
+    command = ["unshare", "-Urm", sys.executable, "-c", FULL, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "unshare failed" in done.stderr or "ermission denied" in done.stderr:
+        pytest.skip(f"needs a mount namespace: {done.stderr.strip()}")
+    assert done.stdout.splitlines() == ["No space left on device", "Read-only file system"], done.stderr
+
+
+def test_a_lock_is_held_once(tmp_path):
+    path = tmp_path / "run" / "lock"
+    fd = locked(path)
+    with pytest.raises(EdgeError, match="another speaker runs here already"):
+        locked(path)
+    os.close(fd)
+    os.close(locked(path))
+
+
+@pytest.mark.parametrize("what", ["mkdir", "mkfifo", "symlink"])
+def test_what_is_no_file_is_no_lock_and_nobody_waits_for_it(tmp_path, what):
+    path = tmp_path / "lock"
+    {"mkdir": path.mkdir, "mkfifo": lambda: os.mkfifo(path), "symlink": lambda: path.symlink_to("/nowhere")}[what]()
+    if what == "mkfifo":
+        os.close(locked(path))  # as good as any file to whoever only locks it
+    else:
+        with pytest.raises(EdgeError, match=r"cannot lock .*/lock"):
+            locked(path)
+
+
+def test_a_lock_that_somebody_removed_is_taken_anew(tmp_path):
+    path = tmp_path / "run" / "lock"
+    lock = Lock(path, locked(path))
+    shutil.rmtree(path.parent)
+    lock.hold()
+    with pytest.raises(EdgeError, match="another speaker runs here already"):
+        locked(path)
+    known = path.stat()
+    lock.hold()
+    assert is_file(path, known)
+
+
+def test_a_lock_that_another_took_meanwhile_is_his(tmp_path):
+    path = tmp_path / "lock"
+    lock = Lock(path, locked(path))
+    path.unlink()
+    his = locked(path)
+    with pytest.raises(EdgeError, match="another speaker runs here already"):
+        lock.hold()
+    os.close(his)

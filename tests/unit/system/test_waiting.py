@@ -1,0 +1,50 @@
+"""Waiting for an event under a time."""
+
+import asyncio
+
+import pytest
+
+from speaker.system.waiting import set_within, tick
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_a_loop_that_is_cancelled_about_when_the_event_is_set_ends(turns: int) -> None:
+    event = asyncio.Event()
+
+    async def loop() -> None:
+        while True:
+            await set_within(event, 60.0)
+            event.clear()
+
+    looping = asyncio.create_task(loop())
+    await turn(3)
+    event.set()
+    await turn(turns)
+    looping.cancel()
+    await turn(5)
+    assert looping.cancelled()
+
+
+async def turn(times: int) -> None:
+    for _ in range(times):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 60.0, None])
+async def test_an_event_that_is_set_is_not_waited_for(seconds: float | None) -> None:
+    event = asyncio.Event()
+    event.set()
+    await set_within(event, seconds)
+
+
+async def test_one_that_never_is_set_is_waited_for_no_longer_than_said() -> None:
+    event = asyncio.Event()
+    await set_within(event, 0.0)
+    assert not event.is_set()
+
+
+async def test_what_is_done_every_so_often_is_done_together():
+    first, second = (asyncio.create_task(tick(0.05)) for _ in range(2))
+    await first
+    await asyncio.sleep(0)
+    assert second.done()

@@ -1,0 +1,137 @@
+"""How the code is laid out: no circle of imports, rooms and files that one can take in, `Pure` said where it is true.
+
+Which room may import which is for import-linter (pyproject.toml). `make check` runs both.
+"""
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SPEAKER = ROOT / "speaker"
+
+MODULES_IN_A_ROOM = 16
+LINES = 400
+FEW_LINES = 30
+
+SMALL_WITH_ONE_USER = {
+    "speaker.layer2.multicast.mld": "a codec, pure and tested as one; its user is an edge",
+    "speaker.ownership.sole": "a peer of the state machine: the other answer to who may answer",
+}
+"""Files of a few lines that stand for themselves, and why."""
+
+IMPURE = {"asyncio", "logging", "os", "pyroute2", "random", "socket", "structlog", "subprocess", "time"}
+SAYS_PURE = re.compile(r"\bPure\b(?! are)|\(pure\)")
+"""Of the whole module, or of a function; not `Pure are …`, which is of a package's other files."""
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES: Mapping[str, Path] = {name_of(path): path for path in sorted(SPEAKER.rglob("*.py"))}
+TREES = {name: ast.parse(path.read_text()) for name, path in FILES.items()}
+MODULES = {name: path for name, path in FILES.items() if path.name != "__init__.py"}
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """Every module that is named in an import, wherever that stands: a circle that closes late is one."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield inner if inner in FILES else node.module
+
+
+IMPORTS = {name: {other for other in imported(tree) if other in FILES} - {name} for name, tree in TREES.items()}
+
+
+def circles(graph: Mapping[str, set[str]]) -> list[set[str]]:
+    """What is left of the graph when nothing more can be taken from it that leads nowhere, or that nothing leads to."""
+    left = {name: set(others) for name, others in graph.items()}
+    while True:
+        led_to = {other for others in left.values() for other in others}
+        over = {name for name, others in left.items() if not others or name not in led_to}
+        if not over:
+            return [set(left)] if left else []
+        left = {name: others - over for name, others in left.items() if name not in over}
+
+
+def test_a_circle_is_found():
+    line = {"a": {"b"}, "b": {"c"}, "c": set(), "d": {"a"}}
+    assert circles(line) == []
+    assert circles({**line, "c": {"a"}}) == [{"a", "b", "c"}]
+
+
+def test_no_import_leads_back_to_where_it_came_from():
+    assert circles(IMPORTS) == []
+
+
+def test_a_room_has_no_more_modules_than_one_can_take_in():
+    rooms: dict[str, int] = {}
+    for name in MODULES:
+        room = name.rpartition(".")[0]
+        rooms[room] = rooms.get(room, 0) + 1
+    assert {room: count for room, count in rooms.items() if count > MODULES_IN_A_ROOM} == {}
+
+
+def lines_of(path: Path) -> int:
+    return len(path.read_text().splitlines())
+
+
+def test_no_file_is_longer_than_one_can_take_in():
+    assert {name: found for name, path in FILES.items() if (found := lines_of(path)) > LINES} == {}
+
+
+def test_a_file_of_a_few_lines_has_several_users():
+    users = {name: [other for other, named in IMPORTS.items() if name in named] for name in MODULES}
+    alone = {name for name, path in MODULES.items() if lines_of(path) < FEW_LINES and len(users[name]) == 1}
+    assert alone == set(SMALL_WITH_ONE_USER)
+
+
+def impure_names(tree: ast.Module) -> set[str]:
+    """What the module calls things that are not pure: `socket`, or `AF_INET` where that is imported from there."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.asname or alias.name for alias in node.names if alias.name.split(".")[0] in IMPURE}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in IMPURE:
+            found |= {alias.asname or alias.name for alias in node.names}
+    return found
+
+
+def said_pure_and_is_not(tree: ast.Module) -> Iterator[str]:
+    impure = impure_names(tree)
+    if SAYS_PURE.search(ast.get_docstring(tree) or "") and impure:
+        yield f"the module: {', '.join(sorted(impure))}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            used = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)} & impure
+            if used and SAYS_PURE.search(ast.get_docstring(node) or ""):
+                yield f"{node.name}: {', '.join(sorted(used))}"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('"""Decides. Pure."""\nimport socket', ["the module: socket"]),
+        ('"""Decides (pure)."""\nfrom time import monotonic as now', ["the module: now"]),
+        ('"""Decides. Pure: time is an argument."""\nimport struct', []),
+        ('"""Edge."""\nimport os\ndef f():\n    """Pure."""\n    return os.getpid()', ["f: os"]),
+        ('"""Edge."""\nimport os\ndef f():\n    """Pure."""\n    return 1', []),
+        ('"""A room. Pure are ``a`` and ``b``."""\nimport os', []),
+    ],
+)
+def test_what_says_that_it_is_pure_is_held_to_it(text, found):
+    assert list(said_pure_and_is_not(ast.parse(text))) == found
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_called_pure_is_pure(name):
+    assert list(said_pure_and_is_not(TREES[name])) == []

@@ -1,0 +1,686 @@
+"""The owner that shares: what the machine is told of what happens, and what comes of what it orders."""
+
+import asyncio
+from dataclasses import replace
+from ipaddress import ip_address
+from types import SimpleNamespace
+
+import pytest
+
+from speaker.errors import EdgeError
+from speaker.layer2.links import Placement
+from speaker.model import Gratuitous, Link, Mac
+from speaker.ownership.balance import Rebalancing
+from speaker.ownership.events import (
+    Announce,
+    ApiDown,
+    ApiUp,
+    Ask,
+    Claim,
+    Drain,
+    EipAnswered,
+    EligibilityChanged,
+    FrameHeard,
+    HelloHeard,
+    InternalError,
+    LinkChanged,
+    Listen,
+    NameClash,
+    NameFree,
+    PeersAddress,
+    Rebalance,
+    SendHello,
+    SetAside,
+    Withdraw,
+    WriteRecord,
+    Yielded,
+)
+from speaker.ownership.hello import Digest, Hello, Incarnation
+from speaker.ownership.inquiry import Answer
+from speaker.ownership.parameters import Parameters
+from speaker.wire.commands import UseAddresses
+from speaker.wire.shared import AGAIN_SECONDS, FILTERED, SharedOwner
+from speaker.wire.sharing.ports import FILTERED_SECONDS, RETRY_MAX
+from speaker.wire.told import ClaimStatus, Resumed, Speaker, Taken
+
+TIMES = Parameters()
+ETH0 = Link(7777, "eth0", Mac(b"\x02\0\0\0\0\x01"))
+ETH1 = Link(7778, "eth1", Mac(b"\x02\0\0\0\0\x02"))
+OURS, MACS = ETH0.mac, frozenset({ETH0.mac, ETH1.mac})
+THEIRS, STRANGE = Mac(b"\x02\0\0\0\0\x09"), Mac(b"\x02\0\0\0\0\x0a")
+HERE, THERE = Placement(ETH0, Gratuitous()), Placement(ETH1, Gratuitous())
+OFTENER = Placement(ETH0, Gratuitous(refresh=60.0))
+A, B = ip_address("192.0.2.10"), ip_address("2001:db8::10")
+PEER = Hello("them", Incarnation(1), 1, 1, addresses=(ip_address("192.0.2.2"),))
+OUR_HELLO = Hello("us", Incarnation(7), 1, 1)
+INFORMED = replace(PEER, digest=Digest(1, 1))
+
+
+@pytest.fixture
+def during(virtually, parts):
+    """``during(story, links=[ETH0])``: ``story(owner)`` once hellos go over ``links``, and whatever that brought is
+    forgotten."""
+
+    def run(story, links=(ETH0,)):
+        async def tell():
+            owner = SharedOwner(parts.machine, parts.sockets, parts.clock, parts.events, parts.sink, parts.links)
+            parts.layer2 = owner._layer2
+            async with owner:
+                owner.links(links, MACS)
+                await asyncio.sleep(0.01)
+                parts.machine.told.clear()
+                for notes in (parts.layer2, parts.events, parts.sink):
+                    notes.all.clear()
+                parts.order = lambda *orders: order(parts, owner, *orders)
+                await story(owner)
+            return owner
+
+        return virtually(tell)
+
+    return run
+
+
+def order(parts, owner, *orders):
+    """The machine orders these, at whatever event."""
+    parts.machine.orders = list(orders)
+    owner.drain(False)
+    parts.machine.told.clear()
+
+
+def claimed(*eips, first=False):
+    return [Claim(eip, ETH0.index, 3, first) for eip in eips]
+
+
+def gone(eip, reason=Yielded.BETTER_CLAIM):
+    return Withdraw(eip, ETH0.index, reason, 0.0)
+
+
+# ── what the machine is told ──
+
+
+def may(eip, link=ETH0.index, demoted=False):
+    return EligibilityChanged(eip, link, demoted)
+
+
+def offer(owner):
+    owner.offer({A: HERE})
+
+
+WRITTEN = ApiUp(), ApiDown()
+
+
+@pytest.mark.parametrize(
+    ("story", "happens", "told"),
+    [
+        ("what is offered it may hold", [offer], [may(A)]),
+        ("and what is withdrawn it may not", [offer, lambda o: o.withdraw([A, B])], [may(A), may(A, None)]),
+        (
+            "a silent gateway demotes what is on its link",
+            [lambda o: o.offer({A: HERE, B: THERE}), lambda o: o.offers.gateway(ETH0.index, False)],
+            [may(A), may(B, ETH1.index), may(A, demoted=True)],
+        ),
+        (
+            "until it answers",
+            [offer, lambda o: o.offers.gateway(ETH0.index, False), lambda o: o.offers.gateway(ETH0.index, True)],
+            [may(A), may(A, demoted=True), may(A)],
+        ),
+        (
+            "a node that is not ready is demoted, and one that is not is not any more",
+            [offer, lambda o: o.offers.demote(True), lambda o: o.offers.demote(False)],
+            [may(A), may(A, demoted=True), may(A)],
+        ),
+        (
+            "what the API said before the start is demoted",
+            [offer, lambda o: o.offers.recall(True), lambda o: o.offers.recall(False)],
+            [may(A), may(A, demoted=True), may(A)],
+        ),
+        ("a link without carrier", [lambda o: o.carrier(ETH0.index, False)], [LinkChanged(ETH0.index, False)] * 2),
+        ("a link that is left alone", [lambda o: o.links([], MACS)], [LinkChanged(ETH0.index, False)]),
+        ("what the API server says, in order", [lambda o: o.api_says(WRITTEN)], list(WRITTEN)),
+        ("a drain, and its end", [lambda o: o.drain(True), lambda o: o.drain(False)], [Drain(), Drain(on=False)]),
+        ("a rebalancing", [lambda o: o.rebalance()], [Rebalance()]),
+        ("a frame of somebody else", [lambda o: o._hear_frame(ETH0.index)], [FrameHeard(ETH0.index)]),
+        (
+            "a stranger who answers",
+            [lambda o: o._hear_answer(ETH0.index, Answer(A, STRANGE))],
+            [EipAnswered(A, ETH0.index, None)],
+        ),
+        (
+            "a stranger found by a probe",
+            [lambda o: o._found(ETH0.index, A.packed, STRANGE)],
+            [EipAnswered(A, ETH0.index, None, probed=True)],
+        ),
+        ("an answer where no hellos go", [lambda o: o._hear_answer(ETH1.index, Answer(A, STRANGE))], []),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_machine_is_told_of(during, parts, story, happens, told):
+    async def tell(owner):
+        for each in happens:
+            each(owner)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)
+        assert parts.machine.told == told
+
+    during(tell, [ETH0] if "gateway demotes" not in story else [ETH0, ETH1])
+
+
+def test_a_link_is_told_of_as_soon_as_hellos_go_over_it(virtually, parts):
+    async def tell():
+        parts.sockets.refused = "down"
+        async with SharedOwner(
+            parts.machine, parts.sockets, parts.clock, parts.events, parts.sink, parts.links
+        ) as owner:
+            owner.links([ETH0], MACS)
+            await asyncio.sleep(2 * RETRY_MAX)
+            assert parts.machine.told == []
+            assert not owner.ready
+            parts.sockets.refused = ""
+            await asyncio.sleep(2 * RETRY_MAX)
+            assert parts.machine.told == [LinkChanged(ETH0.index, up=True)]
+            assert owner.ready
+        assert parts.machine.told[1:] == [LinkChanged(ETH0.index, up=False)]
+        assert parts.sockets.open == {}
+
+    virtually(tell)
+    assert set(parts.events.of("lost_link")) == {("lost_link", ETH0, "down")}
+
+
+@pytest.mark.parametrize(("looped", "mac"), [(False, THEIRS), (True, OURS)])
+def test_a_hello_is_told_with_whose_it_is(during, parts, looped, mac):
+    async def tell(owner):
+        parts.sockets.open[ETH0.index].arrives(PEER, mac)
+        await asyncio.sleep(0.001)
+        assert parts.machine.told == [HelloHeard(ETH0.index, PEER, mac, looped)]
+
+    during(tell)
+
+
+def test_links_are_kept_ready_and_their_carriers_looked_at(during, parts):
+    async def tell(owner):
+        owner.ports.doubted.clear()
+        owner.links([ETH0, ETH1], MACS)
+        assert parts.layer2.of("keep") == [("keep", [ETH0, ETH1])]
+        assert owner.ports.doubted.is_set()
+        assert owner.ports.indexes == {ETH0.index, ETH1.index}
+
+    during(tell)
+
+
+def test_hellos_that_wait_are_heard_before_anything_is_answered_or_believed(during, parts):
+    async def tell(owner):
+        for heed in (parts.layer2.before_answer, lambda: owner._hear_frame(ETH0.index)):
+            parts.sockets.open[ETH0.index].arrives(PEER, THEIRS)
+            heed()
+            assert type(parts.machine.take()[0]) is HelloHeard
+
+    during(tell)
+
+
+def test_the_first_word_of_a_peer_is_passed_on_and_what_it_says_of_its_eips_is_no_conflict(during, parts):
+    async def tell(owner):
+        hellos = parts.sockets.open[ETH0.index]
+        parts.machine.believes = False
+        hellos.arrives(PEER, THEIRS)
+        await asyncio.sleep(0.001)
+        assert parts.events.of("speaker") == []
+        parts.machine.believes = True
+        for _ in range(2):
+            hellos.arrives(PEER, THEIRS)
+            await asyncio.sleep(0.001)
+        assert parts.events.of("speaker") == [("speaker", ETH0.index, "them", Speaker(THEIRS, PEER.addresses))]
+        assert parts.layer2.of("peers") == [("peers", ETH0.index, MACS | {THEIRS})]
+        hellos.arrives(replace(PEER, addresses=()), STRANGE)  # a part that says none
+        await asyncio.sleep(0.001)
+        moved = Speaker(STRANGE, PEER.addresses)
+        assert parts.events.of("speaker")[1:] == [("speaker", ETH0.index, "them", moved)]
+        assert owner.resumed().speakers == ((ETH0.index, "them", moved),)
+
+    during(tell)
+
+
+def test_a_peer_is_excused_for_what_it_speaks_for_and_this_host_for_everything(during, parts):
+    async def tell(owner):
+        parts.sockets.open[ETH0.index].arrives(PEER, THEIRS)
+        await asyncio.sleep(0.001)
+        parts.machine.speaking = {(ETH0.index, "them", A)}
+        asked = [(THEIRS, A), (THEIRS, B), (OURS, B), (STRANGE, A)]
+        excused = [parts.layer2.excuses(ETH0.index, eip.packed, mac) for mac, eip in asked]
+        assert excused == [True, False, True, False]
+        assert parts.layer2.excuses(ETH1.index, A.packed, STRANGE)  # no hellos there: nobody knows
+
+    during(tell)
+
+
+def test_a_mac_that_this_host_had_is_still_its_own(during, parts):
+    async def tell(owner):
+        owner.links([ETH0], frozenset({ETH0.mac}))
+        assert parts.layer2.ours(ETH1.mac)
+        assert not parts.layer2.ours(THEIRS)
+
+    during(tell)
+
+
+@pytest.mark.parametrize(
+    ("hello", "may_hold"),
+    [(INFORMED, None), (PEER, ETH0.index), (replace(INFORMED, recalled=True), ETH0.index)],
+    ids=["one that reads the API", "one that holds nothing", "one that was only started as well"],
+)
+def test_what_the_api_said_before_the_start_is_left_to_a_peer_that_reads_it(during, parts, hello, may_hold):
+    async def tell(owner):
+        owner.offer({A: HERE})
+        owner.offers.recall(True)
+        await asyncio.sleep(0.001)
+        parts.machine.seen = {ETH0.index: (SimpleNamespace(node="them", alive=True, draining=False),)}
+        parts.sockets.open[ETH0.index].arrives(hello, THEIRS)
+        await asyncio.sleep(0.001)
+        offered = [event for event in parts.machine.told if isinstance(event, EligibilityChanged)]
+        assert offered[-1].link == may_hold
+        assert owner.informed() is (may_hold is None)
+        parts.machine.told.clear()
+        owner.offers.recall(False)
+        await asyncio.sleep(0.001)
+        assert parts.machine.told == [may(A)]  # this node reads it as well
+
+    during(tell)
+
+
+def test_what_was_left_to_a_peer_is_offered_again_when_that_one_is_dead(during, parts):
+    async def tell(owner):
+        owner.offer({A: HERE, B: THERE})  # B is on a link that there is no more
+        parts.sockets.open[ETH0.index].arrives(INFORMED, THEIRS)
+        await asyncio.sleep(0.001)
+        owner.offers.recall(True)
+        for alive, may_hold in ((True, may(A, None)), (False, may(A, demoted=True))):
+            parts.machine.seen = {ETH0.index: (SimpleNamespace(node="them", alive=alive, draining=False),)}
+            await asyncio.sleep(0.001)
+            parts.machine.told.clear()
+            owner._tick()
+            await asyncio.sleep(0.001)
+            assert parts.machine.told == [may_hold]
+            owner._tick()
+            await asyncio.sleep(0.001)
+            assert parts.machine.told == [may_hold]
+
+    during(tell)
+
+
+# ── what comes of its orders ──
+
+
+def test_what_is_claimed_is_answered_for_and_told(during, parts):
+    async def tell(owner):
+        owner.offer({A: HERE})
+        parts.layer2.all.clear()
+        parts.order(*claimed(A, B, first=True))  # B was withdrawn meanwhile
+        assert parts.layer2.all == [("drop", []), ("take", {A: HERE}, {A, B})]
+        assert parts.events.of("claimed") == [("claimed", A, HERE, 3, "before")]
+        claim = owner.claim_status(A)
+        assert (claim.mine, claim.holder, claim.term) == (True, "us", 3)
+        assert owner.resumed() == Resumed({A: HERE}, {A: Taken(HERE, "before")}, Incarnation(7), (), False)
+
+    during(tell)
+    assert parts.layer2.all[-1] == ("left",)
+
+
+def test_what_is_offered_otherwise_while_it_is_held_is_answered_for_otherwise(during, parts):
+    async def tell(owner):
+        owner.offer({A: HERE})
+        parts.order(*claimed(A))
+        parts.layer2.all.clear()
+        owner.offer({A: OFTENER, B: HERE})
+        assert parts.layer2.all == [("take", {A: OFTENER}, set())]
+
+    during(tell)
+
+
+def test_what_is_claimed_anew_without_a_probe_is_answered_for_at_once(during, parts):
+    async def tell(owner):
+        owner.offer({A: HERE})
+        parts.order(*claimed(A, first=True))
+        parts.layer2.all.clear()
+        parts.order(*claimed(A))
+        assert parts.layer2.all == [("drop", [A]), ("take", {A: HERE}, set())]
+
+    during(tell)
+
+
+def test_what_is_given_up_is_silent_before_anything_else_is_done(during, parts):
+    async def tell(owner):
+        owner.offer({A: HERE, B: HERE})
+        parts.order(*claimed(A))
+        parts.machine.known = "them", 4
+        for notes in (parts.layer2, parts.events):
+            notes.all.clear()
+        parts.order(Announce(ETH0.index, (B,)), *claimed(B), SendHello(ETH0.index, OUR_HELLO), gone(A), gone(A))
+        assert [call[0] for call in parts.layer2.all] == ["drop", "extend", "drop", "take", "announce"]
+        assert parts.events.of("yielded", "claimed") == [
+            ("yielded", A, "better_claim", "them"),
+            ("claimed", B, HERE, 3, "before"),
+        ]
+        assert owner.claim_status(A) == ClaimStatus(False, "them", 4, None)
+
+    during(tell)
+
+
+def test_an_eip_that_cannot_be_taken_is_set_aside_and_no_other(during, parts):
+    async def tell(owner):
+        owner.offer({A: HERE, B: HERE})
+        parts.layer2.fails = {A}
+        parts.order(*claimed(A, B))
+        await asyncio.sleep(0)
+        assert parts.machine.told == [SetAside(A)]
+        assert parts.layer2.held == {B: HERE}
+        assert [eip for _, eip, *_ in parts.events.of("claimed")] == [B]
+        parts.layer2.fails = {B}
+        owner.offer({B: OFTENER})
+        assert parts.machine.told[-1] == SetAside(B)
+
+    during(tell)
+
+
+def test_a_hello_that_left_allows_answers_for_the_self_lease(during, parts):
+    ours = UseAddresses({ETH0.index: (A,)}, {ETH0.index: frozenset({A, B})}, {})
+
+    async def tell(owner):
+        owner.addresses(ours)
+        now = parts.clock()
+        parts.order(SendHello(ETH0.index, OUR_HELLO), SendHello(ETH1.index, OUR_HELLO))
+        assert parts.sockets.open[ETH0.index].sent == [replace(OUR_HELLO, addresses=(A,), own=frozenset({A, B}))]
+        assert parts.layer2.of("extend") == [("extend", now + TIMES.self_lease, ETH0.index)]
+        assert parts.events.of("hellos_sent") == [("hellos_sent", "eth0", True, 1)]
+        owner.offers.recall(True)
+        parts.order(SendHello(ETH0.index, OUR_HELLO))
+        assert [hello.recalled for hello in parts.sockets.open[ETH0.index].sent] == [False, True]
+
+    during(tell)
+
+
+def test_a_link_that_has_no_room_for_hellos_is_given_up_after_the_self_lease(during, parts):
+    async def tell(owner):
+        parts.sockets.open[ETH0.index].room = False
+        parts.order(SendHello(ETH0.index, OUR_HELLO))
+        await asyncio.sleep(0.9 * TIMES.self_lease)
+        assert parts.machine.told == []
+        assert parts.layer2.of("extend") == []
+        await asyncio.sleep(0.1 * TIMES.self_lease)
+        parts.order(SendHello(ETH0.index, OUR_HELLO))
+        await asyncio.sleep(0.001)
+        assert LinkChanged(ETH0.index, up=False) in parts.machine.told
+        await asyncio.sleep(RETRY_MAX)
+        assert parts.sockets.opened == 2
+
+    during(tell)
+
+
+def test_a_link_that_has_no_room_for_one_hello_is_kept(during, parts):
+    async def tell(owner):
+        for room in (True, False, True, True):
+            await asyncio.sleep(0.9 * TIMES.self_lease)
+            parts.sockets.open[ETH0.index].room = room
+            parts.order(SendHello(ETH0.index, OUR_HELLO))
+        await asyncio.sleep(0.001)
+        assert parts.machine.told == []
+        assert parts.sockets.opened == 1
+
+    during(tell)
+
+
+def test_who_was_frozen_between_deciding_and_sending_says_nothing_of_what_it_decided(virtually, parts):
+    """``request_age`` later what it says of others' ages is no longer true."""
+
+    async def tell():
+        late = 0.0
+
+        def clock():
+            return parts.clock() + late
+
+        async with SharedOwner(parts.machine, parts.sockets, clock, parts.events, parts.sink, parts.links) as owner:
+            owner.links([ETH0], MACS)
+            await asyncio.sleep(0.01)
+
+            def step(now, event):
+                nonlocal late
+                late += 2 * TIMES.request_age
+                return [SendHello(ETH0.index, OUR_HELLO)]
+
+            parts.machine.step = step
+            owner.drain(False)
+            del parts.machine.step
+            assert parts.sockets.open[ETH0.index].sent == []
+            assert owner._layer2.of("extend") == []
+            assert parts.machine.spoken_again == 1
+
+    virtually(tell)
+
+
+def test_who_was_away_falls_silent_and_drops_what_waits(during, parts):
+    async def tell(owner):
+        parts.order(Listen(1.0))
+        assert parts.layer2.all == [("extend", float("-inf")), ("drop_queued",)]
+        assert parts.sockets.open[ETH0.index].dropped == 1
+        assert parts.events.all == [("frozen",)]
+
+    during(tell)
+
+
+WRITE = WriteRecord(A, 1, 0, "us", Incarnation(7), 3)
+CLASH = ("name_clash", ETH0, THEIRS, True)
+
+
+@pytest.mark.parametrize(
+    ("ordered", "asked", "told", "recorded"),
+    [
+        (Announce(ETH0.index, (A, B)), [("announce", (A, B))], [], []),
+        (WRITE, [], [], [("write_record", WRITE)]),
+        (PeersAddress(A, "them"), [], [("peers_address", A, "them")], []),
+        (NameClash(ETH0.index, THEIRS, silent=True), [], [CLASH], [("silence",)]),
+        (NameClash(None, None, silent=False), [], [("name_clash", None, None, False)], []),
+        (NameFree(), [], [("name_free",)], []),
+        (Ask(ETH1.index, (A,), ()), [], [], []),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_an_order_has_this_effect_and_no_other(during, parts, ordered, asked, told, recorded):
+    async def tell(owner):
+        parts.order(ordered)
+        assert (parts.layer2.all, parts.events.all, parts.sink.all) == (asked, told, recorded)
+
+    during(tell)
+
+
+def test_an_error_of_the_machine_is_told_with_what_it_was_about(during, parts):
+    async def tell(owner):
+        parts.order(InternalError("judging", "192.0.2.10", KeyError("a bug")))
+        ((_, task, error),) = parts.events.all
+        assert (task, error.__notes__) == ("ownership: judging", ["192.0.2.10"])
+
+    during(tell)
+
+
+def test_a_new_life_is_told_once(during, parts):
+    async def tell(owner):
+        parts.machine.incarnation = Incarnation(8)
+        parts.order()
+        parts.order()
+        assert parts.sink.all == [("incarnation", Incarnation(8))]
+        assert owner.resumed().incarnation == Incarnation(8)
+
+    during(tell)
+
+
+def test_somebody_new_is_told_what_goes_on(during, parts):
+    async def tell(owner):
+        parts.machine.seen = {ETH0.index: (SimpleNamespace(node="them", alive=True, draining=False),)}
+        owner._tick()
+        parts.order(PeersAddress(A, "them"), PeersAddress(B, "them"), PeersAddress(B, None))
+        parts.order(NameClash(ETH0.index, THEIRS, silent=True))
+        parts.events.all.clear()
+        parts.sink.all.clear()
+        owner.retell()
+        owner._tick()
+        assert parts.sink.all == [("silence",)]
+        assert parts.events.all == [
+            CLASH,
+            ("peers_address", A, "them"),
+            ("peer", "them", ETH0, True),
+            ("peers", "eth0", 1),
+        ]
+        owner._tick()
+        assert len(parts.events.all) == 4
+        parts.order(NameFree())
+        parts.events.all.clear()
+        owner.retell()
+        assert parts.events.all == [("peers_address", A, "them")]
+
+    during(tell)
+
+
+def test_a_peer_that_comes_and_goes_is_told_and_could_take_over_meanwhile(during, parts):
+    async def tell(owner):
+        for alive, draining in ((True, False), (True, True), (False, False)):
+            parts.machine.seen = {ETH0.index: (SimpleNamespace(node="them", alive=alive, draining=draining),)}
+            owner._tick()
+            assert owner.has_peers is (alive and not draining)
+        assert parts.events.of("peer", "peers")[-4:] == [
+            ("peer", "them", ETH0, True),
+            ("peers", "eth0", 1),
+            ("peer", "them", ETH0, False),
+            ("peers", "eth0", 0),
+        ]
+        assert [tuple(peer) for peer in owner.peers()] == [("them", "eth0", False, False)]
+
+    during(tell)
+
+
+def test_a_rebalancing_that_is_under_way_is_followed_and_no_other_begun(during, parts):
+    async def tell(owner):
+        for state, events in ((Rebalancing(2), []), (Rebalancing(2, finished=True), [Rebalance()])):
+            parts.machine.rebalancing = state
+            assert owner.rebalance() == state
+            assert parts.machine.take() == events
+
+    during(tell)
+
+
+# ── what goes wrong ──
+
+
+def test_a_bug_of_the_machine_ends_the_event_and_not_the_alarms(during, parts):
+    async def tell(owner):
+        steps = []
+
+        def stumble(now, event):
+            steps.append(now)
+            raise KeyError("a bug")
+
+        parts.machine.step = stumble
+        owner.drain(True)
+        await asyncio.sleep(2.5 * AGAIN_SECONDS)
+        del parts.machine.step
+        assert len(steps) == 3
+        assert [task for _, task, _ in parts.events.of("internal_error")] == ["ownership"] * 3
+
+    during(tell)
+
+
+def test_hellos_that_meet_a_bug_are_dropped(during, parts):
+    async def tell(owner):
+        hellos = parts.sockets.open[ETH0.index]
+        hellos.receive = lambda: 1 / 0
+        hellos.arrives(PEER, THEIRS)
+        hellos._far.send(b"2")
+        hellos.drop_queued = lambda: [hellos._near.recv(1) for _ in range(2)]
+        await asyncio.sleep(0.001)
+        ((_, task, error),) = parts.events.of("internal_error")
+        assert (task, type(error)) == ("hear", ZeroDivisionError)
+
+    during(tell)
+
+
+def test_a_link_that_refuses_hellos_is_lost_and_opened_anew(during, parts):
+    async def tell(owner):
+        parts.sockets.open[ETH0.index].refused = "down"
+        owner._tick()
+        await asyncio.sleep(RETRY_MAX)
+        assert parts.machine.told == [LinkChanged(ETH0.index, up=False), LinkChanged(ETH0.index, up=True)]
+        assert parts.events.of("lost_link") == [("lost_link", ETH0, "down")]
+
+    during(tell)
+
+
+def test_a_link_whose_answering_meets_a_bug_is_given_up_until_it_answers_again(during, parts):
+    async def tell(owner):
+        parts.layer2.answering = False
+        parts.layer2.lost(ETH0, KeyError("a bug"))
+        await asyncio.sleep(2 * RETRY_MAX)
+        assert parts.machine.take() == [LinkChanged(ETH0.index, up=False)]
+        parts.layer2.answering = True
+        await asyncio.sleep(2 * RETRY_MAX)
+        assert parts.machine.told == [LinkChanged(ETH0.index, up=True)]
+        told = {words for _, _, words in parts.events.of("lost_link")}
+        assert told == {"'a bug'", "eth0: it is not answered on"}
+        parts.layer2.answering = False  # as its sockets are opened anew: no bug was met since
+        parts.machine.told.clear()
+        parts.sockets.open[ETH0.index].refused = "down"
+        owner._tick()
+        await asyncio.sleep(2 * RETRY_MAX)
+        assert parts.machine.told == [LinkChanged(ETH0.index, up=False), LinkChanged(ETH0.index, up=True)]
+
+    during(tell)
+
+
+def test_a_link_that_is_refused_to_whoever_answers_carries_hellos_on(during, parts):
+    async def tell(owner):
+        parts.layer2.lost(ETH0, EdgeError("down"))
+        await asyncio.sleep(RETRY_MAX)
+        assert parts.machine.told == []
+        assert parts.events.all == [("lost_link", ETH0, "down")]
+
+    during(tell)
+
+
+def test_without_carrier_a_link_is_not_opened_and_with_it_it_is(during, parts):
+    async def tell(owner):
+        owner.carrier(ETH0.index, False)
+        await asyncio.sleep(2 * RETRY_MAX)
+        assert parts.sockets.open == {}
+        owner.carrier(ETH0.index, True)
+        await asyncio.sleep(2 * RETRY_MAX)
+        assert list(parts.sockets.open) == [ETH0.index]
+        owner.carrier(ETH0.index, False)
+        for links in ([], [ETH0]):  # whoever comes back is looked at anew
+            owner.links(links, MACS)
+            await asyncio.sleep(0.01)
+        assert list(parts.sockets.open) == [ETH0.index]
+
+    during(tell)
+
+
+def test_a_link_with_another_mac_or_mtu_is_another(during, parts):
+    async def tell(owner):
+        for link in (ETH0, replace(ETH0, name="lan0"), replace(ETH0, mtu=9000), replace(ETH0, mac=ETH1.mac)):
+            before = parts.sockets.opened
+            owner.links([link], MACS)
+            await asyncio.sleep(0.01)
+            assert parts.sockets.opened - before == ((link.mtu, link.mac) != (ETH0.mtu, ETH0.mac))
+
+    during(tell)
+
+
+def test_a_peer_that_answers_and_says_no_hello_is_told_of_once_in_a_while(during, parts):
+    async def tell(owner):
+        parts.sockets.open[ETH0.index].arrives(PEER, THEIRS)
+        await asyncio.sleep(FILTERED * TIMES.dead - 0.1)
+        owner._hear_answer(ETH0.index, Answer(A, THEIRS))
+        await asyncio.sleep(2 * FILTERED_SECONDS)
+        assert parts.events.of("hellos_filtered") == []
+        for eip in (A, B):
+            owner._hear_answer(ETH0.index, Answer(eip, THEIRS))
+        await asyncio.sleep(2 * FILTERED_SECONDS)
+        owner._hear_answer(ETH0.index, Answer(B, THEIRS))
+        await asyncio.sleep(2 * FILTERED_SECONDS)
+        told = [("hellos_filtered", ETH0, "them", THEIRS, eips) for eips in (frozenset({A, B}), frozenset({B}))]
+        assert parts.events.of("hellos_filtered") == told
+
+    during(tell)
