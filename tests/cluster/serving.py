@@ -90,8 +90,10 @@ class Serving(RealCluster):
         }
 
     def settle(self) -> None:
-        """Every node serves, and every connection is answered, as if nothing had happened."""
-        self.until("every node has a pod", lambda: all(self.processes(each, "web") for each in self.nodes))
+        """All pods serve, and every connection is answered, as if nothing had happened."""
+        self.until(
+            "all pods run", lambda: sum(len(self.processes(each, "web")) for each in self.nodes) == len(self.nodes)
+        )
         self.rolled_out("deployment/web")
         self.await_speaker()
         # Each node has a kube-proxy that waits, after an outage, before it asks the API again.
