@@ -3,7 +3,6 @@
     cluster_command.py up [--proxy iptables|nftables|ipvs] [--nodes N] [--plain-ca] [--no-story]
     cluster_command.py down
     cluster_command.py build        only what is missing in the cache
-    cluster_command.py able         says why there can be none on this machine, and fails
 
 The cluster belongs to a process in the background, its keeper. `down` asks that to end; if something else ends it, the
 cluster is gone all the same.
@@ -18,7 +17,6 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -110,35 +108,6 @@ def build(_: argparse.Namespace) -> int:
     return 0
 
 
-ROOM = 8e9
-"""Bytes that a build takes, and what it fetches."""
-SOURCES = ("https://proxy.golang.org/", "http://deb.debian.org/debian/")
-
-
-def able(_: argparse.Namespace) -> int:
-    why = _unable()
-    if why:
-        say(why)
-    return int(bool(why))
-
-
-def _unable() -> str:
-    if os.geteuid() != 0:
-        return "it needs root"
-    if (CACHE / "images" / "store.of").exists():
-        return ""
-    CACHE.mkdir(parents=True, exist_ok=True)
-    if (free := shutil.disk_usage(CACHE).free) < ROOM:
-        return f"it needs {ROOM / 1e9:.0f} GB of disk for {CACHE}, where {free / 1e9:.0f} are free"
-    for source in SOURCES:
-        try:
-            with urllib.request.urlopen(source, timeout=20):  # noqa: S310  these two
-                pass
-        except OSError as error:
-            return f"it needs {source}: {error}"
-    return ""
-
-
 def down(_: argparse.Namespace) -> int:
     state = _state()
     if state is not None:
@@ -178,7 +147,6 @@ def main(words: Sequence[str]) -> int:
         make.add_argument("--no-story", dest="story", action="store_false")
     commands.add_parser("down").set_defaults(do=down)
     commands.add_parser("build").set_defaults(do=build)
-    commands.add_parser("able").set_defaults(do=able)
     arguments = parser.parse_args(words)
     do: Any = arguments.do
     return int(do(arguments))
