@@ -102,7 +102,8 @@ soak: $(VENV)/.dev
 LOCK ?= --upgrade
 lock: $(VENV)/.lock
 	$(BIN)/uv pip compile $(UV) $(LOCK) --output-file requirements.txt pyproject.toml
-	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
+	$(BIN)/python -c 'import tomllib; read = tomllib.load(open("pyproject.toml", "rb")); \
+	  print(*read["build-system"]["requires"], *read["dependency-groups"]["image"], sep="\n")' \
 	  | $(BIN)/uv pip compile $(UV) $(LOCK) --output-file requirements-build.txt -
 
 # What is applied to a cluster: one file for each overlay, with these components, and a Helm chart. Both name IMAGE, both

@@ -127,7 +127,15 @@ class Cluster:
             Delivery(deliver, self._report, later),
             told=partial(self._api.mirror_failed, path),
             listed=listed,
+            restored=partial(self._list_others, path),
         )
+
+    def _list_others(self, path: str) -> None:
+        """What one notices counts for all. A watch may be open that began before: once the server's data has got as far
+        as before, it tells of no loss."""
+        for mirror in self._mirrors:
+            if mirror.resource.path != path:
+                mirror.list_anew()
 
     # ── A source ──────────────────────────────────────────────────────────────────────────────────────────────
 

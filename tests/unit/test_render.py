@@ -1,6 +1,7 @@
 """What `make rendered` and `make chart` make: the same objects as kustomize, whichever way is taken."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from real_api import BUILT
 from render import (
     COMPONENTS,
     DEFAULT,
@@ -188,8 +190,8 @@ def chart(kubectl: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def helm(chart: Path) -> Callable[..., "subprocess.CompletedProcess[str]"]:
     """``helm("template", *flags)`` on the chart."""
-    if (program := shutil.which("helm")) is None:
-        pytest.skip("needs helm in PATH (go install helm.sh/helm/v3/cmd/helm@latest)")
+    if (program := shutil.which("helm", path=f"{BUILT}{os.pathsep}{os.environ['PATH']}")) is None:
+        pytest.skip("needs helm (`make cluster` builds one)")
 
     def run(command: str, *words: str) -> "subprocess.CompletedProcess[str]":
         name = ("eip-speaker",) if command == "template" else ()

@@ -145,6 +145,8 @@ class Mirror(Generic[T]):
         self.errors: list[EdgeError] = []
         self.lists: list[tuple[int, set[str]]] = []
         """Versions, and what had been handed over by then."""
+        self.restored = 0
+        """Times that it said so."""
         self._news = asyncio.Event()
         self.reflector = Reflector(
             client,
@@ -153,6 +155,7 @@ class Mirror(Generic[T]):
             patience=patience,
             told=self._tell,
             listed=lambda version: self.lists.append((int(version), self.names())),
+            restored=self._count_restored,
         )
 
     @property
@@ -180,6 +183,9 @@ class Mirror(Generic[T]):
     def _deliver(self, changes: tuple[Change[T], ...]) -> None:
         self.batches.append(changes)
         self._news.set()
+
+    def _count_restored(self) -> None:
+        self.restored += 1
 
     def _tell(self, error: EdgeError) -> None:
         self.errors.append(error)

@@ -126,3 +126,19 @@ async def test_an_api_restored_from_an_older_backup_is_believed(api, fake, mirro
     await seen.until_names({"old", "new"})
     resumed = [query for _, _, query in fake.requests[begun:] if "watch" in query and query.get("resourceVersion")]
     assert resumed == [], "a watch that would stay silent is not even tried"
+    assert seen.restored == 1
+
+
+async def test_a_watch_that_a_restored_api_overtook_is_begun_anew_once_somebody_noticed(api, fake, mirror, maps):
+    await maps.create("old")
+    backup = fake.revision
+    await maps.create("lost")
+    seen = await mirror(await api.client())
+    fake.restore(backup)
+    fake.revision += 100  # others wrote that much before this one looked
+    await maps.create("new")
+    await seen.until(lambda: "new" in seen.names())
+    assert "lost" in seen.names(), "nothing told of it"
+    seen.reflector.list_anew()
+    await seen.until_names({"old", "new"})
+    assert seen.restored == 0, "who was told does not tell"

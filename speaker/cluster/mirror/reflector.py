@@ -68,7 +68,8 @@ class Reflector(Generic[T]):
     ``deliver`` gets what has changed after the store has, in order: first
     everything there is, even if that is nothing, then a batch for whatever the network brought in one go, which is
     empty where only ``set_aside`` changed. It is called in the event loop and must be quick. ``told`` hears of every
-    failure; ``listed`` of every list that was completed, once it was handed over: its version.
+    failure; ``listed`` of every list that was completed, once it was handed over: its version. ``restored`` hears that
+    a list is older than what was known: an older backup stands in the place of the server's data.
     """
 
     def __init__(
@@ -80,11 +81,15 @@ class Reflector(Generic[T]):
         patience: Patience = Patience(),
         told: Callable[[EdgeError], None] = lambda _: None,
         listed: Callable[[str], None] = lambda _: None,
+        restored: Callable[[], None] = lambda: None,
     ) -> None:
         self.resource, self.patience = resource, patience
         self.lists = 0
         """Lists that were completed: more than a few an hour say that something is wrong."""
-        self._client, self._deliver, self._told, self._listed = client, deliver, told, listed
+        self._client, self._deliver, self._told = client, deliver, told
+        self._listed, self._restored = listed, restored
+        self._newest = 0
+        """The last version that was known when a list began."""
         self._feed = Feed(resource.kind, resource.indexes)
         self._streams_lists = True
         self._trying: asyncio.Task[None] | None = None
@@ -145,6 +150,13 @@ class Reflector(Generic[T]):
         if self._trying is not None:
             self._trying.cancel()
 
+    def list_anew(self) -> None:
+        """What is known is of data that is no more. A watch from it would stay silent, or tell of the new data alone
+        where that has got as far already."""
+        self._feed.forget()
+        self._newest = 0  # whoever says so knows
+        self.reconnect()
+
     async def run(self) -> None:
         """Endless."""
         task = asyncio.current_task()
@@ -186,7 +198,7 @@ class Reflector(Generic[T]):
         if self._feed.listing and error.code in _NO_SUCH_OPTION:
             self._streams_lists = False
         if error.too_old:
-            self._feed.forget()
+            self._forget()
 
     def _failed(self, error: EdgeError) -> None:
         self._retry_after = error.retry_after if isinstance(error, ApiRefused) else 0.0
@@ -199,7 +211,7 @@ class Reflector(Generic[T]):
 
     async def _follow(self) -> None:
         if self._silent_watches >= SILENT_WATCHES or (self._broken and await self._is_restored()):
-            self._feed.forget()
+            self._forget()
         self._broken = False
         if not self._feed.resume and not self._streams_lists:
             await self._list_pages()
@@ -213,6 +225,11 @@ class Reflector(Generic[T]):
                 self._watching = False
         if not self._moved and self._now() - begun < 1.0:
             raise EdgeError(f"{self.resource.path}: the watch ended as soon as it had begun")
+
+    def _forget(self) -> None:
+        if (known := self._feed.resume).isdecimal():
+            self._newest = int(known)
+        self._feed.forget()
 
     async def _is_restored(self) -> bool:
         """An older backup of the server's data stands in its place: a watch from what we know would stay silent."""
@@ -287,6 +304,10 @@ class Reflector(Generic[T]):
         first, self._fresh_at = not self.synced, begun
         self._hand_over(even_nothing=first)
         self._listed(version)
+        if version.isdecimal():
+            older, self._newest = int(version) < self._newest, int(version)
+            if older:
+                self._restored()
 
     def _hand_over(self, *, even_nothing: bool = False) -> None:
         aside = self.set_aside

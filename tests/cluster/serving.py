@@ -1,0 +1,158 @@
+"""A cluster with the speaker and Services of every sort, and clients of all of them that run while something happens:
+on the LAN, on a node and in a pod."""
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Self
+
+from cluster_nodes import store
+from cluster_story import AFTERWARDS, AT_LEAST, all_answer, first_service, install, url
+from knock import LATE, Knocked, knocking
+from real_cluster import RealCluster
+
+GRACE = 20
+"""Seconds until a silent node is NotReady: Kubernetes' 50 would be waited for, and show nothing else."""
+RATES = {"LAN": 110, "node": 20, "pod": 20}
+"""Connections a second of the clients at each place."""
+ENOUGH = 1000
+
+Targets = Mapping[str, Sequence[str]]
+"""Policy, or what a Service asks for → targets of clients."""
+
+
+@dataclass(frozen=True)
+class Met:
+    """What clients met: place → Knocked."""
+
+    targets: Targets
+    by_place: Mapping[str, Knocked]
+
+    def all(self, name: str) -> int:
+        return sum(each.all(name) for each in self.by_place.values())
+
+    def longest(self, place: str, policy: str) -> float:
+        return self.by_place[place].longest(self.targets[policy])
+
+    def rows(self) -> Iterator[str]:
+        """Place by place: of how many connections how many failed, by policy; and what befell others."""
+        for place, knocked in self.by_place.items():
+            counted = [
+                f"{policy} {knocked.all('failed', targets)} of {knocked.all('asked', targets)}"
+                for policy, targets in self.targets.items()
+                if set(targets) <= knocked.targets.keys()
+            ]
+            others = f"{knocked.all('cut')} cut, {knocked.all('late')} later than {LATE} s"
+            yield f"  {place}: {', '.join(counted)}; {others}"
+
+    def __str__(self) -> str:
+        return "; ".join(f"{place}: {knocked}" for place, knocked in self.by_place.items())
+
+
+def unharmed(met: Met) -> None:
+    assert met.all("asked") >= ENOUGH, str(met)
+    assert met.all("failed") == 0, str(met)
+    assert met.all("cut") <= met.all("asked") / 100, str(met)
+
+
+class Serving(RealCluster):
+    """``with Serving(proxy) as cluster``: each EIP answers."""
+
+    def __init__(self, proxy: str) -> None:
+        super().__init__(store(), proxy=proxy, grace=GRACE)
+        self.targets: Targets = {}
+        self.seconds = 0.0
+        """From `kubectl apply -f` to the first EIP that answered."""
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        try:
+            self.seconds = install(self)
+            self.serve_all()
+        except BaseException as error:
+            self.__exit__(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    def serve_all(self) -> None:
+        eips = first_service(self)
+        self.kubectl("apply", "--filename", "-", stdin=_MORE)
+        web, local = eips["web"], eips["local"]
+        (shared,) = all_answer(self, "first", 1)
+        self.targets = {
+            "Cluster": web,
+            "Local": local,
+            "UDP": [f"{eip},53,udp" for eip in web],
+            "source ranges": all_answer(self, "fenced", 2),
+            "affinity": all_answer(self, "sticky", 1),
+            "shared": [shared, *(f"{eip},81" for eip in all_answer(self, "second", 1, port=81))],
+        }
+
+    def settle(self) -> None:
+        """All pods serve, and every connection is answered, as if nothing had happened."""
+        self.until(
+            "all pods run", lambda: sum(len(self.processes(each, "web")) for each in self.nodes) == len(self.nodes)
+        )
+        self.rolled_out("deployment/web")
+        self.await_speaker()
+        # Each node has a kube-proxy that waits, after an outage, before it asks the API again.
+        self.until("every node leads everywhere", lambda: all(map(self._leads, self.nodes)))
+
+    def _leads(self, node: str) -> bool:
+        often = [url(eip) for eip in self.targets["Cluster"] for _ in range(10)]
+        said = self.in_node(node, "curl", "--silent", "--show-error", "--globoff", "--max-time", "2", *often)
+        return len(said.splitlines()) == len(often)
+
+    def clients(
+        self, what: Callable[[], object], *, seconds: float = AT_LEAST, avoid: str = "", places: Collection[str] = RATES
+    ) -> Met:
+        """What clients meet while ``what`` is done, and some time after. None of them is on the node ``avoid``."""
+        inside, pod = next(
+            (self.inside_node(node), pods[0])
+            for node in self.nodes
+            if node != avoid and (pods := self.processes(node, "web"))
+        )
+        everywhere = [*self.targets["Cluster"], *self.targets["Local"]]
+        known: dict[str, tuple[list[str], Sequence[str]]] = {
+            "LAN": (self.world.inside("client"), [target for each in self.targets.values() for target in each]),
+            "node": (inside, everywhere),
+            "pod": ([*inside, "nsenter", f"--target={pod}", "--net", "--"], everywhere),
+        }
+        with ExitStack() as stack:
+            by_place = {
+                place: stack.enter_context(knocking(words, targets, RATES[place]))
+                for place, (words, targets) in known.items()
+                if place in places
+            }
+            time.sleep(2)
+            begun = time.monotonic()
+            what()
+            time.sleep(max(AFTERWARDS, begun + seconds - time.monotonic()))
+        return Met(self.targets, by_place)
+
+
+def _service(name: str, port: int, spec: str, annotations: str = "") -> str:
+    """Of the pods that web.yaml makes."""
+    return f"""
+apiVersion: v1
+kind: Service
+metadata: {{name: {name}, namespace: default, annotations: {{{annotations}}}}}
+spec:
+  type: LoadBalancer
+  loadBalancerClass: eip-speaker.io/speaker
+  selector: {{app: web}}
+  ports: [{{port: {port}, targetPort: 8080}}]
+  {spec}
+---"""
+
+
+_CLIENT = '["192.0.2.100/32", "2001:db8:1::100/128"]'
+_MORE = "".join(
+    (
+        _service("fenced", 80, f"ipFamilyPolicy: RequireDualStack\n  loadBalancerSourceRanges: {_CLIENT}"),
+        _service("sticky", 80, "sessionAffinity: ClientIP"),
+        _service("first", 80, "", "eip-speaker.io/share: both"),
+        _service("second", 81, "", "eip-speaker.io/share: both"),
+    )
+)

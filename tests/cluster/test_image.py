@@ -1,0 +1,35 @@
+"""The image that pods run from."""
+
+import pytest
+from cluster_nodes import store
+from cluster_parts import DEV, SPEAKER, build_speaker, images, layers, remove_image
+from real_cluster import missing
+
+pytestmark = pytest.mark.cluster
+MOST = 70e6
+"""Bytes beside the base, unpacked."""
+
+
+@pytest.fixture(scope="module")
+def built():
+    if why := missing():
+        pytest.skip(why)
+    store()
+
+
+@pytest.fixture
+def another():
+    name = f"{SPEAKER}:again"
+    yield name
+    remove_image(name)
+
+
+def test_an_image_that_is_built_again_from_nothing_has_the_same_layers(built, another):
+    assert build_speaker(another, "--no-cache") == build_speaker(DEV)
+
+
+def test_it_is_as_small_as_is_said(built, tell):
+    (_, archive) = images()
+    base, *ours = layers(DEV, archive)
+    tell(f"the image: {sum(ours) / 1e6:.0f} MB beside {base / 1e6:.0f} MB of the base")
+    assert sum(ours) <= MOST

@@ -1,0 +1,51 @@
+"""A node that dies with everything on it, and an API that is away meanwhile."""
+
+import time
+
+import pytest
+from cluster_story import url
+from serving import Serving
+
+pytestmark = pytest.mark.cluster
+OUTAGE = 60.0
+"""Seconds."""
+SOON = 3.0
+"""Seconds that no connection to EIPs of the policy Local may be refused for: the promise is half a second, and the
+clients need their share of a busy machine too."""
+
+
+def moved(cluster: Serving, eips, node):
+    for addresses in eips.values():
+        for eip in addresses:
+            assert cluster.holder(eip) not in ("", node)
+
+
+def test_a_crashed_nodes_eips_are_answered_by_another(cluster: Serving, eips, during):
+    node = cluster.holder(eips["local"][0])
+    met = during(cluster, lambda: cluster.crash(node), avoid=node)
+    moved(cluster, eips, node)
+    assert met.longest("LAN", "Local") <= SOON, str(met)
+    assert cluster.ask(url(eips["local"][0]))
+    cluster.boot(node)
+    cluster.settle()
+    assert cluster.holder(eips["local"][0]) not in ("", node), "it took back what had moved"
+
+
+def test_a_node_that_crashes_while_the_api_is_away_is_replaced_as_soon(cluster: Serving, eips, during):
+    node = cluster.holder(eips["local"][0])
+
+    def outage():
+        back = time.monotonic() + OUTAGE
+        cluster.stop("kube-apiserver")
+        time.sleep(15)
+        cluster.crash(node)
+        time.sleep(15)
+        moved(cluster, eips, node)
+        time.sleep(max(0.0, back - time.monotonic()))
+        cluster.start("kube-apiserver")
+
+    met = during(cluster, outage, avoid=node)
+    assert met.longest("LAN", "Local") <= SOON, str(met)
+    moved(cluster, eips, node)
+    cluster.boot(node)
+    cluster.settle()
