@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from simulation.families.hellos import windows
+from simulation.families.links import oneway
 from simulation.families.mixed import mixed
 from simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
 from simulation.shrink import broken
@@ -38,6 +39,11 @@ def test_the_watch_that_beats_the_reply_leaves_no_gap() -> None:
 def test_who_is_heard_again_in_the_moment_it_gives_up_being_heard_keeps_what_the_other_side_leaves_to_it() -> None:
     """Its claim became weak by itself alone, and the other side yielded to it as it was said before: both let go."""
     assert broken(mixed(378422381)) is None
+
+
+def test_of_two_that_took_the_same_not_knowing_of_each_other_the_one_that_nobody_hears_lets_go() -> None:
+    """The other one served, and yielded by its score at the heal."""
+    assert broken(oneway(1379980843)) is None
 
 
 def test_who_is_told_all_claims_in_two_slices_needs_one_slot_more() -> None:

@@ -23,9 +23,10 @@ class Rules:
 
     def beats(self, k: Known, x: Eip, peer: Peer, term: int) -> bool:
         """Rule 8: is the claim of ``peer`` at ``term`` better than ours? Of one term that which was made knowing of
-        the holder before it."""
-        theirs = term, x.address not in peer.weak, score(x.address, peer.node)
-        return theirs > (x.term, not x.weak, score(x.address, k.node))
+        the holder before it; of two that were not, that of the node which is heard."""
+        unheard = x.weak and x.link is not None and not k.segments[x.link].in_touch
+        theirs = term, x.address not in peer.weak, unheard, score(x.address, peer.node)
+        return theirs > (x.term, not x.weak, False, score(x.address, k.node))
 
     def making_way(self, peer: Peer) -> bool:
         """Rule 11: what it claims binds nobody."""

@@ -136,9 +136,11 @@ class Silence(Naming):
         """Others are heard, and none hears us, though it had the time: what we claimed since the last one did, nobody
         knows of. At once it would be said too late: whoever is heard again has our claim as we said it last."""
         known_until = max((peer.hears_us_at for peer in segment.peers.by_node.values()), default=NEVER)
-        for x in [self.eips[eip] for eip in segment.own.terms]:
+        for eip in list(segment.own.terms):
+            x = self.eips[eip]
             if x.held_since > known_until and not x.weak:
                 self._weaken(x, now)
+                self._look_at([eip])
 
     def _hear_out(self, segment: Segment, now: float, *, was_deaf: bool) -> None:
         """Others are heard again. If none was for longer than an answer takes it was we who did not hear: they get time
