@@ -22,7 +22,7 @@ from speaker.agent.session import Pace, Session, SessionEvents
 from speaker.agent.view import News, NodeIntent, Reader, ViewSettings, is_or_was_assigned, node_intent
 from speaker.cluster.hosts import HostObject
 from speaker.cluster.kinds import EipObject
-from speaker.cluster.mirror.reflector import Reflector, Resource
+from speaker.cluster.mirror.reflector import Reflector, Resource, list_others
 from speaker.cluster.mirror.store import Change, Index
 from speaker.cluster.objects import Key
 from speaker.cluster.transport.client import Client
@@ -127,15 +127,8 @@ class Cluster:
             Delivery(deliver, self._report, later),
             told=partial(self._api.mirror_failed, path),
             listed=listed,
-            restored=partial(self._list_others, path),
+            restored=lambda: list_others(self._mirrors, path),
         )
-
-    def _list_others(self, path: str) -> None:
-        """What one notices counts for all. A watch may be open that began before: once the server's data has got as far
-        as before, it tells of no loss."""
-        for mirror in self._mirrors:
-            if mirror.resource.path != path:
-                mirror.list_anew()
 
     # ── A source ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -9,6 +9,7 @@ import gc
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import structlog
 
@@ -16,7 +17,7 @@ from speaker.cluster.election.elector import Leadership
 from speaker.cluster.election.lease import Election, leases_in
 from speaker.cluster.hosts import HostObject
 from speaker.cluster.kinds import FORWARDER, EipObject, ServiceObject
-from speaker.cluster.mirror.reflector import Patience, Reflector, Resource
+from speaker.cluster.mirror.reflector import Patience, Reflector, Resource, list_others
 from speaker.cluster.mirror.store import Change, T
 from speaker.cluster.objects import Key, Object
 from speaker.cluster.transport.client import Client
@@ -77,11 +78,12 @@ class Leader:
     async def _lead(self) -> None:
         start_over()  # this process may have led before
         changed = asyncio.Event()
-        services = self._mirror("/api/v1/services", ServiceObject, changed)
-        eips = self._mirror(EIPS, EipObject, changed)
-        namespaces = self._mirror("/api/v1/namespaces", Object, changed)
-        nodes = self._mirror("/api/v1/nodes", HostObject, changed)
-        announcements = self._mirror(ANNOUNCEMENTS, HeldObject, asyncio.Event())
+        mirrors: list[_Mirror[Any]] = []
+        services = self._mirror("/api/v1/services", ServiceObject, changed, mirrors)
+        eips = self._mirror(EIPS, EipObject, changed, mirrors)
+        namespaces = self._mirror("/api/v1/namespaces", Object, changed, mirrors)
+        nodes = self._mirror("/api/v1/nodes", HostObject, changed, mirrors)
+        announcements = self._mirror(ANNOUNCEMENTS, HeldObject, asyncio.Event(), mirrors)
         writes = WriteQueue(self._client, self._election.fence, self._told)
         # What the last leader found out stands until this one has.
         follows = self._settings.ip_mode is IpMode.PROXY
@@ -101,7 +103,7 @@ class Leader:
             return len(news.services)
 
         async with asyncio.TaskGroup() as tasks:
-            for mirror in (services, eips, namespaces, nodes, announcements):
+            for mirror in mirrors:
                 tasks.create_task(mirror.run(), name=f"mirror {mirror.resource.path}")
             tasks.create_task(writes.run(), name="writes")
             if follows:
@@ -144,8 +146,18 @@ class Leader:
                 changed.set()
             await asyncio.sleep(ASK)
 
-    def _mirror(self, path: str, kind: type[T], changed: asyncio.Event) -> "_Mirror[T]":
-        return _Mirror(self._client, path, kind, changed, self._patience, lambda error: self._told(path, error))
+    def _mirror(self, path: str, kind: type[T], changed: asyncio.Event, beside: "list[_Mirror[Any]]") -> "_Mirror[T]":
+        """One of those in ``beside``."""
+        mirror = _Mirror(
+            self._client,
+            Resource(path, kind),
+            changed,
+            self._patience,
+            told=lambda error: self._told(path, error),
+            restored=lambda: list_others(beside, path),
+        )
+        beside.append(mirror)
+        return mirror
 
 
 class _Mirror(Reflector[T]):
@@ -154,13 +166,14 @@ class _Mirror(Reflector[T]):
     def __init__(
         self,
         client: Client,
-        path: str,
-        kind: type[T],
+        resource: Resource[T],
         changed: asyncio.Event,
         patience: Patience,
+        *,
         told: Callable[[EdgeError], None],
+        restored: Callable[[], None],
     ) -> None:
-        super().__init__(client, Resource(path, kind), self._hear, patience=patience, told=told)
+        super().__init__(client, resource, self._hear, patience=patience, told=told, restored=restored)
         self._changed, self._told_of = changed, told
         self._news: dict[Key, T | None] = {}
         self._said: frozenset[str] = frozenset()

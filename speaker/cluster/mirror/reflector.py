@@ -7,10 +7,10 @@ before, and terms would go back.
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Generic
+from typing import Any, Generic
 
 from speaker.cluster.mirror.feed import Feed, Lines
 from speaker.cluster.mirror.store import Change, Index, Store, T
@@ -325,3 +325,11 @@ class Reflector(Generic[T]):
     @staticmethod
     def _now() -> float:
         return asyncio.get_running_loop().time()
+
+
+def list_others(mirrors: Iterable[Reflector[Any]], path: str) -> None:
+    """What the mirror of ``path`` notices of a restored API counts for all. A watch may be open that began before: once
+    the server's data has got as far as before, it tells of no loss."""
+    for mirror in mirrors:
+        if mirror.resource.path != path:
+            mirror.list_anew()
