@@ -14,6 +14,7 @@ LEAST = 19
 
 
 def main(command: list[str]) -> int:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell has what it starts in the background ignore it
     child = subprocess.Popen(["nice", "-n", str(LEAST), *command], start_new_session=True)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: child.send_signal(number))  # Ctrl-C reaches one session only

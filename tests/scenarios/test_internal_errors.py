@@ -17,7 +17,8 @@ TRIO = Schedule(
     links=2,
     end=9.0,
     faults=(
-        Fault(2.5, Kind.CRASH, (1,), 0.5),
+        *(Fault(2.3, Kind.HELLOS_EATEN, (0, 2), 0.5, link=link) for link in (1, 2)),
+        Fault(3.3, Kind.CRASH, (2,), 0.5),
         Fault(5.0, Kind.CABLE, (0,), 0.5, link=1),
         Fault(7.0, Kind.DRAIN, (0,)),
     ),
