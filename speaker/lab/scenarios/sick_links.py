@@ -5,7 +5,7 @@ of CLOCK_MONOTONIC; durations say their unit.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
@@ -155,9 +155,11 @@ def ledger(suffered: Suffered, within: float) -> Iterator[Line]:
 
 
 def _served_to(sight: Sight, suffered: Suffered) -> Iterator[Sample]:
-    """The requests that some node was there to answer."""
+    """The requests that some node was there to answer, by a clock that stands while none is."""
     alone = list(suffered.alone(sight.client))
-    return (sample for sample in sight.samples if not any(at <= sample.sent <= until for at, until in alone))
+    for sample in sight.samples:
+        if not any(at <= sample.sent <= until for at, until in alone):
+            yield replace(sample, sent=sample.sent - sum(until - at for at, until in alone if until < sample.sent))
 
 
 def _moves(sight: Sight, suffered: Suffered, within: float) -> tuple[Move, ...]:

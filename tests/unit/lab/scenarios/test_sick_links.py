@@ -230,6 +230,14 @@ def test_a_client_that_reaches_no_node_is_owed_nothing_until_it_does():
     assert judged(late, **circumstances, late=0.2).ok, "the switch took so long to heal"
 
 
+def test_nor_is_that_time_counted_where_its_requests_right_before_and_after_it_are_lost():
+    few = 3 * ASK_INTERVAL
+    line = line_of(
+        sight(served("node1", 9, BEGUN - few), served("node1", HEALED + few, END)), drops=silence_of("client")
+    )
+    assert 0 < line.silence.ms <= 1000 * (2 * few + 2 * ASK_INTERVAL)
+
+
 def test_an_eip_that_nobody_asked_for_is_not_called_served():
     result = judged(Sight("client", [], []))
     assert "nobody asked for 192.0.2.200 as client saw it" in result.problems
