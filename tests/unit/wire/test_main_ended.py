@@ -1,0 +1,28 @@
+"""The end of a main process, as the wire process sees it: whoever answers for EIPs waits for nothing."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+import threading
+
+from speaker.wire.parent import Main
+
+
+class Lingering(subprocess.Popen[bytes]):
+    """The kernel clears it away once the loop has found the time to ask for that."""
+
+    loop: asyncio.AbstractEventLoop
+
+    def wait(self, timeout: float | None = None) -> int:
+        cleared = threading.Event()
+        self.loop.call_soon_threadsafe(cleared.set)
+        return super().wait(timeout) if cleared.wait(20) else 99
+
+
+async def test_a_process_that_takes_long_to_be_cleared_away_keeps_nothing_else_waiting() -> None:
+    ours, theirs = socket.socketpair()
+    process = Lingering([sys.executable, "-c", "raise SystemExit(3)"])
+    process.loop = asyncio.get_running_loop()
+    with ours, theirs:
+        assert await Main(process, ours).ended() == "exit code 3"
