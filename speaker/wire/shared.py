@@ -46,6 +46,7 @@ from speaker.ownership.events import (
     WriteRecord,
 )
 from speaker.ownership.hello import Hello
+from speaker.ownership.hellos.hellos import Received
 from speaker.ownership.inquiry import Answer
 from speaker.ownership.machine.machine import Ownership
 from speaker.system.supervise import contained
@@ -222,27 +223,39 @@ class SharedOwner:
     def answers_on(self, link: int) -> bool:
         return self._layer2.answers_on(link)
 
-    def heard(self, port: Port, hello: Hello, mac: Mac) -> None:
-        event = HelloHeard(port.link.index, hello, mac, looped=mac in self._ever_macs)
-        self._tell(event, partial(self._meet, port, hello, mac))
+    def hello_waits(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._tick()
 
-    def _meet(self, port: Port, hello: Hello, mac: Mac) -> None:
+    def heard(self, port: Port, received: Received) -> None:
+        """What it leads to is judged with the event that made us read it."""
+        hello, mac, age = received
+        now, looped = self._clock(), mac in self._ever_macs
+        with contained("ownership", self._events):
+            event = HelloHeard(port.link.index, hello, mac, looped, age, more=True)
+            orders = self.machine.step(now, event)
+            with contained("meet", self._events):
+                self._meet(port, hello, mac, now - age)
+            self._carry_out(orders, now)
+
+    def _meet(self, port: Port, hello: Hello, mac: Mac, at: float) -> None:
         """A hello that counts says which MAC and which addresses are its sender's."""
         if not self.machine.believed(port.link.index, hello):
             return
-        self.ports.expect(port, hello, self._times.hello)
+        port.speakers.expect(hello, at, self._times.hello)
         if port.speakers.inform(hello) and self.offers.recalled:
             self.offers.offer_again()
         if (speaker := port.speakers.meet(hello, mac)) is not None:
             self._events.speaker(port.link.index, hello.node, speaker)
             self._acquaint(port)
-        port.speakers.heard(hello.node, self._clock())
+        port.speakers.heard(hello.node, at)
 
     # What others say on the LAN. Hellos first: nobody is silent whose hello lies here unread.
 
     def _hear_frame(self, link: int) -> None:
         self.ports.hear()
-        self._tell(FrameHeard(link))
+        self._step(FrameHeard(link))
 
     def _found(self, link: int, address: bytes, mac: Mac) -> None:
         """A probe for what we are about to answer for was answered. Not in the middle of what others said."""
@@ -250,7 +263,7 @@ class SharedOwner:
         asyncio.get_running_loop().call_soon(partial(self._hear_answer, link, answer, probed=True))
 
     def _hear_answer(self, link: int, answer: Answer, *, probed: bool = False) -> None:
-        self.ports.hear()
+        self.hello_waits()
         if (port := self.ports.get(link)) is None:
             return
         node, now = next(port.speakers.nodes(answer.mac), None), self._clock()
@@ -286,20 +299,23 @@ class SharedOwner:
         self._alarm = None
         with contained("hear", self._events):
             self.ports.hear()  # nobody is silent whose hello lies here unread
-        self._tell(Tick())
+            self.ports.miss()
+        self._step(Tick())
         with contained("peers", self._events):
             self._tell_of_peers()
 
-    def _tell(self, event: Event, first: Callable[[], None] = lambda: None) -> None:
-        """``first``: to be done before what the event leads to. Whatever is raised ends what this event was to bring,
-        and never the alarms that follow."""
+    def _tell(self, event: Event) -> None:
+        if self._clock() >= self.machine.watch_at:
+            with contained("hear", self._events):
+                self.ports.hear()
+        self._step(event)
+
+    def _step(self, event: Event) -> None:
+        """Whatever is raised ends what this event was to bring, and never the alarms that follow."""
         now = self._clock()
         wake = now + AGAIN_SECONDS
         with contained("ownership", self._events):
-            orders = self.machine.step(now, event)
-            with contained("meet", self._events):
-                first()
-            self._carry_out(orders, now)
+            self._carry_out(self.machine.step(now, event), now)
             self._news.life(self.machine.incarnation)
             wake = self.machine.next_wake(now)
         loop = asyncio.get_running_loop()

@@ -30,7 +30,7 @@ Values, by kind (``Kind``)::
     name       1 bytes it begins with like the name before it in its section · 1 bytes it ends with like that one
                · 1 length and the bytes between; the two likenesses do not overlap, the first name has neither
 
-Flags: 1 draining · 2 deaf · 4 demoted · 8 recalled (the last three since 1.3).
+Flags: 1 draining · 2 deaf · 4 demoted · 8 recalled (the last three since 1.3) · 16 routine (since 1.4).
 
 Within a major version nothing above changes: a newer minor version adds kinds and flags, which an older reader
 authenticates and passes over. What must not be passed over takes a new major version.
@@ -62,7 +62,7 @@ from speaker.ownership.hellos.reading import READERS, demand, read_sections, rea
 
 ETHERTYPE = 0x88B5
 MAGIC = b"EIPh"
-MAJOR, MINOR = 1, 3
+MAJOR, MINOR = 1, 4
 
 MAGIC_AT, MAJOR_AT = 14, 18
 """Bytes from the start of the frame: where a kernel filter finds MAGIC, and MAJOR (1 byte)."""
@@ -76,7 +76,9 @@ _STAMP = struct.Struct("!QQHI")
 _NAME_AT = _FIXED_AT + _FIXED.size
 _TAG = 16
 _OURS = MAGIC + bytes((MAJOR,))
-_DRAINING, _DEAF, _DEMOTED, _RECALLED = 0x01, 0x02, 0x04, 0x08
+_DRAINING, _DEAF, _DEMOTED, _RECALLED, ROUTINE = 0x01, 0x02, 0x04, 0x08, 0x10
+FLAGS_AT = _FIXED_AT + struct.calcsize("!QQHIQ")
+"""Where a kernel filter finds ROUTINE."""
 
 _HEAD = _NAME_AT - MAGIC_AT + MAX_NAME + REVISION.size + INTERVAL.size
 MIN_MTU = _HEAD + SECTION.size + HEARD.size + 2 + ALIKE.size + MAX_NAME + 8 + 4 + _TAG
@@ -139,7 +141,7 @@ def _frame(hello: Hello, part: int, sections: bytes, key: Key, source: Mac, ethe
         part,
         hello.link,
         hello.clock,
-        hello.draining * _DRAINING | hello.deaf * _DEAF | hello.demoted * _DEMOTED | hello.recalled * _RECALLED,
+        _flags(hello),
         hello.digest.count,
         hello.digest.sum,
         len(node),
@@ -147,6 +149,16 @@ def _frame(hello: Hello, part: int, sections: bytes, key: Key, source: Mac, ethe
     header = _HEADER.pack(MAGIC, MAJOR, MINOR, _HEADER.size + len(fixed) + len(node) + len(sections) + _TAG, key.id)
     signed = b"".join((source, ethertype.to_bytes(2, "big"), header, fixed, node, sections))
     return _BROADCAST + signed + _tag(key, signed)
+
+
+def _flags(hello: Hello) -> int:
+    return (
+        hello.draining * _DRAINING
+        | hello.deaf * _DEAF
+        | hello.demoted * _DEMOTED
+        | hello.recalled * _RECALLED
+        | hello.routine * ROUTINE
+    )
 
 
 def _in_every_frame(hello: Hello) -> bytes:
@@ -226,6 +238,7 @@ def _read(body: bytes) -> Hello:
         deaf=bool(flags & _DEAF),
         demoted=bool(flags & _DEMOTED),
         recalled=bool(flags & _RECALLED),
+        routine=bool(flags & ROUTINE),
         link=link,
         part=part,
         **said,

@@ -10,9 +10,9 @@ from typing import NoReturn, Protocol, Self, TypeAlias
 from speaker.errors import EdgeError
 from speaker.model import IPAddress, Link, Mac
 from speaker.ownership.hello import Hello
-from speaker.ownership.hellos.hellos import Hellos
+from speaker.ownership.hellos.hellos import Hellos, Received
 from speaker.system.retry import retrying
-from speaker.system.supervise import contained, supervised
+from speaker.system.supervise import supervised
 from speaker.wire.sharing.speakers import Speakers
 from speaker.wire.told import OwnerEvents
 
@@ -20,6 +20,8 @@ RETRY_MAX = 5.0
 """Seconds at most between two tries to open a link's hello socket: without one, nothing is held there."""
 FILTERED_SECONDS = 1.0
 """EIPs for which somebody answers whose hellos do not arrive are gathered for so long before that is told."""
+CROWDED_SECONDS, CROWDED_PAUSE = 1.0, 0.01
+"""For so long after a flood of hellos they are read so often."""
 
 OpenHellos: TypeAlias = Callable[[Link, Callable[[Enum | None], None]], Hellos]
 """Of a link; what it is given counts frames, as ``Hellos`` says."""
@@ -31,6 +33,7 @@ class Port:
     def __init__(self, hellos: Hellos, now: float, failed: asyncio.Future[str]) -> None:
         self.hellos, self.left_at, self.failed = hellos, now, failed
         self.speakers = Speakers(now)
+        self.crowded_until = now
 
     @property
     def link(self) -> Link:
@@ -49,8 +52,11 @@ class PortUser(Protocol):
 
     def closed(self, link: int) -> None: ...
 
-    def heard(self, port: Port, hello: Hello, mac: Mac) -> None:
-        """A hello, authentic and new."""
+    def hello_waits(self) -> None:
+        """Unread, and it is not routine."""
+
+    def heard(self, port: Port, received: Received) -> None:
+        """A hello, authentic and new. All that wait are heard before anything else happens."""
 
     def answers_on(self, link: int) -> bool:
         """Requests can be answered there."""
@@ -80,7 +86,6 @@ class Ports:
         self._unanswered: set[int] = set()
         """Links whose answering met what nobody foresaw."""
         self._group = asyncio.TaskGroup()
-        self._overdue: asyncio.TimerHandle | None = None
         self.indexes: frozenset[int] = frozenset()
         """Of all links that are to carry hellos."""
         self.doubted = asyncio.Event()
@@ -93,8 +98,6 @@ class Ports:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
-        if self._overdue is not None:
-            self._overdue.cancel()
         for task in self._serving.values():
             task.cancel()
         await self._group.__aexit__(kind, error, tb)
@@ -162,28 +165,13 @@ class Ports:
 
     # ── hellos that do not come ──
 
-    def expect(self, port: Port, hello: Hello, least: float) -> None:
-        """The next one of its sender; ``least``: seconds between two."""
-        port.speakers.expect(hello, self._clock(), least)
-        self._await_overdue()
-
-    def _await_overdue(self) -> None:
-        if self._overdue is not None:
-            self._overdue.cancel()
-        dues = [port.speakers.next_due() for port in self]
-        due = min((due for due in dues if due is not None), default=None)
-        loop = asyncio.get_running_loop()
-        self._overdue = loop.call_later(max(0.0, due - self._clock()), self._miss) if due is not None else None
-
-    def _miss(self) -> None:
-        """A hello is overdue."""
-        with contained("hear", self._events):
-            self.hear()  # nobody is late whose hello lies here unread
+    def miss(self) -> None:
+        """Where a hello is overdue the carrier may be gone. ``hear`` comes first: nobody is late whose hello lies here
+        unread."""
         now = self._clock()
         for port in self:
             if port.speakers.miss(now):
                 self.doubted.set()
-        self._await_overdue()
 
     def note_filtered(self, port: Port, node: str, eip: IPAddress) -> None:
         """``node`` answers for ``eip``, and none of its hellos arrives."""
@@ -222,7 +210,7 @@ class Ports:
         with self._open_hellos(link, count) as hellos:
             port = self._open[link.index] = Port(hellos, self._clock(), loop.create_future())
 
-            loop.add_reader(hellos, self._hear_or_drop, port)
+            loop.add_reader(hellos, self._user.hello_waits)
             try:
                 self._user.opened(port)
                 raise EdgeError(await port.failed)
@@ -246,5 +234,15 @@ class Ports:
         except EdgeError as error:
             port.fail(error)
             return
-        for hello, mac in hellos:
-            self._user.heard(port, hello, mac)
+        for received in hellos:
+            self._user.heard(port, received)
+        self._come_back(port)
+
+    def _come_back(self, port: Port) -> None:
+        """A flood of what says that it is routine would wake nobody, and push the rest out of the queue."""
+        now, loop = self._clock(), asyncio.get_running_loop()
+        if port.hellos.crowded:
+            port.crowded_until = now + CROWDED_SECONDS
+            loop.call_soon(self._user.hello_waits)
+        elif now < port.crowded_until:
+            loop.call_later(CROWDED_PAUSE, self._user.hello_waits)
