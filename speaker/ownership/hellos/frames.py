@@ -167,7 +167,7 @@ def _in_every_frame(hello: Hello) -> bytes:
 
 
 def _tag(key: Key, signed: bytes) -> bytes:
-    return hmac.digest(key.secret, signed, "sha256")[:_TAG]
+    return key.hmac(signed)[:_TAG]
 
 
 # ── Bytes to values ───────────────────────────────────────────────────────────────────────────────────────────

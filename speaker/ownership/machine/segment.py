@@ -107,6 +107,11 @@ class Segment:
         """For a soft reason, or because the link comes and goes."""
         return self.demoted or self.returns.many(now)
 
+    @property
+    def unheard(self) -> bool:
+        """Nobody hears us who had the time to say so."""
+        return not self.in_touch and self.unheard_at == FOREVER
+
     def listen(self, until: float) -> None:
         self.listening, self.listen_until = True, until
 
@@ -130,9 +135,9 @@ class Segment:
         yielded = {**sender.yielded, **self.own.yields_said(now, beat)}
         heard = {**self.peers.heard(now), **sender.namesake}
         wants, demoted = self._wants(now), self.goes_last(now)
-        asks = everything or yielded or wants or self.probes or self.moves
+        urgent = everything or yielded or weak or wants or self.probes or self.moves or self.peers.missed(now)
         who_hears = tuple((node, other.incarnation, other.link) for node, other in heard.items())
-        repeats = beat and self._repeats((self.own.digest, sender.draining, self.deaf, demoted, weak, who_hears))
+        repeats = beat and self._repeats((self.own.digest, sender.draining, self.deaf, demoted, who_hears))
         hello = Hello(
             node=sender.node,
             incarnation=sender.incarnation,
@@ -143,7 +148,7 @@ class Segment:
             revision=sender.revision,
             deaf=self.deaf,
             demoted=demoted,
-            routine=repeats and not asks,
+            routine=repeats and not urgent,
             interval=round(self._times.hello * 1000),
             claims=claims,
             covers=covers,

@@ -191,7 +191,7 @@ def test_a_hello_is_told_with_whose_it_is(during, parts, looped, mac):
     async def tell(owner):
         parts.sockets.open[ETH0.index].arrives(PEER, mac)
         await asyncio.sleep(0.001)
-        assert parts.machine.told == [HelloHeard(ETH0.index, PEER, mac, looped)]
+        assert parts.machine.told == [HelloHeard(ETH0.index, PEER, mac, looped, more=True)]
 
     during(tell)
 

@@ -690,20 +690,27 @@ GOLDEN_1_3 = (
     .replace("06 0009 00", "0d 0002 0064 06 0009 00")
     .replace("0702f4118f50afaa777bf8889df929ab", "0c 0001 05 4dce7cb5d41d547b96370b425b7a58d0")
 )
+GOLDEN_1_4 = (
+    GOLDEN_1_3.replace("45495068 01 03 0172", "45495068 01 04 0172")
+    .replace("0000000005265c00 07", "0000000005265c00 17")
+    .replace("4dce7cb5d41d547b96370b425b7a58d0", "e28bdea866ac88bd026c4c93fa44c78e")
+)
 OWN = frozenset({IPv4Address("192.0.2.1"), IPv6Address("2001:db8::1")})
 WEAK = frozenset({IPv4Address("192.0.2.9"), IPv6Address("2001:db8:1::1")})
 
 
 def test_version_1_is_these_bytes_forever():
-    said = replace(GOLDEN, addresses=BOTH, own=OWN, deaf=True, demoted=True, interval=100, weak=WEAK)
-    assert [frame.hex() for frame in encode(said, KEYS, MAC)] == ["".join(GOLDEN_1_3.split())]
-    assert decode(bytes.fromhex(GOLDEN_1_3), KEYS) == said
+    said = replace(GOLDEN, addresses=BOTH, own=OWN, deaf=True, demoted=True, interval=100, weak=WEAK, routine=True)
+    assert [frame.hex() for frame in encode(said, KEYS, MAC)] == ["".join(GOLDEN_1_4.split())]
+    assert decode(bytes.fromhex(GOLDEN_1_4), KEYS) == said
 
 
 def test_what_older_releases_of_version_1_say_is_read():
     assert decode(bytes.fromhex(GOLDEN_1_0), KEYS) == GOLDEN
     assert decode(bytes.fromhex(GOLDEN_1_1), KEYS) == replace(GOLDEN, addresses=BOTH)
     assert decode(bytes.fromhex(GOLDEN_1_2), KEYS) == replace(GOLDEN, addresses=BOTH, own=OWN)
+    since_1_3 = {"deaf": True, "demoted": True, "interval": 100, "weak": WEAK}
+    assert decode(bytes.fromhex(GOLDEN_1_3), KEYS) == replace(GOLDEN, addresses=BOTH, own=OWN, **since_1_3)
 
 
 def test_a_newer_minor_version_is_read_and_what_it_adds_is_passed_over():
