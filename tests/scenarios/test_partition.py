@@ -46,6 +46,12 @@ def test_of_two_that_took_the_same_not_knowing_of_each_other_the_one_that_nobody
     assert broken(oneway(1379980843)) is None
 
 
+def test_who_was_only_just_heard_again_is_not_unheard() -> None:
+    """A client's frame came 1.5 ms after the first hello since the split, before the answer to ours: nobody heard us,
+    so that we let go what the other side had let go for us."""
+    assert broken(mixed(1114143058)) is None
+
+
 def test_who_is_told_all_claims_in_two_slices_needs_one_slot_more() -> None:
     """One claim in a hello, eighteen held: the last of them were told 20 ms after the others, and answered twice for as
     long, while the promise allowed for one slice."""
