@@ -94,11 +94,11 @@ class LinkResponder:
     def take(self, eips: Mapping[bytes, Gratuitous], probe: Collection[bytes] = ()) -> None:
         """Answer for these as well, and announce them, each as its ``Gratuitous`` says; those in ``probe`` only once a
         probe found nobody else. A slice of them at once, the others soon."""
-        idle = not self._holdings.settling
+        idle = not self._holdings.unfinished
         self._holdings.take(eips, probe)
         if idle:
-            with contained("settle", self._observer):
-                self._settle_slice()
+            with contained("work off", self._observer):
+                self._work_off_slice()
         self._wakeup.cut()
 
     def drop(self, addresses: Iterable[bytes]) -> None:
@@ -136,15 +136,15 @@ class LinkResponder:
     async def run(self) -> None:
         """Until cancelled; raises EdgeError when the link goes down or away."""
         name = self.link.name
-        with contained("settle", self._observer):
-            self._settle_slice()
+        with contained("work off", self._observer):
+            self._work_off_slice()
         try:
             with letting_go():
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(self._arps.serve(), name=f"arp {name}")
                     tasks.create_task(self._ndps.serve(), name=f"ndp {name}")
                     for task, work in (
-                        ("settle", self._settle),
+                        ("work off", self._work_off),
                         ("announce", self._announcer.serve),
                         ("probe", self._prober.serve),
                     ):
@@ -156,27 +156,27 @@ class LinkResponder:
             return
         raise EdgeError(words)
 
-    async def _settle(self) -> None:
+    async def _work_off(self) -> None:
         """Works off what was taken and dropped, and the groups and filters that follow from it, in slices."""
         while True:
-            settling = self._settle_slice()
-            if settling:
+            unfinished = self._work_off_slice()
+            if unfinished:
                 await asyncio.sleep(0)
-            if self._join_slice() or settling:
+            if self._join_slice() or unfinished:
                 await asyncio.sleep(0)
                 continue
             self._tighten()
             wakes = (self._groups.wake(), self._arp_filter.wake(), self._ndp_filter.wake())
             await self._wakeup.until(min((when for when in wakes if when is not None), default=None))
 
-    def _settle_slice(self) -> bool:
-        """Whether there was something to settle."""
-        if not self._holdings.settling:
+    def _work_off_slice(self) -> bool:
+        """Whether there was something to work off."""
+        if not self._holdings.unfinished:
             return False
         now = self._clock()
-        came, gone, failed = self._holdings.settle(now, EIPS_A_SLICE)
+        came, gone, failed = self._holdings.work_off(now, EIPS_A_SLICE)
         for error in failed:
-            self._observer.internal_error("settle", error)
+            self._observer.internal_error("work off", error)
         self._let_through(came, gone, now)
         self._groups.discard(address for address in gone if len(address) == 16)
         self._groups.add(address for address in came if len(address) == 16)

@@ -26,7 +26,7 @@ class Placement(NamedTuple):
     gratuitous: Gratuitous
 
 
-_Port: TypeAlias = tuple[int, Mac]
+_Identity: TypeAlias = tuple[int, Mac]
 """What makes a link another one: recreated, it has a new index; with another MAC, it needs other answers."""
 
 
@@ -66,9 +66,9 @@ class Links:
     ) -> None:
         self._clock, self._observer, self._lost = clock, observer, lost
         self._policy = AnswerPolicy(before_answer, oldest, excuses, trial, ours, found)
-        self._states: dict[_Port, _LinkState] = {}
+        self._states: dict[_Identity, _LinkState] = {}
         self._where: dict[bytes, _LinkState] = {}
-        self._kept: frozenset[_Port] = frozenset()
+        self._kept: frozenset[_Identity] = frozenset()
         self._deadline = float("-inf")
         self._deadlines: dict[int, float] = {}
         self._peers: dict[int, frozenset[Mac]] = {}
@@ -91,7 +91,7 @@ class Links:
         """Links that are up and whose sockets stay open although they hold nothing, so that a claim answers at once;
         others are closed when they hold nothing."""
         links = list(links)
-        self._kept = frozenset(map(_port, links))
+        self._kept = frozenset(map(_identity, links))
         for link in links:
             self._state(link)
         self._let_go()
@@ -178,22 +178,22 @@ class Links:
         return found
 
     def _state(self, link: Link) -> _LinkState:
-        port = _port(link)
-        if (state := self._states.get(port)) is None:
-            state = self._states[port] = _LinkState(link)
+        identity = _identity(link)
+        if (state := self._states.get(identity)) is None:
+            state = self._states[identity] = _LinkState(link)
             state.task = self._group.create_task(self._serve(state), name=f"layer 2 on {link.name}")
         return state
 
     def _let_go(self) -> None:
         """Closes the links that hold nothing and are not kept."""
-        for port, state in list(self._states.items()):
-            if not state.wanted.eips and port not in self._kept:
-                _cancel(self._states.pop(port))
+        for identity, state in list(self._states.items()):
+            if not state.wanted.eips and identity not in self._kept:
+                _cancel(self._states.pop(identity))
 
     async def _serve(self, state: _LinkState) -> None:
         # A link that returns is a new one, and tried at once: the longest wait is only between two hopeless tries.
         async for attempt in retrying(partial(self._lost, state.link), on=Exception, multiplier=0.05):
-            if self._states.get(_port(state.link)) is not state:
+            if self._states.get(_identity(state.link)) is not state:
                 return  # cancelled just when it failed: a TaskGroup then raises the failure alone
             with attempt:
                 await self._serve_once(state)
@@ -210,7 +210,7 @@ class Links:
                 state.responder = None
 
 
-def _port(link: Link) -> _Port:
+def _identity(link: Link) -> _Identity:
     return link.index, link.mac
 
 

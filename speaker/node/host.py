@@ -37,7 +37,7 @@ from speaker.kubeproxy.watch import Asked, KubeProxyWatch
 from speaker.layer2.links import Placement
 from speaker.model import Forwarding, IPAddress, Link, ServiceKey
 from speaker.node.control import NAME, serving_control
-from speaker.node.decide import Decision, Held, NodeDecider
+from speaker.node.decide import Decision, MayHold, NodeDecider
 from speaker.node.handlers import handlers
 from speaker.node.handover import HandOver
 from speaker.node.key_file import KeyFile
@@ -320,12 +320,12 @@ class Host:
         """What may be held where."""
         if touched is None:
             self._placements = {
-                address: Placement(eip.link, eip.gratuitous) for address, eip in decision.held().items()
+                address: Placement(eip.link, eip.gratuitous) for address, eip in decision.may_hold().items()
             }
             return
         for address in touched:
             self._placements.pop(address, None)
-            if isinstance(eip := decision.eips.get(address), Held):
+            if isinstance(eip := decision.eips.get(address), MayHold):
                 self._placements[address] = Placement(eip.link, eip.gratuitous)
 
     def _on_the_lan(self, snapshot: Snapshot) -> frozenset[str]:

@@ -11,7 +11,7 @@ from speaker.allocator.settle import Settlement
 from speaker.kubeproxy.judge import Findings
 from speaker.layer2.links import Placement
 from speaker.model import Assignment, IPAddress, Link, Mac, ServiceKey, format_mac, rank
-from speaker.node.decide import Decision, Held, NotHeld
+from speaker.node.decide import Decision, MayHold, MayNotHold
 from speaker.node.problems import Change, named, new
 from speaker.ownership.hellos.frames import Rejected
 from speaker.telemetry.lines import Line, Transition, in_lines
@@ -86,7 +86,7 @@ class Transitions:
     def __init__(self) -> None:
         self._assigned: dict[ServiceKey, Assignment] = {}
         self._refused: dict[str, tuple[str, str]] = {}
-        self._eips: Mapping[IPAddress, Held | NotHeld] = {}
+        self._eips: Mapping[IPAddress, MayHold | MayNotHold] = {}
         self._approximations: tuple[str, ...] = ()
         self._notices: frozenset[str] = frozenset()
         self._failing: dict[str, Spell] = {}
@@ -140,7 +140,7 @@ class Transitions:
         told: list[Transition] = []
         for address in decision.eips if touched is None else touched:
             before, eip = self._eips.get(address), decision.eips.get(address)
-            if isinstance(eip, NotHeld) and (not isinstance(before, NotHeld) or before.reason != eip.reason):
+            if isinstance(eip, MayNotHold) and (not isinstance(before, MayNotHold) or before.reason != eip.reason):
                 fields = {"reason": eip.reason, "message": eip.message}
                 told.append(Transition("warning", "not claimed", "eip", str(address), eip.reason, fields))
         self._eips = decision.eips

@@ -24,7 +24,7 @@ from speaker.settings import Node
 from speaker.system.files import shown
 from speaker.telemetry.logs import quiet
 from speaker.telemetry.metrics import Metrics
-from speaker.wire.told import ClaimStatus
+from speaker.wire.events import ClaimStatus
 
 _NOBODYS = ClaimStatus(mine=False, holder=None, term=0, since=None)
 

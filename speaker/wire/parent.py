@@ -165,7 +165,7 @@ async def serve(begin: Begin, lock: Lock, outlive: float) -> int:
             gone = boottime()
             if stopping.is_set() or not talk.offered:
                 return code
-            if talk.settled or gone - begun >= outlive:
+            if talk.offered_all or gone - begun >= outlive:
                 failures, alone_since = 0, gone
             failures += 1
             await _pause(stopping, min(wait(failures), max(alone_since + outlive - boottime(), 0.0)))

@@ -215,7 +215,7 @@ class Ownership(Hearing):
         x = self._eip(event.eip)
         if x.holding and event.link != x.link:
             self._yield(x, Yielded.INELIGIBLE, now)
-        self._settle(x)
+        self._end_write(x)
         if x.link is not None:
             self.segments[x.link].eligible -= 1
         if event.link is not None:
@@ -234,7 +234,7 @@ class Ownership(Hearing):
             try:
                 if x.holding:
                     self._yield(x, Yielded.FROZEN, now)
-                self._settle(x)
+                self._end_write(x)
                 self._set_vacant(x, None)
             except Exception as error:
                 self._contain("freeze", x.address, error)

@@ -12,7 +12,7 @@ from speaker.kubeproxy.recognise import KubeProxy, Mode
 from speaker.layer2.links import Placement
 from speaker.model import Assignment, Gratuitous, Link, Mac, ServiceKey
 from speaker.node import transitions
-from speaker.node.decide import Decision, Held, NotHeld
+from speaker.node.decide import Decision, MayHold, MayNotHold
 from speaker.node.problems import Change
 from speaker.node.transitions import MISTAKES, Transitions
 from speaker.ownership.hellos.frames import Rejected
@@ -169,11 +169,11 @@ def test_a_refusal_is_said_once_and_again_when_it_is_another_or_was_over():
 
 
 def may(eip=EIP):
-    return Held(eip, "lan", (WEB,), ETH0, Gratuitous())
+    return MayHold(eip, "lan", (WEB,), ETH0, Gratuitous())
 
 
 def may_not(reason, eip=EIP, message="a sentence"):
-    return NotHeld(eip, "lan", (WEB,), reason, message)
+    return MayNotHold(eip, "lan", (WEB,), reason, message)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from speaker.ownership.hello import Hello, Incarnation
-from speaker.wire.sharing.ports import Port, Ports
+from speaker.wire.sharing.hello_links import HelloLink, HelloLinks
 
 HELLO = 0.1
 
@@ -21,23 +21,23 @@ class Clock:
 async def link():
     """``hear(node, at, interval)`` a hello of it; ``doubts(at)``: whether the carrier is in doubt then, once told."""
     clock = Clock()
-    ports = Ports(None, None, 1.0, clock, None)
+    hello_links = HelloLinks(None, None, 1.0, clock, None)
     hellos = SimpleNamespace(receive=list, link=SimpleNamespace(name="eth0", index=1))
-    port = ports._open[1] = Port(hellos, 0.0, None)
+    hello_link = hello_links._open[1] = HelloLink(hellos, 0.0, None)
 
     def hear(node, at, interval=0):
         clock.now = at
-        ports.expect(port, Hello(node, Incarnation(1), 0, 0, interval=interval), HELLO)
+        hello_links.expect(hello_link, Hello(node, Incarnation(1), 0, 0, interval=interval), HELLO)
 
     def doubts(at):
         clock.now = at
-        ports._miss()
-        found = ports.doubted.is_set()
-        ports.doubted.clear()
+        hello_links._miss()
+        found = hello_links.doubted.is_set()
+        hello_links.doubted.clear()
         return found
 
     yield SimpleNamespace(hear=hear, doubts=doubts)
-    ports._overdue and ports._overdue.cancel()
+    hello_links._overdue and hello_links._overdue.cancel()
 
 
 async def test_as_long_as_hellos_come_nothing_is_in_doubt(link):
