@@ -1,4 +1,8 @@
-"""Everything layer 2 does on one link: answers, announces, probes, and is solicited."""
+"""Everything layer 2 does on one link: answers, announces, probes, and is solicited.
+
+Each request is decided by ``answer.py``, of what ``Claims`` says that this link answers for and until when;
+``responder.py`` reads them and sends the replies.
+"""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping

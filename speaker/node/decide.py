@@ -1,6 +1,8 @@
-"""What this node does with every EIP: the pure decisions of the features, put together.
+"""What this node may do with every EIP: the pure decisions of the features, put together.
 
-``host.py`` acts on the result, and ``tools/`` explain it. Nothing here knows how anything is done.
+May this node answer for it (``ownership/eligibility.py``), and on which link (``interfaces/resolve.py``)? Which virtual
+servers carry its traffic (``forwarding/plan.py``)? ``host.py`` acts on the result, and ``tools/`` explain it. Which of
+the nodes that may hold an EIP does is decided in the wire process, by ``ownership/machine/rules.py``.
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -193,7 +193,8 @@ class Wire:
         among: Among = None,
     ) -> None:
         """This node may hold these and no others, on ``links``: forwarding for them stands. ``macs``: every MAC of this
-        host; who speaks with one of them is no stranger."""
+        host; who speaks with one of them is no stranger. In the wire process ``process.py`` hands it to the owner:
+        ``shared.py``, or ``alone.py`` on a node without peers."""
         await self.withdraw_except(placements, among)
         await self._ask(UseLinks(tuple(links), macs))  # as they were, too: the carriers are looked at then
         asked = placements if among is None else among

@@ -4,8 +4,9 @@
 
     hellos · offers · carrier · gateways · time ──► Ownership.step ──► hellos · layer2 (answer, announce, fall silent)
 
-Everything runs in the event loop's thread, one ``_step`` at a time: the orders of one event are carried out before the
-next is looked at.
+Everything runs in the event loop's thread, one ``_step`` at a time: ``ownership/machine/machine.py`` says what follows
+from an event, and these orders are carried out before the next event is looked at. What is claimed is answered for by
+``layer2/link.py``.
 """
 
 import asyncio
@@ -133,7 +134,8 @@ class SharedOwner:
         self.offers.withdraw(addresses)
 
     def offer(self, placements: Mapping[IPAddress, Placement]) -> list[IPAddress]:
-        """Those that will not be tried, through a bug of ours: none, as what failed is set aside for a while."""
+        """This node may hold these: the machine hears of each (``sharing/offers.py``), and claims it in its turn. Those
+        that will not be tried, through a bug of ours: none, as what failed is set aside for a while."""
         held = {address: placement for address, placement in placements.items() if address in self._held}
         self.offers.add(placements)
         _, failed = take_each(self._layer2, {a: s for a, s in held.items() if a in self._held}, (), self._events)
@@ -345,16 +347,13 @@ class SharedOwner:
                     case InternalError(doing=doing, what=what, error=error):
                         error.add_note(what)
                         self._events.internal_error(f"ownership: {doing}", error)
-                    case _:
-                        pass
 
     def _take(self, orders: Iterable[Claim]) -> None:
         offered = self.offers.placements
         placements = {order.eip: offered[order.eip] for order in orders if order.eip in offered}
         probe = frozenset(order.eip for order in orders if order.first)
-        drop_each(
-            self._layer2, [eip for eip in placements.keys() - probe if eip in self._held], self._events
-        )  # probed for
+        probed = [eip for eip in placements.keys() - probe if eip in self._held]
+        drop_each(self._layer2, probed, self._events)
         taken, failed = take_each(self._layer2, placements, probe, self._events)
         if failed:
             asyncio.get_running_loop().call_soon(self._set_aside, failed)  # not in the middle of these orders

@@ -33,7 +33,7 @@ MAIN = (
     "speaker.interfaces.watcher:Watcher._list_small_parts",
     "speaker.interfaces.gateway:_Watch.ask",
     # decisions and plans
-    "speaker.node.host:Host._bring_to",
+    "speaker.node.host:Host._bring_about",
     "speaker.node.decide:NodeDecider.decide",
     "speaker.interfaces.resolve:resolve",
     "speaker.forwarding.plan:Planner.plan",
@@ -96,7 +96,7 @@ MORE_MAIN = (
 )
 
 WIRE = (
-    "speaker.wire.shared:SharedOwner._tell",
+    "speaker.wire.shared:SharedOwner._step",
     "speaker.wire.sharing.hello_links:HelloLinks._hear",
     "speaker.wire.shared:SharedOwner._take",
     "speaker.wire.shared:SharedOwner._let_go",
