@@ -16,7 +16,7 @@ ONCE, THRICE = Gratuitous(burst=1), Gratuitous(burst=3, interval=1.0)
 
 @pytest.fixture
 def holdings(lan):
-    return Holdings(Claims(lan.mac), Wanted())
+    return Holdings(Claims(lan.mac))
 
 
 def watched(claims, address):
@@ -92,7 +92,7 @@ def test_an_unproven_eip_is_watched_and_silent_until_it_is_proven(holdings):
     holdings.proven([EIP], 0.06)
     assert holdings.claims.answered(EIP)
     assert holdings.burst.due(0.06, 10) == [EIP]
-    assert not holdings._wanted.unproven
+    assert not holdings.wanted.unproven
 
 
 def test_only_what_is_new_is_probed_for(holdings):
@@ -100,7 +100,7 @@ def test_only_what_is_new_is_probed_for(holdings):
     holdings.take({EIP: THRICE}, {EIP, OTHER})
     worked_off(holdings)
     assert holdings.claims.answered(EIP)
-    assert not holdings._wanted.unproven
+    assert not holdings.wanted.unproven
 
 
 def test_an_unproven_eip_stays_unproven_when_it_is_taken_again(holdings):
@@ -129,18 +129,22 @@ def test_only_what_is_answered_is_announced_anew(holdings):
     assert holdings.burst.due(7.0, 10) == [EIP]
 
 
-def test_what_was_wanted_before_is_held_and_what_was_not_proven_is_probed_for(lan):
-    wanted = Wanted()
-    wanted.take({EIP: ONCE, OTHER: ONCE, SIX: ONCE}, {OTHER})
-    wanted.take({EIP: ONCE}, {EIP})  # it is held already
-    wanted.drop([SIX])
-    holdings = Holdings(Claims(lan.mac), wanted)
+def test_started_over_it_answers_nothing_until_all_is_taken_anew_and_probed_for_where_it_was_not_proven(holdings):
+    holdings.take({EIP: ONCE, OTHER: ONCE, SIX: ONCE}, {OTHER})
+    worked_off(holdings)
+    holdings.take({EIP: ONCE}, {EIP})  # it is held already
+    holdings.drop([SIX])
+    holdings.disputes.act(EIP, 0.0)
+    holdings.start_over()
+    assert len(holdings.claims) == 0
+    assert (holdings.burst.wake(), holdings.probes.wake()) == (None, None)
+    assert holdings.disputes.act(EIP, 0.0), "it may be fought for again"
     assert worked_off(holdings) == Progress([EIP, OTHER], [])
     assert holdings.claims.answered(EIP)
     assert watched(holdings.claims, OTHER)
     assert OTHER in holdings.probes
     holdings.proven([OTHER], 0.06)
-    assert wanted == Wanted({EIP: ONCE, OTHER: ONCE})
+    assert holdings.wanted == Wanted({EIP: ONCE, OTHER: ONCE})
 
 
 class Holding(RuleBasedStateMachine):
@@ -150,8 +154,7 @@ class Holding(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.wanted = Wanted()
-        self.holdings = Holdings(Claims(Mac(b"\x02\0\0\0\0\1")), self.wanted)
+        self.holdings = Holdings(Claims(Mac(b"\x02\0\0\0\0\1")))
         self.held, self.unproven, self.now = set(), set(), 0.0
 
     @rule(eips=eips, probed=eips)
@@ -179,12 +182,16 @@ class Holding(RuleBasedStateMachine):
     def work_off(self, most):
         self.holdings.work_off(self.now, most)
 
+    @rule()
+    def start_over(self):
+        self.holdings.start_over()
+
     @invariant()
     def nothing_else_is_answered(self):
         assert {*self.holdings.claims.arp, *self.holdings.claims.ndp} <= self.held
         assert not any(self.holdings.claims.answered(address) for address in self.unproven)
-        assert self.wanted.unproven == self.unproven
-        assert self.wanted.eips.keys() == self.held
+        assert self.holdings.wanted.unproven == self.unproven
+        assert self.holdings.wanted.eips.keys() == self.held
 
     @precondition(lambda self: not self.holdings.unfinished)
     @invariant()
