@@ -88,12 +88,13 @@ class SharedOwner:
         self.machine, self.node, self._times = machine, machine.node, (times := machine.times)
         self._clock, self._events, self._sink = clock, events, sink
         self._news = News(events, sink)
-        self.hello_links = HelloLinks(self, open_hellos, times.self_lease, clock, events)
+        self._tasks = asyncio.TaskGroup()
+        self.hello_links = HelloLinks(self, open_hellos, times.self_lease, clock, events, self._tasks)
         ours = lambda mac: mac in self._ever_macs  # noqa: E731
         self._inquiries = Inquiries(ours, self._hear_frame, self._hear_answer, events)
         lost, hear, age = self.hello_links.lost, self.hello_links.hear, times.request_age
         self._layer2 = layer2(clock, events, lost, hear, age, self._excuses, times.listen, ours, self._found)
-        self.offers = Offers(self._step, self.informed, lambda: self.hello_links.indexes)
+        self.offers = Offers(self._step, self.informed, lambda: self.hello_links.indexes, self._tasks)
         self._held: dict[IPAddress, _Held] = {}
         self._macs: frozenset[Mac] = frozenset()
         self._ever_macs: frozenset[Mac] = frozenset()
@@ -104,8 +105,8 @@ class SharedOwner:
 
     async def __aenter__(self) -> Self:
         await self._stack.enter_async_context(self._layer2)
-        await self._stack.enter_async_context(self.offers)
-        await self._stack.enter_async_context(self.hello_links)
+        await self._stack.enter_async_context(self._tasks)
+        self._stack.callback(self.hello_links.close)
         self._tick()
         return self
 

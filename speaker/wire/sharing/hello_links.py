@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterator
 from enum import Enum
 from functools import partial
-from types import TracebackType
-from typing import NoReturn, Protocol, Self, TypeAlias
+from typing import NoReturn, Protocol, TypeAlias
 
 from speaker.errors import EdgeError
 from speaker.model import IPAddress, Link, Mac
@@ -59,8 +58,8 @@ class HelloUser(Protocol):
 class HelloLinks:
     """Those of the links that are to carry hellos, by index, while they do.
 
-    ``clock`` gives seconds. A link that fails is told and tried again, also one on which no hello left for
-    ``self_lease`` seconds.
+    ``clock`` gives seconds; each link is served by one of ``tasks``. A link that fails is reported and tried again, and
+    so is one on which no hello left for ``self_lease`` seconds.
     """
 
     def __init__(
@@ -70,34 +69,28 @@ class HelloLinks:
         self_lease: float,
         clock: Callable[[], float],
         events: OwnerEvents,
+        tasks: asyncio.TaskGroup,
     ) -> None:
         self._user, self._open_hellos, self._self_lease = user, open_hellos, self_lease
-        self._clock, self._events = clock, events
+        self._clock, self._events, self._tasks = clock, events, tasks
         self._open: dict[int, HelloLink] = {}
         self._serving: dict[tuple[int, Mac, int], asyncio.Task[NoReturn]] = {}
         """By index, MAC and MTU."""
         self._no_carrier: set[int] = set()
         self._unanswered: set[int] = set()
         """Links whose answering met what nobody foresaw."""
-        self._group = asyncio.TaskGroup()
         self._overdue: asyncio.TimerHandle | None = None
         self.indexes: frozenset[int] = frozenset()
         """Of all links that are to carry hellos."""
         self.doubted = asyncio.Event()
         """Some link may have no carrier."""
 
-    async def __aenter__(self) -> Self:
-        await self._group.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """No link carries hellos any more."""
         if self._overdue is not None:
             self._overdue.cancel()
         for task in self._serving.values():
             task.cancel()
-        await self._group.__aexit__(kind, error, tb)
 
     def __iter__(self) -> Iterator[HelloLink]:
         return iter(list(self._open.values()))
@@ -117,7 +110,7 @@ class HelloLinks:
             self._serving.pop(gone).cancel()
         for new in wanted.keys() - self._serving.keys():
             work = supervised("hellos", partial(self._serve_link, wanted[new]), self._events)
-            self._serving[new] = self._group.create_task(work, name="hellos")
+            self._serving[new] = self._tasks.create_task(work, name="hellos")
         self.indexes = frozenset(link.index for link in links)
         self._no_carrier &= self.indexes
         self.doubted.set()

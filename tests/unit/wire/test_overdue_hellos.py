@@ -21,7 +21,7 @@ class Clock:
 async def link():
     """``hear(node, at, interval)`` a hello of it; ``doubts(at)``: whether the carrier is in doubt then, once told."""
     clock = Clock()
-    hello_links = HelloLinks(None, None, 1.0, clock, None)
+    hello_links = HelloLinks(None, None, 1.0, clock, None, None)
     hellos = SimpleNamespace(receive=list, link=SimpleNamespace(name="eth0", index=1))
     hello_link = hello_links._open[1] = HelloLink(hellos, 0.0, None)
 
@@ -37,7 +37,7 @@ async def link():
         return found
 
     yield SimpleNamespace(hear=hear, doubts=doubts)
-    hello_links._overdue and hello_links._overdue.cancel()
+    hello_links.close()
 
 
 async def test_as_long_as_hellos_come_nothing_is_in_doubt(link):
