@@ -201,7 +201,7 @@ def _refused(address: IPAddress, pool: str, world: World, links: "_LinkChoice") 
     if (whose := world.reserved.get(address)) is not None:
         return Veto(Ineligible.HOST_ADDRESS, f"{address} is an address of {whose} itself")
     if pool and pool not in world.pools:
-        message = f"pool {pool} is not there, so nobody knows who may answer: declare it again"
+        message = f"pool {pool} does not exist, so it is not known which nodes may answer: declare it again"
         return Veto(Ineligible.POOL_UNKNOWN, message)
     return None
 

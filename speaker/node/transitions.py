@@ -54,7 +54,7 @@ def link_lost(link: Link, error: str) -> Transition:
 
 
 def bad_manifests(mistakes: Iterable[str], *, still_serving: bool) -> Iterator[Line]:
-    in_force = "the last good ones stay in force" if still_serving else "nothing is served until they are mended"
+    in_force = "the last good ones stay in force" if still_serving else "nothing is served until they are corrected"
     told = (Transition("error", "bad manifest", "problem", each, None, {"in_force": in_force}) for each in mistakes)
     return in_lines(told, MISTAKES)
 
@@ -120,7 +120,7 @@ class Transitions:
         if before is None or now.addresses != before.addresses:
             yield _given("assigned", now)
         for eip in sorted(now.flagged - (before.flagged if before is not None else frozenset()), key=rank):
-            message = "kept although its pool no longer offers it; gone when released"
+            message = "kept although its pool no longer offers it; not assigned again once it is released"
             yield Transition("warning", "flagged", "eip", f"{key} {eip}", None, {"message": message})
         self._assigned[key] = now
 
@@ -169,7 +169,7 @@ class Transitions:
             passed, self._away = self._away is not None and self._away.said is None, None
             return None if passed else Line("info", "api answers", {})
         self._away = self._away or Spell(now)
-        message = "holders go on; claims are decided on the LAN alone"
+        message = "holders go on answering; claims are decided on the LAN alone"
         told = self._away.tells(message, now, LASTING)
         return Line("warning", "api does not answer", {"message": message}) if told else None
 
@@ -199,7 +199,7 @@ class Transitions:
             return None
         self._foreign.add((link, rejected))
         message = (
-            "somebody on this link says hello with another key: another cluster, or a host with the wrong key file, "
+            "somebody on this link signs hellos with another key: another cluster, or a host with the wrong key file, "
             "which then claims the same EIPs"
         )
         return Line("warning", "foreign hellos", {"link": link, "reason": rejected.value, "message": message})

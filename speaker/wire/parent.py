@@ -198,7 +198,7 @@ async def _one(
     except Exception as error:  # it may be of another version than this process
         if not talk.offered:
             raise
-        why = f"what it said was not understood ({type(error).__name__}: {error}), "
+        why = f"its message was not understood ({type(error).__name__}: {error}), "
         main.process.kill()
     words = await _end(main, ending)
     interrupted = interrupting.done()

@@ -150,7 +150,7 @@ class HelloLinks:
             self._events.internal_error("link", error)
             self._unanswered.add(link.index)
             if (hello_link := self._open.get(link.index)) is not None:
-                hello_link.fail(EdgeError(f"{link.name}: it is not answered on"))
+                hello_link.fail(EdgeError(f"{link.name}: requests are not answered there"))
         self._events.lost_link(link, str(error))
 
     # ── hellos that do not come ──
@@ -205,7 +205,7 @@ class HelloLinks:
         if link.index in self._no_carrier:
             raise EdgeError(f"{link.name}: no carrier")
         if link.index in self._unanswered and not self._user.answers_on(link.index):
-            raise EdgeError(f"{link.name}: it is not answered on")
+            raise EdgeError(f"{link.name}: requests are not answered there")
         self._unanswered.discard(link.index)
         loop = asyncio.get_running_loop()
 

@@ -74,7 +74,7 @@ def test_what_happened_with_its_cause_and_its_facts(told, expected):
 
 @pytest.mark.parametrize(
     ("still_serving", "in_force"),
-    [(True, "the last good ones stay in force"), (False, "nothing is served until they are mended")],
+    [(True, "the last good ones stay in force"), (False, "nothing is served until they are corrected")],
 )
 def test_mistakes_in_manifests_get_a_line_each_up_to_a_bound_and_say_what_is_in_force(still_serving, in_force):
     few = list(transitions.bad_manifests(["a", "b"], still_serving=still_serving))

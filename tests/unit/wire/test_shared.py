@@ -619,7 +619,7 @@ def test_a_link_whose_answering_meets_a_bug_is_given_up_until_it_answers_again(d
         await asyncio.sleep(2 * RETRY_MAX)
         assert parts.machine.told == [LinkChanged(ETH0.index, up=True)]
         told = {words for _, _, words in parts.events.of("lost_link")}
-        assert told == {"'a bug'", "eth0: it is not answered on"}
+        assert told == {"'a bug'", "eth0: requests are not answered there"}
         parts.layer2.answering = False  # as its sockets are opened anew: no bug was met since
         parts.machine.told.clear()
         parts.sockets.open[ETH0.index].refused = "down"
