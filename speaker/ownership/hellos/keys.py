@@ -10,6 +10,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 from speaker.errors import SettingError
 
@@ -30,8 +31,8 @@ class Key:
 
     secret: bytes = field(repr=False)
     id: bytes = field(init=False)
-    _inner: "hashlib._Hash" = field(init=False, repr=False, compare=False)
-    _outer: "hashlib._Hash" = field(init=False, repr=False, compare=False)
+    _inner: Any = field(init=False, repr=False, compare=False)
+    _outer: Any = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "id", hashlib.sha256(b"eip-speaker key id\0" + self.secret).digest()[:ID_SIZE])
@@ -46,7 +47,7 @@ class Key:
         inner, outer = self._inner.copy(), self._outer.copy()
         inner.update(message)
         outer.update(inner.digest())
-        return outer.digest()
+        return bytes(outer.digest())
 
     def __repr__(self) -> str:
         return f"Key({self.id.hex()})"

@@ -21,7 +21,7 @@ from speaker.ownership.hello import (
 )
 from speaker.ownership.hellos.layout import ADDRESS, AGES, ALIKE, HEARD, SECTION, SPAN, Kind, coded_name, octets
 
-_Claim: TypeAlias = tuple[int, int, int]
+_Entry: TypeAlias = tuple[int, int, int]
 """IP version, EIP and term: sorts like ``rank``."""
 
 
@@ -186,7 +186,7 @@ class _Kept:
         self._queue = queue
         self._bytes: bytes | None = None
 
-    def __call__(self, entries: Sequence[_Claim], room: int) -> tuple[bytes, int]:
+    def __call__(self, entries: Sequence[_Entry], room: int) -> tuple[bytes, int]:
         if entries is not self._queue.entries:
             return _pack_terms(entries, room)
         if self._bytes is not None and len(self._bytes) <= room:
@@ -197,15 +197,15 @@ class _Kept:
         return value, count
 
 
-def _ordered(terms: Terms) -> list[_Claim]:
+def _ordered(terms: Terms) -> list[_Entry]:
     return sorted([(address.version, int(address), term) for address, term in terms.items()])
 
 
-def _address(claim: _Claim) -> IPAddress:
+def _address(claim: _Entry) -> IPAddress:
     return ADDRESS[claim[0]][0](claim[1])
 
 
-def _parted(claims: list[_Claim], span: Span | None) -> tuple[list[_Claim], list[_Claim]]:
+def _parted(claims: list[_Entry], span: Span | None) -> tuple[list[_Entry], list[_Entry]]:
     """The claims inside ``span`` and those outside, still in order."""
     if span is None:
         return [], claims
@@ -214,7 +214,7 @@ def _parted(claims: list[_Claim], span: Span | None) -> tuple[list[_Claim], list
     return claims[start:end], claims[:start] + claims[end:]
 
 
-def _runs(kind: Kind, terms: list[_Claim]) -> Iterator[_Queue]:
+def _runs(kind: Kind, terms: list[_Entry]) -> Iterator[_Queue]:
     """One of IPv4 and one of IPv6."""
     middle = bisect_left(terms, (6,))
     for run in (terms[:middle], terms[middle:]):
@@ -222,7 +222,7 @@ def _runs(kind: Kind, terms: list[_Claim]) -> Iterator[_Queue]:
             yield _Queue(kind, _pack_terms, run)
 
 
-def _pack_terms(terms: Sequence[_Claim], room: int) -> tuple[bytes, int]:
+def _pack_terms(terms: Sequence[_Entry], room: int) -> tuple[bytes, int]:
     """Of one IP version."""
     steps = pairwise([0, *(address for _, address, _ in terms[:room])])
     entries = _filled((_step(to - at, term) for (at, to), (_, _, term) in zip(steps, terms, strict=False)), room - 1)

@@ -1,6 +1,8 @@
 """Who answers for which EIP: the rules of ``docs/ownership.md`` as a state machine. Pure: events in, orders out.
 
-``Ownership.step`` is the only way in. Work per step follows what changed, not EIPs times peers.
+``Ownership.step`` is the only way in, and ``_judge`` is where each EIP is decided. What is decided, of what is known,
+stands in ``rules.py``; ``wire/shared.py`` carries the orders out. Work per step follows what changed, not EIPs times
+peers.
 """
 
 import heapq
@@ -223,7 +225,7 @@ class Ownership(Hearing):
         x = self._eip(event.eip)
         if x.holding and event.link != x.link:
             self._yield(x, Yielded.INELIGIBLE, now)
-        self._settle(x)
+        self._end_write(x)
         if x.link is not None:
             self.segments[x.link].eligible -= 1
         if event.link is not None:
@@ -242,7 +244,7 @@ class Ownership(Hearing):
             try:
                 if x.holding:
                     self._yield(x, Yielded.FROZEN, now)
-                self._settle(x)
+                self._end_write(x)
                 self._set_vacant(x, None)
             except Exception as error:
                 self._contain("freeze", x.address, error)
@@ -301,6 +303,9 @@ class Ownership(Hearing):
         return None
 
     def _judge(self, x: Eip, now: float) -> None:
+        """Keep or yield an EIP that is held (``holding.py``), claim a free one when it is this node's turn
+        (``claiming.py``). Both act on what ``Rules`` says (``rules.py``): above all ``beats``, ``held_until`` and
+        ``claim_at``."""
         if x.aside and now < x.aside_until:
             self._wake_at(x, x.aside_until)
             return

@@ -119,7 +119,7 @@ class MachineState(Known):
         assert x.link is not None
         # Who answered for it a moment ago may go on, and its claim was never heard.
         first = not self.rules.knows_holder(self, x) or x.served_until > NEVER
-        self._settle(x)
+        self._end_write(x)
         x.weak = self.rules.taken_unheard(self, x, now)
         x.holding, x.term, x.held_since = True, term, now
         x.served_until = NEVER
@@ -204,7 +204,7 @@ class MachineState(Known):
         self._wake_at(x, x.aside_until)
         if x.holding and x.link is not None:
             self._yield(x, Yielded.INTERNAL_ERROR, now)
-        self._settle(x)
+        self._end_write(x)
         self._set_vacant(x, None)
         self._unwritten.pop(x.address, None)
 
@@ -219,7 +219,7 @@ class MachineState(Known):
         self._orders.append(InternalError(doing, str(what), error))
         self._calm_at = self._now + self.times.slot
 
-    def _settle(self, x: Eip) -> None:
+    def _end_write(self, x: Eip) -> None:
         """No write is under way any more."""
         self._writing -= x.writing is not None
         x.writing = None

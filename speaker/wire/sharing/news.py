@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from speaker.model import IPAddress, Link, Mac
 from speaker.ownership.hello import Incarnation
-from speaker.wire.told import OwnerEvents, RecordSink
+from speaker.wire.events import OwnerEvents, RecordSink
 
 
 class News:

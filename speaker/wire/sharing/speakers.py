@@ -10,7 +10,7 @@ from speaker.model import IPAddress, Mac
 from speaker.ownership.hello import Hello
 from speaker.ownership.hellos.hellos import MAX_SENDERS
 from speaker.ownership.inquirer import PAUSE
-from speaker.wire.told import Speaker
+from speaker.wire.events import Speaker
 
 OVERDUE = 1.15
 """Of its interval after which a peer's next hello is missed at our next beat: the carrier may be gone. It is asked for

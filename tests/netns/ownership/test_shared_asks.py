@@ -180,7 +180,7 @@ def test_a_peer_that_answers_and_whose_hellos_do_not_arrive_is_told_of(during):
         host.now += FILTERED * host.machine.times.dead - 0.1
         host.ask(EIP)
         await host.until_told(EipAnswered(EIP, host.link.index, "n2"))
-        assert not host.owner.ports.get(host.link.index).speakers.filtered
+        assert not host.owner.hello_links.get(host.link.index).speakers.filtered
         host.now += 0.2
         host.ask(EIP)
         await host.until(lambda: host.told.filtered)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from speaker.ownership.hello import Hello, Incarnation
-from speaker.wire.sharing.ports import Port, Ports
+from speaker.wire.sharing.hello_links import HelloLink, HelloLinks
 
 HELLO = 0.1
 
@@ -21,19 +21,19 @@ class Clock:
 async def link():
     """``hear(node, at, interval)`` a hello of it; ``doubts(at)``: whether the carrier is in doubt then, once told."""
     clock = Clock()
-    ports = Ports(None, None, 1.0, clock, None)
+    hello_links = HelloLinks(None, None, 1.0, clock, None, None)
     hellos = SimpleNamespace(receive=list, link=SimpleNamespace(name="eth0", index=1))
-    port = ports._open[1] = Port(hellos, 0.0, None)
+    hello_link = hello_links._open[1] = HelloLink(hellos, 0.0, None)
 
     def hear(node, at, interval=0):
         clock.now = at
-        port.speakers.expect(Hello(node, Incarnation(1), 0, 0, interval=interval), at, HELLO)
+        hello_link.speakers.expect(Hello(node, Incarnation(1), 0, 0, interval=interval), at, HELLO)
 
     def doubts(at):
         clock.now = at
-        ports.miss()
-        found = ports.doubted.is_set()
-        ports.doubted.clear()
+        hello_links.miss()
+        found = hello_links.doubted.is_set()
+        hello_links.doubted.clear()
         return found
 
     return SimpleNamespace(hear=hear, doubts=doubts)

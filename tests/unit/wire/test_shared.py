@@ -39,9 +39,9 @@ from speaker.ownership.hello import Digest, Hello, Incarnation
 from speaker.ownership.inquiry import Answer
 from speaker.ownership.parameters import Parameters
 from speaker.wire.commands import UseAddresses
+from speaker.wire.events import ClaimStatus, Resumed, Speaker, Taken
 from speaker.wire.shared import AGAIN_SECONDS, FILTERED, SharedOwner
-from speaker.wire.sharing.ports import FILTERED_SECONDS, RETRY_MAX
-from speaker.wire.told import ClaimStatus, Resumed, Speaker, Taken
+from speaker.wire.sharing.hello_links import FILTERED_SECONDS, RETRY_MAX
 
 TIMES = Parameters()
 ETH0 = Link(7777, "eth0", Mac(b"\x02\0\0\0\0\x01"))
@@ -198,11 +198,11 @@ def test_a_hello_is_told_with_whose_it_is(during, parts, looped, mac):
 
 def test_links_are_kept_ready_and_their_carriers_looked_at(during, parts):
     async def tell(owner):
-        owner.ports.doubted.clear()
+        owner.hello_links.doubted.clear()
         owner.links([ETH0, ETH1], MACS)
         assert parts.layer2.of("keep") == [("keep", [ETH0, ETH1])]
-        assert owner.ports.doubted.is_set()
-        assert owner.ports.indexes == {ETH0.index, ETH1.index}
+        assert owner.hello_links.doubted.is_set()
+        assert owner.hello_links.indexes == {ETH0.index, ETH1.index}
 
     during(tell)
 
@@ -619,7 +619,7 @@ def test_a_link_whose_answering_meets_a_bug_is_given_up_until_it_answers_again(d
         await asyncio.sleep(2 * RETRY_MAX)
         assert parts.machine.told == [LinkChanged(ETH0.index, up=True)]
         told = {words for _, _, words in parts.events.of("lost_link")}
-        assert told == {"'a bug'", "eth0: it is not answered on"}
+        assert told == {"'a bug'", "eth0: requests are not answered there"}
         parts.layer2.answering = False  # as its sockets are opened anew: no bug was met since
         parts.machine.told.clear()
         parts.sockets.open[ETH0.index].refused = "down"

@@ -9,8 +9,8 @@ from speaker.model import Mac
 from speaker.ownership.hello import Digest, Hello, Incarnation
 from speaker.ownership.hellos.hellos import MAX_SENDERS
 from speaker.ownership.inquirer import PAUSE
+from speaker.wire.events import Speaker
 from speaker.wire.sharing.speakers import OVERDUE, Speakers
-from speaker.wire.told import Speaker
 
 HIS, HERS = Mac(b"\x02\0\0\0\0\x01"), Mac(b"\x02\0\0\0\0\x02")
 ADDRESSES = (ip_address("192.0.2.2"),)
