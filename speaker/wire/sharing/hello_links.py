@@ -1,7 +1,7 @@
 """The links that carry our hellos: each has a socket that is opened, read, and opened anew when it fails."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from functools import partial
 from typing import NoReturn, Protocol, TypeAlias
@@ -10,9 +10,10 @@ from speaker.errors import EdgeError
 from speaker.model import IPAddress, Link, Mac
 from speaker.ownership.hello import Hello
 from speaker.ownership.hellos.hellos import Hellos, Received
+from speaker.ownership.machine.peers import PeerState
 from speaker.system.retry import retrying
 from speaker.system.supervise import supervised
-from speaker.wire.events import OwnerEvents
+from speaker.wire.events import OwnerEvents, PeerSeen
 from speaker.wire.sharing.speakers import Speakers
 
 RETRY_MAX = 5.0
@@ -51,8 +52,8 @@ class HelloUser(Protocol):
 
     def closed(self, link: int) -> None: ...
 
-    def hello_waits(self) -> None:
-        """Unread, and it is not routine."""
+    def look(self) -> None:
+        """A hello waits that is not routine: all are heard, and what they lead to is judged."""
 
     def heard(self, hello_link: HelloLink, received: Received) -> None:
         """A hello, authentic and new. All that wait are heard before anything else happens."""
@@ -103,6 +104,22 @@ class HelloLinks:
 
     def get(self, link: int) -> HelloLink | None:
         return self._open.get(link)
+
+    # ── who is there ──
+
+    def peers(self, states: Mapping[int, Iterable[PeerState]]) -> list[PeerSeen]:
+        """``states``: by the index of the link, as the machine has them."""
+        return [
+            PeerSeen(peer.node, self._open[index].link.name, peer.alive, peer.draining)
+            for index, peers in states.items()
+            if index in self._open
+            for peer in peers
+        ]
+
+    def informed(self, states: Mapping[int, Iterable[PeerState]]) -> bool:
+        """A living peer holds what it may by what it reads in the API."""
+        known = {hello_link.link.name: hello_link.speakers for hello_link in self}
+        return any(peer.alive and known[peer.link].is_informed(peer.node) for peer in self.peers(states))
 
     # ── what is asked ──
 
@@ -203,7 +220,7 @@ class HelloLinks:
         with self._open_hellos(link, count) as hellos:
             hello_link = self._open[link.index] = HelloLink(hellos, self._clock(), loop.create_future())
 
-            loop.add_reader(hellos, self._user.hello_waits)
+            loop.add_reader(hellos, self._user.look)
             try:
                 self._user.opened(hello_link)
                 raise EdgeError(await hello_link.failed)
@@ -236,6 +253,6 @@ class HelloLinks:
         now, loop = self._clock(), asyncio.get_running_loop()
         if hello_link.hellos.crowded:
             hello_link.crowded_until = now + CROWDED_SECONDS
-            loop.call_soon(self._user.hello_waits)
+            loop.call_soon(self._user.look)
         elif now < hello_link.crowded_until:
-            loop.call_later(CROWDED_PAUSE, self._user.hello_waits)
+            loop.call_later(CROWDED_PAUSE, self._user.look)

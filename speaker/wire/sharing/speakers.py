@@ -86,17 +86,15 @@ class Speakers:
 
     # ── whose hellos come ──
 
-    def heard(self, node: str, now: float) -> None:
-        self._heard_at[node] = now
+    def heard(self, hello: Hello, at: float, least: float) -> None:
+        """When it arrived. ``least``: seconds until its sender's next one."""
+        self._heard_at[hello.node] = at
+        if hello.node in self._due or len(self._due) < MAX_SENDERS:
+            self._due[hello.node] = at + OVERDUE * max(least, hello.interval / 1000)
 
     def is_unheard(self, node: str, now: float, seconds: float) -> bool:
         """No hello of it came for so long."""
         return now - self._heard_at.get(node, float("-inf")) >= seconds
-
-    def expect(self, hello: Hello, now: float, least: float) -> None:
-        """Its sender's next one; ``least``: seconds between two."""
-        if hello.node in self._due or len(self._due) < MAX_SENDERS:
-            self._due[hello.node] = now + OVERDUE * max(least, hello.interval / 1000)
 
     def miss(self, now: float) -> bool:
         """Whether some hello is overdue: its sender is not awaited any more until it is heard again."""

@@ -27,7 +27,7 @@ async def link():
 
     def hear(node, at, interval=0):
         clock.now = at
-        hello_link.speakers.expect(Hello(node, Incarnation(1), 0, 0, interval=interval), at, HELLO)
+        hello_link.speakers.heard(Hello(node, Incarnation(1), 0, 0, interval=interval), at, HELLO)
 
     def doubts(at):
         clock.now = at
