@@ -45,7 +45,7 @@ import hmac
 import struct
 from collections.abc import Iterator
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from speaker.errors import MalformedPacket
 from speaker.model import Mac
@@ -58,7 +58,7 @@ from speaker.ownership.hello import (
 from speaker.ownership.hellos.keys import ID_SIZE, Key, Keys
 from speaker.ownership.hellos.layout import ALIKE, HEARD, INTERVAL, MAX_NAME, REVISION, SECTION, Kind, coded_name
 from speaker.ownership.hellos.packing import split
-from speaker.ownership.hellos.reading import READERS, demand, read_sections, read_weak
+from speaker.ownership.hellos.reading import demand, read_fields
 
 ETHERTYPE = 0x88B5
 MAGIC = b"EIPh"
@@ -221,13 +221,6 @@ def _read(body: bytes) -> Hello:
     demand(incarnation <= MAX_INCARNATION, "an incarnation of 64 bits")
     end = _FIXED.size + name_size
     demand(1 <= name_size <= MAX_NAME and end <= len(body), "a name that is empty, too long or cut off")
-    sections = read_sections(body, end)
-    said: dict[str, Any] = {}
-    for kind, values in sections.items():
-        if (reader := READERS.get(kind)) is not None:
-            said[reader.field] = reader.read(values)
-    if Kind.WEAK in sections:
-        said["weak"] = read_weak(sections[Kind.WEAK], said.get("claims", {}))
     return Hello(
         node=body[_FIXED.size : end].decode(),
         incarnation=Incarnation(incarnation),
@@ -241,5 +234,5 @@ def _read(body: bytes) -> Hello:
         routine=bool(flags & ROUTINE),
         link=link,
         part=part,
-        **said,
+        **read_fields(body, end),
     )

@@ -124,6 +124,20 @@ def test_what_is_listed_again_and_again_takes_the_same_bytes_as_if_it_were_not(s
         assert encode(now, KEYS, MAC, room) == encode(replace(said, covers=span), KEYS, MAC, room)
 
 
+@given(hellos, mtus, mtus)
+def test_a_routine_hello_says_again_what_it_said_with_other_ages_and_from_other_addresses(said, mtu, other_mtu):
+    nothing = {"probes": frozenset(), "wants": frozenset(), "moves": {}, "intents": {}, "yielded": {}}
+    first = replace(said, routine=True, claims=Listed(said.claims), weak=frozenset(), **nothing)
+    older = {node: replace(heard, age=heard.age // 2) for node, heard in said.heard.items()}
+    for again, room in ((first, mtu), (replace(first, heard=older), mtu), (replace(first, own=frozenset()), other_mtu)):
+        assert all(part.routine for part in parts(again, room))
+        for field in ("claims", "heard"):
+            together = {key: value for part in parts(again, room) for key, value in getattr(part, field).items()}
+            assert together == getattr(again, field)
+        assert frozenset().union(*(part.own for part in parts(again, room))) == again.own
+        assert max(map(len, encode(again, KEYS, MAC, room))) <= room + 14
+
+
 def after(address):
     return IPv6Address(0) if address == IPv4Address(2**32 - 1) else address + 1
 
