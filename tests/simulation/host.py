@@ -189,6 +189,12 @@ class Host:
         for order in self.machine.step(self.clock(), HelloHeard(link, hello, age=age, more=True)):
             self._carry_out(self, order)
 
+    def use_keys(self, keys: Keys) -> None:
+        """What waits was signed with the keys until now."""
+        if self.alive and self.frozen_at is None:
+            self.tell(Tick())
+        self.own_keys = keys
+
     def tell_link(self, link: int) -> None:
         self.unread = [waiting for waiting in self.unread if waiting[1] != link]
         self.tell(LinkChanged(link, up=self.link_up(link)))
