@@ -29,7 +29,6 @@ from pathlib import Path
 
 from speaker.lab.network.namespaces import Namespace
 from speaker.layer2.answer import Ignored
-from speaker.layer2.holdings import Wanted
 from speaker.layer2.link import LinkResponder
 from speaker.layer2.links import OLDEST, Links, Placement
 from speaker.layer2.responder import AnswerPolicy
@@ -141,20 +140,25 @@ def boottime() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+def failed(link: Link, error: Exception) -> None:
+    print(f"{link.name}: {error}", file=sys.stderr)
+
+
 async def serve(family: Family, count: int) -> None:
     """The speaker's process: answers until its standard input ends."""
     observer = Tally()
     observer.expect(count)
-    with LinkResponder(link_here("eth0"), boottime, observer, AnswerPolicy(oldest=OLDEST), Wanted()) as speaker:
-        speaker.take({address.packed: Gratuitous(burst=1) for address in eips(family, count)})
-        speaker.extend(boottime() + 3600)
-        running = asyncio.create_task(speaker.run())
+    speaker = LinkResponder(link_here("eth0"), boottime, observer, AnswerPolicy(oldest=OLDEST), failed)
+    speaker.take({address.packed: Gratuitous(burst=1) for address in eips(family, count)})
+    speaker.extend(boottime() + 3600)
+    async with asyncio.TaskGroup() as tasks:
+        speaker.start(tasks)
         await observer.enough()
         print("ready", flush=True)
         ended = asyncio.Event()
         asyncio.get_running_loop().add_reader(sys.stdin, ended.set)
         await ended.wait()
-        running.cancel()
+        speaker.stop()
 
 
 # ── the client ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -323,7 +327,7 @@ async def announce(count: int) -> dict[str, float]:
     for family in Family:
         observer, turns, wanted = Tally(), Turns(), eips(family, count)
         link = link_here("eth0")
-        async with Links(boottime, observer, lambda _, error: print(error, file=sys.stderr)) as layer2:
+        async with Links(boottime, observer, failed) as layer2:
             layer2.extend(boottime() + 3600)
             layer2.keep([link])
             watching = asyncio.create_task(turns.watch())

@@ -1,8 +1,10 @@
 """The commands and their exit codes.
 
 0: done, everything right. 1: it did not work out (a mistake in the manifests, an EIP out of reach), or what there was
-to say could not be written. 2: the command line cannot work. 130: Ctrl-C. ``speaker run`` is the product; follow
-``_run`` into ``standalone/run.py``.
+to say could not be written. 2: the command line cannot work. 130: Ctrl-C.
+
+``speaker run`` is the product. Both of its processes begin here: the first becomes the wire process in ``_wire_end``,
+and starts this program again as the main process, which gets to ``standalone/run.py``.
 """
 
 import argparse
@@ -272,7 +274,7 @@ def _run(args: argparse.Namespace) -> int:
         from speaker.tools.preview import preview
 
         return asyncio.run(preview(settings, sys.stdout))
-    end = _wire(args, settings.peers)
+    end = _wire_end(args, settings.peers)
     from speaker.standalone.run import run
     from speaker.telemetry.lateness import run as watched
 
@@ -280,8 +282,9 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _wire(args: argparse.Namespace, peers: PeerSettings | None) -> socket.socket:
-    """The end of the wire process that started this one. Without one this is the first process: it becomes it."""
+def _wire_end(args: argparse.Namespace, peers: PeerSettings | None) -> socket.socket:
+    """In the main process: its end of the socket pair to the wire process. The first process does not return from here:
+    it becomes the wire process (``wire/parent.py``), which starts the same command again as the main process."""
     from speaker.ownership.hellos.keyfile import read_keys
     from speaker.wire.parent import become, inherited
 
@@ -317,7 +320,7 @@ def _agent(args: argparse.Namespace) -> int:
         limits=Limits.parse(forwarder, args.ipvs_timeouts, args.conntrack_max),
         metrics_real_servers=args.metrics_real_servers,
     )
-    watched(run(_wire(args, settings.peers), settings))
+    watched(run(_wire_end(args, settings.peers), settings))
     return 0
 
 

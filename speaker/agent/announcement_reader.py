@@ -69,14 +69,14 @@ class AnnouncementReader:
             await wire.records([(eip, gone(at)) for eip in lacking])
 
         if restored:
-            log.warning("the API server's data was restored from an older backup: its records are read anew")
+            log.warning("the API server's data was restored from an older backup: its records are read again")
             self._hand_on(lambda wire: wire.restored())
             self.saw(tuple(Change(found.key, None, found) for found in self._stored()))
         self._hand_on(tell)
 
     def problems(self) -> Iterator[str]:
         for name in sorted(self.made_up):
-            yield f"Announcement/{name}: no agent comes to its term: it counts for nothing, and is written anew"
+            yield f"Announcement/{name}: its term is higher than any agent's: it is ignored and written again"
 
     def _records_of(
         self, changes: Iterable[Change[AnnouncementObject]], unread: list[Change[AnnouncementObject]]

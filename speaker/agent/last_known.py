@@ -44,7 +44,7 @@ class LastKnown:
             found = None if listed() else await asyncio.to_thread(recall, self._runtime_dir, self._node)
         while found is not None and not listed():
             if not await informed():
-                log.warning("no API yet: going by what it said last", services=len(found.services))
+                log.warning("the API does not answer yet: using what it said last", services=len(found.services))
                 self.recalled = found
                 changed()
                 break

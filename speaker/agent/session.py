@@ -137,7 +137,7 @@ class Session:
         try:
             found = int(msgspec.json.decode(answer, type=_Answer).metadata.resource_version)
         except (*UNFIT, ValueError) as error:
-            raise EdgeError(f"{self._collection}/{self._node}: no Lease: {error}") from error
+            raise EdgeError(f"{self._collection}/{self._node}: cannot be read as a Lease: {error}") from error
         self._version = str(found)
         return found
 

@@ -37,7 +37,7 @@ def read_slice(found: SliceObject) -> tuple[Slice, tuple[str, ...]]:
         refused.append((("ports",), None, "must list the ports of its endpoints: without them none is used"))
     endpoints = tuple(islice(_endpoints(found, family, ports, refused), MAX_ENDPOINTS + 1))
     if len(endpoints) > MAX_ENDPOINTS:
-        rule = f"must be at most {MAX_ENDPOINTS} pairs of address and port: those behind are left out"
+        rule = f"must be at most {MAX_ENDPOINTS} pairs of address and port: the rest are left out"
         refused.insert(0, (("endpoints",), f"{len(found.endpoints or ())} endpoints", rule))
     return Slice(service, endpoints[:MAX_ENDPOINTS]), _told(found, refused)
 

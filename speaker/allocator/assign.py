@@ -134,7 +134,7 @@ class Allocator:
         eips = self._book.eips
         held = [a for a in self._book.held_by(key).values() if eips[a].holders[key] is not NotServed.SUSPENDED]
         kept = Assignment(key, tuple(held), tuple(eips[address].pool for address in held)) if held else None
-        words = f"set aside for a bug of the speaker ({type(error).__name__}: {error}): what is held is kept"
+        words = f"set aside because of a bug in the speaker ({type(error).__name__}: {error}): it keeps what it has"
         return Outcome(kept, Refusal(key, RefusalReason.INTERNAL_ERROR, words))
 
     def _assign(self, service: Service, now: float) -> Outcome:

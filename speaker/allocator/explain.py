@@ -13,7 +13,7 @@ _NAMED = 5
 
 def no_such_pool(service: Service, catalogue: Catalogue) -> Refusal:
     known = ", ".join(sorted(catalogue.pools)[:_NAMED]) or "none"
-    message = f"there is no pool {service.pool}: name another in eip-speaker.io/pool (there is: {known})"
+    message = f"there is no pool {service.pool}: name another in eip-speaker.io/pool (the pools are: {known})"
     return Refusal(service.key, RefusalReason.NO_SUCH_POOL, message)
 
 

@@ -152,7 +152,7 @@ class Catalogue:
         """Which of the pool's selectors keeps the Service out, in words; None when it may use the pool."""
         namespace = service.key.namespace
         if not _lets_in(pool, namespace, self.namespace_labels(namespace)):
-            return f"its namespaces and namespaceSelector do not let namespace {namespace} in"
+            return f"its namespaces and namespaceSelector do not allow namespace {namespace}"
         if not pool.service_selector.matches(service.labels):
             failed = next(rule for rule in pool.service_selector.rules if not rule.matches(service.labels))
             return f"its serviceSelector wants the label {_rule_text(failed)}"

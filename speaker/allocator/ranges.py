@@ -14,10 +14,11 @@ steps over them.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Address, IPv6Address
 from typing import NamedTuple
 
+from speaker.intervals import merged, subtracted
 from speaker.model import AddressRange, Family, IPAddress, Pool
 
 
@@ -93,15 +94,15 @@ def _offer(pool: Pool, family: Family, holes: Iterable[tuple[IPAddress, IPAddres
     written = [
         _segment(each, pool.avoid_network_and_broadcast) for each in pool.addresses if Family.of(each.first) is family
     ]
-    excluded = _merge((int(first), int(last)) for first, last in holes if Family.of(first) is family)
-    whole = _merge((each.first, each.last) for each in written if not each.steps_over)
-    stepping = _merge((each.first, each.last) for each in written if each.steps_over)
+    excluded = merged((int(first), int(last)) for first, last in holes if Family.of(first) is family)
+    whole = merged((each.first, each.last) for each in written if not each.steps_over)
+    stepping = merged((each.first, each.last) for each in written if each.steps_over)
     # What one range offers is offered, whatever another leaves out.
-    stepping = _subtract(stepping, whole)
+    stepping = subtracted(stepping, whole)
     return Offer(
         family,
-        [Segment(*interval) for interval in _subtract(whole, excluded)]
-        + [Segment(*interval, steps_over=True) for interval in _subtract(stepping, excluded)],
+        [Segment(*interval) for interval in subtracted(whole, excluded)]
+        + [Segment(*interval, steps_over=True) for interval in subtracted(stepping, excluded)],
     )
 
 
@@ -114,35 +115,3 @@ def _segment(written: AddressRange, avoid: bool) -> Segment:
     if written.network.prefixlen > written.network.max_prefixlen - 2:
         return Segment(first, last)
     return Segment(first + 1, last - 1 if written.first.version == 4 else last)
-
-
-_Interval = tuple[int, int]
-
-
-def _merge(intervals: Iterable[_Interval]) -> list[_Interval]:
-    """Sorted and disjoint; neighbours become one. Empty intervals (first behind last) vanish."""
-    merged: list[_Interval] = []
-    for first, last in sorted(interval for interval in intervals if interval[0] <= interval[1]):
-        if merged and first <= merged[-1][1] + 1:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], last))
-        else:
-            merged.append((first, last))
-    return merged
-
-
-def _subtract(intervals: Sequence[_Interval], holes: Sequence[_Interval]) -> list[_Interval]:
-    """``intervals`` without ``holes``; both sorted and disjoint, and so is the result."""
-    left: list[_Interval] = []
-    hole = 0
-    for first, last in intervals:
-        while hole < len(holes) and holes[hole][1] < first:
-            hole += 1
-        start, ahead = first, hole
-        while ahead < len(holes) and holes[ahead][0] <= last:
-            if start < holes[ahead][0]:
-                left.append((start, holes[ahead][0] - 1))
-            start = holes[ahead][1] + 1
-            ahead += 1
-        if start <= last:
-            left.append((start, last))
-    return left

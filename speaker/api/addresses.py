@@ -7,6 +7,7 @@ from ipaddress import ip_address, ip_network
 from itertools import takewhile
 
 from speaker.api.ranges import parse_range
+from speaker.intervals import subtracted
 from speaker.model import AddressRange, IPAddress, IPNetwork
 
 # An endpoint here would aim the node's forwarding at the node itself or its neighbours (CVE-2021-25737; Kubernetes:
@@ -117,13 +118,8 @@ class Together:
 
 def _cut(span: Span, holes: Iterable[Span]) -> Iterator[Span]:
     """``holes`` in order."""
-    first = span.first
-    for hole in holes:
-        if first < hole.first:
-            yield Span(span.version, first, hole.first - 1, span.index)
-        first = hole.last + 1
-    if first <= span.last:
-        yield Span(span.version, first, span.last, span.index)
+    for first, last in subtracted([(span.first, span.last)], [(hole.first, hole.last) for hole in holes]):
+        yield Span(span.version, first, last, span.index)
 
 
 def overlaps(found: Iterable[Span]) -> list[tuple[int, int]]:

@@ -184,4 +184,4 @@ def read_page(body: bytes) -> Page:
     try:
         return _page.decode(body)
     except UNFIT as error:
-        raise EdgeError(f"no list of objects: {error}") from error
+        raise EdgeError(f"cannot be read as a list of objects: {error}") from error

@@ -46,7 +46,7 @@ def judge(eips: Iterable[EipObject]) -> Mapping[str, Judged]:
             continue
         spans = _offered(pool, len(owners))
         if rivals := sorted({owners[other.index] for one in spans for other in offered.meeting(one)}):
-            rule = "an address belongs to one pool; nothing is given from this one, as it is the younger"
+            rule = "an address belongs to one pool; this pool is the newer one, so nothing is assigned from it"
             judged[name] = Judged(None, Verdict.OVERLAP, f"overlaps with Eip {', '.join(rivals)}: {rule}", pool)
             continue
         for each in spans:

@@ -112,7 +112,7 @@ class Decider:
             return read_service(found, default_class=self._settings.default_class)
         except Exception as error:
             self.failed[key] = error
-            return Unreadable(f"set aside for a bug of the speaker ({type(error).__name__}: {error})")
+            return Unreadable(f"set aside because of a bug in the speaker ({type(error).__name__}: {error})")
 
     def _serve(self, key: ServiceKey, parsed: Parsed | None) -> None:
         self._mistaken.discard(key)

@@ -154,7 +154,7 @@ def _leaving(found: ServiceObject, reason: NotOurs, at: str) -> Write | None:
         return None
     former = found.status.load_balancer.ingress
     ingress = former if reason is NotOurs.OTHER_CLASS else ()
-    told = _listed(former) if former and not ingress else "it is not of the speaker's class any more"
+    told = _listed(former) if former and not ingress else "its loadBalancerClass is no longer the speaker's"
     return _service_write(found, ingress, None, (), ("Normal", "Released", told), at)
 
 

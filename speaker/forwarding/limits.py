@@ -51,13 +51,13 @@ class Watch:
         if conntrack is not None and self._full:
             told.append(
                 f"the kernel's table of connections is nearly full (net.netfilter.nf_conntrack_max={conntrack.size}): "
-                "when it is, new connections are dropped, whatever they are for: --conntrack-max raises it"
+                "once it is full, new connections of every kind are dropped: --conntrack-max raises it"
             )
         if ipvs is not None and self._crowded:
             told.append(
                 f"IPVS has many connections for each of the {ipvs.size} buckets of its table, so every packet takes "
                 f"longer: `options ip_vs conn_tab_bits={min(ipvs.size.bit_length() + 3, 20)}` in /etc/modprobe.d, and "
-                "load ip_vs anew"
+                "reload ip_vs"
             )
         return tuple(told)
 

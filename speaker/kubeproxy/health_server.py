@@ -72,7 +72,7 @@ class HealthServer:
 
     async def _open(self, place: Place) -> None:
         if len(self._ports) >= share(_PART, MAX_PORTS):
-            self._leave(place, "this process may have no more files open")
+            self._leave(place, "this process has reached its limit of open files")
             return
         family, port = place
         try:

@@ -100,7 +100,7 @@ class Judge:
 
     def _remembered(self, now: float, found: KubeProxy) -> KubeProxy:
         if found.mode is Mode.NONE and self._last is not None and now - self._last[1] < REMEMBERED:
-            return replace(self._last[0], evidence=("it was here, and is silent now",), healthy=None)
+            return replace(self._last[0], evidence=("it ran here before and does not answer now",), healthy=None)
         return found
 
     def _overdue(self, now: float, missing: Iterable[IPAddress]) -> list[IPAddress]:
@@ -173,14 +173,14 @@ def _answers_too(proxy: KubeProxy, answering: Collection[str]) -> Iterator[str]:
 
 def _unwell(proxy: KubeProxy, silent: bool) -> Iterator[str]:
     if silent:
-        yield f"nobody answers on port {HEALTH} any more: does kube-proxy run? Its rules stand still"
+        yield f"nothing answers on port {HEALTH} any more: does kube-proxy run? Its rules are no longer updated"
     elif proxy.healthy is False:
         yield f"kube-proxy says on port {HEALTH} that it is not well: its rules may be old"
 
 
 def _without_rules(mode: Mode, eips: list[IPAddress]) -> Iterator[str]:
     for eip in eips[:NAMED]:
-        yield f"{eip}: kube-proxy ({mode.value} mode) has no rules for it, so its traffic leads nowhere"
+        yield f"{eip}: kube-proxy ({mode.value} mode) has no rules for it, so its traffic is not forwarded"
     if len(eips) > NAMED:
         yield f"kube-proxy ({mode.value} mode) has no rules for other EIPs of this node either"
 

@@ -56,9 +56,9 @@ async def rules(mode: Mode, links: Mapping[int, Link]) -> Rules:
                 _must_be_allowed()
                 return Rules(await _in_chains())
             case Mode.CILIUM:
-                return Rules(None, "Cilium keeps them to itself")
+                return Rules(None, "Cilium does not show them")
             case Mode.UNKNOWN | Mode.NONE:
-                return Rules(None, "nobody who forwards was recognised")
+                return Rules(None, "nothing that forwards Services was recognised")
     except EdgeError as error:
         return Rules(None, str(error))
 
@@ -121,6 +121,6 @@ def _must_be_allowed() -> None:
     try:
         allowed = may_administer_network()
     except (OSError, StopIteration, ValueError) as error:
-        raise EdgeError(f"/proc/self/status does not say what we may: {error}") from error
+        raise EdgeError(f"/proc/self/status does not show the capabilities of this process: {error}") from error
     if not allowed:
         raise Unsupported("needs NET_ADMIN")

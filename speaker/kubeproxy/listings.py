@@ -71,7 +71,7 @@ def _items(listing: bytes) -> list[dict[str, dict[str, Any]]]:
     try:
         return _listing.decode(listing).nftables
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise EdgeError(f"what nft printed is no listing: {error}") from error
+        raise EdgeError(f"the output of nft cannot be read: {error}") from error
 
 
 def _list(found: object) -> list[Any]:

@@ -4,8 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from speaker.layer2.burst import Burst
-from speaker.layer2.claims import Claims
+from speaker.layer2.holdings import Holdings
 from speaker.layer2.observer import Observer
 from speaker.layer2.sockets.frame_sender import Frame, FrameSender
 from speaker.layer2.wakeup import Wakeup
@@ -17,12 +16,10 @@ EIPS_A_SLICE = 256
 
 
 class Announcer:
-    """Sends what ``burst`` says is due, as long as the claims' deadline lies ahead."""
+    """Sends what the ``burst`` of ``holdings`` says is due, as long as the claims' deadline lies ahead."""
 
-    def __init__(
-        self, sender: FrameSender, burst: Burst, claims: Claims, clock: Callable[[], float], observer: Observer
-    ) -> None:
-        self._sender, self._burst, self._claims = sender, burst, claims
+    def __init__(self, sender: FrameSender, holdings: Holdings, clock: Callable[[], float], observer: Observer) -> None:
+        self._sender, self._holdings, self._claims = sender, holdings, holdings.claims
         self._clock, self._observer = clock, observer
         self._wakeup = Wakeup(clock)
         self._replies_to_come: deque[bytes] = deque()
@@ -38,24 +35,26 @@ class Announcer:
         self._wakeup.cut()
 
     async def serve(self) -> None:
-        """Until cancelled; raises EdgeError when the link goes away.
+        """Until cancelled; raises EdgeError when the link goes away. What was left to do before is forgotten.
 
         ARP is announced by request and by reply, since some hosts heed only one; most heed both, so every EIP's request
         goes before the first reply.
         """
+        self._replies_to_come.clear()
+        self._to_defend.clear()
         while True:
             if self._claims.expired(self._clock()):
                 await self._wakeup.until(None)
             elif await self._announce_slice():
                 await asyncio.sleep(0)
             else:
-                await self._wakeup.until(self._burst.wake())
+                await self._wakeup.until(self._holdings.burst.wake())
 
     async def _announce_slice(self) -> bool:
         """Whether there was anything to announce."""
         if rivalled := self._still_answered(_some(self._to_defend)):
             await self._send(rivalled)
-        elif due := self._still_answered(self._burst.due(self._clock(), EIPS_A_SLICE)):
+        elif due := self._still_answered(self._holdings.burst.due(self._clock(), EIPS_A_SLICE)):
             self._replies_to_come += (address for address in due if len(address) == 4)
             await self._send(due)
         elif waiting := self._still_answered(_some(self._replies_to_come)):

@@ -1,4 +1,4 @@
-"""What a link is to hold, and how far it has come with that: thousands of EIPs are settled a slice at a time. Pure.
+"""What a link holds, and how far it has come with that: thousands of EIPs are worked off a slice at a time. Pure.
 
 Taking one costs some microseconds (its replies, its announcements), and 10,000 at once would keep every answer and
 every hello waiting. Letting go may not wait: it takes effect in the call, and only the tidying is left for later.
@@ -37,7 +37,7 @@ class Wanted:
             self.unproven.discard(address)
 
 
-class Settled(NamedTuple):
+class Progress(NamedTuple):
     """What one slice brought: ``came`` are to be heard of from now on, ``gone`` no longer."""
 
     came: list[bytes]
@@ -70,58 +70,65 @@ class Disputes:
 
 
 class Holdings:
-    """Keeps ``claims``, ``burst``, ``probes`` and ``disputes`` in step with what is ``wanted``, also from before.
+    """Keeps ``claims``, ``burst``, ``probes`` and ``disputes`` in step with what is ``wanted``.
 
     Addresses are the bytes that stand in packets; ``now`` is of the clock that the deadline is measured by.
     """
 
-    def __init__(self, claims: Claims, wanted: Wanted) -> None:
-        self.claims, self._wanted = claims, wanted
+    def __init__(self, claims: Claims) -> None:
+        self.claims, self.wanted = claims, Wanted()
         self.burst, self.probes, self.disputes = Burst(), Probes(), Disputes()
-        self._unsettled: dict[bytes, None] = dict.fromkeys(wanted.eips)  # in the order in which they came
+        self._to_do: dict[bytes, None] = {}  # in the order in which they came
+
+    def start_over(self) -> None:
+        """The link's sockets were closed: nothing is answered until it is worked off again, and what was not proven
+        still is not."""
+        self.claims.clear()
+        self.burst, self.probes, self.disputes = Burst(), Probes(), Disputes()
+        self._to_do = dict.fromkeys(self.wanted.eips)
 
     def take(self, eips: Mapping[bytes, Gratuitous], probe: Collection[bytes]) -> None:
-        """``settle`` makes them answered and announced; those in ``probe`` that were not held, only once they are
+        """``work_off`` makes them answered and announced; those in ``probe`` that were not held, only once they are
         ``proven``."""
-        self._wanted.take(eips, probe)
-        self._unsettled.update(dict.fromkeys(eips))
+        self.wanted.take(eips, probe)
+        self._to_do.update(dict.fromkeys(eips))
 
     def drop(self, addresses: Iterable[bytes]) -> None:
         """None of these is answered, announced or probed for any more; unknown ones are passed over."""
-        gone = [address for address in addresses if address in self._wanted.eips]
+        gone = [address for address in addresses if address in self.wanted.eips]
         for address in gone:
             self.claims.discard(address)
-            self._unsettled[address] = None
-            if address in self._wanted.unproven:
+            self._to_do[address] = None
+            if address in self.wanted.unproven:
                 self.probes.end(address)
-        self._wanted.drop(gone)
+        self.wanted.drop(gone)
 
     def announce(self, addresses: Iterable[bytes]) -> None:
-        """``settle`` has these announced anew, burst and all; those not answered are passed over."""
+        """``work_off`` has these announced anew, burst and all; those not answered are passed over."""
         answered = self.claims.answered
-        self._unsettled.update((address, None) for address in addresses if answered(address))
+        self._to_do.update((address, None) for address in addresses if answered(address))
 
-    def settle(self, now: float, most: int) -> Settled:
+    def work_off(self, now: float, most: int) -> Progress:
         """Works off at most ``most`` of what was taken, dropped and announced, in that order."""
         came: list[bytes] = []
         gone: list[bytes] = []
         failed: list[Exception] = []
-        for address in list(islice(self._unsettled, most)):
-            del self._unsettled[address]
-            gratuitous = self._wanted.eips.get(address)
+        for address in list(islice(self._to_do, most)):
+            del self._to_do[address]
+            gratuitous = self.wanted.eips.get(address)
             (gone if gratuitous is None else came).append(address)
             try:
-                self._settle(address, gratuitous, now)
+                self._work_off(address, gratuitous, now)
             except Exception as error:
                 failed.append(error)
-        return Settled(came, gone, tuple(failed))
+        return Progress(came, gone, tuple(failed))
 
-    def _settle(self, address: bytes, gratuitous: Gratuitous | None, now: float) -> None:
+    def _work_off(self, address: bytes, gratuitous: Gratuitous | None, now: float) -> None:
         if gratuitous is None:
             self.burst.withdraw(address)
             self.disputes.forget(address)
             return
-        if address in self._wanted.unproven:
+        if address in self.wanted.unproven:
             self.claims.watch(address)
             self.probes.begin(address, now)
         else:
@@ -130,14 +137,14 @@ class Holdings:
             self.burst.announce(address, gratuitous, now)
 
     @property
-    def settling(self) -> bool:
-        """Whether ``settle`` has more to do."""
-        return bool(self._unsettled)
+    def unfinished(self) -> bool:
+        """Whether ``work_off`` has more to do."""
+        return bool(self._to_do)
 
     def proven(self, addresses: Iterable[bytes], now: float) -> None:
         """Probes found nobody else using these: they are answered and announced."""
         for address in addresses:
-            if address in self._wanted.unproven:
-                self._wanted.unproven.discard(address)
+            if address in self.wanted.unproven:
+                self.wanted.unproven.discard(address)
                 self.claims.add(address)
-                self.burst.announce(address, self._wanted.eips[address], now)
+                self.burst.announce(address, self.wanted.eips[address], now)

@@ -1,17 +1,20 @@
-"""Everything layer 2 does on one link: answers, announces, probes, and is solicited."""
+"""Everything layer 2 does on one link: answers, announces, probes, and is solicited.
+
+Each request is decided by ``answer.py``, of what ``Claims`` says that this link answers for and until when;
+``responder.py`` reads them and sends the replies.
+"""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import ExitStack
+from functools import partial
 from ipaddress import ip_address
-from types import TracebackType
-from typing import Self
+from typing import NamedTuple
 
 from speaker.errors import EdgeError
 from speaker.layer2.announcer import Announcer
 from speaker.layer2.answer import Rival, answer_arp, answer_ndp, arp_rival, ndp_rival
 from speaker.layer2.claims import Claims
-from speaker.layer2.holdings import Holdings, Wanted
+from speaker.layer2.holdings import Holdings
 from speaker.layer2.multicast.groups import Groups
 from speaker.layer2.observer import Observer
 from speaker.layer2.prober import Prober
@@ -24,6 +27,7 @@ from speaker.layer2.wakeup import Wakeup
 from speaker.model import Family, Gratuitous, Link, Mac
 from speaker.packets import arp, ndp
 from speaker.system.garbage import letting_go
+from speaker.system.retry import retrying
 from speaker.system.supervise import contained, supervised
 
 _ARP = Protocol(Family.IPV4, answer_arp, arp_rival)
@@ -31,19 +35,30 @@ _NDP = Protocol(Family.IPV6, answer_ndp, ndp_rival)
 _ARP_ROOM = 64
 _NDP_ROOM = 512
 """Bytes of a received frame that are looked at: solicitations have 86; a longer one counts as malformed."""
+_LENGTHS = {Family.IPV4: 4, Family.IPV6: 16}
+"""Of an EIP as it stands in packets."""
 EIPS_A_SLICE = 256
 """Taken or let go before other tasks get their turn: a millisecond or two."""
 JOINS_A_SLICE = 20
 """A millisecond at most."""
 
 
+class _Opened(NamedTuple):
+    """What there is while the sockets are open."""
+
+    sockets: Mapping[Family, PacketSocket]
+    filters: Mapping[Family, FilterTracker]
+    responders: tuple[Responder, ...]
+    groups: Groups
+
+
 class LinkResponder:
     """Answers ARP and NDP on one link for the EIPs it holds, and announces them.
 
-    ``clock`` gives seconds of CLOCK_BOOTTIME. Entering opens the sockets (in the caller's network namespace) and
-    raises EdgeError where the link is gone, Unsupported without CAP_NET_RAW; leaving stops answering and leaves the
-    multicast groups. What is ``wanted`` is held from the start, and kept up to date. ``run`` does the work; the other
-    methods may be called before and while it runs, from its loop.
+    ``clock`` gives seconds of CLOCK_BOOTTIME. Once started it opens its sockets (in the network namespace of the loop's
+    thread), and opens them again whenever they fail; ``lost`` hears of every failure: an EdgeError, also where the link
+    is gone, Unsupported without CAP_NET_RAW, or what nobody foresaw. Stopped, it answers for nothing and has left the
+    multicast groups. The other methods may be called at any time, from its loop: what they say holds for every opening.
     A link that was recreated has a new index and takes a new LinkResponder. EIPs are the bytes that stand in packets.
     """
 
@@ -53,52 +68,54 @@ class LinkResponder:
         clock: Callable[[], float],
         observer: Observer,
         policy: AnswerPolicy,
-        wanted: Wanted,
+        lost: Callable[[Link, Exception], None],
     ) -> None:
         self.link = link
-        self._clock, self._observer, self._policy = clock, observer, policy
+        self._clock, self._observer, self._policy, self._lost = clock, observer, policy, lost
         self._claims = Claims(link.mac)
-        self._holdings = Holdings(self._claims, wanted)
-        self._arp_filter, self._ndp_filter = FilterTracker(arp_program), FilterTracker(ndp_program)
+        self._holdings = Holdings(self._claims)
+        self._sender = FrameSender(self._claims, clock)
+        self._announcer = Announcer(self._sender, self._holdings, clock, observer)
+        self._prober = Prober(self._sender, self._holdings, self._announcer.changed, clock, observer)
         self._wakeup = Wakeup(clock)
         self._suspected: dict[bytes, asyncio.TimerHandle] = {}
         """EIPs of ours that a peer speaks for which does not claim them, as far as we have heard."""
-        self._stack = ExitStack()
+        self._opened: _Opened | None = None
+        self._task: asyncio.Task[None] | None = None
 
-    def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            self._arp = stack.enter_context(
-                PacketSocket(self.link, arp.ETHERTYPE, NOTHING, room=_ARP_ROOM, frame_length=arp.LENGTH)
-            )
-            self._ndp = stack.enter_context(
-                PacketSocket(self.link, ndp.ETHERTYPE, NOTHING, room=_NDP_ROOM, frame_length=ndp.ADVERTISEMENT_LENGTH)
-            )
-            self._groups = stack.enter_context(Groups(self.link))
-            stack.callback(self._claims.clear)
-            stack.callback(self._acquit)
-            self._stack = stack.pop_all()
-        claims, clock, observer = self._claims, self._clock, self._observer
-        sender = FrameSender({Family.IPV4: self._arp, Family.IPV6: self._ndp}, claims, clock)
-        self._arps = Responder(_ARP, self._arp, claims, self._policy, self._dispute, self._suspect, clock, observer)
-        self._ndps = Responder(_NDP, self._ndp, claims, self._policy, self._dispute, self._suspect, clock, observer)
-        self._announcer = Announcer(sender, self._holdings.burst, claims, clock, observer)
-        self._prober = Prober(sender, self._holdings.probes, claims, self._proven, clock, observer)
-        return self
+    def start(self, tasks: asyncio.TaskGroup) -> None:
+        self._task = tasks.create_task(self._serve(), name=f"layer 2 on {self.link.name}")
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._stack.close()
-        del self._arps, self._ndps, self._prober  # they refer back to us by what they call
+    def stop(self) -> None:
+        """For good."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None  # which holds this object in turn
+
+    @property
+    def is_open(self) -> bool:
+        """Requests are answered here."""
+        return self._opened is not None
+
+    @property
+    def holds(self) -> bool:
+        """There is something that it is to answer for."""
+        return bool(self._holdings.wanted.eips)
+
+    def is_unproven(self, address: bytes) -> bool:
+        """It is not answered for until a probe finds nobody else."""
+        return address in self._holdings.wanted.unproven
 
     # ── what the owner says ──
 
     def take(self, eips: Mapping[bytes, Gratuitous], probe: Collection[bytes] = ()) -> None:
         """Answer for these as well, and announce them, each as its ``Gratuitous`` says; those in ``probe`` only once a
         probe found nobody else. A slice of them at once, the others soon."""
-        idle = not self._holdings.settling
+        idle = not self._holdings.unfinished
         self._holdings.take(eips, probe)
-        if idle:
-            with contained("settle", self._observer):
-                self._settle_slice()
+        if idle and self._opened is not None:
+            with contained("work off", self._observer):
+                self._work_off_slice(self._opened)
         self._wakeup.cut()
 
     def drop(self, addresses: Iterable[bytes]) -> None:
@@ -126,25 +143,59 @@ class LinkResponder:
 
     def drop_queued(self) -> None:
         """Drop unread what is waiting to be answered."""
-        self._arps.drop_queued()
-        self._ndps.drop_queued()
+        if self._opened is not None:
+            for responder in self._opened.responders:
+                responder.drop_queued()
         self._holdings.probes.interrupt(self._clock())
         self._prober.changed()
 
     # ── what follows ──
 
-    async def run(self) -> None:
-        """Until cancelled; raises EdgeError when the link goes down or away."""
+    async def _serve(self) -> None:
+        # A link that returns is tried at once: the longest wait is only between two hopeless tries.
+        async for attempt in retrying(partial(self._lost, self.link), on=Exception, multiplier=0.05):
+            if self._task is None:
+                return  # stopped just when it failed: a TaskGroup then raises the failure alone
+            with attempt:
+                await self._serve_once()
+
+    async def _serve_once(self) -> None:
+        """Raises EdgeError when the link goes down or away."""
+        with (
+            PacketSocket(self.link, arp.ETHERTYPE, NOTHING, room=_ARP_ROOM, frame_length=arp.LENGTH) as arps,
+            PacketSocket(
+                self.link, ndp.ETHERTYPE, NOTHING, room=_NDP_ROOM, frame_length=ndp.ADVERTISEMENT_LENGTH
+            ) as ndps,
+            Groups(self.link) as groups,
+        ):
+            filters = {Family.IPV4: FilterTracker(arp_program), Family.IPV6: FilterTracker(ndp_program)}
+            responders = self._responder(_ARP, arps), self._responder(_NDP, ndps)
+            self._opened = opened = _Opened({Family.IPV4: arps, Family.IPV6: ndps}, filters, responders, groups)
+            self._sender.sockets = opened.sockets
+            try:
+                await self._work(opened)
+            finally:
+                self._opened, self._sender.sockets = None, {}
+                self._holdings.start_over()
+                self._acquit()
+
+    def _responder(self, protocol: Protocol, socket: PacketSocket) -> Responder:
+        return Responder(
+            protocol, socket, self._claims, self._policy, self._dispute, self._suspect, self._clock, self._observer
+        )
+
+    async def _work(self, opened: _Opened) -> None:
+        """Until cancelled, or until the link fails."""
         name = self.link.name
-        with contained("settle", self._observer):
-            self._settle_slice()
+        with contained("work off", self._observer):
+            self._work_off_slice(opened)
         try:
             with letting_go():
                 async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(self._arps.serve(), name=f"arp {name}")
-                    tasks.create_task(self._ndps.serve(), name=f"ndp {name}")
+                    for protocol, responder in zip(("arp", "ndp"), opened.responders, strict=True):
+                        tasks.create_task(responder.serve(), name=f"{protocol} {name}")
                     for task, work in (
-                        ("settle", self._settle),
+                        ("work off", partial(self._work_off, opened)),
                         ("announce", self._announcer.serve),
                         ("probe", self._prober.serve),
                     ):
@@ -156,62 +207,56 @@ class LinkResponder:
             return
         raise EdgeError(words)
 
-    async def _settle(self) -> None:
-        """Works off what was taken and dropped, and the groups and filters that follow from it, in slices."""
+    async def _work_off(self, opened: _Opened) -> None:
+        """What was taken and dropped, and the groups and filters that follow from it, in slices."""
         while True:
-            settling = self._settle_slice()
-            if settling:
+            unfinished = self._work_off_slice(opened)
+            if unfinished:
                 await asyncio.sleep(0)
-            if self._join_slice() or settling:
+            if self._join_slice(opened.groups) or unfinished:
                 await asyncio.sleep(0)
                 continue
-            self._tighten()
-            wakes = (self._groups.wake(), self._arp_filter.wake(), self._ndp_filter.wake())
+            self._tighten(opened)
+            wakes = (opened.groups.wake(), *(tracker.wake() for tracker in opened.filters.values()))
             await self._wakeup.until(min((when for when in wakes if when is not None), default=None))
 
-    def _settle_slice(self) -> bool:
-        """Whether there was something to settle."""
-        if not self._holdings.settling:
+    def _work_off_slice(self, opened: _Opened) -> bool:
+        """Whether there was something to work off."""
+        if not self._holdings.unfinished:
             return False
         now = self._clock()
-        came, gone, failed = self._holdings.settle(now, EIPS_A_SLICE)
+        came, gone, failed = self._holdings.work_off(now, EIPS_A_SLICE)
         for error in failed:
-            self._observer.internal_error("settle", error)
-        self._let_through(came, gone, now)
-        self._groups.discard(address for address in gone if len(address) == 16)
-        self._groups.add(address for address in came if len(address) == 16)
+            self._observer.internal_error("work off", error)
+        for family, length in _LENGTHS.items():
+            self._let_through(opened, family, _of_length(came, length), _of_length(gone, length), now)
+        opened.groups.discard(_of_length(gone, 16))
+        opened.groups.add(_of_length(came, 16))
         self._announcer.changed()
         self._prober.changed()
         return True
 
-    def _let_through(self, came: list[bytes], gone: list[bytes], now: float) -> None:
-        for socket, tracker, length in ((self._arp, self._arp_filter, 4), (self._ndp, self._ndp_filter, 16)):
-            if any(len(address) == length for address in gone):
-                tracker.loosen(now)
-            ours = [address for address in came if len(address) == length]
-            if ours and (program := tracker.widen(ours, now)) is not None:
-                socket.attach(program)
+    def _let_through(self, opened: _Opened, family: Family, came: list[bytes], gone: list[bytes], now: float) -> None:
+        tracker = opened.filters[family]
+        if gone:
+            tracker.loosen(now)
+        if came and (program := tracker.widen(came, now)) is not None:
+            opened.sockets[family].attach(program)
 
-    def _tighten(self) -> None:
+    def _tighten(self, opened: _Opened) -> None:
         now = self._clock()
-        for socket, tracker, ours in (
-            (self._arp, self._arp_filter, self._claims.arp),
-            (self._ndp, self._ndp_filter, self._claims.ndp),
-        ):
+        for family, ours in ((Family.IPV4, self._claims.arp), (Family.IPV6, self._claims.ndp)):
+            tracker = opened.filters[family]
             when = tracker.wake()
             if when is not None and when <= now and (program := tracker.tighten(ours)) is not None:
-                socket.attach(program)
+                opened.sockets[family].attach(program)
 
-    def _join_slice(self) -> bool:
+    def _join_slice(self, groups: Groups) -> bool:
         try:
-            return self._groups.work(self._clock(), JOINS_A_SLICE)
+            return groups.work(self._clock(), JOINS_A_SLICE)
         except EdgeError as error:  # IPv4, and neighbours that know us already, are served all the same
             self._observer.join_failed(error)
             return True
-
-    def _proven(self, addresses: list[bytes]) -> None:
-        self._holdings.proven(addresses, self._clock())
-        self._announcer.changed()
 
     def _dispute(self, rival: Rival) -> None:
         now, held = self._clock(), self._claims.answered(rival.address)
@@ -247,3 +292,7 @@ class LinkResponder:
         for handle in self._suspected.values():
             handle.cancel()
         self._suspected.clear()
+
+
+def _of_length(addresses: Iterable[bytes], length: int) -> list[bytes]:
+    return [address for address in addresses if len(address) == length]

@@ -1,19 +1,15 @@
-"""All links at once: a LinkResponder for each that holds EIPs or is to be kept ready, kept alive while it does."""
+"""All links at once: a LinkResponder for each that holds EIPs or is to be kept ready (``link.py``)."""
 
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Self, TypeAlias
 
-from speaker.layer2.holdings import Wanted
 from speaker.layer2.link import LinkResponder
 from speaker.layer2.observer import Observer
 from speaker.layer2.responder import AnswerPolicy
 from speaker.model import Gratuitous, IPAddress, Link, Mac
-from speaker.system.retry import retrying
 
 OLDEST = 0.05
 """Seconds for which a request may have waited; an asker whose request is dropped asks again after one."""
@@ -26,18 +22,8 @@ class Placement(NamedTuple):
     gratuitous: Gratuitous
 
 
-_Port: TypeAlias = tuple[int, Mac]
+_Identity: TypeAlias = tuple[int, Mac]
 """What makes a link another one: recreated, it has a new index; with another MAC, it needs other answers."""
-
-
-@dataclass(slots=True, eq=False)
-class _LinkState:
-    """A link in use. ``responder`` is there while its sockets are open."""
-
-    link: Link
-    wanted: Wanted = field(default_factory=Wanted)
-    responder: LinkResponder | None = None
-    task: asyncio.Task[None] | None = None
 
 
 class Links:
@@ -66,9 +52,9 @@ class Links:
     ) -> None:
         self._clock, self._observer, self._lost = clock, observer, lost
         self._policy = AnswerPolicy(before_answer, oldest, excuses, trial, ours, found)
-        self._states: dict[_Port, _LinkState] = {}
-        self._where: dict[bytes, _LinkState] = {}
-        self._kept: frozenset[_Port] = frozenset()
+        self._responders: dict[_Identity, LinkResponder] = {}
+        self._where: dict[bytes, LinkResponder] = {}
+        self._kept: frozenset[_Identity] = frozenset()
         self._deadline = float("-inf")
         self._deadlines: dict[int, float] = {}
         self._peers: dict[int, frozenset[Mac]] = {}
@@ -81,8 +67,8 @@ class Links:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
-        while self._states:
-            _cancel(self._states.popitem()[1])
+        while self._responders:
+            self._responders.popitem()[1].stop()
         await self._group.__aexit__(kind, error, tb)
 
     # ── what the owner says ──
@@ -91,9 +77,9 @@ class Links:
         """Links that are up and whose sockets stay open although they hold nothing, so that a claim answers at once;
         others are closed when they hold nothing."""
         links = list(links)
-        self._kept = frozenset(map(_port, links))
+        self._kept = frozenset((link.index, link.mac) for link in links)
         for link in links:
-            self._state(link)
+            self._responder(link)
         self._let_go()
 
     def take(self, placements: Mapping[IPAddress, Placement], probe: Collection[IPAddress] = ()) -> None:
@@ -104,22 +90,23 @@ class Links:
         speaker it hears only where that one claims it in no hello.
         Of thousands a part is answered at once and the rest within milliseconds, so that nothing else is late for them.
         """
-        states: dict[int, _LinkState] = {}  # by identity of the link: thousands of EIPs share a handful of them
-        coming: defaultdict[_LinkState, dict[bytes, Gratuitous]] = defaultdict(dict)
+        found: dict[int, LinkResponder] = {}  # by identity of the link: thousands of EIPs share a handful of them
+        coming: defaultdict[LinkResponder, dict[bytes, Gratuitous]] = defaultdict(dict)
         moving: list[bytes] = []
         unproven = {address.packed for address in probe}
         for eip, (link, gratuitous) in placements.items():
             address = eip.packed  # looking up an ``ipaddress`` object takes ten times as long
-            state = states.get(id(link)) or states.setdefault(id(link), self._state(link))
-            coming[state][address] = gratuitous
-            before = self._where.get(address, state)
-            if before is not state:
+            responder = found.get(id(link)) or found.setdefault(id(link), self._responder(link))
+            coming[responder][address] = gratuitous
+            before = self._where.get(address, responder)
+            if before is not responder:
                 moving.append(address)
-                unproven.update({address}.intersection(before.wanted.unproven))
+                if before.is_unproven(address):
+                    unproven.add(address)
         self._drop(moving)
-        for state, eips in coming.items():
-            self._where.update(dict.fromkeys(eips, state))
-            (state.responder or state.wanted).take(eips, unproven)
+        for responder, eips in coming.items():
+            self._where.update(dict.fromkeys(eips, responder))
+            responder.take(eips, unproven)
         self._let_go()
 
     def drop(self, addresses: Iterable[IPAddress]) -> None:
@@ -129,9 +116,8 @@ class Links:
 
     def announce(self, addresses: Iterable[IPAddress]) -> None:
         """Announce these anew, burst and all; those not answered are passed over."""
-        for state, eips in self._by_state(address.packed for address in addresses).items():
-            if state.responder is not None:
-                state.responder.announce(eips)
+        for responder, eips in self._by_responder(address.packed for address in addresses).items():
+            responder.announce(eips)
 
     def extend(self, deadline: float, link: int | None = None) -> None:
         """Answer until this instant on the link of this index, or on every link; also when its sockets open later."""
@@ -140,81 +126,54 @@ class Links:
             self._deadlines.clear()
         else:
             self._deadlines[link] = deadline
-        for state in self._states.values():
-            if state.responder is not None and link in (None, state.link.index):
-                state.responder.extend(deadline)
+        for responder in self._responders.values():
+            if link in (None, responder.link.index):
+                responder.extend(deadline)
 
     def peers(self, link: int, macs: frozenset[Mac]) -> None:
         """The MACs of the other speakers on the link of this index: what they say of EIPs that they claim is no
         conflict."""
         self._peers[link] = macs
-        for state in self._states.values():
-            if state.responder is not None and state.link.index == link:
-                state.responder.peers(macs)
+        for responder in self._responders.values():
+            if responder.link.index == link:
+                responder.peers(macs)
 
     def drop_queued(self) -> None:
         """Drop unread every request that waits to be answered, on every link (ownership rule 27)."""
-        for state in self._states.values():
-            if state.responder is not None:
-                state.responder.drop_queued()
+        for responder in self._responders.values():
+            responder.drop_queued()
 
     def answers_on(self, link: int) -> bool:
         """The sockets of the link of this index are open."""
-        return any(state.responder is not None for state in self._states.values() if state.link.index == link)
+        return any(responder.is_open for responder in self._responders.values() if responder.link.index == link)
 
     # ── what follows ──
 
     def _drop(self, addresses: Iterable[bytes]) -> None:
-        for state, eips in self._by_state(addresses).items():
-            (state.responder or state.wanted).drop(eips)
+        for responder, eips in self._by_responder(addresses).items():
+            responder.drop(eips)
             for address in eips:
                 del self._where[address]
 
-    def _by_state(self, addresses: Iterable[bytes]) -> Mapping[_LinkState, list[bytes]]:
-        found: defaultdict[_LinkState, list[bytes]] = defaultdict(list)
+    def _by_responder(self, addresses: Iterable[bytes]) -> Mapping[LinkResponder, list[bytes]]:
+        found: defaultdict[LinkResponder, list[bytes]] = defaultdict(list)
         for address in addresses:
-            if (state := self._where.get(address)) is not None:
-                found[state].append(address)
+            if (responder := self._where.get(address)) is not None:
+                found[responder].append(address)
         return found
 
-    def _state(self, link: Link) -> _LinkState:
-        port = _port(link)
-        if (state := self._states.get(port)) is None:
-            state = self._states[port] = _LinkState(link)
-            state.task = self._group.create_task(self._serve(state), name=f"layer 2 on {link.name}")
-        return state
+    def _responder(self, link: Link) -> LinkResponder:
+        identity = link.index, link.mac
+        if (responder := self._responders.get(identity)) is None:
+            responder = LinkResponder(link, self._clock, self._observer, self._policy, self._lost)
+            responder.extend(self._deadlines.get(link.index, self._deadline))
+            responder.peers(self._peers.get(link.index, frozenset()))
+            self._responders[identity] = responder
+            responder.start(self._group)
+        return responder
 
     def _let_go(self) -> None:
         """Closes the links that hold nothing and are not kept."""
-        for port, state in list(self._states.items()):
-            if not state.wanted.eips and port not in self._kept:
-                _cancel(self._states.pop(port))
-
-    async def _serve(self, state: _LinkState) -> None:
-        # A link that returns is a new one, and tried at once: the longest wait is only between two hopeless tries.
-        async for attempt in retrying(partial(self._lost, state.link), on=Exception, multiplier=0.05):
-            if self._states.get(_port(state.link)) is not state:
-                return  # cancelled just when it failed: a TaskGroup then raises the failure alone
-            with attempt:
-                await self._serve_once(state)
-
-    async def _serve_once(self, state: _LinkState) -> None:
-        link = state.link
-        with LinkResponder(link, self._clock, self._observer, self._policy, state.wanted) as responder:
-            state.responder = responder
-            try:
-                responder.extend(self._deadlines.get(link.index, self._deadline))
-                responder.peers(self._peers.get(link.index, frozenset()))
-                await responder.run()
-            finally:
-                state.responder = None
-
-
-def _port(link: Link) -> _Port:
-    return link.index, link.mac
-
-
-def _cancel(state: _LinkState) -> None:
-    if state.task is not None:
-        state.task.cancel()
-        state.task = None  # which holds the state in turn
+        for identity, responder in list(self._responders.items()):
+            if not responder.holds and identity not in self._kept:
+                self._responders.pop(identity).stop()

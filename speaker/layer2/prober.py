@@ -4,9 +4,8 @@ import asyncio
 from collections.abc import Callable
 from ipaddress import IPv4Address, IPv6Address
 
-from speaker.layer2.claims import Claims
+from speaker.layer2.holdings import Holdings
 from speaker.layer2.observer import Observer
-from speaker.layer2.probe import Probes
 from speaker.layer2.sockets.frame_sender import Frame, FrameSender
 from speaker.layer2.wakeup import Wakeup
 from speaker.model import Family
@@ -18,19 +17,18 @@ _NOBODY = IPv6Address(0)
 
 
 class Prober:
-    """Sends what ``probes`` says is due, as long as the claims' deadline lies ahead; ``proven`` hears of the EIPs for
-    which nobody answered."""
+    """Sends what the ``probes`` of ``holdings`` say is due, as long as the claims' deadline lies ahead. EIPs for which
+    nobody answered are ``proven`` to them; ``announce`` is called then."""
 
     def __init__(
         self,
         sender: FrameSender,
-        probes: Probes,
-        claims: Claims,
-        proven: Callable[[list[bytes]], None],
+        holdings: Holdings,
+        announce: Callable[[], None],
         clock: Callable[[], float],
         observer: Observer,
     ) -> None:
-        self._sender, self._probes, self._claims, self._proven = sender, probes, claims, proven
+        self._sender, self._holdings, self._claims, self._announce = sender, holdings, holdings.claims, announce
         self._clock, self._observer = clock, observer
         self._wakeup = Wakeup(clock)
 
@@ -45,15 +43,16 @@ class Prober:
             if self._claims.expired(now):
                 await self._wakeup.until(None)
                 continue
-            step = self._probes.due(now, EIPS_A_SLICE)
+            step = self._holdings.probes.due(now, EIPS_A_SLICE)
             if step.free:
-                self._proven(step.free)
+                self._holdings.proven(step.free, self._clock())
+                self._announce()
             if step.ask:
                 await self._ask(step.ask)
             if step.ask or step.free:
                 await asyncio.sleep(0)
             else:
-                await self._wakeup.until(self._probes.wake())
+                await self._wakeup.until(self._holdings.probes.wake())
 
     async def _ask(self, addresses: list[bytes]) -> None:
         mac = self._claims.mac
@@ -66,8 +65,9 @@ class Prober:
         )
 
     async def _hand_over(self, family: Family, frames: list[Frame]) -> None:
-        _, left = await self._sender.send(family, frames, self._probes.__contains__)
+        probes = self._holdings.probes
+        _, left = await self._sender.send(family, frames, probes.__contains__)
         if left:  # silence proves nothing where nobody was asked
             self._observer.send_failed(family, len(left))
             for address, _ in left:
-                self._probes.begin(address, self._clock())
+                probes.begin(address, self._clock())

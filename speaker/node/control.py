@@ -171,7 +171,7 @@ async def _answer(
             raise
         except Exception as error:
             supervisor.internal_error("control", error)
-            await _send(writer, {"error": f"internal error, which the speaker's log has: {error}"})
+            await _send(writer, {"error": f"internal error (the speaker's log has its traceback): {error}"})
 
 
 @asynccontextmanager
@@ -234,10 +234,10 @@ def ask(runtime_dir: Path, command: str, timeout: float | None = None) -> Iterat
                 if answer.get("done"):
                     return
         except TimeoutError as error:
-            raise EdgeError(f"the speaker was not done with {command} within {timeout:g} s") from error
+            raise EdgeError(f"the speaker did not finish {command} within {timeout:g} s") from error
         except OSError as error:
-            raise EdgeError(f"the speaker went away before it was done with {command}: {error.strerror}") from error
-    raise EdgeError(f"the speaker went away before it was done with {command}")
+            raise EdgeError(f"the speaker ended before it finished {command}: {error.strerror}") from error
+    raise EdgeError(f"the speaker ended before it finished {command}")
 
 
 def _connect(sock: socket.socket, path: Path) -> None:

@@ -1,6 +1,8 @@
-"""What this node does with every EIP: the pure decisions of the features, put together.
+"""What this node may do with every EIP: the pure decisions of the features, put together.
 
-``host.py`` acts on the result, and ``tools/`` explain it. Nothing here knows how anything is done.
+May this node answer for it (``ownership/eligibility.py``), and on which link (``interfaces/resolve.py``)? Which virtual
+servers carry its traffic (``forwarding/plan.py``)? ``host.py`` acts on the result, and ``tools/`` explain it. Which of
+the nodes that may hold an EIP does is decided in the wire process, by ``ownership/machine/rules.py``.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -16,7 +18,7 @@ from speaker.settings import Node
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class MayHold:
     """An EIP this node may answer for, on which link, announced how."""
 
     address: IPAddress
@@ -27,7 +29,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class NotHeld:
+class MayNotHold:
     """An EIP in use that this node must not answer for. ``reason`` is a metric label, ``message`` a sentence."""
 
     address: IPAddress
@@ -39,11 +41,11 @@ class NotHeld:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    eips: Mapping[IPAddress, Held | NotHeld]
+    eips: Mapping[IPAddress, MayHold | MayNotHold]
     forwarding: Plan
 
-    def held(self) -> dict[IPAddress, Held]:
-        return {address: eip for address, eip in self.eips.items() if isinstance(eip, Held)}
+    def may_hold(self) -> dict[IPAddress, MayHold]:
+        return {address: eip for address, eip in self.eips.items() if isinstance(eip, MayHold)}
 
 
 class _Use(NamedTuple):
@@ -74,7 +76,7 @@ class NodeDecider:
         self._planner = Planner()
         self._uses: dict[IPAddress, _Use] = {}
         self._assigned: Mapping[ServiceKey, Assignment] = {}
-        self._eips: dict[IPAddress, Held | NotHeld] = {}
+        self._eips: dict[IPAddress, MayHold | MayNotHold] = {}
         self._failed: dict[IPAddress, Exception] = {}
 
     @property
@@ -114,7 +116,9 @@ class NodeDecider:
         own = {bound.address for bound in snapshot.addresses}
         return Decision(self._eips, without(self._plan(world, assignments, node, changed), own)), touched
 
-    def _one(self, address: IPAddress, use: "_Use", world: World, links: "_LinkChoice", node: Node) -> Held | NotHeld:
+    def _one(
+        self, address: IPAddress, use: "_Use", world: World, links: "_LinkChoice", node: Node
+    ) -> MayHold | MayNotHold:
         try:
             return _one(address, use, world, links, node)
         except Exception as error:
@@ -122,7 +126,7 @@ class NodeDecider:
             before = self._eips.get(address)
             if before is not None and before.services == use.services:
                 return before
-            return NotHeld(address, use.pool, use.services, "internal_error", f"{type(error).__name__}: {error}")
+            return MayNotHold(address, use.pool, use.services, "internal_error", f"{type(error).__name__}: {error}")
 
     def _follow(
         self, assignments: Mapping[ServiceKey, Assignment], changed: Iterable[ServiceKey]
@@ -176,18 +180,18 @@ def _use(uses: dict[IPAddress, _Use], assignment: Assignment) -> None:
         uses[address] = _Use(pool, services)
 
 
-def _one(address: IPAddress, use: _Use, world: World, links: "_LinkChoice", node: Node) -> Held | NotHeld:
+def _one(address: IPAddress, use: _Use, world: World, links: "_LinkChoice", node: Node) -> MayHold | MayNotHold:
     pool = world.pools.get(use.pool)
     if (refused := _refused(address, use.pool, world, links)) is not None:
-        return NotHeld(address, use.pool, use.services, refused.reason.value, refused.message)
+        return MayNotHold(address, use.pool, use.services, refused.reason.value, refused.message)
     services = [world.services[key] for key in use.services if key in world.services]
     if (no := veto(address, pool, services, world.endpoints, node)) is not None:
-        return NotHeld(address, use.pool, use.services, no.reason.value, no.message)
+        return MayNotHold(address, use.pool, use.services, no.reason.value, no.message)
     match links.choose(pool, address):
         case Resolved(link):
-            return Held(address, use.pool, use.services, link, pool.gratuitous if pool else Gratuitous())
+            return MayHold(address, use.pool, use.services, link, pool.gratuitous if pool else Gratuitous())
         case Unresolved(reason, message):
-            return NotHeld(address, use.pool, use.services, reason.value, message)
+            return MayNotHold(address, use.pool, use.services, reason.value, message)
 
 
 def _refused(address: IPAddress, pool: str, world: World, links: "_LinkChoice") -> Veto | None:
@@ -197,7 +201,7 @@ def _refused(address: IPAddress, pool: str, world: World, links: "_LinkChoice") 
     if (whose := world.reserved.get(address)) is not None:
         return Veto(Ineligible.HOST_ADDRESS, f"{address} is an address of {whose} itself")
     if pool and pool not in world.pools:
-        message = f"pool {pool} is not there, so nobody knows who may answer: declare it again"
+        message = f"pool {pool} does not exist, so it is not known which nodes may answer: declare it again"
         return Veto(Ineligible.POOL_UNKNOWN, message)
     return None
 

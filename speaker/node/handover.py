@@ -21,7 +21,7 @@ from speaker.model import IPAddress, Link
 from speaker.node.report import Report
 from speaker.system.clock import boottime
 from speaker.system.waiting import set_within
-from speaker.wire.told import Speaker
+from speaker.wire.events import Speaker
 
 ASK_SECONDS = 2.0
 """Between two times that a previous holder is asked whether it is there; at once when something was taken from it."""

@@ -6,9 +6,10 @@
             ├─► reconcile: view → decide ─┼─► wire process: claims, hellos, ARP and NDP (speaker/wire)
     links  ─┘             (decide.py)     └─► status file, log, metrics
 
-The first two wait for changes; ``reconcile`` brings everything to what was last asked for. The wire process is offered
-what this node may hold, and works by itself. An edge that fails is tried again, and what already works goes on working
-meanwhile. Sources are ``standalone.run.Manifests`` (files) and ``agent.source.Cluster`` (the Kubernetes API).
+The first two wait for changes; ``reconcile`` brings everything to what was last asked for: read on at
+``Host._bring_about``. The wire process is offered what this node may hold, and works by itself. An edge that fails is
+tried again, and what already works goes on working meanwhile. Sources are ``standalone.run.Manifests`` (files) and
+``agent.source.Cluster`` (the Kubernetes API).
 """
 
 import asyncio
@@ -22,7 +23,6 @@ from pathlib import Path
 import structlog
 
 from speaker.errors import EdgeError
-from speaker.forwarding.changes import Change
 from speaker.forwarding.forwarder import TEND_SECONDS
 from speaker.forwarding.isolating import Isolating, Part, address_of, name_of
 from speaker.forwarding.limits import look, raise_conntrack_max
@@ -37,7 +37,7 @@ from speaker.kubeproxy.watch import Asked, KubeProxyWatch
 from speaker.layer2.links import Placement
 from speaker.model import Forwarding, IPAddress, Link, ServiceKey
 from speaker.node.control import NAME, serving_control
-from speaker.node.decide import Decision, Held, NodeDecider
+from speaker.node.decide import Decision, MayHold, NodeDecider
 from speaker.node.handlers import handlers
 from speaker.node.handover import HandOver
 from speaker.node.key_file import KeyFile
@@ -228,11 +228,14 @@ class Host:
         await set_within(self._changed, seconds)
 
     async def _bring_about(self, snapshot: Snapshot) -> None:
-        if (view := await self._source.view(snapshot.own)) is not None:
-            await self._bring_to(view, snapshot)
+        """One pass, in a safe order: withdrawn before unforwarded, forwarded before claimed.
 
-    async def _bring_to(self, view: View, snapshot: Snapshot) -> None:
-        """One pass, in a safe order: withdrawn before unforwarded, forwarded before claimed."""
+        ``node/decide.py`` says what this node may hold. The forwarder makes the kernel forward it: for IPVS
+        ``forwarding/ipvs/forwarder.py``. ``self._wire.offer`` reaches ``SharedOwner.offer`` in the wire process
+        (``wire/shared.py``), where the claim is made: this process never claims.
+        """
+        if (view := await self._source.view(snapshot.own)) is None:
+            return
         changed = view.changed if snapshot is self._decided_on else None
         self._decided_on = None
         view, changed = self._without_lost(view, changed)
@@ -240,11 +243,11 @@ class Host:
         # In a thread, because 10,000 Services take longer than the loop may be kept from its other work.
         decision, touched = await asyncio.to_thread(self._decide, view, snapshot, changed)
         await self._wire.withdraw_except(self._placements, touched)
-        self._applied(await self._forwarder.apply(decision.forwarding), decision)
+        changes = await self._forwarder.apply(decision.forwarding)
+        with contained("report", self._report):
+            self._report.forwarding(changes, self._forwarder.approximations(decision.forwarding))
         self._tell_failed({**view.settlement.failed, **self._decider.failed})
-        self._links = frozenset(
-            {placement.link.index: placement.link for placement in self._placements.values()}.values()
-        )
+        self._links = frozenset({each.link.index: each.link for each in self._placements.values()}.values())
         await self._say(partial(self._report.decided, decision, touched))
         if self._settings.peers is not None:
             own = own_addresses(snapshot, self._links), bound_addresses(snapshot, self._links)
@@ -256,11 +259,7 @@ class Host:
         if touched is not None:
             touched |= unserved ^ self._unserved
         self._unserved = unserved
-        offered = (
-            {a: placement for a, placement in self._placements.items() if a not in unserved}
-            if unserved
-            else self._placements
-        )
+        offered = {a: p for a, p in self._placements.items() if a not in unserved} if unserved else self._placements
         await self._wire.offer(offered, self._links, macs, touched)
         with contained("report", self._report):
             await self._look_around()
@@ -285,10 +284,6 @@ class Host:
         """What people are told, in a thread; no bug there keeps anything from being done."""
         with contained("report", self._report):
             await asyncio.to_thread(tell)
-
-    def _applied(self, changes: tuple[Change, ...], decision: Decision) -> None:
-        with contained("report", self._report):
-            self._report.forwarding(changes, self._forwarder.approximations(decision.forwarding))
 
     def _tell_failed(self, failed: Mapping[ServiceKey, Exception]) -> None:
         """Services that met what nobody foresaw."""
@@ -320,12 +315,12 @@ class Host:
         """What may be held where."""
         if touched is None:
             self._placements = {
-                address: Placement(eip.link, eip.gratuitous) for address, eip in decision.held().items()
+                address: Placement(eip.link, eip.gratuitous) for address, eip in decision.may_hold().items()
             }
             return
         for address in touched:
             self._placements.pop(address, None)
-            if isinstance(eip := decision.eips.get(address), Held):
+            if isinstance(eip := decision.eips.get(address), MayHold):
                 self._placements[address] = Placement(eip.link, eip.gratuitous)
 
     def _on_the_lan(self, snapshot: Snapshot) -> frozenset[str]:

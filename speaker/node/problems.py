@@ -123,8 +123,12 @@ class Problems:
 
     def rival(self, link: Link, address: IPAddress, mac: Mac, held: bool, now: float) -> str:
         """A stranger, or a peer that does not claim it, says that one of our EIPs is its own."""
-        fate = "we go on answering, and defend it" if held else "it is not answered until he is gone"
-        sentence = f"{address}: {format_mac(mac)} on {link.name} uses it and claims it in no hello: {fate}"
+        fate = (
+            "this node goes on answering, and defends it"
+            if held
+            else "this node does not answer for it until that stops"
+        )
+        sentence = f"{address}: {format_mac(mac)} on {link.name} uses it too, and no hello claims it from there: {fate}"
         self._rivals.hear(str(address), sentence, now)
         return sentence
 
@@ -144,8 +148,8 @@ class Problems:
             return None
         sentence = (
             f"{node} ({format_mac(mac)}) on {link.name} answers for {', '.join(named(eips))}, and none of its hellos "
-            "arrives here: is their EtherType filtered on the way, or its speaker gone and its kernel answers? They "
-            "are left to it"
+            "arrives here: is their EtherType filtered on the way, or has its speaker ended, and its kernel answers? "
+            "They are left to it"
         )
         self._filtered.hear(one, sentence, now)
         return sentence
@@ -164,7 +168,7 @@ class Problems:
     def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> str:
         """Another host that lives has this node's name and key. ``silent``: it keeps the name."""
         where = f"{format_mac(mac)} on {link.name}" if link is not None and mac is not None else "renews our Lease"
-        fate = "it keeps it: nothing is held here until it is gone" if silent else "this one keeps it"
+        fate = "it keeps the name, and nothing is held here until it stops" if silent else "this node keeps the name"
         self._name_clash = f"another host has this node's name ({where}); {fate}. Give each host a --node of its own"
         return self._name_clash
 

@@ -35,7 +35,7 @@ from speaker.telemetry.internal_errors import QUIET_SECONDS, InternalErrors
 from speaker.telemetry.lines import Line, Transition
 from speaker.telemetry.metrics import Metrics
 from speaker.telemetry.telling import Telling, write
-from speaker.wire.told import ClaimStatus
+from speaker.wire.events import ClaimStatus
 
 log = structlog.get_logger()
 

@@ -10,8 +10,8 @@ from speaker.allocator.settle import Settlement
 from speaker.model import Family, Forwarding, IPAddress, ServiceKey, World
 from speaker.node.report import Report
 from speaker.settings import Bind, Limits, LogFormat, Node, PeerSettings
+from speaker.wire.events import RecordSink
 from speaker.wire.remote import Wire
-from speaker.wire.told import RecordSink
 
 
 class View(NamedTuple):

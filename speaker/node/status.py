@@ -13,10 +13,10 @@ from speaker.forwarding.limits import Tables
 from speaker.forwarding.unknown_flows.rules import NextHop
 from speaker.kubeproxy.judge import Findings
 from speaker.model import IPAddress, format_mac
-from speaker.node.decide import Decision, Held, NotHeld
+from speaker.node.decide import Decision, MayHold, MayNotHold
 from speaker.system.files import write_atomically
 from speaker.system.priority import Priority
-from speaker.wire.told import ClaimStatus
+from speaker.wire.events import ClaimStatus
 
 NAME = "status.json"
 """In the runtime directory."""
@@ -62,7 +62,7 @@ class Status:
         }
 
 
-def _eip(eip: Held | NotHeld, status: ClaimStatus) -> dict[str, Any]:
+def _eip(eip: MayHold | MayNotHold, status: ClaimStatus) -> dict[str, Any]:
     told: dict[str, Any] = {
         "address": str(eip.address),
         "services": [str(key) for key in eip.services],
@@ -74,9 +74,9 @@ def _eip(eip: Held | NotHeld, status: ClaimStatus) -> dict[str, Any]:
     if status.since is not None:
         told["since"] = status.since
     match eip:
-        case Held(link=link):
+        case MayHold(link=link):
             return told | {"link": link.name, "mac": format_mac(link.mac)}
-        case NotHeld(reason=reason, message=message):
+        case MayNotHold(reason=reason, message=message):
             return told | {"reason": reason, "message": message}
 
 

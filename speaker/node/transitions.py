@@ -11,7 +11,7 @@ from speaker.allocator.settle import Settlement
 from speaker.kubeproxy.judge import Findings
 from speaker.layer2.links import Placement
 from speaker.model import Assignment, IPAddress, Link, Mac, ServiceKey, format_mac, rank
-from speaker.node.decide import Decision, Held, NotHeld
+from speaker.node.decide import Decision, MayHold, MayNotHold
 from speaker.node.problems import Change, named, new
 from speaker.ownership.hellos.frames import Rejected
 from speaker.telemetry.lines import Line, Transition, in_lines
@@ -54,7 +54,7 @@ def link_lost(link: Link, error: str) -> Transition:
 
 
 def bad_manifests(mistakes: Iterable[str], *, still_serving: bool) -> Iterator[Line]:
-    in_force = "the last good ones stay in force" if still_serving else "nothing is served until they are mended"
+    in_force = "the last good ones stay in force" if still_serving else "nothing is served until they are corrected"
     told = (Transition("error", "bad manifest", "problem", each, None, {"in_force": in_force}) for each in mistakes)
     return in_lines(told, MISTAKES)
 
@@ -86,7 +86,7 @@ class Transitions:
     def __init__(self) -> None:
         self._assigned: dict[ServiceKey, Assignment] = {}
         self._refused: dict[str, tuple[str, str]] = {}
-        self._eips: Mapping[IPAddress, Held | NotHeld] = {}
+        self._eips: Mapping[IPAddress, MayHold | MayNotHold] = {}
         self._approximations: tuple[str, ...] = ()
         self._notices: frozenset[str] = frozenset()
         self._failing: dict[str, Spell] = {}
@@ -120,7 +120,7 @@ class Transitions:
         if before is None or now.addresses != before.addresses:
             yield _given("assigned", now)
         for eip in sorted(now.flagged - (before.flagged if before is not None else frozenset()), key=rank):
-            message = "kept although its pool no longer offers it; gone when released"
+            message = "kept although its pool no longer offers it; not assigned again once it is released"
             yield Transition("warning", "flagged", "eip", f"{key} {eip}", None, {"message": message})
         self._assigned[key] = now
 
@@ -140,7 +140,7 @@ class Transitions:
         told: list[Transition] = []
         for address in decision.eips if touched is None else touched:
             before, eip = self._eips.get(address), decision.eips.get(address)
-            if isinstance(eip, NotHeld) and (not isinstance(before, NotHeld) or before.reason != eip.reason):
+            if isinstance(eip, MayNotHold) and (not isinstance(before, MayNotHold) or before.reason != eip.reason):
                 fields = {"reason": eip.reason, "message": eip.message}
                 told.append(Transition("warning", "not claimed", "eip", str(address), eip.reason, fields))
         self._eips = decision.eips
@@ -169,7 +169,7 @@ class Transitions:
             passed, self._away = self._away is not None and self._away.said is None, None
             return None if passed else Line("info", "api answers", {})
         self._away = self._away or Spell(now)
-        message = "holders go on; claims are decided on the LAN alone"
+        message = "holders go on answering; claims are decided on the LAN alone"
         told = self._away.tells(message, now, LASTING)
         return Line("warning", "api does not answer", {"message": message}) if told else None
 
@@ -199,7 +199,7 @@ class Transitions:
             return None
         self._foreign.add((link, rejected))
         message = (
-            "somebody on this link says hello with another key: another cluster, or a host with the wrong key file, "
+            "somebody on this link signs hellos with another key: another cluster, or a host with the wrong key file, "
             "which then claims the same EIPs"
         )
         return Line("warning", "foreign hellos", {"link": link, "reason": rejected.value, "message": message})

@@ -67,5 +67,5 @@ def refused(what: str, error: OSError) -> EdgeError:
     """The speaker's own error for ``error``; Unsupported without CAP_NET_RAW."""
     if isinstance(error, PermissionError):
         return Unsupported(f"{what}: packet sockets need CAP_NET_RAW: {error.strerror}")
-    fate = "the link is down or gone: " if error.errno in GONE else ""
+    fate = "the link is down or was removed: " if error.errno in GONE else ""
     return EdgeError(f"{what}: {fate}{error.strerror}")

@@ -4,9 +4,9 @@
 
     manifests ──► settle (allocator) ──► state file ──► node/host.py
 
-What cannot be written to the state file is not used, and everything else goes on.
-
-``node/host.py`` does the rest, as it does for ``speaker agent``.
+``run`` opens what the node needs and starts it (``node/serve.py``). The work is in ``node/host.py``: it asks
+``Manifests.view`` what is wanted and brings it about, as it does for ``speaker agent``. What cannot be written to the
+state file is not used, and everything else goes on.
 """
 
 import asyncio

@@ -58,5 +58,5 @@ def write_state(path: Path, ledger: object) -> None:
     Raises EdgeError, also for a link to nothing: what it leads to may be a volume that is not mounted.
     """
     if path.is_symlink() and not path.exists():
-        raise EdgeError(f"cannot write {shown(path)}: Is a link to {shown(path.readlink())}, where nothing is")
+        raise EdgeError(f"cannot write {shown(path)}: Is a link to {shown(path.readlink())}, which does not exist")
     write_atomically(path.resolve(), msgspec.json.encode({"version": VERSION, "ledger": ledger}), mode=0o600)

@@ -28,7 +28,7 @@ def read_regular(path: Path, most: int) -> tuple[bytes, os.stat_result]:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     except FileNotFoundError as error:
         if path.is_symlink():
-            words = f"Is a link to {shown(path.readlink())}, where nothing is"
+            words = f"Is a link to {shown(path.readlink())}, which does not exist"
             raise OSError(errno.EINVAL, words, str(path)) from error
         raise
     with os.fdopen(fd, "rb") as file:
@@ -45,7 +45,7 @@ def _insist_on_regular(mode: int) -> None:
     if stat.S_ISDIR(mode):
         raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, _KINDS.get(stat.S_IFMT(mode), "Is no regular file"))
+        raise OSError(errno.EINVAL, _KINDS.get(stat.S_IFMT(mode), "Is not a regular file"))
 
 
 def write_atomically(path: Path, content: bytes, *, mode: int = 0o644) -> None:

@@ -14,7 +14,7 @@ WORTH = 5_000
 """Objects: less than so many new ones are not worth being frozen, as to walk over them takes a millisecond or two."""
 
 
-def settle() -> None:
+def freeze_new() -> None:
     """To be called now and then while much is built that lives long: what was made since the last time is collected,
     where there is enough of it, and what is left is frozen."""
     young, older, _ = gc.get_count()

@@ -75,7 +75,9 @@ def describe(told: Mapping[str, Any]) -> Iterator[str]:
         yield from table(("PEER", "LINK", "STATE"), map(_peer, peers))
     for holder in told.get("handed_over", ()):
         yield ""
-        yield "strays of {eips} EIPs go to {address} on {link}, which held them before".format(**holder)
+        yield "packets of unknown flows of {eips} EIPs go to {address} on {link}, which held them before".format(
+            **holder
+        )
     if tables := [*_tables(told.get("tables", {}))]:
         yield ""
         yield from tables

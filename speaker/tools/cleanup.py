@@ -33,7 +33,7 @@ async def cleanup(kind: Forwarding, runtime_dir: Path, out: TextIO) -> int:
     Raises EdgeError where it may not look, or a speaker runs here.
     """
     if not may_administer_network():
-        raise EdgeError("cleanup needs CAP_NET_ADMIN (root): nothing was looked at, and nothing removed")
+        raise EdgeError("cleanup needs CAP_NET_ADMIN (root): nothing was examined, and nothing removed")
     with ExitStack() as stack:
         try:
             stack.enter_context(only_one(runtime_dir / "lock"))

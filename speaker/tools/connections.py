@@ -95,7 +95,7 @@ def _object(found: Survey, dialect: Dialect) -> dict[str, object]:
 def describe(found: Survey, dialect: Dialect, limit: int) -> Iterator[str]:
     yield f"connections {found.total}, real servers with any {len(found.real_servers)}"
     if found.unreadable:
-        yield f"{found.unreadable} lines of the kernel's could not be read"
+        yield f"{found.unreadable} lines of the kernel's listing could not be read"
     if not found.real_servers:
         return
     servers = real_server_lines(found, dialect, limit)

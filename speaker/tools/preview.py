@@ -11,7 +11,7 @@ from speaker.forwarding.changes import Change
 from speaker.forwarding.forwarder import open_forwarder
 from speaker.interfaces.watcher import look
 from speaker.model import World
-from speaker.node.decide import Decision, Held, NotHeld, decide
+from speaker.node.decide import Decision, MayHold, MayNotHold, decide
 from speaker.ownership.hellos.keyfile import read_keys
 from speaker.settings import RunSettings
 from speaker.standalone.manifests import load, mount
@@ -59,9 +59,9 @@ def _lines(settlement: Settlement, decision: Decision, forwarder: str, changes: 
     for eip in decision.eips.values():
         services = ", ".join(map(str, eip.services))
         match eip:
-            case Held(link=link):
+            case MayHold(link=link):
                 yield f"{eip.address}  {services}  (pool {eip.pool}): would be claimed on {link.name}"
-            case NotHeld(message=message):
+            case MayNotHold(message=message):
                 yield f"{eip.address}  {services}  (pool {eip.pool}): would not be claimed: {message}"
     for key, refusal in settlement.refusals.items():
         yield f"{key}: refused ({refusal.reason.value}): {refusal.message}"

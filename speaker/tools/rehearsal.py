@@ -24,7 +24,7 @@ from speaker.settings import Node
 from speaker.system.files import shown
 from speaker.telemetry.logs import quiet
 from speaker.telemetry.metrics import Metrics
-from speaker.wire.told import ClaimStatus
+from speaker.wire.events import ClaimStatus
 
 _NOBODYS = ClaimStatus(mine=False, holder=None, term=0, since=None)
 
@@ -73,7 +73,7 @@ def foreseen(directory: Path) -> Iterator[None]:
     except Exception as error:
         at = extract_tb(error.__traceback__)[-1]
         where = f"{Path(at.filename).name}:{at.lineno}"
-        rule = f"a running speaker would stumble over these manifests: {error} ({where}), which is a bug of the speaker"
+        rule = f"a running speaker would fail on these manifests: {error} ({where}), which is a bug in the speaker"
         raise InvalidManifests(
             (InvalidField("", type(error).__name__, rule, place=Place(shown(directory))),)
         ) from error

@@ -12,11 +12,11 @@ from speaker.layer2.links import Links, Placement
 from speaker.model import IPAddress, Link, Mac
 from speaker.ownership import sole
 from speaker.system.supervise import supervised
+from speaker.wire.events import ClaimStatus, PeerSeen, Resumed, Taken, WireEvents
 from speaker.wire.taking import take_each
-from speaker.wire.told import ClaimStatus, PeerSeen, Resumed, Taken, WireEvents
 
 
-class _Holding(NamedTuple):
+class _Held(NamedTuple):
     placement: Placement
     since: float
 
@@ -31,7 +31,7 @@ class SoloOwner:
         self._node, self._clock, self._events = node, clock, events
         # Nobody else could have answered meanwhile: a request is never too old.
         self._layer2 = layer2(clock, events, self._lost, oldest=math.inf, ours=lambda mac: mac in self._macs)
-        self._held: dict[IPAddress, _Holding] = {}
+        self._held: dict[IPAddress, _Held] = {}
         """What this node may hold, it holds. The main process decides it; this is the copy that goes on without it."""
         self._known: set[IPAddress] = set()
         """Held before: nobody else was found to use them then."""
@@ -72,7 +72,7 @@ class SoloOwner:
         self._known.update(taken)
         for address in taken:
             placement, before = placements[address], self._held.get(address)
-            self._held[address] = _Holding(placement, before.since if before is not None else time.time())
+            self._held[address] = _Held(placement, before.since if before is not None else time.time())
             if before is None:
                 self._events.claimed(address, placement, 0, None)
         return failed
@@ -86,13 +86,13 @@ class SoloOwner:
         return self._held.keys()
 
     def resumed(self) -> Resumed:
-        placements = {address: holding.placement for address, holding in self._held.items()}
+        placements = {address: held.placement for address, held in self._held.items()}
         return Resumed(placements, {address: Taken(placement, None) for address, placement in placements.items()})
 
     def claim_status(self, address: IPAddress) -> ClaimStatus:
-        if (holding := self._held.get(address)) is None:
+        if (held := self._held.get(address)) is None:
             return ClaimStatus(False, None, 0, None)
-        return ClaimStatus(True, self._node, 0, holding.since)
+        return ClaimStatus(True, self._node, 0, held.since)
 
     def peers(self) -> list[PeerSeen]:
         return []

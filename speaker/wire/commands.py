@@ -10,7 +10,7 @@ from speaker.model import IPAddress, Link, Mac
 from speaker.ownership.balance import Rebalancing
 from speaker.ownership.events import ApiDown, ApiUp, LeaseSeen, RecordRead, RecordsRestored, RecordWritten
 from speaker.ownership.hello import Addresses
-from speaker.wire.told import ClaimStatus, PeerSeen
+from speaker.wire.events import ClaimStatus, PeerSeen
 
 _R = TypeVar("_R")
 
@@ -60,7 +60,7 @@ class Offer(Command[list[IPAddress]], frozen=True, gc=False):
     placements: Mapping[IPAddress, Placement]
 
 
-class Settled(Command[None], frozen=True, gc=False):
+class OfferedAll(Command[None], frozen=True, gc=False):
     """The main process has said all that may be held here."""
 
 
@@ -166,5 +166,5 @@ PeerCommand: TypeAlias = (
 )
 """Only where there are peers."""
 AnyCommand: TypeAlias = (
-    UseLinks | Withdraw | Offer | Settled | ClaimsOf | IsReady | HasPeers | ListPeers | HoldLock | PeerCommand
+    UseLinks | Withdraw | Offer | OfferedAll | ClaimsOf | IsReady | HasPeers | ListPeers | HoldLock | PeerCommand
 )

@@ -11,7 +11,7 @@ from speaker.model import IPAddress, Link, Mac
 from speaker.ownership.hello import Addresses
 from speaker.ownership.inquirer import Inquirer
 from speaker.ownership.inquiry import Answer, question
-from speaker.wire.told import OwnerEvents, Speaker
+from speaker.wire.events import OwnerEvents, Speaker
 
 NEIGHBORS = 8
 """That the kernel knows on a link: asked as well, as anybody's answer says that this node hears."""

@@ -21,7 +21,7 @@ from speaker.ownership.events import (
 )
 from speaker.ownership.hello import Incarnation
 from speaker.wire.commands import AnyCommand, Spec
-from speaker.wire.told import Resumed, Speaker
+from speaker.wire.events import Resumed, Speaker
 
 
 class Before(NamedTuple):

@@ -165,7 +165,7 @@ async def serve(begin: Begin, lock: Lock, outlive: float) -> int:
             gone = boottime()
             if stopping.is_set() or not talk.offered:
                 return code
-            if talk.settled or gone - begun >= outlive:
+            if talk.offered_all or gone - begun >= outlive:
                 failures, alone_since = 0, gone
             failures += 1
             await _pause(stopping, min(wait(failures), max(alone_since + outlive - boottime(), 0.0)))
@@ -198,7 +198,7 @@ async def _one(
     except Exception as error:  # it may be of another version than this process
         if not talk.offered:
             raise
-        why = f"what it said was not understood ({type(error).__name__}: {error}), "
+        why = f"its message was not understood ({type(error).__name__}: {error}), "
         main.process.kill()
     words = await _end(main, ending)
     interrupted = interrupting.done()

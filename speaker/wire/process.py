@@ -22,7 +22,7 @@ from speaker.ownership.hellos.keys import Key, Keys
 from speaker.ownership.machine.machine import Ownership
 from speaker.ownership.parameters import Parameters
 from speaker.system.clock import boottime
-from speaker.system.garbage import settle
+from speaker.system.garbage import freeze_new
 from speaker.system.retry import retrying
 from speaker.system.supervise import supervised
 from speaker.telemetry.lateness import watch_loop
@@ -41,11 +41,11 @@ from speaker.wire.commands import (
     ListPeers,
     ListRecorded,
     Offer,
+    OfferedAll,
     PeerCommand,
     SetDemoted,
     SetDraining,
     SetRecalled,
-    Settled,
     Spec,
     StartRebalancing,
     UseAddresses,
@@ -56,7 +56,7 @@ from speaker.wire.commands import (
 from speaker.wire.messages import Before, Began, FromMain, FromWire, Reply, Request, Stop
 from speaker.wire.sender import EventSender
 from speaker.wire.shared import SharedOwner
-from speaker.wire.sharing.ports import OpenHellos
+from speaker.wire.sharing.hello_links import OpenHellos
 
 MAX_WAITING = 64 * 2**20
 """Bytes that a main process may leave unread: one that does not read them is started anew."""
@@ -126,10 +126,10 @@ class Life:
                 owner.withdraw(command.eips)
             case Offer():
                 refused = owner.offer(command.placements)
-                settle()
+                freeze_new()
                 return command.returns(refused)
-            case Settled():
-                settle()
+            case OfferedAll():
+                freeze_new()
             case ClaimsOf():
                 return command.returns([owner.claim_status(eip) for eip in command.eips])
             case IsReady():
@@ -156,7 +156,7 @@ class Conversation:
         self._channel: Channel[FromWire, FromMain] | None = None
         self.events = EventSender(self._send, self._read)
         self.life: Life | None = None
-        self.settled = False
+        self.offered_all = False
         """The main process of the moment has said all that may be held here."""
 
     def _send(self, message: FromWire) -> None:
@@ -193,7 +193,7 @@ class Conversation:
     async def hold(self, end: socket.socket, stack: AsyncExitStack, before: Before) -> None:
         """Until the other end is closed. The life that begins with it is entered on ``stack``. Raises WireError, or
         what pickle does, where the other end does not speak as this process does."""
-        self.settled = False  # also for one that never comes to say what it is
+        self.offered_all = False  # also for one that never comes to say what it is
         channel: Channel[FromWire, FromMain] = await Channel.over(end)
         messages = channel.messages()
         try:
@@ -228,7 +228,7 @@ class Conversation:
             except Exception as error:
                 self.events.internal_error("wire command", error)
                 channel.send(Reply(number, None, f"{type(command).__name__}: {type(error).__name__}: {error}"))
-            self.settled = self.settled or isinstance(command, Settled)
+            self.offered_all = self.offered_all or isinstance(command, OfferedAll)
 
 
 def _owner(spec: Spec, keyring: Keyring | None, events: EventSender) -> _Owner:
@@ -245,6 +245,7 @@ def _owner(spec: Spec, keyring: Keyring | None, events: EventSender) -> _Owner:
 def _obey_with_peers(owner: SharedOwner, keyring: Keyring, command: PeerCommand) -> object:
     match command:
         case UseKeys():
+            owner.look()  # what waits was signed with the keys until now
             keyring.replace(command.secrets)
         case UseAddresses():
             owner.addresses(command)
@@ -280,4 +281,4 @@ def incarnate(known: Incarnation) -> Incarnation:
 async def _watch_carrier(owner: SharedOwner, events: EventSender) -> None:
     async for attempt in retrying(lambda error: events.failed("carrier", str(error)), on=EdgeError, limit=5):
         with attempt:
-            await watch_carrier(lambda: owner.ports.indexes, owner.carrier, owner.ports.doubted)
+            await watch_carrier(lambda: owner.hello_links.indexes, owner.carrier, owner.hello_links.doubted)

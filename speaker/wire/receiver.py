@@ -6,6 +6,7 @@ from speaker.errors import EdgeError
 from speaker.layer2.links import Placement
 from speaker.model import IPAddress
 from speaker.ownership.events import NameFree, PeersAddress, WriteRecord
+from speaker.wire.events import Acquaintances, RecordSink, Resumed, WireEvents
 from speaker.wire.messages import (
     Announcements,
     Answers,
@@ -35,7 +36,6 @@ from speaker.wire.messages import (
     WasFrozen,
     WireEvent,
 )
-from speaker.wire.told import Acquaintances, RecordSink, Resumed, WireEvents
 
 
 class Listener(WireEvents, Protocol):

@@ -37,10 +37,10 @@ from speaker.wire.commands import (
     ListPeers,
     ListRecorded,
     Offer,
+    OfferedAll,
     SetDemoted,
     SetDraining,
     SetRecalled,
-    Settled,
     Spec,
     StartRebalancing,
     UseAddresses,
@@ -48,6 +48,7 @@ from speaker.wire.commands import (
     UseLinks,
     Withdraw,
 )
+from speaker.wire.events import ClaimStatus, PeerSeen, RecordSink
 from speaker.wire.messages import (
     Began,
     EipClaimed,
@@ -61,7 +62,6 @@ from speaker.wire.messages import (
     WireEvent,
 )
 from speaker.wire.receiver import EventReceiver, Listener, Moves
-from speaker.wire.told import ClaimStatus, PeerSeen, RecordSink
 
 A_SLICE = 50
 """EIPs in one message: the wire process takes some milliseconds for it, and answers in between."""
@@ -179,7 +179,7 @@ class Wire:
         """Give up what is not in ``placements``, or is there on another link. Nothing is answered for it on return."""
         offered = self._offered
         asked = offered if among is None else among
-        gone = [a for a in asked if a in offered and not _same_port(offered[a], placements.get(a))]
+        gone = [a for a in asked if a in offered and not _same_link(offered[a], placements.get(a))]
         for some in _slices(gone):
             await self._ask(Withdraw(some))
             for address in some:
@@ -193,7 +193,8 @@ class Wire:
         among: Among = None,
     ) -> None:
         """This node may hold these and no others, on ``links``: forwarding for them stands. ``macs``: every MAC of this
-        host; who speaks with one of them is no stranger."""
+        host; who speaks with one of them is no stranger. In the wire process ``process.py`` hands it to the owner:
+        ``shared.py``, or ``alone.py`` on a node without peers."""
         await self.withdraw_except(placements, among)
         await self._ask(UseLinks(tuple(links), macs))  # as they were, too: the carriers are looked at then
         asked = placements if among is None else among
@@ -203,7 +204,7 @@ class Wire:
             self._offered.update(these)  # before it is held, which may be told before the reply comes
             for refused in await self._ask(Offer(these)):
                 self._offered.pop(refused, None)
-        await self._ask(Settled())
+        await self._ask(OfferedAll())
 
     async def addresses(
         self,
@@ -332,7 +333,7 @@ _FOLLOW = 0.05
 """Seconds between two looks at a rebalancing."""
 
 
-def _same_port(placement: Placement, other: Placement | None) -> bool:
+def _same_link(placement: Placement, other: Placement | None) -> bool:
     """Answered on the same link with the same MAC: one can become the other without a gap."""
     return other is not None and (placement.link.index, placement.link.mac) == (other.link.index, other.link.mac)
 

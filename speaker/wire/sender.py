@@ -11,6 +11,7 @@ from speaker.model import Family, IPAddress, Link, Mac
 from speaker.ownership.events import NameFree, PeersAddress, WriteRecord
 from speaker.ownership.hello import Incarnation
 from speaker.system.supervise import described
+from speaker.wire.events import Speaker
 from speaker.wire.messages import (
     Announcements,
     Answers,
@@ -39,7 +40,6 @@ from speaker.wire.messages import (
     WasFrozen,
     WireEvent,
 )
-from speaker.wire.told import Speaker
 
 MAX_DELAYS = 1000
 """That wait to be told; of more only the longest is."""

@@ -33,7 +33,7 @@ MAIN = (
     "speaker.interfaces.watcher:Watcher._list_small_parts",
     "speaker.interfaces.gateway:_Watch.ask",
     # decisions and plans
-    "speaker.node.host:Host._bring_to",
+    "speaker.node.host:Host._bring_about",
     "speaker.node.decide:NodeDecider.decide",
     "speaker.interfaces.resolve:resolve",
     "speaker.forwarding.plan:Planner.plan",
@@ -96,8 +96,8 @@ MORE_MAIN = (
 )
 
 WIRE = (
-    "speaker.wire.shared:SharedOwner._tell",
-    "speaker.wire.sharing.ports:Ports._hear",
+    "speaker.wire.shared:SharedOwner._step",
+    "speaker.wire.sharing.hello_links:HelloLinks._hear",
     "speaker.wire.shared:SharedOwner._take",
     "speaker.wire.shared:SharedOwner._let_go",
     "speaker.wire.shared:SharedOwner.offer",
@@ -119,7 +119,7 @@ WIRE = (
 MORE_WIRE = (
     "speaker.wire.shared:SharedOwner._carry_out",
     "speaker.wire.shared:SharedOwner._meet",
-    "speaker.wire.sharing.ports:Ports.send",
+    "speaker.wire.sharing.hello_links:HelloLinks.send",
     "speaker.wire.shared:SharedOwner.withdraw",
     "speaker.wire.shared:SharedOwner.links",
     "speaker.wire.shared:SharedOwner.claim_status",
@@ -133,7 +133,7 @@ MORE_WIRE = (
     "speaker.layer2.sockets.packet_socket:PacketSocket.send",
     "speaker.layer2.links:Links.drop",
     "speaker.layer2.links:Links.extend",
-    "speaker.layer2.link:LinkResponder._settle_slice",
+    "speaker.layer2.link:LinkResponder._work_off_slice",
     "speaker.wire.sender:EventSender.loop_delay",
 )
 

@@ -30,7 +30,7 @@ PLACES = [
     *("_watch", "_probe", "must_listen", "_judge", "_judge_held", "_judge_free", "rivals", "eligible", "held_until"),
     *("claim_at", "rank", "_claim", "_yield", "_announce", "_judge_draining", "_judge_record", "_hello"),
     *("_keep_touch", "_ask", "in_touch", "_hear_frame", "_hear_answer", "_judge_rival"),
-    *("_follow_move_plans", "_change_link", "_look_at", "_settle", "_set_vacant", "_hear_left", "_become_mutual"),
+    *("_follow_move_plans", "_change_link", "_look_at", "_end_write", "_set_vacant", "_hear_left", "_become_mutual"),
 ]
 
 

@@ -135,3 +135,36 @@ def test_what_says_that_it_is_pure_is_held_to_it(text, found):
 @pytest.mark.parametrize("name", FILES)
 def test_what_is_called_pure_is_pure(name):
     assert list(said_pure_and_is_not(TREES[name])) == []
+
+
+FILES_IN_A_WALK = 9
+WALKS = {
+    "to the answer to an ARP request, and why this node gives it": (
+        *("cli", "standalone/run", "node/host", "node/decide", "wire/shared"),
+        *("ownership/machine/machine", "ownership/machine/rules", "layer2/link", "layer2/answer"),
+    ),
+    "to the IPVS entry": (
+        *("cli", "standalone/run", "node/host", "node/decide"),
+        *("forwarding/plan", "forwarding/ipvs/forwarder", "forwarding/ipvs/tables"),
+    ),
+}
+"""What a reader opens, from the command on."""
+
+
+def files_shown(file: str) -> set[str]:
+    """What the docstrings of a file name as ``room/file.py``, or as ``file.py`` of its own room."""
+    room = file.rpartition("/")[0]
+    docstrings = [
+        ast.get_docstring(node) or ""
+        for node in ast.walk(TREES[f"speaker.{file.replace('/', '.')}"])
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    named = re.findall(r"``([a-z0-9_/]+)\.py``", " ".join(docstrings))
+    return {name if "/" in name else f"{room}/{name}" for name in named}
+
+
+@pytest.mark.parametrize("walk", WALKS.values(), ids=WALKS.keys())
+def test_each_file_on_the_way_is_shown_by_the_docstrings_of_those_before_it(walk):
+    assert len(walk) <= FILES_IN_A_WALK
+    shown = [set().union(*map(files_shown, walk[:at])) for at in range(1, len(walk))]
+    assert [file for file, known in zip(walk[1:], shown, strict=True) if file not in known] == []

@@ -1,4 +1,4 @@
-"""Files and an API that say the same come to the same: assignments, spots, virtual servers, and what people are told.
+"""Files and an API that say the same come to the same: assignments, placements, virtual servers, what people are told.
 
 SPEAKER_TWO_SOURCES sets how many histories there are; `make fuzz` asks for many.
 """

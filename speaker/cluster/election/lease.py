@@ -230,7 +230,7 @@ class Election:
             lease = msgspec.json.decode(body, type=_Lease)
             self._stored = msgspec.json.decode(body)
         except UNFIT as error:
-            raise EdgeError(f"{self._lease.path}: no Lease: {error}") from error
+            raise EdgeError(f"{self._lease.path}: cannot be read as a Lease: {error}") from error
         spec = lease.spec
         record = LeaseRecord(
             spec.holder_identity or "",

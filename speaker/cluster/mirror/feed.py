@@ -119,7 +119,7 @@ class Feed(Generic[T]):
             elif event.type == "ERROR":
                 raise read_refusal(event.object)
         except UNFIT as error:
-            raise EdgeError(f"no watch event: {error}") from error
+            raise EdgeError(f"cannot be read as a watch event: {error}") from error
         return ""
 
     def collect(self) -> tuple[Change[T], ...]:

@@ -295,7 +295,7 @@ class Reflector(Generic[T]):
             return await stream.read(self.patience.answer)
         except TimeoutError as error:
             self._streams_lists = False  # etcd before 3.5 cannot say when such a list is whole
-            raise ApiUnreachable(f"{self.resource.path}: the list has no end") from error
+            raise ApiUnreachable(f"{self.resource.path}: the server did not end the list") from error
 
     async def _end_list(self, version: str, begun: float) -> None:
         for _ in self._feed.end_list(version):

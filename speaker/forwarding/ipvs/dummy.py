@@ -161,7 +161,7 @@ def _addresses(netlink: Netlink, index: int) -> list[IPAddress]:
         mine = (attributes(answer, IFADDR.size) for answer in answers if IFADDR.unpack_from(answer)[4] == index)
         return [ip_address(found.get(IFA_LOCAL) or found[IFA_ADDRESS]) for found in mine]
     except (KeyError, ValueError, struct.error) as error:
-        raise EdgeError("the kernel lists an address that is none") from error
+        raise EdgeError("the kernel listed an address that cannot be read") from error
 
 
 def _address(index: int, eip: IPAddress, scope: int = RT_SCOPE_UNIVERSE) -> bytes:

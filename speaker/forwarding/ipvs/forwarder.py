@@ -4,7 +4,7 @@ Kernel entries carry no owner: a virtual server is ours if its EIP is bound on o
 first virtual server comes, and unbound after its last has gone; whatever kills the process in between, the next one
 sees what is ours. A bound EIP publishes every listener of this host: the guard rejects all its ports first, opens one
 only when its virtual server stands, and closes it before that goes. ARP is strict from before the first EIP is bound
-until after the last is unbound.
+until after the last is unbound. ``tables.py`` writes the entries, ``dummy.py`` binds the EIPs.
 """
 
 import asyncio

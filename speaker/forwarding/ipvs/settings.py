@@ -7,8 +7,8 @@ from speaker.forwarding.ipvs.remembered import Remembered
 
 NEEDED = {
     "conntrack": "IPVS's connections are not masqueraded, so endpoints on other hosts do not answer through this node",
-    "expire_nodest_conn": "clients of an endpoint that is gone wait for a timeout instead of another endpoint",
-    "expire_quiescent_template": "clients with session affinity stay with an endpoint that is going",
+    "expire_nodest_conn": "clients of an endpoint that was removed wait for a timeout instead of reaching another",
+    "expire_quiescent_template": "clients with session affinity stay with an endpoint that is being removed",
 }
 """Settings that must be 1, and what happens while they are not.
 

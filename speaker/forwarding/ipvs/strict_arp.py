@@ -134,7 +134,7 @@ def _list(netlink: Netlink) -> list[ArpLink]:
     try:
         return [link for link in map(_parse, answers) if link]
     except (KeyError, UnicodeDecodeError, struct.error) as error:
-        raise EdgeError("the kernel lists a link that is none") from error
+        raise EdgeError("the kernel listed a link that cannot be read") from error
 
 
 def conf_all() -> dict[int, int]:

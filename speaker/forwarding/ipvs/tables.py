@@ -114,9 +114,9 @@ class IpvsTables:
             found = attributes(self._netlink.ask(self._message(GET_CONFIG, b"")), _GENERIC.size)
             return Timeouts(*(U32.unpack(found[kind])[0] for kind in TIMEOUTS))
         except OSError as error:
-            raise EdgeError(f"IPVS does not tell its timeouts: {_permission(error.errno or 0)}") from error
+            raise EdgeError(f"IPVS does not report its timeouts: {_permission(error.errno or 0)}") from error
         except (KeyError, struct.error) as error:
-            raise EdgeError("IPVS does not tell its timeouts: its answer lacks them") from error
+            raise EdgeError("IPVS does not report its timeouts: its answer lacks them") from error
 
     def set_timeouts(self, timeouts: Timeouts) -> None:
         """All three; 0 leaves one as it is. Raises EdgeError where the kernel has others afterwards."""
@@ -340,9 +340,9 @@ def _reason(change: Change, error: int) -> str:
         case ((AddRealServer() | ChangeRealServer()), errno.EINVAL):
             return "not an address that a real server can have"
         case _, errno.ESRCH:
-            return "its virtual server is gone"
+            return "its virtual server no longer exists"
         case _, errno.EEXIST:
-            return "somebody else added it meanwhile"
+            return "another program added it meanwhile"
     return _permission(error)
 
 

@@ -1,6 +1,6 @@
 """After how many seconds of silence IPVS forgets a connection (``ipvsadm --set``): set, kept so, and put back.
 
-``settled`` is the decision, ``IpvsTimeouts`` the edge. There are three in a network namespace, and whoever sets one
+``adjusted`` is the decision, ``IpvsTimeouts`` the edge. There are three in a network namespace, and whoever sets one
 replaces it for all, so what was there before is written down first.
 """
 
@@ -12,7 +12,7 @@ from speaker.forwarding.ipvs.tables import IpvsTables
 from speaker.settings import AS_THEY_ARE, Timeouts
 
 
-class Settled(NamedTuple):
+class Adjusted(NamedTuple):
     """What the kernel is to have, and what is to be remembered, by name of the timeout: the value that was there
     before (``tcp``) and the one that we set instead (``tcp set``)."""
 
@@ -20,7 +20,7 @@ class Settled(NamedTuple):
     remembered: Mapping[str, int]
 
 
-def settled(have: Timeouts, want: Timeouts, remembered: Mapping[str, int]) -> Settled:
+def adjusted(have: Timeouts, want: Timeouts, remembered: Mapping[str, int]) -> Adjusted:
     """``want`` where it is not 0; elsewhere what was there before us, and what somebody set after us stays."""
     values: dict[str, int] = {}
     kept: dict[str, int] = {}
@@ -30,7 +30,7 @@ def settled(have: Timeouts, want: Timeouts, remembered: Mapping[str, int]) -> Se
         values[name] = getattr(want, name) or before
         if values[name] != before:
             kept |= {name: before, f"{name} set": values[name]}
-    return Settled(Timeouts(**values), kept)
+    return Adjusted(Timeouts(**values), kept)
 
 
 class IpvsTimeouts:
@@ -53,7 +53,7 @@ class IpvsTimeouts:
             return ()
         with IpvsTables() as tables:
             have = tables.timeouts()
-            goal = settled(have, want, remembered)
+            goal = adjusted(have, want, remembered)
             if goal.remembered:
                 self._remembered.add(goal.remembered, keep=())
             if goal.timeouts != have:

@@ -66,4 +66,4 @@ def _listed(output: bytes, what: str) -> list[dict[str, Any]]:
     try:
         return _listing.decode(output).nftables
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise EdgeError(f"nft list {what}: what it printed is no listing: {error}") from error
+        raise EdgeError(f"nft list {what}: its output cannot be read: {error}") from error

@@ -64,7 +64,7 @@ class Table:
             await self._run(script, want)
         after = stamp(self._name)
         if script and after.table is None:
-            raise EdgeError(f"nft says that all is done, and there is no table inet {self._name}")
+            raise EdgeError(f"nft reports success, but there is no table inet {self._name}")
         sure = known is None or known.stamp.generation == before.generation
         if not sure or after.generation != before.generation + bool(script):
             after = replace(after, generation=UNSURE)

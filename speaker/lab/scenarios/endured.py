@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from speaker.lab.breaking.sickness import Course
-from speaker.lab.scenarios.sick_links import Claims, Line, Suffered, ledger
+from speaker.lab.scenarios.sick_links import ClaimCount, Line, Suffered, ledger
 from speaker.model import IPAddress
 
 UNANSWERED_MS = 500.0
@@ -23,8 +23,8 @@ class Endured:
     hello_ms: int
     nodes: int
     course: Course
-    meanwhile: Claims
-    afterwards: Claims
+    meanwhile: ClaimCount
+    afterwards: ClaimCount
     lines: tuple[Line, ...]
     problems: tuple[str, ...]
 
@@ -77,7 +77,7 @@ class Endured:
         }
 
 
-def _as_json(claims: Claims) -> dict[str, float]:
+def _as_json(claims: ClaimCount) -> dict[str, float]:
     return {"number": claims.number, "seconds": round(claims.seconds, 1), "a_minute": round(claims.a_minute, 1)}
 
 

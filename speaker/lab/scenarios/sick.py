@@ -24,7 +24,7 @@ from speaker.lab.request import Request, Trouble
 from speaker.lab.scenarios.endured import Endured, judge
 from speaker.lab.scenarios.failover_story import tell_holders
 from speaker.lab.scenarios.scene import ASK_INTERVAL, CALM, LINK, Scene
-from speaker.lab.scenarios.sick_links import Claims, Done, Sight, Suffered
+from speaker.lab.scenarios.sick_links import ClaimCount, Done, Sight, Suffered
 from speaker.lab.scenarios.sick_story import show
 from speaker.lab.stage import Stage
 from speaker.lab.watching.outage import Asks, asking
@@ -157,7 +157,7 @@ async def _perform(scene: Scene, course: Course, always: Sequence[Drop]) -> list
     return done
 
 
-async def _count(scene: Scene, course: Course, before: int) -> tuple[Claims, Claims]:
+async def _count(scene: Scene, course: Course, before: int) -> tuple[ClaimCount, ClaimCount]:
     """Claims of all nodes while it lasted, and from then on; where they are limited, until and from when they are."""
     begun = time.monotonic()
     mark, end = (course.healed, course.seconds) if course.claims is None else (course.claims.since, course.claims.until)
@@ -165,7 +165,7 @@ async def _count(scene: Scene, course: Course, before: int) -> tuple[Claims, Cla
     marked, until_mark = await asyncio.to_thread(claims, scene), time.monotonic()
     await _until(begun + end)
     after, ended = await asyncio.to_thread(claims, scene), time.monotonic()
-    return Claims(marked - before, until_mark - begun), Claims(after - marked, ended - until_mark)
+    return ClaimCount(marked - before, until_mark - begun), ClaimCount(after - marked, ended - until_mark)
 
 
 async def _until(when: float) -> None:

@@ -27,7 +27,7 @@ class Sight:
 
 
 @dataclass(frozen=True, slots=True)
-class Claims:
+class ClaimCount:
     """How often an EIP was claimed, by all nodes together, within ``seconds``."""
 
     number: int
@@ -61,9 +61,9 @@ class Suffered:
     before: Mapping[IPAddress, str]
     sights: Sequence[Sight]
     names: Mapping[Mac, str]
-    meanwhile: Claims
+    meanwhile: ClaimCount
     """While it lasted; where claims are limited, until then."""
-    afterwards: Claims
+    afterwards: ClaimCount
 
     @property
     def macs_before(self) -> dict[IPAddress, Mac]:

@@ -9,8 +9,8 @@ whose hop limit is not 255 are dropped as well (docs/decisions/0005-bpf-filter.m
 
 import heapq
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
 
+from speaker.intervals import Interval, merged
 from speaker.packets import ndp
 from speaker.packets.bpf import (
     ACCEPT,
@@ -28,10 +28,6 @@ from speaker.packets.bpf import (
 
 INTERVALS = 64
 """A search tree over 64 is 7 comparisons deep, and keeps every jump within BPF's 255 instructions."""
-
-
-Interval: TypeAlias = tuple[int, int]
-"""First and last of a run of 32-bit numbers."""
 
 NOTHING: Program = (REJECT,)
 
@@ -83,15 +79,8 @@ def intervals(numbers: Iterable[int], most: int) -> tuple[Interval, ...]:
 
 def widened(ours: tuple[Interval, ...], others: tuple[Interval, ...], most: int) -> tuple[Interval, ...]:
     """The fewest intervals that cover both, as ``intervals`` does: its work does not grow with what they stand for."""
-    firsts: list[int] = []
-    lasts: list[int] = []
-    for first, last in sorted((*ours, *others)):
-        if lasts and first <= lasts[-1]:
-            lasts[-1] = max(lasts[-1], last)
-        else:
-            firsts.append(first)
-            lasts.append(last)
-    return _with_gaps_closed(firsts, lasts, most)
+    runs = merged((*ours, *others))
+    return _with_gaps_closed([first for first, _ in runs], [last for _, last in runs], most)
 
 
 def _with_gaps_closed(firsts: Sequence[int], lasts: Sequence[int], most: int) -> tuple[Interval, ...]:

@@ -7,7 +7,8 @@ What comes in is let through at once; that costs no more than the 64 intervals o
 
 from collections.abc import Callable, Iterable
 
-from speaker.layer2.sockets.filter import INTERVALS, Interval, around, widened
+from speaker.intervals import Interval
+from speaker.layer2.sockets.filter import INTERVALS, around, widened
 from speaker.packets.bpf import Program
 
 LATER = 1.0

@@ -16,10 +16,11 @@ Frame: TypeAlias = tuple[bytes, bytes]
 
 
 class FrameSender:
-    """The sockets of one link, for frames that nobody asked for."""
+    """For frames that nobody asked for. ``sockets`` are those of one link while they are open."""
 
-    def __init__(self, sockets: Mapping[Family, PacketSocket], claims: Claims, clock: Callable[[], float]) -> None:
-        self._sockets, self._claims, self._clock = sockets, claims, clock
+    def __init__(self, claims: Claims, clock: Callable[[], float]) -> None:
+        self.sockets: Mapping[Family, PacketSocket] = {}
+        self._claims, self._clock = claims, clock
 
     async def send(
         self, family: Family, frames: Sequence[Frame], still: Callable[[bytes], bool]
@@ -31,7 +32,7 @@ class FrameSender:
             frames = [(address, frame) for address, frame in frames if still(address)]
             if not frames or self._claims.expired(self._clock()):
                 return sent, []
-            taken = self._sockets[family].send([frame for _, frame in frames])
+            taken = self.sockets[family].send([frame for _, frame in frames])
             sent += taken
             frames = frames[taken:]
             if not frames:

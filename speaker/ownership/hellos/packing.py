@@ -3,6 +3,7 @@
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 from itertools import pairwise
@@ -20,12 +21,37 @@ from speaker.ownership.hello import (
 )
 from speaker.ownership.hellos.layout import ADDRESS, AGES, ALIKE, HEARD, SECTION, SPAN, Kind, coded_name, octets
 
-_Claim: TypeAlias = tuple[int, int, int]
+_Entry: TypeAlias = tuple[int, int, int]
 """IP version, EIP and term: sorts like ``rank``."""
 
 
 def split(hello: Hello, room: int) -> Iterator[bytes]:
     """The sections of each frame, at most ``room`` bytes; those of one frame where everything fits."""
+    if hello.routine and (again := _again(hello, room)) is not None:
+        return iter((again,))
+    return _parts(hello, room)
+
+
+def _again(hello: Hello, room: int) -> bytes | None:
+    """In one frame what is said at every beat, of which only the ages in ``heard`` are new; None where it takes more
+    than one, or was never said."""
+    written = hello.claims.written if isinstance(hello.claims, Listed) else None
+    if not isinstance(written, _Written) or written.span != hello.covers:
+        return None
+    if hello.weak or hello.probes or hello.wants or hello.moves or hello.intents or hello.yielded:
+        return None
+    said = hello.addresses, hello.own, room
+    if written.rest is None or written.rest[0] != said:
+        frames = list(_parts(replace(hello, heard={}), room))
+        written.rest = said, frames[0] if len(frames) == 1 else None
+    rest = written.rest[1]
+    if rest is None or not hello.heard:
+        return rest
+    heard, count = _pack_heard(sorted(hello.heard.items()), room - len(rest) - SECTION.size)
+    return rest + SECTION.pack(Kind.HEARD, len(heard)) + heard if count == len(hello.heard) else None
+
+
+def _parts(hello: Hello, room: int) -> Iterator[bytes]:
     part = _Part(room, hello.weak)
     inside, outside = _claim_queues(hello.claims, hello.covers)
     for queue in _said_outright(hello, outside):
@@ -142,12 +168,15 @@ def _claim_queues(claims: Terms, span: Span | None) -> tuple[list[_Queue], list[
     return claims.written.inside, claims.written.outside
 
 
-class _Written(NamedTuple):
+@dataclass(slots=True)
+class _Written:
     """What ``hello.Listed`` keeps."""
 
     span: Span | None
     inside: list[_Queue]
     outside: list[_Queue]
+    rest: tuple[object, bytes | None] | None = None
+    """With which addresses in how much room: the sections of a routine hello but HEARD, where one frame takes them."""
 
 
 class _Kept:
@@ -157,7 +186,7 @@ class _Kept:
         self._queue = queue
         self._bytes: bytes | None = None
 
-    def __call__(self, entries: Sequence[_Claim], room: int) -> tuple[bytes, int]:
+    def __call__(self, entries: Sequence[_Entry], room: int) -> tuple[bytes, int]:
         if entries is not self._queue.entries:
             return _pack_terms(entries, room)
         if self._bytes is not None and len(self._bytes) <= room:
@@ -168,15 +197,15 @@ class _Kept:
         return value, count
 
 
-def _ordered(terms: Terms) -> list[_Claim]:
+def _ordered(terms: Terms) -> list[_Entry]:
     return sorted([(address.version, int(address), term) for address, term in terms.items()])
 
 
-def _address(claim: _Claim) -> IPAddress:
+def _address(claim: _Entry) -> IPAddress:
     return ADDRESS[claim[0]][0](claim[1])
 
 
-def _parted(claims: list[_Claim], span: Span | None) -> tuple[list[_Claim], list[_Claim]]:
+def _parted(claims: list[_Entry], span: Span | None) -> tuple[list[_Entry], list[_Entry]]:
     """The claims inside ``span`` and those outside, still in order."""
     if span is None:
         return [], claims
@@ -185,7 +214,7 @@ def _parted(claims: list[_Claim], span: Span | None) -> tuple[list[_Claim], list
     return claims[start:end], claims[:start] + claims[end:]
 
 
-def _runs(kind: Kind, terms: list[_Claim]) -> Iterator[_Queue]:
+def _runs(kind: Kind, terms: list[_Entry]) -> Iterator[_Queue]:
     """One of IPv4 and one of IPv6."""
     middle = bisect_left(terms, (6,))
     for run in (terms[:middle], terms[middle:]):
@@ -193,7 +222,7 @@ def _runs(kind: Kind, terms: list[_Claim]) -> Iterator[_Queue]:
             yield _Queue(kind, _pack_terms, run)
 
 
-def _pack_terms(terms: Sequence[_Claim], room: int) -> tuple[bytes, int]:
+def _pack_terms(terms: Sequence[_Entry], room: int) -> tuple[bytes, int]:
     """Of one IP version."""
     steps = pairwise([0, *(address for _, address, _ in terms[:room])])
     entries = _filled((_step(to - at, term) for (at, to), (_, _, term) in zip(steps, terms, strict=False)), room - 1)

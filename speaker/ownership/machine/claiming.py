@@ -78,12 +78,12 @@ class Claiming(MachineState):
             self._regain_api(now)
         if attempt is None or attempt.number != reply.attempt or now >= attempt.sent_at + self.times.record_timeout:
             return
-        self._settle(x)
+        self._end_write(x)
         self._look_at([x.address])
         if reply.succeeded and x.holding and attempt.term > x.term:
             self._raise(x, attempt.term, now)
 
     def _write_timed_out(self, x: Eip, attempt: Attempt) -> None:
         """Rule 16."""
-        self._settle(x)
+        self._end_write(x)
         self._lose_api()

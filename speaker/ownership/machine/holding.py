@@ -74,9 +74,9 @@ class Holding(Claiming):
     def _judge_record(self, x: Eip, now: float) -> float:
         """Rules 23 and 24: it follows. Of two that do not hear each other both hold, and one line has room for one: the
         higher term's, until that one says nothing for long."""
-        record, settled_at = x.record, max(x.held_since + self.times.hello, x.disputed_until)
-        if now < settled_at:
-            return settled_at  # of two that claim at once one will yield; and who does not answer does not hold it
+        record, certain_at = x.record, max(x.held_since + self.times.hello, x.disputed_until)
+        if now < certain_at:
+            return certain_at  # of two that claim at once one will yield; and who does not answer does not hold it
         if record is None or record.holder is None:
             # Somebody may have held it at a higher term, unheard, and let it go: terms never go back.
             self._write(x, x.term if record is None or record.term <= x.term else next_term(record.term), now)

@@ -1,6 +1,8 @@
 """Who answers for which EIP: the rules of ``docs/ownership.md`` as a state machine. Pure: events in, orders out.
 
-``Ownership.step`` is the only way in. Work per step follows what changed, not EIPs times peers.
+``Ownership.step`` is the only way in, and ``_judge`` is where each EIP is decided. What is decided, of what is known,
+stands in ``rules.py``; ``wire/shared.py`` carries the orders out. Work per step follows what changed, not EIPs times
+peers.
 """
 
 import heapq
@@ -47,7 +49,8 @@ class Ownership(Hearing):
     """One life of one node; see ``MachineState`` for what it is made of."""
 
     def step(self, now: float, event: Event) -> list[Order]:
-        """The orders that follow, to be carried out in this order. ``now`` never goes back."""
+        """The orders that follow, to be carried out in this order. ``now`` never goes back. Those of a hello that more
+        follow (``HelloHeard.more``) come with the next event."""
         if now - self._now > 1.5 * self.times.hello:
             self.away_at = now
         self._now = now
@@ -57,6 +60,8 @@ class Ownership(Hearing):
                 # It waited with us: to take it for fresh would keep a dead peer alive, here and by our word elsewhere.
                 event = Tick()
         self._heed(event, now)
+        if isinstance(event, HelloHeard) and event.more:
+            return []
         for stage in (
             self._end_clash,
             self._watch_peers,
@@ -87,6 +92,11 @@ class Ownership(Hearing):
         while self._alarms and self._alarms[0][2].wake != self._alarms[0][0]:
             heapq.heappop(self._alarms)
         return min(wake, self._alarms[0][0]) if self._alarms else wake
+
+    @property
+    def watch_at(self) -> float:
+        """No peer can become suspect or dead before. From then on all hellos that wait are to be heard first."""
+        return self._watch_at
 
     def speak_again(self) -> None:
         """The hello that was ordered last did not leave: it was no longer true by then."""
@@ -165,7 +175,7 @@ class Ownership(Hearing):
             case HelloHeard() if event.hello.node == self.node:
                 self._hear_own_name(self._segment(event.link, now), event, now)
             case HelloHeard():
-                self._hear(self._segment(event.link, now), event.hello, now)
+                self._hear(self._segment(event.link, now), event.hello, now - event.age, now)
             case LinkChanged():
                 self._change_link(self._segment(event.link, now), event.up, now)
             case EligibilityChanged():
@@ -215,7 +225,7 @@ class Ownership(Hearing):
         x = self._eip(event.eip)
         if x.holding and event.link != x.link:
             self._yield(x, Yielded.INELIGIBLE, now)
-        self._settle(x)
+        self._end_write(x)
         if x.link is not None:
             self.segments[x.link].eligible -= 1
         if event.link is not None:
@@ -234,7 +244,7 @@ class Ownership(Hearing):
             try:
                 if x.holding:
                     self._yield(x, Yielded.FROZEN, now)
-                self._settle(x)
+                self._end_write(x)
                 self._set_vacant(x, None)
             except Exception as error:
                 self._contain("freeze", x.address, error)
@@ -293,6 +303,9 @@ class Ownership(Hearing):
         return None
 
     def _judge(self, x: Eip, now: float) -> None:
+        """Keep or yield an EIP that is held (``holding.py``), claim a free one when it is this node's turn
+        (``claiming.py``). Both act on what ``Rules`` says (``rules.py``): above all ``beats``, ``held_until`` and
+        ``claim_at``."""
         if x.aside and now < x.aside_until:
             self._wake_at(x, x.aside_until)
             return

@@ -48,9 +48,9 @@ class Naming(Moving):
             namesake.proven = True
             ours_first = (not segment.own, self.incarnation) < (not hello.digest.count, hello.incarnation)
             segment.announce_all |= ours_first
-            self._settle_name(NameClash(segment.link, event.mac, silent=not ours_first), now)
+            self._begin_clash(NameClash(segment.link, event.mac, silent=not ours_first), now)
 
-    def _settle_name(self, clash: NameClash, now: float) -> None:
+    def _begin_clash(self, clash: NameClash, now: float) -> None:
         if clash.silent:
             self._fall_silent(now)
         if clash.silent or self._clash_until is None:
@@ -68,7 +68,7 @@ class Naming(Moving):
             return
         before, self._foreign_lease_at = self._foreign_lease_at, now
         if now - before < self.times.lease:
-            self._settle_name(NameClash(None, None, silent=event.incarnation < self.incarnation), now)
+            self._begin_clash(NameClash(None, None, silent=event.incarnation < self.incarnation), now)
 
     def _fall_silent(self, now: float) -> None:
         """One last hello tells what is let go."""
@@ -77,7 +77,7 @@ class Naming(Moving):
         for x in self.eips.values():
             if x.holding:
                 self._yield(x, Yielded.NAME_CLASH, now)
-            self._settle(x)
+            self._end_write(x)
             self._set_vacant(x, None)
         self._last_word, self._beat_at = True, now
 

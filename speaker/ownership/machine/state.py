@@ -60,8 +60,6 @@ class MachineState(Known):
         """The step's time, and when the next tick may be due."""
         self._attempts = count(1)
         self._beat_at = now
-        self._joined_at = NEVER
-        """When our beat last came much earlier, to be with another's."""
         self._watch_at = now
         """No peer can become suspect or dead before."""
         self._hurried = False
@@ -121,7 +119,7 @@ class MachineState(Known):
         assert x.link is not None
         # Who answered for it a moment ago may go on, and its claim was never heard.
         first = not self.rules.knows_holder(self, x) or x.served_until > NEVER
-        self._settle(x)
+        self._end_write(x)
         x.weak = self.rules.taken_unheard(self, x, now)
         x.holding, x.term, x.held_since = True, term, now
         x.served_until = NEVER
@@ -206,7 +204,7 @@ class MachineState(Known):
         self._wake_at(x, x.aside_until)
         if x.holding and x.link is not None:
             self._yield(x, Yielded.INTERNAL_ERROR, now)
-        self._settle(x)
+        self._end_write(x)
         self._set_vacant(x, None)
         self._unwritten.pop(x.address, None)
 
@@ -221,7 +219,7 @@ class MachineState(Known):
         self._orders.append(InternalError(doing, str(what), error))
         self._calm_at = self._now + self.times.slot
 
-    def _settle(self, x: Eip) -> None:
+    def _end_write(self, x: Eip) -> None:
         """No write is under way any more."""
         self._writing -= x.writing is not None
         x.writing = None

@@ -1,10 +1,11 @@
 """What was told last of peers, names and addresses: only what is new is told, and all of it to somebody new."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from speaker.model import IPAddress, Link, Mac
 from speaker.ownership.hello import Incarnation
-from speaker.wire.told import OwnerEvents, RecordSink
+from speaker.ownership.machine.peers import PeerState
+from speaker.wire.events import OwnerEvents, RecordSink
 
 
 class News:
@@ -52,8 +53,9 @@ class News:
         self._clash = None
         self._events.name_free()
 
-    def peers(self, alive: Mapping[tuple[int, str], bool], links: Mapping[int, Link]) -> bool:
-        """Who lives, by index of the link and node, on the ``links`` that carry hellos. Whether that is news."""
+    def peers(self, states: Mapping[int, Iterable[PeerState]], links: Mapping[int, Link]) -> bool:
+        """Who lives, by index of the link, on the ``links`` that carry hellos. Whether that is news."""
+        alive = {(index, peer.node): peer.alive for index, some in states.items() for peer in some}
         changed = alive != self._alive
         for (index, node), lives in alive.items():
             if self._alive.get((index, node), False) is not lives and (link := links.get(index)) is not None:

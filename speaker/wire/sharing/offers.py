@@ -2,8 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
-from types import TracebackType
-from typing import Self
 
 from speaker.layer2.links import Placement
 from speaker.model import IPAddress
@@ -12,29 +10,21 @@ from speaker.ownership.events import EligibilityChanged
 
 class Offers:
     """``tell`` hears of every EIP that may be held, or may not. ``informed``: a peer goes by what it reads in the API,
-    and knows better whose an EIP is than an offer that is ``recalled``. ``links``: those that EIPs are announced on."""
+    and knows better whose an EIP is than an offer that is ``recalled``. ``links``: those that EIPs are announced on.
+    ``tasks``: what takes longer is done there."""
 
     def __init__(
         self,
         tell: Callable[[EligibilityChanged], None],
         informed: Callable[[], bool],
         links: Callable[[], Collection[int]],
+        tasks: asyncio.TaskGroup,
     ) -> None:
-        self._tell, self._informed, self._links = tell, informed, links
+        self._tell, self._informed, self._links, self._tasks = tell, informed, links, tasks
         self._placements: dict[IPAddress, Placement] = {}
         self._silent_gateways: set[int] = set()
         self._demoted = self._recalled = False
         """For a reason that concerns the whole node."""
-        self._group = asyncio.TaskGroup()
-
-    async def __aenter__(self) -> Self:
-        await self._group.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        await self._group.__aexit__(kind, error, tb)
 
     @property
     def placements(self) -> Mapping[IPAddress, Placement]:
@@ -76,7 +66,7 @@ class Offers:
         self._offer_soon(self._links())
 
     def _offer_soon(self, links: Collection[int]) -> None:
-        self._group.create_task(self._offer_again(links), name="offer again")
+        self._tasks.create_task(self._offer_again(links), name="offer again")
 
     async def _offer_again(self, links: Collection[int]) -> None:
         for address in [address for address, placement in self._placements.items() if placement.link.index in links]:

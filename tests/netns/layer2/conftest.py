@@ -18,7 +18,6 @@ import pytest
 from speaker.errors import EdgeError
 from speaker.lab.network.namespaces import Namespace
 from speaker.layer2.answer import Ignored
-from speaker.layer2.holdings import Wanted
 from speaker.layer2.link import LinkResponder
 from speaker.layer2.links import Links
 from speaker.layer2.responder import AnswerPolicy
@@ -156,13 +155,20 @@ class Station(Inside):
         self._may_go.set()
 
     async def work(self) -> None:
-        with LinkResponder(link_here("eth0"), self._clock, self.counts, self._policy, Wanted()) as self.speaker:
-            self.link = self.speaker.link
+        self.link = link_here("eth0")
+        self.speaker = LinkResponder(self.link, self._clock, self.counts, self._policy, self._lost)
+        async with asyncio.TaskGroup() as tasks:
+            self.speaker.start(tasks)
             self.speaker.extend(boottime() + 3600)
             self.speaker.take(self._eips(self._held))
+            await asyncio.sleep(0)  # its sockets are open now
             self._ready.set()
             assert self._may_go.wait(PATIENCE)  # the whole loop with it: it is to miss what arrives meanwhile
-            await self.speaker.run()
+
+    def _lost(self, _: Link, error: Exception) -> None:
+        """It would try again: the test is to see why."""
+        self._over.append(error)
+        self.speaker.stop()
 
     def _eips(self, addresses: Iterable[str]) -> dict[bytes, Gratuitous]:
         return dict.fromkeys(map(packed, addresses), self._gratuitous)

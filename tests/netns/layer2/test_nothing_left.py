@@ -19,12 +19,12 @@ from speaker.ownership.machine.machine import Ownership
 from speaker.ownership.parameters import Parameters
 from speaker.wire.process import incarnate
 from speaker.wire.shared import SharedOwner
-from speaker.wire.sharing.ports import Port
+from speaker.wire.sharing.hello_links import HelloLink
 
 pytestmark = pytest.mark.netns
 
-KINDS = LinkResponder, Responder, PacketSocket, Batch, Hellos, Port
-OPEN = {"LinkResponder": 1, "Responder": 2, "PacketSocket": 2, "Batch": 4, "Hellos": 1, "Port": 1}
+KINDS = LinkResponder, Responder, PacketSocket, Batch, Hellos, HelloLink
+OPEN = {"LinkResponder": 1, "Responder": 2, "PacketSocket": 2, "Batch": 4, "Hellos": 1, "HelloLink": 1}
 EIPS = [ip_address(text) for text in ("192.0.2.10", "192.0.2.11", "2001:db8::10")]
 FLAPS = 3
 
@@ -84,13 +84,13 @@ async def flapped(sh, lan, eth0):
         await asyncio.wait_for(told.claims.wait(), 10)
         before = alive()
         for _ in range(FLAPS):
-            port = owner.ports.get(eth0.index)
+            hello_link = owner.hello_links.get(eth0.index)
             sh(lan.node, "ip link set eth0 down")
             await once(lambda: is_open(owner) == (False, False))
             sh(lan.node, "ip link set eth0 up")
             await once(lambda: is_open(owner) == (True, True))
-            assert owner.ports.get(eth0.index) is not port
-        del port
+            assert owner.hello_links.get(eth0.index) is not hello_link
+        del hello_link
         await once(lambda: alive() == before)  # some turns later
         return before, alive()
 
@@ -114,7 +114,7 @@ async def left_alone(sh, lan, eth0, while_down):
 
 def is_open(owner):
     """For hellos, and for requests."""
-    return bool(owner.ports), any(state.responder for state in owner._layer2._states.values())
+    return bool(owner.hello_links), any(one.is_open for one in owner._layer2._responders.values())
 
 
 def test_a_link_that_flaps_is_freed_each_time_without_the_garbage_collector(lan, sh, link, uncollected):

@@ -19,8 +19,8 @@ from speaker.ownership.events import FrameHeard
 from speaker.ownership.hello import Hello, Incarnation
 from speaker.ownership.hellos import frames
 from speaker.ownership.hellos.keys import Key, Keys
+from speaker.wire.events import Speaker
 from speaker.wire.inquiries import Inquiries
-from speaker.wire.told import Speaker
 
 pytestmark = pytest.mark.netns
 

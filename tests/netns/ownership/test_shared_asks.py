@@ -31,7 +31,7 @@ EIP, OTHER = ip_address("192.0.2.10"), ip_address("192.0.2.11")
 class Machine:
     """Asks when it is told to, believes everybody, and wants nothing else."""
 
-    node, times, incarnation = "n1", Parameters(), Incarnation(1)
+    node, times, incarnation, watch_at = "n1", Parameters(), Incarnation(1), float("inf")
 
     def __init__(self):
         self.events, self.orders, self.news = [], [], asyncio.Event()
@@ -180,7 +180,7 @@ def test_a_peer_that_answers_and_whose_hellos_do_not_arrive_is_told_of(during):
         host.now += FILTERED * host.machine.times.dead - 0.1
         host.ask(EIP)
         await host.until_told(EipAnswered(EIP, host.link.index, "n2"))
-        assert not host.owner.ports.get(host.link.index).speakers.filtered
+        assert not host.owner.hello_links.get(host.link.index).speakers.filtered
         host.now += 0.2
         host.ask(EIP)
         await host.until(lambda: host.told.filtered)

@@ -549,7 +549,7 @@ def test_a_term_that_somebody_made_up_is_a_problem_and_news(play):
         assert agent.changes
         await agent.view()
         (problem,) = agent.report.problems()
-        assert problem.startswith("Announcement/192.0.2.10: no agent comes to its term")
+        assert problem.startswith("Announcement/192.0.2.10: its term is higher than any agent's")
 
     play(story)
 

@@ -132,11 +132,11 @@ def test_a_wish_that_cannot_be_met_leaves_the_service_where_it_is(lan):
     [
         ({"pool": "nope"}, "no_such_pool", "there is no pool nope"),
         ({"pool": "off"}, "pool_disabled", "enable it"),
-        ({"pool": "blue-only"}, "pool_not_allowed", "do not let namespace default in"),
+        ({"pool": "blue-only"}, "pool_not_allowed", "do not allow namespace default"),
         ({"pool": "web-only"}, "pool_not_allowed", "serviceSelector wants the label app=web"),
         ({"pool": "six"}, "no_address_of_family", "pool six has no IPv4 addresses"),
         ({}, "no_address_of_family", "no pool that serves this Service has IPv4 addresses"),
-        ({"addresses": "192.0.2.2"}, "pool_not_allowed", "do not let namespace default in"),
+        ({"addresses": "192.0.2.2"}, "pool_not_allowed", "do not allow namespace default"),
         ({"addresses": "192.0.2.1"}, "pool_disabled", "gives nothing new"),
     ],
 )

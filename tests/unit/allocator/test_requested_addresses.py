@@ -49,7 +49,7 @@ def test_asking_for_what_another_holds_leaves_the_service_where_it_is(lan):
     [
         ({"addresses": "203.0.113.1"}, "address_not_in_pool", "no pool has it"),
         ({"addresses": "198.51.100.1", "pool": "lan"}, "address_not_in_pool", "pool lan does not have it"),
-        ({"addresses": "192.0.2.1", "pool": "nope"}, "no_such_pool", "there is: dmz, lan"),
+        ({"addresses": "192.0.2.1", "pool": "nope"}, "no_such_pool", "the pools are: dmz, lan"),
         ({"addresses": "192.0.2.5"}, "address_excluded", "pool lan excludes 192.0.2.5"),
         ({"addresses": "192.0.2.7"}, "address_avoided", "avoidNetworkAndBroadcast"),
         ({"addresses": "192.0.2.0"}, "address_avoided", "avoidNetworkAndBroadcast"),

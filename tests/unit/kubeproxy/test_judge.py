@@ -52,7 +52,7 @@ def test_an_eip_without_rules_is_a_problem_once_it_has_been_so_for_some_seconds(
     first, second = looks(NONE, (0, IPTABLES, Rules(frozenset({A, C}))), (GRACE, IPTABLES, Rules(frozenset({A, C}))))
     assert (first.problems, first.without_rules, first.unsure) == ((), 0, True)
     assert second.problems == (
-        "192.0.2.71: kube-proxy (iptables mode) has no rules for it, so its traffic leads nowhere",
+        "192.0.2.71: kube-proxy (iptables mode) has no rules for it, so its traffic is not forwarded",
     )
     assert (second.without_rules, second.unsure) == (1, False)
 

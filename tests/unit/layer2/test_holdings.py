@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from speaker.layer2.claims import Claims
-from speaker.layer2.holdings import Holdings, Settled, Wanted
+from speaker.layer2.holdings import Holdings, Progress, Wanted
 from speaker.model import Gratuitous, Mac
 
 EIP, OTHER, SIX = (one.packed for one in (IPv4Address("192.0.2.10"), IPv4Address("192.0.2.11"), IPv6Address("fd00::1")))
@@ -16,104 +16,104 @@ ONCE, THRICE = Gratuitous(burst=1), Gratuitous(burst=3, interval=1.0)
 
 @pytest.fixture
 def holdings(lan):
-    return Holdings(Claims(lan.mac), Wanted())
+    return Holdings(Claims(lan.mac))
 
 
 def watched(claims, address):
     return address in claims and not claims.answered(address)
 
 
-def settled(holdings, now=0.0):
-    return holdings.settle(now, 100)
+def worked_off(holdings, now=0.0):
+    return holdings.work_off(now, 100)
 
 
-def test_what_is_taken_is_answered_and_announced_once_settled(holdings):
+def test_what_is_taken_is_answered_and_announced_once_worked_off(holdings):
     holdings.take({EIP: ONCE, SIX: ONCE}, ())
-    assert holdings.settling
+    assert holdings.unfinished
     assert not holdings.claims.answered(EIP)
-    assert settled(holdings) == Settled([EIP, SIX], [])
+    assert worked_off(holdings) == Progress([EIP, SIX], [])
     assert holdings.claims.answered(EIP)
     assert holdings.claims.answered(SIX)
     assert holdings.burst.due(0.0, 10) == [EIP, SIX]
-    assert not holdings.settling
+    assert not holdings.unfinished
 
 
-def test_thousands_are_settled_a_slice_at_a_time_in_the_order_they_came(holdings):
+def test_thousands_are_worked_off_a_slice_at_a_time_in_the_order_they_came(holdings):
     eips = [(IPv4Address("10.0.0.0") + at).packed for at in range(600)]
     holdings.take(dict.fromkeys(eips, ONCE), ())
-    assert [holdings.settle(0.0, 256).came for _ in range(3)] == [eips[:256], eips[256:512], eips[512:]]
-    assert settled(holdings) == Settled([], [])
+    assert [holdings.work_off(0.0, 256).came for _ in range(3)] == [eips[:256], eips[256:512], eips[512:]]
+    assert worked_off(holdings) == Progress([], [])
 
 
 def test_what_is_dropped_is_silent_at_once_and_tidied_later(holdings):
     holdings.take({EIP: THRICE, OTHER: ONCE}, ())
-    settled(holdings)
+    worked_off(holdings)
     holdings.drop([EIP, SIX])
     assert EIP not in holdings.claims
-    assert settled(holdings) == Settled([], [EIP])
+    assert worked_off(holdings) == Progress([], [EIP])
     assert holdings.burst.due(99.0, 10) == [OTHER]
 
 
-def test_an_eip_that_meets_a_bug_keeps_no_other_from_being_settled(holdings):
+def test_an_eip_that_meets_a_bug_keeps_no_other_from_being_worked_off(holdings):
     holdings.take({EIP: ONCE, OTHER: "a bug", SIX: ONCE}, ())
-    came, gone, failed = settled(holdings)
+    came, gone, failed = worked_off(holdings)
     assert (came, gone) == ([EIP, OTHER, SIX], [])
     assert [type(error) for error in failed] == [AttributeError]
     assert holdings.claims.answered(EIP)
     assert holdings.claims.answered(SIX)
-    assert not holdings.settling
+    assert not holdings.unfinished
 
 
-def test_dropped_before_it_was_settled_it_never_answers(holdings):
+def test_dropped_before_it_was_worked_off_it_never_answers(holdings):
     holdings.take({EIP: ONCE}, ())
     holdings.drop([EIP])
-    settled(holdings)
+    worked_off(holdings)
     assert EIP not in holdings.claims
     assert holdings.burst.wake() is None
 
 
 def test_taken_again_before_the_drop_was_tidied_it_answers_and_announces_anew(holdings):
     holdings.take({EIP: THRICE}, ())
-    settled(holdings)
+    worked_off(holdings)
     holdings.burst.due(0.0, 10)
     holdings.drop([EIP])
     holdings.take({EIP: THRICE}, ())
-    settled(holdings, 5.0)
+    worked_off(holdings, 5.0)
     assert holdings.claims.answered(EIP)
     assert holdings.burst.wake() == 5.0
 
 
 def test_an_unproven_eip_is_watched_and_silent_until_it_is_proven(holdings):
     holdings.take({EIP: ONCE, OTHER: ONCE}, {EIP})
-    settled(holdings)
+    worked_off(holdings)
     assert watched(holdings.claims, EIP)
     assert holdings.burst.due(0.0, 10) == [OTHER]
     assert EIP in holdings.probes
     holdings.proven([EIP], 0.06)
     assert holdings.claims.answered(EIP)
     assert holdings.burst.due(0.06, 10) == [EIP]
-    assert not holdings._wanted.unproven
+    assert not holdings.wanted.unproven
 
 
 def test_only_what_is_new_is_probed_for(holdings):
     holdings.take({EIP: ONCE}, ())
     holdings.take({EIP: THRICE}, {EIP, OTHER})
-    settled(holdings)
+    worked_off(holdings)
     assert holdings.claims.answered(EIP)
-    assert not holdings._wanted.unproven
+    assert not holdings.wanted.unproven
 
 
 def test_an_unproven_eip_stays_unproven_when_it_is_taken_again(holdings):
     holdings.take({EIP: ONCE}, {EIP})
-    settled(holdings)
+    worked_off(holdings)
     holdings.take({EIP: THRICE}, ())
-    settled(holdings)
+    worked_off(holdings)
     assert watched(holdings.claims, EIP)
 
 
 def test_withdrawal_ends_the_probe_even_if_it_was_just_found_free(holdings):
     holdings.take({EIP: ONCE}, {EIP})
-    settled(holdings)
+    worked_off(holdings)
     holdings.drop([EIP])
     assert holdings.probes.wake() is None
     holdings.proven([EIP], 0.06)
@@ -122,36 +122,39 @@ def test_withdrawal_ends_the_probe_even_if_it_was_just_found_free(holdings):
 
 def test_only_what_is_answered_is_announced_anew(holdings):
     holdings.take({EIP: ONCE, OTHER: ONCE}, {OTHER})
-    settled(holdings)
+    worked_off(holdings)
     holdings.burst.due(0.0, 10)
     holdings.announce([EIP, OTHER, SIX])
-    settled(holdings, 7.0)
+    worked_off(holdings, 7.0)
     assert holdings.burst.due(7.0, 10) == [EIP]
 
 
-def test_what_was_wanted_before_is_held_and_what_was_not_proven_is_probed_for(lan):
-    wanted = Wanted()
-    wanted.take({EIP: ONCE, OTHER: ONCE, SIX: ONCE}, {OTHER})
-    wanted.take({EIP: ONCE}, {EIP})  # it is held already
-    wanted.drop([SIX])
-    holdings = Holdings(Claims(lan.mac), wanted)
-    assert settled(holdings) == Settled([EIP, OTHER], [])
+def test_started_over_it_answers_nothing_until_all_is_taken_anew_and_probed_for_where_it_was_not_proven(holdings):
+    holdings.take({EIP: ONCE, OTHER: ONCE, SIX: ONCE}, {OTHER})
+    worked_off(holdings)
+    holdings.take({EIP: ONCE}, {EIP})  # it is held already
+    holdings.drop([SIX])
+    holdings.disputes.act(EIP, 0.0)
+    holdings.start_over()
+    assert len(holdings.claims) == 0
+    assert (holdings.burst.wake(), holdings.probes.wake()) == (None, None)
+    assert holdings.disputes.act(EIP, 0.0), "it may be fought for again"
+    assert worked_off(holdings) == Progress([EIP, OTHER], [])
     assert holdings.claims.answered(EIP)
     assert watched(holdings.claims, OTHER)
     assert OTHER in holdings.probes
     holdings.proven([OTHER], 0.06)
-    assert wanted == Wanted({EIP: ONCE, OTHER: ONCE})
+    assert holdings.wanted == Wanted({EIP: ONCE, OTHER: ONCE})
 
 
 class Holding(RuleBasedStateMachine):
-    """Taken, dropped, proven and settled in any order and in slices of any size."""
+    """Taken, dropped, proven and worked off in any order and in slices of any size."""
 
     eips = st.sets(st.sampled_from([EIP, OTHER, SIX, *(bytes((10, 0, 0, at)) for at in range(4))]), min_size=1)
 
     def __init__(self):
         super().__init__()
-        self.wanted = Wanted()
-        self.holdings = Holdings(Claims(Mac(b"\x02\0\0\0\0\1")), self.wanted)
+        self.holdings = Holdings(Claims(Mac(b"\x02\0\0\0\0\1")))
         self.held, self.unproven, self.now = set(), set(), 0.0
 
     @rule(eips=eips, probed=eips)
@@ -176,19 +179,23 @@ class Holding(RuleBasedStateMachine):
         self.unproven -= set(free)
 
     @rule(most=st.integers(1, 5))
-    def settle(self, most):
-        self.holdings.settle(self.now, most)
+    def work_off(self, most):
+        self.holdings.work_off(self.now, most)
+
+    @rule()
+    def start_over(self):
+        self.holdings.start_over()
 
     @invariant()
     def nothing_else_is_answered(self):
         assert {*self.holdings.claims.arp, *self.holdings.claims.ndp} <= self.held
         assert not any(self.holdings.claims.answered(address) for address in self.unproven)
-        assert self.wanted.unproven == self.unproven
-        assert self.wanted.eips.keys() == self.held
+        assert self.holdings.wanted.unproven == self.unproven
+        assert self.holdings.wanted.eips.keys() == self.held
 
-    @precondition(lambda self: not self.holdings.settling)
+    @precondition(lambda self: not self.holdings.unfinished)
     @invariant()
-    def once_settled_all_of_it_is(self):
+    def once_worked_off_all_of_it_is(self):
         claims = self.holdings.claims
         assert {*claims.arp, *claims.ndp} == self.held
         assert {address for address in self.held if watched(claims, address)} == self.unproven

@@ -217,7 +217,7 @@ async def test_whoever_still_waits_when_the_speaker_stops_is_cut_off(path):
             writer.write(b'{"command": "hang"}\n')
             await reader.readline()
             silent_reader, silent_writer = await asyncio.open_unix_connection(path)
-    with pytest.raises(EdgeError, match=r"the speaker went away before it was done with hang|no speaker runs here"):
+    with pytest.raises(EdgeError, match=r"the speaker ended before it finished hang|no speaker runs here"):
         await waiting
     assert await silent_reader.read() == b""
     silent_writer.close()
@@ -254,7 +254,7 @@ async def connected_to_a_talker(path, talk):
 
 async def test_a_speaker_that_ends_without_done_is_not_taken_for_done(path):
     async with serving_control(path, HANDLERS, Supervisor()):
-        with pytest.raises(EdgeError, match="the speaker went away before it was done with break off"):
+        with pytest.raises(EdgeError, match="the speaker ended before it finished break off"):
             await asked(path, "break off")
 
 
@@ -307,7 +307,7 @@ def test_a_speaker_that_does_not_answer_in_time_is_given_up(path):
     with socket.socket(socket.AF_UNIX) as frozen:
         frozen.bind(str(path))
         frozen.listen()
-        with pytest.raises(EdgeError, match=r"the speaker was not done with count within 0\.01 s"):
+        with pytest.raises(EdgeError, match=r"the speaker did not finish count within 0\.01 s"):
             list(ask(path.parent, "count", 0.01))
 
 

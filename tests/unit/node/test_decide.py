@@ -27,7 +27,7 @@ from speaker.model import (
     TrafficPolicy,
     World,
 )
-from speaker.node.decide import Held, NodeDecider, NotHeld, decide
+from speaker.node.decide import MayHold, MayNotHold, NodeDecider, decide
 from speaker.settings import Node
 
 EIP = ip_address("192.0.2.10")
@@ -62,18 +62,18 @@ def snapshot():
 
 def test_an_eip_is_held_on_the_link_its_pool_asks_for_and_announced_as_the_pool_says(snapshot):
     decision = decide(world(service()), assigned(WEB), snapshot, NODE)
-    assert decision.eips == {EIP: Held(EIP, "lan", (WEB,), ETH1, Gratuitous(burst=9))}
+    assert decision.eips == {EIP: MayHold(EIP, "lan", (WEB,), ETH1, Gratuitous(burst=9))}
 
 
 def test_services_that_share_an_eip_are_held_once_and_forwarded_each(snapshot):
     decision = decide(world(service(), service(DNS, 53)), assigned(WEB, DNS), snapshot, NODE)
-    assert [eip.services for eip in decision.held().values()] == [(DNS, WEB)]
+    assert [eip.services for eip in decision.may_hold().values()] == [(DNS, WEB)]
     assert {port for _, _, port in decision.forwarding.virtual_servers} == {80, 53}
 
 
 def test_an_eip_of_which_no_pool_was_ever_recorded_is_held_on_the_link_of_its_own_subnet(snapshot):
     decision = decide(world(service(), pools=()), assigned(WEB, pool=""), snapshot, NODE)
-    assert decision.eips == {EIP: Held(EIP, "", (WEB,), ETH0, Gratuitous())}
+    assert decision.eips == {EIP: MayHold(EIP, "", (WEB,), ETH0, Gratuitous())}
 
 
 def test_of_a_pool_that_names_no_link_each_eip_is_held_on_that_of_its_own_subnet(snapshot):
@@ -82,12 +82,12 @@ def test_of_a_pool_that_names_no_link_each_eip_is_held_on_that_of_its_own_subnet
     pool = Pool("lan", (parse_range("192.0.2.0/24"), parse_range("198.51.100.0/24")))
     given = {WEB: Assignment(WEB, (EIP,), ("lan",)), DNS: Assignment(DNS, (other,), ("lan",))}
     decision = decide(world(service(), service(DNS, 53), pools=(pool,)), given, both, NODE)
-    assert {eip: held.link for eip, held in decision.held().items()} == {EIP: ETH0, other: ETH1}
+    assert {eip: held.link for eip, held in decision.may_hold().items()} == {EIP: ETH0, other: ETH1}
 
 
 def test_an_eip_of_a_pool_whose_rules_nobody_knows_is_held_by_nobody(snapshot):
     eip = decide(world(service(), pools=()), assigned(WEB), snapshot, NODE).eips[EIP]
-    assert isinstance(eip, NotHeld)
+    assert isinstance(eip, MayNotHold)
     assert (eip.pool, eip.reason) == ("lan", "pool_unknown")
 
 
@@ -102,7 +102,7 @@ def test_an_eip_of_a_pool_whose_rules_nobody_knows_is_held_by_nobody(snapshot):
 def test_an_address_that_a_host_has_for_its_own_is_held_by_nobody(own, reserved, words, snapshot):
     asked = replace(world(service()), reserved=reserved)
     eip = decide(asked, assigned(WEB), replace(snapshot, own=own), NODE).eips[EIP]
-    assert isinstance(eip, NotHeld)
+    assert isinstance(eip, MayNotHold)
     assert eip.reason == "host_address"
     assert words in eip.message
 
@@ -122,16 +122,16 @@ def test_an_address_that_a_host_has_for_its_own_is_held_by_nobody(own, reserved,
 def test_an_eip_that_must_not_be_held_says_why_and_is_forwarded_all_the_same(story, pool, wanted, reason, snapshot):
     decision = decide(world(wanted, pools=(pool,)), assigned(WEB), snapshot, NODE)
     eip = decision.eips[EIP]
-    assert isinstance(eip, NotHeld)
+    assert isinstance(eip, MayNotHold)
     assert eip.reason == reason
-    assert decision.held() == {}
+    assert decision.may_hold() == {}
     assert (EIP, Protocol.TCP, 80) in decision.forwarding.virtual_servers
 
 
 def test_with_policy_local_a_node_without_endpoints_leaves_the_eip_to_others_altogether(snapshot):
     decision = decide(world(service(traffic_policy=TrafficPolicy.LOCAL)), assigned(WEB), snapshot, NODE)
     eip = decision.eips[EIP]
-    assert isinstance(eip, NotHeld)
+    assert isinstance(eip, MayNotHold)
     assert eip.reason == "no_local_endpoint"
     assert decision.forwarding == EMPTY
 
@@ -150,7 +150,7 @@ def test_what_is_bound_on_a_link_of_this_host_is_neither_forwarded_nor_guarded(s
 def test_a_cable_that_is_pulled_takes_the_eip_with_it(snapshot):
     pulled = replace(snapshot, links={**snapshot.links, ETH1.index: replace(ETH1, carrier=False)})
     eip = decide(world(service()), assigned(WEB), pulled, NODE).eips[EIP]
-    assert isinstance(eip, NotHeld)
+    assert isinstance(eip, MayNotHold)
     assert eip.reason == "no_carrier"
 
 
@@ -265,10 +265,10 @@ def test_no_eip_is_named_that_no_changed_service_has_or_had(still, steps):
 def test_when_anything_may_be_another_everything_is_decided_anew(still):
     decider = NodeDecider(forwards=True)
     first, _ = decider.decide(world(service()), assigned(WEB), still, NODE, None)
-    assert isinstance(first.eips[EIP], Held)
+    assert isinstance(first.eips[EIP], MayHold)
     pulled = replace(still, links={**still.links, ETH1.index: replace(ETH1, carrier=False)})
     second, touched = decider.decide(world(service()), assigned(WEB), pulled, NODE, None)
-    assert isinstance(second.eips[EIP], NotHeld)
+    assert isinstance(second.eips[EIP], MayNotHold)
     assert touched is None
 
 

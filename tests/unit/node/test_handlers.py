@@ -8,12 +8,12 @@ import pytest
 from speaker.allocator.settle import Settlement
 from speaker.forwarding.plan import EMPTY
 from speaker.model import Gratuitous, Link, Mac, ServiceKey
-from speaker.node.decide import Decision, Held
+from speaker.node.decide import Decision, MayHold
 from speaker.node.handlers import handlers
 from speaker.node.report import InForce, Report
 from speaker.ownership.balance import Rebalancing
 from speaker.telemetry.metrics import Metrics
-from speaker.wire.told import ClaimStatus, PeerSeen
+from speaker.wire.events import ClaimStatus, PeerSeen
 
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
 A, B = ip_address("192.0.2.10"), ip_address("2001:db8::10")
@@ -71,7 +71,7 @@ async def test_before_anything_is_in_force_a_status_names_the_node_and_its_peers
 
 
 async def test_a_status_holds_what_the_status_file_does_as_it_is_now(report):
-    held = Held(A, "lan", (ServiceKey("default", "web"),), ETH0, Gratuitous())
+    held = MayHold(A, "lan", (ServiceKey("default", "web"),), ETH0, Gratuitous())
     report.brought_about(InForce(Settlement({}, {}), Decision({A: held}, EMPTY), {}))
     wire = Wire()
     wire.draining = True

@@ -15,7 +15,7 @@ from speaker.model import Gratuitous, Link, Mac
 from speaker.node.handover import ASK_SECONDS, LOOK_SECONDS, MAX_SPEAKERS, HandOver
 from speaker.node.report import Report
 from speaker.telemetry.metrics import Metrics
-from speaker.wire.told import Speaker
+from speaker.wire.events import Speaker
 
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
 SPOT = Placement(ETH0, Gratuitous())

@@ -12,7 +12,10 @@ from speaker.node.problems import EIPS_NAMED, RIVAL_SECONDS, SHOWN, Area, Change
 ETH0, ETH1 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01")), Link(3, "eth1", Mac(b"\x02\0\0\0\0\x02"))
 STRANGER = Mac(b"\x02\0\0\0\0\x99")
 EIP, OTHER = ip_address("192.0.2.10"), ip_address("2001:db8::10")
-RIVAL = "192.0.2.10: 02:00:00:00:00:99 on eth0 uses it and claims it in no hello: we go on answering, and defend it"
+RIVAL = (
+    "192.0.2.10: 02:00:00:00:00:99 on eth0 uses it too, and no hello claims it from there: this node goes on "
+    "answering, and defends it"
+)
 
 
 def test_they_are_listed_in_one_order_whatever_came_first():
@@ -126,8 +129,8 @@ def test_a_rival_for_an_eip_that_was_let_go_is_nobodys_problem_and_others_stay()
     problems.let_go(EIP)
     problems.let_go(ip_address("192.0.2.99"))
     assert problems.rivals(0.0) == {
-        "2001:db8::10": "2001:db8::10: 02:00:00:00:00:99 on eth1 uses it and claims it in no hello: it is not answered "
-        "until he is gone"
+        "2001:db8::10": "2001:db8::10: 02:00:00:00:00:99 on eth1 uses it too, and no hello claims it from there: this "
+        "node does not answer for it until that stops"
     }
 
 
@@ -168,10 +171,16 @@ def test_a_peers_own_address_is_a_problem_until_it_is_no_more():
 @pytest.mark.parametrize(
     ("link", "mac", "silent", "where", "fate"),
     [
-        (ETH0, STRANGER, True, "02:00:00:00:00:99 on eth0", "it keeps it: nothing is held here until it is gone"),
-        (ETH0, STRANGER, False, "02:00:00:00:00:99 on eth0", "this one keeps it"),
-        (None, None, True, "renews our Lease", "it keeps it: nothing is held here until it is gone"),
-        (ETH0, None, False, "renews our Lease", "this one keeps it"),
+        (
+            ETH0,
+            STRANGER,
+            True,
+            "02:00:00:00:00:99 on eth0",
+            "it keeps the name, and nothing is held here until it stops",
+        ),
+        (ETH0, STRANGER, False, "02:00:00:00:00:99 on eth0", "this node keeps the name"),
+        (None, None, True, "renews our Lease", "it keeps the name, and nothing is held here until it stops"),
+        (ETH0, None, False, "renews our Lease", "this node keeps the name"),
     ],
 )
 def test_another_host_with_our_name_is_a_problem_until_the_name_is_free(link, mac, silent, where, fate):

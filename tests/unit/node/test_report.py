@@ -34,13 +34,13 @@ from speaker.model import (
     World,
     rank,
 )
-from speaker.node.decide import Decision, Held, NotHeld, decide
+from speaker.node.decide import Decision, MayHold, MayNotHold, decide
 from speaker.node.problems import SHOWN
 from speaker.node.report import InForce, Report
 from speaker.node.transitions import MISTAKES
 from speaker.settings import Node
 from speaker.telemetry.metrics import Metrics
-from speaker.wire.told import ClaimStatus
+from speaker.wire.events import ClaimStatus
 
 NODE = Node.parse("n1")
 WEB = ServiceKey("default", "web")
@@ -136,8 +136,8 @@ def assignments(draw):
 refusals = st.dictionaries(keys, st.builds(Refusal, keys, st.sampled_from(RefusalReason), words))
 settlements = st.builds(Settlement, assignments(), refusals)
 services = st.lists(keys, max_size=3).map(tuple)
-held = st.builds(Held, addresses, words, services, links, st.just(Gratuitous()))
-not_held = st.builds(NotHeld, addresses, words, services, st.sampled_from(["no_subnet", "node_excluded"]), words)
+held = st.builds(MayHold, addresses, words, services, links, st.just(Gratuitous()))
+not_held = st.builds(MayNotHold, addresses, words, services, st.sampled_from(["no_subnet", "node_excluded"]), words)
 decisions = st.lists(held | not_held, max_size=5).map(
     lambda eips: Decision({eip.address: eip for eip in eips}, decide(World(), {}, Snapshot({}), NODE).forwarding)
 )
@@ -157,7 +157,7 @@ def test_whatever_was_settled_and_decided_can_be_told(tmp_path_factory, data):
             report.settled(settlement)
             report.decided(decision)
             report.forwarding([kind(eip) for eip in decision.eips for kind in (AddEip, RemoveEip)], ("sentence",))
-            for eip in decision.held().values():
+            for eip in decision.may_hold().values():
                 report.claimed(eip.address, Placement(eip.link, eip.gratuitous), 7, None)
                 report.yielded(eip.address, "drained", "n2")
             report.unknown_flows(

@@ -20,14 +20,14 @@ from speaker.kubeproxy.recognise import KubeProxy, Mode
 from speaker.kubeproxy.watch import LookReport
 from speaker.layer2.links import Placement
 from speaker.model import Assignment, Family, Gratuitous, Link, Mac, ServiceKey, World
-from speaker.node.decide import Decision, Held
+from speaker.node.decide import Decision, MayHold
 from speaker.node.problems import RIVAL_SECONDS
 from speaker.node.report import InForce, Report
 from speaker.ownership.hellos.frames import Rejected
 from speaker.system.priority import Priority
 from speaker.telemetry.internal_errors import QUIET_SECONDS
 from speaker.telemetry.metrics import Metrics
-from speaker.wire.told import ClaimStatus
+from speaker.wire.events import ClaimStatus
 
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
 STRANGER = Mac(b"\x02\0\0\0\0\x99")
@@ -409,7 +409,7 @@ def test_a_node_is_ready_once_it_was_and_stays_so_whatever_goes_wrong(play, tmp_
 
 def test_what_is_in_force_is_counted_and_makes_the_status_file_stale(play):
     async def story(site):
-        held = [Held(eip, "lan", (WEB,), ETH0, Gratuitous()) for eip in (A, B)]
+        held = [MayHold(eip, "lan", (WEB,), ETH0, Gratuitous()) for eip in (A, B)]
         refused = {WEB: Refusal(WEB, RefusalReason.POOL_FULL, "no free address")}
         usage = {"lan": {Family.IPV4: Usage(size=11, used=2, resting=0)}}
         decision = Decision({each.address: each for each in held}, EMPTY)

@@ -12,7 +12,7 @@ from speaker.errors import EdgeError
 from speaker.forwarding.plan import EMPTY
 from speaker.layer2.links import Placement
 from speaker.model import Assignment, Gratuitous, Link, Mac, ServiceKey
-from speaker.node.decide import Decision, NotHeld
+from speaker.node.decide import Decision, MayNotHold
 from speaker.node.report import Report
 from speaker.telemetry.metrics import Metrics
 from speaker.telemetry.spells import LASTING
@@ -27,7 +27,7 @@ def lost_and_back(report):
     """What a link that flaps does to 300 EIPs."""
     for eip in MANY:
         report.yielded(eip, "link_down", None)
-    no_link = {eip: NotHeld(eip, "lan", (), "link_down", "eth0: it is down") for eip in MANY}
+    no_link = {eip: MayNotHold(eip, "lan", (), "link_down", "eth0: it is down") for eip in MANY}
     report.decided(Decision(no_link, EMPTY))
     report.decided(Decision({}, EMPTY))
     for eip in MANY:

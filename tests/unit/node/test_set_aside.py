@@ -8,7 +8,7 @@ import pytest
 from speaker.api.ranges import parse_range
 from speaker.interfaces.snapshot import LinkAddress, Snapshot
 from speaker.model import Assignment, Link, LinkNames, Mac, Pool, Protocol, Service, ServiceKey, ServicePort, World
-from speaker.node.decide import Held, NodeDecider, NotHeld
+from speaker.node.decide import MayHold, MayNotHold, NodeDecider
 from speaker.settings import Node
 
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"), up=True, carrier=True)
@@ -79,7 +79,7 @@ def test_an_eip_that_cannot_be_decided_is_held_as_before(decider, changed):
 def test_an_eip_that_was_never_decided_is_not_held_and_says_why(decider):
     broken = replace(LAN, node_selector="a bug", interface=object())
     decision = decided(decider, world(service(A), service(B), broken))
-    assert isinstance(decision.eips[EIPS[B]], Held)
+    assert isinstance(decision.eips[EIPS[B]], MayHold)
     found = decision.eips[EIPS[A]]
-    assert isinstance(found, NotHeld)
+    assert isinstance(found, MayNotHold)
     assert found.reason == "internal_error"

@@ -15,10 +15,10 @@ from speaker.forwarding.unknown_flows.rules import NextHop
 from speaker.kubeproxy.judge import Findings
 from speaker.kubeproxy.recognise import KubeProxy, Mode
 from speaker.model import Gratuitous, Link, Mac, ServiceKey
-from speaker.node.decide import Decision, Held, NotHeld
+from speaker.node.decide import Decision, MayHold, MayNotHold
 from speaker.node.status import NAME, Status, write_status
 from speaker.system.priority import Priority
-from speaker.wire.told import ClaimStatus
+from speaker.wire.events import ClaimStatus
 
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
 EIP, OTHER = ip_address("192.0.2.10"), ip_address("2001:db8::10")
@@ -81,8 +81,11 @@ def test_what_was_seen_of_this_host_has_a_field_of_its_own(seen, field, told):
 @pytest.mark.parametrize(
     ("eip", "fate"),
     [
-        (Held(EIP, "lan", (DNS, WEB), ETH0, Gratuitous()), {"link": "eth0", "mac": "02:00:00:00:00:01"}),
-        (NotHeld(EIP, "lan", (DNS, WEB), "link_down", "a sentence"), {"reason": "link_down", "message": "a sentence"}),
+        (MayHold(EIP, "lan", (DNS, WEB), ETH0, Gratuitous()), {"link": "eth0", "mac": "02:00:00:00:00:01"}),
+        (
+            MayNotHold(EIP, "lan", (DNS, WEB), "link_down", "a sentence"),
+            {"reason": "link_down", "message": "a sentence"},
+        ),
     ],
 )
 def test_each_eip_says_who_has_it_and_where_it_is_or_why_it_is_not_here(eip, fate, standing, told):

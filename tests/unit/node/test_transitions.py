@@ -12,7 +12,7 @@ from speaker.kubeproxy.recognise import KubeProxy, Mode
 from speaker.layer2.links import Placement
 from speaker.model import Assignment, Gratuitous, Link, Mac, ServiceKey
 from speaker.node import transitions
-from speaker.node.decide import Decision, Held, NotHeld
+from speaker.node.decide import Decision, MayHold, MayNotHold
 from speaker.node.problems import Change
 from speaker.node.transitions import MISTAKES, Transitions
 from speaker.ownership.hellos.frames import Rejected
@@ -74,7 +74,7 @@ def test_what_happened_with_its_cause_and_its_facts(told, expected):
 
 @pytest.mark.parametrize(
     ("still_serving", "in_force"),
-    [(True, "the last good ones stay in force"), (False, "nothing is served until they are mended")],
+    [(True, "the last good ones stay in force"), (False, "nothing is served until they are corrected")],
 )
 def test_mistakes_in_manifests_get_a_line_each_up_to_a_bound_and_say_what_is_in_force(still_serving, in_force):
     few = list(transitions.bad_manifests(["a", "b"], still_serving=still_serving))
@@ -169,11 +169,11 @@ def test_a_refusal_is_said_once_and_again_when_it_is_another_or_was_over():
 
 
 def may(eip=EIP):
-    return Held(eip, "lan", (WEB,), ETH0, Gratuitous())
+    return MayHold(eip, "lan", (WEB,), ETH0, Gratuitous())
 
 
 def may_not(reason, eip=EIP, message="a sentence"):
-    return NotHeld(eip, "lan", (WEB,), reason, message)
+    return MayNotHold(eip, "lan", (WEB,), reason, message)
 
 
 @pytest.mark.parametrize(

@@ -203,7 +203,7 @@ async def test_a_mounted_configmap_that_loses_a_key_is_followed(following, tmp_p
             pass
         publish("two", lan=POOL, web=SERVICE % ("web", 81))
         await site.until_told(
-            "dns.yaml': must be a file that can be read: Is a link to ..data/dns.yaml, where nothing is"
+            "dns.yaml': must be a file that can be read: Is a link to ..data/dns.yaml, which does not exist"
         )
         assert await site.asked_now() == {"dns": "192.0.2.10", "web": "192.0.2.11"}
         (site.directory / "dns.yaml").unlink()

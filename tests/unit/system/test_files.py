@@ -36,7 +36,7 @@ IRREGULAR = {
     "a FIFO": (os.mkfifo, "Is a FIFO"),
     "a FIFO behind a link": (lambda path: os.mkfifo(f"{path}.fifo") or path.symlink_to(f"{path}.fifo"), "Is a FIFO"),
     "a device": (lambda path: path.symlink_to("/dev/null"), "Is a device"),
-    "a link to nothing": (lambda path: path.symlink_to("nowhere"), "Is a link to nowhere, where nothing is"),
+    "a link to nothing": (lambda path: path.symlink_to("nowhere"), "Is a link to nowhere, which does not exist"),
 }
 
 

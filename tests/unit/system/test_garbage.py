@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from speaker.errors import EdgeError
-from speaker.system.garbage import WORTH, let_go, letting_go, settle, start_over, uncollected
+from speaker.system.garbage import WORTH, freeze_new, let_go, letting_go, start_over, uncollected
 
 
 class Knot:
@@ -34,9 +34,9 @@ def nothing_frozen():
     gc.unfreeze()
 
 
-def test_what_is_settled_is_frozen_and_garbage_among_it_is_not():
+def test_what_is_new_is_frozen_and_garbage_among_it_is_not():
     gone, lasting = knot(), [[] for _ in range(2 * WORTH)]
-    settle()
+    freeze_new()
     assert gone() is None
     assert gc.get_freeze_count() > len(lasting)
 
@@ -44,7 +44,7 @@ def test_what_is_settled_is_frozen_and_garbage_among_it_is_not():
 def test_a_little_is_not_worth_to_be_frozen():
     before = gc.get_freeze_count()
     gone = knot()
-    settle()
+    freeze_new()
     assert gc.get_freeze_count() == before
     assert gone() is not None
     gc.collect()

@@ -96,7 +96,7 @@ def test_how_full_the_kernels_tables_of_connections_are_is_told():
 
 def test_to_whom_unknown_flows_are_handed_over_is_told():
     lines = [*describe(STATUS | {"handed_over": [{"address": "192.0.2.2", "link": "eth0", "eips": 3}]})]
-    assert "strays of 3 EIPs go to 192.0.2.2 on eth0, which held them before" in lines
+    assert "packets of unknown flows of 3 EIPs go to 192.0.2.2 on eth0, which held them before" in lines
 
 
 def test_a_speaker_alone_that_has_just_begun_has_a_short_status():

@@ -28,7 +28,7 @@ def test_all_are_counted_and_no_more_shown_than_asked_for():
     lines = list(describe(survey([LINE, LINE, STICKY, "?\n"], IPVS, 2), IPVS, 2))
     assert lines == [
         "connections 2, real servers with any 1",
-        "1 lines of the kernel's could not be read",
+        "1 lines of the kernel's listing could not be read",
         "",
         "VIRTUAL SERVER       REAL SERVER    ESTABLISHED  OTHERS  STICKING",
         "TCP 198.51.100.1:80  10.0.1.2:8080  2            0       1",

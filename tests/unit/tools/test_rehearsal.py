@@ -58,7 +58,7 @@ def test_a_step_that_would_stumble_in_a_running_speaker_is_a_mistake_in_words(si
     out = io.StringIO()
     assert validate(site, out, as_json) == 1
     told = json.loads(out.getvalue())["problems"][0]["rule"] if as_json else out.getvalue()
-    assert "a running speaker would stumble over these manifests: '<' not supported (test_rehearsal.py:" in told
+    assert "a running speaker would fail on these manifests: '<' not supported (test_rehearsal.py:" in told
 
 
 def test_what_is_refused_on_purpose_stays_what_it_is(tmp_path):

@@ -11,7 +11,7 @@ from speaker.layer2.links import Placement
 from speaker.model import Gratuitous, Link, Mac
 from speaker.ownership import sole
 from speaker.wire.alone import SoloOwner
-from speaker.wire.told import ClaimStatus, Taken
+from speaker.wire.events import ClaimStatus, Taken
 
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
 ETH1 = Link(3, "eth1", Mac(b"\x02\0\0\0\0\x02"))

@@ -8,7 +8,7 @@ import pytest
 
 from speaker.errors import WireError
 from speaker.wire.channel import Channel
-from speaker.wire.commands import IsReady, SetDraining, Settled, Spec
+from speaker.wire.commands import IsReady, OfferedAll, SetDraining, Spec
 from speaker.wire.messages import Before, Began, BugMet, BugsMetAgain, HellosSent, Reply, Request
 from speaker.wire.process import MAX_WAITING, Conversation
 from speaker.wire.sender import MAX_DELAYS, EventSender
@@ -30,27 +30,27 @@ async def said(spec, *commands):
                 break
         main.close()
         await holding
-        return heard, talk.settled
+        return heard, talk.offered_all
 
 
 ALONE = Spec("us", None)
 
 
 async def test_a_main_process_finds_what_there_is_and_every_request_is_answered():
-    heard, settled = await said(ALONE, IsReady(), Settled())
+    heard, offered_all = await said(ALONE, IsReady(), OfferedAll())
     began, *others = heard
     assert isinstance(began, Began)
     assert others == [Reply(1, True), Reply(2, None)]
-    assert settled
+    assert offered_all
 
 
 async def test_one_that_is_not_obeyed_is_told_and_the_next_is():
     """A node alone hands nothing over."""
-    heard, settled = await said(ALONE, SetDraining(True), IsReady())
+    heard, offered_all = await said(ALONE, SetDraining(True), IsReady())
     _, bug, *replies = heard
     assert isinstance(bug, BugMet)
     assert replies == [Reply(1, None, "SetDraining: WireError: this node is alone"), Reply(2, True)]
-    assert not settled
+    assert not offered_all
 
 
 @pytest.mark.parametrize("messages", [["who are you"], [Request(1, IsReady())], [ALONE, "what"], [ALONE, ALONE]])

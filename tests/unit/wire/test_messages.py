@@ -24,11 +24,11 @@ from speaker.wire.commands import (
     ListPeers,
     ListRecorded,
     Offer,
+    OfferedAll,
     PeerSpec,
     SetDemoted,
     SetDraining,
     SetRecalled,
-    Settled,
     Spec,
     StartRebalancing,
     UseAddresses,
@@ -36,12 +36,12 @@ from speaker.wire.commands import (
     UseLinks,
     Withdraw,
 )
+from speaker.wire.events import Resumed, Speaker, Taken
 from speaker.wire.messages import Before
 from speaker.wire.process import Life
 from speaker.wire.receiver import EventReceiver
 from speaker.wire.sender import EventSender
 from speaker.wire.shared import SharedOwner
-from speaker.wire.told import Resumed, Speaker, Taken
 
 ETH0 = Link(7777, "eth0", Mac(b"\x02\0\0\0\0\x01"))
 MAC = Mac(b"\x02\0\0\0\0\x09")
@@ -236,7 +236,7 @@ def test_a_command_is_done_as_it_was_asked(asking, told, command, asked):
     ("command", "replied"),
     [
         (Offer({}), []),
-        (Settled(), None),
+        (OfferedAll(), None),
         (ClaimsOf([A, B]), [(False, None, 0, None)] * 2),
         (IsReady(), True),
         (HasPeers(), False),

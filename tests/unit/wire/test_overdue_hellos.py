@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from speaker.ownership.hello import Hello, Incarnation
-from speaker.wire.sharing.ports import Port, Ports
+from speaker.wire.sharing.hello_links import HelloLink, HelloLinks
 
 HELLO = 0.1
 
@@ -21,23 +21,22 @@ class Clock:
 async def link():
     """``hear(node, at, interval)`` a hello of it; ``doubts(at)``: whether the carrier is in doubt then, once told."""
     clock = Clock()
-    ports = Ports(None, None, 1.0, clock, None)
+    hello_links = HelloLinks(None, None, 1.0, clock, None, None)
     hellos = SimpleNamespace(receive=list, link=SimpleNamespace(name="eth0", index=1))
-    port = ports._open[1] = Port(hellos, 0.0, None)
+    hello_link = hello_links._open[1] = HelloLink(hellos, 0.0, None)
 
     def hear(node, at, interval=0):
         clock.now = at
-        ports.expect(port, Hello(node, Incarnation(1), 0, 0, interval=interval), HELLO)
+        hello_link.speakers.heard(Hello(node, Incarnation(1), 0, 0, interval=interval), at, HELLO)
 
     def doubts(at):
         clock.now = at
-        ports._miss()
-        found = ports.doubted.is_set()
-        ports.doubted.clear()
+        hello_links.miss()
+        found = hello_links.doubted.is_set()
+        hello_links.doubted.clear()
         return found
 
-    yield SimpleNamespace(hear=hear, doubts=doubts)
-    ports._overdue and ports._overdue.cancel()
+    return SimpleNamespace(hear=hear, doubts=doubts)
 
 
 async def test_as_long_as_hellos_come_nothing_is_in_doubt(link):
@@ -64,5 +63,5 @@ async def test_who_is_silent_is_doubted_for_once_until_it_is_heard_again(link):
 
 async def test_a_peer_that_says_hello_less_often_is_waited_for_longer(link):
     link.hear("a", 0.0, interval=400)
-    assert not link.doubts(0.49)
+    assert not link.doubts(0.45)
     assert link.doubts(0.51)

@@ -39,9 +39,9 @@ from speaker.ownership.hello import Digest, Hello, Incarnation
 from speaker.ownership.inquiry import Answer
 from speaker.ownership.parameters import Parameters
 from speaker.wire.commands import UseAddresses
+from speaker.wire.events import ClaimStatus, Resumed, Speaker, Taken
 from speaker.wire.shared import AGAIN_SECONDS, FILTERED, SharedOwner
-from speaker.wire.sharing.ports import FILTERED_SECONDS, RETRY_MAX
-from speaker.wire.told import ClaimStatus, Resumed, Speaker, Taken
+from speaker.wire.sharing.hello_links import FILTERED_SECONDS, RETRY_MAX
 
 TIMES = Parameters()
 ETH0 = Link(7777, "eth0", Mac(b"\x02\0\0\0\0\x01"))
@@ -191,18 +191,18 @@ def test_a_hello_is_told_with_whose_it_is(during, parts, looped, mac):
     async def tell(owner):
         parts.sockets.open[ETH0.index].arrives(PEER, mac)
         await asyncio.sleep(0.001)
-        assert parts.machine.told == [HelloHeard(ETH0.index, PEER, mac, looped)]
+        assert parts.machine.told == [HelloHeard(ETH0.index, PEER, mac, looped, more=True)]
 
     during(tell)
 
 
 def test_links_are_kept_ready_and_their_carriers_looked_at(during, parts):
     async def tell(owner):
-        owner.ports.doubted.clear()
+        owner.hello_links.doubted.clear()
         owner.links([ETH0, ETH1], MACS)
         assert parts.layer2.of("keep") == [("keep", [ETH0, ETH1])]
-        assert owner.ports.doubted.is_set()
-        assert owner.ports.indexes == {ETH0.index, ETH1.index}
+        assert owner.hello_links.doubted.is_set()
+        assert owner.hello_links.indexes == {ETH0.index, ETH1.index}
 
     during(tell)
 
@@ -295,10 +295,10 @@ def test_what_was_left_to_a_peer_is_offered_again_when_that_one_is_dead(during, 
             parts.machine.seen = {ETH0.index: (SimpleNamespace(node="them", alive=alive, draining=False),)}
             await asyncio.sleep(0.001)
             parts.machine.told.clear()
-            owner._tick()
+            owner.look()
             await asyncio.sleep(0.001)
             assert parts.machine.told == [may_hold]
-            owner._tick()
+            owner.look()
             await asyncio.sleep(0.001)
             assert parts.machine.told == [may_hold]
 
@@ -512,13 +512,13 @@ def test_a_new_life_is_told_once(during, parts):
 def test_somebody_new_is_told_what_goes_on(during, parts):
     async def tell(owner):
         parts.machine.seen = {ETH0.index: (SimpleNamespace(node="them", alive=True, draining=False),)}
-        owner._tick()
+        owner.look()
         parts.order(PeersAddress(A, "them"), PeersAddress(B, "them"), PeersAddress(B, None))
         parts.order(NameClash(ETH0.index, THEIRS, silent=True))
         parts.events.all.clear()
         parts.sink.all.clear()
         owner.retell()
-        owner._tick()
+        owner.look()
         assert parts.sink.all == [("silence",)]
         assert parts.events.all == [
             CLASH,
@@ -526,7 +526,7 @@ def test_somebody_new_is_told_what_goes_on(during, parts):
             ("peer", "them", ETH0, True),
             ("peers", "eth0", 1),
         ]
-        owner._tick()
+        owner.look()
         assert len(parts.events.all) == 4
         parts.order(NameFree())
         parts.events.all.clear()
@@ -540,7 +540,7 @@ def test_a_peer_that_comes_and_goes_is_told_and_could_take_over_meanwhile(during
     async def tell(owner):
         for alive, draining in ((True, False), (True, True), (False, False)):
             parts.machine.seen = {ETH0.index: (SimpleNamespace(node="them", alive=alive, draining=draining),)}
-            owner._tick()
+            owner.look()
             assert owner.has_peers is (alive and not draining)
         assert parts.events.of("peer", "peers")[-4:] == [
             ("peer", "them", ETH0, True),
@@ -601,7 +601,7 @@ def test_hellos_that_meet_a_bug_are_dropped(during, parts):
 def test_a_link_that_refuses_hellos_is_lost_and_opened_anew(during, parts):
     async def tell(owner):
         parts.sockets.open[ETH0.index].refused = "down"
-        owner._tick()
+        owner.look()
         await asyncio.sleep(RETRY_MAX)
         assert parts.machine.told == [LinkChanged(ETH0.index, up=False), LinkChanged(ETH0.index, up=True)]
         assert parts.events.of("lost_link") == [("lost_link", ETH0, "down")]
@@ -619,11 +619,11 @@ def test_a_link_whose_answering_meets_a_bug_is_given_up_until_it_answers_again(d
         await asyncio.sleep(2 * RETRY_MAX)
         assert parts.machine.told == [LinkChanged(ETH0.index, up=True)]
         told = {words for _, _, words in parts.events.of("lost_link")}
-        assert told == {"'a bug'", "eth0: it is not answered on"}
+        assert told == {"'a bug'", "eth0: requests are not answered there"}
         parts.layer2.answering = False  # as its sockets are opened anew: no bug was met since
         parts.machine.told.clear()
         parts.sockets.open[ETH0.index].refused = "down"
-        owner._tick()
+        owner.look()
         await asyncio.sleep(2 * RETRY_MAX)
         assert parts.machine.told == [LinkChanged(ETH0.index, up=False), LinkChanged(ETH0.index, up=True)]
 

@@ -11,7 +11,7 @@ IRREGULAR = {
     "a directory": (lambda path: path.mkdir(), "Is a directory"),
     "a FIFO": (os.mkfifo, "Is a FIFO"),
     "a device": (lambda path: path.symlink_to("/dev/zero"), "Is a device"),
-    "a link to nothing": (lambda path: path.symlink_to("nowhere"), "Is a link to nowhere, where nothing is"),
+    "a link to nothing": (lambda path: path.symlink_to("nowhere"), "Is a link to nowhere, which does not exist"),
     "nothing": (lambda path: None, "No such file or directory"),
 }
 KUBECONFIG = """

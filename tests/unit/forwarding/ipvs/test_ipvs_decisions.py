@@ -84,7 +84,7 @@ def test_a_refusal_says_what_to_do_and_whether_to_try_again():
         ),
         (Refusal(AddRealServer(SERVER.key, REAL), errno.EINVAL), "not an address that a real server can have", True),
         (Refusal(AddVirtualServer(SERVER), errno.EPERM), "needs CAP_NET_ADMIN", False),
-        (Refusal(AddRealServer(SERVER.key, REAL), errno.ESRCH), "its virtual server is gone", False),
+        (Refusal(AddRealServer(SERVER.key, REAL), errno.ESRCH), "its virtual server no longer exists", False),
     ]
     for refusal, words, final in table:
         assert words in str(refusal)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from speaker.lab.breaking.sickness import COURSES, Course, Drop, Step, Ward
 from speaker.lab.scenarios.endured import judge
 from speaker.lab.scenarios.scene import ASK_INTERVAL
-from speaker.lab.scenarios.sick_links import Claims, Done, Sight, Suffered, twice, undisputed
+from speaker.lab.scenarios.sick_links import ClaimCount, Done, Sight, Suffered, twice, undisputed
 from speaker.lab.scenarios.sick_story import summary, totals
 from speaker.lab.watching.capture import Reply
 from speaker.lab.watching.outage import Sample
@@ -22,7 +22,7 @@ STRANGER = Mac(bytes.fromhex("020000010066"))
 HELLO = 100
 BEGUN, HEALED, END = 10.0, 12.0, 20.0
 ALL = frozenset(NODES) | {"client", "client2"}
-QUIET = Claims(0, 8.0)
+QUIET = ClaimCount(0, 8.0)
 
 
 def answers(who, *times, eip=EIP, unasked=False):
@@ -68,7 +68,7 @@ def suffered(*sights, drops=SICK_NODE, before=None, course=None, afterwards=QUIE
         before=before or {EIP: "node1"},
         sights=sights,
         names={mac: node for node, mac in MACS.items()},
-        meanwhile=Claims(0, 2.0),
+        meanwhile=ClaimCount(0, 2.0),
         afterwards=afterwards,
     )
 
@@ -251,13 +251,13 @@ WELL = sight(served("node1", 9, END))
 
 @pytest.mark.parametrize(("claims", "ok"), [(0, True), (4, True), (5, False)])
 def test_at_most_four_claims_follow_the_second_flap(claims, ok):
-    result = judged(WELL, course=FLAPS, afterwards=Claims(claims, 60.0))
+    result = judged(WELL, course=FLAPS, afterwards=ClaimCount(claims, 60.0))
     assert result.ok is ok
     assert f"{claims} claims in the 60 s after the second flap (promised: 4 in a minute)" in summary(result)
 
 
 def test_claims_that_nothing_was_promised_of_are_told_and_not_judged():
-    result = judged(WELL, afterwards=Claims(1000, 30.0))
+    result = judged(WELL, afterwards=ClaimCount(1000, 30.0))
     assert result.ok
     assert "claims" not in summary(result)
     assert ("claims after it", "1000 in 30.0 s (2000 a minute)") in totals(result)

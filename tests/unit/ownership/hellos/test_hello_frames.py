@@ -124,6 +124,20 @@ def test_what_is_listed_again_and_again_takes_the_same_bytes_as_if_it_were_not(s
         assert encode(now, KEYS, MAC, room) == encode(replace(said, covers=span), KEYS, MAC, room)
 
 
+@given(hellos, mtus, mtus)
+def test_a_routine_hello_says_again_what_it_said_with_other_ages_and_from_other_addresses(said, mtu, other_mtu):
+    nothing = {"probes": frozenset(), "wants": frozenset(), "moves": {}, "intents": {}, "yielded": {}}
+    first = replace(said, routine=True, claims=Listed(said.claims), weak=frozenset(), **nothing)
+    older = {node: replace(heard, age=heard.age // 2) for node, heard in said.heard.items()}
+    for again, room in ((first, mtu), (replace(first, heard=older), mtu), (replace(first, own=frozenset()), other_mtu)):
+        assert all(part.routine for part in parts(again, room))
+        for field in ("claims", "heard"):
+            together = {key: value for part in parts(again, room) for key, value in getattr(part, field).items()}
+            assert together == getattr(again, field)
+        assert frozenset().union(*(part.own for part in parts(again, room))) == again.own
+        assert max(map(len, encode(again, KEYS, MAC, room))) <= room + 14
+
+
 def after(address):
     return IPv6Address(0) if address == IPv4Address(2**32 - 1) else address + 1
 
@@ -690,20 +704,27 @@ GOLDEN_1_3 = (
     .replace("06 0009 00", "0d 0002 0064 06 0009 00")
     .replace("0702f4118f50afaa777bf8889df929ab", "0c 0001 05 4dce7cb5d41d547b96370b425b7a58d0")
 )
+GOLDEN_1_4 = (
+    GOLDEN_1_3.replace("45495068 01 03 0172", "45495068 01 04 0172")
+    .replace("0000000005265c00 07", "0000000005265c00 17")
+    .replace("4dce7cb5d41d547b96370b425b7a58d0", "e28bdea866ac88bd026c4c93fa44c78e")
+)
 OWN = frozenset({IPv4Address("192.0.2.1"), IPv6Address("2001:db8::1")})
 WEAK = frozenset({IPv4Address("192.0.2.9"), IPv6Address("2001:db8:1::1")})
 
 
 def test_version_1_is_these_bytes_forever():
-    said = replace(GOLDEN, addresses=BOTH, own=OWN, deaf=True, demoted=True, interval=100, weak=WEAK)
-    assert [frame.hex() for frame in encode(said, KEYS, MAC)] == ["".join(GOLDEN_1_3.split())]
-    assert decode(bytes.fromhex(GOLDEN_1_3), KEYS) == said
+    said = replace(GOLDEN, addresses=BOTH, own=OWN, deaf=True, demoted=True, interval=100, weak=WEAK, routine=True)
+    assert [frame.hex() for frame in encode(said, KEYS, MAC)] == ["".join(GOLDEN_1_4.split())]
+    assert decode(bytes.fromhex(GOLDEN_1_4), KEYS) == said
 
 
 def test_what_older_releases_of_version_1_say_is_read():
     assert decode(bytes.fromhex(GOLDEN_1_0), KEYS) == GOLDEN
     assert decode(bytes.fromhex(GOLDEN_1_1), KEYS) == replace(GOLDEN, addresses=BOTH)
     assert decode(bytes.fromhex(GOLDEN_1_2), KEYS) == replace(GOLDEN, addresses=BOTH, own=OWN)
+    since_1_3 = {"deaf": True, "demoted": True, "interval": 100, "weak": WEAK}
+    assert decode(bytes.fromhex(GOLDEN_1_3), KEYS) == replace(GOLDEN, addresses=BOTH, own=OWN, **since_1_3)
 
 
 def test_a_newer_minor_version_is_read_and_what_it_adds_is_passed_over():

@@ -1,112 +1,125 @@
 """The links that carry our hellos: each has a socket that is opened, read, and opened anew when it fails."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from functools import partial
-from types import TracebackType
-from typing import NoReturn, Protocol, Self, TypeAlias
+from typing import NoReturn, Protocol, TypeAlias
 
 from speaker.errors import EdgeError
 from speaker.model import IPAddress, Link, Mac
 from speaker.ownership.hello import Hello
-from speaker.ownership.hellos.hellos import Hellos
+from speaker.ownership.hellos.hellos import Hellos, Received
+from speaker.ownership.machine.peers import PeerState
 from speaker.system.retry import retrying
-from speaker.system.supervise import contained, supervised
+from speaker.system.supervise import supervised
+from speaker.wire.events import OwnerEvents, PeerSeen
 from speaker.wire.sharing.speakers import Speakers
-from speaker.wire.told import OwnerEvents
 
 RETRY_MAX = 5.0
 """Seconds at most between two tries to open a link's hello socket: without one, nothing is held there."""
 FILTERED_SECONDS = 1.0
 """EIPs for which somebody answers whose hellos do not arrive are gathered for so long before that is told."""
+CROWDED_SECONDS, CROWDED_PAUSE = 1.0, 0.01
+"""For so long after a flood of hellos they are read so often."""
 
 OpenHellos: TypeAlias = Callable[[Link, Callable[[Enum | None], None]], Hellos]
 """Of a link; what it is given counts frames, as ``Hellos`` says."""
 
 
-class Port:
+class HelloLink:
     """A link that carries our hellos now. ``failed`` is why it does no longer."""
 
     def __init__(self, hellos: Hellos, now: float, failed: asyncio.Future[str]) -> None:
         self.hellos, self.left_at, self.failed = hellos, now, failed
         self.speakers = Speakers(now)
+        self.crowded_until = now
 
     @property
     def link(self) -> Link:
         return self.hellos.link
 
     def fail(self, error: EdgeError) -> None:
-        """In words: the error itself holds who came upon it, and so this port."""
+        """In words: the error itself holds who came upon it, and so this object."""
         if not self.failed.done():
             self.failed.set_result(str(error))
 
 
-class PortUser(Protocol):
-    """Whose hellos the ports carry."""
+class HelloUser(Protocol):
+    """Whose hellos the links carry."""
 
-    def opened(self, port: Port) -> None: ...
+    def opened(self, hello_link: HelloLink) -> None: ...
 
     def closed(self, link: int) -> None: ...
 
-    def heard(self, port: Port, hello: Hello, mac: Mac) -> None:
-        """A hello, authentic and new."""
+    def look(self) -> None:
+        """A hello waits that is not routine: all are heard, and what they lead to is judged."""
+
+    def heard(self, hello_link: HelloLink, received: Received) -> None:
+        """A hello, authentic and new. All that wait are heard before anything else happens."""
 
     def answers_on(self, link: int) -> bool:
         """Requests can be answered there."""
 
 
-class Ports:
+class HelloLinks:
     """Those of the links that are to carry hellos, by index, while they do.
 
-    ``clock`` gives seconds. A link that fails is told and tried again, also one on which no hello left for
-    ``self_lease`` seconds.
+    ``clock`` gives seconds; each link is served by one of ``tasks``. A link that fails is reported and tried again, and
+    so is one on which no hello left for ``self_lease`` seconds.
     """
 
     def __init__(
         self,
-        user: PortUser,
+        user: HelloUser,
         open_hellos: OpenHellos,
         self_lease: float,
         clock: Callable[[], float],
         events: OwnerEvents,
+        tasks: asyncio.TaskGroup,
     ) -> None:
         self._user, self._open_hellos, self._self_lease = user, open_hellos, self_lease
-        self._clock, self._events = clock, events
-        self._open: dict[int, Port] = {}
+        self._clock, self._events, self._tasks = clock, events, tasks
+        self._open: dict[int, HelloLink] = {}
         self._serving: dict[tuple[int, Mac, int], asyncio.Task[NoReturn]] = {}
         """By index, MAC and MTU."""
         self._no_carrier: set[int] = set()
         self._unanswered: set[int] = set()
         """Links whose answering met what nobody foresaw."""
-        self._group = asyncio.TaskGroup()
-        self._overdue: asyncio.TimerHandle | None = None
         self.indexes: frozenset[int] = frozenset()
         """Of all links that are to carry hellos."""
         self.doubted = asyncio.Event()
         """Some link may have no carrier."""
 
-    async def __aenter__(self) -> Self:
-        await self._group.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        if self._overdue is not None:
-            self._overdue.cancel()
+    def close(self) -> None:
+        """No link carries hellos any more."""
         for task in self._serving.values():
             task.cancel()
-        await self._group.__aexit__(kind, error, tb)
 
-    def __iter__(self) -> Iterator[Port]:
+    def __iter__(self) -> Iterator[HelloLink]:
         return iter(list(self._open.values()))
 
     def __bool__(self) -> bool:
         return bool(self._open)
 
-    def get(self, link: int) -> Port | None:
+    def get(self, link: int) -> HelloLink | None:
         return self._open.get(link)
+
+    # ── who is there ──
+
+    def peers(self, states: Mapping[int, Iterable[PeerState]]) -> list[PeerSeen]:
+        """``states``: by the index of the link, as the machine has them."""
+        return [
+            PeerSeen(peer.node, self._open[index].link.name, peer.alive, peer.draining)
+            for index, peers in states.items()
+            if index in self._open
+            for peer in peers
+        ]
+
+    def informed(self, states: Mapping[int, Iterable[PeerState]]) -> bool:
+        """A living peer holds what it may by what it reads in the API."""
+        known = {hello_link.link.name: hello_link.speakers for hello_link in self}
+        return any(peer.alive and known[peer.link].is_informed(peer.node) for peer in self.peers(states))
 
     # ── what is asked ──
 
@@ -117,7 +130,7 @@ class Ports:
             self._serving.pop(gone).cancel()
         for new in wanted.keys() - self._serving.keys():
             work = supervised("hellos", partial(self._serve_link, wanted[new]), self._events)
-            self._serving[new] = self._group.create_task(work, name="hellos")
+            self._serving[new] = self._tasks.create_task(work, name="hellos")
         self.indexes = frozenset(link.index for link in links)
         self._no_carrier &= self.indexes
         self.doubted.set()
@@ -126,29 +139,29 @@ class Ports:
         """Asked of the kernel more often than it tells by itself."""
         (self._no_carrier.discard if up else self._no_carrier.add)(link)
 
-    def send(self, port: Port, hello: Hello, now: float) -> bool:
+    def send(self, hello_link: HelloLink, hello: Hello, now: float) -> bool:
         """Whether it left."""
         try:
-            left = port.hellos.send(hello)
+            left = hello_link.hellos.send(hello)
         except EdgeError as error:
-            port.fail(error)
+            hello_link.fail(error)
             return False
-        self._events.hellos_sent(port.link.name, left, 1)
+        self._events.hellos_sent(hello_link.link.name, left, 1)
         if left:
-            port.left_at = now
-        elif now - port.left_at >= self._self_lease:
-            port.fail(EdgeError(f"{port.link.name}: no hello left for {self._self_lease} s"))
+            hello_link.left_at = now
+        elif now - hello_link.left_at >= self._self_lease:
+            hello_link.fail(EdgeError(f"{hello_link.link.name}: no hello left for {self._self_lease} s"))
         return left
 
     def hear(self) -> None:
         """Read every hello that waits."""
-        for port in self:
-            self._hear_or_drop(port)
+        for hello_link in self:
+            self._hear_or_drop(hello_link)
 
     def drop_queued(self) -> None:
         """Read none of those that wait."""
-        for port in self:
-            port.hellos.drop_queued()
+        for hello_link in self:
+            hello_link.hellos.drop_queued()
 
     def lost(self, link: Link, error: Exception) -> None:
         """What nobody foresaw gives up the link until it is answered on again: a claim that nobody answers for is worse
@@ -156,50 +169,35 @@ class Ports:
         if not isinstance(error, EdgeError):
             self._events.internal_error("link", error)
             self._unanswered.add(link.index)
-            if (port := self._open.get(link.index)) is not None:
-                port.fail(EdgeError(f"{link.name}: it is not answered on"))
+            if (hello_link := self._open.get(link.index)) is not None:
+                hello_link.fail(EdgeError(f"{link.name}: requests are not answered there"))
         self._events.lost_link(link, str(error))
 
     # ── hellos that do not come ──
 
-    def expect(self, port: Port, hello: Hello, least: float) -> None:
-        """The next one of its sender; ``least``: seconds between two."""
-        port.speakers.expect(hello, self._clock(), least)
-        self._await_overdue()
-
-    def _await_overdue(self) -> None:
-        if self._overdue is not None:
-            self._overdue.cancel()
-        dues = [port.speakers.next_due() for port in self]
-        due = min((due for due in dues if due is not None), default=None)
-        loop = asyncio.get_running_loop()
-        self._overdue = loop.call_later(max(0.0, due - self._clock()), self._miss) if due is not None else None
-
-    def _miss(self) -> None:
-        """A hello is overdue."""
-        with contained("hear", self._events):
-            self.hear()  # nobody is late whose hello lies here unread
+    def miss(self) -> None:
+        """Where a hello is overdue the carrier may be gone. ``hear`` comes first: nobody is late whose hello lies here
+        unread."""
         now = self._clock()
-        for port in self:
-            if port.speakers.miss(now):
+        for hello_link in self:
+            if hello_link.speakers.miss(now):
                 self.doubted.set()
-        self._await_overdue()
 
-    def note_filtered(self, port: Port, node: str, eip: IPAddress) -> None:
+    def note_filtered(self, hello_link: HelloLink, node: str, eip: IPAddress) -> None:
         """``node`` answers for ``eip``, and none of its hellos arrives."""
-        filtered = port.speakers.filtered
+        filtered = hello_link.speakers.filtered
         if node not in filtered:
             filtered[node] = set()
             loop = asyncio.get_running_loop()
-            loop.call_later(FILTERED_SECONDS, self._tell_filtered, port.link.index, node)
+            loop.call_later(FILTERED_SECONDS, self._tell_filtered, hello_link.link.index, node)
         filtered[node].add(eip)
 
     def _tell_filtered(self, link: int, node: str) -> None:
-        if (port := self._open.get(link)) is None or node not in port.speakers.filtered:
+        if (hello_link := self._open.get(link)) is None or node not in hello_link.speakers.filtered:
             return
-        if (speaker := port.speakers.get(node)) is not None:
-            eips = frozenset(port.speakers.filtered.pop(node))
-            self._events.hellos_filtered(port.link, node, speaker.mac, eips)
+        if (speaker := hello_link.speakers.get(node)) is not None:
+            eips = frozenset(hello_link.speakers.filtered.pop(node))
+            self._events.hellos_filtered(hello_link.link, node, speaker.mac, eips)
 
     # ── what follows ──
 
@@ -212,7 +210,7 @@ class Ports:
         if link.index in self._no_carrier:
             raise EdgeError(f"{link.name}: no carrier")
         if link.index in self._unanswered and not self._user.answers_on(link.index):
-            raise EdgeError(f"{link.name}: it is not answered on")
+            raise EdgeError(f"{link.name}: requests are not answered there")
         self._unanswered.discard(link.index)
         loop = asyncio.get_running_loop()
 
@@ -220,31 +218,41 @@ class Ports:
             self._events.hellos_received(link.name, rejected, 1)
 
         with self._open_hellos(link, count) as hellos:
-            port = self._open[link.index] = Port(hellos, self._clock(), loop.create_future())
+            hello_link = self._open[link.index] = HelloLink(hellos, self._clock(), loop.create_future())
 
-            loop.add_reader(hellos, self._hear_or_drop, port)
+            loop.add_reader(hellos, self._user.look)
             try:
-                self._user.opened(port)
-                raise EdgeError(await port.failed)
+                self._user.opened(hello_link)
+                raise EdgeError(await hello_link.failed)
             finally:
                 loop.remove_reader(hellos)
-                if self._open.get(link.index) is port:
+                if self._open.get(link.index) is hello_link:
                     del self._open[link.index]
                     self._user.closed(link.index)
 
-    def _hear_or_drop(self, port: Port) -> None:
+    def _hear_or_drop(self, hello_link: HelloLink) -> None:
         """What a bug of ours keeps from being read is dropped: left there, it would be tried again without a pause."""
         try:
-            self._hear(port)
+            self._hear(hello_link)
         except Exception as error:
             self._events.internal_error("hear", error)
-            port.hellos.drop_queued()
+            hello_link.hellos.drop_queued()
 
-    def _hear(self, port: Port) -> None:
+    def _hear(self, hello_link: HelloLink) -> None:
         try:
-            hellos = port.hellos.receive()
+            hellos = hello_link.hellos.receive()
         except EdgeError as error:
-            port.fail(error)
+            hello_link.fail(error)
             return
-        for hello, mac in hellos:
-            self._user.heard(port, hello, mac)
+        for received in hellos:
+            self._user.heard(hello_link, received)
+        self._come_back(hello_link)
+
+    def _come_back(self, hello_link: HelloLink) -> None:
+        """A flood of what says that it is routine would wake nobody, and push the rest out of the queue."""
+        now, loop = self._clock(), asyncio.get_running_loop()
+        if hello_link.hellos.crowded:
+            hello_link.crowded_until = now + CROWDED_SECONDS
+            loop.call_soon(self._user.look)
+        elif now < hello_link.crowded_until:
+            loop.call_later(CROWDED_PAUSE, self._user.look)
