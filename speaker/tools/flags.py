@@ -3,6 +3,7 @@
 import argparse
 import socket
 from pathlib import Path
+from typing import TypeAlias
 
 from speaker.model import Forwarding
 from speaker.settings import (
@@ -15,6 +16,9 @@ from speaker.settings import (
     DEFAULT_SERVICE_ACCOUNT,
     whole_number,
 )
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+"""Where a command is added: ``commands.add_parser(NAME)``, with a function of its own as the default of ``command``."""
 
 
 def api(parser: argparse.ArgumentParser) -> None:
