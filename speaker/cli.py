@@ -9,12 +9,12 @@ import argparse
 import sys
 
 from speaker import __version__
-from speaker.commands import files, host, serve
+from speaker.commands import capture, files, host, serve
 from speaker.errors import EdgeError, SettingError
 from speaker.lab import command as lab
 from speaker.system import streams
 
-COMMANDS = (serve.add, files.add, host.add, lab.add)
+COMMANDS = (serve.add, files.add, host.add, capture.add, lab.add)
 """Each adds a few commands, with what carries them out; `speaker help` lists them in this order."""
 
 INTERRUPTED = 130

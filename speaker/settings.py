@@ -130,7 +130,7 @@ class PeerSettings:
         return PeerSettings(
             key_file=DEFAULT_KEY if key_file is None else key_file,
             hello=PeerSettings().hello if hello is None else _hello(hello),
-            ethertype=DEFAULT_ETHERTYPE if ethertype is None else _ethertype(ethertype),
+            ethertype=DEFAULT_ETHERTYPE if ethertype is None else parse_ethertype(ethertype),
             hand_over=hand_over,
         )
 
@@ -143,7 +143,7 @@ def _hello(text: str) -> float:
     return number / 1000
 
 
-def _ethertype(text: str) -> int:
+def parse_ethertype(text: str) -> int:
     try:
         number = int(text, 0)
     except ValueError:
