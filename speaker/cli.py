@@ -1,24 +1,27 @@
 """The commands and their exit codes.
 
 0: done, everything right. 1: it did not work out (a mistake in the manifests, an EIP out of reach), or what there was
-to say could not be written. 2: the command line cannot work. 130: Ctrl-C. ``speaker run`` is the product; follow it
-into ``commands/serve.py``.
+to say could not be written. 2: the command line cannot work. 130: Ctrl-C. 141: nobody reads stdout any more. ``speaker
+run`` is the product; follow it into ``commands/serve.py``.
 """
 
 import argparse
 import sys
+from contextlib import nullcontext
 
 from speaker import __version__
-from speaker.commands import capture, files, host, serve
+from speaker.commands import about, capture, files, host, serve
+from speaker.commands.parser import Parser, parse, subparsers
 from speaker.errors import EdgeError, SettingError
 from speaker.lab import command as lab
 from speaker.system import streams
+from speaker.tools import progress
 
-COMMANDS = (serve.add, files.add, host.add, capture.add, lab.add)
+COMMANDS = (serve.add, files.add, host.add, capture.add, lab.add, about.add)
 """Each adds a few commands, with what carries them out; `speaker help` lists them in this order."""
 
-INTERRUPTED = 130
-"""128 + SIGINT, what a shell shows for a program that was interrupted."""
+INTERRUPTED, UNHEARD = 130, 141
+"""128 + SIGINT and 128 + SIGPIPE, what a shell shows for programs that these ended."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -33,9 +36,11 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _obey(argv: list[str]) -> int:
-    args = _parser().parse_args(argv, argparse.Namespace(argv=argv))
     try:
-        code: int = args.command(args)
+        args = parse(_parser(), argv)
+        working = getattr(args, "working", None)
+        with progress.told(working) if working else nullcontext():
+            code: int = args.command(args)
     except SettingError as error:
         return _complain(error, 2)
     except EdgeError as error:
@@ -53,15 +58,22 @@ def _complain(error: object, code: int) -> int:
 def _unheard(refusal: OSError) -> int:
     """Nobody reads stdout, as with `speaker … | head`, or it takes no more."""
     streams.give_up()
-    if not isinstance(refusal, BrokenPipeError):
-        _complain(f"cannot write to stdout: {refusal.strerror}", 1)
-    return 1
+    if isinstance(refusal, BrokenPipeError):
+        return UNHEARD
+    return _complain(f"cannot write to stdout: {refusal.strerror}", 1)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="speaker", description="A layer-2 load balancer for bare-metal Kubernetes.")
+def _parser() -> Parser:
+    parser = Parser(
+        prog="speaker",
+        description="A layer-2 load balancer for bare-metal Kubernetes.",
+        epilog=about.EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--version", action="version", version=f"speaker {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for add in COMMANDS:
         add(commands)
+    for command in subparsers(parser).values():
+        command.set_defaults(spoken_to=command)
     return parser

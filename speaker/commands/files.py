@@ -22,7 +22,7 @@ def _add_validate(commands: Commands) -> None:
         help="as `speaker run --with-peers` wants them: every Service names its addresses",
     )
     validate.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    validate.set_defaults(command=_validate)
+    validate.set_defaults(command=_validate, working="reading the manifests")
 
 
 def _add_keygen(commands: Commands) -> None:

@@ -24,7 +24,7 @@ def _add_cleanup(commands: Commands) -> None:
         "something is left, or may be, and says what.",
     )
     flags.kernel(cleanup)
-    cleanup.set_defaults(command=_cleanup)
+    cleanup.set_defaults(command=_cleanup, working="removing what the speaker made in this kernel")
 
 
 def _add_control(commands: Commands) -> None:
@@ -38,7 +38,7 @@ def _add_control(commands: Commands) -> None:
     rebalance = commands.add_parser("rebalance", help="spread the EIPs evenly over the hosts, with the fewest moves")
     for parser, command in ((status, _status), (drain, _drain), (undrain, _undrain), (rebalance, _rebalance)):
         flags.runtime(parser)
-        parser.set_defaults(command=command)
+        parser.set_defaults(command=command, working="waiting for the speaker on this host")
 
 
 def _add_connections(commands: Commands) -> None:
@@ -52,7 +52,7 @@ def _add_connections(commands: Commands) -> None:
     )
     connections.add_argument("--json", action="store_true", help="one JSON object on stdout")
     flags.runtime(connections)
-    connections.set_defaults(command=_connections)
+    connections.set_defaults(command=_connections, working="reading the kernel's connections")
 
 
 def _status(args: argparse.Namespace) -> int:

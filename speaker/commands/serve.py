@@ -21,8 +21,9 @@ from speaker.settings import (
     PeerSettings,
     RunSettings,
 )
-from speaker.tools import flags
+from speaker.tools import flags, progress
 from speaker.tools.flags import Commands
+from speaker.tools.following import following
 
 
 def add(commands: Commands) -> None:
@@ -147,6 +148,7 @@ def _run(args: argparse.Namespace) -> int:
         forwarder=Forwarding(args.forwarder),
         metrics=Bind.parse(args.metrics),
         log_format=args.log_format,
+        log_level=args.log_level,
         settle_seconds=args.settle,
         peers=PeerSettings.parse(args.with_peers, args.key, args.hello, args.ethertype, args.hand_over),
         limits=Limits.parse(Forwarding(args.forwarder), args.ipvs_timeouts, args.conntrack_max),
@@ -155,7 +157,11 @@ def _run(args: argparse.Namespace) -> int:
     if args.dry_run:
         from speaker.tools.preview import preview
 
-        return asyncio.run(preview(settings, sys.stdout))
+        with progress.told("working out what would be done"):
+            code = asyncio.run(preview(settings, sys.stdout))
+        if code == 0:
+            print(following(*(word for word in args.argv if not word.startswith("--dry"))))  # noqa: T201
+        return code
     end = _wire(args, settings.peers)
     from speaker.standalone.run import run
     from speaker.telemetry.lateness import run as watched
@@ -198,6 +204,7 @@ def _agent(args: argparse.Namespace) -> int:
         forwarder=forwarder,
         metrics=Bind.parse(args.metrics),
         log_format=args.log_format,
+        log_level=args.log_level,
         limits=Limits.parse(forwarder, args.ipvs_timeouts, args.conntrack_max),
         metrics_real_servers=args.metrics_real_servers,
     )
@@ -221,6 +228,7 @@ def _controller(args: argparse.Namespace) -> int:
         controller=ControllerSettings(default_class=args.default_class, ip_mode=ip_mode),
         metrics=Bind.parse(args.metrics),
         log_format=args.log_format,
+        log_level=args.log_level,
     )
     watched(run(settings))
     return 0

@@ -10,8 +10,9 @@ import sys
 
 from speaker.errors import EdgeError
 from speaker.lab.request import AFTER, EIPS, NODES, SCENARIOS, SICK_EIPS, SICK_LINKS, Trouble, parse
-from speaker.lab.timeline import Timeline, wants_colour
+from speaker.lab.timeline import Timeline
 from speaker.settings import DEFAULT_HELLO_MS
+from speaker.system.streams import wants_colour
 from speaker.tools.flags import Commands
 
 #: As everywhere in ``speaker.cli``.
