@@ -15,7 +15,7 @@ from speaker.ownership.score import claim_hash
 from speaker.packets import arp, ndp
 from speaker.tools.capture.events import Event, What, sentence
 from speaker.tools.capture.neighbourhood import Neighbourhood
-from speaker.tools.capture.seen import read
+from speaker.tools.capture.seen import MAX_FRAME, read
 
 KEYS, OTHERS = Keys(Key(b"k" * 32)), Keys(Key(b"o" * 32))
 N1, N2, CLIENT, STRANGER = (Mac(bytes((2, 0, 0, 0, 0, last))) for last in (1, 2, 0x50, 0x99))
@@ -268,6 +268,12 @@ def test_whatever_the_bytes_are_each_makes_printable_sentences_or_none(captured,
     link = Listener(keys)
     assert all(text.isprintable() and text for text in link.hears(*captured))
     assert all(event.as_json()["sentence"] == sentence(event) for event in link.events)
+
+
+def test_a_frame_longer_than_any_link_carries_is_passed_over():
+    frame = arp.gratuitous_request(STRANGER, EIP).pack()
+    assert read(frame.ljust(MAX_FRAME, b"\0"), None) is not None
+    assert read(frame.ljust(MAX_FRAME + 1, b"\0"), None) is None
 
 
 def test_whoever_makes_up_nodes_and_eips_without_end_fills_no_memory():
