@@ -27,9 +27,9 @@ def problems(directory, annotations="", spec="", named=True):
 
 def complaint(value, families):
     where = "a.yaml:5: Service/web: metadata.annotations[eip-speaker.io/addresses]"
-    return [
-        f"{where}: {value and f'{value}: '}must name {families}: several hosts serve this Service, and each would choose its own"
-    ]
+    shown = f"{value}: " if value else ""
+    rule = f"must name {families}: several hosts serve this Service, and each would choose its own"
+    return [f"{where}: {shown}{rule}"]
 
 
 @pytest.mark.parametrize(
