@@ -196,20 +196,41 @@ def decode(frame: bytes, keys: Keys) -> Hello | Rejected:
     Nothing behind the header is read before the tag is found right, and no tag is computed for a frame that is not of
     our version, key and length.
     """
+    if (unfit := _unfit(frame)) is not None:
+        return unfit
+    key = keys.accepted.get(frame[_FIXED_AT - ID_SIZE : _FIXED_AT])
+    if key is None:
+        return Rejected.WRONG_KEY
+    if (unfit := _cut(frame)) is not None:
+        return unfit
+    if not hmac.compare_digest(_tag(key, frame[_SOURCE_AT:-_TAG]), frame[-_TAG:]):
+        return Rejected.FORGED
+    return _said(frame)
+
+
+def unverified(frame: bytes) -> Hello | Rejected:
+    """As ``decode``, whoever signed it: for a person to look at. Nothing may act on it."""
+    return _unfit(frame) or _cut(frame) or _said(frame)
+
+
+def _unfit(frame: bytes) -> Rejected | None:
+    """Why it has no header that we read."""
     if frame[MAGIC_AT:MAJOR_AT] != MAGIC:
         return Rejected.TRUNCATED if len(frame) < MAJOR_AT else Rejected.FOREIGN
     if len(frame) < _FIXED_AT:
         return Rejected.TRUNCATED
-    _, major, _, length, key_id = _HEADER.unpack_from(frame, MAGIC_AT)
-    if major != MAJOR:
-        return Rejected.VERSION
-    key = keys.accepted.get(key_id)
-    if key is None:
-        return Rejected.WRONG_KEY
-    if len(frame) != MAGIC_AT + length:
-        return Rejected.TRUNCATED if len(frame) < MAGIC_AT + length else Rejected.OVERSIZED
-    if not hmac.compare_digest(_tag(key, frame[_SOURCE_AT:-_TAG]), frame[-_TAG:]):
-        return Rejected.FORGED
+    return None if frame[MAJOR_AT] == MAJOR else Rejected.VERSION
+
+
+def _cut(frame: bytes) -> Rejected | None:
+    """Why it is not as long as its header says."""
+    length = int.from_bytes(frame[MAJOR_AT + 2 : MAJOR_AT + 4], "big")
+    if len(frame) == MAGIC_AT + length:
+        return None
+    return Rejected.TRUNCATED if len(frame) < MAGIC_AT + length else Rejected.OVERSIZED
+
+
+def _said(frame: bytes) -> Hello | Rejected:
     try:
         return _read(frame[_FIXED_AT:-_TAG])
     except (MalformedPacket, struct.error, UnicodeDecodeError):
