@@ -1,4 +1,4 @@
-"""What it takes for every Service to keep the address that it has: one share key at one address, and pools for addresses
+"""What it takes for every Service to keep the address that it has: one share key at one address, and pools for those
 that no other converted pool gives to the Service."""
 
 from collections.abc import Iterable, Mapping, Sequence

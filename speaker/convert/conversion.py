@@ -19,6 +19,7 @@ from speaker.convert.document import Document, Listed
 from speaker.convert.draft import Draft as PoolDraft
 from speaker.convert.draft import Made
 from speaker.convert.ranges import common, less, spelled
+from speaker.convert.selectors import ALL
 from speaker.convert.services import Draft as ServiceDraft
 from speaker.convert.services import Rules, service
 from speaker.errors import InvalidManifests
@@ -220,13 +221,9 @@ def _judge(
     for draft in services:
         if (refusal := refused.get(draft.key)) is not None:
             why = f"as converted the Service would be refused ({refusal.reason.value}): {refusal.message}"
-            draft.document.leave(("metadata", "name"), why, _what_to_do(draft, labels))
-
-
-def _what_to_do(draft: ServiceDraft, labels: Mapping[str, Mapping[str, str]]) -> str:
-    if draft.key.namespace not in labels:
-        return f"correct the pool or the Service, or give the Namespace {draft.key.namespace} if labels select it"
-    return "correct the pool or the Service"
+            unseen = draft.key.namespace not in labels and any(pool.namespace_selector != ALL for pool in made.drafts)
+            seen = f", or give the Namespace {draft.key.namespace} as well, whose labels count" if unseen else ""
+            draft.document.leave(("metadata", "name"), why, f"correct the pool or the Service{seen}")
 
 
 def _refused(

@@ -133,6 +133,12 @@ def heading(document: Document, root: Field, versions: Collection[str]) -> tuple
     return name, labels
 
 
+def empty(document: Document, value: Field) -> None:
+    """Takes a mapping that holds nothing, as some clients write it."""
+    if not value.value:
+        document.take(value)
+
+
 def no_pool(document: Document) -> None:
     """Of an object that says something of pools, and is none."""
     for name in ("name", "labels"):
@@ -147,6 +153,7 @@ def servers(document: Document) -> None:
 
 def other_annotations(document: Document, root: Field) -> None:
     """Of a pool: those that mean nothing to the peer are not copied to ours."""
+    empty(document, root["metadata"]["annotations"])
     for annotation in root["metadata"]["annotations"].children():
         if not document.accounted(annotation.path):
             document.leave(annotation.path, "means nothing to the peer: annotations of pools are not copied")

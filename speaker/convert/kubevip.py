@@ -1,8 +1,8 @@
 """kube-vip: the ConfigMap ``kubevip`` of its cloud provider, as of 2026-02, d3522c6.
 
 A namespace has a list of addresses of its own (``cidr-NAMESPACE``, or else ``range-NAMESPACE``), or shares the global
-one. A ``range-`` counts only where neither ``cidr-NAMESPACE`` nor ``cidr-global`` is there. Addresses that end in .0 and
-.255 are never given.
+one. A ``range-`` counts only where neither ``cidr-NAMESPACE`` nor ``cidr-global`` is there. IPv4 addresses that end in
+.0 and .255 are never given.
 """
 
 from collections.abc import Sequence

@@ -106,8 +106,7 @@ def _open(eip: _Eip, others: list[_Eip]) -> None:
     draft = eip.draft
     if not eip.default:
         draft.auto_assign = bool(draft.namespaces) or draft.namespace_selector != ALL
-        for field in ("namespaces", "namespaceSelector"):
-            eip.document.leave(("spec", field), _NAMESPACES) if draft.auto_assign else None
+        _note_namespaces(eip, _NAMESPACES)
         return
     taken = sorted({name for other in others for name in other.draft.namespaces} - set(draft.namespaces))
     rest = all_but(taken)
@@ -115,11 +114,17 @@ def _open(eip: _Eip, others: list[_Eip]) -> None:
         if other.draft.namespace_selector != ALL:
             rest = both(rest, _outside(eip, other.draft.namespace_selector))
     if rest == ALL:
+        _note_namespaces(eip, "as the default Eip it serves every namespace")
         draft.namespaces, draft.namespace_selector = [], ALL
         return
     if draft.namespace_selector not in (ALL, rest):
         eip.document.leave(("spec", "namespaceSelector"), _CANNOT, _DO)
     draft.namespace_selector = rest
+
+
+def _note_namespaces(eip: _Eip, why: str) -> None:
+    for field in ("namespaces", "namespaceSelector"):
+        eip.document.leave(("spec", field), why)
 
 
 def _outside(eip: _Eip, selector: LabelSelector) -> LabelSelector:

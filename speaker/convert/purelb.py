@@ -201,9 +201,10 @@ def _open(group: _Group, groups: list[_Group]) -> None:
     if not group.namespaces:
         is_default = draft.name == "default"
         draft.auto_assign = is_default
-        closed = sorted(served if is_default else fenced)
-        draft.namespace_selector = all_but(closed)
-        if is_default and served - fenced:
+        chosen_for = {name for name in served if any(_is_chosen(other, name, groups) for other in groups)}
+        closed = chosen_for | fenced if is_default else fenced
+        draft.namespace_selector = all_but(sorted(closed))
+        if is_default and closed - fenced:
             why = (
                 "Services of namespaces that another group lists do not get it unasked: here they do not get it at all"
             )

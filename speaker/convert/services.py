@@ -22,7 +22,7 @@ from speaker.convert.annotations import (
     PROXY,
     Means,
 )
-from speaker.convert.document import CORRECT, Document, servers
+from speaker.convert.document import CORRECT, Document, empty, servers
 from speaker.errors import InvalidManifests
 from speaker.model import Family, FamilyPolicy, IPAddress, Service, ServiceKey
 
@@ -152,6 +152,7 @@ def _service(document: Document, root: Field, rules: Rules) -> Draft:
 
 def _labels(document: Document, labels: Field) -> dict[str, object]:
     kept = {}
+    empty(document, labels)
     for label in labels.children():
         key = str(label.path[-1])
         value, why = LABELS.get(key, ("", ""))
@@ -165,6 +166,7 @@ def _labels(document: Document, labels: Field) -> dict[str, object]:
 def _kept(document: Document, annotations: Field) -> dict[str, object]:
     """Those that are nobody's of the peers, as they are; those of peers without an equal are listed."""
     kept = {}
+    empty(document, annotations)
     for annotation in annotations.children():
         key = str(annotation.path[-1])
         if key in LEFT:
