@@ -120,7 +120,7 @@ def heading(document: Document, root: Field, versions: Collection[str]) -> tuple
     """Name and labels of a pool; what else stands in its ``metadata`` and ``status`` is listed, but annotations."""
     for key in ("apiVersion", "kind"):
         document.take(root[key])
-    if root["apiVersion"].value not in versions:
+    if root["apiVersion"].value not in list(versions):
         root["apiVersion"].refuse(f"is no version that is known of this kind: {either(sorted(versions))}")
     meta = root["metadata"]
     name = document.take(meta["name"]).require().text() or ""

@@ -196,19 +196,14 @@ def _gratuitous(document: Document, garp: Field) -> dict[str, object]:
 def _open(group: _Group, groups: list[_Group]) -> None:
     """Who may use it, and who does without naming it."""
     draft, document = group.draft, group.document
-    served = {name for other in groups for name in other.namespaces}
+    is_default = draft.name == "default" and not group.enforced
     fenced = {name for other in groups if other.enforced for name in other.namespaces}
+    if is_default:
+        _open_to_the_rest(group, groups, fenced)
+        return
     if not group.namespaces:
-        is_default = draft.name == "default"
-        draft.auto_assign = is_default
-        chosen_for = {name for name in served if any(_is_chosen(other, name, groups) for other in groups)}
-        closed = chosen_for | fenced if is_default else fenced
-        draft.namespace_selector = all_but(sorted(closed))
-        if is_default and closed - fenced:
-            why = (
-                "Services of namespaces that another group lists do not get it unasked: here they do not get it at all"
-            )
-            document.leave(("metadata", "name"), why, "give these Services the pool that lists their namespace")
+        draft.auto_assign = False
+        draft.namespace_selector = all_but(sorted(fenced))
         return
     draft.namespaces = group.namespaces
     chosen = [name for name in group.namespaces if _is_chosen(group, name, groups)]
@@ -219,6 +214,22 @@ def _open(group: _Group, groups: list[_Group]) -> None:
     elif not group.enforced:
         why = "here they are access control: a Service of another namespace that names the pool is refused"
         document.leave(("spec", "namespaces"), why)
+
+
+def _open_to_the_rest(group: _Group, groups: list[_Group], fenced: set[str]) -> None:
+    """The group ``default``: for Services of all namespaces for which no other group is chosen."""
+    elsewhere = {
+        name
+        for other in groups
+        for name in other.namespaces
+        if other is not group and (_is_chosen(other, name, groups) or name in fenced)
+    }
+    closed = {name for name in elsewhere if not _is_chosen(group, name, groups)}
+    group.draft.namespace_selector = all_but(sorted(closed))
+    group.document.leave(("spec", "namespaces"), "as the group default it serves every namespace")
+    if closed:
+        why = "Services of namespaces that another group lists do not get it unasked: here they do not get it at all"
+        group.document.leave(("metadata", "name"), why, "give these Services the pool that lists their namespace")
 
 
 def _is_chosen(group: _Group, namespace: str, groups: list[_Group]) -> bool:

@@ -63,13 +63,13 @@ def metallb(documents, probe):
         for advertisement in of_kind(documents, "L2Advertisement"):
             told = advertisement.get("spec") or {}
             pools, selectors = told.get("ipAddressPools", []), told.get("ipAddressPoolSelectors", [])
-            here = not pools and not selectors or name in pools or any(matches(one, labels) for one in selectors)
+            here = (not pools and not selectors) or name in pools or any(matches(one, labels) for one in selectors)
             services = told.get("serviceSelectors", [])
             announced |= here and (not services or any(matches(one, probe.labels) for one in services))
         to = spec.get("serviceAllocation") or {}
         names, by_label = to.get("namespaces", []), to.get("namespaceSelectors", [])
         services = to.get("serviceSelectors", [])
-        in_namespace = not names and not by_label or probe.namespace in names
+        in_namespace = (not names and not by_label) or probe.namespace in names
         in_namespace = in_namespace or any(matches(one, probe.namespace_labels) for one in by_label)
         fits = in_namespace and (not services or any(matches(one, probe.labels) for one in services))
         asked = spec.get("autoAssign", True) if probe.pool is None else probe.pool == name
@@ -127,16 +127,14 @@ def purelb(documents, probe):
     if probe.pool is not None:
         chosen = [group for group in groups if group["metadata"]["name"] == probe.pool]
         chosen = [
-            group
-            for group in chosen
-            if group in serving or not (fenced or group["spec"].get("enforceNamespaces"))
+            group for group in chosen if group in serving or not (fenced or group["spec"].get("enforceNamespaces"))
         ]
     elif len(serving) == 1:
         chosen = serving
     elif serving and len(marked) == 1:
         chosen = marked
     else:
-        chosen = [] if fenced else default
+        chosen = [] if fenced else [group for group in default if not group["spec"].get("enforceNamespaces")]
     found = set()
     for local in (group["spec"]["local"] for group in chosen if "local" in group["spec"]):
         entries = [local[key] for key in ("v4pool", "v6pool") if key in local]
@@ -149,13 +147,18 @@ def purelb(documents, probe):
 def cilium(documents, probe):
     policies = [policy["spec"] for policy in of_kind(documents, "CiliumL2AnnouncementPolicy")]
     if not any(
-        policy.get("loadBalancerIPs") and matches(policy.get("serviceSelector") or {}, probe.pseudo) for policy in policies
+        policy.get("loadBalancerIPs") and matches(policy.get("serviceSelector") or {}, probe.pseudo)
+        for policy in policies
     ):
         return set()
     found = set()
     for pool in of_kind(documents, "CiliumLoadBalancerIPPool"):
         spec = pool["spec"]
-        if probe.pool is not None or spec.get("disabled") or not matches(spec.get("serviceSelector") or {}, probe.pseudo):
+        if (
+            probe.pool is not None
+            or spec.get("disabled")
+            or not matches(spec.get("serviceSelector") or {}, probe.pseudo)
+        ):
             continue
         for block in spec.get("blocks", []):
             if "cidr" in block:

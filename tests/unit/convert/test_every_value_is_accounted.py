@@ -29,7 +29,11 @@ def put(documents, i, path, value):
 
 def outcome(*documents):
     found = of_data(*documents, adopt=True)
-    return found.pools, found.services, [(each.subject, each.path, each.value, each.why, each.do) for each in found.listed]
+    return (
+        found.pools,
+        found.services,
+        [(each.subject, each.path, each.value, each.why, each.do) for each in found.listed],
+    )
 
 
 def at(data, path):

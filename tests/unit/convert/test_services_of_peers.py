@@ -211,9 +211,7 @@ def test_services_at_one_address_with_one_port_are_listed():
 )
 def test_adopting_writes_a_pool_for_an_address_that_no_other_pool_gives_to_the_service(pool, why):
     address = {"outside of every pool": "198.51.100.7", "avoided": "192.0.2.0"}.get(why, "192.0.2.5")
-    found = of_data(
-        *metallb("192.0.2.0-192.0.2.15", **pool), a_service(status=[address], namespace="red"), adopt=True
-    )
+    found = of_data(*metallb("192.0.2.0-192.0.2.15", **pool), a_service(status=[address], namespace="red"), adopt=True)
     adopted = found.pools[-1]
     assert adopted["metadata"]["name"] == "adopted-red"
     assert adopted["spec"] == {

@@ -42,7 +42,7 @@ def test_input_that_cannot_be_read_ends_with_2_and_writes_nothing(content, stdin
     stdin(content)
     assert main(["convert", "-", "-o", str(tmp_path / "out")]) == 2
     told = capsys.readouterr()
-    assert told.out == "" and told.err
+    assert (told.out, bool(told.err)) == ("", True)
     assert not (tmp_path / "out").exists()
 
 
@@ -79,10 +79,11 @@ def test_a_directory_is_read_and_another_one_written(tmp_path, capsys):
 def test_the_json_report_has_every_value_with_its_place(capsys):
     assert main(["convert", "--json", str(PARTLY)]) == 1
     told = json.loads(capsys.readouterr().out)
-    assert told["ok"] is False and told["objects"] == []
+    assert (told["ok"], told["objects"]) == (False, [])
     peer = next(each for each in told["listed"] if each["document"] == "BGPPeer/metallb-system/leaf")
     assert (peer["file"], peer["line"], peer["field"]) == (str(PARTLY), 15, "")
-    assert peer["why"] and peer["decide"]
+    assert peer["why"]
+    assert peer["decide"]
 
 
 @pytest.mark.parametrize("path", sorted(FIXTURES.glob("*.yaml")), ids=lambda path: path.stem)
