@@ -122,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     validate.add_argument("--json", action="store_true", help="one JSON object on stdout")
     validate.set_defaults(command=_validate)
 
-    _convert_command(commands)
+    flags.convert(commands.add_parser("convert", help="make ours of another balancer's pools and Services"))
 
     keygen = commands.add_parser(
         "keygen",
@@ -167,36 +167,6 @@ def _parser() -> argparse.ArgumentParser:
     lab.add_arguments(lab_parser)
     lab_parser.set_defaults(command=lab.main)
     return parser
-
-
-def _convert_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = commands.add_parser(
-        "convert",
-        help="make ours of another balancer's pools and Services, and list what has no equal",
-        description="Reads manifests of OpenELB, MetalLB, kube-vip, PureLB and Cilium. Ends with 1 where something of "
-        "them needs a decision, and with 2 where the input cannot be read. See docs/migration.",
-    )
-    parser.add_argument("sources", metavar="PATH", nargs="*", default=["-"], help="files, directories, or - for stdin")
-    parser.add_argument("-o", "--output", metavar="DIR", type=Path, help="write pools.yaml and services.yaml there")
-    parser.add_argument("--adopt", action="store_true", help="every Service asks for the address that it has now")
-    parser.add_argument(
-        "--default-class",
-        action="store_true",
-        help="Services without a class stay so, as for controllers and agents with this flag",
-    )
-    parser.add_argument(
-        "--from", dest="peer", metavar="PEER", default="", help="whose the Services are, if none says it"
-    )
-    parser.add_argument(
-        "--class",
-        dest="classes",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="convert this loadBalancerClass, too",
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout, with the report in it")
-    parser.set_defaults(command=_convert)
 
 
 def _agent_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -378,17 +348,6 @@ def _validate(args: argparse.Namespace) -> int:
     from speaker.tools.validate import addresses_here, validate
 
     return validate(args.directory, sys.stdout, args.json, args.with_peers, addresses_here)
-
-
-def _convert(args: argparse.Namespace) -> int:
-    from speaker.convert.conversion import Peer, Settings
-    from speaker.tools.convert import convert
-
-    peers = {peer.value: peer for peer in Peer}
-    if args.peer and args.peer not in peers:
-        raise SettingError(f"--from {args.peer}: must be one of {', '.join(peers)}")
-    settings = Settings(peers.get(args.peer), frozenset(args.classes), args.default_class, args.adopt)
-    return convert(args.sources, settings, args.output, args.json, sys.stdout, sys.stderr)
 
 
 def _keygen(args: argparse.Namespace) -> int:

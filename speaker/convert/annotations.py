@@ -134,6 +134,13 @@ LABELS = {
 }
 """Labels that peers write: the value that they have then (None: any), and what they are."""
 
+FINALIZERS = (
+    "finalizer.lb.kubesphere.io/v1alpha1",
+    "node-proxy.openelb.kubesphere.io/finalizer",
+    "service.kubernetes.io/load-balancer-cleanup",
+)
+"""Of Services. The last one is of any cloud provider, as kube-vip's."""
+
 CLASSES = {
     "io.cilium/l2-announcer": "cilium",
     "kube-vip.io/kube-vip-class": "kube-vip",

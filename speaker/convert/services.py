@@ -13,6 +13,7 @@ from speaker.api.service import service as decode
 from speaker.convert.annotations import (
     BGP_CLASS,
     CLASSES,
+    FINALIZERS,
     LABELS,
     LEFT,
     MEANINGS,
@@ -131,6 +132,7 @@ def _service(document: Document, root: Field, rules: Rules) -> Draft:
         document.take(root[key])
     spec = document.take(root["spec"])
     servers(document)
+    _finalizers(document, root["metadata"]["finalizers"])
     metadata: dict[str, object] = {}
     for key in ("name", "namespace"):
         if document.take(root["metadata"][key]).given:
@@ -148,6 +150,13 @@ def _service(document: Document, root: Field, rules: Rules) -> Draft:
     else:
         document.leave(("status",), "what it has now is asked for with --adopt only")
     return draft
+
+
+def _finalizers(document: Document, finalizers: Field) -> None:
+    for item in finalizers.items():
+        if item.value in FINALIZERS:
+            why = "when the peer is gone nobody takes it away, and the Service can never be deleted"
+            document.leave(item.path, why, "take it away when the peer has stopped: docs/migration")
 
 
 def _labels(document: Document, labels: Field) -> dict[str, object]:

@@ -1,5 +1,6 @@
 """``speaker convert``: manifests of another balancer → ours, with a list of what has no equal."""
 
+import argparse
 import json
 import sys
 from collections import Counter
@@ -10,10 +11,10 @@ from typing import BinaryIO, TextIO
 import yaml
 
 from speaker.api.fields import ApiObject
-from speaker.convert.conversion import Conversion, Settings
+from speaker.convert.conversion import Conversion, Peer, Settings
 from speaker.convert.conversion import convert as converted
 from speaker.convert.document import Listed
-from speaker.errors import InvalidField, Place, Unreadable
+from speaker.errors import InvalidField, Place, SettingError, Unreadable
 from speaker.standalone.document import parse
 from speaker.standalone.manifests import MAX_FILE_BYTES, manifest_files, read_file
 from speaker.system.files import shown, write_atomically
@@ -24,6 +25,15 @@ NAMES = ("pools.yaml", "services.yaml")
 
 LONGEST = 80
 """Of a value, in characters; the JSON report has it whole."""
+
+
+def command(args: argparse.Namespace) -> int:
+    """As the command line asks for; raises SettingError."""
+    peers = {peer.value: peer for peer in Peer}
+    if args.peer and args.peer not in peers:
+        raise SettingError(f"--from {args.peer}: must be one of {', '.join(peers)}")
+    settings = Settings(peers.get(args.peer), frozenset(args.classes), args.default_class, args.adopt)
+    return convert(args.sources, settings, args.output, args.json, sys.stdout, sys.stderr)
 
 
 def convert(

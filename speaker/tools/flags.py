@@ -140,3 +140,38 @@ def log(parser: argparse.ArgumentParser) -> None:
 
 def own_name() -> str:
     return socket.gethostname().lower()
+
+
+def convert(parser: argparse.ArgumentParser) -> None:
+    """All of them, and the command."""
+    parser.description = (
+        "Reads manifests of OpenELB, MetalLB, kube-vip, PureLB and Cilium, writes ours, and lists what has no equal. "
+        "Ends with 1 where something of them needs a decision, and with 2 where the input cannot be read."
+    )
+    parser.add_argument("sources", metavar="PATH", nargs="*", default=["-"], help="files, directories, or - for stdin")
+    parser.add_argument("-o", "--output", metavar="DIR", type=Path, help="write pools.yaml and services.yaml there")
+    parser.add_argument("--adopt", action="store_true", help="every Service asks for the address that it has now")
+    parser.add_argument(
+        "--default-class",
+        action="store_true",
+        help="Services without a class stay so, as for controllers and agents with this flag",
+    )
+    parser.add_argument(
+        "--from", dest="peer", metavar="PEER", default="", help="whose the Services are, if none says it"
+    )
+    parser.add_argument(
+        "--class",
+        dest="classes",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="convert this loadBalancerClass, too",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout, with the report in it")
+    parser.set_defaults(command=_convert)
+
+
+def _convert(args: argparse.Namespace) -> int:
+    from speaker.tools.convert import command
+
+    return command(args)

@@ -41,7 +41,7 @@ PEERS: dict[str, dict[str, Any]] = {
             {
                 "apiVersion": "network.kubesphere.io/v1alpha2",
                 "kind": "Eip",
-                "metadata": {"name": "hall"},
+                "metadata": {"name": "hall", "annotations": {"eip.openelb.kubesphere.io/is-default-eip": "true"}},
                 "spec": {"address": "192.0.2.32/28", "protocol": "layer2", "interface": "eth0"},
             }
         ],
