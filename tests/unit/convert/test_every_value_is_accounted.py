@@ -81,4 +81,5 @@ def test_a_field_that_the_peer_does_not_have_is_listed_and_leaves_a_pool_out(nam
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_written_names_every_listed_value_with_a_reason(name):
     for each in converted(text_of(name)).listed:
-        assert each.subject and each.place.file == "input.yaml" and each.place.line and each.why
+        assert all((each.subject, each.place.line, each.why)), each
+        assert each.place.file == "input.yaml"
