@@ -122,6 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     validate.add_argument("--json", action="store_true", help="one JSON object on stdout")
     validate.set_defaults(command=_validate)
 
+    flags.plan(commands.add_parser("plan", help="what would change if other manifests were in force"))
     flags.convert(commands.add_parser("convert", help="make ours of another balancer's pools and Services"))
 
     keygen = commands.add_parser(

@@ -13,6 +13,7 @@ from speaker.settings import (
     DEFAULT_OUTLIVE,
     DEFAULT_RUNTIME_DIR,
     DEFAULT_SERVICE_ACCOUNT,
+    DEFAULT_STATE,
     whole_number,
 )
 
@@ -169,6 +170,34 @@ def convert(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout, with the report in it")
     parser.set_defaults(command=_convert)
+
+
+def plan(parser: argparse.ArgumentParser) -> None:
+    """All of them, and the command."""
+    parser.description = (
+        "Settles both directories one after the other, as a speaker that remembers --state would. Ends with 0 where "
+        "nothing changes, with 1 where something does, and with 2 where manifests or state cannot be read."
+    )
+    parser.add_argument("now", metavar="NOW", type=Path, help="the manifests that are in force")
+    parser.add_argument("then", metavar="THEN", type=Path, help="those that would take their place")
+    parser.add_argument(
+        "--state",
+        metavar="FILE",
+        type=Path,
+        default=DEFAULT_STATE,
+        help="what the speaker remembers, as in `speaker run` (default %(default)s; no such file: nothing)",
+    )
+    parser.add_argument(
+        "--drain", metavar="NODE", action="append", default=[], help="and the pods of this node are gone; several times"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.set_defaults(command=_plan)
+
+
+def _plan(args: argparse.Namespace) -> int:
+    from speaker.tools.plan import command
+
+    return command(args)
 
 
 def _convert(args: argparse.Namespace) -> int:
