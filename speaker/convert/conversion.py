@@ -10,6 +10,7 @@ from enum import StrEnum
 from speaker.allocator.assign import Allocator
 from speaker.allocator.refusals import Refusal
 from speaker.allocator.settle import settle
+from speaker.api.addresses import Together
 from speaker.api.endpoints import NamespaceLabels, namespace
 from speaker.api.fields import ApiObject, read
 from speaker.api.world import EIP, NAMESPACE, SERVICE, flattened
@@ -18,7 +19,7 @@ from speaker.convert.annotations import CLASSES, peer_of
 from speaker.convert.document import Document, Listed
 from speaker.convert.draft import Draft as PoolDraft
 from speaker.convert.draft import Made
-from speaker.convert.ranges import common, less, spelled
+from speaker.convert.ranges import common, less, pieces, spelled
 from speaker.convert.selectors import ALL
 from speaker.convert.services import Draft as ServiceDraft
 from speaker.convert.services import Rules, service
@@ -158,20 +159,28 @@ def _rules(settings: Settings, peers: set[Peer], services: Sequence[Document]) -
 
 def _each_once(drafts: list[PoolDraft]) -> None:
     """An address belongs to one pool, and a name to one: the first."""
-    kept: list[PoolDraft] = []
+    kept: dict[str, PoolDraft] = {}
+    taken = Together(())
     for draft in drafts:
-        if any(other.name == draft.name for other in kept):
+        if draft.name in kept:
             draft.document.leave((), f"another pool is named {draft.name}, too", "give one of them another name")
             continue
-        for other in kept:
-            if shared := common(draft.blocks, other.blocks):
-                text = ", ".join(spelled(shared, steps_over=False))
-                why = f"an address belongs to one pool: {text} is in pool {other.name}, and not in pool {draft.name}"
-                draft.document.leave(("spec",), why, "say which of them it belongs to")
-                draft.document.leave(("data", _key(draft)), why, "say which of them it belongs to")
-                draft.blocks = less(draft.blocks, shared)
-        kept.append(draft)
-    drafts[:] = [draft for draft in kept if _offers(draft)]
+        if any(any(taken.meeting(piece)) for piece in pieces(draft.blocks)):
+            _give_up(draft, kept.values())
+        for piece in pieces(draft.blocks):
+            taken.add(piece)
+        kept[draft.name] = draft
+    drafts[:] = [draft for draft in kept.values() if _offers(draft)]
+
+
+def _give_up(draft: PoolDraft, others: Iterable[PoolDraft]) -> None:
+    for other in others:
+        if shared := common(draft.blocks, other.blocks):
+            text = ", ".join(spelled(shared, steps_over=False))
+            why = f"an address belongs to one pool: {text} is in pool {other.name}, and not in pool {draft.name}"
+            for path in (("spec",), ("data", _key(draft))):
+                draft.document.leave(path, why, "say which of them it belongs to")
+            draft.blocks = less(draft.blocks, shared)
 
 
 def _key(draft: PoolDraft) -> str:

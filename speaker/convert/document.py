@@ -47,6 +47,7 @@ class Document:
     listed: list[Listed] = field(default_factory=list)
     _converted: set[Path] = field(default_factory=set)
     _left: set[Path] = field(default_factory=set)
+    _told: set[tuple[Path, str]] = field(default_factory=set)
 
     @property
     def subject(self) -> str:
@@ -70,7 +71,8 @@ class Document:
         self._left.add(path)
         shown = None if path == () else value
         listed = Listed(self.source.locate(path), self.subject, show_path(path), shown, why, do)
-        if listed not in self.listed:
+        if (path, why) not in self._told:
+            self._told.add((path, why))
             self.listed.append(listed)
 
     def read(self, decode: "Callable[[Document, Field], T]") -> T | None:

@@ -34,11 +34,11 @@ def without_ends(block: AddressRange) -> AddressRange:
 
 def joined(blocks: Iterable[AddressRange]) -> list[AddressRange]:
     """The same addresses, each once, in order; neighbours stay apart."""
-    return [AddressRange(*_ends(piece)) for piece in _pieces(blocks)]
+    return [AddressRange(*_ends(piece)) for piece in pieces(blocks)]
 
 
 def less(blocks: Iterable[AddressRange], holes: Iterable[AddressRange]) -> list[AddressRange]:
-    spans = without(_pieces(blocks), (span(hole, 0) for hole in holes))
+    spans = without(pieces(blocks), (span(hole, 0) for hole in holes))
     return [AddressRange(*_ends(piece)) for piece in sorted(spans)]
 
 
@@ -78,7 +78,8 @@ def _range(block: AddressRange) -> str:
     return str(first) if first == last else f"{first}-{last}"
 
 
-def _pieces(blocks: Iterable[AddressRange]) -> list[Span]:
+def pieces(blocks: Iterable[AddressRange]) -> list[Span]:
+    """In order, none of them overlapping another."""
     together = Together(span(block, 0) for block in blocks)
     return [found for version in (4, 6) for found in together.meeting(Span(version, 0, 2**128, 0))]
 

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -101,14 +102,26 @@ def _of_stdin(stream: BinaryIO) -> Iterator[_Found]:
     yield parsed.objects, parsed.problems
 
 
+class _Dumper(yaml.SafeDumper):
+    """Without aliases, which are hard on people, and with quotes around text that Go's YAML takes for a number or a
+    boolean and Python's does not, such as ``12e4`` and ``y``."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+_NO_TEXT_TO_GO = re.compile(r"[-+]?(0[xXoObB][0-9a-fA-F_]+|[\d_]*\.?[\d_]*([eE][-+]?\d+)?)|[yYnN]")
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if _NO_TEXT_TO_GO.fullmatch(text) else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
 def _yaml(manifests: Iterable[object]) -> str:
-    # Aliases are YAML's, and hard on people: every document is written out.
-    dumper = yaml.SafeDumper
-    texts = (
-        yaml.dump(json.loads(json.dumps(each)), Dumper=dumper, sort_keys=False, allow_unicode=True)
-        for each in manifests
-    )
-    return "---\n".join(texts)
+    return "---\n".join(yaml.dump(each, Dumper=_Dumper, sort_keys=False, allow_unicode=True) for each in manifests)
 
 
 # ── The report ────────────────────────────────────────────────────────────────────────────────────────────────

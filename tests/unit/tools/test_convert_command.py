@@ -92,3 +92,19 @@ def test_what_is_written_passes_validate(path, flags, tmp_path):
     main(["convert", str(path), "-o", str(tmp_path), *flags])
     out = io.StringIO()
     assert validate(tmp_path, out, as_json=False) == 0, out.getvalue()
+
+
+@pytest.mark.parametrize(
+    "text", ["12e4", "1e3", "0o17", "y", "N", "1_000", "12", "1.5", "true", "12:34", "~", "", "abc"]
+)
+def test_text_that_looks_like_something_else_stays_text_to_kubectl(text, tmp_path, capsys):
+    service = list(yaml.safe_load_all(WHOLE.read_text()))[-1]
+    service["metadata"]["annotations"] = {"example.com/build": text}
+    (tmp_path / "in.yaml").write_text(
+        f"{WHOLE.read_text()}---\n{json.dumps(service | {'metadata': service['metadata'] | {'name': 'b'}})}"
+    )
+    main(["convert", str(tmp_path / "in.yaml")])
+    out = capsys.readouterr().out
+    assert list(yaml.safe_load_all(out))[-1]["metadata"]["annotations"] == {"example.com/build": text}
+    assert ("build: abc" in out) == (text == "abc")
+    assert text in ("abc", "") or f'"{text}"' in out or f"'{text}'" in out
