@@ -264,3 +264,34 @@ def test_the_objects_of_a_list_are_converted_each():
     listed = {"apiVersion": "v1", "kind": "List", "items": [*metallb("192.0.2.0/29"), a_service()]}
     found = of_data(listed)
     assert (len(found.pools), len(found.services)) == (1, 1)
+
+
+def cilium_by_name(operator, values):
+    rule = {"key": "io.kubernetes.service.name", "operator": operator, **({"values": values} if values else {})}
+    pool = {
+        "apiVersion": "cilium.io/v2",
+        "kind": "CiliumLoadBalancerIPPool",
+        "metadata": {"name": "blue"},
+        "spec": {"blocks": [{"cidr": "192.0.2.0/28"}], "serviceSelector": {"matchExpressions": [rule]}},
+    }
+    policy = {
+        "apiVersion": "cilium.io/v2alpha1",
+        "kind": "CiliumL2AnnouncementPolicy",
+        "metadata": {"name": "all"},
+        "spec": {"loadBalancerIPs": True},
+    }
+    return of_data(pool, policy)
+
+
+@pytest.mark.parametrize(("operator", "values"), [("NotIn", ["web"]), ("DoesNotExist", [])])
+def test_a_pool_that_excludes_services_by_name_is_left_out(operator, values):
+    """No Service has its name for a label, so that each of them would match."""
+    found = cilium_by_name(operator, values)
+    assert found.pools == ()
+    assert "excludes Services by their name" in to_decide(found)[0][1]
+
+
+def test_a_pool_that_selects_services_by_name_serves_those_with_the_label_alone():
+    found = cilium_by_name("In", ["web"])
+    assert found.pools[0]["spec"]["serviceSelector"] == {"matchLabels": {"io.kubernetes.service.name": "web"}}
+    assert len(found.decisions) == 1
