@@ -11,14 +11,14 @@ import sys
 from contextlib import nullcontext
 
 from speaker import __version__
-from speaker.commands import about, capture, files, host, serve
+from speaker.commands import about, capture, changes, files, host, serve
 from speaker.commands.parser import Parser, parse, subparsers
 from speaker.errors import EdgeError, SettingError
 from speaker.lab import command as lab
 from speaker.system import streams
 from speaker.tools import progress
 
-COMMANDS = (serve.add, files.add, host.add, capture.add, lab.add, about.add)
+COMMANDS = (serve.add, files.add, changes.add, host.add, capture.add, lab.add, about.add)
 """Each adds a few commands, with what carries them out; `speaker help` lists them in this order."""
 
 INTERRUPTED, UNHEARD = 130, 141
