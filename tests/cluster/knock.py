@@ -4,9 +4,10 @@ A connection has *failed* if nobody took it. It was *cut* if it was taken and th
 moved just then, and connections do not move with their EIP (docs/forwarding.md). A datagram has failed if nobody
 answers it: it is not sent again.
 
-    knock.py RATE TARGET...     until its input ends; then it prints what has become of them, as JSON
+    knock.py RATE LEAST TARGET...
 
-RATE is connections a second, to all targets together; a target is ADDRESS (port 80), ADDRESS,PORT or ADDRESS,PORT,udp.
+until its input ends, and each target was asked LEAST times; then it prints what has become of them, as JSON. RATE is
+connections a second, to all targets together; a target is ADDRESS (port 80), ADDRESS,PORT or ADDRESS,PORT,udp.
 The standard library has to do: it runs inside a network namespace. ``knocking`` is the other side.
 """
 
@@ -14,9 +15,9 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections import Counter
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,12 +39,15 @@ class Tally:
     """Seconds from the first failure of a row to the next connection that was answered."""
     _down_since: float = 0.0
 
-    def answered(self, begun: float, now: float) -> None:
+    def answered(self, begun: float, now: float) -> bool:
+        """Whether it was late."""
         self.asked += 1
-        self.late += now - begun > LATE
+        late = now - begun > LATE
+        self.late += late
         if self._down_since and begun > self._down_since:
             self.longest = max(self.longest, begun - self._down_since)
             self._down_since = 0.0
+        return late
 
     def lost(self, begun: float) -> None:
         self.asked += 1
@@ -91,7 +95,18 @@ async def ask_by_datagram(address: str, port: int) -> None:
         transport.close()
 
 
-async def once(target: str, tally: Tally, why: Counter[str]) -> None:
+Why = dict[str, tuple[int, str, str]]
+"""Target and what befell its connections → how many, when it did first, and last: as logs write time."""
+
+
+def note(why: Why, key: str) -> None:
+    now = time.time()
+    told = time.strftime("%T", time.gmtime(now)) + f".{now % 1 * 1000:03.0f}"
+    count, first, _ = why.get(key, (0, told, ""))
+    why[key] = count + 1, first, told
+
+
+async def once(target: str, tally: Tally, why: Why) -> None:
     loop = asyncio.get_running_loop()
     address, _, way = target.partition(",")
     port, _, kind = way.partition(",")
@@ -102,29 +117,35 @@ async def once(target: str, tally: Tally, why: Counter[str]) -> None:
     except Taken:
         tally.asked += 1
         tally.cut += 1
+        note(why, f"{target}: cut")
     except (OSError, TimeoutError) as error:
         tally.lost(begun)
         said = getattr(error, "strerror", None) or type(error).__name__
-        why[f"{target}: {said}"] += 1
+        note(why, f"{target}: {said}")
     else:
-        tally.answered(begun, loop.time())
+        if tally.answered(begun, loop.time()):
+            note(why, f"{target}: late")
 
 
-async def knock(rate: float, targets: Sequence[str]) -> Mapping[str, Any]:
+async def knock(rate: float, least: int, targets: Sequence[str]) -> Mapping[str, Any]:
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
-    loop.add_reader(sys.stdin, ended.set)
+
+    def end() -> None:
+        loop.remove_reader(sys.stdin)
+        ended.set()
+
+    loop.add_reader(sys.stdin, end)
     tallies = {target: Tally() for target in targets}
-    why: Counter[str] = Counter()
+    why: Why = {}
     async with asyncio.TaskGroup() as group:
-        due = loop.time()
-        while not ended.is_set():
+        due, rounds = loop.time(), 0
+        while rounds < least or not ended.is_set():
             for target in targets:
                 group.create_task(once(target, tallies[target], why))
+            rounds += 1
             due = max(due + len(targets) / rate, loop.time())
-            with suppress(TimeoutError):
-                async with asyncio.timeout_at(due):
-                    await ended.wait()
+            await asyncio.sleep(due - loop.time())
     counted = {
         target: {name: round(value, 2) for name, value in vars(tally).items() if not name.startswith("_")}
         for target, tally in tallies.items()
@@ -137,7 +158,7 @@ class Knocked:
     """What the clients met; empty until the block has ended."""
 
     targets: Mapping[str, Mapping[str, float]]
-    why: Mapping[str, int]
+    why: Why
 
     def all(self, name: str, targets: Sequence[str] = ()) -> int:
         """``asked``, ``failed``, ``cut`` or ``late``, of these targets together, or of all."""
@@ -154,10 +175,11 @@ class Knocked:
 
 
 @contextmanager
-def knocking(inside: Sequence[str], targets: Sequence[str], rate: float = RATE) -> Iterator[Knocked]:
-    """Clients for the length of the block; ``inside`` are the words that put a command where they stand."""
+def knocking(inside: Sequence[str], targets: Sequence[str], rate: float = RATE, least: int = 0) -> Iterator[Knocked]:
+    """Clients for the length of the block, and until each target was asked ``least`` times; ``inside`` are the words
+    that put a command where they stand."""
     process = subprocess.Popen(
-        [*inside, sys.executable, "-I", "-S", __file__, str(rate), *targets],
+        [*inside, sys.executable, "-I", "-S", __file__, str(rate), str(least), *targets],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     knocked = Knocked({}, {})
@@ -170,4 +192,4 @@ def knocking(inside: Sequence[str], targets: Sequence[str], rate: float = RATE) 
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(asyncio.run(knock(float(sys.argv[1]), sys.argv[2:]))) + "\n")
+    sys.stdout.write(json.dumps(asyncio.run(knock(float(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]))) + "\n")
