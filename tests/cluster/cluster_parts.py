@@ -258,7 +258,9 @@ def layers(image: str, archive: Path) -> list[int]:
 
 
 def remove_image(name: str) -> None:
+    """With what only it was built from."""
     _buildah("rmi", name)
+    _buildah("rmi", "--prune")
 
 
 def _build_speaker(target: Path) -> None:
