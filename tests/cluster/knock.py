@@ -13,9 +13,11 @@ The standard library has to do: it runs inside a network namespace. ``knocking``
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -120,11 +122,10 @@ async def once(target: str, tally: Tally, why: Why) -> None:
         note(why, f"{target}: cut")
     except (OSError, TimeoutError) as error:
         tally.lost(begun)
-        said = getattr(error, "strerror", None) or type(error).__name__
-        note(why, f"{target}: {said}")
+        note(why, f"{target}: {os.strerror(error.errno) if error.errno else 'no answer'}")
     else:
         if tally.answered(begun, loop.time()):
-            note(why, f"{target}: late")
+            note(why, f"{target}: later than {LATE} s")
 
 
 async def knock(rate: float, least: int, targets: Sequence[str]) -> Mapping[str, Any]:
@@ -167,6 +168,13 @@ class Knocked:
     def longest(self, targets: Sequence[str] = ()) -> float:
         """Seconds that any of these targets, or of all, took no connection."""
         return max(self.targets[target]["longest"] for target in targets or self.targets)
+
+    def befell(self) -> Iterator[str]:
+        """How many had which fate, those apart that were answered in time."""
+        found: Counter[str] = Counter()
+        for key, (count, *_) in self.why.items():
+            found[key.partition(": ")[2]] += count
+        yield from (f"{count} {fate}" for fate, count in found.items())
 
     def __str__(self) -> str:
         asked, failed, cut, late = map(self.all, ("asked", "failed", "cut", "late"))

@@ -9,7 +9,7 @@ from typing import Self
 
 from cluster_nodes import store
 from cluster_story import AFTERWARDS, AT_LEAST, all_answer, first_service, install, url
-from knock import LATE, Knocked, knocking
+from knock import Knocked, knocking
 from real_cluster import RealCluster
 
 GRACE = 20
@@ -51,8 +51,7 @@ class Met:
                 for policy, targets in self.targets.items()
                 if set(targets) <= knocked.targets.keys()
             ]
-            others = f"{knocked.all('cut')} cut, {knocked.all('late')} later than {LATE} s"
-            yield f"  {place}: {', '.join(counted)}; {others}"
+            yield f"  {place}: {', '.join(counted)}; {', '.join(knocked.befell()) or 'all in time'}"
 
     def __str__(self) -> str:
         return "; ".join(f"{place}: {knocked}" for place, knocked in self.by_place.items())
