@@ -1,7 +1,7 @@
 """A client that opens one new connection after the other to each address, and counts those that fail.
 
-A connection has *failed* if nobody took it. It was *cut* if it was taken and then reset before its answer: its EIP
-moved just then, and connections do not move with their EIP (docs/forwarding.md). A datagram has failed if nobody
+A connection has *failed* if nobody took it. It was *cut* if it was taken, and then no answer came: its EIP moved just
+then, and connections do not move with their EIP (docs/forwarding.md). A datagram has failed if nobody
 answers it: it is not sent again.
 
     knock.py RATE LEAST TARGET...
@@ -20,7 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 RATE = 100
@@ -37,24 +37,35 @@ class Tally:
     failed: int = 0
     cut: int = 0
     late: int = 0
-    longest: float = 0.0
-    """Seconds from the first failure of a row to the next connection that was answered."""
-    _down_since: float = 0.0
+    outcomes: list[tuple[float, bool]] = field(default_factory=list)
+    """When a connection was begun, and whether it was answered."""
 
     def answered(self, begun: float, now: float) -> bool:
         """Whether it was late."""
         self.asked += 1
         late = now - begun > LATE
         self.late += late
-        if self._down_since and begun > self._down_since:
-            self.longest = max(self.longest, begun - self._down_since)
-            self._down_since = 0.0
+        self.outcomes.append((begun, True))
         return late
 
     def lost(self, begun: float) -> None:
         self.asked += 1
         self.failed += 1
-        self._down_since = self._down_since or begun
+        self.outcomes.append((begun, False))
+
+    def longest(self) -> float:
+        """Seconds from the first failure of a row to the next connection that was answered, as they were begun."""
+        longest, down_since = 0.0, None
+        for begun, answered in sorted(self.outcomes):
+            if not answered:
+                down_since = begun if down_since is None else down_since
+            elif down_since is not None:
+                longest, down_since = max(longest, begun - down_since), None
+        return longest
+
+    def told(self) -> Mapping[str, float]:
+        counted = {"asked": self.asked, "failed": self.failed, "cut": self.cut, "late": self.late}
+        return {**counted, "longest": round(self.longest(), 2)}
 
 
 class Taken(Exception):
@@ -62,12 +73,15 @@ class Taken(Exception):
 
 
 async def ask(address: str, port: int) -> None:
-    reader, writer = await asyncio.open_connection(address, port)
+    deadline = asyncio.get_running_loop().time() + PATIENCE
+    async with asyncio.timeout_at(deadline):
+        reader, writer = await asyncio.open_connection(address, port)
     try:
-        writer.write(b"GET / HTTP/1.0\r\n\r\n")
-        if b" 200 " not in await reader.read():
-            raise Taken
-    except ConnectionError as error:
+        async with asyncio.timeout_at(deadline):
+            writer.write(b"GET / HTTP/1.0\r\n\r\n")
+            if b" 200 " not in await reader.read():
+                raise Taken
+    except (ConnectionError, TimeoutError) as error:
         raise Taken from error
     finally:
         writer.close()
@@ -92,7 +106,8 @@ async def ask_by_datagram(address: str, port: int) -> None:
     transport, _ = await loop.create_datagram_endpoint(lambda: Answer(told), remote_addr=(address, port))
     try:
         transport.sendto(b"x")
-        await told
+        async with asyncio.timeout(PATIENCE):
+            await told
     finally:
         transport.close()
 
@@ -114,8 +129,7 @@ async def once(target: str, tally: Tally, why: Why) -> None:
     port, _, kind = way.partition(",")
     begun = loop.time()
     try:
-        async with asyncio.timeout(PATIENCE):
-            await (ask_by_datagram if kind == "udp" else ask)(address, int(port or 80))
+        await (ask_by_datagram if kind == "udp" else ask)(address, int(port or 80))
     except Taken:
         tally.asked += 1
         tally.cut += 1
@@ -147,10 +161,7 @@ async def knock(rate: float, least: int, targets: Sequence[str]) -> Mapping[str,
             rounds += 1
             due = max(due + len(targets) / rate, loop.time())
             await asyncio.sleep(due - loop.time())
-    counted = {
-        target: {name: round(value, 2) for name, value in vars(tally).items() if not name.startswith("_")}
-        for target, tally in tallies.items()
-    }
+    counted = {target: tally.told() for target, tally in tallies.items()}
     return {"targets": counted, "why": why}
 
 
