@@ -18,7 +18,7 @@ from speaker.wire.sharing.speakers import Speakers
 RETRY_MAX = 5.0
 """Seconds at most between two tries to open a link's hello socket: without one, nothing is held there."""
 FILTERED_SECONDS = 1.0
-"""EIPs for which somebody answers whose hellos do not arrive are gathered for so long before that is told."""
+"""EIPs for which somebody answers whose hellos do not arrive are gathered for so long before that is reported."""
 
 OpenHellos: TypeAlias = Callable[[Link, Callable[[Enum | None], None]], Hellos]
 """Of a link; what it is given counts frames, as ``Hellos`` says."""
