@@ -1,7 +1,7 @@
 """Packet, claims, now → reply | Ignored. Pure; never raises, whatever the bytes.
 
 One call per packet on the hot path: bytes are sliced, not parsed into objects. ``arp.parse`` and ``ndp.parse`` say
-the same at leisure, and the tests hold the two to each other.
+the same in full, and the tests hold the two to each other.
 """
 
 from collections.abc import Iterable
@@ -47,12 +47,12 @@ class Ignored(Enum):
     TOO_OLD = "too_old"
     """A request that waited so long that the asker may have its answer from another node by now."""
     CONFLICT = "conflict"
-    """Somebody else says that one of our EIPs is his: another MAC with our address as the sender (RFC 5227 §2.4), or
-    another's advertisement of it; or he probes for one that we probe for ourselves (§2.1.1)."""
+    """Another host says that one of our EIPs is its own: another MAC with our address as the sender (RFC 5227 §2.4), or
+    another's advertisement of it; or it probes for one that we probe for ourselves (§2.1.1)."""
     PEER = "peer"
     """As ``CONFLICT``, by the MAC of another speaker: two of them are about to agree on one holder. If that one does
-    not say in its hellos that it holds the EIP, it is told and fought as a conflict, too. An EIP that we probe for is
-    not answered as long as another speaker answers for it, whatever its hellos say."""
+    not say in its hellos that it holds the EIP, it is reported and fought as a conflict, too. An EIP that we probe for
+    is not answered as long as another speaker answers for it, whatever its hellos say."""
     INTERNAL_ERROR = "internal_error"
     """It met a bug of ours."""
     NOT_A_REQUEST = "not_a_request"
@@ -103,7 +103,7 @@ def _why_no_reply(frame: bytes, pkttype: int, claims: Claims, now: float) -> Ign
 
 
 def _claimed_by_arp(frame: bytes, claims: Claims) -> bytes | None:
-    """Which of our EIPs the sender of this ARP packet says is his, or is about to be."""
+    """Which of our EIPs the sender of this ARP packet says is its own, or is about to be."""
     sender, target = frame[28:32], frame[38:42]
     if sender in claims.arp:
         return sender

@@ -16,7 +16,7 @@ class Claims:
     instant on nothing is answered or announced until the owner moves it. It starts in the past. ``peers`` are the MACs
     of other speakers, who may hold our EIPs in turn.
     Addresses are as they stand in packets, 4 or 16 bytes; ``arp`` and ``ndp`` map them to the ready part of a reply, or
-    to None as long as an address is only watched: not answered, but whoever claims it is told of.
+    to None as long as an address is only watched: not answered, but whoever claims it is reported.
     """
 
     __slots__ = ("arp", "deadline", "mac", "ndp", "peers")

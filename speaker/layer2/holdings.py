@@ -47,10 +47,10 @@ class Progress(NamedTuple):
 
 
 class Disputes:
-    """When each EIP's conflict was last acted upon: how often it is told of and fought.
+    """When each EIP's conflict was last acted upon: how often it is reported and fought.
 
     RFC 5227 §2.4 (c): whoever must keep an address announces it again when another claims it, at most once in
-    ``DEFEND_INTERVAL``, and never gives it up. Nobody is told of it more often than that, either.
+    ``DEFEND_INTERVAL``, and never gives it up. It is not reported more often than that, either.
     """
 
     def __init__(self) -> None:

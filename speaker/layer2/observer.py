@@ -26,6 +26,6 @@ class Observer(Supervisor, Protocol):
         """The link refused a solicited-node group: EIPs in it are solicited in vain."""
 
     def conflict(self, link: Link, address: IPAddress, mac: Mac, held: bool) -> None:
-        """A stranger says that an EIP of ours is his: one that we answer for and go on to (``held``), or one that we
-        probe for and do not answer as long as he does. At most once in ten seconds for each EIP, whatever he sends;
-        ``ignored`` counts every packet."""
+        """A stranger says that an EIP of ours is its own: one that we answer for and go on to (``held``), or one that
+        we probe for and do not answer as long as the stranger does. At most once in ten seconds for each EIP, however
+        much it sends; ``ignored`` counts every packet."""

@@ -32,7 +32,7 @@ AGAIN_SECONDS = 0.2
 MAX_SPEAKERS = 4000
 """Remembered, of all links together: whoever has the key can make up any number of names."""
 LOOK_SECONDS = 5.0
-"""After so long without news the kernel is looked at: what it refused is tried again, what others damaged mended."""
+"""After so long without news the kernel is checked: what it refused is tried again, what others damaged is repaired."""
 
 Asks: TypeAlias = Callable[[Question, int, float], Awaitable[bool]]
 

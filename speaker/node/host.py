@@ -59,8 +59,8 @@ from speaker.wire.remote import Wire
 log = structlog.get_logger()
 
 ENVIRONMENT_SECONDS = 10.0
-"""How often it is looked at what others do to this host: its settings, firewalls, full tables, dropped packets. What is
-told of it is at most so old."""
+"""How often this host is checked for what others do to it: settings, firewalls, full tables, dropped packets. What is
+reported of that is at most so old."""
 RUNTIME_DIR_SECONDS = 5.0
 """How often it is looked whether the control socket and the lock are still there."""
 LOSSES_SECONDS = 10.0
@@ -281,7 +281,7 @@ class Host:
         return view._replace(world=replace(view.world, lost=self._planned_lost)), changed
 
     async def _say(self, tell: Callable[[], None]) -> None:
-        """What people are told, in a thread; no bug there keeps anything from being done."""
+        """Reports to people, in a thread; no bug there keeps anything from being done."""
         with contained("report", self._report):
             await asyncio.to_thread(tell)
 
@@ -331,7 +331,7 @@ class Host:
         return frozenset(link.name for index, link in snapshot.links.items() if index in used)
 
     async def _tend(self) -> None:
-        """What drained goes, and what others have damaged is mended."""
+        """Removes what has drained, and repairs what others have damaged."""
         while True:
             await tick(TEND_SECONDS)
             with self._report.trying("forwarding"):

@@ -293,7 +293,7 @@ class Report:
         self.stale.set()
 
     def conflict(self, link: Link, address: IPAddress, mac: Mac, held: bool) -> None:
-        """A stranger, or a peer that does not claim it, says that one of our EIPs is his."""
+        """A stranger, or a peer that does not claim it, says that one of our EIPs is its own."""
         self._metrics.conflict(link, address, mac, held)
         sentence = self._problems.rival(link, address, mac, held, self._clock())
         self._tell(transitions.conflict(link, address, mac, held, sentence))

@@ -1,4 +1,4 @@
-"""Who says what is asked of a node, and what every command that works on one is told."""
+"""Who says what is asked of a node, and the settings of every command that works on one."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
@@ -41,7 +41,7 @@ class Source(Protocol):
 
 
 class HostSettings(Protocol):
-    """What every command that works on a node is told."""
+    """The settings of every command that works on a node."""
 
     @property
     def node(self) -> Node: ...

@@ -1,4 +1,4 @@
-"""No bug of ours ends more than the work it is in: an endless task that ends is told, and started again."""
+"""No bug of ours ends more than the work it is in: an endless task that ends is reported, and started again."""
 
 import asyncio
 import random
@@ -18,7 +18,7 @@ class Ended(Exception):
 
 
 class Supervisor(Protocol):
-    """Who is told of what nobody foresaw."""
+    """Who hears of what nobody foresaw."""
 
     def internal_error(self, task: str, error: BaseException) -> None:
         """``task`` is one of a closed set of names: a metric label."""

@@ -1,4 +1,4 @@
-"""What the wire process tells of itself."""
+"""What the wire process reports of itself, and to whom."""
 
 from collections.abc import Mapping
 from enum import Enum
@@ -99,7 +99,7 @@ class Resumed(NamedTuple):
 
 
 class Acquaintances(Protocol):
-    """Who speaks on which link, by its index: told at first and whenever it changes, before any claim that it bears on.
+    """Who speaks on which link, by its index: said at first and whenever it changes, before any claim that it bears on.
     None is ever taken back."""
 
     def speaker(self, link: int, node: str, speaker: Speaker) -> None: ...
@@ -117,10 +117,10 @@ class RecordSink(Protocol):
     """Who speaks with the API server for the wire process."""
 
     def incarnation(self, number: Incarnation) -> None:
-        """Which life this is; told at the start, and when it is followed by a later one."""
+        """Which life this is; said at the start, and when it is followed by a later one."""
 
     def silence(self) -> None:
         """Another host keeps our name: until the next ``incarnation`` nothing is said in it."""
 
     def write_record(self, order: WriteRecord) -> None:
-        """What the API server is to be told. ``Wire.written`` is the answer."""
+        """What is to be written to the API server. ``Wire.written`` is the answer."""

@@ -160,7 +160,7 @@ class Conversation:
         """The main process of the moment has said all that may be held here."""
 
     def _send(self, message: FromWire) -> None:
-        """While nobody listens it is lost: whoever comes is told how things are. Nobody who does not read for too long
+        """While nobody listens it is lost: whoever comes hears how things are. Nobody who does not read for too long
         is kept waiting for."""
         if self._channel is not None:
             self._channel.send(message)
@@ -168,12 +168,12 @@ class Conversation:
                 self._channel.abort()
 
     def _read(self) -> bool:
-        """Somebody listens, and has read nearly all that it was told."""
+        """Somebody listens, and has read nearly all that it was sent."""
         return self._channel is not None and self._channel.waiting < MAX_WAITING // 64
 
     @property
     def listened(self) -> bool:
-        """There is a main process that hears what it is told."""
+        """There is a main process that hears what it is sent."""
         return self._channel is not None
 
     @property

@@ -89,12 +89,12 @@ class Wire:
         self._offered: dict[IPAddress, Placement] = {}
         """As the wire process has it: what is to change there is what is asked for."""
         self._held: set[IPAddress] = set()
-        """As far as it has told."""
+        """As far as it has reported."""
         self._handing_over: list[asyncio.Queue[tuple[IPAddress, str | None]]] = []
         self._replies: dict[int, asyncio.Future[Any]] = {}
         self._number = 0
         self._addresses: UseAddresses | None = None
-        """As last told."""
+        """As last sent."""
         self.draining = False
         """As it was last asked for."""
         self.peers_changed = asyncio.Event()
@@ -113,7 +113,7 @@ class Wire:
 
     @property
     def held(self) -> frozenset[IPAddress]:
-        """The EIPs that this node answers for, as far as it has told."""
+        """The EIPs that this node answers for, as far as the wire process has reported."""
         return frozenset(self._held)
 
     async def watch(self, stop: Callable[[], None] = lambda: None) -> None:
@@ -201,7 +201,7 @@ class Wire:
         changed = {a: placements[a] for a in asked if a in placements and self._offered.get(a) != placements[a]}
         for some in _slices(changed):
             these = {address: changed[address] for address in some}
-            self._offered.update(these)  # before it is held, which may be told before the reply comes
+            self._offered.update(these)  # before it is held, which may be reported before the reply comes
             for refused in await self._ask(Offer(these)):
                 self._offered.pop(refused, None)
         await self._ask(OfferedAll())
@@ -235,7 +235,7 @@ class Wire:
             await self._ask(ApiSays([RecordRead(*each) for each in some]))
 
     async def restored(self) -> None:
-        """An older backup of the API server's data was restored: all records are told again after this."""
+        """An older backup of the API server's data was restored: all records are sent again after this."""
         await self._ask(ApiSays([RecordsRestored()]))
 
     async def recorded(self) -> tuple[IPAddress, ...]:

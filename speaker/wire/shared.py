@@ -62,7 +62,7 @@ from speaker.wire.taking import drop_each, take_each
 AGAIN_SECONDS = 0.02
 """After an error that nobody foresaw the ownership machine is asked again."""
 FILTERED = 10
-"""Times ``dead`` without a hello, after which a peer that answers for EIPs all the same is told of."""
+"""Times ``dead`` without a hello, after which a peer that answers for EIPs all the same is reported."""
 
 
 class _Held(NamedTuple):
@@ -73,8 +73,8 @@ class _Held(NamedTuple):
 class SharedOwner:
     """One of several speakers on its links.
 
-    ``clock`` gives seconds of CLOCK_BOOTTIME, ``layer2`` answers on the links. A link that fails is lost, told and
-    tried again. What nobody foresaw gives up the EIP, the hello or the link that it concerns.
+    ``clock`` gives seconds of CLOCK_BOOTTIME, ``layer2`` answers on the links. A link that fails is lost, reported
+    and tried again. What nobody foresaw gives up the EIP, the hello or the link that it concerns.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class SharedOwner:
         return Resumed(dict(offered), held, self._news.incarnation, tuple(speakers), draining)
 
     def retell(self) -> None:
-        """What somebody new must be told of what was told before, and is not in ``resumed``."""
+        """What a new main process must hear again, and is not in ``resumed``."""
         self._news.retell()
         self._inquiries.retell()
 

@@ -29,9 +29,9 @@ ip daddr . meta l4proto . th dport . ip saddr != @sources4 drop comment "not a s
 ip6 daddr . meta l4proto . th dport . ip6 saddr != @sources6 drop comment "not a source range"
 """
 
-# Where an EIP is bound, only this host speaks as the EIP: whoever else did could have what he then sends to it taken
+# Where an EIP is bound, only this host speaks as the EIP: whoever else did could have what it then sends to it taken
 # for replies, which the guard lets pass. Behind the kernel's martian check, which counts what it drops, and which IPv6
-# has not. What he began before the EIP was here is stopped by its first packet, which is no reply to anything.
+# has not. What it began before the EIP was here is stopped by its first packet, which is no reply to anything.
 _SPOOFED = """
   chain spoofed_input {
     type filter hook input priority filter - 6; policy accept;

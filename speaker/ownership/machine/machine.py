@@ -73,7 +73,7 @@ class Ownership(Hearing):
                 stage(now)
             except Exception as error:
                 self._contain(stage.__name__.strip("_"), "everything", error)
-        self._judge_due(now, at_leisure=not isinstance(event, _IN_SERIES))
+        self._judge_due(now, idle=not isinstance(event, _IN_SERIES))
         self._speak(now)
         orders, self._orders = self._orders, []
         # Silence first: nothing else may delay it.
@@ -218,7 +218,7 @@ class Ownership(Hearing):
         lost, segment.up = segment.up and not up, up
         self._watch_at = now
         if lost:
-            self._hurry()  # what is let go here can only be told on the other links
+            self._hurry()  # what is let go here can only be said on the other links
         self._pending.update(dict.fromkeys(e.address for e in self.eips.values() if e.link == segment.link))
 
     def _change_eligibility(self, event: EligibilityChanged, now: float) -> None:
@@ -277,14 +277,14 @@ class Ownership(Hearing):
 
     # ── One EIP ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _judge_due(self, now: float, at_leisure: bool) -> None:
-        """What just changed before what became due, and that before what may be looked at at leisure."""
+    def _judge_due(self, now: float, idle: bool) -> None:
+        """What just changed comes first, then what became due; the rest waits until the machine is ``idle``."""
         for _ in range(_BATCH):
             if self._urgent:
                 x = self._eip(_pop(self._urgent))
             elif (due := self._due(now)) is not None:
                 x = due
-            elif at_leisure and self._pending:
+            elif idle and self._pending:
                 x = self.eips[_pop(self._pending)]
             else:
                 return

@@ -19,7 +19,7 @@ from speaker.wire.sharing.speakers import Speakers
 RETRY_MAX = 5.0
 """Seconds at most between two tries to open a link's hello socket: without one, nothing is held there."""
 FILTERED_SECONDS = 1.0
-"""EIPs for which somebody answers whose hellos do not arrive are gathered for so long before that is told."""
+"""EIPs for which somebody answers whose hellos do not arrive are gathered for so long before that is reported."""
 CROWDED_SECONDS, CROWDED_PAUSE = 1.0, 0.01
 """For so long after a flood of hellos they are read so often."""
 

@@ -1,4 +1,4 @@
-"""What was told last of peers, names and addresses: only what is new is told, and all of it to somebody new."""
+"""What was last reported of peers, names and addresses: only news is reported, and all of it to a new main process."""
 
 from collections.abc import Iterable, Mapping
 
@@ -24,7 +24,7 @@ class News:
         """Another host with our name."""
 
     def retell(self) -> None:
-        """What somebody new must be told, and is not in ``Resumed``."""
+        """What a new main process must hear, and is not in ``Resumed``."""
         self._counted.clear()
         self._alive = {}
         if self._clash is not None:

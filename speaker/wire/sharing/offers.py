@@ -1,4 +1,4 @@
-"""What this node may hold, and why others go first: as the ownership machine is told of each EIP."""
+"""What this node may hold, and why others go first: as the ownership machine hears of each EIP."""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping

@@ -39,7 +39,7 @@ class Speakers:
         self._answered_since = now
         """Those answers count already that came since then: no longer than PAUSE ago."""
         self.filtered: dict[str, set[IPAddress]] = {}
-        """Nodes none of whose hellos arrives → EIPs that they answer for, about to be told."""
+        """Nodes none of whose hellos arrives → EIPs that they answer for, about to be reported."""
 
     # ── who ──
 

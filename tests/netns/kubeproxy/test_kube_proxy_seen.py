@@ -123,7 +123,7 @@ def test_kube_proxy_that_falls_silent_is_missed(node, kube_proxy, site, write, s
     stand_in.pages["/healthz"] = 503, b'{"healthy": false}'
     assert "not well" in speaker.until("problem")["message"]
     stand_in.close()
-    assert "nobody answers on port 10256" in speaker.until("problem")["message"]
+    assert "nothing answers on port 10256" in speaker.until("problem")["message"]
 
 
 def test_rules_for_an_eip_that_the_speaker_forwards_are_in_its_way(node, kube_proxy, site, write, start):

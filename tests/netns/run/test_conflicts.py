@@ -1,20 +1,11 @@
 """An EIP that another host already uses."""
 
 import pytest
+from site_yaml import POOL, service
 
 pytestmark = pytest.mark.netns
 
-SITE = """
-apiVersion: eip-speaker.io/v1alpha1
-kind: Eip
-metadata: {name: lan}
-spec: {addresses: [198.51.100.10-198.51.100.19], interface: eth0}
----
-apiVersion: v1
-kind: Service
-metadata: {name: web, namespace: default}
-spec: {type: LoadBalancer, ports: [{port: 80}]}
-"""
+SITE = POOL + service("web")
 
 
 def test_an_address_somebody_uses_is_not_taken_from_him_and_the_operator_is_told_whose_it_is(lan, write, start, sh):

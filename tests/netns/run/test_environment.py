@@ -1,20 +1,11 @@
 """What others do to this host is told while nothing of ours changes, and taken back when it is over."""
 
 import pytest
+from site_yaml import POOL, service
 
 pytestmark = pytest.mark.netns
 
-SITE = """
-apiVersion: eip-speaker.io/v1alpha1
-kind: Eip
-metadata: {name: lan}
-spec: {addresses: [198.51.100.10-198.51.100.19], interface: eth0}
----
-apiVersion: v1
-kind: Service
-metadata: {name: web, namespace: default}
-spec: {type: LoadBalancer, ports: [{port: 80}]}
-"""
+SITE = POOL + service("web")
 TROUBLES = {
     "nothing is forwarded": (
         "sysctl -qw net.ipv4.ip_forward=0",

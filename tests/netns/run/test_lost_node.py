@@ -4,31 +4,22 @@ import json
 import os
 
 import pytest
+from site_yaml import POOL, service
 
 from speaker.ownership.hellos.keys import generate
 
 pytestmark = pytest.mark.netns
 
-SITE = """
-apiVersion: eip-speaker.io/v1alpha1
-kind: Eip
-metadata: {name: lan}
-spec: {addresses: [198.51.100.10-198.51.100.19], interface: eth0}
----
-apiVersion: v1
-kind: Service
-metadata: {name: web, namespace: default, annotations: {eip-speaker.io/addresses: 198.51.100.10}}
-spec: {type: LoadBalancer, ports: [{port: 80}]}
----
+SITE = f"""{POOL}{service("web", eip="198.51.100.10")}---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
-metadata: {name: web-4, namespace: default, labels: {kubernetes.io/service-name: web}}
+metadata: {{name: web-4, namespace: default, labels: {{kubernetes.io/service-name: web}}}}
 addressType: IPv4
-ports: [{port: 8080}]
+ports: [{{port: 8080}}]
 endpoints:
-  - {addresses: [10.0.0.1], nodeName: n1}
-  - {addresses: [10.0.0.2], nodeName: n2}
-  - {addresses: [10.0.0.3], nodeName: n3}
+  - {{addresses: [10.0.0.1], nodeName: n1}}
+  - {{addresses: [10.0.0.2], nodeName: n2}}
+  - {{addresses: [10.0.0.3], nodeName: n3}}
 """
 MAP = "nft --json --numeric list map inet eip-speaker tcp/198.51.100.10/80"
 RULE = "nft --json --numeric list chain inet eip-speaker tcp/198.51.100.10/80"

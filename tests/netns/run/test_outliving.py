@@ -12,6 +12,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
+from site_yaml import POOL, service
 from speaker_processes import told_apart
 
 from speaker.lab.watching.outage import asking, outages
@@ -23,21 +24,7 @@ from speaker.system.priority import priority_of
 pytestmark = pytest.mark.netns
 
 EIPS = [IPv4Address(f"198.51.100.1{number}") for number in range(4)]
-SITE = """
-apiVersion: eip-speaker.io/v1alpha1
-kind: Eip
-metadata: {name: lan}
-spec: {addresses: [198.51.100.10-198.51.100.19], interface: eth0}
-""" + "".join(
-    f"""
----
-apiVersion: v1
-kind: Service
-metadata: {{name: s{number}, namespace: default, annotations: {{eip-speaker.io/addresses: {eip}}}}}
-spec: {{type: LoadBalancer, ports: [{{port: 80}}]}}
-"""
-    for number, eip in enumerate(EIPS)
-)
+SITE = POOL + "".join(service(f"s{number}", eip=eip) for number, eip in enumerate(EIPS))
 ASK = 0.002
 """Seconds between two requests for one EIP."""
 WATCHED = 3.0

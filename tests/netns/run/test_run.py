@@ -5,28 +5,9 @@ import signal
 import sys
 
 import pytest
+from site_yaml import POOL, service
 
 pytestmark = pytest.mark.netns
-
-POOL = """
-apiVersion: eip-speaker.io/v1alpha1
-kind: Eip
-metadata: {name: lan}
-spec: {addresses: [198.51.100.10-198.51.100.19], interface: eth0}
-"""
-
-
-def service(name: str, extra: str = "") -> str:
-    return f"""
----
-apiVersion: v1
-kind: Service
-metadata: {{name: {name}, namespace: default}}
-spec:
-  type: LoadBalancer
-  ports: [{{port: 80}}]
-  {extra}
-"""
 
 
 def mac_of(sh, namespace) -> str:

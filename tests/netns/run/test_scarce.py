@@ -12,18 +12,13 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
+from site_yaml import POOL, service
 from speaker_processes import family, told_apart
 
 from speaker.lab.watching.outage import asking, outages
 
 pytestmark = pytest.mark.netns
 
-POOL = """
-apiVersion: eip-speaker.io/v1alpha1
-kind: Eip
-metadata: {name: lan}
-spec: {addresses: [198.51.100.10-198.51.100.19], interface: eth0}
-"""
 FIRST, SECOND = IPv4Address("198.51.100.10"), IPv4Address("198.51.100.11")
 ASK = 0.005
 GAP_MS = 250.0
@@ -33,19 +28,6 @@ LINGER = 0.5
 FEW_DESCRIPTORS, IDLE = 64, 2000
 LOUD = ("warning", "error", "critical")
 METRICS, HEALTH_CHECK_PORT = ("127.0.0.1", 9900), 31999
-
-
-def service(name, extra=""):
-    return f"""
----
-apiVersion: v1
-kind: Service
-metadata: {{name: {name}, namespace: default}}
-spec:
-  type: LoadBalancer
-  ports: [{{port: 80}}]
-  {extra}
-"""
 
 
 ONE, TWO = POOL + service("a"), POOL + service("a") + service("b")

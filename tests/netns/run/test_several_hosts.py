@@ -8,26 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from site_yaml import POOL, service
 
 from speaker.ownership.hellos.keys import generate
 
 pytestmark = pytest.mark.netns
 
-SITE = """
-apiVersion: eip-speaker.io/v1alpha1
-kind: Eip
-metadata: {name: lan}
-spec: {addresses: [198.51.100.10-198.51.100.19], interface: eth0}
-""" + "".join(
-    f"""
----
-apiVersion: v1
-kind: Service
-metadata: {{name: s{number}, namespace: default, annotations: {{eip-speaker.io/addresses: 198.51.100.1{number}}}}}
-spec: {{type: LoadBalancer, ports: [{{port: 80}}]}}
-"""
-    for number in range(4)
-)
+SITE = POOL + "".join(service(f"s{number}", eip=f"198.51.100.1{number}") for number in range(4))
 EIPS = {f"198.51.100.1{number}" for number in range(4)}
 
 

@@ -6,15 +6,9 @@ import socket
 import sys
 
 import pytest
+from site_yaml import POOL
 
 pytestmark = pytest.mark.netns
-
-POOL = """\
-apiVersion: eip-speaker.io/v1alpha1
-kind: Eip
-metadata: {name: lan}
-spec: {addresses: [198.51.100.10-198.51.100.19], interface: eth0}
-"""
 
 
 def web(name, port=0):

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from site_yaml import POOL, service
 
 pytestmark = pytest.mark.netns
 
@@ -20,23 +21,13 @@ UNIT = ROOT / "manifests" / "systemd" / "eip-speaker.service"
 NOBODY = 65534
 PATIENCE = 60.0
 """Seconds; against a hang."""
-SITE = """
-apiVersion: eip-speaker.io/v1alpha1
-kind: Eip
-metadata: {name: lan}
-spec: {addresses: [198.51.100.10-198.51.100.19], interface: eth0}
----
-apiVersion: v1
-kind: Service
-metadata: {name: web, namespace: default}
-spec: {type: LoadBalancer, ports: [{port: 80}]}
----
+SITE = f"""{POOL}{service("web")}---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
-metadata: {name: web, namespace: default, labels: {kubernetes.io/service-name: web}}
+metadata: {{name: web, namespace: default, labels: {{kubernetes.io/service-name: web}}}}
 addressType: IPv4
-ports: [{port: 8080}]
-endpoints: [{addresses: [198.51.100.2]}]
+ports: [{{port: 8080}}]
+endpoints: [{{addresses: [198.51.100.2]}}]
 """
 
 

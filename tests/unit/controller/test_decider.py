@@ -171,6 +171,26 @@ def test_a_service_whose_reading_meets_a_bug_keeps_what_it_holds(service_object,
     assert other == [{"ip": "192.0.2.2", "ipMode": "VIP"}], "web's is not free"
 
 
+class Unequal:
+    def __eq__(self, other):
+        raise ValueError("not to be compared")
+
+    __hash__ = None
+
+
+def test_a_service_whose_status_meets_a_bug_is_named_and_what_was_written_last_stays(service_object, eip_object):
+    decider = Decider(ControllerSettings())
+    web = service_object("web")
+    first = decider.decide(news([web], [eip_object("lan", "192.0.2.1-192.0.2.2")]), 1.0, AT)
+    web = written(web, {path_of("web"): first[path_of("web")].body()})
+    # A type that no API server comes to, and nothing here expects.
+    status = msgspec.structs.replace(web.status, conditions=({"type": ASSIGNED, "status": Unequal()},))
+    orders = decider.decide(news([msgspec.structs.replace(web, status=status), service_object("other")]), 1.0, AT)
+    assert [key.name for key in decider.failed] == ["web"]
+    assert path_of("web") not in orders, "None would say that nothing is to be written any more"
+    assert orders[path_of("other")] is not None
+
+
 def test_preferring_two_families_is_no_mistake_where_the_cluster_has_one(service_object, eip_object):
     asking = service_object("a", ipFamilies=["IPv4"], ipFamilyPolicy="PreferDualStack")
     for pool in (eip_object("lan", "192.0.2.1", "2001:db8::1"), eip_object("lan", "192.0.2.1")):

@@ -165,7 +165,7 @@ def a_socket(path):
 IRREGULAR = {
     "a link to nothing": (
         lambda path: path.symlink_to("..data/web.yaml"),
-        "Is a link to ..data/web.yaml, where",
+        "Is a link to ..data/web.yaml, which",
     ),
     "a link to itself": (lambda path: path.symlink_to(path.name), "Too many levels of symbolic links"),
     "a directory": (lambda path: path.mkdir(), "Is a directory"),

@@ -64,5 +64,5 @@ def test_a_step_that_would_stumble_in_a_running_speaker_is_a_mistake_in_words(si
 def test_what_is_refused_on_purpose_stays_what_it_is(tmp_path):
     with pytest.raises(EdgeError, match="no nft"), foreseen(tmp_path):
         raise EdgeError("no nft")
-    with pytest.raises(InvalidManifests, match="'KeyError': a running speaker would stumble"), foreseen(tmp_path):
+    with pytest.raises(InvalidManifests, match="'KeyError': a running speaker would fail"), foreseen(tmp_path):
         {}["web"]

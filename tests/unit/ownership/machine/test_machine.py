@@ -382,7 +382,7 @@ def test_an_api_server_that_answers_now_and_then_has_not_every_eip_looked_at_eac
     assert machine.judged - before >= 1000, "all once more, a second after the first time"
 
 
-def test_what_comes_in_series_waits_for_nothing_that_may_be_looked_at_at_leisure() -> None:
+def test_what_comes_in_series_waits_for_nothing_that_may_wait_itself() -> None:
     machine = alone(eips=2000, kind=Counting)
     timed(machine, 0.0, 3.0)
     machine.step(3.0, Drain(on=True))
