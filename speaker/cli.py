@@ -3,7 +3,9 @@
 0: done, everything right. 1: it did not work out (a mistake in the manifests, an EIP out of reach), or what there was
 to say could not be written. 2: the command line cannot work. 130: Ctrl-C. 141: nobody reads stdout any more.
 
-``speaker run`` is the product; follow it into ``commands/serve.py``.
+``speaker run`` is the product. Its flags are read in ``commands/serve.py``, once in each of its two processes: the
+first becomes the wire process, and starts this program again as the main process, which gets to
+``standalone/run.py``.
 """
 
 import argparse
