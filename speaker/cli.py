@@ -262,6 +262,7 @@ def _run(args: argparse.Namespace) -> int:
         runtime_dir=args.runtime_dir,
         forwarder=Forwarding(args.forwarder),
         metrics=Bind.parse(args.metrics),
+        mqtt=flags.mqtt_settings(args),
         log_format=args.log_format,
         settle_seconds=args.settle,
         peers=PeerSettings.parse(args.with_peers, args.key, args.hello, args.ethertype, args.hand_over),
@@ -313,6 +314,7 @@ def _agent(args: argparse.Namespace) -> int:
         runtime_dir=args.runtime_dir,
         forwarder=forwarder,
         metrics=Bind.parse(args.metrics),
+        mqtt=flags.mqtt_settings(args),
         log_format=args.log_format,
         limits=Limits.parse(forwarder, args.ipvs_timeouts, args.conntrack_max),
         metrics_real_servers=args.metrics_real_servers,
@@ -336,6 +338,7 @@ def _controller(args: argparse.Namespace) -> int:
         make_key=args.make_key,
         controller=ControllerSettings(default_class=args.default_class, ip_mode=ip_mode),
         metrics=Bind.parse(args.metrics),
+        mqtt=flags.mqtt_settings(args),
         log_format=args.log_format,
     )
     watched(run(settings))

@@ -14,7 +14,16 @@ from speaker.node.report import Report
 from speaker.node.serve import serve
 from speaker.node.source import Source
 from speaker.ownership.parameters import Parameters
-from speaker.settings import AGENTS_NAMESPACE, DEFAULT_RUNTIME_DIR, Bind, Limits, LogFormat, Node, PeerSettings
+from speaker.settings import (
+    AGENTS_NAMESPACE,
+    DEFAULT_RUNTIME_DIR,
+    Bind,
+    Limits,
+    LogFormat,
+    MqttSettings,
+    Node,
+    PeerSettings,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +42,7 @@ class AgentSettings:
     log_format: LogFormat = "text"
     limits: Limits = field(default_factory=Limits)
     metrics_real_servers: bool = False
+    mqtt: MqttSettings | None = None
 
 
 async def run(end: socket.socket, settings: AgentSettings) -> None:

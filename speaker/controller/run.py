@@ -22,7 +22,7 @@ from speaker.controller.decider import ControllerSettings
 from speaker.controller.leader import Leader
 from speaker.controller.sweeper import Grace
 from speaker.errors import EdgeError
-from speaker.settings import AGENTS_NAMESPACE, Bind, LogFormat
+from speaker.settings import AGENTS_NAMESPACE, Bind, LogFormat, MqttSettings
 from speaker.system.descriptors import raise_limit
 from speaker.system.signals import stopped_by_signals
 from speaker.system.threads import start_threads
@@ -58,6 +58,7 @@ class CommandSettings:
     timing: Timing = field(default_factory=Timing)
     metrics: Bind | None = None
     log_format: LogFormat = "text"
+    mqtt: MqttSettings | None = None
 
 
 async def run(settings: CommandSettings) -> None:

@@ -9,7 +9,7 @@ from speaker.allocator.assign import Usage
 from speaker.allocator.settle import Settlement
 from speaker.model import Family, Forwarding, IPAddress, ServiceKey, World
 from speaker.node.report import Report
-from speaker.settings import Bind, Limits, LogFormat, Node, PeerSettings
+from speaker.settings import Bind, Limits, LogFormat, MqttSettings, Node, PeerSettings
 from speaker.wire.remote import Wire
 from speaker.wire.told import RecordSink
 
@@ -63,6 +63,8 @@ class HostSettings(Protocol):
     def limits(self) -> Limits: ...
     @property
     def metrics_real_servers(self) -> bool: ...
+    @property
+    def mqtt(self) -> MqttSettings | None: ...
 
 
 MakeSource = Callable[[Report, AsyncExitStack], Awaitable[Source]]

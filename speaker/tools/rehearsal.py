@@ -19,7 +19,8 @@ from speaker.forwarding.plan import EMPTY
 from speaker.interfaces.snapshot import Snapshot
 from speaker.model import World
 from speaker.node.decide import Decision, decide
-from speaker.node.report import InForce, Report
+from speaker.node.report import Report
+from speaker.node.status import InForce
 from speaker.settings import Node
 from speaker.system.files import shown
 from speaker.telemetry.logs import quiet

@@ -1,0 +1,192 @@
+"""Edge: one connection to a broker, which may be broken or hostile: what is read of it is bounded, and nothing that it
+does costs us more than the connection.
+
+``aiomqtt`` is on top of ``paho``; where neither has what is needed here it is reached past them, and a test holds each.
+"""
+
+import logging
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import aiomqtt
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from speaker.errors import EdgeError
+from speaker.settings import MqttSettings
+from speaker.telemetry.mqtt.topics import VERSION, Message
+
+KEEPALIVE = 15
+"""Seconds; after one and a half times as many a broker gives a host up that it does not hear, and says so: our will."""
+ANSWER = 10.0
+"""Seconds within which a broker has answered."""
+WINDOW = 16
+"""Messages that it has not acknowledged."""
+LARGEST = 64 * 1024
+"""Bytes of one message that we read. Nothing of it is used but its topic."""
+MOST = 100_000
+"""Messages that we read, until it is expected to say again all that it retains."""
+
+
+class Login(NamedTuple):
+    user: str | None = None
+    password: str | None = None
+
+
+class _LastWords(logging.Handler):
+    """paho logs why a connection broke, and raises that it did."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.words = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.words = record.getMessage()
+
+
+class Connection(aiomqtt.Client):
+    """``found`` hears the topic of each message that is retained; ``refused`` why a message of ours was not taken.
+
+    The session ends with the connection, and each begins with a clean one: all that is true is said at its start, so
+    the broker has nothing to remember for us.
+    """
+
+    def __init__(
+        self,
+        settings: MqttSettings,
+        login: Login,
+        context: ssl.SSLContext | None,
+        client: str,
+        will: Message,
+        said_by: str,
+        found: Callable[[str], None],
+        refused: Callable[[str], None],
+    ) -> None:
+        self._said_by, self._found, self._refused = said_by, found, refused
+        self._heard = 0
+        self._last = _LastWords()
+        logger = logging.Logger("mqtt")  # nobody else's: by default its lines go to stderr
+        logger.addHandler(self._last)
+        super().__init__(
+            settings.host,
+            settings.port,
+            username=login.user,
+            password=login.password,
+            logger=logger,
+            identifier=client,
+            protocol=aiomqtt.ProtocolVersion.V5,
+            will=aiomqtt.Will(
+                will.topic, will.payload, 1, will.retain, self._properties_of(will, PacketTypes.WILLMESSAGE)
+            ),
+            timeout=ANSWER,
+            keepalive=KEEPALIVE,
+            clean_start=True,
+            max_inflight_messages=WINDOW,
+            properties=_connect_properties(),
+            tls_context=context,
+        )
+        receive = self._client._sock_recv
+
+        def bounded(bufsize: int) -> bytes:
+            if bufsize > LARGEST:
+                raise ConnectionError(f"the broker sends a message of {bufsize} bytes")
+            return receive(bufsize)
+
+        self._client._sock_recv = bounded  # type: ignore[method-assign]
+
+    async def __aenter__(self) -> Self:
+        try:
+            return await super().__aenter__()
+        except aiomqtt.MqttError as error:
+            raise EdgeError(self._words(error)) from error
+        except ValueError as error:  # a host name that is none
+            raise EdgeError(str(error)) from error
+        finally:
+            if not self._connected.done() or self._connected.exception() is not None:
+                self._hang_up()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        try:
+            with suppress(aiomqtt.MqttError):
+                await super().__aexit__(kind, error, tb)
+        finally:
+            self._hang_up()
+            if self._disconnected.done() and not self._disconnected.cancelled():
+                self._disconnected.exception()  # or it would be told of as one that nobody heard of
+
+    def _hang_up(self) -> None:
+        """What failed half-way keeps its socket otherwise, and the loop both."""
+        self._client._sock_close()
+
+    def _words(self, error: Exception) -> str:
+        return f"{error} ({self._last.words})" if self._last.words else str(error)
+
+    async def watch(self) -> None:
+        """Endless. Raises EdgeError when the connection is gone."""
+        try:
+            async for _ in self.messages:  # none comes here: see _on_message
+                pass
+        except aiomqtt.MqttError as error:
+            cause = f"{error}: {error.__cause__}" if error.__cause__ is not None else str(error)
+            raise EdgeError(self._words(Exception(cause))) from error
+
+    async def say(self, message: Message) -> None:
+        """Returns when the broker has it. Raises EdgeError."""
+        properties = self._properties_of(message, PacketTypes.PUBLISH)
+        try:
+            await self.publish(message.topic, message.payload, 1, message.retain, properties)
+        except aiomqtt.MqttError as error:
+            raise EdgeError(self._words(error)) from error
+
+    async def follow(self, area: str) -> bool:
+        """Have the broker say what it retains there, and what others say from now on. Whether it does."""
+        self._heard = 0
+        options = SubscribeOptions(qos=0, noLocal=True, retainAsPublished=True)
+        try:
+            codes = await self.subscribe(area, options=options)
+        except aiomqtt.MqttError as error:
+            raise EdgeError(self._words(error)) from error
+        return not any(getattr(code, "is_failure", False) for code in codes)
+
+    async def unfollow(self, area: str) -> None:
+        try:
+            await self.unsubscribe(area)
+        except aiomqtt.MqttError as error:
+            raise EdgeError(self._words(error)) from error
+
+    def _on_message(self, client: Any, userdata: Any, message: Any) -> None:
+        """Kept nowhere: of a flood, only the topics remain that may have to be cleared. Raises to hang up."""
+        self._heard += 1
+        if self._heard > MOST:
+            raise ConnectionError(f"the broker sent more than {MOST} messages")
+        if message.payload:
+            self._found(message.topic)
+
+    def _on_publish(self, client: Any, userdata: Any, mid: int, reason_code: Any, properties: Any) -> None:
+        if reason_code.is_failure:
+            self._refused(str(reason_code))
+        super()._on_publish(client, userdata, mid, reason_code, properties)
+
+    def _properties_of(self, message: Message, packet: int) -> Properties:
+        found = Properties(packet)  # type: ignore[no-untyped-call]
+        if message.expiry is not None:
+            found.MessageExpiryInterval = message.expiry
+        if message.payload:
+            found.PayloadFormatIndicator = 1  # UTF-8
+            found.ContentType = "application/json"
+            found.UserProperty = [("schema", f"eip-speaker/{VERSION}"), ("by", self._said_by)]
+        return found
+
+
+def _connect_properties() -> Properties:
+    found = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+    found.SessionExpiryInterval = 0
+    found.MaximumPacketSize = LARGEST
+    found.TopicAliasMaximum = 0
+    return found
