@@ -24,6 +24,7 @@ from speaker.system.threads import start_threads
 from speaker.telemetry import logs
 from speaker.telemetry.http import serving
 from speaker.telemetry.metrics import Metrics
+from speaker.telemetry.mqtt.counted import MqttMetrics
 from speaker.telemetry.traffic import Kept, exposition
 from speaker.wire.commands import PeerSpec, Spec
 from speaker.wire.remote import Wire
@@ -108,7 +109,6 @@ async def _publishing(
     """A broker is told while the block lasts. ``shares``: no controller speaks of all EIPs."""
     # Not needed, and perhaps not there, where there is none.
     from speaker.telemetry.mqtt.host import publishing
-    from speaker.telemetry.mqtt.publisher import MqttMetrics
 
     async with publishing(settings, node, MqttMetrics(metrics.registry), report, shares=shares) as news:
         report.telling.heard, report.shown = news.heard, news.shown

@@ -15,7 +15,8 @@ from speaker.settings import MqttSettings
 from speaker.system.supervise import Supervisor, supervised
 from speaker.telemetry.lines import Line
 from speaker.telemetry.mqtt import states
-from speaker.telemetry.mqtt.publisher import Me, MqttMetrics, Publisher
+from speaker.telemetry.mqtt.counted import MqttMetrics
+from speaker.telemetry.mqtt.publisher import Me, Publisher
 from speaker.telemetry.mqtt.topics import States, Topics
 
 EDGE = "mqtt"
@@ -63,6 +64,7 @@ class HostNews:
     def finish(self) -> None:
         """Nothing is held here any more."""
         self._publisher.show({self._topics.all_holds(self._node): {}})
+        self._publisher.revise(self._topics.all_eips, partial(states.without_holder, node=self._node))
 
 
 class Told(Supervisor, Protocol):

@@ -5,7 +5,7 @@ where too many wait. The two take turns: neither keeps the other waiting for lon
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from speaker.telemetry.mqtt.states import turn
 from speaker.telemetry.mqtt.topics import Message, States
@@ -46,6 +46,11 @@ class Outbox:
             self._states[message.topic] = None
             self._leftovers.pop(message.topic, None)
         self._truth[area] = states
+
+    def revise(self, area: str, change: Callable[[States], States]) -> None:
+        """Where anything is known of it."""
+        if area in self._truth:
+            self.state(area, change(self._truth[area]))
 
     def forget(self, area: str) -> None:
         """Somebody else speaks of it from now on."""

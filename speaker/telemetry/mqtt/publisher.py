@@ -10,8 +10,6 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
-
 from speaker.errors import EdgeError
 from speaker.settings import MqttSettings
 from speaker.system.retry import retrying
@@ -20,6 +18,7 @@ from speaker.system.waiting import set_within
 from speaker.telemetry.lines import Line
 from speaker.telemetry.mqtt import credentials
 from speaker.telemetry.mqtt.connection import WINDOW, Connection
+from speaker.telemetry.mqtt.counted import MqttMetrics
 from speaker.telemetry.mqtt.events import event
 from speaker.telemetry.mqtt.outbox import Outbox
 from speaker.telemetry.mqtt.topics import STATE_SECONDS, Message, States, Topics
@@ -31,7 +30,7 @@ RATE = 1000.0
 QUIET = 0.3
 """Seconds without another retained message, after which the broker has said all that it retains."""
 QUIET_AT_MOST = 10.0
-FAREWELL = 1.0
+FAREWELL = 0.5
 """Seconds that the end of this process waits for the broker."""
 STEADY = 30.0
 """Seconds of a connection after which the next try comes at once."""
@@ -45,20 +44,6 @@ class Me(NamedTuple):
     name: str
     client: str
     presence: Callable[[str], States]
-
-
-class MqttMetrics:
-    def __init__(self, registry: CollectorRegistry, prefix: str = "eip_speaker_mqtt") -> None:
-        self.connected = Gauge(f"{prefix}_connected", "1 while the MQTT broker takes what is said", registry=registry)
-        self.published = Counter(
-            f"{prefix}_published", "Messages that the MQTT broker took, by kind", ["kind"], registry=registry
-        )
-        self.dropped = Counter(
-            f"{prefix}_events_dropped",
-            "Events that were not said to the MQTT broker: too many waited",
-            registry=registry,
-        )
-        self.waiting = Gauge(f"{prefix}_waiting", "Messages that wait for the MQTT broker", registry=registry)
 
 
 class Publisher:
@@ -103,8 +88,10 @@ class Publisher:
             self._areas_changed.set()
         self._stir()
 
-    def show_presence(self, states: States) -> None:
-        self.show({self._presence: states})
+    def revise(self, area: str, change: Callable[[States], States]) -> None:
+        """What was said there last."""
+        self._outbox.revise(area, change)
+        self._stir()
 
     def anew(self, *areas: str) -> None:
         self._outbox.anew(*areas)

@@ -93,6 +93,20 @@ def _holds(topics: Topics, name: str, told: Mapping[str, Any]) -> Iterator[tuple
             yield topics.hold(name, one["address"]), _json(hold)
 
 
+def without_holder(eips: States, node: str) -> States:
+    """The same, where ``node`` holds nothing any more."""
+    return {topic: _unheld(payload, node) for topic, payload in eips.items()}
+
+
+def _unheld(payload: bytes, node: str) -> bytes:
+    told = msgspec.json.decode(payload)
+    if told["holder"] != node:
+        return payload
+    return _json(
+        {name: value for name, value in told.items() if name not in ("link", "mac", "since")} | {"holder": None}
+    )
+
+
 def _claim(one: Mapping[str, Any]) -> dict[str, Any]:
     """Link, MAC and since when are of this host's claim: they say nothing of another's."""
     claim: dict[str, Any] = {"holder": one["holder"], "term": one["term"]}
