@@ -290,7 +290,7 @@ def _mqtt_url(text: str) -> tuple[str, str, int, str]:
             "put them into a file for --mqtt-login"
         )
     prefix = url.path.strip("/") or DEFAULT_PREFIX
-    well = url.scheme in _MQTT_PORTS and url.hostname and port != 0 and not (url.query or url.fragment)
+    well = url.scheme in _MQTT_PORTS and url.hostname and port != 0 and not set(text) & set("?#")
     if not well or not _MQTT_PREFIX.fullmatch(prefix):
         raise SettingError(rule)
     assert url.hostname is not None

@@ -9,6 +9,7 @@ from mqtt_broker import Broker, missing
 
 from speaker.lab.network.namespaces import Namespace
 
+
 @pytest.fixture
 def lan(new_namespace, wire, sh):
     """Two hosts on one segment, 198.51.100.0/24."""
@@ -27,8 +28,8 @@ def new_broker(tmp_path: Path) -> Iterator[Callable[..., Broker]]:
         pytest.skip(reason)
     with ExitStack() as stack:
 
-        def new(namespace: Namespace, *lines: str, directory: Path | None = None, host: str = "127.0.0.1") -> Broker:
-            broker = Broker(namespace, directory or tmp_path / "broker", *lines, host=host)
+        def new(namespace: Namespace, *lines: str, **how: str) -> Broker:
+            broker = Broker(namespace, tmp_path / "broker", *lines, **how)
             stack.callback(broker.close)
             return broker
 

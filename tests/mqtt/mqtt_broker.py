@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -31,21 +32,31 @@ def which(name: str) -> str | None:
 class Broker:
     """Keeps what is retained in ``directory``, over its own ends."""
 
-    def __init__(self, namespace: Namespace, directory: Path, *lines: str, host: str = "127.0.0.1") -> None:
-        self.namespace, self.directory, self.host = namespace, directory, host
+    def __init__(
+        self, namespace: Namespace, directory: Path, *lines: str, host: str = "127.0.0.1", disk: str = ""
+    ) -> None:
+        """``disk``: the size of a tmpfs that it keeps what is retained on."""
+        self.namespace, self.host, self._disk = namespace, host, disk
         directory.mkdir(exist_ok=True, parents=True)
-        kept = ("persistence true", f"persistence_location {directory}/", "autosave_interval 1", "user root")
+        self._kept = directory / "kept"
+        self._kept.mkdir(exist_ok=True)
+        kept = ("persistence true", f"persistence_location {self._kept}/", "autosave_interval 1", "user root")
         queues = ("max_queued_messages 0", "log_dest stderr")
         self._config = directory / "mosquitto.conf"
         self._config.write_text("\n".join((*(lines or PLAIN), *kept, *queues)) + "\n")
         self._process: subprocess.Popen[str] | None = None
         self._watchers: list[Watcher] = []
+        self.log: list[str] = []
 
     def start(self) -> None:
         parent = os.getpid()
+        command = [which("mosquitto") or "mosquitto", "-c", str(self._config)]
+        if self._disk:  # mounted for it alone: it is gone with it
+            mounted = f"mount -t tmpfs -o size={self._disk} tmpfs {self._kept} && exec {' '.join(command)}"
+            command = ["unshare", "-m", "sh", "-c", mounted]
         with self.namespace.entered():
             self._process = subprocess.Popen(
-                [which("mosquitto") or "mosquitto", "-c", str(self._config)],
+                command,
                 stderr=subprocess.PIPE,
                 text=True,
                 preexec_fn=lambda: end_with(parent),
@@ -57,13 +68,17 @@ class Broker:
                     break
             else:
                 raise AssertionError(f"mosquitto did not start: {self._config.read_text()}")
-        # It must never wait for us.
-        threading.Thread(target=self._process.stderr.read, daemon=True).start()
+        self._reader = threading.Thread(target=self.log.extend, args=(self._process.stderr,), daemon=True)
+        self._reader.start()  # it must never wait for us
 
     def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+        if self._process is None or self._process.returncode is not None:
+            return
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+        if self._process.stderr is not None:
+            self._process.stderr.close()
 
     @property
     def pid(self) -> int:
@@ -147,6 +162,12 @@ class Watcher:
             elif not message["payload"]:
                 self.states.pop(message["topic"], None)
             yield message
+
+    def freeze(self) -> None:
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
 
     def close(self) -> None:
         self._process.kill()

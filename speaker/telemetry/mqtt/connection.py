@@ -67,6 +67,7 @@ class Connection(aiomqtt.Client):
         refused: Callable[[str], None],
     ) -> None:
         self._said_by, self._found, self._refused = said_by, found, refused
+        self._begun = self._given_up = False
         self._heard = 0
         self._last = _LastWords()
         logger = logging.Logger("mqtt")  # nobody else's: by default its lines go to stderr
@@ -106,7 +107,8 @@ class Connection(aiomqtt.Client):
         except ValueError as error:  # a host name that is none
             raise EdgeError(str(error)) from error
         finally:
-            if not self._connected.done() or self._connected.exception() is not None:
+            if not self._connected.done() or self._connected.cancelled() or self._connected.exception() is not None:
+                self._given_up = True
                 self._hang_up()
 
     async def __aexit__(
@@ -117,12 +119,13 @@ class Connection(aiomqtt.Client):
                 await super().__aexit__(kind, error, tb)
         finally:
             self._hang_up()
-            if self._disconnected.done() and not self._disconnected.cancelled():
-                self._disconnected.exception()  # or it would be told of as one that nobody heard of
 
     def _hang_up(self) -> None:
         """What failed half-way keeps its socket otherwise, and the loop both."""
         self._client._sock_close()
+        self._begun = False
+        if self._disconnected.done() and not self._disconnected.cancelled():
+            self._disconnected.exception()  # or it would be told of as one that nobody heard of
 
     def _words(self, error: Exception) -> str:
         return f"{error} ({self._last.words})" if self._last.words else str(error)
@@ -159,6 +162,63 @@ class Connection(aiomqtt.Client):
             await self.unsubscribe(area)
         except aiomqtt.MqttError as error:
             raise EdgeError(self._words(error)) from error
+
+    # ── What paho asks of a loop. aiomqtt's own answers take a number for the socket, from two threads: once that is
+    # closed the number is somebody else's. Here the loop has it only when the thread that connects is done. ──
+
+    def _client_connect(self) -> None:
+        super()._client_connect()
+        self._loop.call_soon_threadsafe(self._begin)
+
+    def _begin(self) -> None:
+        if self._given_up:
+            self._hang_up()
+        elif (sock := self._client.socket()) is not None:
+            self._begun = True
+            self._loop.add_reader(sock, self._read)
+            self._misc_task = self._loop.create_task(self._misc_loop(), name="mqtt keepalive")
+            if self._client.want_write():
+                self._on_socket_register_write(self._client, None, sock)
+
+    def _on_socket_open(self, client: Any, userdata: Any, sock: Any) -> None:
+        pass
+
+    def _on_socket_register_write(self, client: Any, userdata: Any, sock: Any) -> None:
+        if self._begun:
+            self._loop.add_writer(sock, self._carefully, self._client.loop_write)
+
+    def _on_socket_unregister_write(self, client: Any, userdata: Any, sock: Any) -> None:
+        if self._begun:
+            self._loop.remove_writer(sock)
+
+    def _on_socket_close(self, client: Any, userdata: Any, sock: Any) -> None:
+        """paho closes it next."""
+        if self._begun:
+            self._loop.remove_reader(sock)
+            self._loop.remove_writer(sock)
+            if self._misc_task is not None:
+                self._misc_task.cancel()
+
+    def _read(self) -> None:
+        self._carefully(self._client.loop_read)
+        sock = self._client.socket()
+        if isinstance(sock, ssl.SSLSocket) and sock.pending():
+            self._loop.call_soon(
+                self._read_on, sock
+            )  # what TLS has for us already wakes nobody; and others have a turn
+
+    def _read_on(self, sock: ssl.SSLSocket) -> None:
+        if self._client.socket() is sock:
+            self._read()
+
+    def _carefully(self, step: Callable[[], object]) -> None:
+        """Whatever a broker sends costs the connection at most."""
+        try:
+            step()
+        except Exception as error:
+            if not self._disconnected.done():
+                self._disconnected.set_exception(error)
+            self._hang_up()
 
     def _on_message(self, client: Any, userdata: Any, message: Any) -> None:
         """Kept nowhere: of a flood, only the topics remain that may have to be cleared. Raises to hang up."""
