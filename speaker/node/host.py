@@ -42,9 +42,8 @@ from speaker.node.handlers import handlers
 from speaker.node.handover import HandOver
 from speaker.node.key_file import KeyFile
 from speaker.node.losses import Heard, Losses
-from speaker.node.report import Report
+from speaker.node.report import InForce, Report
 from speaker.node.source import HostSettings, Source, View
-from speaker.node.status import InForce
 from speaker.ownership.parameters import Parameters
 from speaker.system.clock import boottime
 from speaker.system.files import is_file

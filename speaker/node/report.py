@@ -9,10 +9,11 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
+from speaker.allocator.assign import Usage
 from speaker.allocator.settle import Settlement
 from speaker.api.world import Reading
 from speaker.errors import EdgeError, InvalidManifests, SpeakerError
@@ -22,12 +23,12 @@ from speaker.forwarding.unknown_flows.handing_over import fates
 from speaker.forwarding.unknown_flows.rules import NextHop
 from speaker.kubeproxy.watch import LookReport
 from speaker.layer2.links import Placement
-from speaker.model import IPAddress, Link, Mac, ServiceKey
+from speaker.model import Family, IPAddress, Link, Mac, ServiceKey
 from speaker.node import transitions
 from speaker.node.decide import Decision
 from speaker.node.gauges import count_in_force, count_kube_proxy, count_tables
 from speaker.node.problems import RIVAL_SECONDS, Area, Problems, first, new
-from speaker.node.status import InForce, Pools, Status, write_status
+from speaker.node.status import Status, write_status
 from speaker.node.transitions import Transitions
 from speaker.system.priority import Priority
 from speaker.telemetry.internal_errors import QUIET_SECONDS, InternalErrors
@@ -44,6 +45,14 @@ WRITE_AGAIN = 1.0
 """Seconds until a status file that could not be written is tried again, where there is no news."""
 
 
+class InForce(NamedTuple):
+    """What the last reconciliation came to."""
+
+    settlement: Settlement
+    decision: Decision
+    usage: Mapping[str, Mapping[Family, Usage]]
+
+
 class Report:
     """Everything here is safe to lose: nothing reads it back. ``clock`` gives seconds."""
 
@@ -57,8 +66,8 @@ class Report:
         self._watch = Watch()
         self._ready = False
         self.in_force: InForce | None = None
-        self.shown: Callable[[Mapping[str, Any], Pools, Mapping[str, str]], None] = lambda *_: None
-        """Hears what the status file says, in a thread, with the use of pools and the conflicts."""
+        self.shown: Callable[[Mapping[str, Any], InForce, Mapping[str, str]], None] = lambda *_: None
+        """Hears what the status file says, in a thread; and the conflicts, by EIP."""
         self.stale = asyncio.Event()
         """What ``publish`` would say is not what it said last."""
         self._internal = InternalErrors(metrics.internal_errors, self._ailing, clock)
@@ -269,7 +278,7 @@ class Report:
     def _write_status(self, in_force: InForce, claim_statuses: Mapping[IPAddress, ClaimStatus]) -> None:
         told, conflicts = self.status(in_force, claim_statuses), self.conflicts()
         self.telling.say(self._transitions.conflicts(conflicts))
-        self.shown(told, in_force.usage, conflicts)
+        self.shown(told, in_force, conflicts)
         write_status(self._runtime_dir, told)
 
     def status(self, in_force: InForce, claim_statuses: Mapping[IPAddress, ClaimStatus]) -> dict[str, Any]:

@@ -111,7 +111,8 @@ async def _publishing(
     from speaker.telemetry.mqtt.host import publishing
 
     async with publishing(settings, node, MqttMetrics(metrics.registry), report, shares=shares) as news:
-        report.telling.heard, report.shown = news.heard, news.shown
+        report.telling.heard = news.heard
+        report.shown = lambda told, in_force, conflicts: news.shown(told, in_force.usage, conflicts)
         report.stale.set()
         yield
 

@@ -4,16 +4,15 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 import msgspec
 
-from speaker.allocator.assign import Usage
 from speaker.allocator.settle import Settlement
 from speaker.forwarding.limits import Tables
 from speaker.forwarding.unknown_flows.rules import NextHop
 from speaker.kubeproxy.judge import Findings
-from speaker.model import Family, IPAddress, format_mac
+from speaker.model import IPAddress, format_mac
 from speaker.node.decide import Decision, Held, NotHeld
 from speaker.system.files import write_atomically
 from speaker.system.priority import Priority
@@ -21,18 +20,6 @@ from speaker.wire.told import ClaimStatus
 
 NAME = "status.json"
 """In the runtime directory."""
-
-
-Pools: TypeAlias = Mapping[str, Mapping[Family, Usage]]
-"""Their use, by name."""
-
-
-class InForce(NamedTuple):
-    """What the last reconciliation came to."""
-
-    settlement: Settlement
-    decision: Decision
-    usage: Pools
 
 
 @dataclass(slots=True)

@@ -19,8 +19,7 @@ from speaker.forwarding.plan import EMPTY
 from speaker.interfaces.snapshot import Snapshot
 from speaker.model import World
 from speaker.node.decide import Decision, decide
-from speaker.node.report import Report
-from speaker.node.status import InForce
+from speaker.node.report import InForce, Report
 from speaker.settings import Node
 from speaker.system.files import shown
 from speaker.telemetry.logs import quiet

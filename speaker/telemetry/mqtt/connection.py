@@ -65,6 +65,7 @@ class Connection(aiomqtt.Client):
         said_by: str,
         found: Callable[[str], None],
         refused: Callable[[str], None],
+        answer: float = ANSWER,
     ) -> None:
         self._said_by, self._found, self._refused = said_by, found, refused
         self._begun = self._given_up = False
@@ -83,7 +84,7 @@ class Connection(aiomqtt.Client):
             will=aiomqtt.Will(
                 will.topic, will.payload, 1, will.retain, self._properties_of(will, PacketTypes.WILLMESSAGE)
             ),
-            timeout=ANSWER,
+            timeout=answer,
             keepalive=KEEPALIVE,
             clean_start=True,
             max_inflight_messages=WINDOW,

@@ -10,8 +10,7 @@ from speaker.forwarding.plan import EMPTY
 from speaker.model import Gratuitous, Link, Mac, ServiceKey
 from speaker.node.decide import Decision, Held
 from speaker.node.handlers import handlers
-from speaker.node.report import Report
-from speaker.node.status import InForce
+from speaker.node.report import InForce, Report
 from speaker.ownership.balance import Rebalancing
 from speaker.telemetry.metrics import Metrics
 from speaker.wire.told import ClaimStatus, PeerSeen

@@ -36,8 +36,7 @@ from speaker.model import (
 )
 from speaker.node.decide import Decision, Held, NotHeld, decide
 from speaker.node.problems import SHOWN
-from speaker.node.report import Report
-from speaker.node.status import InForce
+from speaker.node.report import InForce, Report
 from speaker.node.transitions import MISTAKES
 from speaker.settings import Node
 from speaker.telemetry.metrics import Metrics

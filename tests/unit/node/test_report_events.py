@@ -22,8 +22,7 @@ from speaker.layer2.links import Placement
 from speaker.model import Assignment, Family, Gratuitous, Link, Mac, ServiceKey, World
 from speaker.node.decide import Decision, Held
 from speaker.node.problems import RIVAL_SECONDS
-from speaker.node.report import Report
-from speaker.node.status import InForce
+from speaker.node.report import InForce, Report
 from speaker.ownership.hellos.frames import Rejected
 from speaker.system.priority import Priority
 from speaker.telemetry.internal_errors import QUIET_SECONDS
