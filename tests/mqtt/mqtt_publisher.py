@@ -58,7 +58,7 @@ async def publisher(url: str = "mqtt://127.0.0.1", **files: object) -> AsyncIter
 
 async def until(well: Callable[[], object]) -> None:
     """Of what nobody tells of: the broker's log, the kernel. ``publisher`` ends it after a minute."""
-    while not well():
+    while not well():  # noqa: ASYNC110 -- it sets no event
         await asyncio.sleep(0.05)
 
 

@@ -15,7 +15,7 @@ from speaker.errors import EdgeError
 from speaker.settings import MqttSettings
 from speaker.telemetry.lines import Line
 from speaker.telemetry.mqtt.connection import Connection, Login
-from speaker.telemetry.mqtt.outbox import EVENTS
+from speaker.telemetry.mqtt.outbox import MAX_EVENTS
 from speaker.telemetry.mqtt.topics import Message
 
 EIPS = TOPICS.all_eips
@@ -47,7 +47,7 @@ def test_ten_thousand_changes_and_as_many_events_come_down_to_the_truth_and_no_m
                 for number in range(500):
                     found.tell(Line("info", "claimed", {"eip": f"10.0.0.{number % 250}", "term": change}))
                 await asyncio.sleep(0)
-                assert said.count("waiting") <= 501 + EVENTS
+                assert said.count("waiting") <= 501 + MAX_EVENTS
             await until_said(said)
             record_property("megabytes grown", round(megabytes() - before, 1))
             assert megabytes() - before < 30
@@ -236,6 +236,7 @@ def test_a_broker_that_lets_us_in_and_takes_nothing_is_told_of(here, new_broker,
     [
         ("login", None, "cannot be read"),
         ("login", "", "two lines"),
+        ("login", "a" * (2**20 + 1), "larger than 1048576 bytes"),
         ("login", "a\nb\nc\n", "two lines"),
         ("login", b"\xff\xfe", "UTF-8"),
         ("ca", "no certificate", "authorities in PEM"),

@@ -26,9 +26,9 @@ ANSWER = 10.0
 """Seconds within which a broker has answered."""
 WINDOW = 16
 """Messages that it has not acknowledged."""
-LARGEST = 64 * 1024
+MAX_MESSAGE = 64 * 1024
 """Bytes of one message that we read. Nothing of it is used but its topic."""
-MOST = 100_000
+MAX_MESSAGES = 100_000
 """Messages that we read, until it is expected to say again all that it retains."""
 
 
@@ -94,7 +94,7 @@ class Connection(aiomqtt.Client):
         receive = self._client._sock_recv
 
         def bounded(bufsize: int) -> bytes:
-            if bufsize > LARGEST:
+            if bufsize > MAX_MESSAGE:
                 raise ConnectionError(f"the broker sends a message of {bufsize} bytes")
             return receive(bufsize)
 
@@ -224,8 +224,8 @@ class Connection(aiomqtt.Client):
     def _on_message(self, client: Any, userdata: Any, message: Any) -> None:
         """Kept nowhere: of a flood, only the topics remain that may have to be cleared. Raises to hang up."""
         self._heard += 1
-        if self._heard > MOST:
-            raise ConnectionError(f"the broker sent more than {MOST} messages")
+        if self._heard > MAX_MESSAGES:
+            raise ConnectionError(f"the broker sent more than {MAX_MESSAGES} messages")
         if message.payload:
             self._found(message.topic)
 
@@ -248,6 +248,6 @@ class Connection(aiomqtt.Client):
 def _connect_properties() -> Properties:
     found = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
     found.SessionExpiryInterval = 0
-    found.MaximumPacketSize = LARGEST
+    found.MaximumPacketSize = MAX_MESSAGE
     found.TopicAliasMaximum = 0
     return found

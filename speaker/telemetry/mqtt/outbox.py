@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from speaker.telemetry.mqtt.states import turn
 from speaker.telemetry.mqtt.topics import Message, States
 
-EVENTS = 1000
+MAX_EVENTS = 1000
 """That wait."""
-LEFTOVERS = 20_000
+MAX_LEFTOVERS = 20_000
 """Topics at the broker that are not ours to say any more, which wait to be cleared; of more, later."""
 LONGEST_TOPIC = 1024
 """Characters of one that may be cleared: ours are shorter."""
@@ -21,7 +21,7 @@ LONGEST_TOPIC = 1024
 class Outbox:
     """``events_dropped``: so far."""
 
-    def __init__(self, events: int = EVENTS, leftovers: int = LEFTOVERS) -> None:
+    def __init__(self, events: int = MAX_EVENTS, leftovers: int = MAX_LEFTOVERS) -> None:
         self._truth: dict[str, States] = {}
         """By area: a filter that matches all of its topics."""
         self._states: dict[str, None] = {}
