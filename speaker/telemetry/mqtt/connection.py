@@ -5,6 +5,7 @@ does costs us more than the connection.
 """
 
 import logging
+import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,6 +25,8 @@ KEEPALIVE = 15
 """Seconds; after one and a half times as many a broker gives a host up that it does not hear, and says so: our will."""
 ANSWER = 10.0
 """Seconds within which a broker has answered."""
+HANDSHAKE = 5.0
+"""Seconds to connect to one of its addresses, and for TLS; a thread waits for that."""
 WINDOW = 16
 """Messages that it has not acknowledged."""
 MAX_MESSAGE = 64 * 1024
@@ -91,6 +94,8 @@ class Connection(aiomqtt.Client):
             properties=_connect_properties(),
             tls_context=context,
         )
+        place = settings.host, settings.port
+        self._client._create_socket = lambda: _connected(place, context)  # type: ignore[method-assign]
         receive = self._client._sock_recv
 
         def bounded(bufsize: int) -> bytes:
@@ -251,3 +256,21 @@ def _connect_properties() -> Properties:
     found.MaximumPacketSize = MAX_MESSAGE
     found.TopicAliasMaximum = 0
     return found
+
+
+def _connected(place: tuple[str, int], context: ssl.SSLContext | None) -> socket.socket:
+    """paho's own leaves the socket open where the two do not come to terms. Raises OSError."""
+    plain = socket.create_connection(place, timeout=HANDSHAKE)
+    if context is None:
+        return plain
+    try:
+        secure = context.wrap_socket(plain, server_hostname=place[0], do_handshake_on_connect=False)
+    except BaseException:
+        plain.close()
+        raise
+    try:
+        secure.do_handshake()
+    except BaseException:
+        secure.close()
+        raise
+    return secure

@@ -160,6 +160,7 @@ class Publisher:
         async with Connection(
             self._settings, login, context, me.client, will, me.name, self._found, self._was_refused
         ) as connection:
+            _insist()
             self._since = self._loop.time()
             self._metrics.connected.set(1)
             try:
@@ -198,10 +199,13 @@ class Publisher:
         for area in followed - areas:
             if area != self._presence:
                 await connection.unfollow(area)
+                _insist()
         due = areas - followed
         asked = sorted(due - {self._presence})
         for area in asked:
-            if not await connection.follow(area):
+            may = await connection.follow(area)
+            _insist()
+            if not may:
                 self._was_refused(f"{area} may not be read: what an earlier life left there stays until it expires")
         if asked:
             self._heard.set()
@@ -233,6 +237,7 @@ class Publisher:
                 await self._stirred.wait()
                 continue
             await self._say(connection, message)
+            _insist()
             self._count()
             await self._in_turn()
 
@@ -253,10 +258,19 @@ class Publisher:
 
     async def _farewell(self, connection: Connection) -> None:
         """We stop: what we held is nobody's, or another's."""
+        until = self._loop.time() + FAREWELL
         with suppress(TimeoutError, EdgeError):
-            async with asyncio.timeout(FAREWELL):
+            async with asyncio.timeout_at(until):
                 for topic, payload in self._me.presence("stopped").items():
                     await connection.say(Message(topic, payload, retain=True))
                 self._outbox.forget(self._presence)
-                while (message := self._outbox.take()) is not None:
+                while self._loop.time() < until and (message := self._outbox.take()) is not None:
                     await connection.say(message)
+
+
+def _insist() -> None:
+    """The ``wait_for`` of Python 3.11, which aiomqtt uses, may forget that its task is being cancelled (see
+    ``system/waiting.py``)."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
