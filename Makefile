@@ -102,7 +102,7 @@ soak: $(VENV)/.dev
 # LOCK=--upgrade-package=NAME the newest of one. Tests say when it no longer covers pyproject.toml.
 LOCK ?= --upgrade
 lock: $(VENV)/.lock
-	$(BIN)/uv pip compile $(UV) $(LOCK) --output-file requirements.txt pyproject.toml
+	$(BIN)/uv pip compile $(UV) $(LOCK) --extra mqtt --output-file requirements.txt pyproject.toml
 	$(BIN)/python -c 'import tomllib; read = tomllib.load(open("pyproject.toml", "rb")); \
 	  print(*read["build-system"]["requires"], *read["dependency-groups"]["image"], sep="\n")' \
 	  | $(BIN)/uv pip compile $(UV) $(LOCK) --output-file requirements-build.txt -

@@ -31,7 +31,7 @@ WINDOW = 16
 """Messages that it has not acknowledged."""
 MAX_MESSAGE = 64 * 1024
 """Bytes of one message that we read. Nothing of it is used but its topic."""
-MAX_MESSAGES = 100_000
+MAX_MESSAGES = 50_000
 """Messages that we read, until it is expected to say again all that it retains."""
 
 
@@ -222,9 +222,17 @@ class Connection(aiomqtt.Client):
         try:
             step()
         except Exception as error:
-            if not self._disconnected.done():
-                self._disconnected.set_exception(error)
+            self._break(aiomqtt.MqttError(str(error)))
             self._hang_up()
+
+    def _on_disconnect(self, client: Any, userdata: Any, flags: Any, reason_code: Any, properties: Any = None) -> None:
+        """aiomqtt would have us wait for an answer that cannot come any more. In whatever thread."""
+        self._loop.call_soon_threadsafe(self._break, aiomqtt.MqttError(f"hung up: {reason_code}"))
+
+    def _break(self, error: aiomqtt.MqttError) -> None:
+        gone = self._disconnected if self._connected.done() else self._connected
+        if not gone.done():
+            gone.set_exception(error)
 
     def _on_message(self, client: Any, userdata: Any, message: Any) -> None:
         """Kept nowhere: of a flood, only the topics remain that may have to be cleared. Raises to hang up."""
