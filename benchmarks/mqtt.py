@@ -30,7 +30,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from ipaddress import IPv4Address
 from pathlib import Path
 
@@ -92,6 +92,7 @@ class Lan:
         (directory / "key").write_text(generate(os.urandom(32)))
         (directory / "key").chmod(0o600)
         self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self.began: dict[str, float] = {}
         stack.callback(self.stop)
         with self.switch.entered():
             self.client = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0806))
@@ -106,7 +107,7 @@ class Lan:
         draft.replace(self.manifests / "a.yaml")
 
     def start(self, node: str) -> None:
-        parent = os.getpid()
+        parent, self.began[node] = os.getpid(), time.time()
         place = self.directory / node
         with self.hosts[node].entered(), (place / "log").open("ab") as log:
             self.running[node] = subprocess.Popen(
@@ -134,9 +135,14 @@ class Lan:
         return {eip["address"]: eip["holder"] for eip in told["eips"]}
 
     def settled(self) -> bool:
-        """Both say the same of who holds all that stay."""
+        """Both run, and say the same of who holds all that stay."""
         seen = [{eip: found.get(eip) for eip in EIPS} for found in map(self.status, HOSTS)]
-        return seen[0] == seen[1] and None not in seen[0].values()
+        return seen[0] == seen[1] and None not in seen[0].values() and all(map(self.fresh, HOSTS))
+
+    def fresh(self, node: str) -> bool:
+        """Its status file is of its present life, which has begun to answer."""
+        status = self.directory / node / "run" / "status.json"
+        return status.exists() and status.stat().st_mtime > self.began[node] + 1.0
 
     def ask(self, eip: str) -> float | None:
         """Seconds until the answer; None: there was none."""
@@ -160,7 +166,7 @@ class Lan:
             return None
         return str(IPv4Address(frame[28:32]))
 
-    def longest_silence(self, eips: list[str], seconds: float) -> float:
+    def longest_silence(self, eips: Collection[str], seconds: float) -> float:
         """Of any of them, in milliseconds."""
         asks = [
             arp.ArpPacket(BROADCAST, self.mac, 1, self.mac, CLIENT, UNKNOWN, IPv4Address(eip)).pack() for eip in eips
@@ -179,7 +185,7 @@ class Lan:
                 continue
             if eip in last:
                 longest, last[eip] = max(longest, time.perf_counter() - last[eip]), time.perf_counter()
-        return 1000 * max(longest, *(time.perf_counter() - when for when in last.values()))
+        return 1000 * max([longest, *(time.perf_counter() - when for when in last.values())])
 
 
 def until(well: Callable[[], object], seconds: float = PATIENCE) -> float:
@@ -230,10 +236,9 @@ def answers(lans: list[Lan], count: int) -> list[list[float]]:
 
 
 def failover(lan: Lan) -> float:
-    until(lan.settled)
-    holders = list(lan.status("a1").values())
-    victim = max(HOSTS, key=holders.count)
-    theirs = [eip for eip, holder in lan.status(victim).items() if holder == victim and eip in EIPS]
+    holders = {eip: holder for eip, holder in lan.status("a1").items() if eip in EIPS}
+    victim = max(HOSTS, key=list(holders.values()).count)
+    theirs = [eip for eip, holder in holders.items() if holder == victim]
     kill = threading.Timer(0.5, lambda: lan.running[victim].send_signal(signal.SIGKILL))
     kill.start()
     outage = lan.longest_silence(theirs, 2.5)
@@ -277,10 +282,10 @@ def measured(rounds: int, seconds: float) -> dict[str, float]:
         outages: list[list[float]] = [[], []]
         for number in range(rounds):
             for at in (0, 1) if number % 2 else (1, 0):
+                until(lans[at].settled)
                 with changing(lans):
                     outages[at].append(failover(lans[at]))
-                for lan in lans:
-                    until(lan.settled)
+        until(told.settled)
         broker.kill()
         with changing(lans):
             time.sleep(seconds)

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
-from mqtt_broker import Broker, missing
+from mqtt_broker import Broker, Here, missing
 
 from speaker.lab.network.namespaces import Namespace
 
@@ -28,7 +29,7 @@ def new_broker(tmp_path: Path) -> Iterator[Callable[..., Broker]]:
         pytest.skip(reason)
     with ExitStack() as stack:
 
-        def new(namespace: Namespace, *lines: str, **how: str) -> Broker:
+        def new(namespace: Namespace | Here, *lines: str, **how: Any) -> Broker:
             broker = Broker(namespace, tmp_path / "broker", *lines, **how)
             stack.callback(broker.close)
             return broker

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +29,29 @@ def which(name: str) -> str | None:
     return shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
 
 
+class Here:
+    """This process's own network."""
+
+    @staticmethod
+    def entered() -> AbstractContextManager[None]:
+        return nullcontext()
+
+
 class Broker:
     """Keeps what is retained in ``directory``, over its own ends."""
 
     def __init__(
-        self, namespace: Namespace, directory: Path, *lines: str, host: str = "127.0.0.1", disk: str = ""
+        self,
+        namespace: Namespace | Here,
+        directory: Path,
+        *lines: str,
+        host: str = "127.0.0.1",
+        port: int = 1883,
+        disk: str = "",
     ) -> None:
         """``disk``: the size of a tmpfs that it keeps what is retained on."""
-        self.namespace, self.host, self._disk = namespace, host, disk
+        self.namespace, self._disk = namespace, disk
+        self.place = ("-V", "5", "-h", host, "-p", str(port))
         directory.mkdir(exist_ok=True, parents=True)
         self._kept = directory / "kept"
         self._kept.mkdir(exist_ok=True)
@@ -104,7 +119,7 @@ class Broker:
         topic, *flags = arguments
         with self.namespace.entered():
             done = subprocess.run(
-                ["mosquitto_sub", "-V", "5", "-h", self.host, "-t", topic, *flags],
+                ["mosquitto_sub", *self.place, "-t", topic, *flags],
                 capture_output=True,
                 text=True,
                 check=False,
@@ -114,9 +129,7 @@ class Broker:
 
     def publish(self, topic: str, payload: str, *flags: str) -> None:
         with self.namespace.entered():
-            subprocess.run(
-                ["mosquitto_pub", "-V", "5", "-h", self.host, "-q", "1", "-t", topic, "-m", payload, *flags], check=True
-            )
+            subprocess.run(["mosquitto_pub", *self.place, "-q", "1", "-t", topic, "-m", payload, *flags], check=True)
 
 
 class Watcher:
@@ -128,7 +141,7 @@ class Watcher:
         with broker.namespace.entered():
             self._process = subprocess.Popen(
                 [
-                    *("mosquitto_sub", "-V", "5", "-h", broker.host, "-q", "1", "-t", topic, "-F", "%j", *flags),
+                    *("mosquitto_sub", *broker.place, "-q", "1", "-t", topic, "-F", "%j", *flags),
                     *("--retain-as-published",),
                 ],
                 stdout=subprocess.PIPE,

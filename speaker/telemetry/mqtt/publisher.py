@@ -63,6 +63,8 @@ class Publisher:
         self.topics = Topics(settings.prefix)
         self._outbox = Outbox()
         self._dropped = 0
+        self._on_the_way = 0
+        """Messages that the broker has not acknowledged yet."""
         self._stirred, self._areas_changed = asyncio.Event(), asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._pause, self._next = 1 / rate, 0.0
@@ -116,7 +118,7 @@ class Publisher:
         self._count()
 
     def _count(self) -> None:
-        self._metrics.waiting.set(len(self._outbox))
+        self._metrics.waiting.set(len(self._outbox) + self._on_the_way)
         if (new := self._outbox.events_dropped - self._dropped) > 0:
             self._dropped += new
             self._metrics.dropped.inc(new)
@@ -242,11 +244,14 @@ class Publisher:
             await self._in_turn()
 
     async def _say(self, connection: Connection, message: Message) -> None:
+        self._on_the_way += 1
         try:
             await connection.say(message)
         except BaseException:
             self._outbox.give_back(message)
             raise
+        finally:
+            self._on_the_way -= 1
         self._metrics.published.labels("state" if message.retain else "event").inc()
 
     async def _in_turn(self) -> None:
