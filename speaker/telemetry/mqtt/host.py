@@ -5,8 +5,8 @@ each topic has one who says it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, Protocol
 
@@ -25,9 +25,10 @@ _OF_ALL = {"assigned", "released", "refused"}
 
 
 class HostNews:
-    """``shares``: it speaks of all EIPs, unless another host does."""
+    """``shares``: it speaks of all EIPs, unless another host does. Nothing is raised to whoever tells it anything."""
 
-    def __init__(self, publisher: Publisher, node: str, *, shares: bool) -> None:
+    def __init__(self, publisher: Publisher, node: str, supervisor: Supervisor, *, shares: bool) -> None:
+        self._supervisor = supervisor
         self._publisher, self._topics, self._node, self._shares = publisher, publisher.topics, node, shares
         self._alive: frozenset[tuple[str, str]] = frozenset()
         """Other hosts, and the links that each is heard on."""
@@ -38,6 +39,10 @@ class HostNews:
 
     def heard(self, line: Line) -> None:
         """In any thread; of other hosts in the loop's."""
+        with self._careful():
+            self._hear(line)
+
+    def _hear(self, line: Line) -> None:
         if line.event in ("peer heard", "peer silent"):
             self._follow((line.fields["peer"], line.fields["link"]), line.event == "peer heard")
         if line.event not in _OF_ALL or self._speaks:
@@ -50,6 +55,13 @@ class HostNews:
 
     def shown(self, told: Mapping[str, Any], pools: states.Pools, conflicts: Mapping[str, str]) -> None:
         """What the status file says. In any thread, as 10,000 EIPs take their time."""
+        with self._careful():
+            areas = self._areas(told, pools, conflicts)
+            self._publisher.soon(partial(self._publisher.show, areas))
+
+    def _areas(
+        self, told: Mapping[str, Any], pools: states.Pools, conflicts: Mapping[str, str]
+    ) -> dict[str, States | None]:
         topics, held = self._topics, states.holds(self._topics, self._node, told)
         areas: dict[str, States | None] = {
             topics.all_holds(self._node): held,
@@ -59,7 +71,15 @@ class HostNews:
             speaks = self._speaks
             areas[topics.all_eips] = states.shared(topics, told, conflicts) if speaks else None
             areas[topics.all_pools] = states.pools(topics, pools) if speaks else None
-        self._publisher.soon(partial(self._publisher.show, areas))
+        return areas
+
+    @contextmanager
+    def _careful(self) -> Iterator[None]:
+        """In any thread; bugs are told of in the loop's."""
+        try:
+            yield
+        except Exception as error:
+            self._publisher.soon(partial(self._supervisor.internal_error, EDGE, error))
 
     def finish(self) -> None:
         """Nothing is held here any more."""
@@ -86,7 +106,7 @@ async def publishing(
         report.failed(EDGE, error)
 
     publisher = Publisher(settings, me, metrics, failed, partial(report.recovered, EDGE))
-    news = HostNews(publisher, node, shares=shares)
+    news = HostNews(publisher, node, report, shares=shares)
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(supervised(EDGE, publisher.run, report), name=EDGE)
         try:

@@ -181,9 +181,10 @@ class Publisher:
         saying = False
         while True:
             self._areas_changed.clear()
-            due = await self._follow(connection, followed)
-            followed = self._outbox.areas
-            self._outbox.anew(*sorted(due - {self._presence}), self._presence)
+            areas = self._outbox.areas
+            await self._follow(connection, followed, areas)
+            self._outbox.anew(*sorted(areas - followed - {self._presence}), self._presence)
+            followed = areas
             self._stir()
             if not saying:
                 saying = True
@@ -195,15 +196,13 @@ class Publisher:
             if not self._areas_changed.is_set():
                 followed = frozenset()
 
-    async def _follow(self, connection: Connection, followed: frozenset[str]) -> frozenset[str]:
-        """Those areas of which the truth is to be said: that were not ``followed`` before."""
-        areas = self._outbox.areas
+    async def _follow(self, connection: Connection, followed: frozenset[str], areas: frozenset[str]) -> None:
+        """Have the broker say what it retains in those ``areas`` that were not ``followed`` before."""
         for area in followed - areas:
             if area != self._presence:
                 await connection.unfollow(area)
                 _insist()
-        due = areas - followed
-        asked = sorted(due - {self._presence})
+        asked = sorted(areas - followed - {self._presence})
         for area in asked:
             may = await connection.follow(area)
             _insist()
@@ -212,7 +211,6 @@ class Publisher:
         if asked:
             self._heard.set()
             await self._until_quiet()
-        return due
 
     async def _until_quiet(self) -> None:
         with suppress(TimeoutError):

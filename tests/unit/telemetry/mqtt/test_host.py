@@ -17,7 +17,7 @@ class Heard:
     topics = TOPICS
 
     def __init__(self) -> None:
-        self.areas, self.lines, self.again = {}, [], []
+        self.areas, self.lines, self.again, self.errors = {}, [], [], []
 
     def show(self, areas):
         self.areas |= areas
@@ -34,6 +34,9 @@ class Heard:
 
     def soon(self, what):
         what()
+
+    def internal_error(self, task, error):
+        self.errors.append((task, type(error)))
 
 
 def peer(node, alive, link="eth0"):
@@ -53,7 +56,7 @@ def peer(node, alive, link="eth0"):
 )
 def test_of_hosts_without_a_controller_the_first_that_lives_speaks_of_all(shares, peers, speaks):
     heard = Heard()
-    news = HostNews(heard, "n1", shares=shares)
+    news = HostNews(heard, "n1", heard, shares=shares)
     for line in peers:
         news.heard(line)
     news.shown(TOLD, {}, {})
@@ -68,7 +71,7 @@ def test_of_hosts_without_a_controller_the_first_that_lives_speaks_of_all(shares
 
 def test_whenever_a_host_comes_or_goes_all_is_said_again_as_another_may_have_said_otherwise():
     heard = Heard()
-    news = HostNews(heard, "n1", shares=True)
+    news = HostNews(heard, "n1", heard, shares=True)
     news.heard(peer("n0", True))
     news.heard(peer("n0", False))
     assert heard.again == [(ALL, POOLS)] * 2
@@ -76,10 +79,18 @@ def test_whenever_a_host_comes_or_goes_all_is_said_again_as_another_may_have_sai
 
 def test_who_stops_holds_nothing():
     heard = Heard()
-    news = HostNews(heard, "n1", shares=True)
+    news = HostNews(heard, "n1", heard, shares=True)
     one = {"address": "192.0.2.10", "pool": "lan", "services": [], "holder": "n1", "term": 1, "claimed": True}
     news.shown({"eips": [one], "problems": []}, {}, {})
     assert len(heard.areas[TOPICS.all_holds("n1")]) == 1
     news.finish()
     assert heard.areas[TOPICS.all_holds("n1")] == {}
     assert b'"holder":null' in heard.areas[ALL][TOPICS.eip("192.0.2.10")]
+
+
+def test_a_bug_here_keeps_nothing_from_the_log_or_the_status_file():
+    heard = Heard()
+    news = HostNews(heard, "n1", heard, shares=True)
+    news.shown({"eips": [{}], "problems": []}, {}, {})
+    news.heard(Line("info", "peer heard", {}))
+    assert heard.errors == [("mqtt", KeyError)] * 2
