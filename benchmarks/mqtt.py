@@ -251,8 +251,8 @@ def main_rss(lan: Lan) -> float:
     """Megabytes of the largest main process."""
     sizes = []
     for process in lan.running.values():
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        for pid in children:
+        tasks = Path(f"/proc/{process.pid}/task").glob("*/children")
+        for pid in (pid for task in tasks for pid in task.read_text().split()):
             with contextlib.suppress(FileNotFoundError):
                 sizes.append(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 2**20)
     return max(sizes, default=0.0)

@@ -30,8 +30,8 @@ RATE = 1000.0
 QUIET = 0.3
 """Seconds without another retained message, after which the broker has said all that it retains."""
 QUIET_AT_MOST = 10.0
-FAREWELL = 0.5
-"""Seconds that the end of this process waits for the broker."""
+FAREWELL = 2.0
+"""Seconds that the end of this process waits for the broker, at most; its EIPs are handed over by then."""
 STEADY = 30.0
 """Seconds of a connection after which the next try comes at once."""
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
