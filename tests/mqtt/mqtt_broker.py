@@ -150,6 +150,8 @@ class Watcher:
 
     def until(self, well: "Callable[[Mapping[str, Any]], object]") -> None:
         """Reads on until the states are ``well``."""
+        if well(self.states):
+            return
         with guarded(self._process):
             for _ in self._messages():
                 if well(self.states):

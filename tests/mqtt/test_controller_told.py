@@ -72,7 +72,7 @@ def test_the_controller_that_leads_tells_and_what_it_told_is_put_right_by_the_ne
     apply("Eip", GROUP, "mqtt-lan", spec={"addresses": [EIP]})
     first = controller(port)
     watcher.until(lambda states: states.get(f"{V1}/controller", {}).get("state") == "up")
-    assert f"{V1}/eips/192.0.2.99" not in watcher.states
+    watcher.until(lambda states: f"{V1}/eips/192.0.2.99" not in states)
     spec = {"type": "LoadBalancer", "loadBalancerClass": "eip-speaker.io/speaker", "ports": [{"port": 80}]}
     apply("Service", "v1", "told", spec=spec)
     assigned = watcher.event("assigned", service="default/told")
