@@ -7,6 +7,7 @@ export PATH := $(PATH):/usr/sbin:/sbin
 INSIDE := $(shell [ "$$(id -u)" = 0 ] || { unshare -Urnm true 2>/dev/null && echo unshare -Urnm; })
 # User-Mode Linux is for one architecture; where the processor has AMX it needs a compiler (tests/ipvs/xstate.c).
 UML := $(shell [ "$$(uname -m)" != x86_64 ] || { echo linux.uml:user-mode-linux; ! grep -qw amx_tile /proc/cpuinfo || echo cc:tcc; })
+MQTT := mosquitto:mosquitto mosquitto_sub:mosquitto-clients
 # Two at a time, of which one waits most of it; those that only compute have what these leave.
 AGENTS  := tests/agents
 GUEST   := tests/ipvs
@@ -17,7 +18,7 @@ SOAK_OF := tests/soak
 CLUSTER := tests/cluster
 REST    := -m 'not apiserver' $(addprefix --ignore=,$(AGENTS) $(GUEST) $(PATIENT) $(TIMED) $(FAULTS) $(SOAK_OF) $(CLUSTER))
 # Those that ask a real kube-apiserver.
-ASKING  := -m apiserver tests/apiserver tests/verified
+ASKING  := -m apiserver tests/apiserver tests/verified tests/mqtt
 FUZZ_RUNS ?= 200000
 FUZZ_SETS ?= 20000
 FUZZ_SCHEDULES ?= 100000
@@ -51,7 +52,7 @@ test-cluster: $(VENV)/.dev
 
 test: $(VENV)/.dev
 	@NEED_OPTIONAL=1 .ci/need nft:nftables ip:iproute2 ping:iputils-ping arping:arping arp-scan:arp-scan ndisc6:ndisc6 curl:curl \
-	  tcpdump:tcpdump $(UML) ipvsadm:ipvsadm iptables-legacy:iptables modprobe:kmod sysctl:procps
+	  tcpdump:tcpdump $(MQTT) openssl:openssl $(UML) ipvsadm:ipvsadm iptables-legacy:iptables modprobe:kmod sysctl:procps
 	@$(INSIDE) $(BIN)/python .ci/lanes.py \
 	  "$(BIN)/python .ci/aside.py $(BIN)/pytest $(PATIENT)" \
 	  -- "nice -n 10 $(BIN)/pytest $(REST)" "$(BIN)/pytest $(GUEST)" "$(BIN)/pytest $(SOAK_OF)" \
@@ -59,7 +60,7 @@ test: $(VENV)/.dev
 
 # What `make test` leaves out: it needs etcd and kube-apiserver, found where `make cluster` leaves them or in $KUBEBUILDER_ASSETS.
 test-api: $(VENV)/.dev
-	@NEED_OPTIONAL=1 .ci/need nft:nftables ip:iproute2 ping:iputils-ping
+	@NEED_OPTIONAL=1 .ci/need nft:nftables ip:iproute2 ping:iputils-ping $(MQTT)
 	@$(INSIDE) $(BIN)/python .ci/lanes.py "nice -n 10 $(BIN)/pytest $(ASKING)" -- "$(BIN)/pytest $(AGENTS)"
 
 # The tests of IPVS on a stock kernel, which guards it with nftables: takes minutes, and fetches 70 MB once.
@@ -76,7 +77,7 @@ check: $(VENV)/.dev
 	$(BIN)/pytest -q tests/unit/test_structure.py tests/unit/test_docs.py
 
 bench: $(VENV)/.dev
-	@.ci/need nft:nftables ip:iproute2 $(UML) ipvsadm:ipvsadm iptables-legacy:iptables modprobe:kmod keepalived:keepalived
+	@.ci/need nft:nftables ip:iproute2 $(UML) ipvsadm:ipvsadm iptables-legacy:iptables modprobe:kmod keepalived:keepalived $(MQTT)
 	for b in benchmarks/*.py; do echo "== $$b"; $(INSIDE) $(BIN)/python $$b || exit 1; done
 
 # Long searches for what the tests look for briefly: bytes that crash a parser, routes that the kernel reads otherwise,
@@ -101,7 +102,7 @@ soak: $(VENV)/.dev
 # LOCK=--upgrade-package=NAME the newest of one. Tests say when it no longer covers pyproject.toml.
 LOCK ?= --upgrade
 lock: $(VENV)/.lock
-	$(BIN)/uv pip compile $(UV) $(LOCK) --output-file requirements.txt pyproject.toml
+	$(BIN)/uv pip compile $(UV) $(LOCK) --extra mqtt --output-file requirements.txt pyproject.toml
 	$(BIN)/python -c 'import tomllib; read = tomllib.load(open("pyproject.toml", "rb")); \
 	  print(*read["build-system"]["requires"], *read["dependency-groups"]["image"], sep="\n")' \
 	  | $(BIN)/uv pip compile $(UV) $(LOCK) --output-file requirements-build.txt -

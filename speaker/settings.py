@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
+from urllib.parse import urlsplit
 
 from speaker.errors import SettingError, written
 from speaker.model import Forwarding
@@ -230,6 +231,86 @@ DEFAULT_SETTLE = 30.0
 DEFAULT_REST = 60.0
 
 
+_MQTT_PORTS = {"mqtts": 8883, "mqtt": 1883}
+_MQTT_PREFIX = re.compile(r"[A-Za-z0-9._-]{1,64}(/[A-Za-z0-9._-]{1,64}){0,7}")
+DEFAULT_PREFIX = "eip-speaker"
+
+
+@dataclass(frozen=True, slots=True)
+class MqttSettings:
+    """A broker that is told of states and events. Files are read at every connection: they may be replaced."""
+
+    host: str
+    port: int
+    prefix: str = DEFAULT_PREFIX
+    """Of all topics."""
+    tls: bool = True
+    ca: Path | None = None
+    """Certificates of the authorities that are believed; None: the system's."""
+    cert: Path | None = None
+    key: Path | None = None
+    """Our own certificate and its key; the latter None: it stands in the same file."""
+    login: Path | None = None
+    """User name and password, a line each."""
+
+    @property
+    def broker(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @staticmethod
+    def parse(
+        url: str | None,
+        ca: Path | None = None,
+        cert: Path | None = None,
+        key: Path | None = None,
+        login: Path | None = None,
+    ) -> "MqttSettings | None":
+        """From the flags as written, None for one that was not. ``url``: ``mqtts://host:port/prefix``."""
+        files = {"--mqtt-ca": ca, "--mqtt-cert": cert, "--mqtt-key": key, "--mqtt-login": login}
+        given = [flag for flag, path in files.items() if path is not None]
+        if url is None:
+            if given:
+                raise SettingError(f"{given[0]}: needs --mqtt: there is no broker to use it with")
+            return None
+        scheme, host, port, prefix = _mqtt_url(url)
+        if scheme == "mqtt" and given and not (given == ["--mqtt-login"] and _is_loopback(host)):
+            raise SettingError(f"{given[0]}: needs mqtts://: over mqtt:// nothing is secret and nobody proves anything")
+        if key is not None and cert is None:
+            raise SettingError(f"--mqtt-key {key}: needs --mqtt-cert: it is the key of that certificate")
+        return MqttSettings(host, port, prefix, scheme == "mqtts", ca, cert, key, login)
+
+
+def _mqtt_url(text: str) -> tuple[str, str, int, str]:
+    """Scheme, host, port and prefix. What is refused is not shown: there may be a password in it."""
+    rule = (
+        f"--mqtt: must be mqtts://HOST[:PORT][/PREFIX], or mqtt:// without TLS; PREFIX (default {DEFAULT_PREFIX}) has "
+    )
+    rule += "one to eight levels of letters, digits, '.', '_' and '-'"
+    try:
+        url = urlsplit(text)
+        port = url.port
+    except ValueError as error:
+        raise SettingError(rule) from error
+    if url.username is not None or url.password is not None or "@" in text:
+        raise SettingError(
+            "--mqtt: must not have a user or password in it, which every user of this host could read: "
+            "put them into a file for --mqtt-login"
+        )
+    prefix = url.path.strip("/") or DEFAULT_PREFIX
+    well = url.scheme in _MQTT_PORTS and url.hostname and port != 0 and not set(text) & set("?#")
+    if not well or not _MQTT_PREFIX.fullmatch(prefix):
+        raise SettingError(rule)
+    assert url.hostname is not None
+    return url.scheme, url.hostname, port or _MQTT_PORTS[url.scheme], prefix
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 @dataclass(frozen=True, slots=True)
 class RunSettings:
     """Everything ``speaker run`` can be told."""
@@ -253,3 +334,5 @@ class RunSettings:
     limits: Limits = field(default_factory=Limits)
     metrics_real_servers: bool = False
     """Whether /metrics tells of every real server too."""
+    mqtt: MqttSettings | None = None
+    """None: no broker is told."""

@@ -21,6 +21,7 @@ from speaker.settings import (
     Limits,
     LogFormat,
     LogLevel,
+    MqttSettings,
     Node,
     PeerSettings,
 )
@@ -43,6 +44,7 @@ class AgentSettings:
     log_level: LogLevel = "info"
     limits: Limits = field(default_factory=Limits)
     metrics_real_servers: bool = False
+    mqtt: MqttSettings | None = None
 
 
 async def run(end: socket.socket, settings: AgentSettings) -> None:

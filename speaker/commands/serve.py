@@ -147,6 +147,7 @@ def _run(args: argparse.Namespace) -> int:
         runtime_dir=args.runtime_dir,
         forwarder=Forwarding(args.forwarder),
         metrics=Bind.parse(args.metrics),
+        mqtt=flags.mqtt_settings(args),
         log_format=args.log_format,
         log_level=args.log_level,
         settle_seconds=args.settle,
@@ -204,6 +205,7 @@ def _agent(args: argparse.Namespace) -> int:
         runtime_dir=args.runtime_dir,
         forwarder=forwarder,
         metrics=Bind.parse(args.metrics),
+        mqtt=flags.mqtt_settings(args),
         log_format=args.log_format,
         log_level=args.log_level,
         limits=Limits.parse(forwarder, args.ipvs_timeouts, args.conntrack_max),
@@ -228,6 +230,7 @@ def _controller(args: argparse.Namespace) -> int:
         make_key=args.make_key,
         controller=ControllerSettings(default_class=args.default_class, ip_mode=ip_mode),
         metrics=Bind.parse(args.metrics),
+        mqtt=flags.mqtt_settings(args),
         log_format=args.log_format,
         log_level=args.log_level,
     )

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from speaker.allocator.assign import Allocator, Outcome
+from speaker.allocator.assign import Allocator, Outcome, Usage
 from speaker.allocator.pools import Catalogue
 from speaker.api.service import RECORD
 from speaker.cluster.hosts import HostObject, Hosts
@@ -16,7 +17,7 @@ from speaker.controller.settling import Settling
 from speaker.controller.sweeper import Uses
 from speaker.controller.wanted import FINALIZER, IpMode, pool_paths, pool_writes, service_status, service_write
 from speaker.controller.writes import Order, Orders
-from speaker.model import Assignment, IPAddress, Pool, Service, ServiceKey
+from speaker.model import Assignment, Family, IPAddress, Pool, Service, ServiceKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,13 @@ class News:
     nodes: Mapping[Key, HostObject | None] = field(default_factory=dict)
     ip_mode: IpMode | None = None
     """From now on; None: as before."""
+
+
+class Told(NamedTuple):
+    """What was decided, as it is at one time; ``usage`` by pool."""
+
+    outcomes: Mapping[ServiceKey, Outcome]
+    usage: Mapping[str, Mapping[Family, Usage]]
 
 
 class Decider:
@@ -86,6 +94,11 @@ class Decider:
             self._ip_mode, written = news.ip_mode, written | self._read.keys()
         self.failed |= {key: error for key, error in self._allocator.failed.items() if key in moved}
         return {**self._service_orders(written, at), **self._pool_orders(news.eips, at)}
+
+    def told(self) -> Told:
+        """All that was decided so far."""
+        usage = {name: self._allocator.usage(name) for name in self._pools.used}
+        return Told(dict(self._settling.outcomes), usage)
 
     # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -9,6 +9,7 @@ import gc
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import structlog
@@ -25,6 +26,7 @@ from speaker.cluster.transport.pages import listed
 from speaker.controller.decider import ControllerSettings, Decider, News
 from speaker.controller.forwarders import Forwarders
 from speaker.controller.key import make_key
+from speaker.controller.published import Published, RecordedObject
 from speaker.controller.sweeper import ANNOUNCEMENTS, Grace, HeldObject, Sweeper
 from speaker.controller.wanted import EIPS, IpMode
 from speaker.controller.write_queue import WriteQueue
@@ -66,6 +68,8 @@ class Leader:
         make_key: bool = False,
     ) -> None:
         """``agents``: the namespace of their session Leases, and of their key; ``make_key``: where there is none."""
+        self.published: Published | None = None
+        """Who tells a broker, where there is one."""
         self._supervisor = supervisor
         self._agents, self._make_key = agents, make_key
         self._client, self._election, self._settings = client, election, settings
@@ -83,7 +87,12 @@ class Leader:
         eips = self._mirror(EIPS, EipObject, changed, mirrors)
         namespaces = self._mirror("/api/v1/namespaces", Object, changed, mirrors)
         nodes = self._mirror("/api/v1/nodes", HostObject, changed, mirrors)
-        announcements = self._mirror(ANNOUNCEMENTS, HeldObject, asyncio.Event(), mirrors)
+        published = self.published
+        announcements: _Mirror[HeldObject] = (
+            self._mirror(ANNOUNCEMENTS, HeldObject, asyncio.Event(), mirrors)
+            if published is None
+            else self._mirror(ANNOUNCEMENTS, RecordedObject, published.changed, mirrors)
+        )
         writes = WriteQueue(self._client, self._election.fence, self._told)
         # What the last leader found out stands until this one has.
         follows = self._settings.ip_mode is IpMode.PROXY
@@ -98,6 +107,8 @@ class Leader:
             await writes.want(await asyncio.to_thread(decider.decide, news, begun, _wall_clock()))
             for error in decider.failed.values():
                 self._supervisor.internal_error("decide", error)
+            if published is not None:
+                published.decided(decider.told())
             # Half the time for the others: each write comes back as a change, many at once.
             await asyncio.sleep(boottime() - begun)
             return len(news.services)
@@ -108,6 +119,9 @@ class Leader:
             tasks.create_task(writes.run(), name="writes")
             if follows:
                 tasks.create_task(self._ask_agents(forwarders, changed), name="agents")
+            if published is not None:
+                tell = partial(published.run, announcements.store)
+                tasks.create_task(supervised("published", tell, self._supervisor), name="published")
             if self._make_key:
                 tasks.create_task(make_key(self._client, self._agents, self._told), name="key")
             while not (services.synced and eips.synced and namespaces.synced and nodes.synced):

@@ -20,9 +20,10 @@ from speaker.cluster.transport.access import Access, configure
 from speaker.cluster.transport.client import Client
 from speaker.controller.decider import ControllerSettings
 from speaker.controller.leader import Leader
+from speaker.controller.published import Published
 from speaker.controller.sweeper import Grace
 from speaker.errors import EdgeError
-from speaker.settings import AGENTS_NAMESPACE, Bind, LogFormat, LogLevel
+from speaker.settings import AGENTS_NAMESPACE, Bind, LogFormat, LogLevel, MqttSettings
 from speaker.system.descriptors import raise_limit
 from speaker.system.signals import stopped_by_signals
 from speaker.system.threads import start_threads
@@ -32,6 +33,7 @@ from speaker.telemetry.internal_errors import InternalErrors
 from speaker.telemetry.lateness import watch_loop
 from speaker.telemetry.lines import Transition
 from speaker.telemetry.maximum import Maximum
+from speaker.telemetry.mqtt.counted import MqttMetrics
 from speaker.telemetry.telling import Telling
 
 log = structlog.get_logger()
@@ -59,6 +61,7 @@ class CommandSettings:
     metrics: Bind | None = None
     log_format: LogFormat = "text"
     log_level: LogLevel = "info"
+    mqtt: MqttSettings | None = None
 
 
 async def run(settings: CommandSettings) -> None:
@@ -96,13 +99,27 @@ async def run(settings: CommandSettings) -> None:
 
         async def work(leadership: Leadership) -> None:
             with metrics.leading(leadership):
-                await leader.work(leadership)
+                if settings.mqtt is None:
+                    await leader.work(leadership)
+                else:
+                    await _telling_a_broker(settings.mqtt, leadership, leader, identity, metrics)
 
         log.info("started", identity=identity, lease=lease.path)
         stack.callback(metrics.finish)
         with stopped_by_signals():
             await election.lead(work)
     log.info("stopped")
+
+
+async def _telling_a_broker(
+    settings: MqttSettings, leadership: Leadership, leader: Leader, identity: str, metrics: "ControllerMetrics"
+) -> None:
+    # Not needed, and perhaps not there, where there is none.
+    from speaker.telemetry.mqtt.controller import publishing
+
+    async with publishing(settings, identity, metrics.mqtt(), metrics) as publisher:
+        leader.published = Published(publisher)
+        await leader.work(leadership)
 
 
 class ControllerMetrics:
@@ -137,12 +154,15 @@ class ControllerMetrics:
         self._term: int | None = None
         self._failing: dict[str, str] = {}
         """What was said last, by what failed; the newest last."""
+        self._broker = ""
+        """Why it is told nothing."""
+        self._mqtt: MqttMetrics | None = None
         self._telling = Telling()
 
     def health(self, election: Election) -> tuple[bool, dict[str, object]]:
         """Well once the API has answered: a replica that it never let in is of no use. From then on always: who stands
         by is as ready as who leads, and a restart mends no API."""
-        problems = self._internal.problems()
+        problems = (*self._internal.problems(), *filter(None, [self._broker]))
         details = {"ready": election.answered, "leads": self._term is not None, "term": self._term}
         return election.answered, {**details, "problems": problems}
 
@@ -175,6 +195,18 @@ class ControllerMetrics:
         self._failing[what] = str(error)
         while len(self._failing) > REMEMBERED:
             del self._failing[next(iter(self._failing))]
+
+    def broker_failed(self, error: EdgeError | None) -> None:
+        """None: it takes again what it is told. The same words are not repeated."""
+        words = str(error) if error is not None else ""
+        if words != self._broker:
+            log.warning("mqtt failed", error=words) if words else log.info("mqtt recovered")
+        self._broker = words
+
+    def mqtt(self) -> MqttMetrics:
+        """Made when there is a broker."""
+        self._mqtt = self._mqtt or MqttMetrics(self.registry)
+        return self._mqtt
 
 
 @asynccontextmanager

@@ -32,7 +32,7 @@ from speaker.node.status import Status, write_status
 from speaker.node.transitions import Transitions
 from speaker.system.priority import Priority
 from speaker.telemetry.internal_errors import QUIET_SECONDS, InternalErrors
-from speaker.telemetry.lines import Line, Transition
+from speaker.telemetry.lines import Transition
 from speaker.telemetry.metrics import Metrics
 from speaker.telemetry.telling import Telling, write
 from speaker.wire.events import ClaimStatus
@@ -61,11 +61,13 @@ class Report:
         self.answered, self.ignored, self.announced = metrics.answered, metrics.ignored, metrics.announced
         self.send_failed, self.join_failed = metrics.send_failed, metrics.join_failed
         self._runtime_dir = runtime_dir
-        self._telling = Telling()
+        self.telling = Telling()
         self._transitions, self._problems, self._status = Transitions(), Problems(), Status()
         self._watch = Watch()
         self._ready = False
         self.in_force: InForce | None = None
+        self.shown: Callable[[Mapping[str, Any], InForce, Mapping[str, str]], None] = lambda *_: None
+        """Hears what the status file says, in a thread; and the conflicts, by EIP."""
         self.stale = asyncio.Event()
         """What ``publish`` would say is not what it said last."""
         self._internal = InternalErrors(metrics.internal_errors, self._ailing, clock)
@@ -76,7 +78,7 @@ class Report:
 
     def finish(self) -> None:
         """Say now what waits to be said together."""
-        self._telling.finish()
+        self.telling.finish()
 
     def health(self) -> tuple[bool, dict[str, object]]:
         """Well once everything asked for was in force for the first time. Later trouble is told, not acted on: a
@@ -200,7 +202,7 @@ class Report:
     def kube_proxy(self, told: LookReport) -> None:
         """Who implements Services on this node, and what of it is in our way."""
         before, self._status.kube_proxy = self._status.kube_proxy, (seen := told.seen)
-        _write(transitions.kube_proxy(before, seen))
+        self.telling.say([transitions.kube_proxy(before, seen)])
         self._found(Area.KUBE_PROXY, seen.problems)
         count_kube_proxy(self._metrics, told)
         if seen != before:
@@ -221,11 +223,11 @@ class Report:
 
     def settled(self, settlement: Settlement, changed: Collection[ServiceKey] | None = None) -> None:
         """Who has which EIP, remembered by now. ``changed``: only these may be new; None: any."""
-        write(self._transitions.settled(settlement, changed))
+        self.telling.say(self._transitions.settled(settlement, changed))
 
     def decided(self, decision: Decision, touched: Collection[IPAddress] | None = None) -> None:
         """Which EIPs this node must not answer for from now on, and why. ``touched``: only these may be news."""
-        write(self._transitions.decided(decision, touched))
+        self.telling.say(self._transitions.decided(decision, touched))
 
     def forwarding(self, changes: Sequence[Change], approximations: tuple[str, ...] | None = None) -> None:
         """What the kernel's forwarding was brought to. ``approximations`` None: they are what they were."""
@@ -274,7 +276,10 @@ class Report:
             log.info("ready", eips=mine)
 
     def _write_status(self, in_force: InForce, claim_statuses: Mapping[IPAddress, ClaimStatus]) -> None:
-        write_status(self._runtime_dir, self.status(in_force, claim_statuses))
+        told, conflicts = self.status(in_force, claim_statuses), self.conflicts()
+        self.telling.say(self._transitions.conflicts(conflicts))
+        self.shown(told, in_force, conflicts)
+        write_status(self._runtime_dir, told)
 
     def status(self, in_force: InForce, claim_statuses: Mapping[IPAddress, ClaimStatus]) -> dict[str, Any]:
         return self._status.told(in_force.settlement, in_force.decision, claim_statuses, self.problems())
@@ -351,7 +356,7 @@ class Report:
         self._metrics.hellos_sent.labels(link, "left" if left else "no_room").inc(count)
 
     def hellos_received(self, link: str, rejected: Enum | None, count: int) -> None:
-        _write(self._transitions.foreign_hellos(link, rejected))
+        self.telling.say([self._transitions.foreign_hellos(link, rejected)])
         self._metrics.hellos_received.labels(link, rejected.value if rejected else "read").inc(count)
 
     # ── processes ──
@@ -359,7 +364,7 @@ class Report:
     def api(self, up: bool) -> None:
         """Said when that changes for longer than LASTING; asked again and again as long as it is not ``up``."""
         self._metrics.api.set(up)
-        _write(self._transitions.api(up, self._clock()))
+        self.telling.say([self._transitions.api(up, self._clock())])
 
     def taken_over(self, end: str, away: float, held: int) -> None:
         self._metrics.taken_over.inc()
@@ -391,9 +396,4 @@ class Report:
     def _tell(self, told: Transition | None) -> None:
         """Together with others of the same cause."""
         if told is not None:
-            self._telling.tell(told)
-
-
-def _write(line: Line | None) -> None:
-    if line is not None:
-        write([line])
+            self.telling.tell(told)

@@ -3,8 +3,8 @@
 import gc
 import socket
 import sys
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import structlog
 
@@ -17,12 +17,14 @@ from speaker.node.host import Host
 from speaker.node.key_file import KeyFile
 from speaker.node.report import Report
 from speaker.node.source import HostSettings, MakeSource
+from speaker.settings import MqttSettings
 from speaker.system.descriptors import raise_limit
 from speaker.system.signals import stoppable
 from speaker.system.threads import start_threads
 from speaker.telemetry import logs
 from speaker.telemetry.http import serving
 from speaker.telemetry.metrics import Metrics
+from speaker.telemetry.mqtt.counted import MqttMetrics
 from speaker.telemetry.traffic import Kept, exposition
 from speaker.wire.commands import PeerSpec, Spec
 from speaker.wire.remote import Wire
@@ -73,6 +75,10 @@ async def _serve(end: socket.socket, settings: HostSettings, make: MakeSource, s
         # Two forwarders at once would translate an address twice.
         if removed := await cleanup(settings.runtime_dir, keep=forwarder.name):
             log.info("removed what another forwarder left", removed=list(removed))
+        if settings.mqtt is not None:
+            await stack.enter_async_context(
+                _publishing(settings.mqtt, settings.node.name, report, metrics, shares=source.record_sink is None)
+            )
         hand_over = await _hand_over(settings, report)
         wire = Wire(end, _spec(settings, keys, source.record_sink is not None), report, source.record_sink, hand_over)
         host = Host(settings, keys, source, forwarder, wire, report, hand_over)
@@ -94,6 +100,21 @@ async def _hand_over(settings: HostSettings, report: Report) -> HandOver | None:
     if removed := await remove_unknown_flows():
         log.info("nothing is handed over any more", removed=list(removed))
     return None
+
+
+@asynccontextmanager
+async def _publishing(
+    settings: MqttSettings, node: str, report: Report, metrics: Metrics, *, shares: bool
+) -> AsyncIterator[None]:
+    """A broker is told while the block lasts. ``shares``: no controller speaks of all EIPs."""
+    # Not needed, and perhaps not there, where there is none.
+    from speaker.telemetry.mqtt.host import publishing
+
+    async with publishing(settings, node, MqttMetrics(metrics.registry), report, shares=shares) as news:
+        report.telling.heard = news.heard
+        report.shown = lambda told, in_force, conflicts: news.shown(told, in_force.usage, conflicts)
+        report.stale.set()
+        yield
 
 
 def _traffic(forwarder: Forwarder, report: Report, *, real_servers: bool) -> Kept:

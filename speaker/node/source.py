@@ -9,7 +9,7 @@ from speaker.allocator.assign import Usage
 from speaker.allocator.settle import Settlement
 from speaker.model import Family, Forwarding, IPAddress, ServiceKey, World
 from speaker.node.report import Report
-from speaker.settings import Bind, Limits, LogFormat, LogLevel, Node, PeerSettings
+from speaker.settings import Bind, Limits, LogFormat, LogLevel, MqttSettings, Node, PeerSettings
 from speaker.wire.events import RecordSink
 from speaker.wire.remote import Wire
 
@@ -65,6 +65,8 @@ class HostSettings(Protocol):
     def limits(self) -> Limits: ...
     @property
     def metrics_real_servers(self) -> bool: ...
+    @property
+    def mqtt(self) -> MqttSettings | None: ...
 
 
 MakeSource = Callable[[Report, AsyncExitStack], Awaitable[Source]]

@@ -87,6 +87,7 @@ class Transitions:
         self._assigned: dict[ServiceKey, Assignment] = {}
         self._refused: dict[str, tuple[str, str]] = {}
         self._eips: Mapping[IPAddress, MayHold | MayNotHold] = {}
+        self._conflicts: frozenset[str] = frozenset()
         self._approximations: tuple[str, ...] = ()
         self._notices: frozenset[str] = frozenset()
         self._failing: dict[str, Spell] = {}
@@ -101,12 +102,12 @@ class Transitions:
         before, self._notices = self._notices, frozenset(notices)
         return sentences("notice", sorted(self._notices - before), "info")
 
-    def settled(self, settlement: Settlement, changed: Collection[ServiceKey] | None = None) -> list[Line]:
+    def settled(self, settlement: Settlement, changed: Collection[ServiceKey] | None = None) -> list[Transition]:
         """Who has which EIP, remembered by now. ``changed``: only these may be new; None: any."""
         now = settlement.assignments
         asked = [*now, *(self._assigned.keys() - now.keys())] if changed is None else changed
         told = [one for key in asked for one in self._assignment(key, now.get(key))]
-        return [*in_lines(told), *in_lines(self._refusals(settlement))]
+        return [*told, *self._refusals(settlement)]
 
     def _assignment(self, key: ServiceKey, now: Assignment | None) -> Iterator[Transition]:
         before = self._assigned.get(key)
@@ -135,7 +136,7 @@ class Transitions:
             if before.get(service) != (reason, message)
         ]
 
-    def decided(self, decision: Decision, touched: Collection[IPAddress] | None = None) -> list[Line]:
+    def decided(self, decision: Decision, touched: Collection[IPAddress] | None = None) -> list[Transition]:
         """Which EIPs this node must not answer for from now on, and why. ``touched``: only these may be news."""
         told: list[Transition] = []
         for address in decision.eips if touched is None else touched:
@@ -144,7 +145,17 @@ class Transitions:
                 fields = {"reason": eip.reason, "message": eip.message}
                 told.append(Transition("warning", "not claimed", "eip", str(address), eip.reason, fields))
         self._eips = decision.eips
-        return list(in_lines(told))
+        return told
+
+    def conflicts(self, conflicts: Mapping[str, str]) -> list[Transition]:
+        """EIP → what is told of its rival: who has one since the last time, and who has none any more."""
+        before, self._conflicts = self._conflicts, frozenset(conflicts)
+        begun = [
+            Transition("warning", "conflict begun", "eip", eip, None, {"message": conflicts[eip]})
+            for eip in sorted(self._conflicts - before)
+        ]
+        ended = [Transition("info", "conflict ended", "eip", eip, None, {}) for eip in sorted(before - self._conflicts)]
+        return [*begun, *ended]
 
     def approximations(self, approximations: tuple[str, ...]) -> Iterator[Line]:
         """What the forwarder does in another way than it was asked."""

@@ -51,6 +51,11 @@ class Transition(NamedTuple):
     fields: Fields
 
 
+def as_line(told: Transition | Line) -> Line:
+    """As it is where nothing else has its cause."""
+    return told if isinstance(told, Line) else Line(told.level, told.event, {told.kind: told.name, **told.fields})
+
+
 def in_lines(told: Iterable[Transition], few: int = FEW) -> Iterator[Line]:
     """A line each where a cause has no more than ``few``; one for all of them where it has."""
     groups: dict[Hashable, list[Transition]] = {}
@@ -58,7 +63,7 @@ def in_lines(told: Iterable[Transition], few: int = FEW) -> Iterator[Line]:
         groups.setdefault((one.event, one.cause), []).append(one)
     for group in groups.values():
         if len(group) <= few:
-            yield from (Line(one.level, one.event, {one.kind: one.name, **one.fields}) for one in group)
+            yield from map(as_line, group)
         else:
             yield _together(group)
 

@@ -1,13 +1,14 @@
-"""Edge: transitions on their way to the log, which wait a moment for others of the same cause (lines.py)."""
+"""Edge: transitions on their way to the log, where they wait a moment for others of the same cause (lines.py), and to
+whoever else hears of them, at once and one by one."""
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
 import structlog
 
-from speaker.telemetry.lines import Gather, Line, Transition, in_lines
+from speaker.telemetry.lines import Gather, Line, Transition, as_line, in_lines
 
 log = structlog.get_logger()
 
@@ -18,8 +19,19 @@ class Telling:
     def __init__(self) -> None:
         self._gather = Gather()
         self._alarm: asyncio.TimerHandle | None = None
+        self.heard: Callable[[Line], None] = lambda _: None
+        """Called in any thread."""
+
+    def say(self, told: Iterable[Transition | Line | None]) -> None:
+        """Written at once, in any thread."""
+        said = [one for one in told if one is not None]
+        for one in said:
+            self.heard(as_line(one))
+        write(in_lines(one for one in said if isinstance(one, Transition)))
+        write(one for one in said if isinstance(one, Line))
 
     def tell(self, told: Transition) -> None:
+        self.heard(as_line(told))
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:

@@ -2,9 +2,11 @@
 
 import argparse
 import socket
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
+from speaker.errors import SettingError
 from speaker.model import Forwarding
 from speaker.settings import (
     DEFAULT_ETHERTYPE,
@@ -16,6 +18,7 @@ from speaker.settings import (
     DEFAULT_SERVICE_ACCOUNT,
     LogFormat,
     LogLevel,
+    MqttSettings,
     whole_number,
 )
 
@@ -132,12 +135,35 @@ def _seconds(text: str) -> float:
 
 
 def metrics(parser: argparse.ArgumentParser) -> None:
+    """Where this process is watched: its metrics, and a broker that it tells."""
     parser.add_argument(
         "--metrics",
         metavar="ADDRESS:PORT",
         default=DEFAULT_METRICS,
         help="/metrics and /healthz, or 'off' (default %(default)s)",
     )
+    parser.add_argument(
+        "--mqtt",
+        metavar="URL",
+        help="mqtts://HOST[:PORT][/PREFIX] of a broker that is told of states and events (docs/mqtt.md)",
+    )
+    parser.add_argument(
+        "--mqtt-ca",
+        metavar="FILE",
+        type=Path,
+        help="authorities that the broker's certificate may be of (default: the system's)",
+    )
+    parser.add_argument("--mqtt-cert", metavar="FILE", type=Path, help="our own certificate, for brokers that want one")
+    parser.add_argument("--mqtt-key", metavar="FILE", type=Path, help="its key (default: in the same file)")
+    parser.add_argument("--mqtt-login", metavar="FILE", type=Path, help="user name and password, a line each")
+
+
+def mqtt_settings(args: argparse.Namespace) -> MqttSettings | None:
+    """None where no broker is to be told. Raises SettingError."""
+    found = MqttSettings.parse(args.mqtt, args.mqtt_ca, args.mqtt_cert, args.mqtt_key, args.mqtt_login)
+    if found is not None and find_spec("aiomqtt") is None:
+        raise SettingError("--mqtt: needs aiomqtt, which is not installed: pip install 'eip-speaker[mqtt]'")
+    return found
 
 
 def log(parser: argparse.ArgumentParser) -> None:

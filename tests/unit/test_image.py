@@ -45,7 +45,7 @@ def locked(name: str) -> dict[str, tuple[Requirement, list[str]]]:
 
 
 LOCKS = {
-    "requirements.txt": PROJECT["project"]["dependencies"],
+    "requirements.txt": [*PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"]["mqtt"]],
     "requirements-build.txt": [*PROJECT["build-system"]["requires"], *PROJECT["dependency-groups"]["image"]],
 }
 

@@ -16,7 +16,7 @@ from speaker.node.decide import Decision, MayHold, MayNotHold
 from speaker.node.problems import Change
 from speaker.node.transitions import MISTAKES, Transitions
 from speaker.ownership.hellos.frames import Rejected
-from speaker.telemetry.lines import Line, Transition
+from speaker.telemetry.lines import Line, Transition, as_line
 from speaker.telemetry.spells import LASTING
 
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
@@ -38,7 +38,7 @@ def settled(*assignments, refused=()):
 
 def briefly(lines):
     """Event and name of each line."""
-    return [(line.event, next(iter(line.fields.values()))) for line in lines]
+    return [(line.event, next(iter(line.fields.values()))) for line in map(as_line, lines)]
 
 
 # ── One thing that happened ───────────────────────────────────────────────────────────────────────────────────
@@ -160,7 +160,7 @@ def test_a_refusal_is_said_once_and_again_when_it_is_another_or_was_over():
     assert said == [once, [], once, [], [], once, once]
     other_words = Refusal(WEB, RefusalReason.POOL_FULL, "no free address: lan, dmz")
     (line,) = told.settled(settled(refused=[other_words]))
-    assert line == Line(
+    assert as_line(line) == Line(
         "warning", "refused", {"service": "default/web", "reason": "pool_full", "message": "no free address: lan, dmz"}
     )
 
@@ -201,6 +201,14 @@ def test_where_it_is_known_which_eips_changed_no_other_is_looked_at():
     both = {EIP: may_not("link_down"), OTHER: may_not("link_down", OTHER)}
     assert briefly(told.decided(Decision(both, EMPTY), {OTHER})) == [("not claimed", "2001:db8::10")]
     assert told.decided(Decision(both, EMPTY), {EIP, OTHER}) == [], "what was decided is known, said or not"
+
+
+def test_a_conflict_begins_once_and_ends_once_however_often_it_is_told_of():
+    told = Transitions()
+    rival = {"192.0.2.10": "192.0.2.10: a stranger uses it"}
+    said = [briefly(told.conflicts(each)) for each in ({}, rival, rival, {"192.0.2.10": "otherwise"}, {}, {})]
+    begun, ended = ("conflict begun", "192.0.2.10"), ("conflict ended", "192.0.2.10")
+    assert said == [[], [begun], [], [], [ended], []]
 
 
 def test_what_the_forwarder_does_otherwise_and_notices_about_manifests_are_said_once_for_as_long_as_they_last():

@@ -1,0 +1,93 @@
+"""Lines of the log as events: each as its schema has it, in the words of `node/transitions.py`."""
+
+import json
+from enum import Enum
+from ipaddress import ip_address
+
+import pytest
+from mqtt_schemas import DIRECTORY, mistakes
+
+from speaker.allocator.refusals import Refusal, RefusalReason
+from speaker.allocator.settle import Settlement
+from speaker.layer2.links import Placement
+from speaker.model import Assignment, Gratuitous, Link, Mac, ServiceKey
+from speaker.node import transitions
+from speaker.node.transitions import Transitions
+from speaker.telemetry.lines import Line, as_line
+from speaker.telemetry.mqtt.events import KINDS, event
+from speaker.telemetry.mqtt.topics import Topics
+
+TOPICS = Topics("eip-speaker")
+EIP = ip_address("192.0.2.10")
+ETH0 = Link(2, "eth0", Mac(bytes.fromhex("020000000001")))
+WEB = ServiceKey("default", "web")
+AT = 1_700_000_000.0
+
+
+def settled(*, given=True, refused=()):
+    assigned = {WEB: Assignment(WEB, (EIP,), ("lan",))} if given else {}
+    return Settlement(assigned, {one.service: one for one in refused})
+
+
+def story():
+    """Everything that happens, in the words that the log has for it."""
+    told = Transitions()
+    full = Refusal(WEB, RefusalReason.POOL_FULL, "no free address: lan")
+    yield transitions.claimed(EIP, Placement(ETH0, Gratuitous()), 7, "n2")
+    yield transitions.claimed(EIP, Placement(ETH0, Gratuitous()), 1, None)
+    yield transitions.withdrawn(EIP, "yielded", "n2")
+    yield transitions.withdrawn(EIP, "not_offered", None)
+    yield transitions.peer("n2", ETH0, alive=True)
+    yield transitions.peer("n2", ETH0, alive=False)
+    yield from told.settled(settled())
+    yield from told.settled(settled(given=False, refused=[full]))
+    yield from told.conflicts({"192.0.2.10": "a stranger uses it"})
+    yield from told.conflicts({})
+    yield told.api(False, 0.0)
+    yield told.api(False, 60.0)
+    yield told.api(True, 61.0)
+
+
+def told():
+    lines = [as_line(one) for one in story() if one is not None]
+    return [message for line in lines if (message := event(TOPICS, line, "n1", AT)) is not None]
+
+
+def test_every_kind_of_event_happens_in_the_story_and_is_as_its_schema_has_it():
+    messages = told()
+    assert {json.loads(message.payload)["event"] for message in messages} == set(KINDS.values())
+    assert [mistake for message in messages for mistake in mistakes(message.topic, message.payload)] == []
+    assert not any(message.retain for message in messages)
+    assert all(message.topic.endswith(f"/events/{json.loads(message.payload)['event']}") for message in messages)
+
+
+def test_no_kind_of_event_is_documented_that_does_not_happen():
+    schema = json.loads((DIRECTORY / "event.schema.json").read_text())
+    assert [one["title"] for one in schema["oneOf"]] == list(dict.fromkeys(KINDS.values()))
+
+
+def test_an_eip_that_moved_says_from_whom_and_at_which_term():
+    taken = told()[0]
+    assert json.loads(taken.payload) == {
+        "event": "taken",
+        "at": "2023-11-14T22:13:20.000Z",
+        "by": "n1",
+        "eip": "192.0.2.10",
+        "link": "eth0",
+        "mac": "02:00:00:00:00:01",
+        "term": 7,
+        "from": "n2",
+    }
+
+
+@pytest.mark.parametrize("word", ["ready", "forwarding", "edge failed", "internal error"])
+def test_what_is_no_event_is_passed_over(word):
+    assert event(TOPICS, Line("info", word, {}), "n1", AT) is None
+
+
+def test_a_tenants_text_is_cut_off_and_what_json_does_not_know_is_text():
+    class Reason(Enum):
+        FULL = "full"
+
+    message = event(TOPICS, Line("info", "refused", {"message": "x" * 5000, "reason": Reason.FULL}), "n1", AT)
+    assert len(json.loads(message.payload)["message"]) == 1024
