@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mqtt_schemas import mistakes
-from speaker.wire.told import ClaimStatus
+from speaker.wire.events import ClaimStatus
 
 from speaker.allocator.assign import Usage
 from speaker.allocator.settle import Settlement
