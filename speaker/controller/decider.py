@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 from speaker.allocator.assign import Allocator, Outcome
 from speaker.allocator.pools import Catalogue
-from speaker.api.service import RECORD
+from speaker.allocator.tally import INVALID, Given, Tally, given, tally
+from speaker.api.service import RECORD, NotOurs
 from speaker.cluster.hosts import HostObject, Hosts
 from speaker.cluster.kinds import EipObject, ServiceObject
 from speaker.cluster.objects import Key, Object
@@ -86,6 +87,17 @@ class Decider:
             self._ip_mode, written = news.ip_mode, written | self._read.keys()
         self.failed |= {key: error for key, error in self._allocator.failed.items() if key in moved}
         return {**self._service_orders(written, at), **self._pool_orders(news.eips, at)}
+
+    def tally(self, now: float) -> Tally:
+        """What everybody has, by the last decision. ``now`` as in ``Allocator``."""
+        self._allocator.wake(now)
+        services = (
+            Given(outcome.assignment is not None, INVALID) if isinstance(parsed, Unreadable) else given(outcome)
+            for key, (_, parsed) in self._read.items()
+            if not isinstance(parsed, NotOurs)
+            for outcome in (self._outcome(key),)
+        )
+        return tally(services, {name: self._allocator.usage(name) for name in self._pools.used})
 
     # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────
 

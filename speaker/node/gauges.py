@@ -2,30 +2,38 @@
 
 import math
 import time
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-from speaker.allocator.assign import Usage
+from speaker.allocator.assign import Outcome, Usage
 from speaker.allocator.settle import Settlement
+from speaker.allocator.tally import given, tally
 from speaker.forwarding.limits import Tables, Use
 from speaker.kubeproxy.watch import LookReport
-from speaker.model import Family
+from speaker.model import Family, IPAddress
+from speaker.node.decide import Held, NotHeld
+from speaker.node.standing import Claim, standings
 from speaker.telemetry.metrics import Metrics
 
 
 def count_in_force(metrics: Metrics, settlement: Settlement, usage: Mapping[str, Mapping[Family, Usage]]) -> None:
-    metrics.services.labels("assigned").set(len(settlement.assignments))
-    metrics.services.labels("refused").set(len(settlement.refusals))
-    metrics.refused.clear()
-    for reason, count in Counter(r.reason.value for r in settlement.refusals.values()).items():
-        metrics.refused.labels(reason).set(count)
-    metrics.pool_size.clear()
-    metrics.pool_used.clear()
-    for pool, families in usage.items():
-        for family, numbers in families.items():
-            metrics.pool_size.labels(pool, family).set(numbers.size)
-            metrics.pool_used.labels(pool, family).set(numbers.used)
+    assigned, refused = settlement.assignments, settlement.refusals
+    services = [given(Outcome(assigned.get(key), refused.get(key))) for key in assigned.keys() | refused.keys()]
+    metrics.given.count(*tally(services, usage))
     metrics.last_reconcile.set(time.time())
+
+
+def count_eips(
+    metrics: Metrics,
+    eips: Mapping[IPAddress, Held | NotHeld],
+    claims: Mapping[IPAddress, Claim],
+    rivalled: Collection[str],
+) -> None:
+    states, reasons = standings(eips, claims, rivalled)
+    for state, number in states.items():
+        metrics.eips.labels(state.value).set(number)
+    metrics.by_nobody.clear()
+    for reason, number in reasons.items():
+        metrics.by_nobody.labels(reason).set(number)
 
 
 def count_tables(metrics: Metrics, tables: Tables) -> None:

@@ -110,6 +110,7 @@ class Host:
         self._kube_proxy = KubeProxyWatch(
             forwarder.name, lambda: wire.held, lambda: not report.fails("reconcile", "forwarding"), report.kube_proxy
         )
+        report.draining = lambda: wire.draining
         self._changed = asyncio.Event()
         self._lost = self._planned_lost = frozenset[str]()
         """Nodes that died, and those that the last plan reckoned with."""
@@ -265,7 +266,7 @@ class Host:
         with contained("report", self._report):
             await self._look_around()
             self._report.set_aside(self._set_aside())
-            self._report.brought_about(InForce(view.settlement, decision, view.usage))
+            self._report.brought_about(InForce(view.settlement, decision, view.usage, view.world.endpoints))
         with contained("kube-proxy", self._report):
             checks = partial(health_checks, view.world, view.settlement.assignments, view.node.name)
             await self._kube_proxy.follow(Asked(view.world.pools, checks, snapshot.links, self._on_the_lan(snapshot)))
@@ -347,7 +348,8 @@ class Host:
             await set_within(self._report.stale, None if self._report.health()[0] else READY_SECONDS)
             begun = boottime()
             with self._report.trying("status file"):
-                await self._report.publish(self._wire.claim_statuses, await self._wire.ready())
+                ready = await self._wire.ready()
+                await self._report.publish(self._wire.claim_statuses, ready, self._source.recorded)
             # Three quarters of the time for what matters more, however many EIPs there are.
             await asyncio.sleep(min(max(PUBLISH_SECONDS, 3 * (boottime() - begun)), PUBLISH_MAX))
 

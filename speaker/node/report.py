@@ -23,11 +23,12 @@ from speaker.forwarding.unknown_flows.handing_over import fates
 from speaker.forwarding.unknown_flows.rules import NextHop
 from speaker.kubeproxy.watch import LookReport
 from speaker.layer2.links import Placement
-from speaker.model import Family, IPAddress, Link, Mac, ServiceKey
+from speaker.model import Endpoint, Family, IPAddress, Link, Mac, ServiceKey
 from speaker.node import transitions
-from speaker.node.decide import Decision
-from speaker.node.gauges import count_in_force, count_kube_proxy, count_tables
+from speaker.node.decide import Decision, NotHeld
+from speaker.node.gauges import count_eips, count_in_force, count_kube_proxy, count_tables
 from speaker.node.problems import RIVAL_SECONDS, Area, Problems, first, new
+from speaker.node.standing import Claim
 from speaker.node.status import Status, write_status
 from speaker.node.transitions import Transitions
 from speaker.system.priority import Priority
@@ -41,6 +42,8 @@ log = structlog.get_logger()
 
 CHANGES = 20
 """Shown in one line; the count tells the rest."""
+MAX_DEAD = 4000
+"""Nodes that fell silent, remembered: whoever has the key can make up any number of names."""
 WRITE_AGAIN = 1.0
 """Seconds until a status file that could not be written is tried again, where there is no news."""
 
@@ -51,6 +54,8 @@ class InForce(NamedTuple):
     settlement: Settlement
     decision: Decision
     usage: Mapping[str, Mapping[Family, Usage]]
+    endpoints: Mapping[ServiceKey, Collection[Endpoint]] = {}
+    """Of the Services whose endpoints this node reads."""
 
 
 class Report:
@@ -65,6 +70,12 @@ class Report:
         self._transitions, self._problems, self._status = Transitions(), Problems(), Status()
         self._watch = Watch()
         self._ready = False
+        self._dead: set[str] = set()
+        """Nodes that fell silent, as far as they are not heard on another link."""
+        self._goes_by_records = False
+        """Of some EIP nothing else says who holds it."""
+        self.draining: Callable[[], bool] = lambda: False
+        """Whether this node hands everything over."""
         self.in_force: InForce | None = None
         self.stale = asyncio.Event()
         """What ``publish`` would say is not what it said last."""
@@ -253,16 +264,18 @@ class Report:
     # ── the status file ──
 
     async def publish(
-        self, claim_statuses: Callable[[Iterable[IPAddress]], Awaitable[Mapping[IPAddress, ClaimStatus]]], ready: bool
+        self,
+        claim_statuses: Callable[[Iterable[IPAddress]], Awaitable[Mapping[IPAddress, ClaimStatus]]],
+        ready: bool,
+        recorded: Callable[[IPAddress], str | None] = lambda _: None,
     ) -> None:
-        """Who holds what, to the status file and the gauges. ``ready``: this node has nothing to wait for any more."""
+        """Who holds what, to the status file and the gauges. ``ready``: this node has nothing to wait for any more.
+        ``recorded``: the node that the API names as an EIP's holder."""
         self.stale.clear()
         if (in_force := self.in_force) is None:
             return
         found = await claim_statuses(in_force.decision.eips)
-        mine = sum(one.mine for one in found.values())
-        self._metrics.eips.labels("claimed").set(mine)
-        self._metrics.eips.labels("not_claimed").set(len(found) - mine)
+        mine = self._count(in_force, found, recorded)
         try:
             await asyncio.to_thread(self._write_status, in_force, found)
         except EdgeError:
@@ -273,11 +286,40 @@ class Report:
             self.finish()
             log.info("ready", eips=mine)
 
+    def _count(
+        self,
+        in_force: InForce,
+        found: Mapping[IPAddress, ClaimStatus],
+        recorded: Callable[[IPAddress], str | None],
+    ) -> int:
+        """How many are held here."""
+        eips = in_force.decision.eips
+        since, endpoints, claims = {}, {}, {}
+        self._goes_by_records = False
+        for address, status in found.items():
+            claims[address] = Claim(status.mine, status.holder)
+            if status.mine:
+                since[str(address)] = status.since or 0.0
+                if (ready := _ready(eips[address].services, in_force.endpoints)) is not None:
+                    endpoints[str(address)] = ready
+            elif status.holder is None and isinstance(eips[address], NotHeld):
+                # It may be announced where none of this node's links leads. Whom we know to be dead holds nothing.
+                self._goes_by_records, holder = True, recorded(address)
+                claims[address] = Claim(False, None if holder in self._dead else holder)
+        count_eips(self._metrics, eips, claims, self.conflicts().keys())
+        self._metrics.of_eips.since, self._metrics.of_eips.endpoints = since, endpoints
+        return len(since)
+
     def _write_status(self, in_force: InForce, claim_statuses: Mapping[IPAddress, ClaimStatus]) -> None:
         write_status(self._runtime_dir, self.status(in_force, claim_statuses))
 
     def status(self, in_force: InForce, claim_statuses: Mapping[IPAddress, ClaimStatus]) -> dict[str, Any]:
         return self._status.told(in_force.settlement, in_force.decision, claim_statuses, self.problems())
+
+    def records_changed(self) -> None:
+        """What the API says of holders is not what it was."""
+        if self._goes_by_records:
+            self.stale.set()
 
     # ── claims and peers: what the wire process tells ──
 
@@ -289,6 +331,8 @@ class Report:
     def yielded(self, address: IPAddress, reason: str, holder: str | None) -> None:
         self._tell(transitions.withdrawn(address, reason, holder))
         self._metrics.claim_changes.labels(reason).inc()
+        if self.draining():
+            self._metrics.hand_overs.labels("taken" if holder is not None else "given_up").inc()
         self._problems.let_go(address)
         self.stale.set()
 
@@ -332,11 +376,22 @@ class Report:
         self.stale.set()
 
     def peer(self, node: str, link: Link, alive: bool) -> None:
+        if alive or len(self._dead) >= MAX_DEAD:
+            self._dead.discard(node)
+        else:
+            self._dead.add(node)
         self._tell(transitions.peer(node, link, alive))
         self.stale.set()
 
-    def peers(self, link: str, number: int) -> None:
+    def peers(self, link: str, number: int, silent: int) -> None:
         self._metrics.peers.labels(link).set(number)
+        self._metrics.peers_silent.labels(link).set(silent)
+
+    def peers_claims(self) -> None:
+        self.stale.set()
+
+    def failed_over(self, seconds: float) -> None:
+        self._metrics.failovers.observe(seconds)
 
     def holder_silent(self, hop: NextHop, eips: int) -> None:
         log.warning(
@@ -392,6 +447,14 @@ class Report:
         """Together with others of the same cause."""
         if told is not None:
             self._telling.tell(told)
+
+
+def _ready(services: Iterable[ServiceKey], endpoints: Mapping[ServiceKey, Collection[Endpoint]]) -> int | None:
+    """Addresses that take new connections; None where this node does not know of them all."""
+    found = [endpoints.get(key) for key in services]
+    if any(some is None for some in found):
+        return None
+    return len({each.address for some in found for each in some or () if each.ready})
 
 
 def _write(line: Line | None) -> None:

@@ -13,7 +13,7 @@ from speaker.model import IPAddress, Link, Mac
 from speaker.ownership import sole
 from speaker.system.supervise import supervised
 from speaker.wire.taking import take_each
-from speaker.wire.told import ClaimStatus, PeerSeen, Resumed, Taken, WireEvents
+from speaker.wire.told import NOBODYS, ClaimStatus, PeerSeen, Resumed, Taken, WireEvents
 
 
 class _Holding(NamedTuple):
@@ -91,7 +91,7 @@ class SoloOwner:
 
     def claim_status(self, address: IPAddress) -> ClaimStatus:
         if (holding := self._held.get(address)) is None:
-            return ClaimStatus(False, None, 0, None)
+            return NOBODYS
         return ClaimStatus(True, self._node, 0, holding.since)
 
     def peers(self) -> list[PeerSeen]:

@@ -55,7 +55,7 @@ from speaker.wire.sharing.news import News
 from speaker.wire.sharing.offers import Offers
 from speaker.wire.sharing.ports import OpenHellos, Port, Ports
 from speaker.wire.taking import drop_each, take_each
-from speaker.wire.told import ClaimStatus, OwnerEvents, PeerSeen, RecordSink, Resumed, Taken
+from speaker.wire.told import NOBODYS, ClaimStatus, OwnerEvents, PeerSeen, RecordSink, Resumed, Taken
 
 AGAIN_SECONDS = 0.02
 """After an error that nobody foresaw the ownership machine is asked again."""
@@ -98,6 +98,8 @@ class SharedOwner:
         self._ever_macs: frozenset[Mac] = frozenset()
         """This host's, and those that it had while we run: frames of ours with them may still come back."""
         self._addresses = UseAddresses({}, {}, {})
+        self._claims_heard = 0
+        """Changes of what others claim that were told of."""
         self._stack = AsyncExitStack()
         self._alarm: asyncio.TimerHandle | None = None
 
@@ -176,7 +178,9 @@ class SharedOwner:
         if (claim := self._claims.get(address)) is not None:
             return ClaimStatus(True, self.node, claim.term, claim.since)
         known = self.machine.holder(address, self._clock())
-        return ClaimStatus(False, known[0], known[1], None) if known is not None else ClaimStatus(False, None, 0, None)
+        if known is None:
+            return NOBODYS
+        return ClaimStatus(False, *known, since=None, link=self.machine.heard_on(address, known[0]))
 
     @property
     def has_peers(self) -> bool:
@@ -297,6 +301,9 @@ class SharedOwner:
         wake = now + AGAIN_SECONDS
         with contained("ownership", self._events):
             orders = self.machine.step(now, event)
+            if self.machine.claims_heard != self._claims_heard:
+                self._claims_heard = self.machine.claims_heard
+                self._events.peers_claims()
             with contained("meet", self._events):
                 first()
             self._carry_out(orders, now)
@@ -358,9 +365,11 @@ class SharedOwner:
         taken, failed = take_each(self._layer2, placements, probe, self._events)
         if failed:
             asyncio.get_running_loop().call_soon(self._set_aside, failed)  # not in the middle of these orders
-        terms = {order.eip: order.term for order in orders}
+        terms, silent = {order.eip: order.term for order in orders}, {order.eip: order.silent_since for order in orders}
         for eip in taken:
             self._claims[eip] = _Claim(terms[eip], time.time())
+            if (silent_since := silent.get(eip)) is not None:
+                self._events.failed_over(self._clock() - silent_since)
             self._events.claimed(eip, placements[eip], terms[eip], self.machine.held_before(eip))
 
     def _set_aside(self, eips: Iterable[IPAddress]) -> None:
@@ -394,5 +403,6 @@ class SharedOwner:
         """Who came and who fell silent."""
         peers = self.machine.peers(self._clock())
         alive = {(index, peer.node): peer.alive for index, some in peers.items() for peer in some}
-        if self._news.peers(alive, {port.link.index: port.link for port in self.ports}) and self.offers.recalled:
+        gone = {(index, peer.node) for index, some in peers.items() for peer in some if peer.draining}
+        if self._news.peers(alive, {port.link.index: port.link for port in self.ports}, gone) and self.offers.recalled:
             self.offers.offer_again()

@@ -1,6 +1,6 @@
 """What was told last of peers, names and addresses: only what is new is told, and all of it to somebody new."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from speaker.model import IPAddress, Link, Mac
 from speaker.ownership.hello import Incarnation
@@ -15,8 +15,8 @@ class News:
         self.incarnation: Incarnation | None = None
         self._alive: Mapping[tuple[int, str], bool] = {}
         """By index of the link, and node."""
-        self._counted: dict[int, int] = {}
-        """Link → how many are alive there."""
+        self._counted: dict[int, tuple[int, int]] = {}
+        """Link → how many are alive there, and how many silent."""
         self._peers_own: dict[IPAddress, str] = {}
         """EIPs that are a peer's own addresses."""
         self._clash: tuple[Link | None, Mac | None, bool] | None = None
@@ -52,8 +52,11 @@ class News:
         self._clash = None
         self._events.name_free()
 
-    def peers(self, alive: Mapping[tuple[int, str], bool], links: Mapping[int, Link]) -> bool:
-        """Who lives, by index of the link and node, on the ``links`` that carry hellos. Whether that is news."""
+    def peers(
+        self, alive: Mapping[tuple[int, str], bool], links: Mapping[int, Link], gone: Collection[tuple[int, str]] = ()
+    ) -> bool:
+        """Who lives, by index of the link and node, on the ``links`` that carry hellos; of those who do not, ``gone``
+        said that they go. Whether that is news."""
         changed = alive != self._alive
         for (index, node), lives in alive.items():
             if self._alive.get((index, node), False) is not lives and (link := links.get(index)) is not None:
@@ -61,7 +64,8 @@ class News:
         self._alive = alive
         for index, link in links.items():
             number = sum(lives for (at, _), lives in alive.items() if at == index)
-            if self._counted.get(index) != number:
-                self._counted[index] = number
-                self._events.peers(link.name, number)
+            silent = sum(one[0] == index and not lives and one not in gone for one, lives in alive.items())
+            if self._counted.get(index) != (number, silent):
+                self._counted[index] = number, silent
+                self._events.peers(link.name, number, silent)
         return changed

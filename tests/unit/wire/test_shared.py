@@ -358,7 +358,7 @@ def test_what_is_given_up_is_silent_before_anything_else_is_done(during, parts):
             ("yielded", A, "better_claim", "them"),
             ("claimed", B, HERE, 3, "before"),
         ]
-        assert owner.claim_status(A) == ClaimStatus(False, "them", 4, None)
+        assert owner.claim_status(A) == ClaimStatus(False, "them", 4, None, link=2)
 
     during(tell)
 
@@ -524,7 +524,7 @@ def test_somebody_new_is_told_what_goes_on(during, parts):
             CLASH,
             ("peers_address", A, "them"),
             ("peer", "them", ETH0, True),
-            ("peers", "eth0", 1),
+            ("peers", "eth0", 1, 0),
         ]
         owner._tick()
         assert len(parts.events.all) == 4
@@ -544,9 +544,9 @@ def test_a_peer_that_comes_and_goes_is_told_and_could_take_over_meanwhile(during
             assert owner.has_peers is (alive and not draining)
         assert parts.events.of("peer", "peers")[-4:] == [
             ("peer", "them", ETH0, True),
-            ("peers", "eth0", 1),
+            ("peers", "eth0", 1, 0),
             ("peer", "them", ETH0, False),
-            ("peers", "eth0", 0),
+            ("peers", "eth0", 0, 1),
         ]
         assert [tuple(peer) for peer in owner.peers()] == [("them", "eth0", False, False)]
 
