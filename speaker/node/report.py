@@ -24,11 +24,10 @@ from speaker.forwarding.unknown_flows.rules import NextHop
 from speaker.kubeproxy.watch import LookReport
 from speaker.layer2.links import Placement
 from speaker.model import Endpoint, Family, IPAddress, Link, Mac, ServiceKey
-from speaker.node import transitions
+from speaker.node import gauges, transitions
 from speaker.node.decide import Decision, NotHeld
-from speaker.node.gauges import count_eips, count_in_force, count_kube_proxy, count_tables
 from speaker.node.problems import RIVAL_SECONDS, Area, Problems, first, new
-from speaker.node.standing import Claim
+from speaker.node.standing import Alive
 from speaker.node.status import Status, write_status
 from speaker.node.transitions import Transitions
 from speaker.system.priority import Priority
@@ -42,8 +41,6 @@ log = structlog.get_logger()
 
 CHANGES = 20
 """Shown in one line; the count tells the rest."""
-MAX_DEAD = 4000
-"""Nodes that fell silent, remembered: whoever has the key can make up any number of names."""
 WRITE_AGAIN = 1.0
 """Seconds until a status file that could not be written is tried again, where there is no news."""
 
@@ -58,24 +55,19 @@ class InForce(NamedTuple):
     """Of the Services whose endpoints this node reads."""
 
 
-class Report:
+class Report(gauges.Counted):
     """Everything here is safe to lose: nothing reads it back. ``clock`` gives seconds."""
 
     def __init__(self, metrics: Metrics, runtime_dir: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        self._metrics, self._clock = metrics, clock
-        self.answered, self.ignored, self.announced = metrics.answered, metrics.ignored, metrics.announced
-        self.send_failed, self.join_failed = metrics.send_failed, metrics.join_failed
-        self._runtime_dir = runtime_dir
+        super().__init__(metrics)
+        self._clock, self._runtime_dir = clock, runtime_dir
         self._telling = Telling()
         self._transitions, self._problems, self._status = Transitions(), Problems(), Status()
         self._watch = Watch()
         self._ready = False
-        self._dead: set[str] = set()
-        """Nodes that fell silent, as far as they are not heard on another link."""
+        self.alive = Alive()
         self._goes_by_records = False
         """Of some EIP nothing else says who holds it."""
-        self.draining: Callable[[], bool] = lambda: False
-        """Whether this node hands everything over."""
         self.in_force: InForce | None = None
         self.stale = asyncio.Event()
         """What ``publish`` would say is not what it said last."""
@@ -196,7 +188,7 @@ class Report:
     def limits(self, tables: Tables, refused: tuple[str, ...]) -> None:
         """How full the kernel's tables of connections are; ``refused``: what could not be set about that."""
         self._status.tables = tables
-        count_tables(self._metrics, tables)
+        gauges.count_tables(self._metrics, tables)
         self._found(Area.LIMITS, (*refused, *self._watch.problems(tables)))
 
     def environment(self, problems: tuple[str, ...], priority: Priority) -> None:
@@ -213,7 +205,7 @@ class Report:
         before, self._status.kube_proxy = self._status.kube_proxy, (seen := told.seen)
         _write(transitions.kube_proxy(before, seen))
         self._found(Area.KUBE_PROXY, seen.problems)
-        count_kube_proxy(self._metrics, told)
+        gauges.count_kube_proxy(self._metrics, told)
         if seen != before:
             self.stale.set()
 
@@ -249,7 +241,7 @@ class Report:
     def brought_about(self, in_force: InForce) -> None:
         """Everything asked for is in force."""
         self.in_force = in_force
-        count_in_force(self._metrics, in_force.settlement, in_force.usage)
+        gauges.count_in_force(self._metrics, in_force.settlement, in_force.usage)
         self.stale.set()
 
     def unknown_flows(self, eips: int, next_hops: Mapping[IPAddress, NextHop | None]) -> None:
@@ -275,7 +267,10 @@ class Report:
         if (in_force := self.in_force) is None:
             return
         found = await claim_statuses(in_force.decision.eips)
-        mine = self._count(in_force, found, recorded)
+        eips, rivalled = in_force.decision.eips, self.conflicts().keys()
+        self._goes_by_records = any(one.holder is None and isinstance(eips[eip], NotHeld) for eip, one in found.items())
+        gauges.count_eips(self._metrics, eips, found, lambda eip: self.alive.unless_dead(recorded(eip)), rivalled)
+        mine = gauges.count_held(self._metrics, eips, found, in_force.endpoints)
         try:
             await asyncio.to_thread(self._write_status, in_force, found)
         except EdgeError:
@@ -285,30 +280,6 @@ class Report:
             self._ready = True
             self.finish()
             log.info("ready", eips=mine)
-
-    def _count(
-        self,
-        in_force: InForce,
-        found: Mapping[IPAddress, ClaimStatus],
-        recorded: Callable[[IPAddress], str | None],
-    ) -> int:
-        """How many are held here."""
-        eips = in_force.decision.eips
-        since, endpoints, claims = {}, {}, {}
-        self._goes_by_records = False
-        for address, status in found.items():
-            claims[address] = Claim(status.mine, status.holder)
-            if status.mine:
-                since[str(address)] = status.since or 0.0
-                if (ready := _ready(eips[address].services, in_force.endpoints)) is not None:
-                    endpoints[str(address)] = ready
-            elif status.holder is None and isinstance(eips[address], NotHeld):
-                # It may be announced where none of this node's links leads. Whom we know to be dead holds nothing.
-                self._goes_by_records, holder = True, recorded(address)
-                claims[address] = Claim(False, None if holder in self._dead else holder)
-        count_eips(self._metrics, eips, claims, self.conflicts().keys())
-        self._metrics.of_eips.since, self._metrics.of_eips.endpoints = since, endpoints
-        return len(since)
 
     def _write_status(self, in_force: InForce, claim_statuses: Mapping[IPAddress, ClaimStatus]) -> None:
         write_status(self._runtime_dir, self.status(in_force, claim_statuses))
@@ -330,9 +301,7 @@ class Report:
 
     def yielded(self, address: IPAddress, reason: str, holder: str | None) -> None:
         self._tell(transitions.withdrawn(address, reason, holder))
-        self._metrics.claim_changes.labels(reason).inc()
-        if self.draining():
-            self._metrics.hand_overs.labels("taken" if holder is not None else "given_up").inc()
+        self.let_go(reason, holder)
         self._problems.let_go(address)
         self.stale.set()
 
@@ -376,22 +345,12 @@ class Report:
         self.stale.set()
 
     def peer(self, node: str, link: Link, alive: bool) -> None:
-        if alive or len(self._dead) >= MAX_DEAD:
-            self._dead.discard(node)
-        else:
-            self._dead.add(node)
+        self.alive.note(node, link, alive)
         self._tell(transitions.peer(node, link, alive))
         self.stale.set()
 
-    def peers(self, link: str, number: int, silent: int) -> None:
-        self._metrics.peers.labels(link).set(number)
-        self._metrics.peers_silent.labels(link).set(silent)
-
     def peers_claims(self) -> None:
         self.stale.set()
-
-    def failed_over(self, seconds: float) -> None:
-        self._metrics.failovers.observe(seconds)
 
     def holder_silent(self, hop: NextHop, eips: int) -> None:
         log.warning(
@@ -401,9 +360,6 @@ class Report:
             eips=eips,
             message="it does not answer: the connections that it had are reset",
         )
-
-    def hellos_sent(self, link: str, left: bool, count: int) -> None:
-        self._metrics.hellos_sent.labels(link, "left" if left else "no_room").inc(count)
 
     def hellos_received(self, link: str, rejected: Enum | None, count: int) -> None:
         _write(self._transitions.foreign_hellos(link, rejected))
@@ -433,28 +389,10 @@ class Report:
             message="this process did not run for so long that others may have taken over: everything was given up",
         )
 
-    def loop_delay(self, late: float, busy: float) -> None:
-        self._metrics.loop_delay.observe(late)
-        self._metrics.loop_delay_max.rise(late)
-        self._metrics.loop_busy_max.rise(busy)
-
-    def own_loop_delay(self, late: float, busy: float) -> None:
-        """Of the process that reads and forwards; answers and hellos do not wait for it."""
-        self._metrics.own_loop_delay_max.rise(late)
-        self._metrics.own_loop_busy_max.rise(busy)
-
     def _tell(self, told: Transition | None) -> None:
         """Together with others of the same cause."""
         if told is not None:
             self._telling.tell(told)
-
-
-def _ready(services: Iterable[ServiceKey], endpoints: Mapping[ServiceKey, Collection[Endpoint]]) -> int | None:
-    """Addresses that take new connections; None where this node does not know of them all."""
-    found = [endpoints.get(key) for key in services]
-    if any(some is None for some in found):
-        return None
-    return len({each.address for some in found for each in some or () if each.ready})
 
 
 def _write(line: Line | None) -> None:

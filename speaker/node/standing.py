@@ -1,11 +1,11 @@
-"""Who answers for each EIP in use, as this node knows. Pure."""
+"""Who answers for each EIP in use, and which other nodes are heard, as this node knows. Pure."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from speaker.model import IPAddress
+from speaker.model import IPAddress, Link
 from speaker.node.decide import Held, NotHeld
 
 
@@ -59,3 +59,32 @@ def _standing(claim: Claim, rivalled: bool) -> Standing:
     if claim.mine:
         return Standing.HELD
     return Standing.HELD_BY_PEER if claim.holder is not None else Standing.BY_NOBODY
+
+
+MAX_DEAD = 4000
+"""Nodes that fell silent, remembered: whoever has the key can make up any number of names."""
+
+
+class Alive:
+    """``on``: those that are heard, by the index of the link."""
+
+    def __init__(self) -> None:
+        self.on: dict[int, set[str]] = {}
+        self._dead: dict[str, None] = {}
+
+    def note(self, node: str, link: Link, alive: bool) -> None:
+        """It came, or fell silent."""
+        nodes = self.on.setdefault(link.index, set())
+        self._dead.pop(node, None)
+        if alive:
+            nodes.add(node)
+            return
+        nodes.discard(node)
+        if not any(node in others for others in self.on.values()):
+            self._dead[node] = None
+        if len(self._dead) > MAX_DEAD:
+            del self._dead[next(iter(self._dead))]
+
+    def unless_dead(self, node: str | None) -> str | None:
+        """None for one that fell silent on all links where it was heard: it holds nothing."""
+        return None if node in self._dead else node

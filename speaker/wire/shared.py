@@ -98,8 +98,6 @@ class SharedOwner:
         self._ever_macs: frozenset[Mac] = frozenset()
         """This host's, and those that it had while we run: frames of ours with them may still come back."""
         self._addresses = UseAddresses({}, {}, {})
-        self._claims_heard = 0
-        """Changes of what others claim that were told of."""
         self._stack = AsyncExitStack()
         self._alarm: asyncio.TimerHandle | None = None
 
@@ -178,9 +176,7 @@ class SharedOwner:
         if (claim := self._claims.get(address)) is not None:
             return ClaimStatus(True, self.node, claim.term, claim.since)
         known = self.machine.holder(address, self._clock())
-        if known is None:
-            return NOBODYS
-        return ClaimStatus(False, *known, since=None, link=self.machine.heard_on(address, known[0]))
+        return ClaimStatus(False, *known, None, self.machine.heard_on(address, known[0])) if known else NOBODYS
 
     @property
     def has_peers(self) -> bool:
@@ -301,13 +297,10 @@ class SharedOwner:
         wake = now + AGAIN_SECONDS
         with contained("ownership", self._events):
             orders = self.machine.step(now, event)
-            if self.machine.claims_heard != self._claims_heard:
-                self._claims_heard = self.machine.claims_heard
-                self._events.peers_claims()
             with contained("meet", self._events):
                 first()
             self._carry_out(orders, now)
-            self._news.life(self.machine.incarnation)
+            self._news.life(self.machine.incarnation, self.machine.claims_heard)
             wake = self.machine.next_wake(now)
         loop = asyncio.get_running_loop()
         when = loop.time() + max(0.0, wake - now)
@@ -368,8 +361,7 @@ class SharedOwner:
         terms, silent = {order.eip: order.term for order in orders}, {order.eip: order.silent_since for order in orders}
         for eip in taken:
             self._claims[eip] = _Claim(terms[eip], time.time())
-            if (silent_since := silent.get(eip)) is not None:
-                self._events.failed_over(self._clock() - silent_since)
+            self._news.taken(silent[eip], self._clock())
             self._events.claimed(eip, placements[eip], terms[eip], self.machine.held_before(eip))
 
     def _set_aside(self, eips: Iterable[IPAddress]) -> None:

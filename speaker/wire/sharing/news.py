@@ -15,6 +15,8 @@ class News:
         self.incarnation: Incarnation | None = None
         self._alive: Mapping[tuple[int, str], bool] = {}
         """By index of the link, and node."""
+        self._claims_heard = 0
+        """Changes of what others claim that were told of."""
         self._counted: dict[int, tuple[int, int]] = {}
         """Link → how many are alive there, and how many silent."""
         self._peers_own: dict[IPAddress, str] = {}
@@ -31,10 +33,19 @@ class News:
         for eip, node in self._peers_own.items():
             self._events.peers_address(eip, node)
 
-    def life(self, incarnation: Incarnation) -> None:
+    def life(self, incarnation: Incarnation, claims_heard: int = 0) -> None:
+        """``claims_heard``: so many changes of what others claim there were by now."""
         if incarnation != self.incarnation:
             self.incarnation = incarnation
             self._sink.incarnation(incarnation)
+        if claims_heard != self._claims_heard:
+            self._claims_heard = claims_heard
+            self._events.peers_claims()
+
+    def taken(self, silent_since: float | None, now: float) -> None:
+        """An EIP was claimed; ``silent_since``: when who held it gave its last sign, where it died."""
+        if silent_since is not None:
+            self._events.failed_over(now - silent_since)
 
     def peers_address(self, eip: IPAddress, node: str | None) -> None:
         self._peers_own.pop(eip, None)
