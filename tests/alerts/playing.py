@@ -1,0 +1,205 @@
+"""What was scraped from real speakers, played to Prometheus' own evaluation of the alerts (`promtool test rules`).
+
+A recording is a list of phases: what was done, and the /metrics of every instance twice, some seconds apart. Each phase
+is stretched: gauges stay as they were in its second scrape, counters go on at the pace between the two.
+"""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+ROOT = Path(__file__).parents[2]
+RULES = ROOT / "manifests" / "alerts" / "rules.yaml"
+RECORDED = Path(__file__).parent / "recorded"
+STEP = 15
+"""Seconds between two scrapes, as they are played."""
+
+
+@dataclass(frozen=True)
+class Scrape:
+    """``text`` by job and instance, ``at`` seconds."""
+
+    at: float
+    text: Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What was the matter, between two scrapes."""
+
+    name: str
+    first: Scrape
+    second: Scrape
+
+
+def read() -> list[str]:
+    return [rule["alert"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+
+
+ALERTS = read()
+
+
+# ── Recordings ──
+
+
+def save(name: str, phases: Iterable[Phase]) -> None:
+    """Only what the alerts look at: the rest would fill the repository."""
+    used = _used()
+    kept = [
+        {
+            "name": phase.name,
+            **{
+                which: {
+                    "at": scrape.at,
+                    "text": {
+                        job: {
+                            instance: "".join(
+                                line + "\n" for line in text.splitlines() if line.split("{")[0].split(" ")[0] in used
+                            )
+                            for instance, text in instances.items()
+                        }
+                        for job, instances in scrape.text.items()
+                    },
+                }
+                for which, scrape in (("first", phase.first), ("second", phase.second))
+            },
+        }
+        for phase in phases
+    ]
+    (RECORDED / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n")
+
+
+def load(name: str) -> list[Phase]:
+    found = json.loads((RECORDED / f"{name}.json").read_text())
+    return [Phase(each["name"], Scrape(**each["first"]), Scrape(**each["second"])) for each in found]
+
+
+def _used() -> set[str]:
+    text = RULES.read_text()
+    return {word for line in text.splitlines() for word in _words(line) if word.startswith("eip_speaker_")}
+
+
+def _words(line: str) -> list[str]:
+    return "".join(letter if letter.isalnum() or letter == "_" else " " for letter in line).split()
+
+
+# ── Playing ──
+
+_Key = tuple[str, tuple[tuple[str, str], ...]]
+
+
+def _samples(scrape: Scrape) -> dict[_Key, tuple[float, bool]]:
+    """Value, and whether it counts."""
+    found = {}
+    for job, instances in scrape.text.items():
+        for instance, text in instances.items():
+            for family in text_string_to_metric_families(text):
+                for sample in family.samples:
+                    labels = {**sample.labels, "job": job, "instance": instance}
+                    counts = sample.name.endswith(("_total", "_count", "_sum", "_bucket"))
+                    found[sample.name, tuple(sorted(labels.items()))] = sample.value, counts
+    return found
+
+
+def series(phases: Iterable[Phase], steps: Mapping[str, int]) -> list[dict[str, str]]:
+    """As promtool reads them; each phase lasts so many ``steps``."""
+    played = [(_samples(each.first), _samples(each.second), each, steps[each.name]) for each in phases]
+    keys = sorted({key for first, second, _, _ in played for key in second})
+    return [{"series": _written(key), "values": " ".join(_values(key, played))} for key in keys]
+
+
+def _values(key: _Key, played: Iterable[tuple[Any, Any, Phase, int]]) -> Iterable[str]:
+    there = False
+    for first, second, phase, count in played:
+        if key not in second:
+            yield from (("stale", f"_x{count - 1}") if there else (f"_x{count}",))
+            there = False
+            continue
+        value, counts = second[key]
+        if not counts:
+            yield f"{value}x{count - 1}" if count > 1 else f"{value}"
+        else:
+            pace = (value - first.get(key, (0.0, True))[0]) / (phase.second.at - phase.first.at) * STEP
+            begun = first.get(key, (0.0, True))[0]
+            yield f"{begun}+{max(pace, 0.0):.6f}x{count - 1}"
+        there = True
+
+
+def _written(key: _Key) -> str:
+    name, labels = key
+    return f"{name}{{{','.join(f'{label}={json.dumps(value)}' for label, value in labels)}}}"
+
+
+def firing(phases: list[Phase], steps: Mapping[str, int], wanted: Mapping[str, set[str]], home: Path) -> str:
+    """Whether at the end of each phase those alerts fire that are ``wanted`` of it, and no other: "" or what promtool
+    says. Skips without promtool."""
+    if (promtool := shutil.which("promtool")) is None:
+        pytest.skip("no promtool: apt-get install prometheus")
+    rules = yaml.safe_load(RULES.read_text())
+    for group in rules["groups"]:
+        for rule in group["rules"]:
+            rule.pop("annotations")
+            rule["labels"] = {}
+    (home / "rules.yaml").write_text(yaml.safe_dump(rules))
+    (tests := home / "tests.yaml").write_text(yaml.safe_dump(_tests(phases, steps, wanted), sort_keys=False))
+    ran = subprocess.run([promtool, "test", "rules", tests], capture_output=True, text=True, check=False)
+    return "" if ran.returncode == 0 else ran.stdout + ran.stderr
+
+
+def _tests(phases: list[Phase], steps: Mapping[str, int], wanted: Mapping[str, set[str]]) -> dict[str, Any]:
+    asked, at = [], 0
+    for phase in phases:
+        at += steps[phase.name]
+        # ALERTS is the series that Prometheus itself makes of what fires.
+        asked.append(
+            {
+                "expr": 'count by (alertname) (ALERTS{alertstate="firing"})',
+                "eval_time": f"{(at - 1) * STEP}s",
+                "exp_samples": [],
+                "_of": phase.name,
+            }
+        )
+    tests = []
+    for alert in ALERTS:
+        for each in asked:
+            fires = alert in wanted[each["_of"]]
+            tests.append(
+                {
+                    "expr": f'count(ALERTS{{alertname="{alert}",alertstate="firing"}}) > bool 0 or vector(0)',
+                    "eval_time": each["eval_time"],
+                    "exp_samples": [{"labels": "{}", "value": float(fires)}],
+                }
+            )
+    return {
+        "rule_files": ["rules.yaml"],
+        "evaluation_interval": f"{STEP}s",
+        "tests": [{"interval": f"{STEP}s", "input_series": series(phases, steps), "promql_expr_test": tests}],
+    }
+
+
+class Recorder:
+    """``scrape()`` gives the text of every instance by job, ``clock`` seconds."""
+
+    def __init__(self, scrape: Callable[[], Mapping[str, Mapping[str, str]]], clock: Callable[[], float]) -> None:
+        self._scrape, self._clock = scrape, clock
+        self.phases: list[Phase] = []
+        self._begun: tuple[str, Scrape] | None = None
+
+    def _now(self) -> Scrape:
+        return Scrape(self._clock(), self._scrape())
+
+    def begin(self, name: str) -> None:
+        """What is from now on is of this phase."""
+        self._begun = name, self._now()
+
+    def end(self) -> None:
+        assert self._begun is not None
+        self.phases.append(Phase(*self._begun, self._now()))
