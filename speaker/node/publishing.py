@@ -57,8 +57,8 @@ class Witnessing:
         while True:
             await tick(TURN)
             with self._report.trying(EDGE):
-                if self._places:
-                    await self._turn()
+                await self._turn()
+                self._report.answer_for(self._witness.verdicts)
 
     async def _turn(self) -> None:
         due = self._witness.due(self._report.alive.on)
@@ -68,7 +68,6 @@ class Witnessing:
         unasked = {eip for eip in due if not self._sockets.ask(eip, self._places[eip].link)}
         await asyncio.sleep(LISTEN_SECONDS)
         self._witness.judge(self._sockets.answers(), unasked)
-        self._report.answer_for(self._witness.verdicts)
 
 
 def places(eips: Mapping[IPAddress, Held | NotHeld], claims: Mapping[IPAddress, ClaimStatus]) -> dict[IPAddress, Place]:

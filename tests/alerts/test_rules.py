@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 import yaml
-from playing import ALERTS, ROOT, RULES
+from playing import ALERTS, ROOT, RULES, SICK_CLUSTER, SICK_LAN, STEP, firing, load
 from render import PROMETHEUS_RULE, prometheus_rule
 
 from speaker.controller.run import ControllerMetrics
@@ -58,3 +58,18 @@ def test_no_runbook_is_of_an_alert_that_is_not_there():
 
 def test_nothing_is_templated_as_helm_would_take_it_for_its_own():
     assert "{{" not in RULES.read_text()
+
+
+# What the netns suite and that of the agents recorded (RECORD=1), each phase stretched to minutes and hours.
+
+DAY = 24 * 3600 // STEP
+RECORDINGS = {
+    "speaker-run": ({"healthy": DAY, "sick": 18, "mended": 48}, {"healthy": set(), "sick": SICK_LAN, "mended": set()}),
+    "agents": ({"healthy": DAY, "sick": 18, "mended": 48}, {"healthy": set(), "sick": SICK_CLUSTER, "mended": set()}),
+}
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_a_healthy_day_is_silent_what_broke_is_told_and_what_was_mended_no_more(name, tmp_path):
+    steps, wanted = RECORDINGS[name]
+    assert firing(load(name), steps, wanted, tmp_path) == ""
