@@ -161,41 +161,50 @@ def _written(key: _Key) -> str:
 
 
 def firing(phases: list[Phase], steps: Mapping[str, int], wanted: Mapping[str, set[str]], home: Path) -> str:
-    """Whether at the end of each phase those alerts fire that are ``wanted`` of it, and no other: "" or what promtool
-    says. Skips without promtool."""
-    if (promtool := shutil.which("promtool")) is None:
-        pytest.skip("no promtool: apt-get install prometheus")
-    rules = yaml.safe_load(RULES.read_text())
-    for group in rules["groups"]:
-        for rule in group["rules"]:
-            rule.pop("annotations")
-            rule["labels"] = {}
-    (home / "rules.yaml").write_text(yaml.safe_dump(rules))
-    (tests := home / "tests.yaml").write_text(yaml.safe_dump(_tests(phases, steps, wanted), sort_keys=False))
-    ran = subprocess.run([promtool, "test", "rules", tests], capture_output=True, text=True, check=False)
-    return "" if ran.returncode == 0 else ran.stdout + ran.stderr
-
-
-def _tests(phases: list[Phase], steps: Mapping[str, int], wanted: Mapping[str, set[str]]) -> dict[str, Any]:
+    """Whether at the end of each phase those alerts fire that are ``wanted`` of it, and no other, and in the first one
+    at no time any other: "" or what promtool says. Skips without promtool."""
     tests, at = [], 0
     for number, phase in enumerate(phases):
         at += steps[phase.name]
-        # ALERTS is the series that Prometheus itself makes of what fires. In the first phase none may at any time.
+        # ALERTS is the series that Prometheus itself makes of what fires.
         since = f"[{at * STEP}s]" if number == 0 else "[1s]"
         tests += [
-            {
-                "expr": f'count(count_over_time(ALERTS{{alertname="{alert}",alertstate="firing"}}{since}))'
-                " > bool 0 or vector(0)",
-                "eval_time": f"{(at - 1) * STEP}s",
-                "exp_samples": [{"labels": "{}", "value": float(alert in wanted[phase.name])}],
-            }
+            _asked(
+                f'count(count_over_time(ALERTS{{alertname="{alert}",alertstate="firing"}}{since})) > bool 0',
+                at - 1,
+                float(alert in wanted[phase.name]),
+            )
             for alert in ALERTS
         ]
-    return {
-        "rule_files": ["rules.yaml"],
+    return _promtool(series(phases, steps), tests, home)
+
+
+def evaluated(given: Mapping[str, str], wanted: Mapping[int, Mapping[str, int]], home: Path) -> str:
+    """As ``firing``, of ``given`` series; after each so many steps every alert fires as often as is ``wanted``."""
+    tests = [
+        _asked(f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})', at, fires.get(alert, 0))
+        for at, fires in wanted.items()
+        for alert in ALERTS
+    ]
+    return _promtool([{"series": name, "values": values} for name, values in given.items()], tests, home)
+
+
+def _asked(expression: str, at: int, value: float) -> dict[str, Any]:
+    samples = [{"labels": "{}", "value": value}]
+    return {"expr": f"{expression} or vector(0)", "eval_time": f"{at * STEP}s", "exp_samples": samples}
+
+
+def _promtool(given: list[dict[str, str]], asked: list[dict[str, Any]], home: Path) -> str:
+    if (promtool := shutil.which("promtool")) is None:
+        pytest.skip("no promtool: apt-get install prometheus")
+    whole = {
+        "rule_files": [str(RULES)],
         "evaluation_interval": f"{STEP}s",
-        "tests": [{"interval": f"{STEP}s", "input_series": series(phases, steps), "promql_expr_test": tests}],
+        "tests": [{"interval": f"{STEP}s", "input_series": given, "promql_expr_test": asked}],
     }
+    (file := home / "tests.yaml").write_text(yaml.safe_dump(whole, sort_keys=False))
+    ran = subprocess.run([promtool, "test", "rules", file], capture_output=True, text=True, check=False)
+    return "" if ran.returncode == 0 else ran.stdout + ran.stderr
 
 
 class Recorder:
