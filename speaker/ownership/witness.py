@@ -59,7 +59,7 @@ class Witness:
         """What to ask for in this turn: first what is in doubt. ``alive``: the other living nodes by link."""
         known = len(self._in_turn)
         self._due += min(TURN * RATE, known * TURN / PERIOD)
-        turn = int(self._due)
+        turn = min(int(self._due), known)
         self._due -= turn
         looked_at = [self._in_turn[(self._at + step) % known] for step in range(turn)]
         self._at = (self._at + turn) % max(known, 1)

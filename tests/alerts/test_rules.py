@@ -6,24 +6,12 @@ import subprocess
 
 import pytest
 import yaml
-from playing import ALERTS, ROOT, RULES, SICK_CLUSTER, SICK_LAN, STEP, evaluated, firing, load
+from playing import ALERTS, ROOT, RULES, SICK_CLUSTER, SICK_LAN, STEP, evaluated, firing, load, served
 from render import PROMETHEUS_RULE, prometheus_rule
-
-from speaker.controller.run import ControllerMetrics
-from speaker.telemetry.eips import METRICS as EIPS
-from speaker.telemetry.metrics import Metrics
 
 GROUPS = yaml.safe_load(RULES.read_text())["groups"]
 BY_NAME = {rule["alert"]: rule for group in GROUPS for rule in group["rules"]}
 RUNBOOKS = (ROOT / "docs" / "runbooks.md").read_text()
-
-
-def served():
-    """Every name of a sample that there is."""
-    registries = Metrics().registry, Metrics(api=True).registry, ControllerMetrics().registry
-    families = [family for registry in registries for family in registry.collect()]
-    ends = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"]}
-    return {family.name + end for family in families for end in ends.get(family.type, [""])} | EIPS.keys()
 
 
 def test_the_rule_of_the_operator_has_the_same_alerts():

@@ -121,6 +121,13 @@ def test_whoever_is_not_its_turn_any_more_says_nothing_of_an_eip():
     assert witness.verdicts == {}
 
 
+def test_as_long_as_there_is_nothing_nothing_is_asked():
+    witness = Witness("us")
+    assert [witness.due({}) for _ in range(9)] == [[]] * 9
+    witness.follow({A: Place(LINK, "them")})
+    assert witness.due({LINK: ["them"]}) == [A], "at once"
+
+
 def test_answers_for_what_was_not_asked_say_nothing():
     witness = Witness("us")
     witness.follow({A: Place(LINK, "them")})
