@@ -4,6 +4,7 @@ What their /metrics say meanwhile is played to Prometheus' own evaluation. ``REC
 """
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -79,6 +80,8 @@ def samples(text, name):
 
 
 def test_all_that_is_broken_is_told_once_and_what_is_mended_no_more(lan, write, start, sh, tmp_path):
+    if shutil.which("nft") is None:
+        pytest.skip("no nft: apt-get install nftables")
     *nodes, other = lan
     shared = key(tmp_path)
     write("site.yaml", HEALTHY)
