@@ -363,6 +363,25 @@ def test_what_is_given_up_is_silent_before_anything_else_is_done(during, parts):
     during(tell)
 
 
+def test_a_failover_is_told_with_the_time_since_the_last_sign_of_the_dead_and_any_other_claim_is_none(during, parts):
+    async def tell(owner):
+        owner.offer({A: HERE, B: HERE})
+        parts.order(Claim(A, ETH0.index, 3, silent_since=parts.clock() - 0.25), *claimed(B))
+        assert parts.events.of("failed_over") == [("failed_over", pytest.approx(0.25))]
+
+    during(tell)
+
+
+def test_that_others_claim_something_else_is_told_once(during, parts):
+    async def tell(owner):
+        for heard in (1, 1, 2):
+            parts.machine.claims_heard = heard
+            parts.order()
+        assert parts.events.of("peers_claims") == [("peers_claims",)] * 2
+
+    during(tell)
+
+
 def test_an_eip_that_cannot_be_taken_is_set_aside_and_no_other(during, parts):
     async def tell(owner):
         owner.offer({A: HERE, B: HERE})
