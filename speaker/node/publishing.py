@@ -16,7 +16,7 @@ from speaker.ownership.witness_sockets import WitnessSockets
 from speaker.system.clock import boottime
 from speaker.system.waiting import set_within, tick
 from speaker.wire.remote import Wire
-from speaker.wire.told import ClaimStatus
+from speaker.wire.told import NOBODYS, ClaimStatus
 
 LEAST_SECONDS = 0.1
 """Between two writings of the status file."""
@@ -74,10 +74,8 @@ def places(eips: Mapping[IPAddress, Held | NotHeld], claims: Mapping[IPAddress, 
     """Those that this node can ask for: where their holder's hellos come from, or where it would hold them itself."""
     found = {}
     for eip, decided in eips.items():
-        claim = claims.get(eip)
-        if claim is None or claim.mine:
-            continue
-        if claim.holder is not None and claim.link is not None:
+        claim = claims.get(eip, NOBODYS)
+        if claim.link is not None:
             found[eip] = Place(claim.link, claim.holder)
         elif claim.holder is None and isinstance(decided, Held):
             found[eip] = Place(decided.link.index, None)

@@ -142,7 +142,7 @@ class MachineState(Known):
     def _silent_since(self, x: Eip, now: float) -> float | None:
         """The last sign of the peer that held it last, where that one died with it."""
         peer = self.peer(x, x.held_by[1])
-        if peer is None or x.address not in peer.claims or peer.makes_way or peer.is_alive(now, self.times):
+        if peer is None or x.address not in peer.claims or peer.is_alive(now, self.times):
             return None
         return max(peer.heard_at, peer.vouched_at, peer.answered_at)
 
