@@ -2,6 +2,7 @@
 
     python manifests/render.py files IMAGE DIRECTORY [COMPONENT ...]     a file for each overlay, for `kubectl apply -f`
     python manifests/render.py chart IMAGE DIRECTORY                     a Helm chart of them all, and its archive
+    python manifests/render.py alerts                                    components/alerts anew, of alerts/rules.yaml
 
 Every component and every overlay is a value of the chart: the lines that it changes stand under its condition. So the
 chart has nothing of its own to be kept in step, but for values.yaml, which names and explains the values.
@@ -65,6 +66,25 @@ def kustomized(kubectl: str, overlay: str, components: Iterable[str] = (), **mor
     if done.returncode != 0:
         raise SystemExit(f"kubectl kustomize: {done.stderr.strip()}")
     return done.stdout
+
+
+# ── The alerts ──
+
+RULES = MANIFESTS / "alerts" / "rules.yaml"
+PROMETHEUS_RULE = MANIFESTS / "components" / "alerts" / "prometheusrule.yaml"
+
+
+def prometheus_rule() -> str:
+    """The alerts of ``RULES`` as the Prometheus operator reads them."""
+    groups = yaml.safe_load(RULES.read_text())["groups"]
+    rule = {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PrometheusRule",
+        "metadata": {"name": NAME, "namespace": NAME, "labels": {"app.kubernetes.io/name": NAME}},
+        "spec": {"groups": groups},
+    }
+    head = "# Made by `python manifests/render.py alerts` of alerts/rules.yaml: change that.\n"
+    return head + yaml.safe_dump(rule, sort_keys=False, width=120)
 
 
 # ── A file ──
@@ -202,11 +222,16 @@ def write_chart(kubectl: str, image: str, directory: Path) -> None:
 
 def main(words: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("files", "chart"))
-    parser.add_argument("image", metavar="IMAGE")
-    parser.add_argument("directory", metavar="DIRECTORY", type=Path)
+    parser.add_argument("what", choices=("files", "chart", "alerts"))
+    parser.add_argument("image", metavar="IMAGE", nargs="?")
+    parser.add_argument("directory", metavar="DIRECTORY", type=Path, nargs="?")
     parser.add_argument("components", metavar="COMPONENT", nargs="*")
     arguments = parser.parse_args(words)
+    if arguments.what == "alerts":
+        PROMETHEUS_RULE.write_text(prometheus_rule())
+        return
+    if arguments.directory is None:
+        parser.error("IMAGE and DIRECTORY are missing")
     if (kubectl := shutil.which("kubectl")) is None:
         raise SystemExit("needs kubectl in PATH (`make cluster` builds one)")
     arguments.directory.mkdir(parents=True, exist_ok=True)

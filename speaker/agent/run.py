@@ -66,4 +66,4 @@ async def run(end: socket.socket, settings: AgentSettings) -> None:
             settings.forwarder,
         )
 
-    await serve(end, settings, open_source, leases=namespace)
+    await serve(end, settings, open_source, api=True, leases=namespace)

@@ -21,7 +21,7 @@ from speaker.agent.record import ANNOUNCEMENTS, Facts
 from speaker.agent.session import Pace, Session, SessionEvents
 from speaker.agent.view import News, NodeIntent, Reader, ViewSettings, is_or_was_assigned, node_intent
 from speaker.cluster.hosts import HostObject, addresses_of
-from speaker.cluster.kinds import EipObject
+from speaker.cluster.kinds import EipObject, announcement_name
 from speaker.cluster.mirror.reflector import Reflector, Resource, list_others
 from speaker.cluster.mirror.store import Change, Index
 from speaker.cluster.objects import Key
@@ -267,6 +267,10 @@ class Cluster:
                 log.info("node", ready=intent.ready)
             await self._wire.demote(not intent.ready)
 
+    def recorded(self, eip: IPAddress) -> str | None:
+        found = self._announcements.store.get(Key("", announcement_name(eip)))
+        return found.status.holder or None if found is not None else None
+
     # ── A sink of records ────────────────────────────────────────────────────────────────────────────────────
 
     def incarnation(self, number: Incarnation) -> None:
@@ -338,6 +342,7 @@ class Cluster:
         self._tell_changed()
 
     def _saw_announcements(self, made_up: bool) -> None:
+        self._report.records_changed()
         if self._first or made_up:
             self._tell_changed()
 

@@ -88,6 +88,10 @@ class Allocator:
         """Rises with every change of who holds, rests or may join what: unchanged, there is nothing new to save."""
         return self._book.revision
 
+    def wake(self, now: float) -> None:
+        """What has rested is free by ``now``; the calls that give anything see to that by themselves."""
+        self._book.wake(now)
+
     def usage(self, pool: str) -> Mapping[Family, Usage]:
         """Sizes and use of one pool of the last ``set_pools``, for the families it has; KeyError for another."""
         return {

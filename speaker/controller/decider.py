@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from speaker.allocator.assign import Allocator, Outcome, Usage
 from speaker.allocator.pools import Catalogue
-from speaker.api.service import RECORD
+from speaker.allocator.tally import INVALID, Given, Tally, given, tally
+from speaker.api.service import RECORD, NotOurs
 from speaker.cluster.hosts import HostObject, Hosts
 from speaker.cluster.kinds import EipObject, ServiceObject
 from speaker.cluster.objects import Key, Object
@@ -99,6 +100,17 @@ class Decider:
         """All that was decided so far."""
         usage = {name: self._allocator.usage(name) for name in self._pools.used}
         return Told(dict(self._settling.outcomes), usage)
+
+    def tally(self, now: float) -> Tally:
+        """What everybody has, by the last decision. ``now`` as in ``Allocator``."""
+        self._allocator.wake(now)
+        services = (
+            Given(outcome.assignment is not None, INVALID) if isinstance(parsed, Unreadable) else given(outcome)
+            for key, (_, parsed) in self._read.items()
+            if not isinstance(parsed, NotOurs)
+            for outcome in (self._outcome(key),)
+        )
+        return tally(services, {name: self._allocator.usage(name) for name in self._pools.used})
 
     # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────
 

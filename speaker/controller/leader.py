@@ -14,6 +14,7 @@ from typing import Any
 
 import structlog
 
+from speaker.allocator.tally import Tally
 from speaker.cluster.election.elector import Leadership
 from speaker.cluster.election.lease import Election, leases_in
 from speaker.cluster.hosts import HostObject
@@ -42,6 +43,8 @@ log = structlog.get_logger()
 
 SWEEP = 1.0
 """Seconds between two looks for Announcements that are of no use any more."""
+COUNT = 10.0
+"""Seconds after which all is counted again: what rested is free by then."""
 ASK = 5.0
 """Seconds between two questions for agents that do not forward, where they are told to: one page, and mostly empty."""
 SHOWN = 10
@@ -66,12 +69,14 @@ class Leader:
         agents: str = AGENTS_NAMESPACE,
         *,
         make_key: bool = False,
+        counted: Callable[[Tally, int], None] = lambda *_: None,
     ) -> None:
-        """``agents``: the namespace of their session Leases, and of their key; ``make_key``: where there is none."""
+        """``agents``: the namespace of their session Leases, and of their key; ``make_key``: where there is none;
+        ``counted`` hears now and then what everybody has, and how many writes wait."""
         self.published: Published | None = None
         """Who tells a broker, where there is one."""
         self._supervisor = supervisor
-        self._agents, self._make_key = agents, make_key
+        self._agents, self._make_key, self._counted = agents, make_key, counted
         self._client, self._election, self._settings = client, election, settings
         self._told, self._patience, self._grace = told, patience, grace
 
@@ -131,15 +136,20 @@ class Leader:
             # and nothing of it is garbage, as nothing refers to itself. So it does not look there.
             with uncollected(lambda: True):
                 await decide()
-            swept_at, fresh = float("-inf"), 0
+            swept_at, fresh, counted_at, uncounted = float("-inf"), 0, float("-inf"), True
             while True:
                 await set_within(changed, SWEEP)
                 if changed.is_set():
                     fresh += await decide()
+                    uncounted = True
                     if fresh >= MANY:
                         gc.collect()  # what is garbage would stay for ever
                         gc.freeze()
                         fresh = 0
+                since = boottime() - counted_at
+                if since >= COUNT or (since >= SWEEP and (uncounted or writes.waiting)):
+                    counted_at, uncounted = boottime(), writes.waiting > 0
+                    self._counted(decider.tally(counted_at), writes.waiting)
                 if announcements.synced and (now := boottime()) >= swept_at + SWEEP:
                     await writes.want(sweeper.step(announcements.store, decider.uses, now))
                     swept_at = now

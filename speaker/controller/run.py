@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
 
+from speaker import __version__
+from speaker.allocator.tally import Tally
 from speaker.cluster.election.elector import Leadership, Timing
 from speaker.cluster.election.lease import Election, LeaseName
 from speaker.cluster.mirror.reflector import Patience
@@ -28,12 +30,13 @@ from speaker.system.descriptors import raise_limit
 from speaker.system.signals import stopped_by_signals
 from speaker.system.threads import start_threads
 from speaker.telemetry import logs
+from speaker.telemetry.given import GivenMetrics
 from speaker.telemetry.http import serving
 from speaker.telemetry.internal_errors import InternalErrors
 from speaker.telemetry.lateness import watch_loop
 from speaker.telemetry.lines import Transition
-from speaker.telemetry.maximum import Maximum
 from speaker.telemetry.mqtt.counted import MqttMetrics
+from speaker.telemetry.rising import Maximum
 from speaker.telemetry.telling import Telling
 
 log = structlog.get_logger()
@@ -73,8 +76,9 @@ async def run(settings: CommandSettings) -> None:
     gc.freeze()  # all that was imported
     sys.setswitchinterval(SWITCH)
     metrics = ControllerMetrics()
+    ProcessCollector(registry=metrics.registry)
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(Client(await configure(settings.access)))
+        client = await stack.enter_async_context(Client(await configure(settings.access), metrics.took))
         # Unique to this process: after a restart the former one's Lease has to run out, or to be given back.
         identity = f"{socket.gethostname()}_{uuid.uuid4()}"
         lease = LeaseName(settings.namespace or settings.access.namespace(_NAMESPACE), LEASE)
@@ -95,6 +99,7 @@ async def run(settings: CommandSettings) -> None:
             Grace(),
             settings.agents_namespace,
             make_key=settings.make_key,
+            counted=metrics.counted,
         )
 
         async def work(leadership: Leadership) -> None:
@@ -127,12 +132,25 @@ class ControllerMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        Info("eip_speaker_build", "Version of this speaker", registry=self.registry).info({"version": __version__})
         self._leads = Gauge(
             "eip_speaker_controller_leads", "1 while this replica is the active one", registry=self.registry
         )
         self._errors = Counter(
             "eip_speaker_controller_api_errors", "requests to the API that failed", registry=self.registry
         )
+        self._api_seconds = Histogram(
+            "eip_speaker_controller_api_request_seconds",
+            "How long requests to the API took, by method; of a watch its beginning",
+            ["method"],
+            buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+            registry=self.registry,
+        )
+        self._waiting = Gauge(
+            "eip_speaker_controller_writes_waiting", "Objects that are yet to be written", registry=self.registry
+        )
+        self._given = GivenMetrics(self.registry)
+        """Of whoever leads: a replica that stands by knows nothing of it."""
         self._loop_delay = Maximum(
             "eip_speaker_controller_loop_delay_max_seconds",
             "How late the event loop was, at most, since the start",
@@ -177,11 +195,22 @@ class ControllerMetrics:
         finally:
             self._term = None
             self._leads.set(0)
+            self._given.clear()
+            self._waiting.set(0)
             log.info("leads no more", term=leadership.term)
 
     def finish(self) -> None:
         """Say now what waits to be said together."""
         self._telling.finish()
+
+    def took(self, method: str, seconds: float) -> None:
+        """A request to the API."""
+        self._api_seconds.labels(method).observe(seconds)
+
+    def counted(self, tally: Tally, waiting: int) -> None:
+        """What everybody has, and how many objects are yet to be written."""
+        self._given.count(*tally)
+        self._waiting.set(waiting)
 
     def loop_delay(self, late: float, busy: float) -> None:
         self._loop_delay.rise(late)

@@ -47,6 +47,11 @@ class WriteQueue:
         self._turns = count()
         self._events = Bound(EVENTS, EVENT_SECONDS, EVENT_OBJECTS)
 
+    @property
+    def waiting(self) -> int:
+        """Objects whose write is yet to be done."""
+        return len(self._busy)
+
     async def want(self, orders: Orders) -> None:
         """Replaces what was wanted at these paths before."""
         loop = asyncio.get_running_loop()

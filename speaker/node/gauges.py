@@ -2,30 +2,107 @@
 
 import math
 import time
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
-from speaker.allocator.assign import Usage
+from speaker.allocator.assign import Outcome, Usage
 from speaker.allocator.settle import Settlement
+from speaker.allocator.tally import given, tally
 from speaker.forwarding.limits import Tables, Use
 from speaker.kubeproxy.watch import LookReport
-from speaker.model import Family
+from speaker.model import Endpoint, Family, IPAddress, ServiceKey
+from speaker.node.decide import MayHold, MayNotHold
+from speaker.node.standing import Claim, standings
 from speaker.telemetry.metrics import Metrics
+from speaker.wire.events import ClaimStatus
+
+
+class Counted:
+    """What is only counted: none of it is logged, or in the status file."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self.answered, self.ignored, self.announced = metrics.answered, metrics.ignored, metrics.announced
+        self.send_failed, self.join_failed = metrics.send_failed, metrics.join_failed
+        self.draining: Callable[[], bool] = lambda: False
+        """Whether this node hands everything over."""
+
+    def let_go(self, reason: str, holder: str | None) -> None:
+        self._metrics.claim_changes.labels(reason).inc()
+        if self.draining():
+            self._metrics.hand_overs.labels("taken" if holder is not None else "given_up").inc()
+
+    def peers(self, link: str, number: int, silent: int) -> None:
+        self._metrics.peers.labels(link).set(number)
+        self._metrics.peers_silent.labels(link).set(silent)
+
+    def hellos_sent(self, link: str, left: bool, count: int) -> None:
+        self._metrics.hellos_sent.labels(link, "left" if left else "no_room").inc(count)
+
+    def failed_over(self, seconds: float) -> None:
+        self._metrics.failovers.observe(seconds)
+
+    def answer_for(self, verdicts: Mapping[IPAddress, int]) -> None:
+        """How many hosts answer for each EIP that this node asks for."""
+        self._metrics.of_eips.answered = {str(eip): hosts for eip, hosts in verdicts.items()}
+
+    def loop_delay(self, late: float, busy: float) -> None:
+        self._metrics.loop_delay.observe(late)
+        self._metrics.loop_delay_max.rise(late)
+        self._metrics.loop_busy_max.rise(busy)
+
+    def own_loop_delay(self, late: float, busy: float) -> None:
+        """Of the process that reads and forwards; answers and hellos do not wait for it."""
+        self._metrics.own_loop_delay_max.rise(late)
+        self._metrics.own_loop_busy_max.rise(busy)
 
 
 def count_in_force(metrics: Metrics, settlement: Settlement, usage: Mapping[str, Mapping[Family, Usage]]) -> None:
-    metrics.services.labels("assigned").set(len(settlement.assignments))
-    metrics.services.labels("refused").set(len(settlement.refusals))
-    metrics.refused.clear()
-    for reason, count in Counter(r.reason.value for r in settlement.refusals.values()).items():
-        metrics.refused.labels(reason).set(count)
-    metrics.pool_size.clear()
-    metrics.pool_used.clear()
-    for pool, families in usage.items():
-        for family, numbers in families.items():
-            metrics.pool_size.labels(pool, family).set(numbers.size)
-            metrics.pool_used.labels(pool, family).set(numbers.used)
+    assigned, refused = settlement.assignments, settlement.refusals
+    services = [given(Outcome(assigned.get(key), refused.get(key))) for key in assigned.keys() | refused.keys()]
+    metrics.given.count(*tally(services, usage))
     metrics.last_reconcile.set(time.time())
+
+
+def count_held(
+    metrics: Metrics,
+    eips: Mapping[IPAddress, MayHold | MayNotHold],
+    found: Mapping[IPAddress, ClaimStatus],
+    endpoints: Mapping[ServiceKey, Collection[Endpoint]],
+) -> int:
+    """How many are held here."""
+    mine = {eip: one.since or 0.0 for eip, one in found.items() if one.mine}
+    ready = {str(eip): _ready(eips[eip].services, endpoints) for eip in mine}
+    metrics.of_eips.since = {str(eip): since for eip, since in mine.items()}
+    metrics.of_eips.endpoints = {eip: number for eip, number in ready.items() if number is not None}
+    return len(mine)
+
+
+def _ready(services: Iterable[ServiceKey], endpoints: Mapping[ServiceKey, Collection[Endpoint]]) -> int | None:
+    """Addresses that take new connections; None where this node does not know of them all."""
+    found = [endpoints.get(key) for key in services]
+    if any(some is None for some in found):
+        return None
+    return len({each.address for some in found for each in some or () if each.ready})
+
+
+def count_eips(
+    metrics: Metrics,
+    eips: Mapping[IPAddress, MayHold | MayNotHold],
+    found: Mapping[IPAddress, ClaimStatus],
+    recorded: Callable[[IPAddress], str | None],
+    rivalled: Collection[str],
+) -> None:
+    """By the hellos. What may be announced where none of this node's links leads is whose the record says."""
+    claims = {
+        eip: Claim(one.mine, recorded(eip) if one.holder is None and isinstance(eips[eip], MayNotHold) else one.holder)
+        for eip, one in found.items()
+    }
+    states, reasons = standings(eips, claims, rivalled)
+    for state, number in states.items():
+        metrics.eips.labels(state.value).set(number)
+    metrics.by_nobody.clear()
+    for reason, number in reasons.items():
+        metrics.by_nobody.labels(reason).set(number)
 
 
 def count_tables(metrics: Metrics, tables: Tables) -> None:

@@ -42,6 +42,7 @@ from speaker.node.handlers import handlers
 from speaker.node.handover import HandOver
 from speaker.node.key_file import KeyFile
 from speaker.node.losses import Heard, Losses
+from speaker.node.publishing import Publishing, Witnessing
 from speaker.node.report import InForce, Report
 from speaker.node.source import HostSettings, Source, View
 from speaker.ownership.parameters import Parameters
@@ -65,14 +66,8 @@ RUNTIME_DIR_SECONDS = 5.0
 """How often it is looked whether the control socket and the lock are still there."""
 LOSSES_SECONDS = 10.0
 """How often it is looked who is heard, where nobody fell silent or came back."""
-PUBLISH_SECONDS = 0.1
-"""At least between two writings of the status file."""
-PUBLISH_MAX = 1.0
-"""At most, where there is news."""
 DRAIN_SLACK = 2.0
 """Seconds beyond a drain's own limit after which a wire process that does not get it done is left alone."""
-READY_SECONDS = 0.1
-"""How often a speaker that is not ready looks whether it is."""
 
 
 class Host:
@@ -110,6 +105,8 @@ class Host:
         self._kube_proxy = KubeProxyWatch(
             forwarder.name, lambda: wire.held, lambda: not report.fails("reconcile", "forwarding"), report.kube_proxy
         )
+        self._witnessing = Witnessing(settings.node.name, report)
+        report.draining = lambda: wire.draining
         self._changed = asyncio.Event()
         self._lost = self._planned_lost = frozenset[str]()
         """Nodes that died, and those that the last plan reckoned with."""
@@ -117,6 +114,10 @@ class Host:
     async def run(self, stop: Callable[[], None]) -> None:
         """Every task, by name. One that ends is started again: none of them is ever done. Only the end of the wire
         process ends the speaker; ``stop`` is called when it asks for that."""
+        with self._witnessing:
+            await self._run(stop)
+
+    async def _run(self, stop: Callable[[], None]) -> None:
         async with self._wire, asyncio.TaskGroup() as tasks:
             tasks.create_task(self._wire.watch(stop), name="wire")
             for task, work in self._tasks().items():
@@ -128,7 +129,7 @@ class Host:
             "links": self._follow_links,
             "reconcile": self._reconcile,
             "forwarding": self._tend,
-            "publish": self._publish,
+            "publish": Publishing(self._wire, self._source, self._report, self._witnessing).run,
             "loop": partial(watch_loop, self._report.own_loop_delay),
             "kube-proxy": self._kube_proxy.run,
             "environment": self._watch_environment,
@@ -138,6 +139,7 @@ class Host:
         if self._keys is not None:
             tasks["key file"] = partial(self._keys.follow, self._wire, self._report)
             tasks["gateways"] = self._watch_gateways
+            tasks["witness"] = self._witnessing.run
         if self._keys is not None and self._settings.forwarder is not Forwarding.NONE:
             tasks["lost nodes"] = self._follow_losses
         if self._hand_over is not None:
@@ -252,6 +254,7 @@ class Host:
         if self._settings.peers is not None:
             own = own_addresses(snapshot, self._links), bound_addresses(snapshot, self._links)
             await self._wire.addresses(*own, gateways(snapshot, self._links))
+            self._witnessing.use(self._links, own[0])
         if self._hand_over is not None:
             await self._hand_over.follow(frozenset(self._placements), snapshot)
         macs = frozenset(link.mac for link in snapshot.links.values())
@@ -264,7 +267,7 @@ class Host:
         with contained("report", self._report):
             await self._look_around()
             self._report.set_aside(self._set_aside())
-            self._report.brought_about(InForce(view.settlement, decision, view.usage))
+            self._report.brought_about(InForce(view.settlement, decision, view.usage, view.world.endpoints))
         with contained("kube-proxy", self._report):
             checks = partial(health_checks, view.world, view.settlement.assignments, view.node.name)
             await self._kube_proxy.follow(Asked(view.world.pools, checks, snapshot.links, self._on_the_lan(snapshot)))
@@ -336,15 +339,6 @@ class Host:
             await tick(TEND_SECONDS)
             with self._report.trying("forwarding"):
                 self._report.forwarding(await self._forwarder.tend())
-
-    async def _publish(self) -> None:
-        while True:
-            await set_within(self._report.stale, None if self._report.health()[0] else READY_SECONDS)
-            begun = boottime()
-            with self._report.trying("status file"):
-                await self._report.publish(self._wire.claim_statuses, await self._wire.ready())
-            # Three quarters of the time for what matters more, however many EIPs there are.
-            await asyncio.sleep(min(max(PUBLISH_SECONDS, 3 * (boottime() - begun)), PUBLISH_MAX))
 
     async def _watch_environment(self) -> None:
         """Whether or not anything of ours changes. The tables in a thread: for every real server there is a line."""

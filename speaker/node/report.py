@@ -23,11 +23,11 @@ from speaker.forwarding.unknown_flows.handing_over import fates
 from speaker.forwarding.unknown_flows.rules import NextHop
 from speaker.kubeproxy.watch import LookReport
 from speaker.layer2.links import Placement
-from speaker.model import Family, IPAddress, Link, Mac, ServiceKey
-from speaker.node import transitions
-from speaker.node.decide import Decision
-from speaker.node.gauges import count_in_force, count_kube_proxy, count_tables
+from speaker.model import Endpoint, Family, IPAddress, Link, Mac, ServiceKey
+from speaker.node import gauges, transitions
+from speaker.node.decide import Decision, MayNotHold
 from speaker.node.problems import RIVAL_SECONDS, Area, Problems, first, new
+from speaker.node.standing import Alive
 from speaker.node.status import Status, write_status
 from speaker.node.transitions import Transitions
 from speaker.system.priority import Priority
@@ -51,20 +51,23 @@ class InForce(NamedTuple):
     settlement: Settlement
     decision: Decision
     usage: Mapping[str, Mapping[Family, Usage]]
+    endpoints: Mapping[ServiceKey, Collection[Endpoint]] = {}
+    """Of the Services whose endpoints this node reads."""
 
 
-class Report:
+class Report(gauges.Counted):
     """Everything here is safe to lose: nothing reads it back. ``clock`` gives seconds."""
 
     def __init__(self, metrics: Metrics, runtime_dir: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        self._metrics, self._clock = metrics, clock
-        self.answered, self.ignored, self.announced = metrics.answered, metrics.ignored, metrics.announced
-        self.send_failed, self.join_failed = metrics.send_failed, metrics.join_failed
-        self._runtime_dir = runtime_dir
+        super().__init__(metrics)
+        self._clock, self._runtime_dir = clock, runtime_dir
         self.telling = Telling()
         self._transitions, self._problems, self._status = Transitions(), Problems(), Status()
         self._watch = Watch()
         self._ready = False
+        self.alive = Alive()
+        self._goes_by_records = False
+        """Of some EIP nothing else says who holds it."""
         self.in_force: InForce | None = None
         self.shown: Callable[[Mapping[str, Any], InForce, Mapping[str, str]], None] = lambda *_: None
         """Hears what the status file says, in a thread; and the conflicts, by EIP."""
@@ -187,7 +190,7 @@ class Report:
     def limits(self, tables: Tables, refused: tuple[str, ...]) -> None:
         """How full the kernel's tables of connections are; ``refused``: what could not be set about that."""
         self._status.tables = tables
-        count_tables(self._metrics, tables)
+        gauges.count_tables(self._metrics, tables)
         self._found(Area.LIMITS, (*refused, *self._watch.problems(tables)))
 
     def environment(self, problems: tuple[str, ...], priority: Priority) -> None:
@@ -204,7 +207,7 @@ class Report:
         before, self._status.kube_proxy = self._status.kube_proxy, (seen := told.seen)
         self.telling.say([transitions.kube_proxy(before, seen)])
         self._found(Area.KUBE_PROXY, seen.problems)
-        count_kube_proxy(self._metrics, told)
+        gauges.count_kube_proxy(self._metrics, told)
         if seen != before:
             self.stale.set()
 
@@ -240,7 +243,7 @@ class Report:
     def brought_about(self, in_force: InForce) -> None:
         """Everything asked for is in force."""
         self.in_force = in_force
-        count_in_force(self._metrics, in_force.settlement, in_force.usage)
+        gauges.count_in_force(self._metrics, in_force.settlement, in_force.usage)
         self.stale.set()
 
     def unknown_flows(self, eips: int, next_hops: Mapping[IPAddress, NextHop | None]) -> None:
@@ -255,16 +258,21 @@ class Report:
     # ── the status file ──
 
     async def publish(
-        self, claim_statuses: Callable[[Iterable[IPAddress]], Awaitable[Mapping[IPAddress, ClaimStatus]]], ready: bool
+        self,
+        claim_statuses: Callable[[Iterable[IPAddress]], Awaitable[Mapping[IPAddress, ClaimStatus]]],
+        ready: bool,
+        recorded: Callable[[IPAddress], str | None] = lambda _: None,
     ) -> None:
-        """Who holds what, to the status file and the gauges. ``ready``: this node has nothing to wait for any more."""
+        """Who holds what, to the status file and the gauges. ``ready``: this node has nothing to wait for any more.
+        ``recorded``: the node that the API names as an EIP's holder."""
         self.stale.clear()
         if (in_force := self.in_force) is None:
             return
         found = await claim_statuses(in_force.decision.eips)
-        mine = sum(one.mine for one in found.values())
-        self._metrics.eips.labels("claimed").set(mine)
-        self._metrics.eips.labels("not_claimed").set(len(found) - mine)
+        eips, rivalled = in_force.decision.eips, self.conflicts().keys()
+        self._goes_by_records = any(c.holder is None and isinstance(eips[a], MayNotHold) for a, c in found.items())
+        gauges.count_eips(self._metrics, eips, found, lambda eip: self.alive.unless_dead(recorded(eip)), rivalled)
+        mine = gauges.count_held(self._metrics, eips, found, in_force.endpoints)
         try:
             await asyncio.to_thread(self._write_status, in_force, found)
         except EdgeError:
@@ -284,6 +292,11 @@ class Report:
     def status(self, in_force: InForce, claim_statuses: Mapping[IPAddress, ClaimStatus]) -> dict[str, Any]:
         return self._status.told(in_force.settlement, in_force.decision, claim_statuses, self.problems())
 
+    def records_changed(self) -> None:
+        """What the API says of holders is not what it was."""
+        if self._goes_by_records:
+            self.stale.set()
+
     # ── claims and peers: what the wire process tells ──
 
     def claimed(self, address: IPAddress, placement: Placement, term: int, before: str | None) -> None:
@@ -293,7 +306,7 @@ class Report:
 
     def yielded(self, address: IPAddress, reason: str, holder: str | None) -> None:
         self._tell(transitions.withdrawn(address, reason, holder))
-        self._metrics.claim_changes.labels(reason).inc()
+        self.let_go(reason, holder)
         self._problems.let_go(address)
         self.stale.set()
 
@@ -337,11 +350,12 @@ class Report:
         self.stale.set()
 
     def peer(self, node: str, link: Link, alive: bool) -> None:
+        self.alive.note(node, link, alive)
         self._tell(transitions.peer(node, link, alive))
         self.stale.set()
 
-    def peers(self, link: str, number: int) -> None:
-        self._metrics.peers.labels(link).set(number)
+    def peers_claims(self) -> None:
+        self.stale.set()
 
     def holder_silent(self, hop: NextHop, eips: int) -> None:
         log.warning(
@@ -351,9 +365,6 @@ class Report:
             eips=eips,
             message="it does not answer: the connections that it had are reset",
         )
-
-    def hellos_sent(self, link: str, left: bool, count: int) -> None:
-        self._metrics.hellos_sent.labels(link, "left" if left else "no_room").inc(count)
 
     def hellos_received(self, link: str, rejected: Enum | None, count: int) -> None:
         self.telling.say([self._transitions.foreign_hellos(link, rejected)])
@@ -382,16 +393,6 @@ class Report:
             "frozen",
             message="this process did not run for so long that others may have taken over: everything was given up",
         )
-
-    def loop_delay(self, late: float, busy: float) -> None:
-        self._metrics.loop_delay.observe(late)
-        self._metrics.loop_delay_max.rise(late)
-        self._metrics.loop_busy_max.rise(busy)
-
-    def own_loop_delay(self, late: float, busy: float) -> None:
-        """Of the process that reads and forwards; answers and hellos do not wait for it."""
-        self._metrics.own_loop_delay_max.rise(late)
-        self._metrics.own_loop_busy_max.rise(busy)
 
     def _tell(self, told: Transition | None) -> None:
         """Together with others of the same cause."""

@@ -1,6 +1,7 @@
 """One node from its start to its end: what is opened in which order, and closed again. The work is ``host.py``."""
 
 import gc
+import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -35,9 +36,11 @@ SWITCH_SECONDS = 0.001
 """For which a thread that decides keeps the loop waiting, each time that it has something to do."""
 
 
-async def serve(end: socket.socket, settings: HostSettings, make: MakeSource, **started: object) -> None:
-    """Serve what the source asks for until the wire process at ``end`` asks for the end; ``started``: for the first
-    line of the log.
+async def serve(
+    end: socket.socket, settings: HostSettings, make: MakeSource, *, api: bool = False, **started: object
+) -> None:
+    """Serve what the source asks for until the wire process at ``end`` asks for the end. ``api``: it asks
+    the Kubernetes API; ``started``: for the first line of the log.
 
     Raises SettingError (an address to listen on), Unsupported (the forwarder asked for) and EdgeError (a state file
     that cannot be read) before anything is touched.
@@ -48,7 +51,7 @@ async def serve(end: socket.socket, settings: HostSettings, make: MakeSource, **
     gc.freeze()  # all that was imported
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
-        await _serve(end, settings, make, started)
+        await _serve(end, settings, make, api, started)
     except* EdgeError as errors:
         failure: BaseException = errors
         while isinstance(failure, BaseExceptionGroup):
@@ -59,8 +62,10 @@ async def serve(end: socket.socket, settings: HostSettings, make: MakeSource, **
     raise failure
 
 
-async def _serve(end: socket.socket, settings: HostSettings, make: MakeSource, started: Mapping[str, object]) -> None:
-    metrics = Metrics()
+async def _serve(
+    end: socket.socket, settings: HostSettings, make: MakeSource, api: bool, started: Mapping[str, object]
+) -> None:
+    metrics = Metrics(api=api, wire=os.getppid())
     report = Report(metrics, settings.runtime_dir)
     async with AsyncExitStack() as stack:
         stack.callback(report.finish)
@@ -70,7 +75,11 @@ async def _serve(end: socket.socket, settings: HostSettings, make: MakeSource, s
         forwarder = Isolating(opened, report)
         if settings.metrics is not None:
             traffic = _traffic(forwarder, report, real_servers=settings.metrics_real_servers)
-            await stack.enter_async_context(serving(settings.metrics, metrics.registry, report.health, traffic.text))
+
+            async def more() -> bytes:
+                return metrics.of_eips.text() + await traffic.text()
+
+            await stack.enter_async_context(serving(settings.metrics, metrics.registry, report.health, more))
         log.info("started", node=settings.node.name, forwarder=forwarder.name, **started)
         # Two forwarders at once would translate an address twice.
         if removed := await cleanup(settings.runtime_dir, keep=forwarder.name):

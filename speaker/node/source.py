@@ -32,6 +32,9 @@ class Source(Protocol):
     def record_sink(self) -> RecordSink | None:
         """Writes records for the wire process; None where none are kept."""
 
+    def recorded(self, eip: IPAddress) -> str | None:
+        """The node that the record names as its holder; None: none, or there are no records."""
+
     async def run(self, wire: Wire, changed: Callable[[], None]) -> None:
         """Endless. ``changed`` says that ``view`` is another."""
 

@@ -3,7 +3,7 @@
 Links are named by their ifindex, nodes by name, times are seconds of one monotonic clock (CLOCK_BOOTTIME).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
@@ -212,6 +212,8 @@ class Claim:
     link: int
     term: int
     first: bool = False
+    silent_since: float | None = field(default=None, compare=False)
+    """When the node that held it gave its last sign, where it is taken because that one died."""
 
 
 @dataclass(frozen=True, slots=True)

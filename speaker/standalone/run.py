@@ -16,12 +16,12 @@ from contextlib import AsyncExitStack
 from math import inf
 from pathlib import Path
 
-from speaker.allocator.assign import Allocator
+from speaker.allocator.assign import Allocator, Usage
 from speaker.allocator.ledger import Ledger
 from speaker.allocator.settle import settle, with_former_pools, with_own_addresses
 from speaker.api.world import Reading
 from speaker.errors import DoubtfulManifests, EdgeError, InvalidManifests
-from speaker.model import IPAddress, World
+from speaker.model import Family, IPAddress, World
 from speaker.node.report import Report
 from speaker.node.serve import serve
 from speaker.node.source import Source, View
@@ -72,6 +72,11 @@ class Manifests:
         self._on_disk = holdings(allocator.ledger(boottime()))
         self._writing: asyncio.Task[tuple[int, Holdings]] | None = None
         self._changed: Callable[[], None] = lambda: None
+        self._rested: asyncio.TimerHandle | None = None
+        """When there is more room in the pools."""
+
+    def recorded(self, _: IPAddress) -> None:
+        """Nobody."""
 
     async def run(self, _: Wire, changed: Callable[[], None]) -> None:
         self._changed = changed
@@ -113,8 +118,19 @@ class Manifests:
         settlement = await asyncio.to_thread(settle, self._allocator, world, boottime())
         if not await self._remember():
             settlement = only(settlement, self._on_disk)
-        usage = {pool: self._allocator.usage(pool) for pool in world.pools}
+        usage = self._usage(world)
         return View(with_former_pools(world, self._allocator), settlement, self._settings.node, usage)
+
+    def _usage(self, world: World) -> dict[str, Mapping[Family, Usage]]:
+        """Looked at again once what rests now has rested."""
+        self._allocator.wake(boottime())
+        usage = {pool: self._allocator.usage(pool) for pool in world.pools}
+        if self._rested is not None:
+            self._rested.cancel()
+        self._rested = None
+        if any(numbers.resting for families in usage.values() for numbers in families.values()):
+            self._rested = asyncio.get_running_loop().call_later(self._settings.rest_seconds + 1, self._changed)
+        return usage
 
     async def _remember(self) -> bool:
         """Where it is refused, it is tried again after a while."""

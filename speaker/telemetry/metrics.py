@@ -3,21 +3,45 @@
 import math
 from enum import Enum
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    ProcessCollector,
+    disable_created_metrics,
+)
 
 from speaker import __version__
 from speaker.model import Family, IPAddress, Link, Mac
-from speaker.telemetry.maximum import Maximum
+from speaker.telemetry.eips import EipMetrics
+from speaker.telemetry.given import GivenMetrics
+from speaker.telemetry.rising import Maximum, Total
+
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 #: What answers and announces for each family, as a label.
 PROTOCOLS = {Family.IPV4: "arp", Family.IPV6: "ndp"}
 
 
 class Metrics:
-    """The speaker's own registry; no process-wide default, so that tests and a lab can hold several."""
+    """The speaker's own registry; no process-wide default, so that tests and a lab can hold several.
 
-    def __init__(self) -> None:
+    ``api``: what is asked comes from the Kubernetes API, and the controller assigns. A metric that means nothing here
+    is not served here: it has no registry, and what it is set to goes nowhere.
+    """
+
+    def __init__(self, *, api: bool = False, wire: int | None = None) -> None:
+        """``wire``: the process that answers, for what it takes of this host; None: nobody asks."""
         self.registry = CollectorRegistry()
+        self._of_files = None if api else self.registry
+        self._of_api = self.registry if api else None
+        self.given = GivenMetrics(self._of_files)
+        self.of_eips = EipMetrics()
+        if wire is not None:
+            ProcessCollector(registry=self.registry)
+            ProcessCollector(namespace="eip_speaker_wire", pid=lambda: wire, registry=self.registry)
         self._make_answers()
         self._make_eips()
         self._make_forwarding()
@@ -50,15 +74,18 @@ class Metrics:
 
     def _make_eips(self) -> None:
         """What is in use, and what was asked for."""
-        self.eips = self._gauge("eip_speaker_eips", "EIPs in use, by whether this node holds the claim", "state")
-        self.services = self._gauge("eip_speaker_services", "Services we serve, by result", "state")
-        self.refused = self._gauge("eip_speaker_services_refused", "Services without an EIP, by reason", "reason")
-        self.pool_size = self._gauge("eip_speaker_pool_addresses", "Addresses a pool can give", "pool", "family")
-        self.pool_used = self._gauge("eip_speaker_pool_addresses_in_use", "Addresses in use", "pool", "family")
-        self.manifests_valid = self._gauge(
-            "eip_speaker_manifests_valid", "1 when the manifests on disk are the ones in force"
+        self.eips = self._gauge("eip_speaker_eips", "EIPs in use, by who answers for them as this node knows", "state")
+        self.by_nobody = self._gauge(
+            "eip_speaker_eips_by_nobody", "EIPs that nobody holds, by why this node does not", "reason"
         )
-        self.manifest_problems = self._gauge("eip_speaker_manifest_problems", "Mistakes in the manifests on disk")
+        self.manifests_valid = Gauge(
+            "eip_speaker_manifests_valid",
+            "1 when the manifests on disk are the ones in force",
+            registry=self._of_files,
+        )
+        self.manifest_problems = Gauge(
+            "eip_speaker_manifest_problems", "Mistakes in the manifests on disk", registry=self._of_files
+        )
 
     def _make_forwarding(self) -> None:
         """The kernel's forwarding, its tables, and whoever else is at work on this node."""
@@ -76,13 +103,15 @@ class Metrics:
         self.health_checks = self._gauge(
             "eip_speaker_health_checks", "Ports for healthCheckNodePort, by whether this speaker serves them", "state"
         )
-        self.martians = self._gauge(
+        self.martians = Total(
             "eip_speaker_martian_sources",
             "Packets from outside that the kernel dropped because their source is bound here (in_martian_src)",
+            self.registry,
         )
-        self.reverse_path_drops = self._gauge(
+        self.reverse_path_drops = Total(
             "eip_speaker_reverse_path_drops",
             "Packets from outside that a strict rp_filter dropped, since their way back is another link",
+            self.registry,
         )
         self.conntrack_entries = self._gauge(
             "eip_speaker_conntrack_entries", "Connections that the kernel tracks on this node"
@@ -112,7 +141,7 @@ class Metrics:
         self.conflicts = self._counter(
             "eip_speaker_conflicts",
             "Conflicts over an EIP with a stranger, at most one in ten seconds each, by what we do",
-            "eip",
+            "fate",
         )
         self.name_clashes = self._counter(
             "eip_speaker_name_clashes", "Times another host was found to have this node's name"
@@ -124,6 +153,20 @@ class Metrics:
         )
         self.claim_changes = self._counter("eip_speaker_claim_changes", "EIPs claimed, and let go by reason", "change")
         self.peers = self._gauge("eip_speaker_peers", "Other speakers heard on a link", "link")
+        self.peers_silent = self._gauge(
+            "eip_speaker_peers_silent",
+            "Other speakers heard on a link within the last hour, and not now, that did not say that they go",
+            "link",
+        )
+        self.failovers = Histogram(
+            "eip_speaker_failover_seconds",
+            "From the last sign of the holder that died until this node held the EIP instead",
+            buckets=(0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.75, 1.0, 2.0, 5.0, 30.0),
+            registry=self.registry,
+        )
+        self.hand_overs = self._counter(
+            "eip_speaker_hand_overs", "EIPs that this node let go while it was drained, by who has them then", "outcome"
+        )
         self.hellos_sent = self._counter(
             "eip_speaker_hellos_sent", "Hellos, by whether the link took them", "link", "result"
         )
@@ -148,9 +191,10 @@ class Metrics:
             "EIPs that this node may hold, by what becomes of packets of connections it does not know",
             "fate",
         )
-        self.api = self._gauge(
+        self.api = Gauge(
             "eip_speaker_api_up",
             "1 while the API server answers within its time and what its watches say is of now; `speaker agent` only",
+            registry=self._of_api,
         )
         self.internal_errors = self._counter(
             "eip_speaker_internal_errors",

@@ -24,9 +24,7 @@ from speaker.settings import Node
 from speaker.system.files import shown
 from speaker.telemetry.logs import quiet
 from speaker.telemetry.metrics import Metrics
-from speaker.wire.events import ClaimStatus
-
-_NOBODYS = ClaimStatus(mine=False, holder=None, term=0, since=None)
+from speaker.wire.events import NOBODYS
 
 
 def settled(allocator: Allocator, world: World, now: float) -> Settlement:
@@ -57,7 +55,7 @@ def tell(settlement: Settlement, decision: Decision, changes: Sequence[Change], 
         report.forwarding(changes, approximated)
         in_force = InForce(settlement, decision, {})
         report.brought_about(in_force)
-        report.status(in_force, dict.fromkeys(decision.eips, _NOBODYS))
+        report.status(in_force, dict.fromkeys(decision.eips, NOBODYS))
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from speaker.layer2.links import Links, Placement
 from speaker.model import IPAddress, Link, Mac
 from speaker.ownership import sole
 from speaker.system.supervise import supervised
-from speaker.wire.events import ClaimStatus, PeerSeen, Resumed, Taken, WireEvents
+from speaker.wire.events import NOBODYS, ClaimStatus, PeerSeen, Resumed, Taken, WireEvents
 from speaker.wire.taking import take_each
 
 
@@ -91,7 +91,7 @@ class SoloOwner:
 
     def claim_status(self, address: IPAddress) -> ClaimStatus:
         if (held := self._held.get(address)) is None:
-            return ClaimStatus(False, None, 0, None)
+            return NOBODYS
         return ClaimStatus(True, self._node, 0, held.since)
 
     def peers(self) -> list[PeerSeen]:

@@ -21,6 +21,11 @@ class ClaimStatus(NamedTuple):
     """0 where no other node could have claimed it."""
     since: float | None
     """Seconds since 1970 when this node claimed it; None unless ``mine``."""
+    link: int | None = None
+    """Index of the link on which a peer says that it holds it; None where none does."""
+
+
+NOBODYS = ClaimStatus(mine=False, holder=None, term=0, since=None)
 
 
 class PeerSeen(NamedTuple):
@@ -45,8 +50,14 @@ class WireEvents(Observer, Protocol):
 
     def peer(self, node: str, link: Link, alive: bool) -> None: ...
 
-    def peers(self, link: str, number: int) -> None:
-        """How many are alive there, whenever that changed."""
+    def peers(self, link: str, number: int, silent: int) -> None:
+        """How many are alive there, and how many of the last hour fell silent without a word, whenever that changed."""
+
+    def peers_claims(self) -> None:
+        """What others say that they hold is not what it was. Told a while later."""
+
+    def failed_over(self, seconds: float) -> None:
+        """An EIP was claimed so long after the last sign of the node that held it."""
 
     def lost_link(self, link: Link, error: str) -> None: ...
 

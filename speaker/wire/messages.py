@@ -96,10 +96,11 @@ class PeerChanged(Struct, frozen=True, gc=False):
 
 
 class PeersCounted(Struct, frozen=True, gc=False):
-    """So many peers are alive on the link of this name."""
+    """So many peers are alive on the link of this name; see ``WireEvents.peers``."""
 
     link: str
     number: int
+    silent: int
 
 
 class SpeakerSeen(Struct, frozen=True, gc=False):
@@ -226,7 +227,27 @@ class BugsMetAgain(Struct, frozen=True, gc=False):
     task: str
 
 
-Countable: TypeAlias = Answers | Ignorings | Announcements | SendFailures | HellosSent | HellosReceived | BugsMetAgain
+class PeersClaims(Struct, frozen=True, gc=False):
+    """See ``WireEvents.peers_claims``."""
+
+
+class FailedOver(Struct, frozen=True, gc=False):
+    """See ``WireEvents.failed_over``."""
+
+    milliseconds: int
+
+
+Countable: TypeAlias = (
+    Answers
+    | Ignorings
+    | Announcements
+    | SendFailures
+    | HellosSent
+    | HellosReceived
+    | BugsMetAgain
+    | PeersClaims
+    | FailedOver
+)
 
 
 class Counts(Struct, frozen=True, gc=False):

@@ -20,6 +20,7 @@ from speaker.wire.messages import (
     EdgeRecovered,
     EipClaimed,
     EipYielded,
+    FailedOver,
     HellosFiltered,
     HellosReceived,
     HellosSent,
@@ -29,6 +30,7 @@ from speaker.wire.messages import (
     LinkLost,
     Namesake,
     PeerChanged,
+    PeersClaims,
     PeersCounted,
     SendFailures,
     Silenced,
@@ -131,7 +133,7 @@ class EventReceiver:
             case PeerChanged():
                 listener.peer(event.node, event.link, event.alive)
             case PeersCounted():
-                listener.peers(event.link, event.number)
+                listener.peers(event.link, event.number, event.silent)
             case LinkLost():
                 listener.lost_link(event.link, event.error)
             case JoinFailed():
@@ -166,6 +168,11 @@ class EventReceiver:
                 listener.hellos_received(what.link, what.rejected, count)
             case BugsMetAgain():
                 listener.wire_error_again(what.task, count)
+            case PeersClaims():
+                listener.peers_claims()
+            case FailedOver():
+                for _ in range(count):
+                    listener.failed_over(what.milliseconds / 1000)
             case _:
                 assert_never(what)
 

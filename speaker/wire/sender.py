@@ -24,6 +24,7 @@ from speaker.wire.messages import (
     EdgeRecovered,
     EipClaimed,
     EipYielded,
+    FailedOver,
     HellosFiltered,
     HellosReceived,
     HellosSent,
@@ -33,6 +34,7 @@ from speaker.wire.messages import (
     LinkLost,
     Namesake,
     PeerChanged,
+    PeersClaims,
     PeersCounted,
     SendFailures,
     Silenced,
@@ -102,6 +104,12 @@ class EventSender:
     def hellos_received(self, link: str, rejected: Enum | None, count: int) -> None:
         self._count(HellosReceived(link, rejected), count)
 
+    def peers_claims(self) -> None:
+        self._count(PeersClaims(), 1)
+
+    def failed_over(self, seconds: float) -> None:
+        self._count(FailedOver(round(seconds * 1000)), 1)
+
     def loop_delay(self, late: float, busy: float) -> None:
         self._delays.append((late, busy))
         self._counted.set()
@@ -122,8 +130,8 @@ class EventSender:
     def peer(self, node: str, link: Link, alive: bool) -> None:
         self._send(PeerChanged(node, link, alive))
 
-    def peers(self, link: str, number: int) -> None:
-        self._send(PeersCounted(link, number))
+    def peers(self, link: str, number: int, silent: int) -> None:
+        self._send(PeersCounted(link, number, silent))
 
     def speaker(self, link: int, node: str, speaker: Speaker) -> None:
         self._send(SpeakerSeen(link, node, speaker))

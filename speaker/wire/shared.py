@@ -52,7 +52,7 @@ from speaker.ownership.inquiry import Answer
 from speaker.ownership.machine.machine import Ownership
 from speaker.system.supervise import contained
 from speaker.wire.commands import ApiEvent, UseAddresses
-from speaker.wire.events import ClaimStatus, OwnerEvents, PeerSeen, RecordSink, Resumed, Taken
+from speaker.wire.events import NOBODYS, ClaimStatus, OwnerEvents, PeerSeen, RecordSink, Resumed, Taken
 from speaker.wire.inquiries import Inquiries
 from speaker.wire.sharing.hello_links import HelloLink, HelloLinks, OpenHellos
 from speaker.wire.sharing.news import News
@@ -180,7 +180,7 @@ class SharedOwner:
         if (claim := self._held.get(address)) is not None:
             return ClaimStatus(True, self.node, claim.term, claim.since)
         known = self.machine.holder(address, self._clock())
-        return ClaimStatus(False, known[0], known[1], None) if known is not None else ClaimStatus(False, None, 0, None)
+        return ClaimStatus(False, *known, None, self.machine.heard_on(address, known[0])) if known else NOBODYS
 
     @property
     def has_peers(self) -> bool:
@@ -305,7 +305,7 @@ class SharedOwner:
         wake = now + AGAIN_SECONDS
         with contained("ownership", self._events):
             self._carry_out(self.machine.step(now, event), now)
-            self._news.life(self.machine.incarnation)
+            self._news.life(self.machine.incarnation, self.machine.claims_heard)
             wake = self.machine.next_wake(now)
         loop = asyncio.get_running_loop()
         when = loop.time() + max(0.0, wake - now)
@@ -360,10 +360,10 @@ class SharedOwner:
         taken, failed = take_each(self._layer2, placements, probe, self._events)
         if failed:
             asyncio.get_running_loop().call_soon(self._set_aside, failed)  # not in the middle of these orders
-        terms = {order.eip: order.term for order in orders}
-        for eip in taken:
-            self._held[eip] = _Held(terms[eip], time.time())
-            self._events.claimed(eip, placements[eip], terms[eip], self.machine.held_before(eip))
+        for order in map({order.eip: order for order in orders}.__getitem__, taken):
+            self._held[order.eip] = _Held(order.term, time.time())
+            self._news.taken(order.silent_since, self._clock())
+            self._events.claimed(order.eip, placements[order.eip], order.term, self.machine.held_before(order.eip))
 
     def _set_aside(self, eips: Iterable[IPAddress]) -> None:
         for eip in eips:

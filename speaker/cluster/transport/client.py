@@ -6,7 +6,8 @@ the caller knows whether a second try is wanted.
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Iterator, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -56,8 +57,10 @@ class Client:
     is seconds for all of a request. Bodies are plain data, not bytes.
     """
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, server: Server, took: Callable[[str, float], None] = lambda *_: None) -> None:
+        """``took``: hears how many seconds each request took, by its method; of a watch its beginning, of one that was
+        not answered as long as it was waited for."""
+        self._server, self._took = server, took
 
     async def __aenter__(self) -> Self:
         # Without a limit: each watch keeps a connection, and a renewal must not wait for one to end.
@@ -122,6 +125,15 @@ class Client:
 
     async def _send(
         self, method: str, path: str, query: Query | None, body: object = None, content: str = "application/json"
+    ) -> aiohttp.ClientResponse:
+        begun = time.monotonic()
+        try:
+            return await self._ask(method, path, query, body, content)
+        finally:
+            self._took(method, time.monotonic() - begun)
+
+    async def _ask(
+        self, method: str, path: str, query: Query | None, body: object, content: str
     ) -> aiohttp.ClientResponse:
         server = self._server
         headers = {"Content-Type": content} if body is not None else {}

@@ -122,6 +122,7 @@ class Hearing(Silence):
                 x.note_holder(term, peer.node)
                 x.served_until = NEVER  # whoever answered has said so by now
         if changed:
+            self.claims_heard += 1
             self._look_at(changed)
         for other in self.segments.values():
             if other is not segment:
@@ -172,6 +173,7 @@ class Hearing(Silence):
             x.rivals.get(other.link, set()).discard(twin.node)
             x.raise_maxterm(hello.yielded[address])
         if gone:
+            self.claims_heard += 1
             self._look_at(gone)
             self._peer_changed(twin)
 

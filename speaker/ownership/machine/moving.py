@@ -42,6 +42,11 @@ class Moving(Holding):
         term, _, node = max(claims, default=(0, 0, ""))
         return (node, term) if node else None
 
+    def heard_on(self, eip: IPAddress, node: str) -> int | None:
+        """A link on which ``node`` says that it holds it."""
+        x = self.eips.get(eip)
+        return next((link for link, nodes in x.rivals.items() if node in nodes), None) if x is not None else None
+
     def held_before(self, eip: IPAddress) -> str | None:
         """The other node that had it last, alive or not; None: nobody, as far as this one knows."""
         x = self.eips.get(eip)

@@ -71,6 +71,8 @@ class MachineState(Known):
         """Node → whose records name it."""
         self._turn = 0
         """Which of a silent peer's EIPs to ask for next."""
+        self.claims_heard = 0
+        """Hellos that changed anything of what others claim."""
         self._last_word = False
         """One more hello, before silence."""
         self._foreign_lease_at = NEVER
@@ -119,6 +121,7 @@ class MachineState(Known):
         assert x.link is not None
         # Who answered for it a moment ago may go on, and its claim was never heard.
         first = not self.rules.knows_holder(self, x) or x.served_until > NEVER
+        silent_since = self._silent_since(x, now)
         self._end_write(x)
         x.weak = self.rules.taken_unheard(self, x, now)
         x.holding, x.term, x.held_since = True, term, now
@@ -129,10 +132,17 @@ class MachineState(Known):
         x.raise_maxterm(term)
         self._set_vacant(x, None)
         self.segments[x.link].own.add(x.address, term, now, x.weak)
-        self._orders.append(Claim(x.address, x.link, term, first))
+        self._orders.append(Claim(x.address, x.link, term, first, silent_since))
         self._announce(x)
         self._hurry()
         self._look_at([x.address])
+
+    def _silent_since(self, x: Eip, now: float) -> float | None:
+        """The last sign of the peer that held it last, where that one died with it."""
+        peer = self.peer(x, x.held_by[1])
+        if peer is None or x.address not in peer.claims or peer.is_alive(now, self.times):
+            return None
+        return max(peer.heard_at, peer.vouched_at, peer.answered_at)
 
     def _raise(self, x: Eip, term: int, now: float) -> None:
         assert x.link is not None

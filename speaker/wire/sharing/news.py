@@ -16,8 +16,10 @@ class News:
         self.incarnation: Incarnation | None = None
         self._alive: Mapping[tuple[int, str], bool] = {}
         """By index of the link, and node."""
-        self._counted: dict[int, int] = {}
-        """Link → how many are alive there."""
+        self._claims_heard = 0
+        """Changes of what others claim that were told of."""
+        self._counted: dict[int, tuple[int, int]] = {}
+        """Link → how many are alive there, and how many silent."""
         self._peers_own: dict[IPAddress, str] = {}
         """EIPs that are a peer's own addresses."""
         self._clash: tuple[Link | None, Mac | None, bool] | None = None
@@ -32,10 +34,19 @@ class News:
         for eip, node in self._peers_own.items():
             self._events.peers_address(eip, node)
 
-    def life(self, incarnation: Incarnation) -> None:
+    def life(self, incarnation: Incarnation, claims_heard: int = 0) -> None:
+        """``claims_heard``: so many changes of what others claim there were by now."""
         if incarnation != self.incarnation:
             self.incarnation = incarnation
             self._sink.incarnation(incarnation)
+        if claims_heard != self._claims_heard:
+            self._claims_heard = claims_heard
+            self._events.peers_claims()
+
+    def taken(self, silent_since: float | None, now: float) -> None:
+        """An EIP was claimed; ``silent_since``: when who held it gave its last sign, where it died."""
+        if silent_since is not None:
+            self._events.failed_over(now - silent_since)
 
     def peers_address(self, eip: IPAddress, node: str | None) -> None:
         self._peers_own.pop(eip, None)
@@ -54,8 +65,10 @@ class News:
         self._events.name_free()
 
     def peers(self, states: Mapping[int, Iterable[PeerState]], links: Mapping[int, Link]) -> bool:
-        """Who lives, by index of the link, on the ``links`` that carry hellos. Whether that is news."""
+        """Who lives, by index of the link, on the ``links`` that carry hellos; who is silent and did not say that it
+        goes. Whether that is news."""
         alive = {(index, peer.node): peer.alive for index, some in states.items() for peer in some}
+        gone = {(index, peer.node) for index, some in states.items() for peer in some if peer.draining}
         changed = alive != self._alive
         for (index, node), lives in alive.items():
             if self._alive.get((index, node), False) is not lives and (link := links.get(index)) is not None:
@@ -63,7 +76,8 @@ class News:
         self._alive = alive
         for index, link in links.items():
             number = sum(lives for (at, _), lives in alive.items() if at == index)
-            if self._counted.get(index) != number:
-                self._counted[index] = number
-                self._events.peers(link.name, number)
+            silent = sum(one[0] == index and not lives and one not in gone for one, lives in alive.items())
+            if self._counted.get(index) != (number, silent):
+                self._counted[index] = number, silent
+                self._events.peers(link.name, number, silent)
         return changed

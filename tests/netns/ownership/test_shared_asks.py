@@ -52,6 +52,8 @@ class Machine:
     def peers(self, now):
         return {}
 
+    claims_heard = 0
+
 
 class Told:
     """An observer and a sink of records: what was told of hellos that do not arrive."""

@@ -17,7 +17,7 @@ def test_an_address_somebody_uses_is_not_taken_from_him_and_the_operator_is_told
     told = speaker.until("conflict", eip="198.51.100.10")
     assert told["mac"] == mac
     assert told["held"] is False
-    assert 'eip_speaker_conflicts_total{eip="not_answered"} 1.0' in speaker.get("/metrics")
+    assert 'eip_speaker_conflicts_total{fate="not_answered"} 1.0' in speaker.get("/metrics")
     sh(other, "ip addr del 198.51.100.10/24 dev eth0")
     assert "0 packets received" in sh(other, "arping -c 1 -w 1 -i eth0 198.51.100.10", check=False)
 

@@ -159,6 +159,7 @@ class Machine:
         self.ready, self.wakes_in, self.known, self.seen = True, 1e6, None, {}
         self.spoken_again = 0
         self.speaking = set()
+        self.claims_heard = 0
 
     def step(self, now, event):
         if not isinstance(event, Tick):
@@ -177,6 +178,9 @@ class Machine:
 
     def holder(self, eip, now):
         return self.known
+
+    def heard_on(self, eip, node):
+        return 2
 
     def held_before(self, eip):
         return "before"

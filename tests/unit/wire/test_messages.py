@@ -93,7 +93,7 @@ def sender(told):
         ("yielded", (A, "drained", "them"), ["moves", "listener"]),
         ("frozen", (), ["listener"]),
         ("peer", ("them", ETH0, True), ["listener"]),
-        ("peers", ("eth0", 2), ["listener"]),
+        ("peers", ("eth0", 2, 1), ["listener"]),
         ("speaker", (2, "them", SPEAKER), ["moves"]),
         ("lost_link", (ETH0, "down"), ["listener"]),
         ("conflict", (ETH0, A, MAC, True), ["listener"]),
@@ -141,6 +141,18 @@ def test_counts_are_heard_as_sums(sender, told, name, what):
     sender.flush()
     sender.flush()
     assert told.all == [("listener", name, *what, 7)]
+
+
+def test_failovers_and_changes_of_what_others_claim_are_heard_with_the_counts(sender, told):
+    for seconds in (0.2, 0.3, 0.2004):
+        sender.failed_over(seconds)
+        sender.peers_claims()
+    sender.flush()
+    assert told.all == [
+        *[("listener", "failed_over", 0.2)] * 2,
+        ("listener", "peers_claims"),
+        ("listener", "failed_over", 0.3),
+    ]
 
 
 def test_delays_and_errors_that_come_again_are_heard_with_the_counts(sender, told):
@@ -237,7 +249,7 @@ def test_a_command_is_done_as_it_was_asked(asking, told, command, asked):
     [
         (Offer({}), []),
         (OfferedAll(), None),
-        (ClaimsOf([A, B]), [(False, None, 0, None)] * 2),
+        (ClaimsOf([A, B]), [(False, None, 0, None, None)] * 2),
         (IsReady(), True),
         (HasPeers(), False),
         (ListPeers(), []),

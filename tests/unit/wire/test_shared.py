@@ -358,7 +358,26 @@ def test_what_is_given_up_is_silent_before_anything_else_is_done(during, parts):
             ("yielded", A, "better_claim", "them"),
             ("claimed", B, HERE, 3, "before"),
         ]
-        assert owner.claim_status(A) == ClaimStatus(False, "them", 4, None)
+        assert owner.claim_status(A) == ClaimStatus(False, "them", 4, None, link=2)
+
+    during(tell)
+
+
+def test_a_failover_is_told_with_the_time_since_the_last_sign_of_the_dead_and_any_other_claim_is_none(during, parts):
+    async def tell(owner):
+        owner.offer({A: HERE, B: HERE})
+        parts.order(Claim(A, ETH0.index, 3, silent_since=parts.clock() - 0.25), *claimed(B))
+        assert parts.events.of("failed_over") == [("failed_over", pytest.approx(0.25))]
+
+    during(tell)
+
+
+def test_that_others_claim_something_else_is_told_once(during, parts):
+    async def tell(owner):
+        for heard in (1, 1, 2):
+            parts.machine.claims_heard = heard
+            parts.order()
+        assert parts.events.of("peers_claims") == [("peers_claims",)] * 2
 
     during(tell)
 
@@ -524,7 +543,7 @@ def test_somebody_new_is_told_what_goes_on(during, parts):
             CLASH,
             ("peers_address", A, "them"),
             ("peer", "them", ETH0, True),
-            ("peers", "eth0", 1),
+            ("peers", "eth0", 1, 0),
         ]
         owner.look()
         assert len(parts.events.all) == 4
@@ -544,9 +563,9 @@ def test_a_peer_that_comes_and_goes_is_told_and_could_take_over_meanwhile(during
             assert owner.has_peers is (alive and not draining)
         assert parts.events.of("peer", "peers")[-4:] == [
             ("peer", "them", ETH0, True),
-            ("peers", "eth0", 1),
+            ("peers", "eth0", 1, 0),
             ("peer", "them", ETH0, False),
-            ("peers", "eth0", 0),
+            ("peers", "eth0", 0, 1),
         ]
         assert [tuple(peer) for peer in owner.peers()] == [("them", "eth0", False, False)]
 

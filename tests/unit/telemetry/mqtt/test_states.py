@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mqtt_schemas import mistakes
-from speaker.wire.events import ClaimStatus
 
 from speaker.allocator.assign import Usage
 from speaker.allocator.settle import Settlement
 from speaker.model import Family, Gratuitous, Link, Mac, ServiceKey
-from speaker.node.decide import Decision, Held, NotHeld
+from speaker.node.decide import Decision, MayHold, MayNotHold
 from speaker.node.status import Status
 from speaker.telemetry.mqtt import states
 from speaker.telemetry.mqtt.states import turn
 from speaker.telemetry.mqtt.topics import Message, Topics
+from speaker.wire.events import ClaimStatus
 
 TOPICS = Topics("eip-speaker")
 ETH0 = Link(2, "eth0", Mac(bytes.fromhex("020000000001")))
@@ -28,9 +28,9 @@ WEB, DNS = ServiceKey("default", "web"), ServiceKey("default", "dns")
 def told():
     """What a status file says of an EIP of ours, one of another node's, and one that nobody may have."""
     eips = {
-        MINE: Held(MINE, "lan", (WEB, DNS), ETH0, Gratuitous()),
-        THEIRS: Held(THEIRS, "lan", (WEB,), ETH0, Gratuitous()),
-        NOBODYS: NotHeld(NOBODYS, "six", (WEB,), "link_down", "eth0 is down"),
+        MINE: MayHold(MINE, "lan", (WEB, DNS), ETH0, Gratuitous()),
+        THEIRS: MayHold(THEIRS, "lan", (WEB,), ETH0, Gratuitous()),
+        NOBODYS: MayNotHold(NOBODYS, "six", (WEB,), "link_down", "eth0 is down"),
     }
     claims = {
         MINE: ClaimStatus(True, "n1", 7, 1_700_000_000.25),

@@ -1,0 +1,106 @@
+"""Who holds what: told to the status file and the gauges, and asked for of others, as a client would: the edge of
+``ownership/witness.py``."""
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from types import TracebackType
+from typing import Self
+
+from speaker.model import IPAddress, Link
+from speaker.node.decide import MayHold, MayNotHold
+from speaker.node.report import Report
+from speaker.node.source import Source
+from speaker.ownership.hello import Addresses
+from speaker.ownership.witness import TURN, Place, Witness
+from speaker.ownership.witness_sockets import WitnessSockets
+from speaker.system.clock import boottime
+from speaker.system.waiting import set_within, tick
+from speaker.wire.events import NOBODYS, ClaimStatus
+from speaker.wire.remote import Wire
+
+LEAST_SECONDS = 0.1
+"""Between two writings of the status file."""
+MOST_SECONDS = 1.0
+"""The same, where there is news."""
+READY_SECONDS = 0.1
+"""How often a speaker that is not ready looks whether it is."""
+LISTEN_SECONDS = 0.2
+"""That an answer of an EIP's may take."""
+EDGE = "witness"
+
+
+class Witnessing:
+    """``report`` hears of what is found, and knows who lives. Entered, it may ask; left, its sockets are closed."""
+
+    def __init__(self, node: str, report: Report) -> None:
+        self._report, self._witness, self._sockets = report, Witness(node), WitnessSockets()
+        self._places: Mapping[IPAddress, Place] = {}
+
+    def __enter__(self) -> Self:
+        self._sockets.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._sockets.__exit__(kind, error, tb)
+
+    def use(self, links: Collection[Link], own: Mapping[int, Addresses]) -> None:
+        """Ask there, from these addresses of this host."""
+        self._sockets.use(links, own)
+
+    def follow(self, eips: Mapping[IPAddress, MayHold | MayNotHold], claims: Mapping[IPAddress, ClaimStatus]) -> None:
+        """What is in force, and who holds it."""
+        self._places = places(eips, claims)
+        self._witness.follow(self._places)
+
+    async def run(self) -> None:
+        """Endless."""
+        while True:
+            await tick(TURN)
+            with self._report.trying(EDGE):
+                await self._turn()
+                self._report.answer_for(self._witness.verdicts)
+
+    async def _turn(self) -> None:
+        due = self._witness.due(self._report.alive.on)
+        if not due:
+            return
+        self._sockets.drop()
+        unasked = {eip for eip in due if not self._sockets.ask(eip, self._places[eip].link)}
+        await asyncio.sleep(LISTEN_SECONDS)
+        self._witness.judge(self._sockets.answers(), unasked)
+
+
+def places(
+    eips: Mapping[IPAddress, MayHold | MayNotHold], claims: Mapping[IPAddress, ClaimStatus]
+) -> dict[IPAddress, Place]:
+    """Those that this node can ask for: where their holder's hellos come from, or where it would hold them itself."""
+    found = {}
+    for eip, decided in eips.items():
+        claim = claims.get(eip, NOBODYS)
+        if claim.link is not None:
+            found[eip] = Place(claim.link, claim.holder)
+        elif claim.holder is None and isinstance(decided, MayHold):
+            found[eip] = Place(decided.link.index, None)
+    return found
+
+
+class Publishing:
+    def __init__(self, wire: Wire, source: Source, report: Report, witnessing: Witnessing) -> None:
+        self._wire, self._source, self._report, self._witnessing = wire, source, report, witnessing
+
+    async def run(self) -> None:
+        """Endless."""
+        while True:
+            await set_within(self._report.stale, None if self._report.health()[0] else READY_SECONDS)
+            begun = boottime()
+            with self._report.trying("status file"):
+                ready = await self._wire.ready()
+                await self._report.publish(self._claim_statuses, ready, self._source.recorded)
+            # Three quarters of the time for what matters more, however many EIPs there are.
+            await asyncio.sleep(min(max(LEAST_SECONDS, 3 * (boottime() - begun)), MOST_SECONDS))
+
+    async def _claim_statuses(self, eips: Iterable[IPAddress]) -> Mapping[IPAddress, ClaimStatus]:
+        in_force, found = self._report.in_force, await self._wire.claim_statuses(eips)
+        if in_force is not None:
+            self._witnessing.follow(in_force.decision.eips, found)
+        return found

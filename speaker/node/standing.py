@@ -1,0 +1,90 @@
+"""Who answers for each EIP in use, and which other nodes are heard, as this node knows. Pure."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+from speaker.model import IPAddress, Link
+from speaker.node.decide import MayHold, MayNotHold
+
+
+class Standing(StrEnum):
+    """The value is the metric label."""
+
+    HELD = "held"
+    """By this node."""
+    HELD_BY_PEER = "held_by_peer"
+    BY_NOBODY = "by_nobody"
+    """As far as this node knows; why not by this one is counted by reason."""
+    CONFLICT = "conflict"
+    """A stranger was heard to use it, within the last half minute; whether or not this node answers as well."""
+
+
+WAITS = "waits"
+"""Reason: this node may hold it, and does not: it is about to, or its kernel refuses to forward for it."""
+
+
+class Claim(NamedTuple):
+    """What is known of an EIP: whether it is held here; else by which node, if any is known."""
+
+    mine: bool
+    holder: str | None
+
+
+class Standings(NamedTuple):
+    states: Mapping[Standing, int]
+    by_nobody: Mapping[str, int]
+    """By reason."""
+
+
+def standings(
+    eips: Mapping[IPAddress, MayHold | MayNotHold],
+    claims: Mapping[IPAddress, Claim],
+    rivalled: Collection[str],
+) -> Standings:
+    """``claims``: of each of the ``eips``; ``rivalled``: those that a stranger uses."""
+    states, reasons = Counter(dict.fromkeys(Standing, 0)), Counter[str]()
+    for address, eip in eips.items():
+        standing = _standing(claims[address], str(address) in rivalled if rivalled else False)
+        states[standing] += 1
+        if standing is Standing.BY_NOBODY:
+            reasons[eip.reason if isinstance(eip, MayNotHold) else WAITS] += 1
+    return Standings(states, reasons)
+
+
+def _standing(claim: Claim, rivalled: bool) -> Standing:
+    if rivalled:
+        return Standing.CONFLICT
+    if claim.mine:
+        return Standing.HELD
+    return Standing.HELD_BY_PEER if claim.holder is not None else Standing.BY_NOBODY
+
+
+MAX_DEAD = 4000
+"""Nodes that fell silent, remembered: whoever has the key can make up any number of names."""
+
+
+class Alive:
+    """``on``: those that are heard, by the index of the link."""
+
+    def __init__(self) -> None:
+        self.on: dict[int, set[str]] = {}
+        self._dead: dict[str, None] = {}
+
+    def note(self, node: str, link: Link, alive: bool) -> None:
+        """It came, or fell silent."""
+        nodes = self.on.setdefault(link.index, set())
+        self._dead.pop(node, None)
+        if alive:
+            nodes.add(node)
+            return
+        nodes.discard(node)
+        if not any(node in others for others in self.on.values()):
+            self._dead[node] = None
+        if len(self._dead) > MAX_DEAD:
+            del self._dead[next(iter(self._dead))]
+
+    def unless_dead(self, node: str | None) -> str | None:
+        """None for one that fell silent on all links where it was heard: it holds nothing."""
+        return None if node in self._dead else node

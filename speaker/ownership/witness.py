@@ -1,0 +1,99 @@
+"""Whether the EIPs that others hold are answered: which node asks, when, and what its answers say. Pure.
+
+Each EIP has one asker on its link: of the living nodes but the holder the one with the best score, so that all who hear
+the same come to the same. All nodes go through the EIPs at one pace, and each asks for its own among them: however many
+nodes there are, a LAN hears RATE requests a second.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from speaker.model import IPAddress, Mac
+from speaker.ownership.score import score
+
+RATE = 5.0
+"""Requests a second, of all nodes of a link together."""
+PERIOD = 10.0
+"""Seconds between two requests for one EIP, at least."""
+TURN = 2.0
+"""Seconds between two looks."""
+SURE = 3
+"""Requests in a row that have to say so, before an EIP counts as not answered by one: frames get lost, EIPs move."""
+
+
+class Place(NamedTuple):
+    """Where an EIP is asked for: on the link of this index. ``holder`` None: nobody says that it holds it."""
+
+    link: int
+    holder: str | None
+
+
+def asker(eip: IPAddress, holder: str | None, nodes: Iterable[str]) -> str | None:
+    """Which of the living ``nodes`` of its link asks for it; None: there is no other than its holder."""
+    return max((node for node in nodes if node != holder), key=lambda node: (score(eip, node), node), default=None)
+
+
+class Witness:
+    """What this node asks, and what came of it. ``verdicts``: how many hosts answer for each EIP, as far as this node
+    asks for it."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._places: Mapping[IPAddress, Place] = {}
+        self._in_turn: list[IPAddress] = []
+        self._at, self._due = 0, 1.0
+        """Which is next, and how many are due by now."""
+        self._unsure: dict[IPAddress, tuple[int, int]] = {}
+        """What the last answers say that the ones before did not, and how often in a row."""
+        self._asked: dict[IPAddress, None] = {}
+        self.verdicts: dict[IPAddress, int] = {}
+
+    def follow(self, places: Mapping[IPAddress, Place]) -> None:
+        """All that others hold, or nobody does. What was found out of one that moved counts no more."""
+        before, self._places = self._places, places
+        self._in_turn = list(places)
+        for eip in [eip for eip in (*self.verdicts, *self._unsure) if places.get(eip) != before.get(eip)]:
+            self._forget(eip)
+
+    def due(self, alive: Mapping[int, Collection[str]]) -> list[IPAddress]:
+        """What to ask for in this turn: first what is in doubt. ``alive``: the other living nodes by link."""
+        known = len(self._in_turn)
+        self._due += min(TURN * RATE, known * TURN / PERIOD)
+        turn = min(int(self._due), known)
+        self._due -= turn
+        looked_at = [self._in_turn[(self._at + step) % known] for step in range(turn)]
+        self._at = (self._at + turn) % max(known, 1)
+        mine = []
+        for eip in dict.fromkeys((*self._unsure, *looked_at)):
+            place = self._places[eip]
+            if asker(eip, place.holder, (self._node, *alive.get(place.link, ()))) == self._node:
+                mine.append(eip)
+            else:
+                self._forget(eip)
+        self._asked = dict.fromkeys(mine[: max(turn, 1)])
+        return [*self._asked]
+
+    def judge(self, answers: Iterable[tuple[IPAddress, Mac]], unasked: Collection[IPAddress] = ()) -> None:
+        """The turn is over: who answered for what was ``due``; ``unasked``: of them those for which no request left."""
+        macs: dict[IPAddress, set[Mac]] = {eip: set() for eip in self._asked if eip not in unasked}
+        for eip, mac in answers:
+            if eip in macs:
+                macs[eip].add(mac)
+        self._asked = {}
+        for eip, found in macs.items():
+            if eip in self._places:  # it may have moved meanwhile
+                self._judge(eip, len(found))
+
+    def _judge(self, eip: IPAddress, hosts: int) -> None:
+        said, times = self._unsure.pop(eip, (hosts, 0))
+        if self.verdicts.get(eip) == hosts:
+            return
+        times = times + 1 if said == hosts else 1
+        if hosts == 1 or times >= SURE:
+            self.verdicts[eip] = hosts
+        else:
+            self._unsure[eip] = hosts, times
+
+    def _forget(self, eip: IPAddress) -> None:
+        self.verdicts.pop(eip, None)
+        self._unsure.pop(eip, None)

@@ -1,0 +1,140 @@
+"""What agents and the controller tell on a cluster, well and ill, and the alerts that follow. ``RECORD=1`` keeps it for
+``tests/alerts``."""
+
+import os
+import time
+import urllib.request
+
+import pytest
+from agent_cluster import API_HOST, HELLO_MS, METRICS, POOLS, Cluster, pause, until
+from agent_objects import POOL
+from playing import SICK_CLUSTER, Recorder, firing, save
+from prometheus_client.parser import text_string_to_metric_families
+
+from speaker.lab.hosts.speakers import holds_most
+
+pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
+
+STEPS = {"healthy": 24, "sick": 18, "mended": 48}
+
+
+def controller(cluster: Cluster) -> str:
+    with cluster.lan.namespace(API_HOST).entered(), urllib.request.urlopen(METRICS, timeout=5) as answer:  # noqa: S310
+        return answer.read().decode()
+
+
+def values(text, name, **labels):
+    """Of a sample of which ``labels`` are some of its labels, by the others."""
+    return {
+        tuple(value for label, value in sorted(sample.labels.items()) if label not in labels): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == f"eip_speaker_{name}" and labels.items() <= sample.labels.items()
+    }
+
+
+@pytest.fixture
+async def counted(cluster):
+    """A cluster with room in its pool, whose controller tells what it counts."""
+    path = f"{POOLS}/{POOL}"
+    before = cluster.done("GET", path)["spec"]["addresses"]
+    cluster.done("PATCH", path, {"spec": {"addresses": [*before, "192.0.2.216/29", "2001:db8:0:1::300/125"]}})
+    await cluster.control("--metrics", "127.0.0.1:9900")
+    yield cluster
+    cluster.done("PATCH", path, {"spec": {"addresses": before}})
+
+
+def of_agents(cluster, name, **labels):
+    return {node: values(cluster.metrics(node), name, **labels) for node in cluster.agents}
+
+
+async def told(cluster, wanted, what):
+    """Until what all agents tell is as ``wanted`` says."""
+    await until(lambda: wanted({node: cluster.metrics(node) for node in cluster.agents}), what)
+
+
+async def test_on_a_healthy_cluster_and_a_sick_one_every_metric_means_what_it_says(counted, tmp_path):
+    cluster, eips = counted, {str(eip) for eip in counted.eips}
+
+    def scrape():
+        agents = {node: cluster.metrics(node) for node in cluster.agents}
+        leads = cluster.controller.process.poll() is None
+        return {"agents": agents, **({"controller": {"controller": controller(cluster)}} if leads else {})}
+
+    recorder = Recorder(scrape, time.monotonic)
+    holders = await cluster.settled()
+
+    # Healthy.
+    def well(texts):
+        states = [values(text, "eips") for text in texts.values()]
+        answered = {key: value for text in texts.values() for key, value in values(text, "answered").items()}
+        return (
+            sum(each["held",] for each in states) == len(eips)
+            and all(each["held",] + each["held_by_peer",] == len(eips) for each in states)
+            and answered == {(eip,): 1 for eip in eips}
+        )
+
+    await told(cluster, well, lambda: of_agents(cluster, "eips"))
+    for node, text in ((node, cluster.metrics(node)) for node in cluster.agents):
+        mine = {str(eip) for eip, holder in holders.items() if holder == node}
+        assert {eip for (eip,) in values(text, "held_since_timestamp_seconds")} == mine
+        assert values(text, "eips_by_nobody") == {}
+        assert values(text, "api_up") == {(): 1}
+        assert values(text, "peers_silent") == {("eth0",): 0}
+        local = {str(eip) for eip in cluster.local if holders[eip] == node}
+        assert {eip: ready for (eip,), ready in values(text, "endpoints_ready").items()}.keys() == local
+        assert "manifests" not in text
+        assert "pool_addresses" not in text
+        assert "services{" not in text
+    await until(lambda: values(controller(cluster), "services") == {("assigned",): 8, ("partly",): 0, ("refused",): 0})
+    told_by_controller = controller(cluster)
+    used = values(told_by_controller, "pool_addresses_in_use", pool=POOL)
+    assert sum(used.values()) == len(eips)
+    assert all(
+        values(told_by_controller, "pool_addresses", pool=POOL)[family] > number for family, number in used.items()
+    )
+    assert values(told_by_controller, "controller_writes_waiting") == {(): 0}
+    assert values(told_by_controller, "controller_api_request_seconds_count")["GET",] > 0
+    recorder.begin("healthy")
+    await pause(3)
+    recorder.end()
+
+    # A node dies, and then the API and its controller.
+    victim = holds_most(holders)
+    lost = [eip for eip, holder in holders.items() if holder == victim]
+    await cluster.dies(victim)
+    await told(
+        cluster,
+        lambda texts: sum(values(text, "failover_seconds_count")[()] for text in texts.values()) == len(lost),
+        lambda: of_agents(cluster, "failover_seconds_count"),
+    )
+    slowest = max(values(cluster.metrics(node), "failover_seconds_sum")[()] for node in cluster.agents)
+    assert slowest < len(lost) * 100 * HELLO_MS / 1000, "seconds, not since the start"
+    await told(
+        cluster,
+        lambda texts: all(values(text, "peers_silent") == {("eth0",): 1} for text in texts.values()),
+        lambda: of_agents(cluster, "peers_silent"),
+    )
+    cluster.controller.kill()
+    cluster.api.freeze()
+    await told(
+        cluster,
+        lambda texts: all(values(text, "api_up") == {(): 0} for text in texts.values()),
+        lambda: of_agents(cluster, "api_up"),
+    )
+    recorder.begin("sick")
+    await pause(5)
+    recorder.end()
+
+    # Mended.
+    cluster.api.thaw()
+    await cluster.control("--metrics", "127.0.0.1:9900")
+    await cluster.whole()
+    await told(cluster, well, lambda: of_agents(cluster, "answered"))
+    await until(lambda: values(controller(cluster), "services").get(("assigned",)) == 8)
+    recorder.begin("mended")
+    await pause(3)
+    recorder.end()
+    if os.environ.get("RECORD"):
+        save("agents", recorder.phases)
+    assert firing(recorder.phases, STEPS, {"healthy": set(), "sick": SICK_CLUSTER, "mended": set()}, tmp_path) == ""

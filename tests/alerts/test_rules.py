@@ -1,0 +1,133 @@
+"""The alerts, each as Prometheus evaluates it: silent on what a healthy LAN told, and firing on what a sick one did."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+import yaml
+from playing import ALERTS, ROOT, RULES, SICK_CLUSTER, SICK_LAN, STEP, evaluated, firing, load, served
+from render import PROMETHEUS_RULE, prometheus_rule
+
+GROUPS = yaml.safe_load(RULES.read_text())["groups"]
+BY_NAME = {rule["alert"]: rule for group in GROUPS for rule in group["rules"]}
+RUNBOOKS = (ROOT / "docs" / "runbooks.md").read_text()
+
+
+def test_the_rule_of_the_operator_has_the_same_alerts():
+    assert PROMETHEUS_RULE.read_text() == prometheus_rule(), "python manifests/render.py alerts"
+
+
+def test_promtool_reads_the_rules():
+    if (promtool := shutil.which("promtool")) is None:
+        pytest.skip("no promtool: apt-get install prometheus")
+    ran = subprocess.run([promtool, "check", "rules", RULES], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_an_alert_asks_for_what_there_is(alert):
+    named = set(re.findall(r"\beip_speaker_\w+", BY_NAME[alert]["expr"]))
+    assert named
+    assert named <= served()
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_an_alert_has_a_runbook_that_ends_in_a_command(alert):
+    assert BY_NAME[alert]["annotations"]["runbook"] == f"docs/runbooks.md#{alert.lower()}"
+    section = RUNBOOKS.split(f"\n## {alert}\n")[1].split("\n## ")[0].rstrip().splitlines()
+    assert section[-1].startswith("    ")
+    assert section[-2] == ""
+
+
+def test_no_runbook_is_of_an_alert_that_is_not_there():
+    assert re.findall(r"^## (.*)$", RUNBOOKS, re.MULTILINE) == ALERTS
+
+
+def test_nothing_is_templated_as_helm_would_take_it_for_its_own():
+    assert "{{" not in RULES.read_text()
+
+
+# What the netns suite and that of the agents recorded (RECORD=1), each phase stretched to minutes and hours.
+
+DAY = 24 * 3600 // STEP
+RECORDINGS = {
+    "speaker-run": ({"healthy": DAY, "sick": 18, "mended": 48}, {"healthy": set(), "sick": SICK_LAN, "mended": set()}),
+    "agents": ({"healthy": DAY, "sick": 18, "mended": 48}, {"healthy": set(), "sick": SICK_CLUSTER, "mended": set()}),
+}
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_a_healthy_day_is_silent_what_broke_is_told_and_what_was_mended_no_more(name, tmp_path):
+    steps, wanted = RECORDINGS[name]
+    assert firing(load(name), steps, wanted, tmp_path) == ""
+
+
+# What nobody broke in the lab: the series as they would be. Each is played after an hour of nothing.
+
+MADE = {
+    "EipFlapping": {
+        'held_since_timestamp_seconds{eip="192.0.2.10",instance="n1"}': "1x9 stale 3x9 stale _x100",
+        'held_since_timestamp_seconds{eip="192.0.2.10",instance="n2"}': "_x9 2x9 stale 4x9 5x100",
+    },
+    "PoolFullSoon": {
+        'pool_addresses{pool="lan",family="IPv4",instance="c1"}': "100x960",
+        'pool_addresses_in_use{pool="lan",family="IPv4",instance="c1"}': "55+0.02x960",
+    },
+    "HellosFiltered": {'hellos_filtered_total{link="eth0",instance="n1"}': "_x60 1x60"},
+    "NameClash": {'name_clashes_total{instance="n1"}': "0x60 1x60"},
+    "InternalErrors": {
+        'internal_errors_total{task="source",instance="n1"}': "_x60 1x60",
+        'internal_errors_total{task="source",instance="n2"}': "_x60 1x60",
+        'controller_internal_errors_total{task="source",instance="c1"}': "_x60 1x60",
+    },
+    "EdgeFails": {'edge_errors_total{edge="forwarding",instance="n1"}': "0x60 0+3x60"},
+    "ControllerApiErrors": {'controller_api_errors_total{instance="c1"}': "0x60 0+3x60"},
+    "KubeProxyHasNoRules": {'eips_without_rules{instance="n1"}': "0x60 2x60"},
+    "ConntrackNearlyFull": {
+        'conntrack_entries{instance="n1"}': "100x60 900x60",
+        'conntrack_max{instance="n1"}': "1000x120",
+    },
+}
+SECONDS_AFTER = {"EipFlapping": 35, "PoolFullSoon": 900, "ControllerApiErrors": 110}
+"""Steps until it is looked at, where not 74: 7 minutes after what happened."""
+
+
+@pytest.mark.parametrize("alert", MADE)
+def test_an_alert_fires_once_and_no_other_with_it(alert, tmp_path):
+    given = {f'eip_speaker_{name[:-1]},job="x"}}': values for name, values in MADE[alert].items()}
+    assert evaluated(given, {SECONDS_AFTER.get(alert, 74): {alert: 1}}, tmp_path) == ""
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {'eip_speaker_internal_errors_total{task="source",instance="n1"}': "5x200"},
+        {'eip_speaker_internal_errors_total{task="source",instance="n1"}': "5x60 0x100", "eip_speaker_api_up": "1x200"}
+        | {"eip_speaker_controller_leads": "1x200"},
+        {'eip_speaker_conntrack_entries{instance="n1"}': "0x200", 'eip_speaker_conntrack_max{instance="n1"}': "0x200"},
+        {'eip_speaker_eips_without_rules{instance="n1"}': "0x200"},
+        {'eip_speaker_held_since_timestamp_seconds{eip="192.0.2.10",instance="n1"}': "1x60 2x100"},
+        {'eip_speaker_manifests_valid{instance="n1"}': "1x200"},
+        {
+            'eip_speaker_pool_addresses{pool="lan",family="IPv4",instance="c1"}': "0x200",
+            'eip_speaker_pool_addresses_in_use{pool="lan",family="IPv4",instance="c1"}': "0x200",
+        },
+        {
+            'eip_speaker_eips{state="by_nobody",instance="n1"}': "2x200",
+            'eip_speaker_eips{state="by_nobody",instance="n2"}': "0x200",
+        },
+    ],
+    ids=[
+        "old errors",
+        "begun anew",
+        "no conntrack",
+        "rules",
+        "one move",
+        "valid",
+        "an empty pool",
+        "one who does not know",
+    ],
+)
+def test_what_is_no_fault_is_silent(given, tmp_path):
+    assert evaluated(given, {74: {}, 150: {}}, tmp_path) == ""
