@@ -25,7 +25,7 @@ FUZZ_FIELDS ?= 50000
 FUZZ_HISTORIES ?= 50000
 UV := --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock"
 
-.PHONY: demo cluster cluster-down test test-api test-qemu test-cluster check bench fuzz soak lock rendered chart dist tagged sign sign-image publish clean
+.PHONY: demo cluster cluster-down test test-api test-qemu test-cluster check bench fuzz soak lock rendered chart dist plugin tagged sign sign-image publish clean
 
 demo: $(VENV)/.run
 	@.ci/need nft:nftables
@@ -120,6 +120,15 @@ chart: $(VENV)/.run
 # Wheel and source in dist/python, by the build tools that `make lock` wrote down.
 dist: $(VENV)/.build
 	$(VENV)/build/bin/python -m hatchling build --directory dist/python
+
+# What krew installs `kubectl eip` from, the same bytes every time, and the manifest that names them.
+PLUGIN_AT ?= REPOSITORY
+plugin:
+	@mkdir -p dist
+	@tar --create --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 --directory manifests/krew kubectl-eip \
+	  --directory ../.. LICENSE | gzip --no-name > dist/kubectl-eip.tar.gz
+	@sed -e "s|VERSION|v$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' speaker/__init__.py)|; s|REPOSITORY|$(PLUGIN_AT)|" \
+	  -e "s|SHA256$$|$$(sha256sum dist/kubectl-eip.tar.gz | cut -d' ' -f1)|" -e '/^#/d' manifests/krew/eip.yaml > dist/eip.yaml
 
 # What .github/workflows/release.yml does besides (docs/releases.md): sees that TAG is this version's, signs without a key
 # of its own (cosign), and puts all files into a release of GitHub's (gh).

@@ -16,7 +16,36 @@
         └── ApiRefused        the Kubernetes API said no, and why
 """
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
+
+
+def written(text: str) -> str:
+    """A word of the command line as it stands in a message: in quotes where it would not be seen, or not be safe."""
+    return text if text and text.isprintable() and " " not in text else json.dumps(text)
+
+
+def as_yaml(value: object) -> str:
+    """A value as whoever wrote it in YAML knows it: ``null``, ``true``, ``[a, 'b c']``; strings in quotes."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case Enum():
+            return as_yaml(value.value)
+        case Mapping():
+            return f"{{{', '.join(f'{_key(key)}: {as_yaml(each)}' for key, each in value.items())}}}"
+        case list() | tuple() | set() | frozenset():
+            return f"[{', '.join(map(as_yaml, value))}]"
+        case _:
+            return repr(value)
+
+
+def _key(key: object) -> str:
+    return key if isinstance(key, str) and key.isprintable() else repr(key)
 
 
 class SpeakerError(Exception):
@@ -51,8 +80,9 @@ class InvalidField(SpeakerError):
 
     def __str__(self) -> str:
         where = ": ".join(part for part in (str(self.place), self.subject, self.path) if part)
-        shown = repr(self.value)
-        told = f"{where}: {shown if len(shown) <= 120 else shown[:117] + '...'}: {self.rule}"
+        shown = "" if self.value is None else as_yaml(self.value)
+        value = shown if len(shown) <= 120 else shown[:117] + "..."
+        told = ": ".join(part for part in (where, value, self.rule) if part)
         return told.encode(errors="backslashreplace").decode()  # a YAML key may hold what is no character
 
 

@@ -7,10 +7,11 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
-from speaker.errors import SettingError
+from speaker.errors import SettingError, written
 from speaker.model import Forwarding
 
 LogFormat: TypeAlias = Literal["text", "json"]
+LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _LABEL_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -38,7 +39,7 @@ class Bind:
             address, number = None, 0
         if address is None or not colon or not 0 < number < 65536:
             raise SettingError(
-                f"--metrics {text!r}: must be ADDRESS:PORT with a literal address and a port of 1-65535, or 'off'"
+                f"--metrics {written(text)}: must be ADDRESS:PORT with a literal address and a port of 1-65535, or off"
             )
         return Bind(str(address), number)
 
@@ -57,13 +58,16 @@ class Node:
         """``labels`` is ``key=value,key=value``; ``kubernetes.io/hostname`` is always there."""
         if not _NODE_NAME.fullmatch(name):
             raise SettingError(
-                f"--node {name!r}: must be a DNS name in lower case (RFC 1123); it is how EndpointSlices name this host"
+                f"--node {written(name)}: must be a DNS name in lower case (RFC 1123); it is how EndpointSlices name "
+                "this host"
             )
         pairs = {"kubernetes.io/hostname": name}
         for part in filter(None, labels.split(",")):
             key, equals, value = part.partition("=")
             if not (equals and _LABEL_KEY.fullmatch(key) and _LABEL_VALUE.fullmatch(value)):
-                raise SettingError(f"--node-labels {part!r}: must be key=value, as a Kubernetes label is written")
+                raise SettingError(
+                    f"--node-labels {written(part)}: must be key=value, as a Kubernetes label is written"
+                )
             pairs[key] = value
         return Node(name, pairs)
 
@@ -102,7 +106,7 @@ class PeerSettings:
     ) -> "PeerSettings":
         """An agent always has peers."""
         if (number := whole_number(revision, 2**32 - 1)) is None:
-            raise SettingError(f"--revision {revision!r}: must be a whole number from 0 to {2**32 - 1}")
+            raise SettingError(f"--revision {written(revision)}: must be a whole number from 0 to {2**32 - 1}")
         found = PeerSettings.parse(True, key_file, hello, ethertype, hand_over)
         assert found is not None
         return replace(found, revision=number)
@@ -130,7 +134,7 @@ class PeerSettings:
         return PeerSettings(
             key_file=DEFAULT_KEY if key_file is None else key_file,
             hello=PeerSettings().hello if hello is None else _hello(hello),
-            ethertype=DEFAULT_ETHERTYPE if ethertype is None else _ethertype(ethertype),
+            ethertype=DEFAULT_ETHERTYPE if ethertype is None else parse_ethertype(ethertype),
             hand_over=hand_over,
         )
 
@@ -139,19 +143,21 @@ def _hello(text: str) -> float:
     number = whole_number(text, 10**9 - 1)
     if number is None or number not in _HELLO_MS:
         low, high = _HELLO_MS[0], _HELLO_MS[-1]
-        raise SettingError(f"--hello {text!r}: must be whole milliseconds from {low} to {high}")
+        raise SettingError(f"--hello {written(text)}: must be whole milliseconds from {low} to {high}")
     return number / 1000
 
 
-def _ethertype(text: str) -> int:
+def parse_ethertype(text: str) -> int:
     try:
         number = int(text, 0)
     except ValueError:
         number = -1
     if not 0x0600 <= number <= 0xFFFF:  # below are lengths (IEEE 802.3 §3.2.6)
-        raise SettingError(f"--ethertype {text!r}: must be from 0x0600 to 0xFFFF, as 0x88B5 or decimal")
+        raise SettingError(f"--ethertype {written(text)}: must be from 0x0600 to 0xFFFF, as 0x88B5 or decimal")
     if number in _TAKEN:
-        raise SettingError(f"--ethertype {text!r}: is {_TAKEN[number]}: must be one that nothing else on the LAN uses")
+        raise SettingError(
+            f"--ethertype {written(text)}: is {_TAKEN[number]}: must be one that nothing else on the LAN uses"
+        )
     return number
 
 
@@ -194,7 +200,7 @@ def _timeouts(text: str) -> Timeouts:
     seconds = [whole_number(part, _MOST_SECONDS) for part in text.split(",")]
     if len(seconds) != 3 or None in seconds:
         raise SettingError(
-            f"--ipvs-timeouts {text!r}: must be TCP,TCPFIN,UDP in whole seconds from 0 (leave it as it is) to "
+            f"--ipvs-timeouts {written(text)}: must be TCP,TCPFIN,UDP in whole seconds from 0 (leave it as it is) to "
             f"{_MOST_SECONDS}"
         )
     return Timeouts(*(number or 0 for number in seconds))
@@ -203,7 +209,7 @@ def _timeouts(text: str) -> Timeouts:
 def _conntrack_max(text: str) -> int:
     number = whole_number(text, _MOST_ENTRIES)
     if not number:
-        raise SettingError(f"--conntrack-max {text!r}: must be a whole number from 1 to {_MOST_ENTRIES}")
+        raise SettingError(f"--conntrack-max {written(text)}: must be a whole number from 1 to {_MOST_ENTRIES}")
     return number
 
 
@@ -221,6 +227,7 @@ DEFAULT_METRICS = "127.0.0.1:9900"
 DEFAULT_OUTLIVE = 30.0
 """Seconds for which the wire process goes on without a main process."""
 DEFAULT_SETTLE = 30.0
+DEFAULT_REST = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,9 +243,10 @@ class RunSettings:
     forwarder: Forwarding = Forwarding.AUTO
     metrics: Bind | None = field(default_factory=lambda: Bind.parse(DEFAULT_METRICS))
     log_format: LogFormat = "text"
+    log_level: LogLevel = "info"
     settle_seconds: float = DEFAULT_SETTLE
     """How long a directory that asks for nothing any more has to stay so until that counts as meant."""
-    rest_seconds: float = 60.0
+    rest_seconds: float = DEFAULT_REST
     """How long a released address is left alone before somebody else may have it."""
     peers: PeerSettings | None = None
     """None: this host is the only one that serves these EIPs."""

@@ -14,7 +14,16 @@ from speaker.node.report import Report
 from speaker.node.serve import serve
 from speaker.node.source import Source
 from speaker.ownership.parameters import Parameters
-from speaker.settings import AGENTS_NAMESPACE, DEFAULT_RUNTIME_DIR, Bind, Limits, LogFormat, Node, PeerSettings
+from speaker.settings import (
+    AGENTS_NAMESPACE,
+    DEFAULT_RUNTIME_DIR,
+    Bind,
+    Limits,
+    LogFormat,
+    LogLevel,
+    Node,
+    PeerSettings,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +40,7 @@ class AgentSettings:
     forwarder: Forwarding = Forwarding.NONE
     metrics: Bind | None = None
     log_format: LogFormat = "text"
+    log_level: LogLevel = "info"
     limits: Limits = field(default_factory=Limits)
     metrics_real_servers: bool = False
 

@@ -20,12 +20,13 @@ from speaker.agent.objects import AnnouncementObject, AssignedObject, NodeObject
 from speaker.agent.record import ANNOUNCEMENTS, Facts
 from speaker.agent.session import Pace, Session, SessionEvents
 from speaker.agent.view import News, NodeIntent, Reader, ViewSettings, is_or_was_assigned, node_intent
-from speaker.cluster.hosts import HostObject
+from speaker.cluster.hosts import HostObject, addresses_of
 from speaker.cluster.kinds import EipObject
 from speaker.cluster.mirror.reflector import Reflector, Resource, list_others
 from speaker.cluster.mirror.store import Change, Index
 from speaker.cluster.objects import Key
 from speaker.cluster.transport.client import Client
+from speaker.kubeproxy.endpoint_watch import EndpointWatch
 from speaker.model import Forwarding, IPAddress, ServiceKey, format_mac
 from speaker.node.report import Report
 from speaker.node.source import View
@@ -97,6 +98,8 @@ class Cluster:
             *(self._services, self._slices, self._eips, self._nodes),
             self._announcements,
         )
+        # Where this speaker forwards itself, it does so before it answers.
+        self._local = EndpointWatch(node, self._own, self._retell) if forwarder is Forwarding.NONE else None
         self._hosts = HostsAsked(client, self._saw_hosts, self._api.tells("nodes"))
         self._records = AnnouncementWriter(client, times.record_timeout, self._facts, self._api.tells("records"))
         self._session = Session(
@@ -151,6 +154,8 @@ class Cluster:
                 ("recall", partial(self._last_known.recall, lambda: self._listed, wire.informed, changed)),
                 ("remember", partial(self._last_known.remember, self._seen)),
             ]
+            if self._local is not None:
+                works.append(("kube-proxy's endpoints", self._local.run))
             for task, work in works:
                 tasks.create_task(supervised(task, work, self._report), name=task)
 
@@ -195,6 +200,8 @@ class Cluster:
             self._reading = False
         if self._anew:
             self._anew, changed = False, None
+        if self._local is not None:
+            world, changed = self._local.follow(world, changed)
         self._changed.set()
         self._last_known.learned.set()
         with contained("report", self._report):  # what was read is not read again
@@ -226,6 +233,13 @@ class Cluster:
             eips=tuple(self._eips.store),
             nodes=dict(self._hosts.known or {}),
         )
+
+    def _own(self) -> frozenset[IPAddress]:
+        found = (self._hosts.known or {}).get(Key("", self._node))
+        return addresses_of(found.status) if found is not None else frozenset()
+
+    def _retell(self) -> None:
+        self._tell_changed()
 
     def _set_aside(self) -> Iterable[str]:
         for mirror in self._mirrors:

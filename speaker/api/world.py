@@ -99,7 +99,7 @@ def read_world(objects: Iterable[ApiObject], *, default_class: bool, named: bool
     address of every family it has.
     """
     draft = _Draft()
-    for source in chain.from_iterable(map(_flattened, objects)):
+    for source in chain.from_iterable(map(flattened, objects)):
         try:
             _add(draft, source, default_class, named)
         except InvalidManifests as error:
@@ -117,7 +117,7 @@ def read_world(objects: Iterable[ApiObject], *, default_class: bool, named: bool
     return Reading(world, tuple(draft.notices))
 
 
-def _flattened(source: ApiObject) -> Iterator[ApiObject]:
+def flattened(source: ApiObject) -> Iterator[ApiObject]:
     """The objects of a ``List`` (as ``kubectl get -o yaml`` writes them), however deep; anything else is itself."""
     waiting: list[tuple[ApiObject, Path]] = [(source, ())]
     while waiting:

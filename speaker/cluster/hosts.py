@@ -35,7 +35,7 @@ class Hosts:
         before = dict(self._addresses)
         for key, found in told.items():
             self._addresses.pop(key.name, None)
-            if found is not None and (addresses := _addresses(found.status)):
+            if found is not None and (addresses := addresses_of(found.status)):
                 self._addresses[key.name] = addresses
         return self._addresses != before
 
@@ -48,7 +48,7 @@ class Hosts:
         }
 
 
-def _addresses(status: HostStatus) -> frozenset[IPAddress]:
+def addresses_of(status: HostStatus) -> frozenset[IPAddress]:
     found = set()
     for each in status.addresses or ():
         try:

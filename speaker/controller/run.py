@@ -22,7 +22,7 @@ from speaker.controller.decider import ControllerSettings
 from speaker.controller.leader import Leader
 from speaker.controller.sweeper import Grace
 from speaker.errors import EdgeError
-from speaker.settings import AGENTS_NAMESPACE, Bind, LogFormat
+from speaker.settings import AGENTS_NAMESPACE, Bind, LogFormat, LogLevel
 from speaker.system.descriptors import raise_limit
 from speaker.system.signals import stopped_by_signals
 from speaker.system.threads import start_threads
@@ -58,12 +58,13 @@ class CommandSettings:
     timing: Timing = field(default_factory=Timing)
     metrics: Bind | None = None
     log_format: LogFormat = "text"
+    log_level: LogLevel = "info"
 
 
 async def run(settings: CommandSettings) -> None:
     """Until SIGTERM or SIGINT, when the Lease is given back. Raises SettingError for what cannot work from the start;
     an API that does not answer is waited for."""
-    logs.configure(settings.log_format)
+    logs.configure(settings.log_format, settings.log_level)
     raise_limit()
     start_threads()
     gc.freeze()  # all that was imported

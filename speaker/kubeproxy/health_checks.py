@@ -7,6 +7,8 @@ pkg/proxy/endpointschangetracker.go (LocalReadyEndpoints), Kubernetes 1.36.
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
+import msgspec
+
 from speaker.model import Assignment, Endpoint, Family, ServiceKey, World
 
 Place: TypeAlias = tuple[Family, int]
@@ -63,3 +65,23 @@ def answer(check: HealthCheck, healthy: bool) -> Answer:
         "}"
     )
     return Answer(200 if check.endpoints and healthy else 503, headers, body)
+
+
+class _Named(msgspec.Struct, frozen=True):
+    namespace: str
+    name: str
+
+
+class _Told(msgspec.Struct, frozen=True, rename="camel"):
+    service: _Named
+    local_endpoints: int
+
+
+def read_answer(body: bytes, service: ServiceKey) -> int | None:
+    """To how many endpoints of this node kube-proxy sends, as ``answer`` has it; None where it is another's word."""
+    try:
+        told = msgspec.json.decode(body, type=_Told)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    named = ServiceKey(told.service.namespace, told.service.name)
+    return told.local_endpoints if named == service else None

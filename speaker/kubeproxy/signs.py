@@ -1,11 +1,14 @@
-"""Edge: what kube-proxy says of itself, on this node's own loopback. Nobody is waited for longer than a moment."""
+"""Edge: what kube-proxy says of itself and of Services, on this node. Nobody is waited for longer than a moment."""
 
 import asyncio
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import aiohttp
 
+from speaker.kubeproxy.health_checks import read_answer
 from speaker.kubeproxy.recognise import HEALTH, METRICS, Configuration, read_configuration, read_health
+from speaker.model import Family, IPAddress, ServiceKey
 
 TIMEOUT = 2.0
 """Seconds for one answer."""
@@ -24,8 +27,7 @@ class Words(NamedTuple):
 
 
 async def ask() -> Words:
-    timeout = aiohttp.ClientTimeout(total=TIMEOUT)
-    async with aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as session:
+    async with _session() as session:
         mode, configuration, health = await asyncio.gather(
             _get(session, METRICS, "/proxyMode"), _get(session, METRICS, "/configz"), _get(session, HEALTH, "/healthz")
         )
@@ -36,8 +38,26 @@ async def ask() -> Words:
     )
 
 
-async def _get(session: aiohttp.ClientSession, port: int, path: str) -> tuple[int, bytes] | None:
-    for host in LOOPBACK:
+async def endpoints_known(service: ServiceKey, port: int, family: Family, own: Iterable[IPAddress]) -> int | None:
+    """To how many endpoints of this node kube-proxy sends, as it says on the Service's ``healthCheckNodePort``; None
+    where nobody says. ``own``: the node's addresses, one of which it may have been told to use alone."""
+    hosts = [each for each in own if Family.of(each) is family]
+    names = [f"[{host}]" if family is Family.IPV6 else str(host) for host in hosts]
+    async with _session() as session:
+        answer = await _get(session, port, "/", (*names, LOOPBACK[family is Family.IPV6]))
+    return read_answer(answer[1], service) if answer is not None else None
+
+
+def _session() -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        timeout=aiohttp.ClientTimeout(total=TIMEOUT), cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
+    )
+
+
+async def _get(
+    session: aiohttp.ClientSession, port: int, path: str, hosts: Iterable[str] = LOOPBACK
+) -> tuple[int, bytes] | None:
+    for host in hosts:
         try:
             async with session.get(f"http://{host}:{port}{path}", allow_redirects=False) as response:
                 return response.status, await _some(response)

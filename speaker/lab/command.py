@@ -10,15 +10,18 @@ import sys
 
 from speaker.errors import EdgeError
 from speaker.lab.request import AFTER, EIPS, NODES, SCENARIOS, SICK_EIPS, SICK_LINKS, Trouble, parse
-from speaker.lab.timeline import Timeline, wants_colour
+from speaker.lab.timeline import Timeline
 from speaker.settings import DEFAULT_HELLO_MS
+from speaker.system.streams import wants_colour
+from speaker.tools.flags import Commands
 
 #: As everywhere in ``speaker.cli``.
 INTERRUPTED = 130
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of ``speaker lab``."""
+def add(commands: Commands) -> None:
+    parser = commands.add_parser("lab", help="a LAN in network namespaces with the real speaker in it")
+    parser.set_defaults(command=main)
     parser.add_argument("--scenario", choices=SCENARIOS, default="reach", help="what to play (default: reach)")
     parser.add_argument(
         "--nodes",

@@ -5,7 +5,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from speaker.lab.scenarios.reach import reach
 from speaker.lab.scenarios.sick import endure
 from speaker.lab.stage import Outcome, Stage
 from speaker.lab.timeline import Timeline, Tone
+from speaker.tools.following import command, following
 
 MANIFESTS = Path(__file__).parent / "manifests"
 
@@ -67,17 +68,25 @@ def hints(request: Request, lan: Lan, manifests: Path, keep: bool, in_user_names
     if not keep:
         if request.scenario == "reach":
             yield f"Its YAML is in {MANIFESTS}."
-        yield f"Next: `speaker lab --scenario {request.scenario} --keep` leaves the LAN up to play in."
+        yield "To look around on the LAN, and to end it when you like:"
+        yield following("lab", "--scenario", request.scenario, "--keep")
         return
-    enter = f"nsenter -t {os.getpid()} -U --preserve-credentials" if in_user_namespace else "nsenter"
-    question = "curl http://192.0.2.217/" if request.scenario == "reach" else "arping -I eth0 192.0.2.200"
-    yield f"Play in it from another terminal. Put one of these in front of a command, like `{question}`,"
-    yield "`ip neighbour`, `ip monitor neigh`, or in a node `nft list ruleset`, `curl http://127.0.0.1:9900/metrics`:"
-    for host in lan.topology.hosts:
-        yield f"  {host.name}: {enter} --net={lan.namespace(host.name).path}"
+    user = f"-t {os.getpid()} -U --preserve-credentials " if in_user_namespace else ""
+    enter = {host.name: f"nsenter {user}--net={lan.namespace(host.name).path}" for host in lan.topology.hosts}
+    question = "curl http://192.0.2.217/" if request.scenario == "reach" else "arping -c 3 -I eth0 192.0.2.200"
+    yield "To look around, from another terminal: who answers, who says what on the LAN, what a node reports of itself."
+    yield f"Next: {enter['client']} {question}"
+    yield f"Next: {enter['client']} {command('capture', 'eth0')}"
+    yield f"Next: {enter[_a_node(enter)]} curl http://127.0.0.1:9900/metrics"
+    yield "The same words in front of any command run it on that host:"
+    yield from (f"  {name}: {words}" for name, words in enter.items())
     if request.scenario == "reach":
         yield f"Change the YAML in {manifests} and see it applied here."
-    yield "Ctrl-C takes it all down."
+    yield f"Ctrl-C takes it all down, and so does: kill {os.getpid()}"
+
+
+def _a_node(hosts: Iterable[str]) -> str:
+    return next(name for name in hosts if name.startswith("node"))
 
 
 def _edge_error(group: ExceptionGroup[Any]) -> EdgeError | None:

@@ -1,6 +1,5 @@
 """The story on the screen: when, who, what. Colours only where a person looks (a terminal, and no NO_COLOR)."""
 
-import os
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,11 +16,6 @@ class Tone(Enum):
     GOOD = "32"
     BAD = "1;31"
     EIP = "36"
-
-
-def wants_colour(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
-    """https://no-color.org: any non-empty value forbids; ``TERM=dumb`` cannot."""
-    return stream.isatty() and not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
 
 
 @dataclass(slots=True)

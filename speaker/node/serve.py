@@ -40,7 +40,7 @@ async def serve(end: socket.socket, settings: HostSettings, make: MakeSource, **
     Raises SettingError (an address to listen on), Unsupported (the forwarder asked for) and EdgeError (a state file
     that cannot be read) before anything is touched.
     """
-    logs.configure(settings.log_format)
+    logs.configure(settings.log_format, settings.log_level)
     raise_limit()
     start_threads()
     gc.freeze()  # all that was imported

@@ -9,7 +9,7 @@ from speaker.allocator.assign import Usage
 from speaker.allocator.settle import Settlement
 from speaker.model import Family, Forwarding, IPAddress, ServiceKey, World
 from speaker.node.report import Report
-from speaker.settings import Bind, Limits, LogFormat, Node, PeerSettings
+from speaker.settings import Bind, Limits, LogFormat, LogLevel, Node, PeerSettings
 from speaker.wire.events import RecordSink
 from speaker.wire.remote import Wire
 
@@ -55,6 +55,8 @@ class HostSettings(Protocol):
     def metrics(self) -> Bind | None: ...
     @property
     def log_format(self) -> LogFormat: ...
+    @property
+    def log_level(self) -> LogLevel: ...
     @property
     def peers(self) -> PeerSettings | None:
         """None: this host is the only one that serves these EIPs."""

@@ -40,12 +40,15 @@ class Tick:
 @dataclass(frozen=True, slots=True)
 class HelloHeard:
     """An authenticated hello (one part of it) was received on ``link``, from ``mac``. ``looped``: that is one of this
-    host's own."""
+    host's own. ``age``: seconds since it arrived. ``more``: another event follows at once. What this hello leads to is
+    judged with that one: nobody is silent whose own hello lies behind this one."""
 
     link: int
     hello: Hello
     mac: Mac | None = None
     looped: bool = False
+    age: float = 0.0
+    more: bool = False
 
 
 @dataclass(frozen=True, slots=True)

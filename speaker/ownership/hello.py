@@ -115,6 +115,8 @@ class Hello:
     """The sender claims behind those who are not, for a soft reason (its gateway is silent, it is not Ready)."""
     recalled: bool = False
     """The sender goes by what the API said before its start: it may know no better than others that start."""
+    routine: bool = False
+    """It repeats what the sender said before: whoever receives it may read it at its own next beat (rule 1)."""
     interval: int = 0
     """ms between two hellos of the sender, 1 to 65535; 0 is unknown."""
     revision: int = 0

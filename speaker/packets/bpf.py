@@ -26,6 +26,10 @@ LOAD_VLAN_TAG = Instruction(0x20, 0, 0, 0xFFFFF02C)
 """SKF_AD_OFF + SKF_AD_VLAN_TAG: the tag that was taken off the frame, 0 where it had none."""
 
 
+LOAD_LENGTH = Instruction(0x80, 0, 0, 0)
+"""Of the frame."""
+
+
 def load_byte(at: int) -> Instruction:
     return Instruction(0x30, 0, 0, at)
 

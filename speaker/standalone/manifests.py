@@ -62,7 +62,7 @@ def load(directory: Path, *, default_class: bool = True, named: bool = False) ->
     objects: list[ApiObject] = []
     problems: list[InvalidField] = []
     for file in files:
-        found, wrong = _read(file)
+        found, wrong = read_file(file)
         objects += found
         problems += wrong
     reading = Reading(World())
@@ -78,7 +78,8 @@ def load(directory: Path, *, default_class: bool = True, named: bool = False) ->
     return reading
 
 
-def _read(file: Path) -> tuple[list[ApiObject], list[InvalidField]]:
+def read_file(file: Path) -> tuple[list[ApiObject], list[InvalidField]]:
+    """Its documents, and what is wrong with the file; raises nothing."""
     name = shown(file)
     try:
         content, _ = read_regular(file, MAX_FILE_BYTES)

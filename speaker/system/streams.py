@@ -3,7 +3,8 @@
 import io
 import os
 import sys
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TextIO
 
 
 def stand_ready() -> None:
@@ -28,6 +29,11 @@ def stand_ready() -> None:
     if sys.stderr is None:
         # Never closed, as Python's own.
         sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+
+
+def wants_colour(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
+    """https://no-color.org: any non-empty value forbids; ``TERM=dumb`` cannot."""
+    return stream.isatty() and not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
 
 
 def _is(stream: Any, number: int) -> bool:

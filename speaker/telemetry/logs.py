@@ -5,20 +5,21 @@ that waits for it would cost this node its EIPs.
 """
 
 import atexit
-import logging
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import NoReturn
 
 import structlog
 from structlog.typing import EventDict
 
-from speaker.settings import LogFormat
+from speaker.settings import LogFormat, LogLevel
+from speaker.system.streams import wants_colour
 from speaker.telemetry.lines import Bound
 
 MAX_WAITING = 100_000
@@ -30,12 +31,12 @@ _LAST_WORDS = 1.0
 """Seconds that the end of the process waits for a reader."""
 
 
-def configure(format: LogFormat) -> None:  # noqa: A002 -- the flag's own name
+def configure(format: LogFormat, level: LogLevel = "info") -> None:  # noqa: A002 -- the flag's own name
     """Set up structlog for the process. ``event`` is a fixed word; everything that varies is a field."""
-    renderer: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer(default=str)
+    rendered: tuple[structlog.typing.Processor, ...] = (
+        (structlog.processors.JSONRenderer(default=str),)
         if format == "json"
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        else (in_words, structlog.dev.ConsoleRenderer(colors=wants_colour(sys.stderr)))
     )
     bounded = Bounded()
     writer = Writer(_to_stderr, now_and_then=bounded.tell)
@@ -52,12 +53,35 @@ def configure(format: LogFormat) -> None:  # noqa: A002 -- the flag's own name
             structlog.processors.add_log_level,
             _stamp,
             structlog.processors.format_exc_info,
-            renderer,
+            *rendered,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=lambda *_: writer,
         cache_logger_on_first_use=True,
     )
+
+
+def in_words(_: object, __: str, fields: EventDict) -> EventDict:
+    """For people: what is not there is ``none``, lists have no brackets, nothing shows that it is Python's."""
+    return {name: _said(value) for name, value in fields.items()}
+
+
+def _said(value: object) -> object:
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return "yes" if value else "no"
+        case Enum():
+            return _said(value.value)
+        case Mapping():
+            return ", ".join(f"{key}: {_said(each)}" for key, each in value.items()) or "none"
+        case list() | tuple() | set() | frozenset():
+            return ", ".join(str(_said(each)) for each in value) or "none"
+        case str() | int() | float():
+            return value
+        case _:
+            return str(value)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
-from speaker.errors import EdgeError, SettingError
+from speaker.errors import EdgeError, SettingError, written
 from speaker.forwarding.connections import (
     CONNTRACK,
     IPVS,
@@ -56,7 +56,7 @@ def connections(runtime_dir: Path, out: TextIO, eip: str, limit: str, as_json: b
 
 def _limit(text: str) -> int:
     if (number := whole_number(text, 10**9 - 1)) is None:
-        raise SettingError(f"--limit {text!r}: must be a whole number: how many connections to print")
+        raise SettingError(f"--limit {written(text)}: must be a whole number: how many connections to print")
     return number
 
 
@@ -64,7 +64,7 @@ def _address(text: str) -> IPAddress | None:
     try:
         return ip_address(text) if text else None
     except ValueError as error:
-        raise SettingError(f"{text!r}: must be an IPv4 or IPv6 address: an EIP") from error
+        raise SettingError(f"{written(text)}: must be an IPv4 or IPv6 address: an EIP") from error
 
 
 def _source(runtime_dir: Path, eip: IPAddress | None) -> Source:

@@ -3,6 +3,7 @@
 import argparse
 import socket
 from pathlib import Path
+from typing import Any, TypeAlias, get_args
 
 from speaker.model import Forwarding
 from speaker.settings import (
@@ -13,8 +14,13 @@ from speaker.settings import (
     DEFAULT_OUTLIVE,
     DEFAULT_RUNTIME_DIR,
     DEFAULT_SERVICE_ACCOUNT,
+    LogFormat,
+    LogLevel,
     whole_number,
 )
+
+Commands: TypeAlias = "argparse._SubParsersAction[Any]"
+"""Where a command is added: ``commands.add_parser(NAME)``, with a function of its own as the default of ``command``."""
 
 
 def api(parser: argparse.ArgumentParser) -> None:
@@ -121,7 +127,7 @@ def outlive(parser: argparse.ArgumentParser) -> None:
 
 def _seconds(text: str) -> float:
     if (number := whole_number(text, 9999)) is None:
-        raise argparse.ArgumentTypeError(f"{text!r}: must be whole seconds from 0 to 9999")
+        raise argparse.ArgumentTypeError("must be whole seconds from 0 to 9999")
     return float(number)
 
 
@@ -135,7 +141,15 @@ def metrics(parser: argparse.ArgumentParser) -> None:
 
 
 def log(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--log-format", choices=["text", "json"], default="text")
+    parser.add_argument(
+        "--log-format", choices=get_args(LogFormat), default="text", help="of the lines on stderr (default %(default)s)"
+    )
+    parser.add_argument(
+        "--log-level",
+        choices=get_args(LogLevel),
+        default="info",
+        help="which lines: those of this weight and more (default %(default)s)",
+    )
 
 
 def own_name() -> str:

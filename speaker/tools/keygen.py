@@ -18,6 +18,7 @@ from speaker.errors import SettingError
 from speaker.ownership.hellos.keyfile import read_private
 from speaker.ownership.hellos.keys import MIN_SECRET, Keys, generate, parse
 from speaker.system.files import write_atomically
+from speaker.tools.following import following
 
 
 class Step(Enum):
@@ -29,23 +30,25 @@ class Step(Enum):
     RETIRE = "retire"
 
 
-def keygen(file: Path, step: Step) -> tuple[str, str]:
-    """Does the step and returns what to say about it, two lines with ids only, never a key.
+def keygen(file: Path, step: Step) -> tuple[str, ...]:
+    """Does the step and returns what to say about it, lines with ids only, never a key.
 
     Raises SettingError where the file is not as the step needs it, and EdgeError where it cannot be written.
     """
     content = _new(file) if step is Step.MAKE else _changed(file, step)
     keys = parse(content, str(file))
     write_atomically(Path(os.path.realpath(file)), content, mode=0o600)
-    return f"{file}: {_told(keys)}", f"copy it to every host, readable by root alone{_NEXT[step]}"
+    return f"{file}: {_told(keys)}", *_next(file, step)
 
 
-_NEXT = {
-    Step.MAKE: "",
-    Step.ADD: ", and when all have it: speaker keygen --promote",
-    Step.PROMOTE: ", and when all have it: speaker keygen --retire",
-    Step.RETIRE: "",
-}
+_FOLLOWING = {Step.ADD: Step.PROMOTE, Step.PROMOTE: Step.RETIRE}
+
+
+def _next(file: Path, step: Step) -> tuple[str, ...]:
+    copy = "copy it to every host, readable by root alone"
+    if (after := _FOLLOWING.get(step)) is None:
+        return (copy,)
+    return f"{copy}, and when all have it:", following("keygen", f"--{after.value}", str(file))
 
 
 def _told(keys: Keys) -> str:

@@ -15,6 +15,7 @@ from speaker.errors import EdgeError, InvalidField, InvalidManifests, Place
 from speaker.interfaces.watcher import look
 from speaker.model import Family, IPAddress, Pool, ServiceKey
 from speaker.standalone.manifests import load
+from speaker.tools.following import following
 from speaker.tools.rehearsal import foreseen, rehearse, settled
 
 
@@ -49,7 +50,11 @@ def validate(
         _write(out, _json_problems(error.problems) if as_json else map(str, error.problems))
         return 1
     reading = replace(reading, notices=(*reading.notices, *_held_by_this_host(reading.world.pools.values(), addresses)))
-    _write(out, _json_summary(reading, settlement) if as_json else _summary(reading, settlement))
+    if as_json:
+        _write(out, _json_summary(reading, settlement))
+    else:
+        _write(out, _summary(reading, settlement))
+        _write(out, [following("run", str(directory), *["--with-peers"] * with_peers, "--dry-run")])
     return 0
 
 

@@ -47,6 +47,7 @@ from speaker.ownership.events import (
     WriteRecord,
 )
 from speaker.ownership.hello import Hello
+from speaker.ownership.hellos.hellos import Received
 from speaker.ownership.inquiry import Answer
 from speaker.ownership.machine.machine import Ownership
 from speaker.system.supervise import contained
@@ -107,7 +108,7 @@ class SharedOwner:
         await self._stack.enter_async_context(self._layer2)
         await self._stack.enter_async_context(self._tasks)
         self._stack.callback(self.hello_links.close)
-        self._tick()
+        self.look()
         return self
 
     async def __aexit__(
@@ -188,8 +189,7 @@ class SharedOwner:
 
     def informed(self) -> bool:
         """A living peer holds what it may by what it reads in the API."""
-        known = {hello_link.link.name: hello_link.speakers for hello_link in self.hello_links}
-        return any(peer.alive and known[peer.link].is_informed(peer.node) for peer in self.peers())
+        return self.hello_links.informed(self.machine.peers(self._clock()))
 
     @property
     def ready(self) -> bool:
@@ -205,12 +205,7 @@ class SharedOwner:
         return self.machine.rebalancing
 
     def peers(self) -> list[PeerSeen]:
-        return [
-            PeerSeen(peer.node, hello_link.link.name, peer.alive, peer.draining)
-            for index, peers in self.machine.peers(self._clock()).items()
-            if (hello_link := self.hello_links.get(index)) is not None
-            for peer in peers
-        ]
+        return self.hello_links.peers(self.machine.peers(self._clock()))
 
     # ── What the hello links say ──────────────────────────────────────────────────────────────────────────────
 
@@ -225,21 +220,26 @@ class SharedOwner:
     def answers_on(self, link: int) -> bool:
         return self._layer2.answers_on(link)
 
-    def heard(self, hello_link: HelloLink, hello: Hello, mac: Mac) -> None:
-        event = HelloHeard(hello_link.link.index, hello, mac, looped=mac in self._ever_macs)
-        self._step(event, partial(self._meet, hello_link, hello, mac))
+    def heard(self, hello_link: HelloLink, received: Received) -> None:
+        """What it leads to is judged with the event that made us read it."""
+        (hello, mac, age), now = received, self._clock()
+        event = HelloHeard(hello_link.link.index, hello, mac, mac in self._ever_macs, age, more=True)
+        with contained("ownership", self._events):
+            orders = self.machine.step(now, event)
+            with contained("meet", self._events):
+                self._meet(hello_link, hello, mac, now - age)
+            self._carry_out(orders, now)
 
-    def _meet(self, hello_link: HelloLink, hello: Hello, mac: Mac) -> None:
+    def _meet(self, hello_link: HelloLink, hello: Hello, mac: Mac, at: float) -> None:
         """A hello that counts says which MAC and which addresses are its sender's."""
         if not self.machine.believed(hello_link.link.index, hello):
             return
-        self.hello_links.expect(hello_link, hello, self._times.hello)
         if hello_link.speakers.inform(hello) and self.offers.recalled:
             self.offers.offer_again()
         if (speaker := hello_link.speakers.meet(hello, mac)) is not None:
             self._events.speaker(hello_link.link.index, hello.node, speaker)
             self._acquaint(hello_link)
-        hello_link.speakers.heard(hello.node, self._clock())
+        hello_link.speakers.heard(hello, at, self._times.hello)
 
     # What others say on the LAN. Hellos first: nobody is silent whose hello lies here unread.
 
@@ -253,7 +253,7 @@ class SharedOwner:
         asyncio.get_running_loop().call_soon(partial(self._hear_answer, link, answer, probed=True))
 
     def _hear_answer(self, link: int, answer: Answer, *, probed: bool = False) -> None:
-        self.hello_links.hear()
+        self.look()
         if (hello_link := self.hello_links.get(link)) is None:
             return
         node, now = next(hello_link.speakers.nodes(answer.mac), None), self._clock()
@@ -285,24 +285,26 @@ class SharedOwner:
 
     # ── The machine ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def _tick(self) -> None:
-        self._alarm = None
+    def look(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
         with contained("hear", self._events):
             self.hello_links.hear()  # nobody is silent whose hello lies here unread
+            self.hello_links.miss()
         self._step(Tick())
         with contained("peers", self._events):
             self._tell_of_peers()
 
-    def _step(self, event: Event, first: Callable[[], None] = lambda: None) -> None:
-        """``first``: to be done before what the event leads to. Whatever is raised ends what this event was to bring,
-        and never the alarms that follow."""
+    def _step(self, event: Event) -> None:
+        """Whatever is raised ends what this event was to bring, and never the alarms that follow."""
+        if self._clock() >= self.machine.watch_at and not isinstance(event, Tick | FrameHeard):
+            with contained("hear", self._events):
+                self.hello_links.hear()
         now = self._clock()
         wake = now + AGAIN_SECONDS
         with contained("ownership", self._events):
-            orders = self.machine.step(now, event)
-            with contained("meet", self._events):
-                first()
-            self._carry_out(orders, now)
+            self._carry_out(self.machine.step(now, event), now)
             self._news.life(self.machine.incarnation)
             wake = self.machine.next_wake(now)
         loop = asyncio.get_running_loop()
@@ -310,7 +312,7 @@ class SharedOwner:
         if self._alarm is None or abs(when - self._alarm.when()) > 1e-4:
             if self._alarm is not None:
                 self._alarm.cancel()
-            self._alarm = loop.call_at(when, self._tick)
+            self._alarm = loop.call_at(when, self.look)
 
     def _carry_out(self, orders: list[Order], now: float) -> None:
         """Silence before everything else, then the hellos: what follows may take longer than they may be late."""
@@ -333,7 +335,7 @@ class SharedOwner:
                     case Announce(eips=eips):
                         self._layer2.announce(eips)
                     case Listen():
-                        self._listen(now)
+                        self._listen()
                     case Ask():
                         self._ask(order)
                     case WriteRecord():
@@ -384,7 +386,7 @@ class SharedOwner:
         if self.hello_links.send(hello_link, hello, now):
             self._layer2.extend(now + self._times.self_lease, link)
 
-    def _listen(self, now: float) -> None:
+    def _listen(self) -> None:
         """We were away: what waits is from another time."""
         self._layer2.extend(float("-inf"))
         self._layer2.drop_queued()
@@ -393,8 +395,6 @@ class SharedOwner:
 
     def _tell_of_peers(self) -> None:
         """Who came and who fell silent."""
-        peers = self.machine.peers(self._clock())
-        alive = {(index, peer.node): peer.alive for index, some in peers.items() for peer in some}
-        links = {hello_link.link.index: hello_link.link for hello_link in self.hello_links}
-        if self._news.peers(alive, links) and self.offers.recalled:
+        links = {each.link.index: each.link for each in self.hello_links}
+        if self._news.peers(self.machine.peers(self._clock()), links) and self.offers.recalled:
             self.offers.offer_again()

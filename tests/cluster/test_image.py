@@ -24,7 +24,7 @@ def another():
     remove_image(name)
 
 
-def test_an_image_that_is_built_again_from_nothing_has_the_same_layers(built, another):
+def test_an_image_that_is_built_again_from_nothing_is_the_same(built, another):
     assert build_speaker(another, "--no-cache") == build_speaker(DEV)
 
 

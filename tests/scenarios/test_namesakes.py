@@ -206,7 +206,8 @@ def test_two_that_both_hold_when_their_lans_are_joined_end_with_one(lan: Lan) ->
     lan.cut.clear()
     lan.run(5.0)
     assert served_by(lan) == [1] * 4
-    assert [host.machine.silent for host in hosts] == [False, False, True, False]
+    assert sorted(host.machine.silent for host in hosts[::2]) == [False, True]
+    assert not any(host.machine.silent for host in hosts[1::2])
     lan.run(30.0)
     assert served_by(lan) == [1] * 4
     assert all(len(list(host.orders(NameClash))) == 1 for host in (hosts[0], hosts[2]))

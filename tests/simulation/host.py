@@ -9,8 +9,18 @@ from simulation.clock import Clock
 from simulation.schedule import Schedule
 from simulation.wire import Port, key
 from speaker.model import IPAddress
-from speaker.ownership.events import EligibilityChanged, Event, HelloHeard, LinkChanged, Order, Tick
+from speaker.ownership.events import (
+    EipAnswered,
+    EligibilityChanged,
+    Event,
+    FrameHeard,
+    HelloHeard,
+    LinkChanged,
+    Order,
+    Tick,
+)
 from speaker.ownership.hello import Hello, Incarnation
+from speaker.ownership.hellos import frames
 from speaker.ownership.hellos.keys import Keys
 from speaker.ownership.machine.machine import Ownership
 
@@ -24,6 +34,13 @@ _PPM = 200e-6
 Payload: TypeAlias = Hello | bytes
 Make: TypeAlias = Callable[..., Ownership]
 """As the class itself: a test may give one with wrong rules."""
+
+
+def _wakes_nobody(payload: Payload) -> bool:
+    """As the kernel's filters tell."""
+    if isinstance(payload, Hello):
+        return payload.routine
+    return len(payload) > frames.FLAGS_AT and bool(payload[frames.FLAGS_AT] & frames.ROUTINE)
 
 
 class Host:
@@ -54,6 +71,8 @@ class Host:
         self.thawed: tuple[float, float] = (-1.0, -1.0)
         """When it froze last, and until when."""
         self.waiting: list[tuple[int, Callable[[], None]]] = []
+        self.unread: list[tuple[float, int, Payload]] = []
+        """Routine hellos, which wake nobody: when each arrived by the host's clock, the link, and what it is."""
         self.wake_at = -1.0
         self.api_cuts = 0
         self.api_stale = 0
@@ -95,6 +114,7 @@ class Host:
     def boot(self, make: Make, random: Random) -> None:
         self.life += 1
         self.alive, self.frozen_at, self.waiting, self.draining, self.wake_at = True, None, [], False, -1.0
+        self.unread = []
         schedule = self._schedule
         life = 1000 - 7 * self.life if schedule.clock_back else self.life
 
@@ -122,7 +142,7 @@ class Host:
             self.tell_eligibility(eip)
 
     def halt(self) -> None:
-        self.alive, self.frozen_at, self.waiting = False, None, []
+        self.alive, self.frozen_at, self.waiting, self.unread = False, None, [], []
 
     def thaw(self) -> None:
         assert self.frozen_at is not None
@@ -137,24 +157,46 @@ class Host:
 
     def drop_what_was_heard(self) -> None:
         self.waiting = [entry for entry in self.waiting if entry[0] == OTHER]
+        self.unread = []
 
     # ── What its machine is told ──────────────────────────────────────────────────────────────────────────────
 
     def hear(self, link: int, payload: Payload) -> None:
         """A frame is in the socket's queue."""
-        if isinstance(payload, Hello):
-            self.macs.add((link, payload.node))
-            self.tell(HelloHeard(link, payload), HELLO)
+        if not self.alive:
+            return
+        if _wakes_nobody(payload):
+            self.unread.append((self.clock(), link, payload))
         else:
-            self.do(lambda: self._read(link, payload), HELLO)
+            self.do(lambda: self._hear_urgent(link, payload), HELLO)
 
-    def _read(self, link: int, frame: bytes) -> None:
-        hello = self.ports[link].read(frame, self.keys)
-        if hello is not None:
-            self.macs.add((link, hello.node))
-            self.step(HelloHeard(link, hello))
+    def _hear_urgent(self, link: int, payload: Payload) -> None:
+        self._read_all()
+        self._read(link, payload, 0.0)
+        self.step(Tick())
+
+    def _read_all(self) -> None:
+        """What waited, before what it may change is judged."""
+        unread, self.unread = self.unread, []
+        for arrived_at, link, payload in unread:
+            self._read(link, payload, self.clock() - arrived_at)
+
+    def _read(self, link: int, payload: Payload, age: float) -> None:
+        hello = payload if isinstance(payload, Hello) else self.ports[link].read(payload, self.keys)
+        if hello is None:
+            return
+        self.macs.add((link, hello.node))
+        for order in self.machine.step(self.clock(), HelloHeard(link, hello, age=age, more=True)):
+            self._carry_out(self, order)
+
+    def use_keys(self, keys: Keys) -> None:
+        """What waits was signed with the keys until now."""
+        if self.alive and self.frozen_at is None:
+            self.tell(Tick())
+        self.own_keys = keys
 
     def tell_link(self, link: int) -> None:
+        self.unread = [waiting for waiting in self.unread if waiting[1] != link]
         self.tell(LinkChanged(link, up=self.link_up(link)))
 
     def tell_eligibility(self, eip: IPAddress) -> None:
@@ -163,9 +205,14 @@ class Host:
 
     def tell(self, event: Event, order: int = OTHER) -> None:
         if self.alive and self.frozen_at is None:
-            self.step(event)
+            self._hear_and_step(event)
         else:
-            self.do(lambda: self.step(event), order)
+            self.do(lambda: self._hear_and_step(event), order)
+
+    def _hear_and_step(self, event: Event) -> None:
+        if isinstance(event, Tick | FrameHeard | EipAnswered) or self.clock() >= self.machine.watch_at:
+            self._read_all()
+        self.step(event)
 
     def do(self, work: Callable[[], None], order: int = OTHER) -> None:
         """Now, or once it is no longer frozen."""

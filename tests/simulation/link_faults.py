@@ -171,7 +171,7 @@ def rotate_keys(cluster: Cluster, fault: Fault) -> None:
 
 
 def _set_keys(host: Host, keys: Keys) -> None:
-    host.own_keys = keys
+    host.use_keys(keys)
 
 
 def let_stranger_in(cluster: Cluster, fault: Fault) -> None:

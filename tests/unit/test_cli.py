@@ -1,5 +1,9 @@
 """Exit codes are an interface: 0 done, 1 it did not work out, 2 the command line cannot work."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import structlog
 
@@ -30,8 +34,8 @@ def test_the_version_is_the_packages_own(capsys):
         (["--node-labels", "=x"], "--node-labels"),
         (["--settle", "-1"], "--settle -1"),
         (["--settle", "nan"], "--settle nan"),
-        (["--with-peers", "--hello", "10"], "--hello '10'"),
-        (["--with-peers", "--ethertype", "ARP"], "--ethertype 'ARP'"),
+        (["--with-peers", "--hello", "10"], "--hello 10"),
+        (["--with-peers", "--ethertype", "ARP"], "--ethertype ARP"),
         (["--key", "/k"], "--key /k: needs --with-peers"),
         (["--hand-over"], "--hand-over: needs --with-peers"),
         (["--with-peers", "--key", "/nowhere/key"], "speaker keygen /nowhere/key"),
@@ -87,3 +91,8 @@ def test_a_key_is_made_once_and_rotated_step_by_step(tmp_path, capsys):
     assert "exists" in capsys.readouterr().err
     assert [main(["keygen", step, file]) for step in ("--add", "--promote", "--retire")] == [0, 0, 0]
     assert "copy it to every host" in capsys.readouterr().out
+
+
+def test_no_command_but_capture_brings_scapy_along():
+    code = "import sys; from speaker.cli import main; main(['validate', '.']); sys.exit('scapy' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2] / "manifests" / "examples")

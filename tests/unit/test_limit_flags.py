@@ -3,7 +3,7 @@
 import pytest
 
 from speaker.cli import main
-from speaker.errors import SettingError
+from speaker.errors import SettingError, written
 from speaker.model import Forwarding
 from speaker.settings import AS_THEY_ARE, Limits, Timeouts
 
@@ -22,7 +22,7 @@ def test_limits_are_read_as_written():
 def test_timeouts_that_cannot_be_are_refused(text):
     with pytest.raises(SettingError, match=r"TCP,TCPFIN,UDP in whole seconds from 0 .* to 2147482") as refused:
         Limits.parse(IPVS, text, None)
-    assert repr(text) in str(refused.value)
+    assert written(text) in str(refused.value)
 
 
 @pytest.mark.parametrize("forwarder", [kind for kind in Forwarding if kind is not IPVS])

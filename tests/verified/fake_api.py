@@ -207,8 +207,13 @@ class FakeApi:
 
     def restore(self, revision: int) -> None:
         """Its etcd was put back to an older backup, and everything since is lost. Connections break."""
-        kept = [entry for entry in self._objects.items() if int(entry[1]["metadata"]["resourceVersion"]) <= revision]
-        self._objects = dict(kept)
+        for written in reversed([each for each in self._history if each.revision > revision]):
+            metadata = (written.before or written.after or {})["metadata"]
+            key = written.resource, metadata.get("namespace", ""), metadata["name"]
+            if written.before is None:
+                del self._objects[key]
+            else:
+                self._objects[key] = written.before
         self.revision = revision
         self.compact()
         self.cut_watches()

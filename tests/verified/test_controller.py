@@ -915,3 +915,30 @@ async def test_a_key_that_may_not_be_made_holds_up_nobody(api, cluster, start):
 
 async def _made(cluster: Cluster, secrets: str) -> bool:
     return SECRET in {each["metadata"]["name"] for each in (await cluster.read(secrets))["items"]}
+
+
+@pytest.mark.parametrize("api", ["fake"], indirect=True)  # a real one's versions are its own
+async def test_what_one_mirror_notices_of_a_restored_api_counts_for_all_others(api, cluster, start):
+    """That of Services is told of no loss: the new data has got as far as it knew. That of Eips knew more."""
+    fake = api.fake
+    fake.bookmark_every = 2 * GUARD  # nor is any told of what it does not mirror
+    await cluster.pool("lan", "192.0.2.10", "192.0.2.11")
+    await cluster.service("old")
+    running = await start()
+    await cluster.until_addresses(old=("192.0.2.10",))
+    backup = fake.revision
+    await cluster.service("lost")
+    await cluster.until_addresses(old=("192.0.2.10",), lost=("192.0.2.11",))
+    overtaken = fake.revision + 50
+    fake.revision += 100
+    other = await cluster.pool("other", "198.51.100.1", autoAssign=False)
+
+    async def heard() -> bool:
+        return bool(says(await cluster.eip(other), "Ready"))
+
+    await cluster.until(heard)
+    fake.restore(backup)
+    fake.revision = overtaken
+    await cluster.service("new")
+    await cluster.until_addresses(old=("192.0.2.10",), new=("192.0.2.11",))
+    assert not running.stopped.is_set(), "it leads on: what it knows was not begun anew"

@@ -30,7 +30,7 @@ Values, by kind (``Kind``)::
     name       1 bytes it begins with like the name before it in its section · 1 bytes it ends with like that one
                · 1 length and the bytes between; the two likenesses do not overlap, the first name has neither
 
-Flags: 1 draining · 2 deaf · 4 demoted · 8 recalled (the last three since 1.3).
+Flags: 1 draining · 2 deaf · 4 demoted · 8 recalled (the last three since 1.3) · 16 routine (since 1.4).
 
 Within a major version nothing above changes: a newer minor version adds kinds and flags, which an older reader
 authenticates and passes over. What must not be passed over takes a new major version.
@@ -45,7 +45,7 @@ import hmac
 import struct
 from collections.abc import Iterator
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from speaker.errors import MalformedPacket
 from speaker.model import Mac
@@ -58,11 +58,11 @@ from speaker.ownership.hello import (
 from speaker.ownership.hellos.keys import ID_SIZE, Key, Keys
 from speaker.ownership.hellos.layout import ALIKE, HEARD, INTERVAL, MAX_NAME, REVISION, SECTION, Kind, coded_name
 from speaker.ownership.hellos.packing import split
-from speaker.ownership.hellos.reading import READERS, demand, read_sections, read_weak
+from speaker.ownership.hellos.reading import demand, read_fields
 
 ETHERTYPE = 0x88B5
 MAGIC = b"EIPh"
-MAJOR, MINOR = 1, 3
+MAJOR, MINOR = 1, 4
 
 MAGIC_AT, MAJOR_AT = 14, 18
 """Bytes from the start of the frame: where a kernel filter finds MAGIC, and MAJOR (1 byte)."""
@@ -76,7 +76,9 @@ _STAMP = struct.Struct("!QQHI")
 _NAME_AT = _FIXED_AT + _FIXED.size
 _TAG = 16
 _OURS = MAGIC + bytes((MAJOR,))
-_DRAINING, _DEAF, _DEMOTED, _RECALLED = 0x01, 0x02, 0x04, 0x08
+_DRAINING, _DEAF, _DEMOTED, _RECALLED, ROUTINE = 0x01, 0x02, 0x04, 0x08, 0x10
+FLAGS_AT = _FIXED_AT + struct.calcsize("!QQHIQ")
+"""Where a kernel filter finds ROUTINE."""
 
 _HEAD = _NAME_AT - MAGIC_AT + MAX_NAME + REVISION.size + INTERVAL.size
 MIN_MTU = _HEAD + SECTION.size + HEARD.size + 2 + ALIKE.size + MAX_NAME + 8 + 4 + _TAG
@@ -139,7 +141,7 @@ def _frame(hello: Hello, part: int, sections: bytes, key: Key, source: Mac, ethe
         part,
         hello.link,
         hello.clock,
-        hello.draining * _DRAINING | hello.deaf * _DEAF | hello.demoted * _DEMOTED | hello.recalled * _RECALLED,
+        _flags(hello),
         hello.digest.count,
         hello.digest.sum,
         len(node),
@@ -149,13 +151,23 @@ def _frame(hello: Hello, part: int, sections: bytes, key: Key, source: Mac, ethe
     return _BROADCAST + signed + _tag(key, signed)
 
 
+def _flags(hello: Hello) -> int:
+    return (
+        hello.draining * _DRAINING
+        | hello.deaf * _DEAF
+        | hello.demoted * _DEMOTED
+        | hello.recalled * _RECALLED
+        | hello.routine * ROUTINE
+    )
+
+
 def _in_every_frame(hello: Hello) -> bytes:
     revision = REVISION.pack(Kind.REVISION, 4, hello.revision) if hello.revision else b""
     return revision + (INTERVAL.pack(Kind.INTERVAL, 2, hello.interval) if hello.interval else b"")
 
 
 def _tag(key: Key, signed: bytes) -> bytes:
-    return hmac.digest(key.secret, signed, "sha256")[:_TAG]
+    return key.hmac(signed)[:_TAG]
 
 
 # ── Bytes to values ───────────────────────────────────────────────────────────────────────────────────────────
@@ -184,20 +196,41 @@ def decode(frame: bytes, keys: Keys) -> Hello | Rejected:
     Nothing behind the header is read before the tag is found right, and no tag is computed for a frame that is not of
     our version, key and length.
     """
+    if (unfit := _unfit(frame)) is not None:
+        return unfit
+    key = keys.accepted.get(frame[_FIXED_AT - ID_SIZE : _FIXED_AT])
+    if key is None:
+        return Rejected.WRONG_KEY
+    if (unfit := _cut(frame)) is not None:
+        return unfit
+    if not hmac.compare_digest(_tag(key, frame[_SOURCE_AT:-_TAG]), frame[-_TAG:]):
+        return Rejected.FORGED
+    return _said(frame)
+
+
+def unverified(frame: bytes) -> Hello | Rejected:
+    """As ``decode``, whoever signed it: for a person to look at. Nothing may act on it."""
+    return _unfit(frame) or _cut(frame) or _said(frame)
+
+
+def _unfit(frame: bytes) -> Rejected | None:
+    """Why it has no header that we read."""
     if frame[MAGIC_AT:MAJOR_AT] != MAGIC:
         return Rejected.TRUNCATED if len(frame) < MAJOR_AT else Rejected.FOREIGN
     if len(frame) < _FIXED_AT:
         return Rejected.TRUNCATED
-    _, major, _, length, key_id = _HEADER.unpack_from(frame, MAGIC_AT)
-    if major != MAJOR:
-        return Rejected.VERSION
-    key = keys.accepted.get(key_id)
-    if key is None:
-        return Rejected.WRONG_KEY
-    if len(frame) != MAGIC_AT + length:
-        return Rejected.TRUNCATED if len(frame) < MAGIC_AT + length else Rejected.OVERSIZED
-    if not hmac.compare_digest(_tag(key, frame[_SOURCE_AT:-_TAG]), frame[-_TAG:]):
-        return Rejected.FORGED
+    return None if frame[MAJOR_AT] == MAJOR else Rejected.VERSION
+
+
+def _cut(frame: bytes) -> Rejected | None:
+    """Why it is not as long as its header says."""
+    length = int.from_bytes(frame[MAJOR_AT + 2 : MAJOR_AT + 4], "big")
+    if len(frame) == MAGIC_AT + length:
+        return None
+    return Rejected.TRUNCATED if len(frame) < MAGIC_AT + length else Rejected.OVERSIZED
+
+
+def _said(frame: bytes) -> Hello | Rejected:
     try:
         return _read(frame[_FIXED_AT:-_TAG])
     except (MalformedPacket, struct.error, UnicodeDecodeError):
@@ -209,13 +242,6 @@ def _read(body: bytes) -> Hello:
     demand(incarnation <= MAX_INCARNATION, "an incarnation of 64 bits")
     end = _FIXED.size + name_size
     demand(1 <= name_size <= MAX_NAME and end <= len(body), "a name that is empty, too long or cut off")
-    sections = read_sections(body, end)
-    said: dict[str, Any] = {}
-    for kind, values in sections.items():
-        if (reader := READERS.get(kind)) is not None:
-            said[reader.field] = reader.read(values)
-    if Kind.WEAK in sections:
-        said["weak"] = read_weak(sections[Kind.WEAK], said.get("claims", {}))
     return Hello(
         node=body[_FIXED.size : end].decode(),
         incarnation=Incarnation(incarnation),
@@ -226,7 +252,8 @@ def _read(body: bytes) -> Hello:
         deaf=bool(flags & _DEAF),
         demoted=bool(flags & _DEMOTED),
         recalled=bool(flags & _RECALLED),
+        routine=bool(flags & ROUTINE),
         link=link,
         part=part,
-        **said,
+        **read_fields(body, end),
     )

@@ -1,10 +1,13 @@
-"""Edge: the hellos of one link, on an AF_PACKET socket of their own.
+"""Edge: the hellos of one link, on two AF_PACKET sockets of their own.
 
 What arrives is hostile until its tag proves otherwise: a frame that proves nothing costs a few microseconds, is counted
-by reason, and reaches nobody.
+by reason, and reaches nobody. Routine hellos (rule 1) wake nobody: they have a socket of their own, which is read
+whenever there is a reason to, and the kernel says when each of them arrived.
 """
 
 import socket
+import struct
+import time
 from collections.abc import Callable
 from enum import Enum
 from types import TracebackType
@@ -18,11 +21,21 @@ from speaker.ownership.hellos.frames import Sender, Stamp
 from speaker.ownership.hellos.keys import Keys
 from speaker.ownership.machine.peers import MAX_NODES
 from speaker.packets import sockets
-from speaker.packets.bpf import ACCEPT, LOAD_PKTTYPE, REJECT, if_equal
+from speaker.packets.bpf import (
+    ACCEPT,
+    LOAD_LENGTH,
+    LOAD_PKTTYPE,
+    REJECT,
+    Program,
+    if_above,
+    if_any_of,
+    if_equal,
+    load_byte,
+)
 from speaker.packets.ethernet import HEADER_LENGTH, PACKET_OTHERHOST
 
 FRAMES_A_TURN = 200
-"""Read before others get their turn: 2 ms if all of them are forgeries."""
+"""Of each socket, read before others get their turn: 2 ms if all of them are forgeries."""
 
 OLD_SECONDS = 0.1
 """Of frames that name an earlier life of a node, one is read in so many seconds: proving them costs the most."""
@@ -33,8 +46,22 @@ MAX_SENDERS = 2 * MAX_NODES
 _RECEIVE_BUFFER = 4 << 20
 """Bytes: a quarter of a second of a stranger's 10,000 frames a second."""
 _TC_PRIO_INTERACTIVE = 6  # <linux/pkt_sched.h>: ahead of bulk traffic; above it takes CAP_NET_ADMIN
-_FILTER = (LOAD_PKTTYPE, if_equal(PACKET_OTHERHOST, 0, 1), REJECT, ACCEPT)
-"""Not from another VLAN."""
+_SO_TIMESTAMPNS_NEW = 64  # <asm-generic/socket.h>; missing from Python's socket module
+_STAMP = struct.Struct("@qq")
+"""``struct __kernel_timespec``: when the kernel received a frame, by CLOCK_REALTIME."""
+_STAMP_SPACE = socket.CMSG_SPACE(_STAMP.size)
+
+
+def _only(*, routine: bool) -> Program:
+    """Routine hellos, or all other frames; none from another VLAN."""
+    ours = (LOAD_PKTTYPE, if_equal(PACKET_OTHERHOST, 0, 1), REJECT)
+    flagged = (
+        LOAD_LENGTH,
+        if_above(frames.FLAGS_AT, 0, 2),
+        load_byte(frames.FLAGS_AT),
+        if_any_of(frames.ROUTINE, 1, 0),
+    )
+    return (*ours, *flagged, *((REJECT, ACCEPT) if routine else (ACCEPT, REJECT)))
 
 
 class Replayed(Enum):
@@ -49,10 +76,11 @@ _Source: TypeAlias = tuple[Sender, bytes]
 
 
 class Received(NamedTuple):
-    """An authentic, new hello, and the MAC that it came from."""
+    """An authentic, new hello, the MAC that it came from, and for how many seconds it has been waiting."""
 
     hello: Hello
     mac: Mac
+    age: float
 
 
 class Hellos:
@@ -75,6 +103,10 @@ class Hellos:
             raise EdgeError(f"{link.name}: an MTU of {link.mtu}: hellos need at least {frames.MIN_MTU}")
         self.link = link
         self._keys, self._ethertype, self._clock, self._count = keys, ethertype, clock, count
+        self.crowded = False
+        """The last turn left frames unread."""
+        self._emptied_at = clock()
+        """When no routine hello waited: those that do now came later, whatever became of the host's time of day."""
         self._last: dict[_Source, Stamp] = {}
         """The stamp of its newest authentic frame."""
         self._old_read_at: dict[_Source, float] = {}
@@ -82,22 +114,30 @@ class Hellos:
 
     def __enter__(self) -> Self:
         try:
-            self._socket = sockets.open_socket(self.link.index, self._ethertype, _FILTER, _prepare)
+            self._urgent = sockets.open_socket(self.link.index, self._ethertype, _only(routine=False), _prepare)
+            try:
+                index, routine = self.link.index, _only(routine=True)
+                self._routine = sockets.open_socket(index, self._ethertype, routine, _prepare_stamped)
+            except BaseException:
+                self._urgent.close()
+                raise
         except OSError as error:
             raise self._refused("hello socket", error) from error
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._socket.close()
+        self._urgent.close()
+        self._routine.close()
 
     def fileno(self) -> int:
-        return self._socket.fileno()
+        """Readable when a hello came that is not routine."""
+        return self._urgent.fileno()
 
     def send(self, hello: Hello) -> bool:
         """Whether every frame of it left; False where the link has no room. EdgeError: it is down or gone."""
         for frame in frames.encode(hello, self._keys(), self.link.mac, self.link.mtu, self._ethertype):
             try:
-                self._socket.send(frame)
+                self._urgent.send(frame)
             except OSError as error:
                 if error.errno in sockets.FULL:
                     return False
@@ -105,30 +145,61 @@ class Hellos:
         return True
 
     def receive(self) -> list[Received]:
-        """The authentic, new ones among at most FRAMES_A_TURN waiting frames. EdgeError: the link is down or gone."""
+        """The authentic, new ones among at most FRAMES_A_TURN waiting frames of each socket, the routine ones first:
+        nearly always they are older. EdgeError: the link is down or gone."""
         hellos: list[Received] = []
+        try:
+            routine = self._take_routine(hellos)
+            urgent = self._take_urgent(hellos)
+        except OSError as error:
+            raise self._refused("hello", error) from error
+        self.crowded = not (routine and urgent)
+        return hellos
+
+    def _take_routine(self, hellos: list[Received]) -> bool:
+        """Whether all were taken."""
+        now, today = self._clock(), time.time()
         for _ in range(FRAMES_A_TURN):
             try:
-                frame = self._socket.recv(self.link.mtu + HEADER_LENGTH + 1)
+                frame, control, _, _ = self._routine.recvmsg(self.link.mtu + HEADER_LENGTH + 1, _STAMP_SPACE)
             except OSError as error:
                 if error.errno in sockets.FULL:
-                    return hellos
-                raise self._refused("hello", error) from error
-            read = self._read(frame)
-            if isinstance(read, Hello):
-                hellos.append(Received(read, Mac(frame[6:12])))
-                self._count(None)
-            else:
-                self._count(read)
-        return hellos
+                    self._emptied_at = now
+                    return True
+                raise
+            seconds, nanoseconds = _STAMP.unpack(control[0][2]) if control else (today, 0)
+            age = today - seconds - nanoseconds * 1e-9
+            self._take(frame, min(max(age, 0.0), now - self._emptied_at), hellos)
+        return False
+
+    def _take_urgent(self, hellos: list[Received]) -> bool:
+        """Whether all were taken."""
+        for _ in range(FRAMES_A_TURN):
+            try:
+                frame = self._urgent.recv(self.link.mtu + HEADER_LENGTH + 1)
+            except OSError as error:
+                if error.errno in sockets.FULL:
+                    return True
+                raise
+            self._take(frame, 0.0, hellos)
+        return False
+
+    def _take(self, frame: bytes, age: float, hellos: list[Received]) -> None:
+        read = self._read(frame)
+        if isinstance(read, Hello):
+            hellos.append(Received(read, Mac(frame[6:12]), age))
+            self._count(None)
+        else:
+            self._count(read)
 
     def drop_queued(self) -> None:
         """Unread, whatever waits; as much as a full buffer holds, lest a flood keep us here."""
-        for _ in range(_RECEIVE_BUFFER // 512):
-            try:
-                self._socket.recv(1)
-            except OSError:
-                return
+        for opened in (self._routine, self._urgent):
+            for _ in range(_RECEIVE_BUFFER // 512):
+                try:
+                    opened.recv(1)
+                except OSError:
+                    break
 
     def _refused(self, what: str, error: OSError) -> EdgeError:
         return sockets.refused(f"{self.link.name}: {what}", error)
@@ -174,3 +245,8 @@ class Hellos:
 def _prepare(opened: socket.socket) -> None:
     sockets.enlarge(opened, _RECEIVE_BUFFER)
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, _TC_PRIO_INTERACTIVE)
+
+
+def _prepare_stamped(opened: socket.socket) -> None:
+    _prepare(opened)
+    opened.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS_NEW, 1)

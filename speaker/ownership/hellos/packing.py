@@ -3,6 +3,7 @@
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 from itertools import pairwise
@@ -26,6 +27,31 @@ _Entry: TypeAlias = tuple[int, int, int]
 
 def split(hello: Hello, room: int) -> Iterator[bytes]:
     """The sections of each frame, at most ``room`` bytes; those of one frame where everything fits."""
+    if hello.routine and (again := _again(hello, room)) is not None:
+        return iter((again,))
+    return _parts(hello, room)
+
+
+def _again(hello: Hello, room: int) -> bytes | None:
+    """In one frame what is said at every beat, of which only the ages in ``heard`` are new; None where it takes more
+    than one, or was never said."""
+    written = hello.claims.written if isinstance(hello.claims, Listed) else None
+    if not isinstance(written, _Written) or written.span != hello.covers:
+        return None
+    if hello.weak or hello.probes or hello.wants or hello.moves or hello.intents or hello.yielded:
+        return None
+    said = hello.addresses, hello.own, room
+    if written.rest is None or written.rest[0] != said:
+        frames = list(_parts(replace(hello, heard={}), room))
+        written.rest = said, frames[0] if len(frames) == 1 else None
+    rest = written.rest[1]
+    if rest is None or not hello.heard:
+        return rest
+    heard, count = _pack_heard(sorted(hello.heard.items()), room - len(rest) - SECTION.size)
+    return rest + SECTION.pack(Kind.HEARD, len(heard)) + heard if count == len(hello.heard) else None
+
+
+def _parts(hello: Hello, room: int) -> Iterator[bytes]:
     part = _Part(room, hello.weak)
     inside, outside = _claim_queues(hello.claims, hello.covers)
     for queue in _said_outright(hello, outside):
@@ -142,12 +168,15 @@ def _claim_queues(claims: Terms, span: Span | None) -> tuple[list[_Queue], list[
     return claims.written.inside, claims.written.outside
 
 
-class _Written(NamedTuple):
+@dataclass(slots=True)
+class _Written:
     """What ``hello.Listed`` keeps."""
 
     span: Span | None
     inside: list[_Queue]
     outside: list[_Queue]
+    rest: tuple[object, bytes | None] | None = None
+    """With which addresses in how much room: the sections of a routine hello but HEARD, where one frame takes them."""
 
 
 class _Kept:

@@ -37,13 +37,30 @@ def demand(right: bool, otherwise: str) -> None:
         raise MalformedPacket(otherwise)
 
 
-def read_sections(body: bytes, at: int) -> dict[int, list[bytes]]:
+def read_fields(body: bytes, at: int) -> dict[str, Any]:
+    """Of a ``Hello``, from the sections that begin there. What a peer says beat after beat is read once: ``heard``
+    alone is new each time."""
+    heard, rest = [], []
+    while at < len(body):
+        begin = at
+        kind, size = SECTION.unpack_from(body, at)
+        at += SECTION.size + size
+        demand(at <= len(body), "a section that ends beyond the frame")
+        if kind == Kind.HEARD:
+            heard.append(body[at - size : at])
+        else:
+            rest.append(body[begin:at])
+    fields = _read_rest(b"".join(rest))
+    return {**fields, "heard": _read_heard(heard)} if heard else fields
+
+
+def _read_sections(body: bytes) -> dict[int, list[bytes]]:
     """Values by kind."""
+    at = 0
     found: dict[int, list[bytes]] = {}
     while at < len(body):
         kind, size = SECTION.unpack_from(body, at)
         at += SECTION.size + size
-        demand(at <= len(body), "a section that ends beyond the frame")
         found.setdefault(kind, []).append(body[at - size : at])
     return found
 
@@ -199,7 +216,7 @@ def _read_bound(value: bytes) -> frozenset[IPAddress]:
     return frozenset(found)
 
 
-def read_weak(values: list[bytes], claims: Terms) -> frozenset[IPAddress]:
+def _read_weak(values: list[bytes], claims: Terms) -> frozenset[IPAddress]:
     marks = values[0]
     demand(len(values) == 1 and len(marks) == octets(len(claims)), "marks of more or fewer claims than there are")
     demand(int.from_bytes(marks, "little") >> len(claims) == 0, "a mark of no claim")
@@ -247,7 +264,6 @@ READERS: Mapping[int, _Reader] = {
     Kind.CLAIMS: _Reader("claims", _read_terms),
     Kind.INTENTS: _Reader("intents", _read_terms),
     Kind.YIELDED: _Reader("yielded", _read_terms),
-    Kind.HEARD: _Reader("heard", _read_heard),
     Kind.PROBES: _Reader("probes", _read_names),
     Kind.WANTS: _Reader("wants", _read_names),
     Kind.MOVES: _Reader("moves", _read_moves),
@@ -256,4 +272,18 @@ READERS: Mapping[int, _Reader] = {
     Kind.OWN: _Reader("own", _read_own),
     Kind.INTERVAL: _Reader("interval", partial(_read_number, size=2)),
 }
-"""WEAK is read with the claims that it is of."""
+"""HEARD is read apart, WEAK with the claims that it is of."""
+
+
+@_remembering(RUNS_REMEMBERED)
+def _read_rest(said: bytes) -> dict[str, Any]:
+    """The fields of whole sections."""
+    sections = _read_sections(said)
+    fields = {
+        reader.field: reader.read(values)
+        for kind, values in sections.items()
+        if (reader := READERS.get(kind)) is not None
+    }
+    if Kind.WEAK in sections:
+        fields["weak"] = _read_weak(sections[Kind.WEAK], fields.get("claims", {}))
+    return fields

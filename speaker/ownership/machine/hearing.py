@@ -10,10 +10,6 @@ from speaker.ownership.machine.peers import NEVER, Peer, Worth
 from speaker.ownership.machine.segment import Segment
 from speaker.ownership.machine.silence import Silence
 
-TOGETHER = 8
-"""Peers of a link who speak together. The hellos of many more, all at once, would keep answers waiting."""
-_JOINED = 1.0
-"""Seconds."""
 MAX_EIPS = 100_000
 """That are known at all, ours and others': ten times what was measured."""
 
@@ -21,7 +17,8 @@ MAX_EIPS = 100_000
 class Hearing(Silence):
     """Peers appear, speak, fall silent and die."""
 
-    def _hear(self, segment: Segment, hello: Hello, now: float) -> None:
+    def _hear(self, segment: Segment, hello: Hello, at: float, now: float) -> None:
+        """``at``: when it arrived."""
         if not segment.up:
             return
         self._climb(hello, now)
@@ -30,14 +27,14 @@ class Hearing(Silence):
         was_alive = old is not None and old.is_alive(now, self.times)
         was_mutual = old is not None and old.hears_us(now, self.times)
         made_way = old is not None and old.makes_way
-        hearing, peer = segment.peers.hear(hello, self.incarnation, now)
+        hearing, peer = segment.peers.hear(hello, self.incarnation, at)
         segment.hearings[hearing] += 1
         if peer is None:
             if hearing is Worth.UNPROVEN and now - segment.greeted_at >= self.times.hello / 4:
                 segment.greeted_at = now
                 self._hurry()
             return
-        segment.heard_at = now
+        segment.heard_at = at
         if peer is not old:
             self._begin_life(segment, old, now)
             if old is None and len(segment.peers.by_node) == 1 and segment.frame_at == NEVER:
@@ -57,23 +54,6 @@ class Hearing(Silence):
         self._revive(segment, now)
         if not segment.in_touch:
             self._feel(segment, now)
-        self._join_in(segment, peer, now)
-
-    def _join_in(self, segment: Segment, peer: Peer, now: float) -> None:
-        """The first by name speaks, and so do we instead of a little later (rule 1): the nodes of a link come to speak
-        together, and each of them wakes once for all their hellos and not once for each. Much earlier than our turn
-        once a second at most, lest many hellos out of turn lead to as many; only where all have one interval."""
-        others = segment.peers.by_node
-        if len(others) > TOGETHER or now >= self._beat_at or peer.node > self.node:
-            return
-        interval, alive = round(self.times.hello * 1000), [other for other in others.values() if other.alive]
-        if any(other.interval != interval or other.node < peer.node for other in alive):
-            return
-        much = self._beat_at - now > self.times.hello / 20
-        if much and now < self._joined_at + _JOINED:
-            return
-        self._joined_at = now if much else self._joined_at
-        self._beat_at = now
 
     def _sender(self, event: HelloHeard) -> Peer | None:
         segment = self.segments.get(event.link)

@@ -49,7 +49,8 @@ class Ownership(Hearing):
     """One life of one node; see ``MachineState`` for what it is made of."""
 
     def step(self, now: float, event: Event) -> list[Order]:
-        """The orders that follow, to be carried out in this order. ``now`` never goes back."""
+        """The orders that follow, to be carried out in this order. ``now`` never goes back. Those of a hello that more
+        follow (``HelloHeard.more``) come with the next event."""
         if now - self._now > 1.5 * self.times.hello:
             self.away_at = now
         self._now = now
@@ -59,6 +60,8 @@ class Ownership(Hearing):
                 # It waited with us: to take it for fresh would keep a dead peer alive, here and by our word elsewhere.
                 event = Tick()
         self._heed(event, now)
+        if isinstance(event, HelloHeard) and event.more:
+            return []
         for stage in (
             self._end_clash,
             self._watch_peers,
@@ -89,6 +92,11 @@ class Ownership(Hearing):
         while self._alarms and self._alarms[0][2].wake != self._alarms[0][0]:
             heapq.heappop(self._alarms)
         return min(wake, self._alarms[0][0]) if self._alarms else wake
+
+    @property
+    def watch_at(self) -> float:
+        """No peer can become suspect or dead before. From then on all hellos that wait are to be heard first."""
+        return self._watch_at
 
     def speak_again(self) -> None:
         """The hello that was ordered last did not leave: it was no longer true by then."""
@@ -167,7 +175,7 @@ class Ownership(Hearing):
             case HelloHeard() if event.hello.node == self.node:
                 self._hear_own_name(self._segment(event.link, now), event, now)
             case HelloHeard():
-                self._hear(self._segment(event.link, now), event.hello, now)
+                self._hear(self._segment(event.link, now), event.hello, now - event.age, now)
             case LinkChanged():
                 self._change_link(self._segment(event.link, now), event.up, now)
             case EligibilityChanged():

@@ -339,6 +339,11 @@ class Peers:
         """Those whose silence means something: they were heard of late, and did not say that they go."""
         return [peer for peer in self.by_node.values() if not peer.draining and now < peer.heard_at + FORGOTTEN]
 
+    def missed(self, now: float) -> bool:
+        """Somebody who is expected is not heard, or nobody is known: whoever hears us then did not before."""
+        expected = self.expected(now)
+        return not expected or not all(peer.is_heard(now, self._times) for peer in expected)
+
     def living(self, now: float) -> list[Peer]:
         return [peer for peer in self.by_node.values() if peer.is_alive(now, self._times)]
 

@@ -23,8 +23,8 @@ class Rules:
 
     def beats(self, k: Known, x: Eip, peer: Peer, term: int) -> bool:
         """Rule 8: is the claim of ``peer`` at ``term`` better than ours? Of one term that which was made knowing of
-        the holder before it; of two that were not, that of the node which is heard."""
-        unheard = x.weak and x.link is not None and not k.segments[x.link].in_touch
+        the holder before it; of two that were not, that of the node which is heard, where we had the time to be."""
+        unheard = x.weak and x.link is not None and k.segments[x.link].unheard
         theirs = term, x.address not in peer.weak, unheard, score(x.address, peer.node)
         return theirs > (x.term, not x.weak, False, score(x.address, k.node))
 

@@ -12,6 +12,8 @@ from speaker.ownership.machine.claims import OwnClaims
 from speaker.ownership.machine.peers import FOREVER, NEVER, Peers, Worth
 from speaker.ownership.parameters import Parameters
 
+REPEATED = 3
+"""Hellos in a row that say the same, and are read at once: of so many one arrives."""
 _LATELY = 60.0
 """Seconds."""
 
@@ -97,10 +99,18 @@ class Segment:
         self.announce: dict[IPAddress, None] = {}
         self.hearings: Counter[Worth] = Counter()
         self._times = times
+        self._said: object = None
+        """At the last beat, of what others must know at once; for how many beats the same, below."""
+        self._repeated = 0
 
     def goes_last(self, now: float) -> bool:
         """For a soft reason, or because the link comes and goes."""
         return self.demoted or self.returns.many(now)
+
+    @property
+    def unheard(self) -> bool:
+        """Nobody hears us who had the time to say so."""
+        return not self.in_touch and self.unheard_at == FOREVER
 
     def listen(self, until: float) -> None:
         self.listening, self.listen_until = True, until
@@ -119,7 +129,15 @@ class Segment:
 
     def hello(self, sender: Sender, beat: bool, now: float) -> SendHello:
         """What concerns this link, from ``sender``. ``beat``: in its turn; otherwise in a hurry."""
+        everything = self.tell_all or self.own.next_slice_at() < FOREVER
         claims, covers = self.own.said(now, self.tell_all, beat)
+        weak = frozenset(self.own.weak.intersection(claims) if self.own.weak else ())
+        yielded = {**sender.yielded, **self.own.yields_said(now, beat)}
+        heard = {**self.peers.heard(now), **sender.namesake}
+        wants, demoted = self._wants(now), self.goes_last(now)
+        urgent = everything or yielded or weak or wants or self.probes or self.moves or self.peers.missed(now)
+        who_hears = tuple((node, other.incarnation, other.link) for node, other in heard.items())
+        repeats = beat and self._repeats((self.own.digest, sender.draining, self.deaf, demoted, who_hears))
         hello = Hello(
             node=sender.node,
             incarnation=sender.incarnation,
@@ -129,21 +147,28 @@ class Segment:
             draining=sender.draining,
             revision=sender.revision,
             deaf=self.deaf,
-            demoted=self.goes_last(now),
+            demoted=demoted,
+            routine=repeats and not urgent,
             interval=round(self._times.hello * 1000),
             claims=claims,
             covers=covers,
-            weak=frozenset(self.own.weak.intersection(claims) if self.own.weak else ()),
-            yielded={**sender.yielded, **self.own.yields_said(now, beat)},
-            heard={**self.peers.heard(now), **sender.namesake},
+            weak=weak,
+            yielded=yielded,
+            heard=heard,
             probes=frozenset(self.probes),
-            wants=self._wants(now),
+            wants=wants,
             moves=dict(self.moves),
             link=self.link,
         )
         self.tell_all = False
         self.probes.clear()
         return SendHello(self.link, hello)
+
+    def _repeats(self, said: object) -> bool:
+        """At the last few beats the same was said: some of those hellos may have been lost."""
+        self._repeated = self._repeated + 1 if said == self._said else 0
+        self._said = said
+        return self._repeated >= REPEATED
 
     def _wants(self, now: float) -> frozenset[str]:
         """Those whose claims we have had wrong for longer than the parts of one message take to arrive."""

@@ -60,8 +60,6 @@ class MachineState(Known):
         """The step's time, and when the next tick may be due."""
         self._attempts = count(1)
         self._beat_at = now
-        self._joined_at = NEVER
-        """When our beat last came much earlier, to be with another's."""
         self._watch_at = now
         """No peer can become suspect or dead before."""
         self._hurried = False

@@ -1,7 +1,7 @@
 """The links that carry our hellos: each has a socket that is opened, read, and opened anew when it fails."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from functools import partial
 from typing import NoReturn, Protocol, TypeAlias
@@ -9,16 +9,19 @@ from typing import NoReturn, Protocol, TypeAlias
 from speaker.errors import EdgeError
 from speaker.model import IPAddress, Link, Mac
 from speaker.ownership.hello import Hello
-from speaker.ownership.hellos.hellos import Hellos
+from speaker.ownership.hellos.hellos import Hellos, Received
+from speaker.ownership.machine.peers import PeerState
 from speaker.system.retry import retrying
-from speaker.system.supervise import contained, supervised
-from speaker.wire.events import OwnerEvents
+from speaker.system.supervise import supervised
+from speaker.wire.events import OwnerEvents, PeerSeen
 from speaker.wire.sharing.speakers import Speakers
 
 RETRY_MAX = 5.0
 """Seconds at most between two tries to open a link's hello socket: without one, nothing is held there."""
 FILTERED_SECONDS = 1.0
 """EIPs for which somebody answers whose hellos do not arrive are gathered for so long before that is reported."""
+CROWDED_SECONDS, CROWDED_PAUSE = 1.0, 0.01
+"""For so long after a flood of hellos they are read so often."""
 
 OpenHellos: TypeAlias = Callable[[Link, Callable[[Enum | None], None]], Hellos]
 """Of a link; what it is given counts frames, as ``Hellos`` says."""
@@ -30,6 +33,7 @@ class HelloLink:
     def __init__(self, hellos: Hellos, now: float, failed: asyncio.Future[str]) -> None:
         self.hellos, self.left_at, self.failed = hellos, now, failed
         self.speakers = Speakers(now)
+        self.crowded_until = now
 
     @property
     def link(self) -> Link:
@@ -48,8 +52,11 @@ class HelloUser(Protocol):
 
     def closed(self, link: int) -> None: ...
 
-    def heard(self, hello_link: HelloLink, hello: Hello, mac: Mac) -> None:
-        """A hello, authentic and new."""
+    def look(self) -> None:
+        """A hello waits that is not routine: all are heard, and what they lead to is judged."""
+
+    def heard(self, hello_link: HelloLink, received: Received) -> None:
+        """A hello, authentic and new. All that wait are heard before anything else happens."""
 
     def answers_on(self, link: int) -> bool:
         """Requests can be answered there."""
@@ -79,7 +86,6 @@ class HelloLinks:
         self._no_carrier: set[int] = set()
         self._unanswered: set[int] = set()
         """Links whose answering met what nobody foresaw."""
-        self._overdue: asyncio.TimerHandle | None = None
         self.indexes: frozenset[int] = frozenset()
         """Of all links that are to carry hellos."""
         self.doubted = asyncio.Event()
@@ -87,8 +93,6 @@ class HelloLinks:
 
     def close(self) -> None:
         """No link carries hellos any more."""
-        if self._overdue is not None:
-            self._overdue.cancel()
         for task in self._serving.values():
             task.cancel()
 
@@ -100,6 +104,22 @@ class HelloLinks:
 
     def get(self, link: int) -> HelloLink | None:
         return self._open.get(link)
+
+    # ── who is there ──
+
+    def peers(self, states: Mapping[int, Iterable[PeerState]]) -> list[PeerSeen]:
+        """``states``: by the index of the link, as the machine has them."""
+        return [
+            PeerSeen(peer.node, self._open[index].link.name, peer.alive, peer.draining)
+            for index, peers in states.items()
+            if index in self._open
+            for peer in peers
+        ]
+
+    def informed(self, states: Mapping[int, Iterable[PeerState]]) -> bool:
+        """A living peer holds what it may by what it reads in the API."""
+        known = {hello_link.link.name: hello_link.speakers for hello_link in self}
+        return any(peer.alive and known[peer.link].is_informed(peer.node) for peer in self.peers(states))
 
     # ── what is asked ──
 
@@ -155,28 +175,13 @@ class HelloLinks:
 
     # ── hellos that do not come ──
 
-    def expect(self, hello_link: HelloLink, hello: Hello, least: float) -> None:
-        """The next one of its sender; ``least``: seconds between two."""
-        hello_link.speakers.expect(hello, self._clock(), least)
-        self._await_overdue()
-
-    def _await_overdue(self) -> None:
-        if self._overdue is not None:
-            self._overdue.cancel()
-        dues = [hello_link.speakers.next_due() for hello_link in self]
-        due = min((due for due in dues if due is not None), default=None)
-        loop = asyncio.get_running_loop()
-        self._overdue = loop.call_later(max(0.0, due - self._clock()), self._miss) if due is not None else None
-
-    def _miss(self) -> None:
-        """A hello is overdue."""
-        with contained("hear", self._events):
-            self.hear()  # nobody is late whose hello lies here unread
+    def miss(self) -> None:
+        """Where a hello is overdue the carrier may be gone. ``hear`` comes first: nobody is late whose hello lies here
+        unread."""
         now = self._clock()
         for hello_link in self:
             if hello_link.speakers.miss(now):
                 self.doubted.set()
-        self._await_overdue()
 
     def note_filtered(self, hello_link: HelloLink, node: str, eip: IPAddress) -> None:
         """``node`` answers for ``eip``, and none of its hellos arrives."""
@@ -215,7 +220,7 @@ class HelloLinks:
         with self._open_hellos(link, count) as hellos:
             hello_link = self._open[link.index] = HelloLink(hellos, self._clock(), loop.create_future())
 
-            loop.add_reader(hellos, self._hear_or_drop, hello_link)
+            loop.add_reader(hellos, self._user.look)
             try:
                 self._user.opened(hello_link)
                 raise EdgeError(await hello_link.failed)
@@ -239,5 +244,15 @@ class HelloLinks:
         except EdgeError as error:
             hello_link.fail(error)
             return
-        for hello, mac in hellos:
-            self._user.heard(hello_link, hello, mac)
+        for received in hellos:
+            self._user.heard(hello_link, received)
+        self._come_back(hello_link)
+
+    def _come_back(self, hello_link: HelloLink) -> None:
+        """A flood of what says that it is routine would wake nobody, and push the rest out of the queue."""
+        now, loop = self._clock(), asyncio.get_running_loop()
+        if hello_link.hellos.crowded:
+            hello_link.crowded_until = now + CROWDED_SECONDS
+            loop.call_soon(self._user.look)
+        elif now < hello_link.crowded_until:
+            loop.call_later(CROWDED_PAUSE, self._user.look)

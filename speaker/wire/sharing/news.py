@@ -1,9 +1,10 @@
 """What was last reported of peers, names and addresses: only news is reported, and all of it to a new main process."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from speaker.model import IPAddress, Link, Mac
 from speaker.ownership.hello import Incarnation
+from speaker.ownership.machine.peers import PeerState
 from speaker.wire.events import OwnerEvents, RecordSink
 
 
@@ -52,8 +53,9 @@ class News:
         self._clash = None
         self._events.name_free()
 
-    def peers(self, alive: Mapping[tuple[int, str], bool], links: Mapping[int, Link]) -> bool:
-        """Who lives, by index of the link and node, on the ``links`` that carry hellos. Whether that is news."""
+    def peers(self, states: Mapping[int, Iterable[PeerState]], links: Mapping[int, Link]) -> bool:
+        """Who lives, by index of the link, on the ``links`` that carry hellos. Whether that is news."""
+        alive = {(index, peer.node): peer.alive for index, some in states.items() for peer in some}
         changed = alive != self._alive
         for (index, node), lives in alive.items():
             if self._alive.get((index, node), False) is not lives and (link := links.get(index)) is not None:

@@ -12,9 +12,9 @@ from speaker.ownership.hellos.hellos import MAX_SENDERS
 from speaker.ownership.inquirer import PAUSE
 from speaker.wire.events import Speaker
 
-OVERDUE = 1.25
-"""Of its interval after which a peer's next hello is missed: the carrier may be gone. It is asked for then, and not all
-the time, as long as hellos come by the link."""
+OVERDUE = 1.15
+"""Of its interval after which a peer's next hello is missed at our next beat: the carrier may be gone. It is asked for
+then, and not all the time, as long as hellos come by the link."""
 
 
 class _Answered(NamedTuple):
@@ -33,7 +33,7 @@ class Speakers:
         self._heard_at: dict[str, float] = {}
         """When the last hello came of each that is known."""
         self._due: dict[str, float] = {}
-        """When the next hello of each is overdue, those first that were heard longest ago."""
+        """When the next hello of each is overdue."""
         self._informed: set[str] = set()
         self._answered: set[_Answered] = set()
         self._answered_since = now
@@ -86,21 +86,15 @@ class Speakers:
 
     # ── whose hellos come ──
 
-    def heard(self, node: str, now: float) -> None:
-        self._heard_at[node] = now
+    def heard(self, hello: Hello, at: float, least: float) -> None:
+        """When it arrived. ``least``: seconds until its sender's next one."""
+        self._heard_at[hello.node] = at
+        if hello.node in self._due or len(self._due) < MAX_SENDERS:
+            self._due[hello.node] = at + OVERDUE * max(least, hello.interval / 1000)
 
     def is_unheard(self, node: str, now: float, seconds: float) -> bool:
         """No hello of it came for so long."""
         return now - self._heard_at.get(node, float("-inf")) >= seconds
-
-    def expect(self, hello: Hello, now: float, least: float) -> None:
-        """Its sender's next one; ``least``: seconds between two."""
-        self._due.pop(hello.node, None)
-        if len(self._due) < MAX_SENDERS:
-            self._due[hello.node] = now + OVERDUE * max(least, hello.interval / 1000)
-
-    def next_due(self) -> float | None:
-        return next(iter(self._due.values()), None)
 
     def miss(self, now: float) -> bool:
         """Whether some hello is overdue: its sender is not awaited any more until it is heard again."""

@@ -47,4 +47,4 @@ def test_the_story_has_no_colours_in_a_pipe_and_ends_with_what_to_try_next(lab_c
     assert "8 Services get an address" in done.stdout
     assert "hears gratuitous ARP" in done.stdout
     assert "hears unsolicited NA" in done.stdout
-    assert "--keep` leaves the LAN up" in done.stdout
+    assert "\nNext: speaker lab --scenario reach --keep\n" in done.stdout

@@ -1,8 +1,10 @@
 """Clients nobody here wrote, in a lab that was left up: curl fetches from EIPs, tcpdump sees who answered."""
 
+import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,3 +59,17 @@ def test_arping_finds_the_lans_eips_on_the_lan_and_not_those_of_the_management_n
 
     assert NODE_MAC in arping("192.0.2.217")
     assert "02:00:00:" not in arping("198.51.100.200")
+
+
+def test_what_a_kept_lab_says_to_type_next_can_be_pasted_and_so_can_its_end(kept_lab):
+    lab = kept_lab()
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    pasted = re.findall(r"^Next: (.*)$", lab.story, re.MULTILINE)
+    assert len(pasted) == 3
+    for line in pasted:
+        line += " --seconds 0.5" * ("speaker capture" in line)
+        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, env=os.environ | {"PATH": path})
+        assert done.returncode == 0, f"{line}: {done.stderr}"
+    (end,) = re.findall(r"^Ctrl-C takes it all down, and so does: (kill \d+)$", lab.story, re.MULTILINE)
+    subprocess.run(end.split(), check=True)
+    assert lab.process.wait(60) == 0

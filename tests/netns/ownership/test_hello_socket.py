@@ -5,6 +5,7 @@ import socket
 import time
 from collections import Counter
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,7 @@ from speaker.model import Link, Mac
 from speaker.ownership.hello import Hello, Incarnation
 from speaker.ownership.hellos import frames
 from speaker.ownership.hellos.frames import Rejected
-from speaker.ownership.hellos.hellos import Hellos, Replayed
+from speaker.ownership.hellos.hellos import FRAMES_A_TURN, Hellos, Replayed
 from speaker.ownership.hellos.keys import Key, Keys
 
 pytestmark = pytest.mark.netns
@@ -144,6 +145,47 @@ def test_recordings_of_an_earlier_life_are_read_once_in_a_while_only(ears, stran
     stranger(frame(hello(7)))
     assert ears.hear(1) == [hello(7)]
     assert ears.counted[Replayed.REPLAYED] == 49
+
+
+def readable(hellos: Hellos) -> bool:
+    return bool(select.select([hellos], [], [], 0.05)[0])
+
+
+def test_a_routine_hello_wakes_nobody_and_is_read_with_its_age_before_what_came_later(ears, stranger):
+    stranger(frame(replace(hello(1), routine=True)))
+    assert not readable(ears.hellos)
+    stranger(frame(hello(2)))
+    assert readable(ears.hellos)
+    ears.now += 5.0
+    first, second = ears.hellos.receive()
+    assert (first.hello, second.hello) == (replace(hello(1), routine=True), hello(2))
+    assert 0.05 <= first.age < 5.0
+    assert second.age == 0.0
+
+
+def test_no_routine_hello_is_older_than_since_none_waited(ears, stranger):
+    """Whatever became of the host's time of day."""
+    stranger(frame(replace(hello(1), routine=True)))
+    select.select([], [], [], 0.05)
+    ears.now += 0.01
+    assert [one.age for one in ears.hellos.receive()] == [pytest.approx(0.01)]
+
+
+def test_whoever_cannot_sign_wakes_nobody_either_and_is_told_of_when_there_is_more(ears, stranger):
+    for number in range(FRAMES_A_TURN + 1):
+        stranger(frame(replace(hello(number), routine=True), OTHER_KEYS))
+    assert not readable(ears.hellos)
+    assert ears.hellos.receive() == []
+    assert ears.hellos.crowded
+    assert ears.hellos.receive() == []
+    assert not ears.hellos.crowded
+    assert ears.counted == {Rejected.WRONG_KEY: FRAMES_A_TURN + 1}
+
+
+def test_a_frame_too_short_to_say_what_it_is_counts(ears, stranger):
+    stranger(frame(hello())[: frames.FLAGS_AT])
+    assert ears.hear(1) == []
+    assert ears.counted == {Rejected.TRUNCATED: 1}
 
 
 def test_two_hosts_of_one_name_are_both_read(ears, stranger):

@@ -31,7 +31,7 @@ EIP, OTHER = ip_address("192.0.2.10"), ip_address("192.0.2.11")
 class Machine:
     """Asks when it is told to, believes everybody, and wants nothing else."""
 
-    node, times, incarnation = "n1", Parameters(), Incarnation(1)
+    node, times, incarnation, watch_at = "n1", Parameters(), Incarnation(1), float("inf")
 
     def __init__(self):
         self.events, self.orders, self.news = [], [], asyncio.Event()

@@ -31,7 +31,7 @@ def test_the_others_have_three_nodes_and_eight_eips_unless_told_otherwise():
         ((31, None, None), "--nodes 31"),
         ((None, 0, None), "--eips 0"),
         ((None, 51, None), "--eips 51: must be from 1 to 50"),
-        ((None, None, "fast"), "--hello 'fast'"),
+        ((None, None, "fast"), "--hello fast"),
     ],
 )
 def test_what_cannot_be_played_is_refused_with_the_rule(flags, message):

@@ -5,7 +5,8 @@ import io
 import pytest
 
 from speaker.lab.scenarios.narrator import sentence
-from speaker.lab.timeline import Timeline, Tone, bars, columns, wants_colour
+from speaker.lab.timeline import Timeline, Tone, bars, columns
+from speaker.system.streams import wants_colour
 
 
 class Terminal(io.StringIO):

@@ -74,7 +74,7 @@ def test_a_reader_that_goes_is_no_trouble(speaker, command, unbuffered):
 
 def test_more_than_a_pipe_holds_and_nobody_to_read_it(speaker):
     done = speaker("validate", "site", then="| true")
-    assert (done.returncode, done.stderr) == (1, "")
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 @pytest.mark.parametrize(("words", "code"), [(("validate", "nowhere"), 1), (("status",), 1), (("drain",), 1)])

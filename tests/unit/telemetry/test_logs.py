@@ -1,12 +1,15 @@
 import io
 import threading
+from enum import Enum
+from ipaddress import IPv4Address
+from pathlib import Path
 
 import pytest
 import structlog
 from structlog.testing import CapturingLogger
 
 from speaker.telemetry.lines import BURST, QUIET
-from speaker.telemetry.logs import Bounded, Writer
+from speaker.telemetry.logs import Bounded, Writer, in_words
 
 
 class Stalled(io.StringIO):
@@ -152,3 +155,26 @@ def test_a_disk_that_is_full_loses_lines_tells_how_many_and_takes_those_that_com
     writer.info("kept")
     writer.finish()
     assert taken.getvalue().splitlines() == ["kept", "1 lines were lost: nobody read them in time"]
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (None, "none"),
+        (True, "yes"),
+        (False, "no"),
+        (["192.0.2.1", IPv4Address("192.0.2.2")], "192.0.2.1, 192.0.2.2"),
+        ((), "none"),
+        ({"n1": None, "n2": [1, 2]}, "n1: none, n2: 1, 2"),
+        (Colour.RED, "red"),
+        (Path("/run/x"), "/run/x"),
+        (7, 7),
+        ("as it is", "as it is"),
+    ],
+)
+def test_people_read_words_where_python_has_others(value, said):
+    assert in_words(None, "info", {"event": "moved", "before": value}) == {"event": "moved", "before": said}

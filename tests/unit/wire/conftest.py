@@ -108,6 +108,7 @@ class HelloSocket:
     def __init__(self, sockets, link):
         self._sockets, self.link = sockets, link
         self.sent, self.waiting, self.room, self.refused, self.dropped = [], [], True, "", 0
+        self.crowded = False
 
     def __enter__(self):
         self._near, self._far = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -124,7 +125,7 @@ class HelloSocket:
         return self._near.fileno()
 
     def arrives(self, hello, mac):
-        self.waiting.append(Received(hello, mac))
+        self.waiting.append(Received(hello, mac, 0.0))
         self._far.send(b"1")
 
     def send(self, hello):
@@ -150,7 +151,7 @@ class HelloSocket:
 class Machine:
     """Notes what it is told, and orders what the test gave it to order at the next event."""
 
-    node, times, incarnation = "us", Parameters(), Incarnation(7)
+    node, times, incarnation, watch_at = "us", Parameters(), Incarnation(7), float("inf")
 
     def __init__(self):
         self.told, self.orders, self.believes = [], [], True

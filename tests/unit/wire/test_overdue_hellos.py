@@ -27,17 +27,16 @@ async def link():
 
     def hear(node, at, interval=0):
         clock.now = at
-        hello_links.expect(hello_link, Hello(node, Incarnation(1), 0, 0, interval=interval), HELLO)
+        hello_link.speakers.heard(Hello(node, Incarnation(1), 0, 0, interval=interval), at, HELLO)
 
     def doubts(at):
         clock.now = at
-        hello_links._miss()
+        hello_links.miss()
         found = hello_links.doubted.is_set()
         hello_links.doubted.clear()
         return found
 
-    yield SimpleNamespace(hear=hear, doubts=doubts)
-    hello_links.close()
+    return SimpleNamespace(hear=hear, doubts=doubts)
 
 
 async def test_as_long_as_hellos_come_nothing_is_in_doubt(link):
@@ -64,5 +63,5 @@ async def test_who_is_silent_is_doubted_for_once_until_it_is_heard_again(link):
 
 async def test_a_peer_that_says_hello_less_often_is_waited_for_longer(link):
     link.hear("a", 0.0, interval=400)
-    assert not link.doubts(0.49)
+    assert not link.doubts(0.45)
     assert link.doubts(0.51)

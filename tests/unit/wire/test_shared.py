@@ -191,7 +191,7 @@ def test_a_hello_is_told_with_whose_it_is(during, parts, looped, mac):
     async def tell(owner):
         parts.sockets.open[ETH0.index].arrives(PEER, mac)
         await asyncio.sleep(0.001)
-        assert parts.machine.told == [HelloHeard(ETH0.index, PEER, mac, looped)]
+        assert parts.machine.told == [HelloHeard(ETH0.index, PEER, mac, looped, more=True)]
 
     during(tell)
 
@@ -295,10 +295,10 @@ def test_what_was_left_to_a_peer_is_offered_again_when_that_one_is_dead(during, 
             parts.machine.seen = {ETH0.index: (SimpleNamespace(node="them", alive=alive, draining=False),)}
             await asyncio.sleep(0.001)
             parts.machine.told.clear()
-            owner._tick()
+            owner.look()
             await asyncio.sleep(0.001)
             assert parts.machine.told == [may_hold]
-            owner._tick()
+            owner.look()
             await asyncio.sleep(0.001)
             assert parts.machine.told == [may_hold]
 
@@ -512,13 +512,13 @@ def test_a_new_life_is_told_once(during, parts):
 def test_somebody_new_is_told_what_goes_on(during, parts):
     async def tell(owner):
         parts.machine.seen = {ETH0.index: (SimpleNamespace(node="them", alive=True, draining=False),)}
-        owner._tick()
+        owner.look()
         parts.order(PeersAddress(A, "them"), PeersAddress(B, "them"), PeersAddress(B, None))
         parts.order(NameClash(ETH0.index, THEIRS, silent=True))
         parts.events.all.clear()
         parts.sink.all.clear()
         owner.retell()
-        owner._tick()
+        owner.look()
         assert parts.sink.all == [("silence",)]
         assert parts.events.all == [
             CLASH,
@@ -526,7 +526,7 @@ def test_somebody_new_is_told_what_goes_on(during, parts):
             ("peer", "them", ETH0, True),
             ("peers", "eth0", 1),
         ]
-        owner._tick()
+        owner.look()
         assert len(parts.events.all) == 4
         parts.order(NameFree())
         parts.events.all.clear()
@@ -540,7 +540,7 @@ def test_a_peer_that_comes_and_goes_is_told_and_could_take_over_meanwhile(during
     async def tell(owner):
         for alive, draining in ((True, False), (True, True), (False, False)):
             parts.machine.seen = {ETH0.index: (SimpleNamespace(node="them", alive=alive, draining=draining),)}
-            owner._tick()
+            owner.look()
             assert owner.has_peers is (alive and not draining)
         assert parts.events.of("peer", "peers")[-4:] == [
             ("peer", "them", ETH0, True),
@@ -601,7 +601,7 @@ def test_hellos_that_meet_a_bug_are_dropped(during, parts):
 def test_a_link_that_refuses_hellos_is_lost_and_opened_anew(during, parts):
     async def tell(owner):
         parts.sockets.open[ETH0.index].refused = "down"
-        owner._tick()
+        owner.look()
         await asyncio.sleep(RETRY_MAX)
         assert parts.machine.told == [LinkChanged(ETH0.index, up=False), LinkChanged(ETH0.index, up=True)]
         assert parts.events.of("lost_link") == [("lost_link", ETH0, "down")]
@@ -623,7 +623,7 @@ def test_a_link_whose_answering_meets_a_bug_is_given_up_until_it_answers_again(d
         parts.layer2.answering = False  # as its sockets are opened anew: no bug was met since
         parts.machine.told.clear()
         parts.sockets.open[ETH0.index].refused = "down"
-        owner._tick()
+        owner.look()
         await asyncio.sleep(2 * RETRY_MAX)
         assert parts.machine.told == [LinkChanged(ETH0.index, up=False), LinkChanged(ETH0.index, up=True)]
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from some_hellos import hellos, mtus, spans
 
 from speaker.model import MAX_TERM, Mac, rank
 from speaker.ownership.hello import EVERYTHING, MAX_AGE, Digest, Heard, Hello, Incarnation, Listed, Span
@@ -19,51 +20,6 @@ MAC = Mac(b"\x02\x00\x00\x00\x00\x01")
 OLD, NEW = Key(bytes(range(32))), Key(bytes(range(100, 140)))
 KEYS = Keys(OLD)
 
-eips = st.ip_addresses() | st.sampled_from([ip_address(a) for a in ("0.0.0.0", "255.255.255.255", "::", "::1")])
-few = st.dictionaries(eips, st.integers(0, MAX_TERM), max_size=60)
-runs = st.builds(lambda first, count: {first + i: i for i in range(count)}, st.just(IPv6Address(5)), st.integers(0, 99))
-terms = few | runs | st.builds(dict.__or__, few, runs)
-names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=60) | st.sampled_from(["n1", "n" * 253])
-incarnations = st.integers(0, 2**63 - 1).map(Incarnation)
-spans = st.tuples(eips, eips).map(lambda ends: Span(*sorted(ends, key=rank))) | st.just(EVERYTHING) | st.none()
-
-
-def some_weak(said):
-    some = st.sets(st.sampled_from(list(said.claims))) if said.claims else st.just(())
-    return st.one_of(st.just(()), st.just(said.claims), some).map(lambda weak: replace(said, weak=frozenset(weak)))
-
-
-hellos = st.builds(
-    Hello,
-    node=names,
-    incarnation=incarnations,
-    sequence=st.integers(0, 2**64 - 1),
-    clock=st.integers(0, 2**64 - 1),
-    digest=st.builds(Digest, st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)),
-    draining=st.booleans(),
-    revision=st.integers(0, 2**32 - 1),
-    claims=terms,
-    covers=spans,
-    intents=terms,
-    yielded=terms,
-    heard=st.dictionaries(
-        names,
-        st.builds(Heard, incarnations, st.integers(0, MAX_AGE), st.integers(0, 2**32 - 1)),
-        max_size=30,
-    ),
-    probes=st.frozensets(names, max_size=5),
-    wants=st.frozensets(names, max_size=5),
-    moves=st.dictionaries(eips, names, max_size=20),
-    link=st.integers(0, 2**32 - 1),
-    addresses=st.tuples(st.none() | st.ip_addresses(v=4), st.none() | st.ip_addresses(v=6)).map(
-        lambda either: tuple(address for address in either if address is not None)
-    ),
-    own=st.frozensets(eips, max_size=64),
-    deaf=st.booleans(),
-    demoted=st.booleans(),
-    interval=st.integers(0, 65535),
-).flatmap(some_weak)
-mtus = st.integers(frames.MIN_MTU, 9000) | st.sampled_from([frames.MIN_MTU, 1280, 1500, 9000])
 MAPPINGS = ("claims", "intents", "yielded", "heard", "moves")
 NAMES = ("probes", "wants")
 SETS = (*NAMES, "own", "weak")
@@ -122,6 +78,20 @@ def test_what_is_listed_again_and_again_takes_the_same_bytes_as_if_it_were_not(s
     for room, span in ((mtu, said.covers), (mtu, said.covers), (other_mtu, said.covers), (mtu, covers)):
         now = replace(listed, covers=span)
         assert encode(now, KEYS, MAC, room) == encode(replace(said, covers=span), KEYS, MAC, room)
+
+
+@given(hellos, mtus, mtus)
+def test_a_routine_hello_says_again_what_it_said_with_other_ages_and_from_other_addresses(said, mtu, other_mtu):
+    nothing = {"probes": frozenset(), "wants": frozenset(), "moves": {}, "intents": {}, "yielded": {}}
+    first = replace(said, routine=True, claims=Listed(said.claims), weak=frozenset(), **nothing)
+    older = {node: replace(heard, age=heard.age // 2) for node, heard in said.heard.items()}
+    for again, room in ((first, mtu), (replace(first, heard=older), mtu), (replace(first, own=frozenset()), other_mtu)):
+        assert all(part.routine for part in parts(again, room))
+        for field in ("claims", "heard"):
+            together = {key: value for part in parts(again, room) for key, value in getattr(part, field).items()}
+            assert together == getattr(again, field)
+        assert frozenset().union(*(part.own for part in parts(again, room))) == again.own
+        assert max(map(len, encode(again, KEYS, MAC, room))) <= room + 14
 
 
 def after(address):
@@ -690,20 +660,27 @@ GOLDEN_1_3 = (
     .replace("06 0009 00", "0d 0002 0064 06 0009 00")
     .replace("0702f4118f50afaa777bf8889df929ab", "0c 0001 05 4dce7cb5d41d547b96370b425b7a58d0")
 )
+GOLDEN_1_4 = (
+    GOLDEN_1_3.replace("45495068 01 03 0172", "45495068 01 04 0172")
+    .replace("0000000005265c00 07", "0000000005265c00 17")
+    .replace("4dce7cb5d41d547b96370b425b7a58d0", "e28bdea866ac88bd026c4c93fa44c78e")
+)
 OWN = frozenset({IPv4Address("192.0.2.1"), IPv6Address("2001:db8::1")})
 WEAK = frozenset({IPv4Address("192.0.2.9"), IPv6Address("2001:db8:1::1")})
 
 
 def test_version_1_is_these_bytes_forever():
-    said = replace(GOLDEN, addresses=BOTH, own=OWN, deaf=True, demoted=True, interval=100, weak=WEAK)
-    assert [frame.hex() for frame in encode(said, KEYS, MAC)] == ["".join(GOLDEN_1_3.split())]
-    assert decode(bytes.fromhex(GOLDEN_1_3), KEYS) == said
+    said = replace(GOLDEN, addresses=BOTH, own=OWN, deaf=True, demoted=True, interval=100, weak=WEAK, routine=True)
+    assert [frame.hex() for frame in encode(said, KEYS, MAC)] == ["".join(GOLDEN_1_4.split())]
+    assert decode(bytes.fromhex(GOLDEN_1_4), KEYS) == said
 
 
 def test_what_older_releases_of_version_1_say_is_read():
     assert decode(bytes.fromhex(GOLDEN_1_0), KEYS) == GOLDEN
     assert decode(bytes.fromhex(GOLDEN_1_1), KEYS) == replace(GOLDEN, addresses=BOTH)
     assert decode(bytes.fromhex(GOLDEN_1_2), KEYS) == replace(GOLDEN, addresses=BOTH, own=OWN)
+    since_1_3 = {"deaf": True, "demoted": True, "interval": 100, "weak": WEAK}
+    assert decode(bytes.fromhex(GOLDEN_1_3), KEYS) == replace(GOLDEN, addresses=BOTH, own=OWN, **since_1_3)
 
 
 def test_a_newer_minor_version_is_read_and_what_it_adds_is_passed_over():

@@ -1,5 +1,6 @@
 """Key files: what is accepted, what is refused, and that no key ever shows."""
 
+import hmac
 from base64 import b64encode
 
 import pytest
@@ -87,3 +88,8 @@ def test_a_key_shows_its_id_and_never_itself(one, two):
 
 def test_a_keys_id_is_part_of_the_wire_format():
     assert Key(OLD).id.hex() == "f4657642"
+
+
+@given(st.binary(min_size=32, max_size=200), st.binary(max_size=2000))
+def test_a_key_signs_as_the_standard_library_does(secret, message):
+    assert Key(secret).hmac(message) == hmac.digest(secret, message, "sha256")

@@ -30,10 +30,10 @@ from speaker.ownership.events import (
     WriteRecord,
     Yielded,
 )
-from speaker.ownership.hello import Heard, Incarnation
+from speaker.ownership.hello import Heard, Hello, Incarnation
 from speaker.ownership.machine.claims import Eip
-from speaker.ownership.machine.hearing import TOGETHER
 from speaker.ownership.machine.machine import Ownership
+from speaker.ownership.machine.segment import REPEATED
 from speaker.ownership.score import score
 
 
@@ -235,63 +235,122 @@ class Counting(Ownership):
         super()._judge(x, now)
 
 
-def together(nodes: int, seconds: float) -> tuple[list[list[float]], list[int]]:
-    """When each of so many machines on one link sent its hellos, and how often each was woken apart from others' hellos
-    at the same instant. A frame travels for 0.2 ms."""
+def at_rest(nodes: int, seconds: float) -> tuple[list[list[float]], list[int]]:
+    """When each of so many machines on one link sent its hellos, and how often each was woken in the last second. A
+    frame travels for 0.2 ms. A routine hello waits until something else wakes whom it reaches, and all that waits is
+    read first."""
     machines = [
         Ownership(f"n{n}", lambda above, n=n: Incarnation((above >> 31) + 5 + n << 31), n * 0.037) for n in range(nodes)
     ]
     sent: list[list[float]] = [[] for _ in machines]
-    woken: list[list[float]] = [[] for _ in machines]
+    woken = [0] * nodes
+    unread: list[list[tuple[float, Hello]]] = [[] for _ in machines]
     queue: list[tuple[float, int, int, Event]] = []
     for n in range(nodes):
         heappush(queue, (n * 0.037, n, n, LinkChanged(LINK, up=True)))
     turn = count(nodes)
     while queue and queue[0][0] < seconds:
         now, _, n, event = heappop(queue)
-        if isinstance(event, Tick) and machines[n].next_wake(now) > now + 1e-9:
+        if isinstance(event, HelloHeard):
+            unread[n].append((now, event.hello))
+            if event.hello.routine:
+                continue
+            event = Tick()
+        elif isinstance(event, Tick) and machines[n].next_wake(now) > now + 1e-9:
             continue
-        woken[n].append(now)
+        woken[n] += now >= seconds - 1
+        for at, other in unread[n]:
+            assert not machines[n].step(now, HelloHeard(LINK, other, age=now - at, more=True))
+        unread[n].clear()
         for order in machines[n].step(now, event):
             if isinstance(order, SendHello):
                 sent[n].append(now)
-                for other in set(range(nodes)) - {n}:
-                    heappush(queue, (now + 0.0002, next(turn), other, HelloHeard(LINK, order.hello)))
+                for number in set(range(nodes)) - {n}:
+                    heappush(queue, (now + 0.0002, next(turn), number, HelloHeard(LINK, order.hello)))
         heappush(queue, (max(machines[n].next_wake(now), now + 1e-6), next(turn), n, Tick()))
-    apart = [
-        sum(second - first > 0.001 for first, second in pairwise(at for at in times if at >= seconds - 1))
-        for times in woken
-    ]
-    return sent, apart
+    return sent, woken
 
 
-@pytest.mark.parametrize("nodes", [2, 3, 5])
-def test_the_few_nodes_of_a_link_come_to_speak_together_and_wake_once_for_all_hellos(nodes: int) -> None:
-    """Each of them is woken in one millisecond of an interval, and says ten hellos a second as before."""
-    sent, apart = together(nodes, 12.0)
-    assert max(apart) <= 11
+@pytest.mark.parametrize("nodes", [2, 3, 5, 12])
+def test_at_rest_a_node_wakes_for_its_own_hellos_and_for_no_others(nodes: int) -> None:
+    sent, woken = at_rest(nodes, 4.0)
+    assert max(woken) <= 11
     for times in sent:
-        assert len([at for at in times if at >= 11.0]) in (10, 11)
+        assert len([at for at in times if at >= 3.0]) in (10, 11)
         assert max(b - a for a, b in pairwise(at for at in times if at > 1.0)) < 0.101
 
 
-def test_many_nodes_keep_their_hellos_apart() -> None:
-    sent, _ = together(TOGETHER + 2, 4.0)
-    last = [times[-1] for times in sent]
-    assert max(last) - min(last) > 0.02
+def routine(orders: list[tuple[float, Order]], after: float) -> list[bool]:
+    """Of each hello said after ``after`` (seconds)."""
+    return [order.hello.routine for at, order in of_kind(orders, SendHello) if at > after]  # type: ignore[attr-defined]
 
 
-def test_hellos_out_of_turn_lead_to_few_of_ours() -> None:
-    """A peer that claims thousands says a hello every 5 ms: our next one comes much too early once a second."""
+def test_a_hello_is_routine_once_its_like_was_said_a_few_times() -> None:
+    machine = alone()
+    said = routine(beside(machine, 0.0, 2.0, {"peer": {}}), machine.times.listen - machine.times.hello / 2)
+    assert said[:REPEATED] == [False] * REPEATED
+    assert all(said[REPEATED:])
+
+
+def test_who_misses_somebody_says_nothing_that_is_routine() -> None:
+    """Whoever hears it then did not before, and both may hold the same."""
+    machine = alone()
+    assert not any(routine(timed(machine, 0.0, 2.0), 0.0)), "nobody is heard"
+    beside(machine, 2.0, 5.0, {"peer": {}, "other": {}})
+    assert not any(routine(beside(machine, 5.0, 8.0, {"peer": {}}), 5.0 + machine.times.dead))
+    machine.step(8.0, hello(machine, 20_000, node="other", draining=True))
+    assert all(routine(beside(machine, 8.0, 10.0, {"peer": {}}), 9.0)), "it said that it would go"
+
+
+def test_who_claims_what_another_may_hold_says_nothing_that_is_routine() -> None:
     machine = alone(eips=0)
+    assert all(routine(beside(machine, 0.0, 3.0, {"peer": {}}), 2.0))
+    machine.segments[LINK].own.add(EIP, 1, 3.0, weak=True)
+    assert not any(routine(beside(machine, 3.0, 5.0, {"peer": {}}), 3.0))
+
+
+NEWS: dict[str, Callable[[Ownership, float], Event]] = {
+    "a drain": lambda machine, now: Drain(),
+    "an EIP let go": lambda machine, now: EligibilityChanged(EIP, None),
+    "a peer that is new": lambda machine, now: hello(machine, 1, node="new"),
+    "a peer that asks": lambda machine, now: hello(machine, 10_000, probes=frozenset({"me"})),
+}
+
+
+@pytest.mark.parametrize("what", NEWS)
+def test_news_and_their_repetitions_are_not_routine(what: str) -> None:
+    machine = alone()
     timed(machine, 0.0, 1.0)
-    said: list[float] = []
-    for n in range(400):
-        now = 1.0 + n * 0.005
-        heard = hello(machine, n, node="a peer", interval=100)
-        orders = [*((now, o) for o in machine.step(now, heard)), *timed(machine, now, now + 0.0049)]
-        said += [at for at, order in orders if isinstance(order, SendHello)]
-    assert len([at for at in said if at > 1.5]) <= 15 * 1.15
+    assert routine(beside(machine, 1.0, 4.0, {"peer": {}}), 3.5) == [True] * 5
+    orders = [(4.0, order) for order in machine.step(4.0, NEWS[what](machine, 4.0))]
+    said = routine([*orders, *beside(machine, 4.005, 4.3, {"peer": {}})], 3.9)
+    assert said
+    assert not said[0]
+    assert what == "a peer that asks" or not any(said)
+
+
+def test_who_falls_silent_is_suspect_from_its_last_hello_on_whenever_that_was_read() -> None:
+    machine = alone()
+    timed(machine, 0.0, 1.0)
+    beside(machine, 1.0, 4.0, {"peer": {}})
+    machine.step(4.09, replace(hello(machine, 10_000), age=0.08, more=True))
+    probed = [
+        at for at, order in timed(machine, 4.09, 5.0) if isinstance(order, SendHello) and "peer" in order.hello.probes
+    ]
+    assert probed[0] == pytest.approx(4.01 + machine.times.suspect, abs=0.001)
+
+
+def test_nobody_is_silent_whose_hello_is_read_behind_another_one() -> None:
+    machine = alone()
+    timed(machine, 0.0, 1.0)
+    beside(machine, 1.0, 4.0, {"peer": {}, "other": {}})
+    late = 3.9 + machine.times.suspect + 0.001
+    timed(machine, 4.0, late - 0.002)
+    assert machine.step(late, replace(hello(machine, 10_000), more=True)) == []
+    orders = machine.step(late, replace(hello(machine, 10_000, node="other"), more=True))
+    orders += machine.step(late, Tick())
+    assert not any(order.hello.probes for order in orders if isinstance(order, SendHello))
+    assert all(peer.alive for peer in machine.peers(late)[LINK])
 
 
 def test_nothing_is_looked_at_between_two_beats_while_everybody_speaks() -> None:

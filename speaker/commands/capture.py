@@ -1,0 +1,41 @@
+"""``speaker capture``."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from speaker.errors import SettingError
+from speaker.settings import DEFAULT_ETHERTYPE, parse_ethertype
+from speaker.tools.flags import Commands
+
+
+def add(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "capture",
+        help="hellos, ARP and NDP on a link in words, with who is who; needs the extra `tools`",
+        description="Says who asks, who answers, who announces and who claims which EIP, and marks with ! what should "
+        "not be: a stranger who answers for an EIP that a node claims. Needs scapy, whose licence is GPL-2.0 and which "
+        "is therefore an extra: pip install 'eip-speaker[tools]'. Needs CAP_NET_RAW, unless it reads a file.",
+    )
+    parser.add_argument("target", metavar="LINK|FILE", help="a link of this host, or a pcap or pcapng file")
+    parser.add_argument("--seconds", metavar="N", type=float, help="how long to listen (default: until Ctrl-C)")
+    parser.add_argument("--write", metavar="FILE", type=Path, help="keep what was shown in a new pcap file")
+    parser.add_argument(
+        "--key", metavar="FILE", type=Path, help="verify hellos with it; without one they are shown as unverified"
+    )
+    parser.add_argument(
+        "--ethertype", metavar="NUMBER", help=f"of the hellos, as in `speaker run` (default 0x{DEFAULT_ETHERTYPE:04X})"
+    )
+    parser.add_argument("--all", action="store_true", help="tell of every hello, not of what changes alone")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.set_defaults(command=_capture)
+
+
+def _capture(args: argparse.Namespace) -> int:
+    from speaker.tools.capture.capture import CaptureSettings, capture
+
+    if args.seconds is not None and not 0 < args.seconds < 86400:
+        raise SettingError(f"--seconds {args.seconds:g}: must be above 0 and below a day")
+    ethertype = DEFAULT_ETHERTYPE if args.ethertype is None else parse_ethertype(args.ethertype)
+    settings = CaptureSettings(args.target, args.seconds, args.write, args.key, ethertype, args.all, args.json)
+    return capture(settings, sys.stdout)

@@ -1,0 +1,240 @@
+"""``speaker run``, ``speaker agent`` and ``speaker controller``: those that serve until they are stopped.
+
+Both processes of a node begin here: the first becomes the wire process in ``_wire_end``, and starts this program again
+as the main process. What a node is asked to do comes from ``standalone/run.py`` (files) or ``agent/run.py`` (the
+Kubernetes API); the work is the same for both, in ``node/host.py``.
+"""
+
+import argparse
+import asyncio
+import socket
+import sys
+from pathlib import Path
+
+from speaker.errors import SettingError
+from speaker.model import Forwarding
+from speaker.settings import (
+    AGENTS_NAMESPACE,
+    DEFAULT_ETHERTYPE,
+    DEFAULT_HELLO_MS,
+    DEFAULT_KEY,
+    DEFAULT_SETTLE,
+    DEFAULT_STATE,
+    Bind,
+    Limits,
+    Node,
+    PeerSettings,
+    RunSettings,
+)
+from speaker.tools import flags, progress
+from speaker.tools.flags import Commands
+from speaker.tools.following import following
+
+
+def add(commands: Commands) -> None:
+    _add_run(commands)
+    _add_agent(commands)
+    _add_controller(commands)
+
+
+def _add_run(commands: Commands) -> None:
+    run = commands.add_parser("run", help="serve the EIPs that the YAML files in DIR ask for, without Kubernetes")
+    run.add_argument("directory", metavar="DIR", type=Path)
+    run.add_argument(
+        "--state",
+        metavar="FILE",
+        type=Path,
+        default=DEFAULT_STATE,
+        help="which Service has which EIP; must survive a reboot (default %(default)s)",
+    )
+    run.add_argument(
+        "--node",
+        metavar="NAME",
+        default=flags.own_name(),
+        help="this host's name in EndpointSlices and selectors (default %(default)s)",
+    )
+    run.add_argument("--node-labels", metavar="K=V,…", default="", help="labels that the pools' nodeSelector sees")
+    flags.metrics(run)
+    run.add_argument(
+        "--settle",
+        metavar="S",
+        type=float,
+        default=DEFAULT_SETTLE,
+        help="seconds that a DIR which asks for nothing any more must stay so until that counts as meant "
+        "(default %(default)g)",
+    )
+    run.add_argument("--dry-run", action="store_true", help="print what would be done here, and change nothing")
+    flags.peers(run)
+    flags.kernel(run)
+    flags.limits(run)
+    flags.outlive(run)
+    flags.log(run)
+    run.set_defaults(command=_run)
+
+
+def _add_agent(commands: Commands) -> None:
+    agent = commands.add_parser("agent", help="serve this node's share of a Kubernetes cluster's EIPs")
+    agent.add_argument(
+        "--node", metavar="NAME", default=flags.own_name(), help="this host's Node in the API (default %(default)s)"
+    )
+    flags.api(agent)
+    agent.add_argument(
+        "--namespace", default="", help="of the session Leases (default: the pod's own, or eip-speaker-agents)"
+    )
+    agent.add_argument(
+        "--ignore-exclude-label",
+        action="store_true",
+        help="hold EIPs on nodes labelled node.kubernetes.io/exclude-from-external-load-balancers too, as kubeadm "
+        "labels control planes",
+    )
+    agent.add_argument(
+        "--drain-cordoned", action="store_true", help="a cordoned node (kubectl cordon) hands its EIPs over"
+    )
+    agent.add_argument(
+        "--revision",
+        metavar="NUMBER",
+        default="0",
+        help="of what is installed: in a rolling upgrade EIPs go to nodes with a higher one (default %(default)s)",
+    )
+    agent.add_argument("--key", metavar="FILE", type=Path, help=f"as in `speaker run` (default {DEFAULT_KEY})")
+    agent.add_argument("--hello", metavar="MS", help=f"as in `speaker run` (default {DEFAULT_HELLO_MS})")
+    agent.add_argument("--ethertype", metavar="NUMBER", help=f"as in `speaker run` (default 0x{DEFAULT_ETHERTYPE:04X})")
+    flags.hand_over(agent)
+    flags.metrics(agent)
+    flags.runtime(agent)
+    agent.add_argument(
+        "--forwarder",
+        choices=[kind.value for kind in Forwarding if kind is not Forwarding.AUTO],
+        default=Forwarding.NONE.value,
+        help="who carries the traffic, the same on all nodes (default %(default)s: kube-proxy does)",
+    )
+    flags.limits(agent)
+    flags.outlive(agent)
+    flags.log(agent)
+    agent.set_defaults(command=_agent)
+
+
+def _add_controller(commands: Commands) -> None:
+    controller = commands.add_parser(
+        "controller", help="give EIPs to the Services of a Kubernetes cluster; of several, one works at a time"
+    )
+    flags.api(controller)
+    controller.add_argument("--namespace", default="", help="of the Lease (default: the pod's own, or eip-speaker)")
+    controller.add_argument(
+        "--forwarder",
+        choices=[kind.value for kind in Forwarding if kind is not Forwarding.AUTO],
+        default=Forwarding.NONE.value,
+        help="what the agents are told: with none kube-proxy carries the traffic (default %(default)s)",
+    )
+    controller.add_argument(
+        "--agents-namespace",
+        default=AGENTS_NAMESPACE,
+        help="of the agents' session Leases and key (default %(default)s)",
+    )
+    controller.add_argument(
+        "--make-key",
+        action="store_true",
+        help="make the Secret with the key that agents share, where there is none; needs the right to create Secrets "
+        "there",
+    )
+    flags.metrics(controller)
+    flags.log(controller)
+    controller.set_defaults(command=_controller)
+
+
+def _run(args: argparse.Namespace) -> int:
+    if not 0 <= args.settle < 86400:
+        raise SettingError(f"--settle {args.settle:g}: must be seconds from 0 and below a day")
+    settings = RunSettings(
+        directory=args.directory,
+        node=Node.parse(args.node, args.node_labels),
+        state=args.state,
+        runtime_dir=args.runtime_dir,
+        forwarder=Forwarding(args.forwarder),
+        metrics=Bind.parse(args.metrics),
+        log_format=args.log_format,
+        log_level=args.log_level,
+        settle_seconds=args.settle,
+        peers=PeerSettings.parse(args.with_peers, args.key, args.hello, args.ethertype, args.hand_over),
+        limits=Limits.parse(Forwarding(args.forwarder), args.ipvs_timeouts, args.conntrack_max),
+        metrics_real_servers=args.metrics_real_servers,
+    )
+    if args.dry_run:
+        from speaker.tools.preview import preview
+
+        with progress.told("working out what would be done"):
+            code = asyncio.run(preview(settings, sys.stdout))
+        if code == 0:
+            print(following(*(word for word in args.argv if not word.startswith("--dry"))))  # noqa: T201
+        return code
+    end = _wire_end(args, settings.peers)
+    from speaker.standalone.run import run
+    from speaker.telemetry.lateness import run as watched
+
+    watched(run(end, settings))
+    return 0
+
+
+def _wire_end(args: argparse.Namespace, peers: PeerSettings | None) -> socket.socket:
+    """In the main process: its end of the socket pair to the wire process. The first process does not return from here:
+    it becomes the wire process (``wire/parent.py``), which starts the same command again as the main process."""
+    from speaker.ownership.hellos.keyfile import read_keys
+    from speaker.wire.parent import become, inherited
+
+    if (end := inherited()) is not None:
+        return end
+    if peers is not None:
+        read_keys(peers.key_file)  # for its mistakes
+    return become(args.argv, args.runtime_dir, args.outlive)
+
+
+def _agent(args: argparse.Namespace) -> int:
+    from speaker.agent.run import AgentSettings, run
+    from speaker.agent.view import ViewSettings
+    from speaker.cluster.transport.access import Access
+    from speaker.telemetry.lateness import run as watched
+
+    forwarder = Forwarding(args.forwarder)
+    settings = AgentSettings(
+        node=Node.parse(args.node),
+        access=Access(args.kubeconfig, server=args.server, service_account=args.service_account),
+        namespace=args.namespace,
+        view=ViewSettings(
+            default_class=args.default_class,
+            ignore_exclude=args.ignore_exclude_label,
+            drain_cordoned=args.drain_cordoned,
+            forwards=forwarder is not Forwarding.NONE,
+        ),
+        peers=PeerSettings.of_agent(args.key, args.hello, args.ethertype, args.revision, args.hand_over),
+        runtime_dir=args.runtime_dir,
+        forwarder=forwarder,
+        metrics=Bind.parse(args.metrics),
+        log_format=args.log_format,
+        log_level=args.log_level,
+        limits=Limits.parse(forwarder, args.ipvs_timeouts, args.conntrack_max),
+        metrics_real_servers=args.metrics_real_servers,
+    )
+    watched(run(_wire_end(args, settings.peers), settings))
+    return 0
+
+
+def _controller(args: argparse.Namespace) -> int:
+    from speaker.cluster.transport.access import Access
+    from speaker.controller.decider import ControllerSettings
+    from speaker.controller.run import CommandSettings, run
+    from speaker.controller.wanted import IpMode
+    from speaker.telemetry.lateness import run as watched
+
+    ip_mode = IpMode.VIP if Forwarding(args.forwarder) is Forwarding.NONE else IpMode.PROXY
+    settings = CommandSettings(
+        access=Access(args.kubeconfig, server=args.server, service_account=args.service_account),
+        namespace=args.namespace,
+        agents_namespace=args.agents_namespace,
+        make_key=args.make_key,
+        controller=ControllerSettings(default_class=args.default_class, ip_mode=ip_mode),
+        metrics=Bind.parse(args.metrics),
+        log_format=args.log_format,
+        log_level=args.log_level,
+    )
+    watched(run(settings))
+    return 0

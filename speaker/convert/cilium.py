@@ -1,0 +1,187 @@
+"""Cilium: ``CiliumLoadBalancerIPPool`` (cilium.io/v2 and v2alpha1) and ``CiliumL2AnnouncementPolicy`` (v2alpha1), as of
+2026-08.
+
+Pools give addresses; policies say which Services are announced, and where. Only what a policy announces is on the LAN.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from speaker.allocator.pools import NAMESPACE_NAME_LABEL
+from speaker.api.fields import Field
+from speaker.api.metadata import TOP
+from speaker.api.ranges import parse_range
+from speaker.convert.document import Document, heading, no_pool, other_annotations
+from speaker.convert.draft import Draft, Made
+from speaker.convert.links import is_anchored, literal
+from speaker.convert.ranges import between, parse_block, without_ends
+from speaker.convert.selectors import ALL, both, either, read
+from speaker.model import AddressRange, LabelSelector
+
+GROUP, VERSIONS = "cilium.io", frozenset({"cilium.io/v2", "cilium.io/v2alpha1"})
+KINDS = ("CiliumLoadBalancerIPPool", "CiliumL2AnnouncementPolicy")
+SERVICE_NAMESPACE, SERVICE_NAME = "io.kubernetes.service.namespace", "io.kubernetes.service.name"
+
+_SPEC = frozenset({"allowFirstLastIPs", "blocks", "cidrs", "disabled", "serviceSelector"})
+_BLOCK = frozenset({"cidr", "start", "stop"})
+_POLICY = frozenset({"externalIPs", "interfaces", "loadBalancerIPs", "nodeSelector", "serviceSelector"})
+
+_ONE = "pools of ours carry what a policy says, and only the first can be said: "
+_SPLIT = "split the pool by Services"
+
+
+class _Ends(StrEnum):
+    YES = "Yes"
+    NO = "No"
+
+
+@dataclass(frozen=True, slots=True)
+class _Policy:
+    document: Document
+    services: LabelSelector
+    nodes: LabelSelector
+    interface: str
+    announces: bool
+
+
+def made(documents: Sequence[Document]) -> Made:
+    drafts = [draft for document in _of(documents, KINDS[0]) if (draft := document.read(_pool)) is not None]
+    policies = [policy for document in _of(documents, KINDS[1]) if (policy := document.read(_policy)) is not None]
+    announcing = [policy for policy in policies if policy.announces]
+    for policy in policies:
+        if not policy.announces:
+            why = "it announces no loadBalancerIPs, and the speaker no externalIPs"
+            policy.document.leave((), why, "make the Service a LoadBalancer with an EIP")
+    found = Made()
+    for draft in drafts:
+        if announcing:
+            _announce(draft, announcing)
+            if _by_metadata(draft):
+                found.drafts.append(draft)
+        else:
+            found.elsewhere += draft.blocks
+            why = "no CiliumL2AnnouncementPolicy of the input announces loadBalancerIPs, so none of it is on the LAN"
+            draft.document.leave((), why, "convert it together with its policy, or announce it by BGP as before")
+    return found
+
+
+def _of(documents: Sequence[Document], kind: str) -> list[Document]:
+    return [document for document in documents if document.source.kind == kind]
+
+
+# ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _pool(document: Document, root: Field) -> Draft:
+    root.object(TOP, "a CiliumLoadBalancerIPPool")
+    name, labels = heading(document, root, VERSIONS)
+    other_annotations(document, root)
+    spec = root["spec"].object(_SPEC, "a CiliumLoadBalancerIPPool's spec")
+    ends = document.take(spec["allowFirstLastIPs"]).choice(_Ends, _Ends.YES)
+    entries = document.take(spec["blocks"]).items() + document.take(spec["cidrs"]).items()
+    blocks = [block for entry in entries if (block := _block(entry, ends)) is not None]
+    if not entries:
+        spec["blocks"].refuse("must list at least one block")
+    return Draft(
+        document,
+        name,
+        blocks,
+        labels,
+        service_selector=read(document.take(spec["serviceSelector"])),
+        disabled=document.take(spec["disabled"]).boolean(False),
+    )
+
+
+def _block(entry: Field, ends: _Ends) -> AddressRange | None:
+    entry.object(_BLOCK, "a block")
+    if entry["cidr"].given:
+        if entry["start"].given or entry["stop"].given:
+            entry["cidr"].refuse("must be given without start and stop")
+        block = entry["cidr"].parsed(parse_block)
+        return without_ends(block) if block is not None and ends is _Ends.NO else block
+    start, stop = entry["start"].require().parsed(parse_range), entry["stop"].parsed(parse_range)
+    if start is None or (stop is None and entry["stop"].given):
+        return None
+    last = stop or start
+    if start.first.version != last.first.version or int(start.first) > int(last.last):
+        entry["stop"].refuse("must not come before start, and be of its family")
+        return None
+    return between(start.first, last.last)
+
+
+def _policy(document: Document, root: Field) -> _Policy:
+    root.object(TOP, "a CiliumL2AnnouncementPolicy")
+    heading(document, root, VERSIONS)
+    no_pool(document)
+    other_annotations(document, root)
+    spec = root["spec"].object(_POLICY, "a CiliumL2AnnouncementPolicy's spec")
+    if document.take(spec["externalIPs"]).boolean(False):
+        why = "the speaker answers for EIPs only, and for no spec.externalIPs"
+        document.leave(("spec", "externalIPs"), why, "make such a Service a LoadBalancer with an EIP")
+    return _Policy(
+        document,
+        services=read(document.take(spec["serviceSelector"])),
+        nodes=read(document.take(spec["nodeSelector"])),
+        interface=_interfaces(document, spec["interfaces"]),
+        announces=document.take(spec["loadBalancerIPs"]).boolean(False),
+    )
+
+
+def _interfaces(document: Document, value: Field) -> str:
+    """Names in order; '' where any of them is no name, so that the link's own subnet decides."""
+    expressions = [document.take(item).require().text() or "" for item in value.items()]
+    found = [literal(text) for text in expressions]
+    for item, text, name in zip(value.items(), expressions, found, strict=True):
+        if name is None or not is_anchored(text):
+            why = "is a regular expression: here links have names" + (f", and {name} is taken for one" if name else "")
+            document.leave(item.path, why, "write the links into the pools' interface, in order of preference")
+    named = [name for name in found if name is not None]
+    if len(named) > 1:
+        why = "Cilium announces on all of them: here an EIP is on one link, the first of them in order"
+        document.leave(value.path, why, "put the link first that clients are on")
+    return ",".join(dict.fromkeys(named)) if len(named) == len(found) else ""
+
+
+# ── Deciding ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _announce(draft: Draft, policies: list[_Policy]) -> None:
+    """Links, nodes and Services of the policies, where one pool can say what they say together."""
+    differ = len({each.nodes for each in policies}) > 1 and len({each.services for each in policies}) > 1
+    if differ or len({each.interface for each in policies}) > 1:
+        for each in policies[1:]:
+            each.document.leave(("spec",), f"{_ONE}{policies[0].document.subject}", _SPLIT)
+        policies = policies[:1]
+    nodes, services = either([each.nodes for each in policies]), either([each.services for each in policies])
+    for field, over in (("nodeSelector", nodes.over), ("serviceSelector", services.over)):
+        for i in over:
+            policies[i].document.leave(("spec", field), f"{_ONE}{policies[0].document.subject}", _SPLIT)
+    draft.node_selector = nodes.selector
+    draft.interface = policies[0].interface
+    draft.service_selector = both(draft.service_selector, services.selector)
+    if services.selector != ALL:
+        why = "Cilium gives other Services an address and never announces it: here they get none of these pools"
+        for each in policies:
+            each.document.leave(("spec", "serviceSelector"), why, "make sure that they have another pool")
+
+
+def _by_metadata(draft: Draft) -> bool:
+    """What Cilium selects by name and namespace, as if they were labels. False where that would serve more."""
+    rules = draft.service_selector.rules
+    namespaces = tuple(replace(rule, key=NAMESPACE_NAME_LABEL) for rule in rules if rule.key == SERVICE_NAMESPACE)
+    draft.namespace_selector = LabelSelector(namespaces)
+    draft.service_selector = LabelSelector(tuple(rule for rule in rules if rule.key != SERVICE_NAMESPACE))
+    by_name = [rule for rule in rules if rule.key == SERVICE_NAME]
+    if any(rule.operator in ("NotIn", "DoesNotExist") for rule in by_name):
+        why = "it excludes Services by their name, and here Services are selected by their labels alone"
+        draft.document.leave((), why, "give the other Services a label, and select that")
+        return False
+    if by_name:
+        why = (
+            f"there is no selection by a Service's name: the pool serves Services that carry {SERVICE_NAME} as a label"
+        )
+        draft.document.leave(
+            ("spec", "serviceSelector"), why, f"give the Service the label {SERVICE_NAME} with its name"
+        )
+    return True

@@ -1,0 +1,247 @@
+"""Documents of peers → pools and Services of ours, and a list of all that has no equal. Pure.
+
+The last step settles the result as a speaker would, so that a Service that would be refused is listed, too.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from speaker.allocator.assign import Allocator
+from speaker.allocator.refusals import Refusal
+from speaker.allocator.settle import settle
+from speaker.api.addresses import Together
+from speaker.api.endpoints import NamespaceLabels, namespace
+from speaker.api.fields import ApiObject, read
+from speaker.api.world import EIP, NAMESPACE, SERVICE, flattened
+from speaker.convert import adopting, cilium, kubevip, metallb, openelb, purelb
+from speaker.convert.annotations import CLASSES, peer_of
+from speaker.convert.document import Document, Listed
+from speaker.convert.draft import Draft as PoolDraft
+from speaker.convert.draft import Made
+from speaker.convert.ranges import common, less, pieces, spelled
+from speaker.convert.selectors import ALL
+from speaker.convert.services import Draft as ServiceDraft
+from speaker.convert.services import Rules, service
+from speaker.errors import InvalidManifests
+from speaker.model import Service, ServiceKey, World
+
+
+class Peer(StrEnum):
+    OPENELB = "openelb"
+    METALLB = "metallb"
+    KUBE_VIP = "kube-vip"
+    PURELB = "purelb"
+    CILIUM = "cilium"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """``peer``: whose the Services without a class are, where nothing else tells. ``classes``: of Services to convert,
+    besides those of known peers. ``default_class``: the speaker runs with that flag, so Services without a class stay
+    without one. ``adopt``: every Service asks for the address that it has."""
+
+    peer: Peer | None = None
+    classes: frozenset[str] = frozenset()
+    default_class: bool = False
+    adopt: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    pools: tuple[dict[str, object], ...]
+    services: tuple[dict[str, object], ...]
+    documents: tuple[Document, ...]
+
+    @property
+    def listed(self) -> tuple[Listed, ...]:
+        return tuple(each for document in self.documents for each in document.listed)
+
+    @property
+    def decisions(self) -> tuple[Listed, ...]:
+        return tuple(each for each in self.listed if each.do)
+
+
+_MAKERS = {
+    Peer.OPENELB: openelb.made,
+    Peer.METALLB: metallb.made,
+    Peer.KUBE_VIP: kubevip.made,
+    Peer.PURELB: purelb.made,
+    Peer.CILIUM: cilium.made,
+}
+
+
+def convert(objects: Iterable[ApiObject], settings: Settings) -> Conversion:
+    documents = [Document(found) for source in objects for found in flattened(source)]
+    of_peers: dict[Peer, list[Document]] = {}
+    of_services: list[Document] = []
+    labels: dict[str, Mapping[str, str]] = {}
+    for document in documents:
+        if (peer := _peer(document.source)) is not None:
+            of_peers.setdefault(peer, []).append(document)
+        elif (document.source.api_version, document.source.kind) == SERVICE:
+            of_services.append(document)
+        else:
+            _pass_over(document, labels)
+    made = Made()
+    for peer, found in of_peers.items():
+        one = _MAKERS[peer](found)
+        made.drafts += one.drafts
+        made.elsewhere += one.elsewhere
+    _each_once(made.drafts)
+    rules = _rules(settings, set(of_peers), of_services)
+    services = [draft for document in of_services if (draft := service(document, rules)) is not None]
+    _each_service_once(services)
+    if settings.adopt:
+        adopting.share(services)
+    _judge(made, services, labels, settings)
+    return Conversion(
+        tuple(draft.manifest() for draft in made.drafts if not draft.document.refused),
+        tuple(draft.manifest() for draft in services if not draft.document.refused),
+        tuple(documents),
+    )
+
+
+def _peer(source: ApiObject) -> Peer | None:
+    group = source.api_version.rpartition("/")[0]
+    match group:
+        case openelb.GROUP:
+            return Peer.OPENELB
+        case metallb.GROUP:
+            return Peer.METALLB
+        case purelb.GROUP | purelb.BGP_GROUP:
+            return Peer.PURELB
+        case cilium.GROUP if source.kind in cilium.KINDS:
+            return Peer.CILIUM
+        case "" if source.kind == "ConfigMap" and source.name == kubevip.NAME:
+            return Peer.KUBE_VIP
+    return None
+
+
+def _pass_over(document: Document, labels: dict[str, Mapping[str, str]]) -> None:
+    source = document.source
+    if (source.api_version, source.kind) == NAMESPACE:
+        try:
+            found: NamespaceLabels = read(source, namespace)
+            labels[found.name] = found.labels
+        except InvalidManifests:
+            pass  # it stays as it is: what it selects is only foreseen here
+    if (source.api_version, source.kind) == EIP:
+        document.leave(
+            (), "is a pool of ours already: it is not looked at", "validate it together with what is written"
+        )
+    elif not source.api_version or not source.kind:
+        document.leave((), "is no Kubernetes object", "give manifests alone")
+    else:
+        document.leave((), "is no object of a load balancer: it stays as it is")
+
+
+def _rules(settings: Settings, peers: set[Peer], services: Sequence[Document]) -> Rules:
+    known = set(peers)
+    for document in services:
+        annotations = document.source.at("metadata", "annotations")
+        named = [peer_of(str(name)) for name in annotations] if isinstance(annotations, dict) else []
+        named.append(CLASSES.get(str(document.source.at("spec", "loadBalancerClass"))))
+        known |= {Peer(name) for name in named if name is not None}
+    if settings.peer is not None:
+        known.add(settings.peer)
+    return Rules(
+        classless=bool(known - {Peer.OPENELB}),
+        known=bool(known),
+        classes=settings.classes,
+        default_class=settings.default_class,
+        adopt=settings.adopt,
+    )
+
+
+# ── Rules between objects ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def _each_once(drafts: list[PoolDraft]) -> None:
+    """An address belongs to one pool, and a name to one: the first."""
+    kept: dict[str, PoolDraft] = {}
+    taken = Together(())
+    for draft in drafts:
+        if draft.name in kept:
+            draft.document.leave((), f"another pool is named {draft.name}, too", "give one of them another name")
+            continue
+        if any(any(taken.meeting(piece)) for piece in pieces(draft.blocks)):
+            _give_up(draft, kept.values())
+        for piece in pieces(draft.blocks):
+            taken.add(piece)
+        kept[draft.name] = draft
+    drafts[:] = [draft for draft in kept.values() if _offers(draft)]
+
+
+def _give_up(draft: PoolDraft, others: Iterable[PoolDraft]) -> None:
+    for other in others:
+        if shared := common(draft.blocks, other.blocks):
+            text = ", ".join(spelled(shared, steps_over=False))
+            why = f"an address belongs to one pool: {text} is in pool {other.name}, and not in pool {draft.name}"
+            for path in (("spec",), ("data", _key(draft))):
+                draft.document.leave(path, why, "say which of them it belongs to")
+            draft.blocks = less(draft.blocks, shared)
+
+
+def _key(draft: PoolDraft) -> str:
+    """Of kube-vip's ConfigMap."""
+    namespace = draft.name.removeprefix("kube-vip-")
+    return next(
+        (key for key in (f"cidr-{namespace}", f"range-{namespace}") if draft.document.source.at("data", key)), ""
+    )
+
+
+def _offers(draft: PoolDraft) -> bool:
+    if spelled(draft.blocks, draft.steps_over):
+        return not draft.document.refused and draft.pool() is not None
+    draft.document.leave(
+        ("spec",), f"pool {draft.name} would be empty: it is left out", "nothing, or give it addresses"
+    )
+    draft.document.leave(
+        ("data", _key(draft)), f"pool {draft.name} would be empty: it is left out", "give it addresses"
+    )
+    return False
+
+
+def _each_service_once(services: list[ServiceDraft]) -> None:
+    seen = set()
+    for draft in services:
+        if draft.key in seen:
+            draft.document.leave((), f"Service {draft.key} is in the input twice", "give it once")
+        seen.add(draft.key)
+    services[:] = [draft for draft in services if not draft.document.refused]
+
+
+# ── What a speaker would do with it ───────────────────────────────────────────────────────────────────────────
+
+
+def _judge(
+    made: Made, services: list[ServiceDraft], labels: Mapping[str, Mapping[str, str]], settings: Settings
+) -> None:
+    readable = {draft.key: found for draft in services if (found := draft.service()) is not None}
+    refused = _refused(made, readable, labels)
+    if settings.adopt:
+        reasons = {key: refusal.reason for key, refusal in refused.items()}
+        if pools := adopting.of_their_own(made, services, reasons):
+            made.drafts += pools
+            made.drafts[:] = [draft for draft in made.drafts if _offers(draft)]
+            readable = {draft.key: found for draft in services if (found := draft.service()) is not None}
+            refused = _refused(made, readable, labels)
+    for draft in services:
+        if (refusal := refused.get(draft.key)) is not None:
+            why = f"as converted the Service would be refused ({refusal.reason.value}): {refusal.message}"
+            unseen = draft.key.namespace not in labels and any(pool.namespace_selector != ALL for pool in made.drafts)
+            seen = f", or give the Namespace {draft.key.namespace} as well, whose labels count" if unseen else ""
+            draft.document.leave(("metadata", "name"), why, f"correct the pool or the Service{seen}")
+
+
+def _refused(
+    made: Made, services: Mapping[ServiceKey, Service], labels: Mapping[str, Mapping[str, str]]
+) -> Mapping[ServiceKey, Refusal]:
+    pools = [found for draft in made.drafts if (found := draft.pool()) is not None]
+    world = World(
+        pools={pool.name: pool for pool in pools},
+        services={found.key: found for found in services.values()},
+        namespaces=labels,
+    )
+    return dict(settle(Allocator(), world, 0.0).refusals)

@@ -1,0 +1,161 @@
+"""One document of the input, and what became of each of its values: converted, or listed with a reason."""
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from speaker.api.fields import ApiObject, Field, Path, either, read_leniently, show_path
+from speaker.errors import Place
+
+T = TypeVar("T")
+
+CORRECT = "correct it and convert again"
+
+# ObjectMeta of meta/v1, as far as servers and controllers write it, and what GitOps tools keep of their own.
+_SERVERS = (
+    "clusterName",
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "finalizers",
+    "generateName",
+    "generation",
+    "managedFields",
+    "ownerReferences",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+)
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A value that has no equal, or a whole document (``path`` is ''). ``do``: what somebody has to decide; '' where
+    nothing is lost without it."""
+
+    place: Place
+    subject: str
+    path: str
+    value: object
+    why: str
+    do: str = ""
+
+
+@dataclass(slots=True)
+class Document:
+    source: ApiObject
+    listed: list[Listed] = field(default_factory=list)
+    _converted: set[Path] = field(default_factory=set)
+    _left: set[Path] = field(default_factory=set)
+    _told: set[tuple[Path, str]] = field(default_factory=set)
+
+    @property
+    def subject(self) -> str:
+        return self.source.subject
+
+    @property
+    def refused(self) -> bool:
+        """Whether nothing of it is converted."""
+        return () in self._left
+
+    def take(self, value: Field) -> Field:
+        """Itself: it and all below it counts as converted, but for what is listed besides."""
+        self._converted.add(value.path)
+        return value
+
+    def leave(self, path: Path, why: str, do: str = "") -> None:
+        """Lists what stands at ``path``, if anything does. () is the whole document."""
+        value = self.source.at(*path)
+        if value is None and not _stands(self.source, path):
+            return
+        self._left.add(path)
+        shown = None if path == () else value
+        listed = Listed(self.source.locate(path), self.subject, show_path(path), shown, why, do)
+        if (path, why) not in self._told:
+            self._told.add((path, why))
+            self.listed.append(listed)
+
+    def read(self, decode: "Callable[[Document, Field], T]") -> T | None:
+        """What ``decode`` makes of it; None where something cannot be read, which leaves the whole document out."""
+        result, problems = read_leniently(self.source, lambda root: decode(self, root))
+        unknown = [] if problems else list(self.unaccounted())
+        for problem in problems:
+            listed = Listed(problem.place, self.subject, problem.path, problem.value, problem.rule, CORRECT)
+            self.listed.append(listed)
+        for path in unknown:
+            self.leave(path, "is no field that is known of this kind", "find out whether it narrows anything")
+        if not (problems or unknown):
+            return result
+        self.leave((), "is left out, as not all of it can be read", CORRECT)
+        return None
+
+    def unaccounted(self) -> Iterator[Path]:
+        """Values that were neither converted nor listed."""
+        return (path for path in leaves(self.source.data) if not self.accounted(path))
+
+    def accounted(self, path: Path) -> bool:
+        return self.is_listed(path) or any(path[:length] in self._converted for length in range(len(path) + 1))
+
+    def is_listed(self, path: Path) -> bool:
+        return any(path[:length] in self._left for length in range(len(path) + 1))
+
+
+def leaves(data: object, path: Path = ()) -> Iterator[Path]:
+    """Paths of all values that hold no others: scalars, and what is empty."""
+    if isinstance(data, dict) and data:
+        for key, value in data.items():
+            yield from leaves(value, (*path, key))
+    elif isinstance(data, list) and data:
+        for i, value in enumerate(data):
+            yield from leaves(value, (*path, i))
+    else:
+        yield path
+
+
+def _stands(source: ApiObject, path: Path) -> bool:
+    """Whether it is written down, if without a value."""
+    parent = source.at(*path[:-1]) if path else None
+    return not path or (isinstance(parent, dict) and path[-1] in parent)
+
+
+def heading(document: Document, root: Field, versions: Collection[str]) -> tuple[str, dict[str, str]]:
+    """Name and labels of a pool; what else stands in its ``metadata`` and ``status`` is listed, but annotations."""
+    for key in ("apiVersion", "kind"):
+        document.take(root[key])
+    if root["apiVersion"].value not in list(versions):
+        root["apiVersion"].refuse(f"is no version that is known of this kind: {either(sorted(versions))}")
+    meta = root["metadata"]
+    name = document.take(meta["name"]).require().text() or ""
+    labels = {str(label.path[-1]): label.text() or "" for label in document.take(meta["labels"]).children()}
+    document.leave(("metadata", "namespace"), "an Eip belongs to the cluster, not to a namespace")
+    servers(document)
+    document.leave(("status",), "the peer's controller writes it")
+    if meta["deletionTimestamp"].given:
+        meta["deletionTimestamp"].refuse("is set: the object is being deleted")
+    return name, labels
+
+
+def empty(document: Document, value: Field) -> None:
+    """Takes a mapping that holds nothing, as some clients write it."""
+    if not value.value:
+        document.take(value)
+
+
+def no_pool(document: Document) -> None:
+    """Of an object that says something of pools, and is none."""
+    for name in ("name", "labels"):
+        document.leave(("metadata", name), "the pools carry what it says")
+
+
+def servers(document: Document) -> None:
+    for name in _SERVERS:
+        document.leave(("metadata", name), "the API server or a controller writes it")
+    document.leave(("metadata", "annotations", LAST_APPLIED), "kubectl writes it")
+
+
+def other_annotations(document: Document, root: Field) -> None:
+    """Of a pool: those that mean nothing to the peer are not copied to ours."""
+    empty(document, root["metadata"]["annotations"])
+    for annotation in root["metadata"]["annotations"].children():
+        if not document.accounted(annotation.path):
+            document.leave(annotation.path, "means nothing to the peer: annotations of pools are not copied")

@@ -1,0 +1,71 @@
+"""A pool of ours while it is made."""
+
+from dataclasses import dataclass, field
+
+from speaker.api.eip import pool
+from speaker.api.fields import ApiObject, read
+from speaker.api.world import EIP
+from speaker.convert.document import CORRECT, Document
+from speaker.convert.ranges import spelled
+from speaker.convert.selectors import ALL, written
+from speaker.errors import InvalidManifests
+from speaker.model import AddressRange, LabelSelector, Pool
+
+
+@dataclass(slots=True)
+class Draft:
+    """``blocks``: what it offers. ``steps_over``: less every address that ends in .0 or .255 (IPv4)."""
+
+    document: Document
+    name: str
+    blocks: list[AddressRange]
+    labels: dict[str, str] = field(default_factory=dict)
+    steps_over: bool = False
+    namespaces: list[str] = field(default_factory=list)
+    namespace_selector: LabelSelector = ALL
+    service_selector: LabelSelector = ALL
+    node_selector: LabelSelector = ALL
+    interface: str = ""
+    priority: int = 0
+    auto_assign: bool = True
+    disabled: bool = False
+    gratuitous: dict[str, object] = field(default_factory=dict)
+
+    def manifest(self) -> dict[str, object]:
+        """Fields that have their default are left out, but for the one that peers have otherwise."""
+        spec: dict[str, object] = {"addresses": spelled(self.blocks, self.steps_over)}
+        optional: dict[str, object] = {
+            "interface": self.interface,
+            "nodeSelector": written(self.node_selector),
+            "namespaces": sorted(self.namespaces),
+            "namespaceSelector": written(self.namespace_selector),
+            "serviceSelector": written(self.service_selector),
+            "priority": self.priority,
+            "gratuitous": self.gratuitous,
+        }
+        spec |= {name: value for name, value in optional.items() if value}
+        if not self.auto_assign:
+            spec["autoAssign"] = False
+        if not self.steps_over:
+            spec["avoidNetworkAndBroadcast"] = False
+        if self.disabled:
+            spec["disabled"] = True
+        metadata = {"name": self.name, "labels": self.labels} if self.labels else {"name": self.name}
+        return {"apiVersion": EIP[0], "kind": EIP[1], "metadata": metadata, "spec": spec}
+
+    def pool(self) -> Pool | None:
+        """As the speaker reads it; None, having left it out, where it would not take it."""
+        try:
+            return read(ApiObject(self.manifest()), pool)
+        except InvalidManifests as error:
+            rules = "; ".join(f"{problem.path}: {problem.rule}" for problem in error.problems)
+            self.document.leave((), f"is left out, as the speaker would refuse it: {rules}", CORRECT)
+            return None
+
+
+@dataclass(slots=True)
+class Made:
+    """Of one peer. ``elsewhere``: addresses of pools that are left out because nobody answers for them on the LAN."""
+
+    drafts: list[Draft] = field(default_factory=list)
+    elsewhere: list[AddressRange] = field(default_factory=list)

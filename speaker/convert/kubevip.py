@@ -1,0 +1,136 @@
+"""kube-vip: the ConfigMap ``kubevip`` of its cloud provider, as of 2026-02, d3522c6.
+
+A namespace has a list of addresses of its own (``cidr-NAMESPACE``, or else ``range-NAMESPACE``), or shares the global
+one. A ``range-`` counts only where neither ``cidr-NAMESPACE`` nor ``cidr-global`` is there. IPv4 addresses that end in
+.0 and .255 are never given.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, collapse_addresses, summarize_address_range
+
+from speaker.api.eip import parse_interface
+from speaker.api.fields import Field
+from speaker.convert.document import Document, heading, other_annotations
+from speaker.convert.draft import Draft, Made
+from speaker.convert.ranges import joined, parse_block, without_ends
+from speaker.convert.selectors import all_but
+from speaker.model import AddressRange
+
+NAME = "kubevip"
+GLOBAL = "global"
+DHCP = f"{IPv4Address(0)}/32"
+
+_TOP = frozenset({"apiVersion", "binaryData", "data", "immutable", "kind", "metadata"})
+_PREFIXES = ("cidr-", "range-", "interface-", "allow-share-")
+_KEYS = ("search-order", "skip-end-ips-in-cidr")
+
+
+@dataclass(frozen=True, slots=True)
+class _Config:
+    document: Document
+    lists: dict[str, list[AddressRange] | None]
+    """By key; None: addresses come by DHCP."""
+    interfaces: dict[str, str]
+
+
+def made(documents: Sequence[Document]) -> Made:
+    read = [document.read(_config) for document in documents]
+    return Made([draft for config in read if config is not None for draft in _drafts(config)])
+
+
+def _config(document: Document, root: Field) -> _Config:
+    root.object(_TOP, "a ConfigMap")
+    heading(document, root, frozenset({"v1"}))
+    document.leave(("metadata", "labels"), "labels of the ConfigMap say nothing of a pool")
+    document.leave(("metadata", "name"), "pools are named kube-vip-NAMESPACE")
+    other_annotations(document, root)
+    document.leave(("binaryData",), "kube-vip does not read it")
+    document.leave(("immutable",), "says nothing of a pool")
+    data = root["data"]
+    keys = {str(value.path[-1]): value for value in data.children()}
+    for key, value in keys.items():
+        if not key.startswith(_PREFIXES) and key not in _KEYS:
+            value.refuse(f"is no key of kube-vip's: known are {', '.join((*_PREFIXES, *_KEYS))}")
+    if _word(document, data["search-order"]) == "desc":
+        why = "addresses are given from the lowest one up"
+        document.leave(("data", "search-order"), why, "nothing, unless the order of new addresses matters")
+    skip = _word(document, data["skip-end-ips-in-cidr"]) == "true"
+    for key, value in keys.items():
+        if key.startswith("allow-share-"):
+            _sharing(document, value)
+    return _Config(
+        document,
+        {key: _list(document, value, skip) for key, value in keys.items() if key.startswith(("cidr-", "range-"))},
+        {
+            key.removeprefix("interface-"): _interface(document, value)
+            for key, value in keys.items()
+            if key.startswith("interface-")
+        },
+    )
+
+
+def _word(document: Document, value: Field) -> str:
+    """A ConfigMap holds text; samples have booleans without quotes."""
+    document.take(value)
+    return str(value.value).lower() if isinstance(value.value, bool) else value.text() or ""
+
+
+def _sharing(document: Document, value: Field) -> None:
+    if _word(document, value) in ("1", "t", "true"):
+        why = "kube-vip puts Services on one address by itself: here those share that have one annotation in common"
+        document.leave(value.path, why, "give them eip-speaker.io/share; --adopt does so for those that share now")
+    else:
+        document.leave(value.path, "nobody shares an address unless its Service says so")
+
+
+def _interface(document: Document, value: Field) -> str:
+    document.take(value).parsed(parse_interface)
+    return value.text() or ""
+
+
+def _list(document: Document, value: Field, skip: bool) -> list[AddressRange] | None:
+    text = document.take(value).require().text() or ""
+    if text.strip() == DHCP:
+        return None
+    blocks = [block for part in value.comma_separated() if (block := part.parsed(parse_block)) is not None]
+    return _without_ends(blocks) if skip and "/" in text else joined(blocks)
+
+
+def _without_ends(blocks: list[AddressRange]) -> list[AddressRange]:
+    """Neighbouring CIDRs count as the one that they make, as they do for kube-vip; IPv6 is as it is."""
+    networks = [net for block in blocks for net in summarize_address_range(block.first, block.last)]
+    narrow = collapse_addresses([net for net in networks if isinstance(net, IPv4Network)])
+    ends = [without_ends(AddressRange(net[0], net[-1], net)) for net in narrow]
+    return ends + [block for block in blocks if block.first.version == 6]
+
+
+def _drafts(config: _Config) -> list[Draft]:
+    document, lists = config.document, config.lists
+    for key in lists:
+        kind, _, namespace = key.partition("-")
+        above = next((cidr for cidr in (f"cidr-{namespace}", "cidr-global") if cidr in lists), None)
+        if kind == "range" and above is not None:
+            document.leave(("data", key), f"kube-vip does not use it, as {above} is there")
+    chosen = {key: blocks for key, blocks in lists.items() if not document.is_listed(("data", key))}
+    for key, blocks in chosen.items():
+        if blocks is None:
+            why = "addresses come by DHCP: the speaker gives those of a pool"
+            document.leave(("data", key), why, "take addresses from the LAN that its DHCP server leaves alone")
+    own = sorted(key.partition("-")[2] for key in chosen if key.partition("-")[2] != GLOBAL)
+    for namespace in config.interfaces.keys() - {GLOBAL, *own}:
+        why = "the namespace shares the global addresses, and a pool of ours has one interface"
+        document.leave(("data", f"interface-{namespace}"), why, "split the global addresses")
+    return [_draft(config, key, blocks, own) for key, blocks in chosen.items() if blocks is not None]
+
+
+def _draft(config: _Config, key: str, blocks: list[AddressRange], own: list[str]) -> Draft:
+    namespace = key.partition("-")[2]
+    shared = namespace == GLOBAL
+    draft = Draft(config.document, f"kube-vip-{namespace}", blocks, steps_over=True)
+    draft.interface = config.interfaces.get(namespace) or config.interfaces.get(GLOBAL, "")
+    if shared:
+        draft.namespace_selector = all_but(own)
+    else:
+        draft.namespaces = [namespace]
+    return draft

@@ -1,0 +1,246 @@
+"""MetalLB: ``IPAddressPool`` and ``L2Advertisement`` (metallb.io/v1beta1) as of 2026-07, 7938d3f.
+
+A pool serves the LAN only where an ``L2Advertisement`` selects it. Several of them say what one pool of ours cannot, as
+soon as they differ in more than one of links, nodes and Services.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from speaker.api.fields import Field
+from speaker.api.metadata import TOP
+from speaker.convert.document import Document, heading, no_pool, other_annotations
+from speaker.convert.draft import Draft, Made
+from speaker.convert.ranges import parse_block
+from speaker.convert.selectors import ALL, both, either, read
+from speaker.model import AddressRange, LabelSelector
+
+T = TypeVar("T")
+
+GROUP, VERSIONS = "metallb.io", frozenset({"metallb.io/v1beta1"})
+
+_SPEC = frozenset({"addresses", "autoAssign", "avoidBuggyIPs", "serviceAllocation"})
+_ALLOCATION = frozenset({"namespaceSelectors", "namespaces", "priority", "serviceSelectors"})
+_ADVERTISEMENT = frozenset(
+    {
+        "interfaces",
+        "ipAddressPoolSelectors",
+        "ipAddressPools",
+        "nodeSelectors",
+        "preferredNodeSelectors",
+        "serviceSelectors",
+    }
+)
+
+_NO_EQUAL = {
+    "BGPAdvertisement": "BGP: the speaker answers on the LAN and talks to no router",
+    "BGPPeer": "BGP: the speaker answers on the LAN and talks to no router",
+    "BFDProfile": "BFD watches BGP sessions: speakers watch each other by hellos",
+    "Community": "BGP: the speaker answers on the LAN and talks to no router",
+}
+_STATUSES = ("ServiceL2Status", "ServiceBGPStatus", "ConfigurationState")
+
+_FIRST_ONLY = "a pool of ours has one selector: only the first is kept, so the pool serves less"
+_SPLIT = "split the pool, or give what they select one label in common"
+
+
+@dataclass(frozen=True, slots=True)
+class _Pool:
+    document: Document
+    name: str
+    labels: dict[str, str]
+    blocks: list[AddressRange]
+    auto_assign: bool
+    avoid: bool
+    allocation: bool
+    priority: int
+    namespaces: list[str]
+    by_label: list[LabelSelector]
+    services: list[LabelSelector]
+
+
+@dataclass(frozen=True, slots=True)
+class _Advertisement:
+    document: Document
+    pools: list[str]
+    by_label: list[LabelSelector]
+    nodes: list[LabelSelector]
+    interfaces: list[str]
+    services: list[LabelSelector]
+
+    def selects(self, pool: _Pool) -> bool:
+        everything = not self.pools and not self.by_label
+        return everything or pool.name in self.pools or any(each.matches(pool.labels) for each in self.by_label)
+
+
+def made(documents: Sequence[Document]) -> Made:
+    pools = _read(documents, "IPAddressPool", _pool)
+    advertisements = _read(documents, "L2Advertisement", _advertisement)
+    for document in documents:
+        _pass_over(document)
+    _names_of_no_pool(advertisements, {pool.name for pool in pools})
+    priorities = _priorities(pools)
+    found = Made()
+    for pool in pools:
+        if chosen := [each for each in advertisements if each.selects(pool)]:
+            found.drafts.append(_draft(pool, chosen, priorities))
+        else:
+            found.elsewhere += pool.blocks
+            why = "no L2Advertisement of the input selects it, so MetalLB answers for none of it on the LAN"
+            pool.document.leave(
+                (), why, "convert it together with its L2Advertisement, or announce it by BGP as before"
+            )
+    return found
+
+
+def _read(documents: Sequence[Document], kind: str, decode: Callable[[Document, Field], T]) -> list[T]:
+    read = (document.read(decode) for document in _of(documents, kind))
+    return [each for each in read if each is not None]
+
+
+def _of(documents: Sequence[Document], kind: str) -> list[Document]:
+    return [document for document in documents if document.source.kind == kind]
+
+
+def _pass_over(document: Document) -> None:
+    kind = document.source.kind
+    if kind in _NO_EQUAL:
+        document.leave((), _NO_EQUAL[kind], "keep what announces it, or move its addresses into the LAN's subnet")
+    elif kind in _STATUSES:
+        document.leave((), "MetalLB's own report, which ends with it")
+    elif kind not in ("IPAddressPool", "L2Advertisement"):
+        document.leave(
+            (), "is no kind of MetalLB that is known here", "convert it to IPAddressPool and L2Advertisement"
+        )
+
+
+# ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _pool(document: Document, root: Field) -> _Pool:
+    root.object(TOP, "an IPAddressPool")
+    name, labels = heading(document, root, VERSIONS)
+    other_annotations(document, root)
+    spec = root["spec"].object(_SPEC, "an IPAddressPool's spec")
+    allocation = document.take(spec["serviceAllocation"]).object(_ALLOCATION, "serviceAllocation")
+    blocks = [item.require().parsed(parse_block) for item in document.take(spec["addresses"]).items()]
+    if not blocks:
+        spec["addresses"].refuse("must list at least one range")
+    return _Pool(
+        document,
+        name,
+        labels,
+        blocks=[block for block in blocks if block is not None],
+        auto_assign=document.take(spec["autoAssign"]).boolean(True),
+        avoid=document.take(spec["avoidBuggyIPs"]).boolean(False),
+        allocation=allocation.given,
+        priority=allocation["priority"].integer(0, 0, 2**31 - 1),
+        namespaces=_texts(allocation["namespaces"]),
+        by_label=[read(item) for item in allocation["namespaceSelectors"].items()],
+        services=[read(item) for item in allocation["serviceSelectors"].items()],
+    )
+
+
+def _advertisement(document: Document, root: Field) -> _Advertisement:
+    root.object(TOP, "an L2Advertisement")
+    heading(document, root, VERSIONS)
+    no_pool(document)
+    other_annotations(document, root)
+    spec = document.take(root["spec"]).object(_ADVERTISEMENT, "an L2Advertisement's spec")
+    preferred = "nodes are ranked by readiness, load and a hash: there is no preference by label"
+    document.leave(("spec", "preferredNodeSelectors"), preferred, "use nodeSelectors if others must not answer")
+    return _Advertisement(
+        document,
+        pools=_texts(spec["ipAddressPools"]),
+        by_label=[read(item) for item in spec["ipAddressPoolSelectors"].items()],
+        nodes=[read(item) for item in spec["nodeSelectors"].items()],
+        interfaces=_texts(spec["interfaces"]),
+        services=[read(item) for item in spec["serviceSelectors"].items()],
+    )
+
+
+def _texts(value: Field) -> list[str]:
+    return [item.require().text() or "" for item in value.items()]
+
+
+def _names_of_no_pool(advertisements: Sequence[_Advertisement], known: set[str]) -> None:
+    for each in advertisements:
+        for i, name in enumerate(each.pools):
+            if name not in known:
+                each.document.leave(
+                    ("spec", "ipAddressPools", i), "no such pool is in the input", "convert them together"
+                )
+
+
+# ── Deciding ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _priorities(pools: Sequence[_Pool]) -> dict[tuple[bool, int], int]:
+    """(has an allocation, MetalLB's priority) → ours: pools without an allocation last, then those of priority 0."""
+    classes = {(pool.allocation, pool.priority) for pool in pools if pool.allocation}
+    ordered = sorted(classes, key=lambda each: each[1] or 2**32, reverse=True)
+    return {(False, 0): 0, **{each: i for i, each in enumerate(ordered, 1)}}
+
+
+def _draft(pool: _Pool, chosen: list[_Advertisement], priorities: dict[tuple[bool, int], int]) -> Draft:
+    draft = Draft(
+        pool.document,
+        pool.name,
+        pool.blocks,
+        pool.labels,
+        steps_over=pool.avoid,
+        auto_assign=pool.auto_assign,
+        priority=priorities[pool.allocation, pool.priority],
+    )
+    if ALL not in pool.by_label:
+        draft.namespaces = pool.namespaces
+        draft.namespace_selector = _first(pool.document, ("serviceAllocation", "namespaceSelectors"), pool.by_label)
+    draft.service_selector = _first(pool.document, ("serviceAllocation", "serviceSelectors"), pool.services)
+    _announce(draft, chosen)
+    return draft
+
+
+def _first(document: Document, path: tuple[str, ...], several: list[LabelSelector]) -> LabelSelector:
+    found = either(several)
+    for i in found.over:
+        document.leave(("spec", *path, i), _FIRST_ONLY, _SPLIT)
+    return found.selector
+
+
+def _announce(draft: Draft, chosen: list[_Advertisement]) -> None:
+    """Links, nodes and Services of the advertisements, where one pool can say what they say together."""
+    links = len({tuple(sorted(each.interfaces)) for each in chosen}) > 1
+    nodes = len({tuple(each.nodes) for each in chosen}) > 1
+    services_differ = len({tuple(each.services) for each in chosen}) > 1
+    if links + nodes + services_differ > 1:
+        for each in chosen[1:]:
+            why = f"differs from {chosen[0].document.subject} in more than one of links, nodes and Services"
+            each.document.leave(("spec",), f"{why}: pool {draft.name} follows the first only", _SPLIT)
+        chosen = chosen[:1]
+    draft.node_selector = _together(chosen, "nodeSelectors", [each.nodes for each in chosen])
+    services = _together(chosen, "serviceSelectors", [each.services for each in chosen])
+    draft.service_selector = both(draft.service_selector, services)
+    if services != ALL:
+        why = "MetalLB gives other Services an address of the pool and never announces it: here they get none of it"
+        for each in chosen:
+            each.document.leave(("spec", "serviceSelectors"), why, "make sure that they have another pool")
+    if all(each.interfaces for each in chosen):
+        draft.interface = ",".join(dict.fromkeys(name for each in chosen for name in each.interfaces))
+    for each in chosen:
+        if "," in draft.interface:
+            why = (
+                f"MetalLB announces on all of them: here an EIP is on one link, the first of {draft.interface} in order"
+            )
+            each.document.leave(("spec", "interfaces"), why, "put the link first that clients are on")
+
+
+def _together(chosen: list[_Advertisement], field: str, several: list[list[LabelSelector]]) -> LabelSelector:
+    if not all(several):
+        return ALL
+    found = either([selector for each in several for selector in each])
+    places = [(each.document, i) for each, own in zip(chosen, several, strict=True) for i in range(len(own))]
+    for position in found.over:
+        document, i = places[position]
+        document.leave(("spec", field, i), _FIRST_ONLY, _SPLIT)
+    return found.selector

@@ -1,0 +1,137 @@
+"""OpenELB: ``Eip`` (network.kubesphere.io/v1alpha2, and v1alpha1) as of v0.6.0, f35d3f1.
+
+A Service that names no Eip gets one that lists or selects its namespace, and where there is none the default Eip.
+Namespaces are no access control there; here they are, so a converted pool may serve less, never more.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from speaker.api.eip import parse_interface
+from speaker.api.fields import Field
+from speaker.api.metadata import TOP
+from speaker.convert.document import Document, heading, other_annotations
+from speaker.convert.draft import Draft, Made
+from speaker.convert.ranges import parse_block
+from speaker.convert.selectors import ALL, all_but, both, of_labels
+from speaker.model import LabelRule, LabelSelector
+
+GROUP = "network.kubesphere.io"
+VERSIONS = frozenset({f"{GROUP}/v1alpha1", f"{GROUP}/v1alpha2"})
+DEFAULT = "eip.openelb.kubesphere.io/is-default-eip"
+CNI = "openelb.kubesphere.io/cni"
+
+_SPEC = frozenset(
+    {"address", "disable", "interface", "namespaceSelector", "namespaces", "priority", "protocol", "usingKnownIPs"}
+)
+
+_NAMESPACES = "here they are access control too: a Service of another namespace that names the pool is refused"
+_CANNOT = "says of the default Eip what one selector of ours cannot"
+_DO = "look whether these namespaces have a pool, and list them in the pool's namespaces"
+
+
+class _Protocol(StrEnum):
+    BGP = "bgp"
+    LAYER2 = "layer2"
+    VIP = "vip"
+
+
+@dataclass(frozen=True, slots=True)
+class _Eip:
+    document: Document
+    draft: Draft
+    protocol: _Protocol
+    default: bool
+    cni: bool
+
+    @property
+    def on_the_lan(self) -> bool:
+        return self.protocol is not _Protocol.BGP and not self.cni
+
+
+def made(documents: Sequence[Document]) -> Made:
+    read = [document.read(_eip) for document in documents if _is(document)]
+    eips = [each for each in read if each is not None]
+    for document in documents:
+        if not _is(document):
+            document.leave((), "BGP: the speaker answers on the LAN and talks to no router", "keep what announces it")
+    found = Made()
+    for eip in eips:
+        if eip.on_the_lan:
+            _open(eip, [other for other in eips if other is not eip and not other.draft.disabled])
+            found.drafts.append(eip.draft)
+        else:
+            found.elsewhere += eip.draft.blocks
+            what = "calico announces it" if eip.cni else "its protocol is bgp"
+            why = f"{what}: the speaker answers on the LAN and talks to no router"
+            eip.document.leave((), why, "keep what announces it, or move its addresses into the LAN's subnet")
+    return found
+
+
+def _is(document: Document) -> bool:
+    return document.source.kind == "Eip"
+
+
+def _eip(document: Document, root: Field) -> _Eip:
+    root.object(TOP, "an Eip")
+    name, labels = heading(document, root, VERSIONS)
+    annotations = root["metadata"]["annotations"]
+    default = document.take(annotations[DEFAULT]).text() == "true"
+    other_annotations(document, root)
+    spec = root["spec"].object(_SPEC, "an Eip's spec")
+    block = document.take(spec["address"]).require().parsed(parse_block)
+    selector = document.take(spec["namespaceSelector"])
+    if selector.value == {}:
+        selector.refuse("must hold at least one label")
+    document.leave(("spec", "usingKnownIPs"), "OpenELB does not read it either")
+    document.take(spec["interface"]).nonempty().parsed(parse_interface)
+    draft = Draft(
+        document,
+        name,
+        [block] if block is not None else [],
+        labels,
+        namespaces=[item.require().text() or "" for item in document.take(spec["namespaces"]).items()],
+        namespace_selector=of_labels(selector),
+        interface=spec["interface"].text() or "",
+        priority=-document.take(spec["priority"]).integer(0, -(2**31) + 1, 2**31 - 1),
+        disabled=document.take(spec["disable"]).boolean(False),
+    )
+    protocol = document.take(spec["protocol"]).nonempty().choice(_Protocol, _Protocol.BGP)
+    return _Eip(document, draft, protocol, default, CNI in labels)
+
+
+def _open(eip: _Eip, others: list[_Eip]) -> None:
+    """To whom it gives addresses that nobody named."""
+    draft = eip.draft
+    if not eip.default:
+        draft.auto_assign = bool(draft.namespaces) or draft.namespace_selector != ALL
+        _note_namespaces(eip, _NAMESPACES)
+        return
+    taken = sorted({name for other in others for name in other.draft.namespaces} - set(draft.namespaces))
+    rest = all_but(taken)
+    for other in others:
+        if other.draft.namespace_selector != ALL:
+            rest = both(rest, _outside(eip, other.draft.namespace_selector))
+    if rest == ALL:
+        _note_namespaces(eip, "as the default Eip it serves every namespace")
+        draft.namespaces, draft.namespace_selector = [], ALL
+        return
+    if draft.namespace_selector not in (ALL, rest):
+        eip.document.leave(("spec", "namespaceSelector"), _CANNOT, _DO)
+    draft.namespace_selector = rest
+
+
+def _note_namespaces(eip: _Eip, why: str) -> None:
+    for field in ("namespaces", "namespaceSelector"):
+        eip.document.leave(("spec", field), why)
+
+
+def _outside(eip: _Eip, selector: LabelSelector) -> LabelSelector:
+    """Namespaces without these labels; of several labels those without the first one, which are fewer."""
+    first: LabelRule = selector.rules[0]
+    if len(selector.rules) > 1:
+        eip.document.leave(
+            ("metadata", "annotations", DEFAULT), f"another Eip selects by several labels: {_CANNOT}", _DO
+        )
+    return LabelSelector((replace(first, operator="NotIn"),))

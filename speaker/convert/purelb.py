@@ -1,0 +1,254 @@
+"""PureLB: ``ServiceGroup`` and ``LBNodeAgent`` (purelb.io/v2 as of 2026-08, 08b4e19; purelb.io/v1 as of v0.16).
+
+A Service that names no group gets one that lists its namespace, or else the group ``default``; it is not helped out by
+another one. A namespace with an enforcing group is fenced: no group that does not list it may serve it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import ip_network
+
+from speaker.api.eip import MAX_INTERVAL, MIN_INTERVAL
+from speaker.api.fields import Field, seconds
+from speaker.api.metadata import TOP
+from speaker.convert.document import Document, heading, no_pool, other_annotations
+from speaker.convert.draft import Draft, Made
+from speaker.convert.links import is_anchored, literal
+from speaker.convert.ranges import less, parse_block
+from speaker.convert.selectors import all_but, either, read
+from speaker.model import AddressRange, LabelSelector
+
+GROUP, BGP_GROUP = "purelb.io", "bgp.purelb.io"
+VERSIONS = frozenset({"purelb.io/v1", "purelb.io/v2"})
+
+_SPEC = frozenset({"enforceNamespaces", "external", "local", "namespaceDefault", "namespaces", "netbox", "remote"})
+_POOLS = ("v4pool", "v6pool", "v4pools", "v6pools")
+_LOCAL = frozenset({*_POOLS, "aggregation", "balancePools", "multiPool", "pool", "skipIPv6DAD", "subnet"})
+_POOL = frozenset({"aggregation", "pool", "subnet"})
+_AGENT = frozenset(
+    {
+        "addressConfig",
+        "dummyInterface",
+        "extlbint",
+        "garpConfig",
+        "interfaces",
+        "localInterface",
+        "localint",
+        "sendgarp",
+    }
+)
+_GARP = frozenset({"count", "enabled", "initialDelay", "interval", "verifyBeforeSend"})
+
+_SUBNET = "the link whose own subnet holds an EIP answers for it"
+_MASK = "an EIP is bound nowhere, or as a host address: it brings no route with it"
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    document: Document
+    draft: Draft
+    local: bool
+    namespaces: list[str]
+    enforced: bool
+    default: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Agent:
+    document: Document
+    nodes: LabelSelector
+    interface: str
+    gratuitous: dict[str, object]
+
+
+def made(documents: Sequence[Document]) -> Made:
+    groups = [group for document in _of(documents, "ServiceGroup") if (group := document.read(_group)) is not None]
+    agents = [agent for document in _of(documents, "LBNodeAgent") if (agent := document.read(_agent)) is not None]
+    for document in documents:
+        if document.source.kind not in ("ServiceGroup", "LBNodeAgent"):
+            document.leave((), "BGP: the speaker answers on the LAN and talks to no router", "keep what announces it")
+    found = Made()
+    for group in groups:
+        if group.local:
+            _open(group, groups)
+            _announce(group.draft, agents)
+            found.drafts.append(group.draft)
+        else:
+            found.elsewhere += group.draft.blocks
+            why = "its addresses are announced by routing, or come from another system: only local ones are on the LAN"
+            group.document.leave((), why, "keep what announces it, or move its addresses into the LAN's subnet")
+    return found
+
+
+def _of(documents: Sequence[Document], kind: str) -> list[Document]:
+    return [document for document in documents if document.source.kind == kind]
+
+
+# ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _group(document: Document, root: Field) -> _Group:
+    root.object(TOP, "a ServiceGroup")
+    name, labels = heading(document, root, VERSIONS)
+    other_annotations(document, root)
+    spec = root["spec"].object(_SPEC, "a ServiceGroup's spec")
+    for kind in ("remote", "external", "netbox"):
+        document.take(spec[kind])
+    local = spec["local"]
+    return _Group(
+        document,
+        Draft(document, name, _blocks(document, local if local.given else spec["remote"]), labels),
+        local=local.given and not any(spec[kind].given for kind in ("remote", "external", "netbox")),
+        namespaces=[item.require().text() or "" for item in document.take(spec["namespaces"]).items()],
+        enforced=document.take(spec["enforceNamespaces"]).boolean(False),
+        default=document.take(spec["namespaceDefault"]).boolean(False),
+    )
+
+
+def _blocks(document: Document, local: Field) -> list[AddressRange]:
+    """Of ``v4pool`` and its like, and of ``pool`` itself, as v1 has it."""
+    local.object(_LOCAL, "a local ServiceGroup")
+    path = local.path
+    document.leave((*path, "skipIPv6DAD"), "the kernel does no DAD for an EIP, which is on no link that clients see")
+    if document.take(local["multiPool"]).boolean(False):
+        why = "a Service of ours has at most one address of each family"
+        document.leave((*path, "multiPool"), why, "make a Service for each subnet")
+    if document.take(local["balancePools"]).boolean(False):
+        why = "addresses are given from the lowest one up"
+        document.leave((*path, "balancePools"), why, "make a pool for each range if they must fill evenly")
+    entries = [local[key] for key in ("v4pool", "v6pool")] + [
+        item for key in ("v4pools", "v6pools") for item in local[key].items()
+    ]
+    found = [_block(document, entry.object(_POOL, "an address pool")) for entry in entries if entry.given]
+    if local["pool"].given:
+        found.append(_block(document, local))
+    if local.given and not found:
+        local.refuse("must have at least one pool of addresses")
+    return [block for block in found if block is not None]
+
+
+def _block(document: Document, entry: Field) -> AddressRange | None:
+    block = document.take(entry["pool"]).require().parsed(parse_block)
+    subnet = entry["subnet"].require().parsed(_subnet)
+    document.leave((*entry.path, "subnet"), _SUBNET)
+    document.leave((*entry.path, "aggregation"), _MASK)
+    if block is not None and subnet is not None and less([block], [subnet]):
+        entry["pool"].refuse("must lie in its subnet: PureLB refuses the group")
+    return block
+
+
+def _subnet(text: str) -> AddressRange:
+    try:
+        network = ip_network(text, strict=False)
+    except ValueError:
+        raise ValueError("must be a CIDR") from None
+    return AddressRange(network[0], network[-1])
+
+
+def _agent(document: Document, root: Field) -> _Agent:
+    root.object(TOP, "an LBNodeAgent")
+    heading(document, root, VERSIONS)
+    no_pool(document)
+    other_annotations(document, root)
+    spec = root["spec"].object({"local", "nodeSelector"}, "an LBNodeAgent's spec")
+    local = spec["local"].object(_AGENT, "an LBNodeAgent's local")
+    path = local.path
+    for key in ("dummyInterface", "extlbint"):
+        document.leave((*path, key), "addresses that are announced by routing are not converted")
+    document.leave((*path, "addressConfig"), _MASK)
+    document.leave((*path, "sendgarp"), "a change of holder is always announced")
+    why = "a pool of ours lists the links that may be used, and without a list takes the one whose subnet holds the EIP"
+    document.leave((*path, "interfaces"), why, "write the links into the pools' interface, in order of preference")
+    return _Agent(
+        document,
+        read(document.take(spec["nodeSelector"])),
+        _interface(document, local["localInterface"]) or _interface(document, local["localint"]),
+        _gratuitous(document, local["garpConfig"]),
+    )
+
+
+def _interface(document: Document, value: Field) -> str:
+    text = document.take(value).text() or "default"
+    if text == "default":
+        return ""
+    name = literal(text)
+    if name is None or not is_anchored(text):
+        why = "is a regular expression: here links have names" + (f", and {name} is taken for one" if name else "")
+        document.leave(value.path, why, "write the links into the pools' interface, in order of preference")
+    return name or ""
+
+
+def _gratuitous(document: Document, garp: Field) -> dict[str, object]:
+    garp.object(_GARP, "garpConfig")
+    path = garp.path
+    if not document.take(garp["enabled"]).boolean(True):
+        document.leave((*path, "enabled"), "a change of holder is always announced", "nothing, unless a switch minds")
+    document.leave((*path, "initialDelay"), "the first announcement goes out at once, when the holder answers")
+    document.leave((*path, "verifyBeforeSend"), "only the holder announces")
+    burst = document.take(garp["count"]).integer(0, 1, 50)
+    interval = seconds(document.take(garp["interval"]), 0.0, MIN_INTERVAL, MAX_INTERVAL)
+    return ({"burst": burst} if burst else {}) | ({"interval": interval} if interval else {})
+
+
+# ── Deciding ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _open(group: _Group, groups: list[_Group]) -> None:
+    """Who may use it, and who does without naming it."""
+    draft, document = group.draft, group.document
+    is_default = draft.name == "default" and not group.enforced
+    fenced = {name for other in groups if other.enforced for name in other.namespaces}
+    if is_default:
+        _open_to_the_rest(group, groups, fenced)
+        return
+    if not group.namespaces:
+        draft.auto_assign = False
+        draft.namespace_selector = all_but(sorted(fenced))
+        return
+    draft.namespaces = group.namespaces
+    chosen = [name for name in group.namespaces if _is_chosen(group, name, groups)]
+    draft.auto_assign = len(chosen) == len(group.namespaces)
+    if chosen and not draft.auto_assign:
+        why = f"it is what Services get in {', '.join(chosen)} alone, and a pool of ours has one autoAssign"
+        document.leave(("spec", "namespaces"), why, "let these Services name the pool")
+    elif not group.enforced:
+        why = "here they are access control: a Service of another namespace that names the pool is refused"
+        document.leave(("spec", "namespaces"), why)
+
+
+def _open_to_the_rest(group: _Group, groups: list[_Group], fenced: set[str]) -> None:
+    """The group ``default``: for Services of all namespaces for which no other group is chosen."""
+    elsewhere = {
+        name
+        for other in groups
+        for name in other.namespaces
+        if other is not group and (_is_chosen(other, name, groups) or name in fenced)
+    }
+    closed = {name for name in elsewhere if not _is_chosen(group, name, groups)}
+    group.draft.namespace_selector = all_but(sorted(closed))
+    group.document.leave(("spec", "namespaces"), "as the group default it serves every namespace")
+    if closed:
+        why = "Services of namespaces that another group lists do not get it unasked: here they do not get it at all"
+        group.document.leave(("metadata", "name"), why, "give these Services the pool that lists their namespace")
+
+
+def _is_chosen(group: _Group, namespace: str, groups: list[_Group]) -> bool:
+    serving = [other for other in groups if namespace in other.namespaces]
+    marked = [other for other in serving if other.default]
+    return serving == [group] or marked == [group]
+
+
+def _announce(draft: Draft, agents: list[_Agent]) -> None:
+    if not agents:
+        return
+    found = either([agent.nodes for agent in agents])
+    draft.node_selector = found.selector
+    for i in found.over:
+        why = "a pool of ours has one selector of nodes: only the first is kept"
+        agents[i].document.leave(("spec", "nodeSelector"), why, "give the nodes one label in common")
+    kept = [agent for i, agent in enumerate(agents) if i not in found.over]
+    draft.interface, draft.gratuitous = kept[0].interface, kept[0].gratuitous
+    for agent in kept[1:]:
+        if (agent.interface, agent.gratuitous) != (draft.interface, draft.gratuitous):
+            why = f"differs from {kept[0].document.subject}, which the pools follow: they are the same on all nodes"
+            agent.document.leave(("spec", "local"), why, "name several links in the pools' interface")

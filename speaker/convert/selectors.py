@@ -1,0 +1,74 @@
+"""Label selectors: one of ours for the several that peers allow."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from speaker.allocator.pools import NAMESPACE_NAME_LABEL
+from speaker.api.fields import Field
+from speaker.api.metadata import selector
+from speaker.model import LabelRule, LabelSelector
+
+ALL = LabelSelector()
+
+
+def read(value: Field) -> LabelSelector:
+    """An empty one selects all, as it does for the peer."""
+    empty = not value.given or value.value in ({}, {"matchLabels": {}}, {"matchExpressions": []})
+    return ALL if empty else selector(value)
+
+
+def of_labels(value: Field) -> LabelSelector:
+    """Labels that must all be there."""
+    found = {str(label.path[-1]): label.text() or "" for label in value.children()}
+    return LabelSelector(tuple(LabelRule(key, "In", frozenset({text})) for key, text in found.items()))
+
+
+class Either(NamedTuple):
+    """``selector`` selects what some of several do; ``over`` are the positions of those that it cannot say."""
+
+    selector: LabelSelector
+    over: tuple[int, ...] = ()
+
+
+def either(several: Sequence[LabelSelector]) -> Either:
+    """All of them where one selects everything, or where they only list values of one label; the first otherwise."""
+    distinct = list(dict.fromkeys(several))
+    if not several or ALL in several:
+        return Either(ALL)
+    if len(distinct) == 1:
+        return Either(distinct[0])
+    rules = [each.rules[0] for each in distinct if len(each.rules) == 1 and each.rules[0].operator == "In"]
+    if len(rules) == len(distinct) and len({rule.key for rule in rules}) == 1:
+        return Either(LabelSelector((replace(rules[0], values=frozenset().union(*(rule.values for rule in rules))),)))
+    return Either(distinct[0], tuple(i for i, each in enumerate(several) if each != distinct[0]))
+
+
+def both(one: LabelSelector, other: LabelSelector) -> LabelSelector:
+    return LabelSelector(tuple(dict.fromkeys((*one.rules, *other.rules))))
+
+
+def named(namespaces: Sequence[str]) -> LabelSelector:
+    """Namespaces by name; none is no restriction."""
+    return LabelSelector((LabelRule(NAMESPACE_NAME_LABEL, "In", frozenset(namespaces)),)) if namespaces else ALL
+
+
+def all_but(namespaces: Sequence[str]) -> LabelSelector:
+    return LabelSelector((LabelRule(NAMESPACE_NAME_LABEL, "NotIn", frozenset(namespaces)),)) if namespaces else ALL
+
+
+def written(found: LabelSelector) -> dict[str, object]:
+    """As it stands in a manifest."""
+    equal = {rule.key: rule for rule in found.rules if rule.operator == "In" and len(rule.values) == 1}
+    rest = [rule for rule in found.rules if equal.get(rule.key) != rule]
+    plain: dict[str, object] = {}
+    if equal:
+        plain["matchLabels"] = {key: next(iter(rule.values)) for key, rule in equal.items()}
+    if rest:
+        plain["matchExpressions"] = [_expression(rule) for rule in rest]
+    return plain
+
+
+def _expression(rule: LabelRule) -> dict[str, object]:
+    plain: dict[str, object] = {"key": rule.key, "operator": rule.operator}
+    return {**plain, "values": sorted(rule.values)} if rule.values else plain

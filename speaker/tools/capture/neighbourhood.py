@@ -1,0 +1,203 @@
+"""Who is who on a link: every message in its order → what there is to say of it. Pure: times are arguments.
+
+What hellos mean is asked of ``ownership/machine/peers.py``, as the speaker asks it.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from ipaddress import IPv4Address
+from typing import assert_never
+
+from speaker.errors import MalformedPacket
+from speaker.model import IPAddress, Mac, rank
+from speaker.ownership.hello import Hello
+from speaker.ownership.hellos.frames import Rejected
+from speaker.ownership.machine.hearing import MAX_EIPS
+from speaker.ownership.machine.peers import MAX_NODES, Peer
+from speaker.ownership.parameters import Parameters
+from speaker.packets.arp import ArpPacket, Operation
+from speaker.packets.ndp import NeighborAdvertisement, NeighborSolicitation
+from speaker.tools.capture.events import REJECTIONS, Event, What, names
+from speaker.tools.capture.seen import Seen
+
+_STATES = ("draining", "deaf", "demoted")
+
+
+class Neighbourhood:
+    """``verified``: only hellos with a right tag come here. ``all_hellos``: tell of each, not of changes alone.
+
+    Whoever is on the LAN can make up nodes and EIPs: no more than ``most_nodes`` and ``most_eips`` are known.
+    """
+
+    def __init__(
+        self, verified: bool, all_hellos: bool = False, most_nodes: int = MAX_NODES, most_eips: int = MAX_EIPS
+    ) -> None:
+        self._verified, self._all = verified, all_hellos
+        self._most_nodes, self._most_eips = most_nodes, most_eips
+        self._times = Parameters()
+        self._peers: dict[str, Peer] = {}
+        self._nodes: dict[Mac, str] = {}
+        """By the MACs that their hellos come from."""
+
+    def notice(self, at: float, seen: Seen) -> Iterator[Event]:
+        """What is to be told of a frame captured ``at``, and first of those who fell silent before it."""
+        yield from self.pass_time(at)
+        for event in self._events(at, seen):
+            yield event if seen.vlan is None else replace(event, vlan=seen.vlan)
+
+    def pass_time(self, now: float) -> Iterator[Event]:
+        """Those who have been silent for so long that their peers take them for dead."""
+        for node, peer in self._peers.items():
+            if peer.alive and not peer.is_alive(now, self._times):
+                peer.alive = False
+                mac = next((mac for mac, name in self._nodes.items() if name == node), Mac(bytes(6)))
+                silence = f"{now - peer.heard_at:.1f} s"
+                yield Event(now, What.SILENT, mac, node, self._verified, dict(peer.claims), detail=silence)
+
+    def _events(self, at: float, seen: Seen) -> Iterator[Event]:
+        mac, message = seen.source, seen.message
+        match message:
+            case Hello():
+                yield from self._hello(at, mac, message)
+            case Rejected():
+                yield Event(at, What.REJECTED, mac, alarm=message is Rejected.FORGED, detail=REJECTIONS[message])
+            case ArpPacket():
+                yield from self._arp(at, message)
+            case NeighborSolicitation():
+                sender = None if message.source.is_unspecified else message.source
+                yield from self._asks(at, message.source_link_layer or mac, sender, message.target)
+            case NeighborAdvertisement():
+                whom = None if message.destination.is_multicast else message.destination
+                what = What.ANSWERS if message.solicited else What.ANNOUNCES
+                yield self._says(at, what, message.target_link_layer or mac, message.target, whom)
+            case MalformedPacket():
+                detail = f"sends ARP or NDP that breaks the format: {message}"
+                yield Event(at, What.MALFORMED, mac, self._nodes.get(mac), detail=detail)
+            case _:
+                assert_never(message)
+
+    # ── Hellos ──
+
+    def _hello(self, at: float, mac: Mac, hello: Hello) -> Iterator[Event]:
+        old = self._peers.get(hello.node)
+        if old is not None and hello.incarnation != old.incarnation and self._lives_elsewhere(old, mac, at):
+            yield Event(at, What.CLASH, mac, hello.node, self._verified, alarm=True)
+        if old is not None and hello.stamp <= old.stamp:
+            return  # doubled, overtaken, or of an earlier life
+        peer = old
+        if peer is None or hello.incarnation > peer.incarnation:
+            peer = self._meet(hello, at)
+            if peer is None:
+                return
+        was = {name: getattr(peer, name) for name in _STATES}
+        before = dict(peer.claims)
+        self._know(mac, hello.node)
+        self._note(peer, hello, at)
+        changed = peer.learn(self._within_bounds(hello, peer))
+        peer.ended.clear()
+        if peer is not old or self._all:
+            yield Event(at, What.HELLO, mac, hello.node, self._verified, detail=_greeting(hello))
+        for detail in _turns(was, peer):
+            yield Event(at, What.STATE, mac, hello.node, self._verified, detail=detail)
+        yield from self._moves(at, mac, peer, before, changed)
+
+    def _moves(
+        self, at: float, mac: Mac, peer: Peer, before: Mapping[IPAddress, int], changed: set[IPAddress]
+    ) -> Iterator[Event]:
+        after, eips = peer.claims, sorted(changed, key=rank)
+        taken = {eip: after[eip] for eip in eips if eip in after and after[eip] != before.get(eip)}
+        gone = {eip: before[eip] for eip in eips if eip in before and eip not in after}
+        if gone:
+            yield Event(at, What.RELEASES, mac, peer.node, self._verified, gone)
+        if taken:
+            too = sorted({node for eip in taken for node in self._claimants(eip, at) if node != peer.node})
+            detail = f"; claimed by {names(too)} too" if too else ""
+            yield Event(at, What.CLAIMS, mac, peer.node, self._verified, taken, detail=detail)
+
+    def _lives_elsewhere(self, peer: Peer, mac: Mac, at: float) -> bool:
+        """It was heard just now, and never from there."""
+        return self._nodes.get(mac) != peer.node and at - peer.heard_at < self._times.suspect
+
+    def _meet(self, hello: Hello, at: float) -> Peer | None:
+        if hello.node not in self._peers and len(self._peers) >= self._most_nodes:
+            return None
+        peer = self._peers[hello.node] = Peer(hello, at)
+        return peer
+
+    def _know(self, mac: Mac, node: str) -> None:
+        self._nodes.pop(mac, None)
+        self._nodes[mac] = node
+        if len(self._nodes) > 2 * self._most_nodes:
+            del self._nodes[next(iter(self._nodes))]
+
+    def _note(self, peer: Peer, hello: Hello, at: float) -> None:
+        peer.stamp, peer.heard_at, peer.alive = hello.stamp, at, True
+        peer.draining, peer.deaf, peer.demoted = hello.draining, hello.deaf, hello.demoted
+        peer.patience = max(1.0, hello.interval / 1000 / self._times.hello)
+
+    def _within_bounds(self, hello: Hello, peer: Peer) -> Hello:
+        """Without EIPs that are new, where there are too many."""
+        if sum(len(each.claims) for each in self._peers.values()) + len(hello.claims) <= self._most_eips:
+            return hello
+        return replace(hello, claims={eip: term for eip, term in hello.claims.items() if eip in peer.claims})
+
+    def _claimants(self, eip: IPAddress, now: float) -> dict[str, int]:
+        return {
+            node: peer.claims[eip]
+            for node, peer in self._peers.items()
+            if eip in peer.claims and peer.is_alive(now, self._times)
+        }
+
+    # ── ARP and NDP ──
+
+    def _arp(self, at: float, packet: ArpPacket) -> Iterator[Event]:
+        mac, sender, target = packet.sender_mac, packet.sender_ip, packet.target_ip
+        if sender == target:
+            yield self._says(at, What.ANNOUNCES, mac, sender, None)
+        elif packet.operation == Operation.REQUEST:
+            yield from self._asks(at, mac, None if sender == IPv4Address(0) else sender, target)
+        elif packet.operation == Operation.REPLY:
+            yield self._says(at, What.ANSWERS, mac, sender, target)
+        else:
+            detail = f"sends ARP with operation {packet.operation}"
+            yield Event(at, What.MALFORMED, mac, self._nodes.get(mac), sender=sender, detail=detail)
+
+    def _asks(self, at: float, mac: Mac, sender: IPAddress | None, target: IPAddress) -> Iterator[Event]:
+        if sender is not None and (uses := self._says(at, What.USES, mac, sender, None)).alarm:
+            yield uses
+        what = What.PROBES if sender is None else What.ASKS
+        holders = self._claimants(target, at) or None
+        yield Event(at, what, mac, self._nodes.get(mac), address=target, sender=sender, holders=holders)
+
+    def _says(self, at: float, what: What, mac: Mac, address: IPAddress, to: IPAddress | None) -> Event:
+        """Whoever has ``mac`` says that ``address`` is its own: an alarm where nodes claim it, and it is none. A node
+        may say so a little earlier than its hello does."""
+        node, holders = self._nodes.get(mac), self._claimants(address, at) or None
+        alarm = holders is not None and node is None
+        return Event(at, what, mac, node, address=address, to=to, holders=holders, alarm=alarm)
+
+
+def _greeting(hello: Hello) -> str:
+    heard = f", hears {names(sorted(hello.heard))}" if hello.heard else ", hears nobody"
+    states = [name for name in _STATES if getattr(hello, name)]
+    return f"says hello: holds {_eips(hello.digest.count)}{heard}{''.join(f', {state}' for state in states)}"
+
+
+def _eips(count: int) -> str:
+    return "no EIP" if count == 0 else "1 EIP" if count == 1 else f"{count} EIPs"
+
+
+_TURNS: Mapping[tuple[str, bool], str] = {
+    ("draining", True): "drains: it hands its EIPs over",
+    ("draining", False): "drains no longer",
+    ("deaf", True): "hears nobody on this link: its claims bind nobody",
+    ("deaf", False): "hears others again",
+    ("demoted", True): "claims behind the others: its gateway is silent, or the API calls it not ready",
+    ("demoted", False): "claims as the others do again",
+}
+
+
+def _turns(was: Mapping[str, bool], peer: Peer) -> Iterator[str]:
+    for name, before in was.items():
+        if getattr(peer, name) is not before:
+            yield _TURNS[name, not before]

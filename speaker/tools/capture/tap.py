@@ -1,0 +1,128 @@
+"""Edge: frames of a link or of a capture file, and a file to write them to; by scapy.
+
+scapy is imported when something is captured, and then no more of it than that takes.
+"""
+
+import select
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+from speaker.errors import EdgeError, SettingError
+from speaker.packets import arp, ndp, sockets
+from speaker.packets.bpf import ACCEPT, Program, if_equal, load_byte, load_half, only_if
+from speaker.tools.capture.seen import MAX_FRAME
+
+Frame: TypeAlias = tuple[float, bytes]
+"""Seconds since 1970, and the bytes from the Ethernet header on."""
+
+Write: TypeAlias = Callable[[float, bytes], None]
+
+INSTALL = "pip install 'eip-speaker[tools]'"
+_ETHERNET = 1
+"""LINKTYPE_ETHERNET (https://www.tcpdump.org/linktypes.html)."""
+_IPV6_TYPE = 54
+_TICK = 0.1
+"""Seconds after which whoever listens is woken though nothing came, so that silence is noticed."""
+
+
+def need_scapy() -> None:
+    """Raises SettingError where there is none."""
+    import logging
+
+    logging.getLogger("scapy.runtime").setLevel(logging.ERROR)
+    try:
+        import scapy.config  # noqa: F401 -- whether it can be
+    except ImportError as error:
+        raise SettingError(f"speaker capture needs scapy (GPL-2.0), which is not installed: {INSTALL}") from error
+
+
+def wanted(ethertype: int) -> Program:
+    """For the kernel, which drops all else: hellos, ARP, and of IPv6 neighbour solicitations and advertisements.
+
+    An IPv6 frame of another kind with the same byte there is passed over later.
+    """
+    return (
+        *only_if(load_half(12), ethertype, arp.ETHERTYPE, ndp.ETHERTYPE),
+        if_equal(ndp.ETHERTYPE, 1, 0),
+        ACCEPT,
+        *only_if(load_byte(_IPV6_TYPE), ndp.SOLICITATION, ndp.ADVERTISEMENT),
+        ACCEPT,
+    )
+
+
+def of_link(link: str, ethertype: int, until: Callable[[], float | None]) -> Iterator[Frame | None]:
+    """Every frame of ``link``, both ways, for as long as ``until`` says a number of seconds; None forever. Yields None
+    where none came for a while. Raises EdgeError."""
+    from scapy.arch.linux import L2ListenSocket
+
+    try:
+        tap = L2ListenSocket(iface=link, promisc=True)
+    except OSError as error:
+        raise sockets.refused(f"{link}: capture", error) from error
+    try:
+        sockets.attach(tap.ins, wanted(ethertype))
+        while (left := until()) is None or left > 0:
+            ready, _, _ = select.select([tap.ins], [], [], _TICK if left is None else min(left, _TICK))
+            _, frame, at = tap.recv_raw(MAX_FRAME) if ready else (None, None, None)
+            yield None if not frame else (time.time() if at is None else float(at), bytes(frame))
+    except OSError as error:
+        raise sockets.refused(f"{link}: capture", error) from error
+    finally:
+        tap.close()
+
+
+def of_file(path: Path) -> Iterator[Frame]:
+    """Every frame of a pcap or pcapng file. Raises EdgeError."""
+    from scapy.error import Scapy_Exception
+    from scapy.utils import RawPcapReader
+
+    try:
+        with path.open("rb") as file, RawPcapReader(cast("str", file)) as reader:  # by name it may be left open
+            for frame, about in reader:
+                linktype = getattr(about, "linktype", None) or reader.linktype
+                if linktype != _ETHERNET:
+                    raise EdgeError(f"{path}: its frames are not Ethernet (link type {linktype}): capture on one link")
+                yield _when(reader, about), bytes(frame)
+    except OSError as error:
+        raise EdgeError(f"{path}: {error.strerror}") from error
+    except (Scapy_Exception, EOFError, struct.error, ValueError, IndexError, OverflowError, AttributeError) as error:
+        raise EdgeError(f"{path}: is no pcap or pcapng file, or a broken one") from error
+
+
+def _when(reader: Any, about: Any) -> float:
+    """Seconds; 0 where the file has none."""
+    if hasattr(about, "sec"):
+        return float(about.sec) + float(about.usec) / (1e9 if reader.nano else 1e6)
+    if about.tshigh is None:
+        return 0.0
+    return float((about.tshigh << 32 | about.tslow) / about.tsresol)
+
+
+@contextmanager
+def into(path: Path) -> Iterator[Write]:
+    """A new pcap file. Raises SettingError where there is one already, EdgeError where it cannot be written."""
+    from scapy.utils import RawPcapWriter
+
+    try:
+        with path.open("xb") as file:
+            writer = RawPcapWriter(file, linktype=_ETHERNET)
+            writer.write_header(None)
+
+            def write(at: float, frame: bytes) -> None:
+                sec = int(max(at, 0))
+                writer.write_packet(frame, sec=sec, usec=int((max(at, 0) - sec) * 1e6))
+
+            yield write
+    except FileExistsError as error:
+        raise SettingError(f"--write {path}: exists: must be a new file") from error
+    except OSError as error:
+        raise EdgeError(f"--write {path}: {error.strerror}") from error
+
+
+def links() -> list[str]:
+    return [name for _, name in socket.if_nameindex()]

@@ -1,0 +1,183 @@
+"""``speaker convert``: manifests of another balancer → ours, with a list of what has no equal."""
+
+import argparse
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, TextIO
+
+import yaml
+
+from speaker.api.fields import ApiObject
+from speaker.convert.conversion import Conversion, Peer, Settings
+from speaker.convert.conversion import convert as converted
+from speaker.convert.document import Listed
+from speaker.errors import InvalidField, Place, SettingError, Unreadable
+from speaker.standalone.document import parse
+from speaker.standalone.manifests import MAX_FILE_BYTES, manifest_files, read_file
+from speaker.system.files import shown, write_atomically
+
+STDIN = "-"
+NAMES = ("pools.yaml", "services.yaml")
+"""What is written into a directory."""
+
+LONGEST = 80
+"""Of a value, in characters; the JSON report has it whole."""
+
+
+def command(args: argparse.Namespace) -> int:
+    """As the command line asks for; raises SettingError."""
+    peers = {peer.value: peer for peer in Peer}
+    if args.peer and args.peer not in peers:
+        raise SettingError(f"--from {args.peer}: must be one of {', '.join(peers)}")
+    settings = Settings(peers.get(args.peer), frozenset(args.classes), args.default_class, args.adopt)
+    return convert(args.sources, settings, args.output, args.json, sys.stdout, sys.stderr)
+
+
+def convert(
+    sources: Sequence[str], settings: Settings, into: Path | None, as_json: bool, out: TextIO, err: TextIO
+) -> int:
+    """Writes the manifests to ``out``, or into the directory ``into``, and the report to ``err``; with ``as_json`` one
+    object with both to ``out``.
+
+    Returns 0 where all is converted, 1 where somebody has to decide something, 2 where the input cannot be read; then
+    nothing is written.
+    """
+    objects, problems = _read(sources)
+    if not objects and not problems:
+        problems = [InvalidField("", "", "there is nothing to convert", place=Place(", ".join(sources)))]
+    if problems:
+        err.writelines(f"{problem}\n" for problem in problems)
+        return 2
+    found = converted(objects, settings)
+    if into is not None:
+        for name, manifests in zip(NAMES, (found.pools, found.services), strict=True):
+            write_atomically(into / name, _yaml(manifests).encode())
+    if as_json:
+        out.write(json.dumps(_json(found, whole=into is None), default=repr) + "\n")
+    else:
+        if into is None:
+            out.write(_yaml((*found.pools, *found.services)))
+        err.writelines(f"{line}\n" for line in _report(found))
+    return 1 if found.decisions else 0
+
+
+def _read(sources: Sequence[str]) -> tuple[list[ApiObject], list[InvalidField]]:
+    objects: list[ApiObject] = []
+    problems: list[InvalidField] = []
+    for source in sources:
+        for read, wrong in _of_stdin(sys.stdin.buffer) if source == STDIN else _of_path(Path(source)):
+            objects += read
+            problems += wrong
+    return objects, problems
+
+
+_Found = tuple[list[ApiObject], list[InvalidField]]
+
+
+def _of_path(path: Path) -> Iterator[_Found]:
+    try:
+        files = manifest_files(path) if path.is_dir() else [path]
+    except OSError as error:
+        rule = f"must be a directory that can be read: {error.strerror}"
+        yield [], [Unreadable("", shown(path), rule, place=Place(shown(path)))]
+        return
+    yield from map(read_file, files)
+
+
+def _of_stdin(stream: BinaryIO) -> Iterator[_Found]:
+    content = stream.read(MAX_FILE_BYTES + 1)
+    if len(content) > MAX_FILE_BYTES:
+        yield [], [InvalidField("", "", f"must not be larger than {MAX_FILE_BYTES} bytes", place=Place("stdin"))]
+        return
+    try:
+        # kubectl -o json writes JSON, which is YAML but for characters beyond U+FFFF.
+        parsed = parse("stdin.json" if content.lstrip().startswith(b"{") else "stdin", content.decode())
+    except UnicodeDecodeError:
+        yield [], [InvalidField("", "", "must be UTF-8", place=Place("stdin"))]
+        return
+    yield parsed.objects, parsed.problems
+
+
+class _Dumper(yaml.SafeDumper):
+    """Without aliases, which are hard on people, and with quotes around text that Go's YAML takes for a number or a
+    boolean and Python's does not, such as ``12e4`` and ``y``."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+_NO_TEXT_TO_GO = re.compile(r"[-+]?(0[xXoObB][0-9a-fA-F_]+|[\d_]*\.?[\d_]*([eE][-+]?\d+)?)|[yYnN]")
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if _NO_TEXT_TO_GO.fullmatch(text) else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def _yaml(manifests: Iterable[object]) -> str:
+    return "---\n".join(yaml.dump(each, Dumper=_Dumper, sort_keys=False, allow_unicode=True) for each in manifests)
+
+
+# ── The report ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _report(found: Conversion) -> Iterator[str]:
+    """Decisions one by one, notes once for all objects that they are true of, then the sum."""
+    yield from (_line(each) for each in found.decisions)
+    notes = [each for each in found.listed if not each.do]
+    kinds = Counter((_general(each.path), each.why) for each in notes)
+    told = set()
+    for each in notes:
+        kind = (_general(each.path), each.why)
+        if kind not in told:
+            told.add(kind)
+            more = f" (and {kinds[kind] - 1} more)" if kinds[kind] > 1 else ""
+            yield f"note: {_line(each)}{more}"
+    yield (
+        f"converted: pools {len(found.pools)}, Services {len(found.services)}; "
+        f"to decide {len(found.decisions)}, notes {len(notes)}"
+    )
+
+
+def _line(each: Listed) -> str:
+    value = "" if each.value is None else _short(each.value)
+    parts = (str(each.place), each.subject, each.path, value, each.why)
+    line = ": ".join(part for part in parts if part) + (f"; {each.do}" if each.do else "")
+    return line.encode(errors="backslashreplace").decode()
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value, default=repr)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+
+
+def _general(path: str) -> str:
+    return "".join("#" if each.isdigit() else each for each in path)
+
+
+def _json(found: Conversion, *, whole: bool) -> dict[str, object]:
+    told: dict[str, object] = {
+        "ok": not found.decisions,
+        "pools": len(found.pools),
+        "services": len(found.services),
+        "listed": [_json_listed(each) for each in found.listed],
+    }
+    return told | ({"objects": [*found.pools, *found.services]} if whole else {})
+
+
+def _json_listed(each: Listed) -> dict[str, object]:
+    return {
+        "file": each.place.file,
+        "line": each.place.line,
+        "document": each.subject,
+        "field": each.path,
+        "value": each.value,
+        "why": each.why,
+        "decide": each.do or None,
+    }

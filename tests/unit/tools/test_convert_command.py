@@ -1,0 +1,110 @@
+"""``speaker convert``: manifests to stdout or a directory, the report to stderr, and the exit code."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from speaker.cli import main
+from speaker.tools.validate import validate
+
+FIXTURES = Path(__file__).parents[1] / "convert" / "fixtures"
+WHOLE = FIXTURES / "metallb-pool-and-l2.yaml"
+PARTLY = FIXTURES / "metallb-bgp.yaml"
+
+
+@pytest.fixture
+def stdin(monkeypatch):
+    def put(content):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+    return put
+
+
+def test_what_is_converted_whole_ends_with_0_and_manifests_on_stdout(capsys):
+    assert main(["convert", str(WHOLE)]) == 0
+    told = capsys.readouterr()
+    assert [each["kind"] for each in yaml.safe_load_all(told.out)] == ["Eip", "Service"]
+    assert told.err.splitlines()[-1] == "converted: pools 1, Services 1; to decide 0, notes 3"
+
+
+def test_what_needs_a_decision_ends_with_1_and_has_a_line_of_its_own(capsys):
+    assert main(["convert", str(PARTLY)]) == 1
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first.startswith(f"{PARTLY}:1: IPAddressPool/metallb-system/routed: no L2Advertisement of the input selects")
+
+
+@pytest.mark.parametrize("content", [b"a: [", b"\xff", b"", b"# nothing\n"])
+def test_input_that_cannot_be_read_ends_with_2_and_writes_nothing(content, stdin, tmp_path, capsys):
+    stdin(content)
+    assert main(["convert", "-", "-o", str(tmp_path / "out")]) == 2
+    told = capsys.readouterr()
+    assert (told.out, bool(told.err)) == ("", True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_path_that_leads_nowhere_ends_with_2(tmp_path, capsys):
+    assert main(["convert", str(tmp_path / "none.yaml")]) == 2
+    assert "none.yaml" in capsys.readouterr().err
+
+
+def test_a_peer_that_is_none_ends_with_2(capsys):
+    assert main(["convert", "--from", "f5"]) == 2
+    assert "openelb, metallb, kube-vip, purelb, cilium" in capsys.readouterr().err
+
+
+def test_stdin_may_hold_yaml_or_what_kubectl_writes_as_json(stdin, capsys):
+    stdin(WHOLE.read_bytes())
+    assert main(["convert"]) == 0
+    from_yaml = capsys.readouterr().out
+    items = list(yaml.safe_load_all(WHOLE.read_text()))
+    stdin(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}).encode())
+    assert main(["convert", "-"]) == 0
+    assert capsys.readouterr().out == from_yaml
+
+
+def test_a_directory_is_read_and_another_one_written(tmp_path, capsys):
+    (tmp_path / "in").mkdir()
+    for name in ("metallb-pool-and-l2", "cilium-pools"):
+        (tmp_path / "in" / f"{name}.yaml").write_text((FIXTURES / f"{name}.yaml").read_text())
+    out = tmp_path / "out"
+    main(["convert", str(tmp_path / "in"), "-o", str(out)])
+    assert sorted(path.name for path in out.iterdir()) == ["pools.yaml", "services.yaml"]
+    assert capsys.readouterr().out == ""
+
+
+def test_the_json_report_has_every_value_with_its_place(capsys):
+    assert main(["convert", "--json", str(PARTLY)]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert (told["ok"], told["objects"]) == (False, [])
+    peer = next(each for each in told["listed"] if each["document"] == "BGPPeer/metallb-system/leaf")
+    assert (peer["file"], peer["line"], peer["field"]) == (str(PARTLY), 15, "")
+    assert peer["why"]
+    assert peer["decide"]
+
+
+@pytest.mark.parametrize("path", sorted(FIXTURES.glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("flags", [[], ["--adopt"], ["--default-class", "--adopt"]], ids="-".join)
+def test_what_is_written_passes_validate(path, flags, tmp_path):
+    main(["convert", str(path), "-o", str(tmp_path), *flags])
+    out = io.StringIO()
+    assert validate(tmp_path, out, as_json=False) == 0, out.getvalue()
+
+
+@pytest.mark.parametrize(
+    "text", ["12e4", "1e3", "0o17", "y", "N", "1_000", "12", "1.5", "true", "12:34", "~", "", "abc"]
+)
+def test_text_that_looks_like_something_else_stays_text_to_kubectl(text, tmp_path, capsys):
+    service = list(yaml.safe_load_all(WHOLE.read_text()))[-1]
+    service["metadata"]["annotations"] = {"example.com/build": text}
+    (tmp_path / "in.yaml").write_text(
+        f"{WHOLE.read_text()}---\n{json.dumps(service | {'metadata': service['metadata'] | {'name': 'b'}})}"
+    )
+    main(["convert", str(tmp_path / "in.yaml")])
+    out = capsys.readouterr().out
+    assert list(yaml.safe_load_all(out))[-1]["metadata"]["annotations"] == {"example.com/build": text}
+    assert ("build: abc" in out) == (text == "abc")
+    assert text in ("abc", "") or f'"{text}"' in out or f"'{text}'" in out
