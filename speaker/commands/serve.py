@@ -1,4 +1,9 @@
-"""``speaker run``, ``speaker agent`` and ``speaker controller``: those that serve until they are stopped."""
+"""``speaker run``, ``speaker agent`` and ``speaker controller``: those that serve until they are stopped.
+
+Both processes of a node begin here: the first becomes the wire process in ``_wire_end``, and starts this program again
+as the main process. What a node is asked to do comes from ``standalone/run.py`` (files) or ``agent/run.py`` (the
+Kubernetes API); the work is the same for both, in ``node/host.py``.
+"""
 
 import argparse
 import asyncio

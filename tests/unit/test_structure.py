@@ -140,11 +140,11 @@ def test_what_is_called_pure_is_pure(name):
 FILES_IN_A_WALK = 9
 WALKS = {
     "to the answer to an ARP request, and why this node gives it": (
-        *("cli", "standalone/run", "node/host", "node/decide", "wire/shared"),
+        *("cli", "commands/serve", "node/host", "node/decide", "wire/shared"),
         *("ownership/machine/machine", "ownership/machine/rules", "layer2/link", "layer2/answer"),
     ),
     "to the IPVS entry": (
-        *("cli", "standalone/run", "node/host", "node/decide"),
+        *("cli", "commands/serve", "node/host", "node/decide"),
         *("forwarding/plan", "forwarding/ipvs/forwarder", "forwarding/ipvs/tables"),
     ),
 }

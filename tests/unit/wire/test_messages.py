@@ -275,7 +275,7 @@ async def test_a_rebalancing_begins_when_it_is_asked_for():
     assert one.obey(StartRebalancing()) == one.obey(FollowRebalancing())
 
 
-def test_keys_are_used_from_the_moment_that_they_are_told():
+async def test_keys_are_used_from_the_moment_that_they_are_told():
     one = life(PEERS)
     before = one._keyring.current.signing
     one.obey(UseKeys((b"n" * 32, b"k" * 32)))
