@@ -2,6 +2,7 @@
 
 import json
 from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -199,6 +200,8 @@ def check(conversion):
 def test_no_service_gets_an_address_that_its_peer_would_not_give_to_it(peer, data):
     generated, oracle = PEERS[peer]
     documents, probe = data.draw(generated), data.draw(probes)
+    if peer in ("kubevip", "cilium"):  # there nobody names a pool
+        probe = replace(probe, pool=None)
     conversion = of_data(*documents)
     check(conversion)
     mine, theirs = given(conversion, probe), oracle(documents, probe)
