@@ -14,12 +14,13 @@ The standard library has to do: it runs inside a network namespace. ``knocking``
 import asyncio
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,10 +73,33 @@ class Taken(Exception):
     """Raised when a connection ends without its answer that somebody had taken."""
 
 
-async def ask(address: str, port: int) -> None:
-    deadline = asyncio.get_running_loop().time() + PATIENCE
-    async with asyncio.timeout_at(deadline):
-        reader, writer = await asyncio.open_connection(address, port)
+FIRST_PORT, PORTS = 33000, 32000
+PACE = 50
+"""Rounds a second, at most: no port comes again within ten minutes."""
+
+
+def bound(address: str, number: int) -> socket.socket:
+    """A socket that has its own port. The kernel would choose one again after a minute at this rate, for which somebody
+    on the way may still know a connection that was never closed there."""
+    made = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+    made.setblocking(False)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with suppress(OSError):  # another program has it
+        made.bind(("", FIRST_PORT + number % PORTS))
+    return made
+
+
+async def ask(address: str, port: int, number: int) -> None:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + PATIENCE
+    connecting = bound(address, number)
+    try:
+        async with asyncio.timeout_at(deadline):
+            await loop.sock_connect(connecting, (address, port))
+    except BaseException:
+        connecting.close()
+        raise
+    reader, writer = await asyncio.open_connection(sock=connecting)
     try:
         async with asyncio.timeout_at(deadline):
             writer.write(b"GET / HTTP/1.0\r\n\r\n")
@@ -123,13 +147,16 @@ def note(why: Why, key: str) -> None:
     why[key] = count + 1, first, told
 
 
-async def once(target: str, tally: Tally, why: Why) -> None:
+async def once(target: str, number: int, tally: Tally, why: Why) -> None:
     loop = asyncio.get_running_loop()
     address, _, way = target.partition(",")
     port, _, kind = way.partition(",")
     begun = loop.time()
     try:
-        await (ask_by_datagram if kind == "udp" else ask)(address, int(port or 80))
+        if kind == "udp":
+            await ask_by_datagram(address, int(port))
+        else:
+            await ask(address, int(port or 80), number)
     except Taken:
         tally.asked += 1
         tally.cut += 1
@@ -154,10 +181,10 @@ async def knock(rate: float, least: int, targets: Sequence[str]) -> Mapping[str,
     tallies = {target: Tally() for target in targets}
     why: Why = {}
     async with asyncio.TaskGroup() as group:
-        due, rounds = loop.time(), 0
+        due, rounds, first = loop.time(), 0, int(time.time() * PACE)
         while rounds < least or not ended.is_set():
             for target in targets:
-                group.create_task(once(target, tallies[target], why))
+                group.create_task(once(target, first + rounds, tallies[target], why))
             rounds += 1
             due = max(due + len(targets) / rate, loop.time())
             await asyncio.sleep(due - loop.time())

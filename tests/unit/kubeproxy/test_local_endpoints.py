@@ -80,6 +80,7 @@ def test_another_pod_beside_one_that_counts_counts_and_so_does_the_last_that_lea
     another = endpoint("10.0.0.3")
     assert counting(found, HERE, another) == (HERE, another)
     assert counting(found, LEAVING) == (LEAVING,)
+    assert counting(found, LEAVING, another) == (LEAVING, another)
 
 
 def test_what_went_and_comes_again_waits_again():
