@@ -28,7 +28,7 @@ from speaker.settings import (
     RunSettings,
 )
 from speaker.system import streams
-from speaker.tools import flags
+from speaker.tools import explain, flags
 
 INTERRUPTED = 130
 """128 + SIGINT, what a shell shows for a program that was interrupted."""
@@ -146,6 +146,7 @@ def _parser() -> argparse.ArgumentParser:
     cleanup.set_defaults(command=_cleanup)
 
     _control_commands(commands)
+    explain.add_commands(commands)
 
     connections = commands.add_parser(
         "connections",

@@ -15,6 +15,7 @@ from speaker.lab.breaking.sickness import COURSES
 from speaker.lab.network.lan import Lan
 from speaker.lab.network.privileges import leave_host_network
 from speaker.lab.network.topology import lab_topology
+from speaker.lab.practice.practise import practise
 from speaker.lab.request import Request
 from speaker.lab.scenarios.failover import SCENARIOS, fail_over
 from speaker.lab.scenarios.reach import reach
@@ -54,6 +55,8 @@ async def _act(request: Request, lan: Lan, timeline: Timeline, keep: bool, in_us
 
 
 async def _play(request: Request, stage: Stage, linger: Callable[[], Awaitable[None]]) -> Outcome:
+    if request.fault:
+        return await practise(request.fault, stage, linger)
     if request.scenario in SCENARIOS:
         return await fail_over(request, stage, linger)
     if request.scenario in COURSES:
@@ -67,7 +70,8 @@ def hints(request: Request, lan: Lan, manifests: Path, keep: bool, in_user_names
     if not keep:
         if request.scenario == "reach":
             yield f"Its YAML is in {MANIFESTS}."
-        yield f"Next: `speaker lab --scenario {request.scenario} --keep` leaves the LAN up to play in."
+        again = f"--fault {request.fault}" if request.fault else f"--scenario {request.scenario}"
+        yield f"Next: `speaker lab {again} --keep` leaves the LAN up to play in."
         return
     enter = f"nsenter -t {os.getpid()} -U --preserve-credentials" if in_user_namespace else "nsenter"
     question = "curl http://192.0.2.217/" if request.scenario == "reach" else "arping -I eth0 192.0.2.200"

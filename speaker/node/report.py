@@ -23,11 +23,12 @@ from speaker.forwarding.unknown_flows.handing_over import fates
 from speaker.forwarding.unknown_flows.rules import NextHop
 from speaker.kubeproxy.watch import LookReport
 from speaker.layer2.links import Placement
-from speaker.model import Family, IPAddress, Link, Mac, ServiceKey
+from speaker.model import Family, IPAddress, Link, Mac, ServiceKey, World
 from speaker.node import transitions
 from speaker.node.decide import Decision
 from speaker.node.gauges import count_in_force, count_kube_proxy, count_tables
-from speaker.node.problems import RIVAL_SECONDS, Area, Problems, first, new
+from speaker.node.noted import Noted
+from speaker.node.problems import RIVAL_SECONDS, Area, Problem, Problems, first, new
 from speaker.node.status import Status, write_status
 from speaker.node.transitions import Transitions
 from speaker.system.priority import Priority
@@ -51,6 +52,7 @@ class InForce(NamedTuple):
     settlement: Settlement
     decision: Decision
     usage: Mapping[str, Mapping[Family, Usage]]
+    world: World = World()
 
 
 class Report:
@@ -63,7 +65,7 @@ class Report:
         self._runtime_dir = runtime_dir
         self._telling = Telling()
         self._transitions, self._problems, self._status = Transitions(), Problems(), Status()
-        self._watch = Watch()
+        self._watch, self.noted = Watch(), Noted(clock)
         self._ready = False
         self.in_force: InForce | None = None
         self.stale = asyncio.Event()
@@ -84,7 +86,10 @@ class Report:
         return self._ready, {"ready": self._ready, "problems": self.problems()}
 
     def problems(self) -> list[str]:
-        return self._problems.sentences(self._clock(), self._internal.problems())
+        return [problem.sentence for problem in self.all_problems()]
+
+    def all_problems(self) -> list[Problem]:
+        return self._problems.all(self._clock(), self._internal.problems())
 
     def conflicts(self) -> dict[str, str]:
         """EIP → what is told of a rival."""
@@ -283,11 +288,13 @@ class Report:
 
     def claimed(self, address: IPAddress, placement: Placement, term: int, before: str | None) -> None:
         self._tell(transitions.claimed(address, placement, term, before))
+        self.noted.claimed(address, before)
         self._metrics.claim_changes.labels("claimed").inc()
         self.stale.set()
 
     def yielded(self, address: IPAddress, reason: str, holder: str | None) -> None:
         self._tell(transitions.withdrawn(address, reason, holder))
+        self.noted.yielded(address, reason, holder)
         self._metrics.claim_changes.labels(reason).inc()
         self._problems.let_go(address)
         self.stale.set()
@@ -339,19 +346,14 @@ class Report:
         self._metrics.peers.labels(link).set(number)
 
     def holder_silent(self, hop: NextHop, eips: int) -> None:
-        log.warning(
-            "previous holder silent",
-            address=str(hop.address),
-            link=hop.link,
-            eips=eips,
-            message="it does not answer: the connections that it had are reset",
-        )
+        _write(transitions.holder_silent(hop, eips))
 
     def hellos_sent(self, link: str, left: bool, count: int) -> None:
         self._metrics.hellos_sent.labels(link, "left" if left else "no_room").inc(count)
 
     def hellos_received(self, link: str, rejected: Enum | None, count: int) -> None:
         _write(self._transitions.foreign_hellos(link, rejected))
+        self.noted.hello(link, rejected)
         self._metrics.hellos_received.labels(link, rejected.value if rejected else "read").inc(count)
 
     # ── processes ──
@@ -373,10 +375,7 @@ class Report:
 
     def frozen(self) -> None:
         self._metrics.frozen.inc()
-        log.warning(
-            "frozen",
-            message="this process did not run for so long that others may have taken over: everything was given up",
-        )
+        _write(transitions.frozen())
 
     def loop_delay(self, late: float, busy: float) -> None:
         self._metrics.loop_delay.observe(late)

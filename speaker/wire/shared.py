@@ -55,7 +55,7 @@ from speaker.wire.sharing.news import News
 from speaker.wire.sharing.offers import Offers
 from speaker.wire.sharing.ports import OpenHellos, Port, Ports
 from speaker.wire.taking import drop_each, take_each
-from speaker.wire.told import ClaimStatus, OwnerEvents, PeerSeen, RecordSink, Resumed, Taken
+from speaker.wire.told import ClaimStatus, OwnerEvents, PeerSeen, RecordSink, Resumed, Taken, peer_seen
 
 AGAIN_SECONDS = 0.02
 """After an error that nobody foresaw the ownership machine is asked again."""
@@ -203,7 +203,7 @@ class SharedOwner:
 
     def peers(self) -> list[PeerSeen]:
         return [
-            PeerSeen(peer.node, port.link.name, peer.alive, peer.draining)
+            peer_seen(port.link.name, peer, port.speakers.get(peer.node))
             for index, peers in self.machine.peers(self._clock()).items()
             if (port := self.ports.get(index)) is not None
             for peer in peers

@@ -6,12 +6,14 @@ from ipaddress import ip_address
 import pytest
 
 from speaker.allocator.settle import Settlement
+from speaker.forwarding.forwarder import NoForwarder
 from speaker.forwarding.plan import EMPTY
 from speaker.model import Gratuitous, Link, Mac, ServiceKey
 from speaker.node.decide import Decision, Held
 from speaker.node.handlers import handlers
 from speaker.node.report import InForce, Report
 from speaker.ownership.balance import Rebalancing
+from speaker.settings import PeerSettings
 from speaker.telemetry.metrics import Metrics
 from speaker.wire.told import ClaimStatus, PeerSeen
 
@@ -47,9 +49,10 @@ class Wire:
             yield each
 
 
-async def answers(command, wire, report, alone=False):
+async def answers(command, wire, report, alone=False, **command_words):
     """Every object, as it reaches the other end of the socket."""
-    found = handlers("n1", alone, wire, report)[command]({})
+    peers = None if alone else PeerSettings()
+    found = handlers("n1", peers, wire, report, NoForwarder())[command](command_words)
     return [json.loads(json.dumps(each)) async for each in found]
 
 

@@ -1,0 +1,215 @@
+"""The faults: what is done, where it is asked about, and what has to be named first."""
+
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from speaker.lab.breaking.faults import cut, mend, plug, pull
+from speaker.lab.breaking.sickness import Drop
+from speaker.lab.breaking.switch import spoil
+from speaker.lab.practice.ground import Ground
+from speaker.lab.practice.site import FOREIGN, FREE, LOCAL, NAMED, WEB, Site, service
+
+Do = Callable[[Ground, str], Any]
+"""With the ground and the node that is asked; what can be awaited is."""
+
+HOLDER, OTHER = "holder", "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """``told`` in a sentence; ``asks``: the command, on the ``HOLDER`` of the web's EIP or on the ``OTHER`` node."""
+
+    name: str
+    told: str
+    asks: tuple[str, ...]
+    kind: str
+    inject: Do
+    mend: Do
+    on: str = HOLDER
+    peers: bool = True
+    """It takes two nodes."""
+    forwarder: str = "nftables"
+
+    @property
+    def command(self) -> str:
+        return f"speaker {' '.join(self.asks)}"
+
+
+def _site(change: Callable[[Site], object]) -> tuple[Do, Do]:
+    """The site is changed, and then as it should be."""
+    return lambda ground, _: ground.write(change), lambda ground, _: ground.write()
+
+
+def _sh(begin: tuple[str, ...], end: tuple[str, ...], host: str | None = None) -> tuple[Do, Do]:
+    """On ``host``, or on the node that is asked."""
+    return (
+        lambda ground, node: ground.sh(host or node, *begin),
+        lambda ground, node: ground.sh(host or node, *end),
+    )
+
+
+def _nft(script: str, table: str) -> tuple[Do, Do]:
+    return lambda ground, node: ground.nft(node, script), lambda ground, node: ground.nft(node, f"delete table {table}")
+
+
+def _spec(name: str, **spec: Any) -> Callable[[Site], object]:
+    return lambda site: site[name]["spec"].update(spec)
+
+
+def _explain(eip: str) -> tuple[str, ...]:
+    return ("explain", eip)
+
+
+DOCTOR = ("doctor",)
+
+
+def _interface(pool: str, interface: str) -> tuple[Do, Do]:
+    return _site(_spec(pool, interface=interface))
+
+
+def _endpoints(name: str, **changes: Any) -> tuple[Do, Do]:
+    return _site(lambda site: site[f"eps/{name}"].update(changes))
+
+
+def _not_ready(site: Site) -> None:
+    for endpoint in site["eps/local"]["endpoints"]:
+        endpoint["conditions"]["ready"] = False
+
+
+async def _restart_other(ground: Ground, node: str, *flags: str, key: str = "key", name: str | None = None) -> None:
+    """The other one than the node that is asked."""
+    await ground.restart(_beside(node), *flags, key=key, name=name)
+
+
+def _beside(node: str) -> str:
+    return "node2" if node == "node1" else "node1"
+
+
+def _spoofed(ground: Ground, node: str) -> None:
+    ground.sh("client2", f"ip link set dev eth0 address {ground.mac(_beside(node))}")
+    ground.sh("client2", f"ip addr add {WEB}/32 dev eth0")
+
+
+def _unspoofed(ground: Ground, _: str) -> None:
+    ground.sh("client2", f"ip addr del {WEB}/32 dev eth0", f"ip link set dev eth0 address {ground.mac('client2')}")
+
+
+def _no_default_route(ground: Ground, _: str) -> None:
+    ground.write(_spec("foreign", interface="can_reach:198.18.0.1"))
+    for node in ("node1", "node2"):
+        ground.sh(node, "ip route del default")
+
+
+def _default_route(ground: Ground, _: str) -> None:
+    ground.write()
+    for node in ("node1", "node2"):
+        ground.sh(node, "ip route replace default via 192.0.2.1 dev eth0")
+
+
+_BOUND_BY_PROXY = (
+    "ip link add kube-ipvs0 type dummy",
+    f"ip addr add {WEB}/32 dev kube-ipvs0",
+)
+
+
+FAULTS: tuple[Fault, ...] = (
+    Fault("wrong_interface", "the pool names a link that is not there", _explain(NAMED), "no_such_link",
+          *_interface("named", "eth9")),
+    Fault("dead_target", "can_reach leads to a host that is not there", _explain(FOREIGN), "target_silent",
+          *_interface("foreign", "can_reach:192.0.2.77")),
+    Fault("no_route", "no route leads to what can_reach names", _explain(FOREIGN), "no_route",
+          _no_default_route, _default_route),
+    Fault("address_outside", "a Service asks for an address that no pool has", _explain("lab/outside"),
+          "address_not_in_pool", *_site(lambda site: site.update(service("outside", "192.0.2.250")))),
+    Fault("pools_overlap", "two pools hold one address", DOCTOR, "bad_manifests",
+          *_site(_spec("named", addresses=["192.0.2.203-192.0.2.205"]))),
+    Fault("not_asked", "nobody asks for the address", _explain("192.0.2.240"), "not_asked",
+          lambda *_: None, lambda *_: None),
+    Fault("no_endpoint", "the Service has no endpoint", _explain(WEB), "no_endpoint",
+          *_endpoints("web", endpoints=[])),
+    Fault("none_ready_local", "no endpoint is ready, and the policy is Local", _explain(LOCAL), "none_ready",
+          *_site(_not_ready)),
+    Fault("backend_not_listening", "nothing listens on the port of the endpoints", _explain(WEB), "backend_refuses",
+          *_endpoints("web", ports=[{"port": 8181}])),
+    Fault("backend_down", "a pod does not answer any more", _explain(WEB), "backend_silent",
+          *_sh(("ip link set dev eth0 down",),
+               ("ip link set dev eth0 up", "ip route replace default via 10.244.1.1 dev eth0"), "pod1")),
+    Fault("no_way_back", "a backend answers clients past the node", _explain(LOCAL), "no_way_back",
+          *_site(lambda site: site["eps/local"].update(endpoints=[
+              {"addresses": ["192.0.2.50"], "nodeName": node} for node in ("node1", "node2")]))),
+    Fault("stranger_first", "a host has the address before a Service asks for it", _explain("192.0.2.202"), "stranger",
+          lambda ground, _: (ground.sh("client2", "ip addr add 192.0.2.202/32 dev eth0"),
+                             ground.write(lambda site: site.update(service("late", "192.0.2.202"))))[0],
+          lambda ground, _: (ground.sh("client2", "ip addr del 192.0.2.202/32 dev eth0"), ground.write())[0]),
+    Fault("stranger_later", "a host takes the EIP and says nothing", _explain(WEB), "stranger",
+          *_sh((f"ip addr add {WEB}/32 dev eth0",), (f"ip addr del {WEB}/32 dev eth0",), "client2")),
+    Fault("spoofed_peer", "a host answers for the EIP with a peer's MAC", _explain(WEB), "peer_answers",
+          _spoofed, _unspoofed),
+    Fault("address_of_a_node", "the EIP is a node's own address", _explain("192.0.2.206"), "host_address",
+          lambda ground, node: (ground.sh(_beside(node), "ip addr add 192.0.2.206/32 dev eth1"),
+                                ground.write(lambda site: site.update(service("taken", "192.0.2.206"))))[0],
+          lambda ground, node: (ground.sh(_beside(node), "ip addr del 192.0.2.206/32 dev eth1"), ground.write())[0],
+          on=OTHER),
+    Fault("bound_secondary", "somebody bound the EIP with the prefix of the link", _explain(WEB), "bound_secondary",
+          *_sh((f"ip addr add {WEB}/24 dev eth0",), (f"ip addr del {WEB}/24 dev eth0",))),
+    Fault("kernel_answers", "kube-proxy bound the EIP, and ARP is not strict", _explain(WEB), "kernel_answers",
+          *_sh(_BOUND_BY_PROXY, ("ip link del kube-ipvs0",)), on=OTHER),
+    Fault("peers_kernel_answers", "the same, seen from the holder", _explain(WEB), "peer_answers",
+          lambda ground, node: ground.sh(_beside(node), *_BOUND_BY_PROXY),
+          lambda ground, node: ground.sh(_beside(node), "ip link del kube-ipvs0")),
+    Fault("address_in_use", "a host has a free address of the pool", DOCTOR, "address_in_use",
+          *_sh((f"ip addr add {FREE}/32 dev eth0",), (f"ip addr del {FREE}/32 dev eth0",), "client2")),
+    Fault("reverse_path", "rp_filter is strict, and the way back leads elsewhere", _explain(WEB), "reverse_path",
+          *_sh(("sysctl -qw net.ipv4.conf.eth0.rp_filter=1", "ip route replace default via 198.51.100.100 dev eth1"),
+               ("sysctl -qw net.ipv4.conf.eth0.rp_filter=0", "ip route replace default via 192.0.2.1 dev eth0"))),
+    Fault("forwarding_off", "the node does not forward", _explain(WEB), "forwarding_off",
+          *_sh(("sysctl -qw net.ipv4.ip_forward=0",), ("sysctl -qw net.ipv4.ip_forward=1",))),
+    Fault("link_not_forwarding", "the node does not forward what comes in on the link", DOCTOR, "forwarding_off",
+          *_sh(("sysctl -qw net.ipv4.conf.eth0.forwarding=0",), ("sysctl -qw net.ipv4.conf.eth0.forwarding=1",))),
+    Fault("firewall_policy", "a firewall drops all that is forwarded", _explain(WEB), "firewall_drops",
+          *_nft("add table ip fw; add chain ip fw f { type filter hook forward priority 0; policy drop; }", "ip fw")),
+    Fault("firewall_rule", "a rule drops what goes to the endpoints", _explain(WEB), "firewall_drops",
+          *_nft("add table inet fw; add chain inet fw f { type filter hook forward priority 0; };"
+                "add rule inet fw f ip daddr 10.244.0.0/16 tcp dport 8080 drop", "inet fw")),
+    Fault("netdev_drop", "a netdev hook drops ARP for the EIP", _explain(WEB), "frames_dropped",
+          *_nft("add table netdev fw; add chain netdev fw f { type filter hook ingress device eth0 priority 0; };"
+                f"add rule netdev fw f arp daddr ip {WEB} drop", "netdev fw")),
+    Fault("carrier_lost", "the cable is pulled", _explain(WEB), "no_carrier",
+          lambda ground, node: pull(ground.lan, node), lambda ground, node: plug(ground.lan, node)),
+    Fault("link_renamed", "the link that the pool names has another name", _explain(NAMED), "no_such_link",
+          lambda ground, _: [ground.sh(node, "ip link set dev eth0 name lan0") for node in ("node1", "node2")][0],
+          lambda ground, _: [ground.sh(node, "ip link set dev lan0 name eth0") for node in ("node1", "node2")][0]),
+    Fault("gateway_gone", "the gateway does not answer", DOCTOR, "gateway_silent",
+          lambda ground, _: cut(ground.lan, "gateway"), lambda ground, _: mend(ground.lan, "gateway")),
+    Fault("two_links", "two links are in one subnet", DOCTOR, "one_subnet",
+          *_sh(("ip addr add 192.0.2.61/24 dev eth1 noprefixroute",), ("ip addr del 192.0.2.61/24 dev eth1",))),
+    Fault("other_key", "the other host has another key", DOCTOR, "wrong_key",
+          lambda ground, node: _restart_other(ground, node, key="other"), _restart_other),
+    Fault("other_ethertype", "the other host says hello with another EtherType", DOCTOR, "other_ethertype",
+          lambda ground, node: _restart_other(ground, node, "--ethertype", "0x88B6"), _restart_other),
+    Fault("other_hello", "the other host says hello less often", DOCTOR, "other_hello",
+          lambda ground, node: _restart_other(ground, node, "--hello", "300"), _restart_other),
+    Fault("hellos_filtered", "the switch drops hellos", DOCTOR, "hellos_filtered",
+          lambda ground, _: spoil(ground.lan, [Drop(frozenset({"node1"}), frozenset({"node2"}), hellos=True),
+                                               Drop(frozenset({"node2"}), frozenset({"node1"}), hellos=True)]),
+          lambda ground, _: spoil(ground.lan, []), on=OTHER),
+    Fault("same_name", "the other host has this one's name", DOCTOR, "name_clash",
+          lambda ground, node: _restart_other(ground, node, name=node), _restart_other),
+    Fault("frozen_holder", "the speaker of this node is frozen", DOCTOR, "speaker_frozen",
+          lambda ground, node: ground.running[node].signal(signal.SIGSTOP),
+          lambda ground, node: ground.running[node].signal(signal.SIGCONT)),
+    Fault("frozen_peer", "the other node's speaker is frozen", DOCTOR, "peer_silent",
+          lambda ground, node: ground.running[_beside(node)].signal(signal.SIGSTOP),
+          lambda ground, node: ground.running[_beside(node)].signal(signal.SIGCONT)),
+    Fault("speaker_gone", "no speaker runs here", _explain(WEB), "speaker_gone",
+          lambda ground, node: ground.stop(node), lambda ground, node: ground.start(node)),
+    Fault("pool_full", "the pool has no address left", _explain("lab/more"), "pool_full",
+          *_site(lambda site: (site["lan"]["spec"].update(addresses=[f"{WEB}-{LOCAL}"]),
+                               site.update(service("more", None, loadBalancerClass="eip-speaker.io/speaker")))),
+          peers=False),
+)  # fmt: skip
+"""In the order in which they are played."""
+
+BY_NAME = {fault.name: fault for fault in FAULTS}
