@@ -8,7 +8,7 @@ from speaker.diagnosis.finding import KINDS, Finding
 from speaker.diagnosis.firewall import Packet, arp_request, drops, ip_packet
 from speaker.diagnosis.words import shown, some
 from speaker.forwarding.nftables.forwarder import dropping
-from speaker.node.knowledge import KnownEip, KnownService
+from speaker.node.knowledge import KnownEip, KnownEndpoint, KnownService
 
 _LINKLESS = "loopback", "dummy", "port", "not_ethernet", "no_arp", "route_refuses"
 """Reasons of the resolver that need no finding of their own."""
@@ -191,8 +191,8 @@ def kernel_answers(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
             value = max(int(facts.sysctls.get(f"net.ipv4.conf.{name}.arp_ignore", "0")) for name in ("all", link))
             if each.link != link and value not in (1, 2, 8):
                 what = (
-                    f"{eip.address} is bound on {each.link}, and this node's kernel answers ARP for it on {link}, whoever"
-                    f" holds it (arp_ignore={value})"
+                    f"{eip.address} is bound on {each.link}, and this node's kernel answers ARP for it on {link},"
+                    f" whoever holds it (arp_ignore={value})"
                 )
                 mend = f"sysctl -w net.ipv4.conf.{link}.arp_ignore=1 net.ipv4.conf.{link}.arp_announce=2"
                 yield Finding("kernel_answers", what, mend, eip.address)
@@ -322,7 +322,7 @@ def backends(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
                     else f"ip route get {each.address}; ping -c 3 {each.address}"
                 )
                 yield Finding("backend_refuses" if refused else "backend_silent", what, mend, eip.address)
-            elif _answers_past_us(facts, eip, service, each.address):
+            elif _answers_past_us(facts, eip, service, each):
                 what = (
                     f"{each.address} of {service.key} is reached over {eip.link}, and keeps the client's address"
                     " (externalTrafficPolicy: Local): it answers clients past this node"
@@ -331,7 +331,9 @@ def backends(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
                 yield Finding("no_way_back", what, mend, eip.address)
 
 
-def _answers_past_us(facts: Facts, eip: KnownEip, service: KnownService, endpoint: str) -> bool:
-    """Without masquerade, and on the clients' own segment."""
-    forwards = facts.known is not None and facts.known.forwarder != "none"
-    return forwards and eip.mine and service.policy == "Local" and _way(facts, endpoint) == eip.link
+def _answers_past_us(facts: Facts, eip: KnownEip, service: KnownService, endpoint: KnownEndpoint) -> bool:
+    """Without masquerade, and on the clients' own segment. It is one of those that this node would use."""
+    known = facts.known
+    if known is None or known.forwarder == "none" or endpoint.node != known.node or service.policy != "Local":
+        return False
+    return eip.mine and _way(facts, endpoint.address) == eip.link

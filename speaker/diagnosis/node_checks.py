@@ -64,10 +64,9 @@ def peers(facts: Facts) -> Iterator[Finding]:
     yield from _ethertypes(facts)
     for rejected in known.rejected:
         if rejected.reason in ("wrong_key", "version") and rejected.ago < FRESH:
-            whose = some(
-                [seen.node for seen in facts.hellos if seen.link == rejected.link and _unknown(facts, seen.node)]
-            )
-            what = f"hellos on {rejected.link} are signed with another key{f' (they say they are of {whose})' if whose else ''}"
+            senders = [seen.node for seen in facts.hellos if seen.link == rejected.link and _unknown(facts, seen.node)]
+            whose = f" (they say they are of {some(senders)})" if senders else ""
+            what = f"hellos on {rejected.link} are signed with another key{whose}"
             yield Finding("wrong_key", what, "scp -p /etc/speaker/key HOST:/etc/speaker/key   # one key on all hosts")
     for peer in known.peers:
         if peer.hello_ms not in (0, known.hello_ms) and peer.alive:
@@ -129,7 +128,9 @@ def path(facts: Facts) -> Iterator[Finding]:
         setting = problem.split(" ", 1)[0]
         yield Finding("forwarding_off", problem, f"sysctl -w {setting}=1")
     yield from _reverse_path(facts)
-    if facts.drops.martian:
+    bound = {each.address for each in facts.bound}
+    # The counter is that of all network namespaces together: without an EIP bound here it tells of others.
+    if facts.drops.martian and any(eip.address in bound for eip in known.eips):
         what = f"{facts.drops.martian} packets were dropped meanwhile for a source address that is bound on this host"
         yield Finding("martian_source", what, "sysctl -w net.ipv4.conf.all.log_martians=1; dmesg | grep martian")
     yield from tables(facts)

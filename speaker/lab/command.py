@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fault",
         metavar="NAME",
-        help="inject a fault instead, see `speaker explain` or `doctor` name it, and mend it; `all`: every one, in turn",
+        help="inject a fault, see `speaker explain` or `doctor` name it, and mend it; `all`: each of them, in turn",
     )
     parser.add_argument(
         "--nodes",

@@ -21,13 +21,13 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     one = commands.add_parser(
         "explain",
         help="why an EIP is not reachable: every step of its way, the first that is broken, and what mends it",
-        description="Looks from this host, within 5 s. Ends with 1 where a step is broken, and with 2 where that cannot "
-        "be told.",
+        description="Looks from this host, within 5 s. Ends with 1 where a step is broken, and with 2 where that "
+        "cannot be told.",
     )
     one.add_argument("about", metavar="EIP|NAMESPACE/SERVICE|POOL")
     one.set_defaults(command=lambda args: explain(args.runtime_dir, sys.stdout, args.about, args.json))
     all_ = commands.add_parser(
-        "doctor", help="everything that is wrong on this host, the likeliest cause first; ends with 1 where anything is"
+        "doctor", help="everything that is wrong on this host, the likeliest cause first; 1 where anything is"
     )
     all_.set_defaults(command=lambda args: doctor(args.runtime_dir, sys.stdout, args.json))
     for parser in (one, all_):

@@ -48,7 +48,7 @@ class Said:
 
 @dataclass
 class Ground:
-    """``peers``: the nodes share their EIPs; else only the first of them runs. ``site`` is as it is when all is well."""
+    """``peers``: the nodes share their EIPs; else only the first of them runs. ``site``: as it is when all is well."""
 
     lan: Lan
     directory: Path
@@ -130,7 +130,7 @@ class Ground:
         if change is not None:
             change(objects)
         directory = self.directory / "manifests"
-        directory.mkdir(exist_ok=True)
+        directory.mkdir(parents=True, exist_ok=True)
         draft = self.directory / "draft"
         draft.write_text(written(objects))
         draft.replace(directory / "site.yaml")
@@ -189,7 +189,6 @@ async def _read_on(speaker: SpeakerProcess) -> None:
 async def ground(lan: Lan, directory: Path, *, peers: bool, forwarder: str = "nftables") -> AsyncIterator[Ground]:
     """Up and well; everything ends with the block."""
     found = Ground(lan, directory, peers, forwarder=forwarder)
-    directory.mkdir(parents=True, exist_ok=True)
     pods = [Listener(pod, Protocol.TCP, PORT) for pod in ("pod1", "pod3")]
     async with backends(lan, [*pods, Listener("host1", Protocol.TCP, PORT)]):
         found.write()

@@ -1,4 +1,4 @@
-"""``speaker lab --fault NAME``: the fault is injected, ``explain`` or ``doctor`` names it, it is mended, and all is well.
+"""``speaker lab --fault NAME``: it is injected, ``explain`` or ``doctor`` names it, it is mended, and all is well.
 
 Each is asked again and again until it is named first, or PATIENCE is over: a speaker needs a moment to notice. ``all``
 plays every fault in one LAN, one after the other.
@@ -6,12 +6,13 @@ plays every fault in one LAN, one after the other.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from inspect import isawaitable
 from itertools import groupby
 from typing import Any
 
+from speaker.errors import EdgeError
 from speaker.lab.practice.ground import Ground, Said, ground
 from speaker.lab.practice.table import BY_NAME, FAULTS, HOLDER, Do, Fault
 from speaker.lab.stage import Stage
@@ -71,8 +72,7 @@ async def practise(name: str, stage: Stage, linger: Callable[[], Awaitable[None]
         directory = stage.directory / f"{forwarder}-{'peers' if peers else 'alone'}"
         async with ground(stage.lan, directory, peers=peers, forwarder=forwarder) as place:
             healthy += [said.first for said in await asyncio.gather(*(place.say(n, "doctor") for n in place.nodes))]
-            for fault in faults:
-                found.append(await _play(fault, place, stage, linger if name != ALL else _at_once))
+            found += [await _play(fault, place, stage, linger if name != ALL else _at_once) for fault in faults]
     return Practised(tuple(healthy), tuple(found))
 
 
@@ -84,7 +84,11 @@ async def _play(fault: Fault, place: Ground, stage: Stage, linger: Callable[[], 
     node = place.holder() if fault.on == HOLDER else place.other()
     stage.timeline.say("lab", f"{fault.name}: {fault.told}")
     begun = time.monotonic()
-    await _do(fault.inject, place, node)
+    try:
+        await _do(fault.inject, place, node)
+    except EdgeError as error:  # this kernel lacks what it takes
+        stage.timeline.say("lab", f"it cannot be injected here: {error}", Tone.BAD)
+        return Named(fault.name, fault.command, node, fault.kind, "", str(error), 0.0, 0.0, "")
     said = await _until(place, node, fault.asks, fault.kind)
     seconds = time.monotonic() - begun
     tone = Tone.GOOD if said.first == fault.kind else Tone.BAD
@@ -111,9 +115,3 @@ async def _until(place: Ground, node: str, command: Sequence[str], kind: str) ->
         said = await place.say(node, *command)
         if said.first == kind or time.monotonic() > deadline:
             return said
-
-
-def table(practised: Practised) -> Iterator[str]:
-    """For people: fault, command, what was named, in how many seconds."""
-    for fault in practised.faults:
-        yield f"{'ok ' if fault.ok else 'NO '} {fault.name}: {fault.asked}: {fault.kind or '-'} in {fault.seconds:.1f} s"

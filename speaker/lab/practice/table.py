@@ -58,6 +58,32 @@ def _spec(name: str, **spec: Any) -> Callable[[Site], object]:
     return lambda site: site[name]["spec"].update(spec)
 
 
+def _both(*deeds: Do) -> Do:
+    """One after the other."""
+
+    def do(ground: Ground, node: str) -> None:
+        for deed in deeds:
+            deed(ground, node)
+
+    return do
+
+
+def _together(*pairs: tuple[Do, Do]) -> tuple[Do, Do]:
+    return _both(*(begin for begin, _ in pairs)), _both(*(end for _, end in pairs))
+
+
+def _renamed(before: str, after: str) -> Do:
+    return _both(*(_sh((f"ip link set dev {before} name {after}",), (), node)[0] for node in ("node1", "node2")))
+
+
+def _asked_for(name: str, eip: str) -> tuple[Do, Do]:
+    return _site(lambda site: site.update(service(name, eip)))
+
+
+def _address(host: str | None, address: str, link: str) -> tuple[Do, Do]:
+    return _sh((f"ip addr add {address} dev {link}",), (f"ip addr del {address} dev {link}",), host)
+
+
 def _explain(eip: str) -> tuple[str, ...]:
     return ("explain", eip)
 
@@ -109,7 +135,8 @@ def _default_route(ground: Ground, _: str) -> None:
 
 
 _BOUND_BY_PROXY = (
-    "ip link add kube-ipvs0 type dummy",
+    "ip link add kube-ipvs0 type bridge",  # some kernels have no dummies
+    "ip link set dev kube-ipvs0 up",
     f"ip addr add {WEB}/32 dev kube-ipvs0",
 )
 
@@ -140,18 +167,13 @@ FAULTS: tuple[Fault, ...] = (
           *_site(lambda site: site["eps/local"].update(endpoints=[
               {"addresses": ["192.0.2.50"], "nodeName": node} for node in ("node1", "node2")]))),
     Fault("stranger_first", "a host has the address before a Service asks for it", _explain("192.0.2.202"), "stranger",
-          lambda ground, _: (ground.sh("client2", "ip addr add 192.0.2.202/32 dev eth0"),
-                             ground.write(lambda site: site.update(service("late", "192.0.2.202"))))[0],
-          lambda ground, _: (ground.sh("client2", "ip addr del 192.0.2.202/32 dev eth0"), ground.write())[0]),
+          *_together(_address("client2", "192.0.2.202/32", "eth0"), _asked_for("late", "192.0.2.202"))),
     Fault("stranger_later", "a host takes the EIP and says nothing", _explain(WEB), "stranger",
           *_sh((f"ip addr add {WEB}/32 dev eth0",), (f"ip addr del {WEB}/32 dev eth0",), "client2")),
     Fault("spoofed_peer", "a host answers for the EIP with a peer's MAC", _explain(WEB), "peer_answers",
           _spoofed, _unspoofed),
     Fault("address_of_a_node", "the EIP is a node's own address", _explain("192.0.2.206"), "host_address",
-          lambda ground, node: (ground.sh(_beside(node), "ip addr add 192.0.2.206/32 dev eth1"),
-                                ground.write(lambda site: site.update(service("taken", "192.0.2.206"))))[0],
-          lambda ground, node: (ground.sh(_beside(node), "ip addr del 192.0.2.206/32 dev eth1"), ground.write())[0],
-          on=OTHER),
+          *_together(_address("node1", "192.0.2.206/32", "eth1"), _asked_for("taken", "192.0.2.206"))),
     Fault("bound_secondary", "somebody bound the EIP with the prefix of the link", _explain(WEB), "bound_secondary",
           *_sh((f"ip addr add {WEB}/24 dev eth0",), (f"ip addr del {WEB}/24 dev eth0",))),
     Fault("kernel_answers", "kube-proxy bound the EIP, and ARP is not strict", _explain(WEB), "kernel_answers",
@@ -179,8 +201,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault("carrier_lost", "the cable is pulled", _explain(WEB), "no_carrier",
           lambda ground, node: pull(ground.lan, node), lambda ground, node: plug(ground.lan, node)),
     Fault("link_renamed", "the link that the pool names has another name", _explain(NAMED), "no_such_link",
-          lambda ground, _: [ground.sh(node, "ip link set dev eth0 name lan0") for node in ("node1", "node2")][0],
-          lambda ground, _: [ground.sh(node, "ip link set dev lan0 name eth0") for node in ("node1", "node2")][0]),
+          _renamed("eth0", "lan0"), _renamed("lan0", "eth0")),
     Fault("gateway_gone", "the gateway does not answer", DOCTOR, "gateway_silent",
           lambda ground, _: cut(ground.lan, "gateway"), lambda ground, _: mend(ground.lan, "gateway")),
     Fault("two_links", "two links are in one subnet", DOCTOR, "one_subnet",
