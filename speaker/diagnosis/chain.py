@@ -8,7 +8,7 @@ from itertools import chain
 
 from speaker.diagnosis import eip_checks, node_checks
 from speaker.diagnosis.facts import Facts
-from speaker.diagnosis.finding import Finding
+from speaker.diagnosis.finding import Finding, ranked
 from speaker.diagnosis.words import shown, some
 from speaker.node.knowledge import Knowledge, KnownEip, an_address
 
@@ -70,7 +70,7 @@ def _steps(facts: Facts) -> Iterator[Step]:
         yield _step("asked", (), _not_asked(facts) if not bad else ())
         return
     yield _step("pool", _pools(known), ())
-    refusals = [each for service in known.services for each in eip_checks.refusal(service)]
+    refusals = [each for service in known.services for each in eip_checks.refusal(facts, service)]
     yield _step("assignment", _assignments(known), refusals)
     for eip in known.eips:
         yield from _of_eip(facts, eip)
@@ -120,7 +120,7 @@ def _of_eip(facts: Facts, eip: KnownEip) -> Iterator[Step]:
     asked = facts.answers(eip.address)
 
     def step(name: str, lines: Iterable[str], *checks: Iterable[Finding], unknown: bool = False) -> Step:
-        return _step(f"{name} of {eip.address}", lines, chain.from_iterable(checks), unknown=unknown)
+        return _step(f"{name} of {eip.address}", lines, ranked([*chain.from_iterable(checks)]), unknown=unknown)
 
     yield step(
         "candidates",

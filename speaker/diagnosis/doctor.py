@@ -32,7 +32,7 @@ def _of_the_node(facts: Facts) -> Iterator[Finding]:
 
 def _of_services(facts: Facts) -> Iterator[Finding]:
     for service in facts.known.services if facts.known else ():
-        yield from eip_checks.refusal(service)
+        yield from eip_checks.refusal(facts, service)
 
 
 def _eips(facts: Facts) -> tuple[KnownEip, ...]:

@@ -1,6 +1,6 @@
 """What is wrong with one EIP, step by step of its way. Pure: facts in, findings out."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from ipaddress import ip_address, ip_network
 
 from speaker.diagnosis.facts import Asked, Facts
@@ -8,6 +8,7 @@ from speaker.diagnosis.finding import KINDS, Finding
 from speaker.diagnosis.firewall import Packet, arp_request, drops, ip_packet
 from speaker.diagnosis.words import shown, some
 from speaker.forwarding.nftables.forwarder import dropping
+from speaker.interfaces.snapshot import OF_SERVICES
 from speaker.node.knowledge import KnownEip, KnownEndpoint, KnownService
 
 _LINKLESS = "loopback", "dummy", "port", "not_ethernet", "no_arp", "route_refuses"
@@ -22,8 +23,10 @@ def services_of(facts: Facts, eip: KnownEip) -> list[KnownService]:
 # ── asked for and assigned ──
 
 
-def refusal(service: KnownService) -> Iterator[Finding]:
-    """The allocator's own words."""
+def refusal(facts: Facts, service: KnownService) -> Iterator[Finding]:
+    """The allocator's own words; and where the address is this host's own, how it came to be."""
+    if service.refused == "host_address":
+        yield from (each for address in service.wanted for each in bound_here(facts, address))
     if service.refused:
         kind = service.refused if service.refused in KINDS else "refused"
         namespace, _, name = service.key.partition("/")
@@ -40,22 +43,25 @@ def refusal(service: KnownService) -> Iterator[Finding]:
 
 def own_address(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
     """Bound on a link of this host's, as its own."""
-    bound = [each for each in facts.bound if each.address == eip.address]
-    for each in bound:
-        link = facts.link(each.link)
-        if each.link in ("eip-speaker0", "kube-ipvs0", "kube-dummy-if") or link is None:
-            continue
-        delete = f"ip addr del {each.address}/{each.prefix} dev {each.link}"
-        if each.secondary:
-            what = f"{each.address}/{each.prefix} is bound on {each.link} as a secondary address: it is this host's own"
-            yield Finding("bound_secondary", what, delete, eip.address)
-        else:
-            what = f"{each.address}/{each.prefix} is bound on {each.link}: it is this host's own"
-            yield Finding("host_address", what, f"{delete}   # or exclude it in pool {eip.pool}", eip.address)
+    yield from bound_here(facts, eip.address)
     for kind, sentence in facts.known.problems if facts.known else ():
         if kind == "peer's address" and sentence.startswith(f"{eip.address}: "):
             mend = f"kubectl edit eip {eip.pool}   # spec.exclude: {eip.address}"
             yield Finding("host_address", shown(sentence), mend, eip.address)
+
+
+def bound_here(facts: Facts, address: str) -> Iterator[Finding]:
+    """As this host's own: not on a link that is there for Services."""
+    for each in facts.bound:
+        if each.address != address or each.link in OF_SERVICES or facts.link(each.link) is None:
+            continue
+        delete = f"ip addr del {address}/{each.prefix} dev {each.link}"
+        if each.secondary:
+            what = f"{address}/{each.prefix} is bound on {each.link} as a secondary address: it is this host's own"
+            yield Finding("bound_secondary", what, delete, address)
+        else:
+            what = f"{address}/{each.prefix} is bound on {each.link}: it is this host's own"
+            yield Finding("host_address", what, f"{delete}   # or exclude it in its pool", address)
 
 
 def no_candidate(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
@@ -142,26 +148,37 @@ def answered(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
             if not filtered:
                 yield _peer_answers(facts, eip, mac, known[mac])
         else:
-            held = "this node holds it" if eip.mine else f"{eip.holder or 'nobody'} holds it"
-            what = f"{mac} on {asked.link if asked else ''} answers for {eip.address}, is no speaker, and {held}"
+            link = asked.link if asked is not None else ""
+            what = f"{mac} on {link} answers for {eip.address} and is no speaker: {_fate(facts, eip)}"
             yield Finding("stranger", what, _look_for(eip, asked, mac), eip.address)
     if asked is not None and should and not asked.macs:
         what = f"{eip.holder} holds {eip.address}, and nobody answers for it on {asked.link}"
         yield Finding("not_answered", what, f"speaker explain {eip.address}   # on {eip.holder}", eip.address)
-    for kind, sentence in facts.known.problems:
-        if kind == "rival" and sentence.startswith(f"{eip.address}: ") and not _named(asked, sentence, known):
-            mac = sentence.removeprefix(f"{eip.address}: ").split(" ", 1)[0]
-            if mac in known:
-                yield Finding(
-                    "peer_answers", sentence, f"ip -br addr | grep {eip.address}   # on {known[mac]}", eip.address
-                )
-            else:
-                yield Finding("stranger", sentence, _look_for(eip, asked, mac), eip.address)
+    if asked is None:
+        yield from _remembered(facts, eip, known)
 
 
-def _named(asked: Asked | None, sentence: str, known: dict[str, str]) -> bool:
-    """Said already, as it answers."""
-    return asked is not None and any(mac in sentence for mac in asked.macs)
+def _remembered(facts: Facts, eip: KnownEip, known: Mapping[str, str]) -> Iterator[Finding]:
+    """Whom the speaker heard of late, where nobody can be asked now."""
+    for sentence in _rivals(facts, eip):
+        mac = sentence.removeprefix(f"{eip.address}: ").split(" ", 1)[0]
+        if mac in known:
+            mend = f"ip -br addr | grep {eip.address}   # on {shown(known[mac])}"
+            yield Finding("peer_answers", sentence, mend, eip.address)
+        else:
+            yield Finding("stranger", sentence, _look_for(eip, None, mac), eip.address)
+
+
+def _rivals(facts: Facts, eip: KnownEip) -> list[str]:
+    problems = facts.known.problems if facts.known is not None else ()
+    return [sentence for kind, sentence in problems if kind == "rival" and sentence.startswith(f"{eip.address}: ")]
+
+
+def _fate(facts: Facts, eip: KnownEip) -> str:
+    """By the speaker's own words, where it has any."""
+    for sentence in _rivals(facts, eip):
+        return sentence.rpartition(": ")[2]
+    return "this node holds it" if eip.mine else f"{eip.holder or 'nobody'} holds it"
 
 
 def _peer_answers(facts: Facts, eip: KnownEip, mac: str, node: str) -> Finding:
@@ -203,7 +220,7 @@ def target(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
     for pool in facts.known.pools if facts.known else ():
         if pool.name == eip.pool and pool.target:
             asked = next((each for each in facts.asked if each.address == pool.target), None)
-            if asked is not None and not asked.macs and _on_link(facts, asked):
+            if asked is not None and asked.what == "target" and not asked.macs and _on_link(facts, asked):
                 what = (
                     f"{pool.target}, by the way to which pool {pool.name} chooses {asked.link}, does not answer there"
                 )

@@ -1,6 +1,7 @@
 """Edge: what this host's kernel is set to, and what it drops. Each look may be refused; then it says so."""
 
 import asyncio
+import re
 import socket
 import struct
 from collections.abc import Collection, Iterable, Mapping
@@ -23,6 +24,7 @@ from speaker.model import Link
 from speaker.netlink.messages import attributes
 from speaker.netlink.numbers import IFA_ADDRESS, IFA_LOCAL, IFADDR, RTM_GETADDR
 from speaker.netlink.requests import Netlink, Request
+from speaker.system import programs
 
 GLOBAL = ("net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding", "net.bridge.bridge-nf-call-iptables")
 OF_A_LINK = ("forwarding", "rp_filter", "arp_ignore", "arp_announce", "accept_local", "proxy_arp")
@@ -78,18 +80,23 @@ async def chains() -> tuple[Chain, ...]:
 async def _with_rules(chain: Mapping[str, Any]) -> Chain:
     family, table, name = (str(chain.get(part, "")) for part in ("family", "table", "name"))
     listing = await nft.list_object("chain", family, table, name)
+    device = _devices(chain.get("dev"))
+    if family == "netdev" and not device:  # older nft tells it people alone
+        _, text, _ = await programs.run("nft", "list", "chain", family, table, name)
+        head = text.decode(errors="replace").partition(" hook ")[2].partition(" priority ")[0]
+        device = ",".join(re.findall(r'[^"\s{},=]+', head.partition(" device")[2].removeprefix("s")))
     return Chain(
         family,
         table,
         name,
         str(chain.get("hook")),
         str(chain.get("policy", "accept")),
-        _device(chain.get("dev")),
+        device,
         tuple(_rules(listing or b"{}"))[:MAX_RULES],
     )
 
 
-def _device(found: object) -> str:
+def _devices(found: object) -> str:
     return ",".join(map(str, found)) if isinstance(found, list) else str(found or "")
 
 

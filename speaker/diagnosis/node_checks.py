@@ -13,7 +13,7 @@ from speaker.kubeproxy.judge import GRACE, Here, Judge, Rules
 from speaker.kubeproxy.recognise import Configuration, KubeProxy, Mode
 from speaker.model import IPAddress, Pool
 
-FRESH = 10.0
+FRESH = 3.0
 """Seconds for which a hello that could not be read is news."""
 CLOCKS = 60.0
 """Seconds that a peer's start may lie in our future."""

@@ -62,8 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _practice(fault: str) -> Request:
     from speaker.lab.practice.practise import names
 
-    if fault not in names():
-        raise SettingError(f"--fault {fault[:80]!r}: must be one of {', '.join(names())}")
+    if not {*fault.split(",")} <= {*names()}:
+        raise SettingError(f"--fault {fault[:80]!r}: must be some of {', '.join(names())}")
     return practice(fault)
 
 

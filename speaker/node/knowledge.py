@@ -90,6 +90,8 @@ class KnownService:
     """The reason; '' where nothing was refused."""
     message: str = ""
     sources: tuple[str, ...] = ()
+    wanted: tuple[str, ...] = ()
+    """Addresses that it names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +301,7 @@ def known_service(state: State, key: ServiceKey) -> KnownService:
         refused=refusal.reason.value if refusal is not None else "",
         message=refusal.message if refusal is not None else "",
         sources=tuple(map(str, service.source_ranges)),
+        wanted=tuple(map(str, service.addresses)),
     )
 
 

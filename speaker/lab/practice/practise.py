@@ -1,7 +1,7 @@
 """``speaker lab --fault NAME``: it is injected, ``explain`` or ``doctor`` names it, it is mended, and all is well.
 
 Each is asked again and again until it is named first, or PATIENCE is over: a speaker needs a moment to notice. ``all``
-plays every fault in one LAN, one after the other.
+plays every fault in one LAN, one after the other, ``NAME,NAME`` some.
 """
 
 import asyncio
@@ -14,7 +14,8 @@ from typing import Any
 
 from speaker.errors import EdgeError
 from speaker.lab.practice.ground import Ground, Said, ground
-from speaker.lab.practice.table import BY_NAME, FAULTS, HOLDER, Do, Fault
+from speaker.lab.practice.site import EIPS, WEB
+from speaker.lab.practice.table import FAULTS, HOLDER, OTHER, Do, Fault
 from speaker.lab.stage import Stage
 from speaker.lab.timeline import Tone
 
@@ -60,19 +61,19 @@ class Practised:
 
 
 def names() -> tuple[str, ...]:
-    return (*BY_NAME, ALL)
+    return (*(fault.name for fault in FAULTS), ALL)
 
 
 async def practise(name: str, stage: Stage, linger: Callable[[], Awaitable[None]]) -> Practised:
     """Raises EdgeError where the LAN cannot be made to work, or a fault not be injected."""
-    chosen = FAULTS if name == ALL else (BY_NAME[name],)
+    chosen = FAULTS if name == ALL else tuple(fault for fault in FAULTS if fault.name in name.split(","))
     healthy: list[str] = []
     found: list[Named] = []
     for (peers, forwarder), faults in groupby(chosen, key=lambda fault: (fault.peers, fault.forwarder)):
         directory = stage.directory / f"{forwarder}-{'peers' if peers else 'alone'}"
         async with ground(stage.lan, directory, peers=peers, forwarder=forwarder) as place:
             healthy += [said.first for said in await asyncio.gather(*(place.say(n, "doctor") for n in place.nodes))]
-            found += [await _play(fault, place, stage, linger if name != ALL else _at_once) for fault in faults]
+            found += [await _play(fault, place, stage, linger if len(chosen) == 1 else _at_once) for fault in faults]
     return Practised(tuple(healthy), tuple(found))
 
 
@@ -81,7 +82,8 @@ async def _at_once() -> None:
 
 
 async def _play(fault: Fault, place: Ground, stage: Stage, linger: Callable[[], Awaitable[None]]) -> Named:
-    node = place.holder() if fault.on == HOLDER else place.other()
+    eip = next((each for each in fault.asks if each in EIPS), WEB)
+    node = {HOLDER: place.holder(eip), OTHER: place.other(eip)}.get(fault.on, fault.on)
     stage.timeline.say("lab", f"{fault.name}: {fault.told}")
     begun = time.monotonic()
     try:

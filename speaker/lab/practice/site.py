@@ -10,6 +10,8 @@ Site: TypeAlias = dict[str, dict[str, Any]]
 
 WEB, LOCAL, FOREIGN, NAMED, FREE = "192.0.2.200", "192.0.2.201", "203.0.113.200", "192.0.2.205", "192.0.2.207"
 """EIPs: of any node's pods, of the holder's, beyond the subnet, on a link by name; and an address that nobody has."""
+EIPS = (WEB, LOCAL, FOREIGN, NAMED)
+"""Of the site."""
 PORT = 8080
 """That the pods listen on."""
 

@@ -1,5 +1,6 @@
 """The faults: what is done, where it is asked about, and what has to be named first."""
 
+import asyncio
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +20,8 @@ HOLDER, OTHER = "holder", "other"
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """``told`` in a sentence; ``asks``: the command, on the ``HOLDER`` of the web's EIP or on the ``OTHER`` node."""
+    """``told`` in a sentence; ``asks``: the command, on the ``HOLDER`` of the EIP, on the
+    ``OTHER`` node, or on one by name."""
 
     name: str
     told: str
@@ -82,6 +84,11 @@ def _asked_for(name: str, eip: str) -> tuple[Do, Do]:
 
 def _address(host: str | None, address: str, link: str) -> tuple[Do, Do]:
     return _sh((f"ip addr add {address} dev {link}",), (f"ip addr del {address} dev {link}",), host)
+
+
+def _on_the_lan(fault: Callable[..., None], host: str | None = None) -> Do:
+    """In a thread: the lab's netlink sockets have a loop of their own."""
+    return lambda ground, node: asyncio.to_thread(fault, ground.lan, host or node)
 
 
 def _explain(eip: str) -> tuple[str, ...]:
@@ -173,7 +180,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault("spoofed_peer", "a host answers for the EIP with a peer's MAC", _explain(WEB), "peer_answers",
           _spoofed, _unspoofed),
     Fault("address_of_a_node", "the EIP is a node's own address", _explain("192.0.2.206"), "host_address",
-          *_together(_address("node1", "192.0.2.206/32", "eth1"), _asked_for("taken", "192.0.2.206"))),
+          *_together(_address("node1", "192.0.2.206/32", "eth0"), _asked_for("taken", "192.0.2.206")), on="node2"),
     Fault("bound_secondary", "somebody bound the EIP with the prefix of the link", _explain(WEB), "bound_secondary",
           *_sh((f"ip addr add {WEB}/24 dev eth0",), (f"ip addr del {WEB}/24 dev eth0",))),
     Fault("kernel_answers", "kube-proxy bound the EIP, and ARP is not strict", _explain(WEB), "kernel_answers",
@@ -199,11 +206,11 @@ FAULTS: tuple[Fault, ...] = (
           *_nft("add table netdev fw; add chain netdev fw f { type filter hook ingress device eth0 priority 0; };"
                 f"add rule netdev fw f arp daddr ip {WEB} drop", "netdev fw")),
     Fault("carrier_lost", "the cable is pulled", _explain(WEB), "no_carrier",
-          lambda ground, node: pull(ground.lan, node), lambda ground, node: plug(ground.lan, node)),
+          _on_the_lan(pull), _on_the_lan(plug)),
     Fault("link_renamed", "the link that the pool names has another name", _explain(NAMED), "no_such_link",
           _renamed("eth0", "lan0"), _renamed("lan0", "eth0")),
     Fault("gateway_gone", "the gateway does not answer", DOCTOR, "gateway_silent",
-          lambda ground, _: cut(ground.lan, "gateway"), lambda ground, _: mend(ground.lan, "gateway")),
+          _on_the_lan(cut, "gateway"), _on_the_lan(mend, "gateway")),
     Fault("two_links", "two links are in one subnet", DOCTOR, "one_subnet",
           *_sh(("ip addr add 192.0.2.61/24 dev eth1 noprefixroute",), ("ip addr del 192.0.2.61/24 dev eth1",))),
     Fault("other_key", "the other host has another key", DOCTOR, "wrong_key",
@@ -232,5 +239,3 @@ FAULTS: tuple[Fault, ...] = (
           peers=False),
 )  # fmt: skip
 """In the order in which they are played."""
-
-BY_NAME = {fault.name: fault for fault in FAULTS}

@@ -157,7 +157,7 @@ FOUND = {
     "a peer answers too": (answered(PEERS_MAC), "peer_answers"),
     "a stranger answers": (answered(STRANGER), "stranger"),
     "a stranger beside the holder": (answered(PEERS_MAC, STRANGER, held=HELD_BY_PEER), "stranger"),
-    "a stranger that spoke": (told("rival", f"{EIP}: {STRANGER} on eth0 uses it"), "stranger"),
+    "a stranger that spoke": (replace(told("rival", f"{EIP}: {STRANGER} on eth0 uses it"), asked=()), "stranger"),
     "the holder does not answer": (answered(held=HELD_BY_PEER), "not_answered"),
     "the target is silent": (
         replace(known(pools=(TARGET,)), asked=(*WELL.asked, Asked("192.0.2.77", "eth0", "target"))),
