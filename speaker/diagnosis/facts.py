@@ -146,6 +146,8 @@ class Facts:
     """``about``: what was asked about, '' for everything; ``now``: seconds since 1970, by this node's clock."""
 
     about: str = ""
+    forwarder: str = ""
+    """That should work here, where whoever asks knows it."""
     now: float = 0.0
     process: Process = Process()
     known: Knowledge | None = None

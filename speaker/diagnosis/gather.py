@@ -36,14 +36,15 @@ MOST_EIPS = 32
 _T = TypeVar("_T")
 
 
-async def gather(runtime_dir: Path, about: str = "") -> Facts:
+async def gather(runtime_dir: Path, about: str = "", forwarder: str = "") -> Facts:
     """Everything, of what ``about`` means. Nothing raises: what could not be seen is told of."""
     looks = _Looks()
     drops = looks.now("packets dropped", kernel.dropped, Drops())
     known, words = await asyncio.to_thread(_asked, runtime_dir, about)
     running = process.listener(runtime_dir, words)
     snapshot = await looks.at("links", look(), Snapshot({}))
-    facts = _with_links(Facts(about=about, now=time.time(), process=running, known=known), snapshot)
+    begun = Facts(about=about, forwarder=forwarder, now=time.time(), process=running, known=known)
+    facts = _with_links(begun, snapshot)
     facts = await _look_around(facts, snapshot, looks)
     after = looks.now("packets dropped", kernel.dropped, drops)
     gone = Drops(after.martian - drops.martian, after.reverse_path - drops.reverse_path)

@@ -27,6 +27,8 @@ def speaker(facts: Facts) -> Iterator[Finding]:
     if process.state and process.state in "Tt":
         what = f"the speaker's process {process.pid} is stopped (state {process.state}): it answers for nothing"
         yield Finding("speaker_frozen", what, f"kill -CONT -$(ps -o pgid= -p {process.pid} | tr -d ' ')")
+    elif facts.known is None and not process.pid and facts.forwarder == "ipvs" and not facts.has_ipvs:
+        yield Finding("ip_vs_missing", f"this kernel has no IPVS, and {process.words}", "modprobe ip_vs")
     elif facts.known is None and not process.pid:
         words = process.words or "nobody listens on its control socket"
         yield Finding("speaker_gone", words, "systemctl start eip-speaker   # or look at its log: why did it end?")
@@ -77,10 +79,16 @@ def peers(facts: Facts) -> Iterator[Finding]:
             what = f"the speaker of {shown(peer.node)} began {ahead} s in the future of this node's clock"
             yield Finding("clock_apart", what, "chronyc tracking   # on both: which of the clocks is wrong?")
     for kind, sentence in known.problems:
-        if kind == "filtered":
+        if kind == "filtered" and not _heard_again(facts, sentence):
             mend = f"nft list ruleset | grep -i 0x{known.ethertype:04x}   # on both, and the ACLs of the switch between"
             yield Finding("hellos_filtered", shown(sentence), mend)
     yield from _silent(facts)
+
+
+def _heard_again(facts: Facts, sentence: str) -> bool:
+    """The speaker remembers for a while who was filtered."""
+    peers = facts.known.peers if facts.known is not None else ()
+    return any(peer.heard and sentence.startswith(f"{peer.node} ({peer.mac})") for peer in peers)
 
 
 def _unknown(facts: Facts, node: str) -> bool:

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import TextIO
 
 from speaker.errors import SettingError
+from speaker.model import Forwarding
 from speaker.tools import flags
 
 MAX_SUBJECT = 512
+FORWARDERS = [kind.value for kind in Forwarding if kind is not Forwarding.AUTO]
 
 
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -25,17 +27,23 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "cannot be told.",
     )
     one.add_argument("about", metavar="EIP|NAMESPACE/SERVICE|POOL")
-    one.set_defaults(command=lambda args: explain(args.runtime_dir, sys.stdout, args.about, args.json))
+    one.set_defaults(command=lambda args: explain(args.runtime_dir, sys.stdout, args.about, args.forwarder, args.json))
     all_ = commands.add_parser(
         "doctor", help="everything that is wrong on this host, the likeliest cause first; 1 where anything is"
     )
-    all_.set_defaults(command=lambda args: doctor(args.runtime_dir, sys.stdout, args.json))
+    all_.set_defaults(command=lambda args: doctor(args.runtime_dir, sys.stdout, args.forwarder, args.json))
     for parser in (one, all_):
         parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+        parser.add_argument(
+            "--forwarder",
+            choices=FORWARDERS,
+            default="",
+            help="that the speaker here should work with, if it has ended",
+        )
         flags.runtime(parser)
 
 
-def explain(runtime_dir: Path, out: TextIO, about: str, as_json: bool) -> int:
+def explain(runtime_dir: Path, out: TextIO, about: str, forwarder: str, as_json: bool) -> int:
     """0: nothing is broken; 1: a step is, which is named; 2: it cannot be told. Raises SettingError."""
     from speaker.diagnosis.chain import explain as judged
     from speaker.diagnosis.gather import gather
@@ -45,19 +53,19 @@ def explain(runtime_dir: Path, out: TextIO, about: str, as_json: bool) -> int:
     if not about or len(about) > MAX_SUBJECT or not about.isprintable():
         raise SettingError(f"{about[:80]!r}: must be an EIP, namespace/name of a Service, or the name of a pool")
     address = an_address(about)
-    facts = asyncio.run(gather(runtime_dir, str(address) if address is not None else about))
+    facts = asyncio.run(gather(runtime_dir, str(address) if address is not None else about, forwarder))
     chain = judged(facts)
     _write(out, [json.dumps(chain_json(chain, facts.unseen))] if as_json else chain_lines(chain, facts.unseen))
     return chain.code
 
 
-def doctor(runtime_dir: Path, out: TextIO, as_json: bool) -> int:
+def doctor(runtime_dir: Path, out: TextIO, forwarder: str, as_json: bool) -> int:
     """0: nothing is wrong; 1: something is."""
     from speaker.diagnosis.doctor import findings
     from speaker.diagnosis.gather import gather
     from speaker.diagnosis.report import finding_lines, findings_json
 
-    facts = asyncio.run(gather(runtime_dir))
+    facts = asyncio.run(gather(runtime_dir, forwarder=forwarder))
     found = findings(facts)
     told = findings_json(found, facts.unseen)
     _write(out, [json.dumps(told)] if as_json else finding_lines(found, facts.unseen))

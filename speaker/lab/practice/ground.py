@@ -3,10 +3,11 @@
 import asyncio
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,6 +57,8 @@ class Ground:
     site: Site = field(default_factory=site)
     running: dict[str, SpeakerProcess] = field(default_factory=dict)
     _stacks: dict[str, AsyncExitStack] = field(default_factory=dict)
+    _programs: list["subprocess.Popen[bytes]"] = field(default_factory=list)
+    _servers: list[asyncio.Server] = field(default_factory=list)
     forwarder: str = "nftables"
 
     @property
@@ -71,8 +74,8 @@ class Ground:
             path.write_text(generate(os.urandom(32)))
         return str(path)
 
-    async def start(self, node: str, *more: str, key: str = "key", name: str | None = None) -> None:
-        """``name``: what it calls itself."""
+    async def start(self, node: str, *more: str, key: str = "key", name: str | None = None, ahead: float = 0.0) -> None:
+        """``name``: what it calls itself; ``ahead``: seconds by which its clock is wrong."""
         flags = ("--with-peers", "--key", self.key(key), *more) if self.peers else more
         stack = AsyncExitStack()
         speaker = await stack.enter_async_context(
@@ -83,6 +86,7 @@ class Ground:
                 self.directory / node,
                 *("--forwarder", self.forwarder, *flags),
                 grace=0,
+                environment={"PYTHONPATH": str(self._clock(ahead))} if ahead else None,
             )
         )
         reading = asyncio.create_task(_read_on(speaker), name=f"log of {node}")
@@ -94,11 +98,23 @@ class Ground:
         self.running.pop(node)
         (self.directory / node / "run" / "status.json").unlink(missing_ok=True)
 
-    async def restart(self, node: str, *flags: str, key: str = "key", name: str | None = None) -> None:
+    async def restart(
+        self, node: str, *flags: str, key: str = "key", name: str | None = None, ahead: float = 0.0
+    ) -> None:
         await self.stop(node)
-        await self.start(node, *flags, key=key, name=name)
+        await self.start(node, *flags, key=key, name=name, ahead=ahead)
+
+    def _clock(self, ahead: float) -> Path:
+        """A directory that makes Python's clock of the day wrong: a namespace has none of its own."""
+        place = self.directory / "clock"
+        place.mkdir(exist_ok=True)
+        text = f"import time\nreal = time.time\ntime.time = lambda: real() + {ahead}\n"
+        (place / "sitecustomize.py").write_text(text)
+        return place
 
     async def close(self) -> None:
+        self.end_all()
+        self.hush()
         for node in [*self.running]:
             await self.stop(node)
 
@@ -151,27 +167,63 @@ class Ground:
         if done.returncode != 0:
             raise EdgeError(f"{host}: nft: {done.stderr.strip()}")
 
+    def begin(self, host: str, line: str) -> None:
+        """A program that goes on until ``end_all``."""
+        with self.lan.namespace(host).entered():
+            quiet = subprocess.DEVNULL
+            self._programs.append(subprocess.Popen(line.split(), stdout=quiet, stderr=quiet))
+
+    def end_all(self) -> None:
+        while self._programs:
+            program = self._programs.pop()
+            program.kill()
+            program.wait()
+
+    async def serve(self, host: str, port: int, pages: Mapping[str, bytes]) -> None:
+        """Answers HTTP on the host's loopback until ``hush``; what is no page is not found."""
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            asked = (await reader.readline()).split()
+            body = pages.get(asked[1].decode() if len(asked) > 1 else "")
+            status = "404 Not Found" if body is None else "200 OK"
+            length = len(body or b"")
+            writer.write(f"HTTP/1.0 {status}\r\nContent-Length: {length}\r\n\r\n".encode() + (body or b""))
+            writer.close()
+
+        with self.lan.namespace(host).entered():
+            sock = socket.create_server(("127.0.0.1", port))
+        self._servers.append(await asyncio.start_server(answer, sock=sock))
+
+    def hush(self) -> None:
+        while self._servers:
+            self._servers.pop().close()
+
     def mac(self, host: str) -> str:
         return format_mac(self.lan.topology.host(host).mac("eth0"))
 
     # ── asking ──
 
-    async def say(self, node: str, *command: str) -> Said:
-        """``speaker explain …`` or ``doctor`` on that node."""
-        begun = time.monotonic()
+    async def tell(self, node: str, *command: str) -> tuple[int, bytes]:
+        """``speaker COMMAND`` on that node: its exit code, and what it printed."""
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "speaker", *command, "--json"),
+            *(sys.executable, "-m", "speaker", *command),
             *("--runtime-dir", str(self.directory / node / "run")),
             stdout=asyncio.subprocess.PIPE,
             preexec_fn=self.lan.namespace(node).join,
         )
         output, _ = await process.communicate()
         assert process.returncode is not None
+        return process.returncode, output
+
+    async def say(self, node: str, *command: str) -> Said:
+        """``speaker explain …`` or ``doctor`` on that node."""
+        begun = time.monotonic()
+        code, output = await self.tell(node, *command, "--json")
         try:
             told = json.loads(output)
         except ValueError as error:
             raise EdgeError(f"speaker {' '.join(command)} on {node} printed no JSON") from error
-        return Said(told, process.returncode, time.monotonic() - begun)
+        return Said(told, code, time.monotonic() - begun)
 
 
 def _named(object_: dict[str, Any]) -> list[str]:

@@ -111,9 +111,65 @@ def _not_ready(site: Site) -> None:
         endpoint["conditions"]["ready"] = False
 
 
-async def _restart_other(ground: Ground, node: str, *flags: str, key: str = "key", name: str | None = None) -> None:
+async def _restart_other(
+    ground: Ground, node: str, *flags: str, key: str = "key", name: str | None = None, ahead: float = 0.0
+) -> None:
     """The other one than the node that is asked."""
-    await ground.restart(_beside(node), *flags, key=key, name=name)
+    await ground.restart(_beside(node), *flags, key=key, name=name, ahead=ahead)
+
+
+async def _restart_all(ground: Ground, _: str) -> None:
+    """Nobody remembers anybody."""
+    for node in ground.nodes:
+        await ground.stop(node)
+    for node in ground.nodes:
+        await ground.start(node)
+
+
+async def _drain_all(ground: Ground, _: str) -> None:
+    for node in ground.nodes:
+        await ground.tell(node, "drain")
+
+
+async def _undrain_all(ground: Ground, _: str) -> None:
+    for node in ground.nodes:
+        await ground.tell(node, "undrain")
+
+
+async def _with_ipvs(ground: Ground, node: str) -> None:
+    """It ends at once."""
+    ground.forwarder = "ipvs"
+    await ground.restart(node)
+    await ground.running[node].process.wait()
+
+
+async def _with_nftables(ground: Ground, node: str) -> None:
+    ground.forwarder = "nftables"
+    await ground.restart(node)
+
+
+def _martians(ground: Ground, node: str) -> None:
+    """Its EIP is bound for some other forwarder, and a host sends from it."""
+    strict = ("net.ipv4.conf.all.arp_ignore=1", "net.ipv4.conf.all.arp_announce=2")
+    for host in (node, "client2"):
+        ground.sh(host, *(f"sysctl -qw {setting}" for setting in strict))
+    ground.sh(node, "ip link add kube-dummy-if type bridge", "ip link set dev kube-dummy-if up")
+    ground.sh(node, f"ip addr add {WEB}/32 dev kube-dummy-if")
+    ground.sh("client2", f"ip addr add {WEB}/32 dev lo")
+    ground.begin("client2", f"ping -i 0.1 -I {WEB} 192.0.2.{11 if node == 'node1' else 12}")
+
+
+def _no_martians(ground: Ground, node: str) -> None:
+    ground.end_all()
+    ground.sh("client2", f"ip addr del {WEB}/32 dev lo")
+    ground.sh(node, "ip link del kube-dummy-if")
+    for host in (node, "client2"):
+        ground.sh(host, "sysctl -qw net.ipv4.conf.all.arp_ignore=0", "sysctl -qw net.ipv4.conf.all.arp_announce=0")
+
+
+async def _proxy_without_rules(ground: Ground, node: str) -> None:
+    await ground.serve(node, 10249, {"/proxyMode": b"iptables"})
+    await ground.serve(node, 10256, {"/healthz": b'{"healthy": true}'})
 
 
 def _beside(node: str) -> str:
@@ -231,11 +287,20 @@ FAULTS: tuple[Fault, ...] = (
     Fault("frozen_peer", "the other node's speaker is frozen", DOCTOR, "peer_silent",
           lambda ground, node: ground.running[_beside(node)].signal(signal.SIGSTOP),
           lambda ground, node: ground.running[_beside(node)].signal(signal.SIGCONT)),
+    Fault("drained", "every node is drained", _explain(WEB), "draining", _drain_all, _undrain_all),
+    Fault("martian_source", "a host sends from an EIP that is bound here", _explain(WEB), "martian_source",
+          _martians, _no_martians),
+    Fault("clock_ahead", "the other host's clock is an hour ahead", DOCTOR, "clock_apart",
+          lambda ground, node: _restart_other(ground, node, ahead=3600.0), _restart_all),
     Fault("speaker_gone", "no speaker runs here", _explain(WEB), "speaker_gone",
           lambda ground, node: ground.stop(node), lambda ground, node: ground.start(node)),
     Fault("pool_full", "the pool has no address left", _explain("lab/more"), "pool_full",
           *_site(lambda site: (site["lan"]["spec"].update(addresses=[f"{WEB}-{LOCAL}"]),
                                site.update(service("more", None, loadBalancerClass="eip-speaker.io/speaker")))),
           peers=False),
+    Fault("no_ip_vs", "the kernel lacks the forwarder that is asked for", (*DOCTOR, "--forwarder", "ipvs"),
+          "ip_vs_missing", _with_ipvs, _with_nftables, peers=False),
+    Fault("kube_proxy_without_rules", "kube-proxy forwards, and has no rules for the EIP", _explain(WEB), "kube_proxy",
+          _proxy_without_rules, lambda ground, _: ground.hush(), peers=False, forwarder="none"),
 )  # fmt: skip
 """In the order in which they are played."""

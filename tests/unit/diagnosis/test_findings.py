@@ -53,9 +53,9 @@ KNOWN = Knowledge(
 ETH0 = LinkSeen("eth0", OWN, True, True, "veth", subnets=("192.0.2.0/24",))
 WELL = Facts(
     EIP,
-    NOW,
-    Process("", 4711, "S", 0x3000),
-    KNOWN,
+    now=NOW,
+    process=Process("", 4711, "S", 0x3000),
+    known=KNOWN,
     links=(ETH0,),
     bound=(Bound("eth0", "192.0.2.11", 24),),
     asked=(Asked(EIP, "eth0", "eip"), Asked(PEER, "eth0", "peer", (PEERS_MAC,))),
@@ -204,6 +204,10 @@ FOUND = {
     ),
     "conntrack full": (replace(WELL, conntrack=Use(999, 1000)), "conntrack_full"),
     "IPVS crowded": (replace(WELL, ipvs=Use(100_000, 4096)), "table_crowded"),
+    "no IPVS, and no speaker": (
+        replace(WELL, known=None, forwarder="ipvs", process=Process("no speaker runs here")),
+        "ip_vs_missing",
+    ),
     "no IPVS": (known(forwarder="ipvs"), "ip_vs_missing"),
     "not in the kernel": (eip(missing=("+ TCP 192.0.2.200:80 rr",)), "not_in_kernel"),
     "set aside": (told("set aside", "TCP 192.0.2.200:80 is set aside: refused"), "not_in_kernel"),
