@@ -28,10 +28,10 @@ from speaker.system import programs
 
 GLOBAL = ("net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding", "net.bridge.bridge-nf-call-iptables")
 OF_A_LINK = ("forwarding", "rp_filter", "arp_ignore", "arp_announce", "accept_local", "proxy_arp")
-MAX_ADDRESSES = 4096
-MAX_CHAINS = 64
+ADDRESSES = 4096
+CHAINS = 64
 """Base chains of others whose rules are read."""
-MAX_RULES = 2000
+RULES = 2000
 """Of one of them."""
 _OURS = ("eip-speaker", "kube-proxy")
 """Tables whose rules are no obstacle: what is wrong with those shows elsewhere."""
@@ -55,7 +55,7 @@ def addresses(links: Mapping[int, Link]) -> tuple[Bound, ...]:
     try:
         with Netlink(socket.NETLINK_ROUTE) as netlink:
             answers = netlink.dump(Request(RTM_GETADDR, IFADDR.pack(socket.AF_UNSPEC, 0, 0, 0, 0)))
-        return tuple(_bound(answer, links) for answer in answers[:MAX_ADDRESSES])
+        return tuple(_bound(answer, links) for answer in answers[:ADDRESSES])
     except (OSError, KeyError, ValueError, struct.error) as error:
         raise EdgeError(f"the kernel does not list addresses: {error}") from error
 
@@ -74,7 +74,7 @@ async def chains() -> tuple[Chain, ...]:
     listed = [item["chain"] for item in await nft.list_chains() if isinstance(item.get("chain"), dict)]
     hooked = [chain for chain in listed if chain.get("hook") in _HOOKS and chain.get("type", "filter") == "filter"]
     others = [chain for chain in hooked if not str(chain.get("table", "")).startswith(_OURS)]
-    return tuple(await asyncio.gather(*(_with_rules(chain) for chain in others[:MAX_CHAINS])))
+    return tuple(await asyncio.gather(*(_with_rules(chain) for chain in others[:CHAINS])))
 
 
 async def _with_rules(chain: Mapping[str, Any]) -> Chain:
@@ -92,7 +92,7 @@ async def _with_rules(chain: Mapping[str, Any]) -> Chain:
         str(chain.get("hook")),
         str(chain.get("policy", "accept")),
         device,
-        tuple(_rules(listing or b"{}"))[:MAX_RULES],
+        tuple(_rules(listing or b"{}"))[:RULES],
     )
 
 

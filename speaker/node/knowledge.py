@@ -22,7 +22,7 @@ from speaker.forwarding.changes import (
     RemoveVirtualServer,
 )
 from speaker.forwarding.plan import Plan
-from speaker.model import Family, IPAddress, OwnSubnet, Service, ServiceKey, World, format_mac
+from speaker.model import Family, IPAddress, OwnSubnet, Service, ServiceKey, World, format_mac, rank
 from speaker.node.decide import Decision, Held, NotHeld
 from speaker.node.problems import Problem
 from speaker.ownership.eligibility import veto
@@ -169,11 +169,13 @@ class State:
 
 def eips_of(state: State, about: str) -> list[IPAddress]:
     """Those in use that ``about`` means: an address, ``namespace/name`` of a Service, a pool; '': all."""
-    return [
+    eips = state.decision.eips.values()
+    chosen = (
         eip.address
-        for eip in state.decision.eips.values()
+        for eip in eips
         if not about or about in (str(eip.address), eip.pool) or about in map(str, eip.services)
-    ]
+    )
+    return sorted(chosen, key=rank)
 
 
 def services_of(state: State, about: str, eips: Collection[IPAddress]) -> list[ServiceKey]:

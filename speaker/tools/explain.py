@@ -15,7 +15,7 @@ from speaker.errors import SettingError
 from speaker.model import Forwarding
 from speaker.tools import flags
 
-MAX_SUBJECT = 512
+LONGEST = 512
 FORWARDERS = [kind.value for kind in Forwarding if kind is not Forwarding.AUTO]
 
 
@@ -38,7 +38,7 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
             "--forwarder",
             choices=FORWARDERS,
             default="",
-            help="that the speaker here should work with, if it has ended",
+            help="what a speaker that ended should work with",
         )
         flags.runtime(parser)
 
@@ -50,7 +50,7 @@ def explain(runtime_dir: Path, out: TextIO, about: str, forwarder: str, as_json:
     from speaker.diagnosis.report import chain_json, chain_lines
     from speaker.node.knowledge import an_address
 
-    if not about or len(about) > MAX_SUBJECT or not about.isprintable():
+    if not about or len(about) > LONGEST or not about.isprintable():
         raise SettingError(f"{about[:80]!r}: must be an EIP, namespace/name of a Service, or the name of a pool")
     address = an_address(about)
     facts = asyncio.run(gather(runtime_dir, str(address) if address is not None else about, forwarder))
