@@ -12,6 +12,8 @@ from speaker.diagnosis.finding import Finding, ranked
 from speaker.diagnosis.words import shown, some
 from speaker.node.knowledge import Knowledge, KnownEip, an_address
 
+_FORWARDING = "net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"
+
 
 class State(Enum):
     WELL = "well"
@@ -142,7 +144,7 @@ def _of_eip(facts: Facts, eip: KnownEip) -> Iterator[Step]:
     )
     yield step(
         "way in",
-        (),
+        _way_in(facts),
         node_checks.path(facts),
         (finding for finding in eip_checks.firewall(facts, eip) if finding.kind == "firewall_drops"),
     )
@@ -198,10 +200,16 @@ def _answers(facts: Facts, eip: KnownEip) -> Iterator[str]:
         yield f"{what}{some(asked.macs) or 'nobody answers'}; should be {wanted}"
 
 
+def _way_in(facts: Facts) -> Iterator[str]:
+    settings = [f"{name}={facts.sysctls[name]}" for name in _FORWARDING if name in facts.sysctls]
+    yield f"{', '.join(settings)}; chains of others: {len(facts.chains)}"
+
+
 def _endpoints(facts: Facts, eip: KnownEip) -> Iterator[str]:
     tried = {(each.address, each.port): each for each in facts.tried}
     for service in eip_checks.services_of(facts, eip):
-        yield f"{service.key}: externalTrafficPolicy {service.policy}"
+        unread = "; this node does not read its endpoints: whoever forwards does" if service.unread else ""
+        yield f"{service.key}: externalTrafficPolicy {service.policy}{unread}"
         for each in service.endpoints:
             found = tried.get((each.address, each.port))
             ready = "ready" if each.ready else "serving while it terminates" if each.takes_new else "not ready"

@@ -99,6 +99,8 @@ def _mend(facts: Facts, eip: KnownEip, kind: str) -> str:
 def endpoints_there(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
     """Whether there is anybody to forward to."""
     for service in services_of(facts, eip):
+        if service.unread:
+            continue
         family = ip_address(eip.address).version
         mine = [each for each in service.endpoints if ip_address(each.address).version == family]
         namespace, _, name = service.key.partition("/")

@@ -22,9 +22,9 @@ from speaker.model import IPAddress
 from speaker.node.control import ask
 from speaker.node.knowledge import Knowledge, an_address
 
-ANSWER_SECONDS = 2.0
+ANSWER_SECONDS = 1.5
 """For the running speaker's word."""
-LOOK_SECONDS = 2.5
+LOOK_SECONDS = 2.0
 """For each of the others."""
 HELLOS = 4.0
 """Intervals for which hellos are listened for; and at least so many seconds:"""

@@ -12,6 +12,7 @@ from speaker.errors import EdgeError
 from speaker.forwarding.changes import Change
 from speaker.forwarding.forwarder import Forwarder
 from speaker.forwarding.plan import Plan
+from speaker.kubeproxy.judge import NO_FORWARDER
 from speaker.node import knowledge
 from speaker.node.knowledge import MOST, Knowledge, State
 from speaker.node.report import Report
@@ -93,7 +94,7 @@ async def know(
     )
     if (found := report.in_force) is None:
         return known
-    state = State(found.world, found.settlement, found.decision, found.usage, node)
+    state = State(found.world, found.settlement, found.decision, found.usage, node, forwarder.name != NO_FORWARDER)
     pending = await _pending(forwarder, found.decision.forwarding)
     eips = knowledge.eips_of(state, about)
     services = knowledge.services_of(state, about, eips)

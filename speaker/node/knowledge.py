@@ -22,13 +22,14 @@ from speaker.forwarding.changes import (
     RemoveVirtualServer,
 )
 from speaker.forwarding.plan import Plan
-from speaker.model import Family, IPAddress, OwnSubnet, Service, ServiceKey, World, format_mac, rank
+from speaker.model import Family, IPAddress, OwnSubnet, Service, ServiceKey, TrafficPolicy, World, format_mac, rank
 from speaker.node.decide import Decision, Held, NotHeld
 from speaker.node.problems import Problem
 from speaker.ownership.eligibility import veto
 from speaker.settings import Node
 from speaker.wire.told import ClaimStatus, PeerSeen
 
+_LOCAL = TrafficPolicy.LOCAL
 MOST = 256
 """EIPs, Services and pools that are told of at once, and endpoints of a Service."""
 
@@ -92,6 +93,8 @@ class KnownService:
     sources: tuple[str, ...] = ()
     wanted: tuple[str, ...] = ()
     """Addresses that it names."""
+    unread: bool = False
+    """This node does not read its endpoints: whoever forwards does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +168,7 @@ class State:
     decision: Decision
     usage: Mapping[str, Mapping[Family, Usage]]
     node: str
+    forwards: bool = True
 
 
 def eips_of(state: State, about: str) -> list[IPAddress]:
@@ -304,6 +308,7 @@ def known_service(state: State, key: ServiceKey) -> KnownService:
         message=refusal.message if refusal is not None else "",
         sources=tuple(map(str, service.source_ranges)),
         wanted=tuple(map(str, service.addresses)),
+        unread=not state.forwards and key not in state.world.endpoints and service.traffic_policy is not _LOCAL,
     )
 
 

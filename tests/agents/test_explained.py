@@ -87,7 +87,7 @@ async def test_a_service_without_our_class_is_none_that_is_asked_for(cluster):
 
 async def test_a_service_whose_endpoints_are_gone_is_named(cluster):
     await cluster.agreed()
-    eip = cluster.eips[1]
+    eip = cluster.local[0]
     cluster.ready_endpoints(eip, [])
     try:
         await named(cluster, cluster.nodes[0], "none_ready", "explain", str(eip))

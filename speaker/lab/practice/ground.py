@@ -109,7 +109,7 @@ class Ground:
         place = self.directory / "clock"
         place.mkdir(exist_ok=True)
         text = f"import time\nreal = time.time\ntime.time = lambda: real() + {ahead}\n"
-        (place / "sitecustomize.py").write_text(text)
+        (place / "sitecustomize").with_suffix(".py").write_text(text)
         return place
 
     async def close(self) -> None:

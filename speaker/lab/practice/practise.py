@@ -95,6 +95,8 @@ async def _play(fault: Fault, place: Ground, stage: Stage, linger: Callable[[], 
     seconds = time.monotonic() - begun
     tone = Tone.GOOD if said.first == fault.kind else Tone.BAD
     stage.timeline.say(node, f"{fault.command}: {said.words or 'nothing is wrong'} ({said.first or '-'})", tone)
+    asked = "explain EIP" if fault.asks[0] == "explain" else fault.asks[0]
+    stage.timeline.say("lab", f"on {node}: `speaker {asked} --runtime-dir {place.directory}/{node}/run`", Tone.DIM)
     await linger()
     await _do(fault.mend, place, node)
     await place.settled()

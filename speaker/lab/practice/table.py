@@ -10,7 +10,7 @@ from speaker.lab.breaking.faults import cut, mend, plug, pull
 from speaker.lab.breaking.sickness import Drop
 from speaker.lab.breaking.switch import spoil
 from speaker.lab.practice.ground import Ground
-from speaker.lab.practice.site import FOREIGN, FREE, LOCAL, NAMED, WEB, Site, service
+from speaker.lab.practice.site import FOREIGN, FREE, LOCAL, NAMED, SIX, WEB, Site, service
 
 Do = Callable[[Ground, str], Any]
 """With the ground and the node that is asked; what can be awaited is."""
@@ -233,6 +233,8 @@ FAULTS: tuple[Fault, ...] = (
           *_together(_address("client2", "192.0.2.202/32", "eth0"), _asked_for("late", "192.0.2.202"))),
     Fault("stranger_later", "a host takes the EIP and says nothing", _explain(WEB), "stranger",
           *_sh((f"ip addr add {WEB}/32 dev eth0",), (f"ip addr del {WEB}/32 dev eth0",), "client2")),
+    Fault("stranger_of_ipv6", "the same, of IPv6", _explain(SIX), "stranger",
+          *_sh((f"ip addr add {SIX}/128 dev eth0 nodad",), (f"ip addr del {SIX}/128 dev eth0",), "client2")),
     Fault("spoofed_peer", "a host answers for the EIP with a peer's MAC", _explain(WEB), "peer_answers",
           _spoofed, _unspoofed),
     Fault("address_of_a_node", "the EIP is a node's own address", _explain("192.0.2.206"), "host_address",

@@ -257,6 +257,12 @@ ONLY_EXPLAINED = {
 }
 
 
+def test_endpoints_that_this_node_does_not_read_are_missed_by_nobody():
+    found = service(endpoints=(), unread=True)
+    assert findings(found) == []
+    assert explain(found).code == 0
+
+
 def test_nothing_is_wrong_with_what_all_of_these_begin_with():
     assert findings(WELL) == []
     assert explain(WELL).code == 0

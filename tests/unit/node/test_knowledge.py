@@ -139,6 +139,14 @@ def test_a_pool_comes_with_its_use_and_how_its_link_is_chosen():
     assert (told.interface, told.target) == ("interface: can_reach:192.0.2.10", "192.0.2.10")
 
 
+@pytest.mark.parametrize(
+    ("key", "forwards", "unread"),
+    [(WEB, True, False), (WEB, False, False), (LATE, True, False), (LATE, False, True), (LOCAL, False, False)],
+)
+def test_where_others_forward_endpoints_that_are_not_there_may_only_not_have_been_read(key, forwards, unread):
+    assert knowledge.known_service(replace(state(), forwards=forwards), key).unread is unread
+
+
 def test_endpoints_without_end_are_told_up_to_a_bound():
     found = state()
     many = tuple(Endpoint(POD + number, 80, Protocol.TCP) for number in range(MAX_REAL_SERVERS))
