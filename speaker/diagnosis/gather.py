@@ -5,6 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from ipaddress import ip_address, ip_network
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,7 +21,7 @@ from speaker.interfaces.snapshot import Snapshot
 from speaker.interfaces.watcher import look
 from speaker.model import IPAddress
 from speaker.node.control import ask
-from speaker.node.knowledge import Knowledge, an_address
+from speaker.node.knowledge import Knowledge, KnownPool, an_address
 
 ANSWER_SECONDS = 1.5
 """For the running speaker's word."""
@@ -31,6 +32,8 @@ HELLOS = 4.0
 LISTEN_AT_LEAST = 0.5
 FREE = 16
 """Addresses of a pool that nobody has, which are asked for."""
+LOOKED_AT = 64
+"""Addresses of a range, to find those."""
 MOST_EIPS = 32
 
 _T = TypeVar("_T")
@@ -188,21 +191,26 @@ def _wanted(facts: Facts) -> dict[str, list[Wanted]]:
 
 
 def _free(facts: Facts, known: Knowledge) -> Iterator[tuple[str, str]]:
-    """Addresses of pools that no Service has, where a link's subnet holds them."""
+    """Link and address: those of pools that no Service has, where a subnet of the link holds them."""
     taken = {eip.address for eip in known.eips} | {bound.address for bound in facts.bound}
     subnets = [
         (link.name, ip_network(subnet)) for link in facts.links if link.name in known.links for subnet in link.subnets
     ]
     for pool in known.pools:
-        exclude = [parse_range(each) for each in pool.exclude]
-        left = FREE
-        for written in pool.addresses:
-            span = parse_range(written)
-            first = int(span.first)
-            for number in range(first, min(int(span.last), first + 64) + 1):
-                address = type(span.first)(number)
-                link = next((name for name, subnet in subnets if address in subnet), None)
-                if link is None or str(address) in taken or names(exclude, address) or not left:
-                    continue
-                left -= 1
-                yield link, str(address)
+        on_a_link = (
+            (link, str(address))
+            for address in _offered(pool)
+            for link in [next((name for name, subnet in subnets if address in subnet), "")]
+            if link and str(address) not in taken
+        )
+        yield from islice(on_a_link, FREE)
+
+
+def _offered(pool: KnownPool) -> Iterator[IPAddress]:
+    """The first of each range."""
+    exclude = [parse_range(each) for each in pool.exclude]
+    for span in map(parse_range, pool.addresses):
+        last = min(int(span.last), int(span.first) + LOOKED_AT)
+        for number in range(int(span.first), last + 1):
+            if not names(exclude, address := type(span.first)(number)):
+                yield address

@@ -12,6 +12,16 @@ _MARKS = {State.WELL: "ok", State.BROKEN: "BROKEN", State.UNKNOWN: "?"}
 
 
 def chain_lines(chain: Chain, unseen: Iterable[Unseen]) -> Iterator[str]:
+    """Whoever has the key, or may name a Service, must not be able to speak to the operator's terminal."""
+    return map(shown, _of_chain(chain, unseen))
+
+
+def finding_lines(findings: Sequence[Finding], unseen: Iterable[Unseen]) -> Iterator[str]:
+    """As above."""
+    return map(shown, _of_findings(findings, unseen))
+
+
+def _of_chain(chain: Chain, unseen: Iterable[Unseen]) -> Iterator[str]:
     for step in chain.steps:
         first, *more = step.lines or ("",)
         yield f"{_MARKS[step.state]:7}{step.name}{': ' if first else ''}{first}"
@@ -25,7 +35,7 @@ def chain_lines(chain: Chain, unseen: Iterable[Unseen]) -> Iterator[str]:
     yield from _blind(unseen)
 
 
-def finding_lines(findings: Sequence[Finding], unseen: Iterable[Unseen]) -> Iterator[str]:
+def _of_findings(findings: Sequence[Finding], unseen: Iterable[Unseen]) -> Iterator[str]:
     for number, finding in enumerate(findings, 1):
         yield from _in_full(str(number), finding)
         yield ""
@@ -43,7 +53,7 @@ def _in_full(label: str, finding: Finding) -> Iterator[str]:
 
 
 def _blind(unseen: Iterable[Unseen]) -> Iterator[str]:
-    yield from (f"not seen: {each.what}: {shown(each.why)}" for each in unseen)
+    yield from (f"not seen: {each.what}: {each.why}" for each in unseen)
 
 
 def chain_json(chain: Chain, unseen: Iterable[Unseen]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What only a kernel with IPVS can show: a node that forwards with it is well, and what is in its way is named first."""
+"""What only a kernel with IPVS can show: a node that forwards with it is well, and what is in its way is named."""
 
 import json
 import subprocess

@@ -184,6 +184,7 @@ def facts(draw: st.DrawFn) -> Facts:
             LinkSeen("eth0", OWN, True, True, "veth", subnets=("192.0.2.0/24",)),
             LinkSeen("eth1", ELSEWHERE, draw(st.booleans()), draw(st.booleans()), "", subnets=("198.51.100.0/24",)),
             LinkSeen("lo", "00:00:00:00:00:00", True, True, "loopback", False),
+            *([LinkSeen("eip-speaker0", ELSEWHERE, True, True, "dummy", False)] if strict else []),
         ),
         bound=tuple(bound),
         gateways=tuple(("eth0", gateway) for gateway in gateways),
