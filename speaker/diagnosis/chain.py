@@ -73,6 +73,8 @@ def _steps(facts: Facts) -> Iterator[Step]:
         return
     yield _step("pool", _pools(known), ())
     refusals = [each for service in known.services for each in eip_checks.refusal(facts, service)]
+    if not known.eips and not refusals and an_address(facts.about) is not None:
+        refusals = [*eip_checks.bound_here(facts, facts.about)] or [*_not_asked(facts)]
     yield _step("assignment", _assignments(known), refusals)
     for eip in known.eips:
         yield from _of_eip(facts, eip)
@@ -94,7 +96,11 @@ def _not_asked(facts: Facts) -> Iterator[Finding]:
         namespace, _, name = about.partition("/")
         mend = f"kubectl -n {namespace} get service {name} -o jsonpath='{{.spec.type}} {{.spec.loadBalancerClass}}'"
     elif an_address(facts.about) is not None:
-        what, mend = f"no pool has {about}, and no Service asks for it", "kubectl get eip -o wide"
+        pools = some([pool.name for pool in facts.known.pools]) if facts.known else ""
+        what = (
+            f"no Service asks for {about} of pool {pools}" if pools else f"no pool has {about}, and nobody asks for it"
+        )
+        mend = "kubectl get eip -o wide; kubectl get services -A"
     else:
         what, mend = f"there is no pool {about}", "kubectl get eip"
     yield Finding("not_asked", what, mend)

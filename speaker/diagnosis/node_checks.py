@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from ipaddress import ip_address, ip_network
 
 from speaker.api.ranges import parse_range
+from speaker.diagnosis.eip_checks import bound_here
 from speaker.diagnosis.facts import ANYWHERE, Facts
 from speaker.diagnosis.finding import Finding
 from speaker.diagnosis.words import shown, some
@@ -256,6 +257,13 @@ def free_addresses(facts: Facts) -> Iterator[Finding]:
             what = f"{asked.address} of pool {name} is {whose}'s: {some(asked.macs)} on {asked.link} answers for it"
             mend = f"kubectl edit eip {name}   # spec.exclude: {asked.address}"
             yield Finding("address_in_use", what, mend)
+
+
+def own_addresses(facts: Facts) -> Iterator[Finding]:
+    """Addresses of pools that this host has for its own: whoever is given one is not served."""
+    for bound in facts.bound:
+        if _pool_of(facts, ip_address(bound.address)) is not None:
+            yield from bound_here(facts, bound.address)
 
 
 def _pool_of(facts: Facts, address: IPAddress) -> str | None:

@@ -242,6 +242,10 @@ ONLY_THE_DOCTOR = {
         replace(WELL, links=(ETH0, replace(ETH0, name="eth1", mac=ELSEWHERE))),
         "one_subnet",
     ),
+    "a free address is this host's own": (
+        replace(WELL, bound=(Bound("eth0", "192.0.2.207", 32),)),
+        "host_address",
+    ),
     "a free address is used": (
         replace(WELL, asked=(*WELL.asked, Asked("192.0.2.207", "eth0", "free", (STRANGER,)))),
         "address_in_use",
@@ -252,6 +256,14 @@ ONLY_THE_DOCTOR = {
 }
 ONLY_EXPLAINED = {
     "a Service nobody knows": (replace(known(eips=(), services=(), pools=()), about="lab/no"), "not_asked"),
+    "an address of a pool that nobody asks for": (
+        replace(known(eips=(), services=()), about="192.0.2.209"),
+        "not_asked",
+    ),
+    "one that is bound here": (
+        replace(known(eips=(), services=()), bound=(Bound("eth0", EIP, 24, True),)),
+        "bound_secondary",
+    ),
     "an address nobody knows": (replace(known(eips=(), services=(), pools=()), about="192.0.2.99"), "not_asked"),
     "a pool nobody knows": (replace(known(eips=(), services=(), pools=()), about="no"), "not_asked"),
 }
