@@ -68,6 +68,10 @@ def _steps(facts: Facts) -> Iterator[Step]:
     bad = [*node_checks.manifests(facts)] if nothing or not known.eips else []
     if bad:
         yield _step("manifests", (), bad)
+    if not known.in_force:
+        found = () if bad else node_checks.others(facts, frozenset())
+        yield _step("asked", ("nothing that is asked for is in force yet",), found, unknown=True)
+        return
     if nothing:
         yield _step("asked", (), _not_asked(facts) if not bad else ())
         return

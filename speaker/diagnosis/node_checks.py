@@ -4,15 +4,17 @@ import re
 from collections.abc import Iterator
 from ipaddress import ip_address, ip_network
 
+from speaker.allocator.ranges import names as offers
 from speaker.api.ranges import parse_range
 from speaker.diagnosis.eip_checks import bound_here
 from speaker.diagnosis.facts import ANYWHERE, Facts
 from speaker.diagnosis.finding import Finding
 from speaker.diagnosis.words import shown, some
 from speaker.forwarding.limits import Tables, Use, Watch
+from speaker.forwarding.sysctl import forwarding_off, links_not_forwarding
 from speaker.kubeproxy.judge import GRACE, Here, Judge, Rules
 from speaker.kubeproxy.recognise import Configuration, KubeProxy, Mode
-from speaker.model import IPAddress, Pool
+from speaker.model import Family, IPAddress, Pool
 
 FRESH = 3.0
 """Seconds for which a hello that could not be read is news."""
@@ -150,8 +152,6 @@ def path(facts: Facts) -> Iterator[Finding]:
 
 def _forwarding(facts: Facts) -> Iterator[str]:
     """By the functions of the running speaker, of the settings as they are now."""
-    from speaker.forwarding.sysctl import forwarding_off, links_not_forwarding
-    from speaker.model import Family
 
     def read(name: str, *more: str) -> str:
         return facts.sysctls.get(".".join((name, *more)), "")
@@ -267,8 +267,6 @@ def own_addresses(facts: Facts) -> Iterator[Finding]:
 
 
 def _pool_of(facts: Facts, address: IPAddress) -> str | None:
-    from speaker.allocator.ranges import names as offers
-
     for pool in facts.known.pools if facts.known else ():
         if offers(map(parse_range, pool.addresses), address) and not offers(map(parse_range, pool.exclude), address):
             return pool.name

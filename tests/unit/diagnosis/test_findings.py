@@ -255,6 +255,10 @@ ONLY_THE_DOCTOR = {
     "an edge fails": (told("edge state file", "no space left"), "problem"),
 }
 ONLY_EXPLAINED = {
+    "the API never answered": (
+        known(eips=(), services=(), pools=(), in_force=False, problems=(("edge session", "the API did not answer"),)),
+        "api_silent",
+    ),
     "a Service nobody knows": (replace(known(eips=(), services=(), pools=()), about="lab/no"), "not_asked"),
     "an address of a pool that nobody asks for": (
         replace(known(eips=(), services=()), about="192.0.2.209"),
@@ -273,6 +277,12 @@ def test_endpoints_that_this_node_does_not_read_are_missed_by_nobody():
     found = service(endpoints=(), unread=True)
     assert findings(found) == []
     assert explain(found).code == 0
+
+
+def test_of_a_speaker_that_has_only_just_begun_nothing_can_be_told():
+    chain = explain(known(eips=(), services=(), pools=(), in_force=False))
+    assert chain.verdict is None
+    assert chain.code == 2
 
 
 def test_nothing_is_wrong_with_what_all_of_these_begin_with():
