@@ -50,8 +50,19 @@ async def gather(runtime_dir: Path, about: str = "", forwarder: str = "") -> Fac
     facts = _with_links(begun, snapshot)
     facts = await _look_around(facts, snapshot, looks)
     after = looks.now("packets dropped", kernel.dropped, drops)
+    looks.unseen += _blind_spots(known)
     gone = Drops(after.martian - drops.martian, after.reverse_path - drops.reverse_path)
     return replace(facts, drops=gone, unseen=tuple(dict.fromkeys(looks.unseen)))
+
+
+def _blind_spots(known: Knowledge | None) -> Iterator[Unseen]:
+    """What nothing here looks at."""
+    if known is not None and known.left_out:
+        yield Unseen("more of what is asked about", f"{known.left_out} EIPs, Services and pools are left out")
+    if known is not None and len(known.eips) > MOST_EIPS:
+        yield Unseen("who answers", f"only the first {MOST_EIPS} EIPs were asked for")
+    if old := kernel.legacy_tables():
+        yield Unseen("rules of the old iptables", f"tables {', '.join(old)}: see `iptables-legacy-save`")
 
 
 class _Looks:

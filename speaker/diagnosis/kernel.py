@@ -122,6 +122,14 @@ def has_ipvs() -> bool:
     return Path(IPVS_FILE).exists()
 
 
+def legacy_tables() -> tuple[str, ...]:
+    """Of iptables as it was before nftables; to list them would make those that are not there."""
+    try:
+        return (*Path("/proc/thread-self/net/ip_tables_names").read_text().split(),)
+    except OSError:  # a kernel without them
+        return ()
+
+
 def dropped() -> Drops:
     """Since the kernel runs. Raises EdgeError."""
     return Drops(martian_sources() - reverse_path_drops(), reverse_path_drops())
