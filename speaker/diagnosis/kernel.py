@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from speaker.diagnosis.connecting import connect_all
 from speaker.diagnosis.facts import Bound, Chain, Drops, Proxy, Use
 from speaker.errors import EdgeError
 from speaker.forwarding import limits
@@ -18,8 +19,8 @@ from speaker.forwarding.ipvs.proc import FILE as IPVS_FILE
 from speaker.forwarding.nftables import nft
 from speaker.forwarding.sysctl import read
 from speaker.interfaces.martians import martian_sources, reverse_path_drops
-from speaker.kubeproxy import kernel, signs
-from speaker.kubeproxy.recognise import Mode, Signs, recognise
+from speaker.kubeproxy import kernel
+from speaker.kubeproxy.recognise import HEALTH, METRICS, Configuration, Mode, Signs, recognise
 from speaker.model import Link
 from speaker.netlink.messages import attributes
 from speaker.netlink.numbers import IFA_ADDRESS, IFA_LOCAL, IFADDR, RTM_GETADDR
@@ -137,12 +138,11 @@ def dropped() -> Drops:
 
 async def proxy(links: Mapping[int, Link], lan: Collection[str], eips: Collection[str]) -> Proxy:
     """Who implements Services here, by what the running speaker looks at."""
-    words = await signs.ask()
-    chains = await kernel.chains() if words.proxy_mode is None else None
-    found = recognise(Signs(*words, frozenset(link.name for link in links.values()), chains))
+    mode, healthy, configuration = await _words()
+    chains = await kernel.chains() if mode is None else None
+    found = recognise(Signs(mode, healthy, configuration, frozenset(link.name for link in links.values()), chains))
     rules = await kernel.rules(found.mode, links)
     answering = await kernel.answering(frozenset(lan)) if found.mode is Mode.IPVS else ()
-    configuration = found.configuration
     return Proxy(
         found.mode.value,
         found.evidence,
@@ -153,3 +153,13 @@ async def proxy(links: Mapping[int, Link], lan: Collection[str], eips: Collectio
         rules.why,
         tuple(answering),
     )
+
+
+async def _words() -> tuple[str | None, bool | None, Configuration | None]:
+    """What kube-proxy says of itself: its mode, whether it is well, its configuration."""
+    ports = await connect_all([(host, port) for host in ("127.0.0.1", "::1") for port in (METRICS, HEALTH)])
+    if not any(tried.accepted for tried in ports):
+        return None, None, None
+    from speaker.kubeproxy import signs  # an HTTP client takes half a second to load
+
+    return await signs.ask()

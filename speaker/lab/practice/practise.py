@@ -72,7 +72,8 @@ async def practise(name: str, stage: Stage, linger: Callable[[], Awaitable[None]
     for (peers, forwarder), faults in groupby(chosen, key=lambda fault: (fault.peers, fault.forwarder)):
         directory = stage.directory / f"{forwarder}-{'peers' if peers else 'alone'}"
         async with ground(stage.lan, directory, peers=peers, forwarder=forwarder) as place:
-            healthy += [said.first for said in await asyncio.gather(*(place.say(n, "doctor") for n in place.nodes))]
+            well = await asyncio.gather(*(_until(place, node, ("doctor",), "") for node in place.nodes))
+            healthy += [said.first for said in well]
             found += [await _play(fault, place, stage, linger if len(chosen) == 1 else _at_once) for fault in faults]
     return Practised(tuple(healthy), tuple(found))
 

@@ -13,7 +13,7 @@ from speaker.lab.practice.table import FAULTS
 
 pytestmark = pytest.mark.netns
 
-GUARD = 540.0
+GUARD = 900.0
 """Seconds; against a hang, not an expectation."""
 
 
