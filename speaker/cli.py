@@ -18,9 +18,9 @@ from speaker.commands.parser import Parser, parse, subparsers
 from speaker.errors import EdgeError, SettingError
 from speaker.lab import command as lab
 from speaker.system import streams
-from speaker.tools import progress
+from speaker.tools import explain, progress
 
-COMMANDS = (serve.add, files.add, changes.add, host.add, capture.add, lab.add, about.add)
+COMMANDS = (serve.add, files.add, changes.add, host.add, explain.add_commands, capture.add, lab.add, about.add)
 """Each adds a few commands, with what carries them out; `speaker help` lists them in this order."""
 
 INTERRUPTED, UNHEARD = 130, 141

@@ -167,12 +167,20 @@ class AddressRange:
     last: IPAddress
     network: IPNetwork | None = None
 
+    def __str__(self) -> str:
+        if self.network is not None:
+            return str(self.network)
+        return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
+
 
 @dataclass(frozen=True, slots=True)
 class LinkNames:
     """``interface: eth0`` or ``eth1,eth0``: the first of these links that can be used."""
 
     names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"interface: {','.join(self.names)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,10 +189,16 @@ class CanReach:
 
     target: IPAddress
 
+    def __str__(self) -> str:
+        return f"interface: can_reach:{self.target}"
+
 
 @dataclass(frozen=True, slots=True)
 class OwnSubnet:
     """No ``interface:`` given: the link whose own subnet holds the EIP."""
+
+    def __str__(self) -> str:
+        return "the link whose own subnet holds the EIP"
 
 
 Selector: TypeAlias = LinkNames | CanReach | OwnSubnet

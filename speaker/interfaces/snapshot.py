@@ -180,13 +180,13 @@ class Snapshot:
         return next((link for link in self.links.values() if link.name == name), None)
 
 
-_OF_SERVICES = frozenset({EIP_LINK, "kube-ipvs0", "kube-dummy-if"})
+OF_SERVICES = frozenset({EIP_LINK, "kube-ipvs0", "kube-dummy-if"})
 """Links on which addresses of Services are bound: by us, by kube-proxy in ipvs mode, by kube-router."""
 
 
 def own(links: Mapping[int, Link], bound: Iterable[LinkAddress]) -> dict[IPAddress, str]:
     """As in ``Snapshot``. What is bound for Services is nobody's own, or no EIP could be served beside kube-proxy."""
-    names = {index: link.name for index, link in links.items() if link.name not in _OF_SERVICES}
+    names = {index: link.name for index, link in links.items() if link.name not in OF_SERVICES}
     return {each.address: names[each.link] for each in bound if each.link in names}
 
 

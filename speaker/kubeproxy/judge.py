@@ -121,7 +121,7 @@ def _would_fight(here: Here, proxy: KubeProxy) -> Iterator[str]:
         if lacking := [each for each in pool.addresses if not covered(each, proxy.configuration.exclude)]:
             yield (
                 f"kube-proxy in ipvs mode deletes our virtual servers of pool {name}: its ipvs.excludeCIDRs lacks"
-                f" {', '.join(map(_shown, lacking))}; add that and restart it, or use another of its modes"
+                f" {', '.join(map(str, lacking))}; add that and restart it, or use another of its modes"
             )
     if not proxy.configuration.node_port_addresses:
         yield (
@@ -152,12 +152,6 @@ def covered(addresses: AddressRange, networks: Collection[IPNetwork]) -> bool:
         if begin <= at <= end:
             at = end + 1
     return at > last
-
-
-def _shown(addresses: AddressRange) -> str:
-    if addresses.network is not None:
-        return str(addresses.network)
-    return str(addresses.first) if addresses.first == addresses.last else f"{addresses.first}-{addresses.last}"
 
 
 # ── Without ───────────────────────────────────────────────────────────────────────────────────────────────────

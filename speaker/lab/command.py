@@ -8,8 +8,8 @@ import asyncio
 import json
 import sys
 
-from speaker.errors import EdgeError
-from speaker.lab.request import AFTER, EIPS, NODES, SCENARIOS, SICK_EIPS, SICK_LINKS, Trouble, parse
+from speaker.errors import EdgeError, SettingError
+from speaker.lab.request import AFTER, EIPS, NODES, SCENARIOS, SICK_EIPS, SICK_LINKS, Request, Trouble, parse, practice
 from speaker.lab.timeline import Timeline
 from speaker.settings import DEFAULT_HELLO_MS
 from speaker.system.streams import wants_colour
@@ -23,6 +23,11 @@ def add(commands: Commands) -> None:
     parser = commands.add_parser("lab", help="a LAN in network namespaces with the real speaker in it")
     parser.set_defaults(command=main)
     parser.add_argument("--scenario", choices=SCENARIOS, default="reach", help="what to play (default: reach)")
+    parser.add_argument(
+        "--fault",
+        metavar="NAME",
+        help="inject a fault, see `speaker explain` or `doctor` name it, and mend it; `all`: each of them, in turn",
+    )
     parser.add_argument(
         "--nodes",
         metavar="N",
@@ -57,6 +62,14 @@ def add(commands: Commands) -> None:
     sick.add_argument("--delay", metavar="MS", type=int, default=0, help="of all frames on the LAN, all the time")
 
 
+def _practice(fault: str) -> Request:
+    from speaker.lab.practice.practise import names
+
+    if not {*fault.split(",")} <= {*names()}:
+        raise SettingError(f"--fault {fault[:80]!r}: must be some of {', '.join(names())}")
+    return practice(fault)
+
+
 def main(args: argparse.Namespace) -> int:
     """Play ``args.scenario``; 0 only when it kept its promise, 1 when not, 130 when interrupted.
 
@@ -65,7 +78,10 @@ def main(args: argparse.Namespace) -> int:
     from speaker.lab.play import play
 
     trouble = Trouble(args.seconds, args.after, args.carrier, args.second_link, args.loss, args.delay)
-    request = parse(args.scenario, args.nodes, args.eips, args.hello, trouble)
+    if args.fault is None:
+        request = parse(args.scenario, args.nodes, args.eips, args.hello, trouble)
+    else:
+        request = _practice(args.fault)
     timeline = Timeline(None if args.json else sys.stdout, wants_colour(sys.stdout))
     try:
         outcome = play(request, timeline, args.keep)

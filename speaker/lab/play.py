@@ -15,6 +15,7 @@ from speaker.lab.breaking.sickness import COURSES
 from speaker.lab.network.lan import Lan
 from speaker.lab.network.privileges import leave_host_network
 from speaker.lab.network.topology import lab_topology
+from speaker.lab.practice.practise import practise
 from speaker.lab.request import Request
 from speaker.lab.scenarios.failover import SCENARIOS, fail_over
 from speaker.lab.scenarios.reach import reach
@@ -55,6 +56,8 @@ async def _act(request: Request, lan: Lan, timeline: Timeline, keep: bool, in_us
 
 
 async def _play(request: Request, stage: Stage, linger: Callable[[], Awaitable[None]]) -> Outcome:
+    if request.fault:
+        return await practise(request.fault, stage, linger)
     if request.scenario in SCENARIOS:
         return await fail_over(request, stage, linger)
     if request.scenario in COURSES:
@@ -69,7 +72,8 @@ def hints(request: Request, lan: Lan, manifests: Path, keep: bool, in_user_names
         if request.scenario == "reach":
             yield f"Its YAML is in {MANIFESTS}."
         yield "To look around on the LAN, and to end it when you like:"
-        yield following("lab", "--scenario", request.scenario, "--keep")
+        what = ("--fault", request.fault) if request.fault else ("--scenario", request.scenario)
+        yield following("lab", *what, "--keep")
         return
     user = f"-t {os.getpid()} -U --preserve-credentials " if in_user_namespace else ""
     enter = {host.name: f"nsenter {user}--net={lan.namespace(host.name).path}" for host in lan.topology.hosts}

@@ -74,6 +74,13 @@ class Request:
     hello_ms: int = 0
     clients: int = 1
     trouble: Trouble = NO_TROUBLE
+    fault: str = ""
+    """To be practised instead of a scenario."""
+
+
+def practice(fault: str) -> Request:
+    """Two nodes, and a second client to be the stranger."""
+    return Request("fault", 2, clients=2, fault=fault)
 
 
 def parse(

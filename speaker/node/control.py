@@ -216,8 +216,9 @@ def _understood(line: bytes | None, handlers: Mapping[str, Handler]) -> tuple[Ha
 # ── The client's side ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def ask(runtime_dir: Path, command: str, timeout: float | None = None) -> Iterator[dict[str, Any]]:
-    """What the speaker of ``runtime_dir`` answers, up to and with the last answer; ``timeout``: seconds for all of it.
+def ask(runtime_dir: Path, command: str, timeout: float | None = None, **more: str) -> Iterator[dict[str, Any]]:
+    """What the speaker of ``runtime_dir`` answers, up to and with the last answer; ``timeout``: seconds for all of it,
+    ``more``: what the command says besides its name.
 
     Raises EdgeError where no speaker listens, it refuses, is silent for too long, or ends before it is done.
     """
@@ -225,7 +226,7 @@ def ask(runtime_dir: Path, command: str, timeout: float | None = None) -> Iterat
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         _connect(sock, runtime_dir / NAME)
         try:
-            sock.sendall(msgspec.json.encode({"command": command}) + b"\n")
+            sock.sendall(msgspec.json.encode({"command": command, **more}) + b"\n")
             for line in _lines(sock, deadline):
                 answer = msgspec.json.decode(line, type=dict[str, Any])
                 if "error" in answer:

@@ -1,9 +1,22 @@
-"""What the running speaker answers on its control socket: ``speaker drain|undrain|rebalance|status``."""
+"""What the running speaker answers on its control socket: ``speaker drain|undrain|rebalance|status``, and what
+``explain`` and ``doctor`` ask it."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
+import msgspec
+
+from speaker.errors import EdgeError
+from speaker.forwarding.changes import Change
+from speaker.forwarding.forwarder import Forwarder
+from speaker.forwarding.plan import Plan
+from speaker.kubeproxy.judge import NO_FORWARDER
+from speaker.node.known import knowledge
+from speaker.node.known.knowledge import MOST, Knowledge, State
 from speaker.node.report import Report
+from speaker.settings import PeerSettings
 from speaker.wire.remote import Wire
 
 _Handler = Callable[[Mapping[str, Any]], AsyncIterator[Mapping[str, Any]]]
@@ -11,14 +24,26 @@ _Handler = Callable[[Mapping[str, Any]], AsyncIterator[Mapping[str, Any]]]
 _ALONE = {"error": "this speaker runs without --with-peers: there is nobody to share its EIPs with"}
 
 
-def handlers(node: str, alone: bool, wire: Wire, report: Report) -> dict[str, _Handler]:
+LOOK_SECONDS = 2.0
+"""For a look at whether the kernel has what it should: whoever asks waits for it."""
+_STATUS = "node", "link", "alive", "draining"
+
+
+def handlers(
+    node: str, own: PeerSettings | None, wire: Wire, report: Report, forwarder: Forwarder
+) -> dict[str, _Handler]:
     """By command; each yields objects, the last one with ``done`` or ``error``."""
+    alone = own is None
 
     async def status(_: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
         told: dict[str, Any] = {"done": True, "node": node, "draining": wire.draining, "eips": []}
         if (in_force := report.in_force) is not None:
             told |= report.status(in_force, await wire.claim_statuses(in_force.decision.eips))
-        yield told | {"peers": [peer._asdict() for peer in await wire.peers()]}
+        yield told | {"peers": [{name: getattr(peer, name) for name in _STATUS} for peer in await wire.peers()]}
+
+    async def facts(command: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
+        known = await know(node, own, wire, report, forwarder, str(command.get("about", "")))
+        yield {"done": True, "knowledge": msgspec.to_builtins(known)}
 
     async def drain(_: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
         if alone:
@@ -48,4 +73,53 @@ def handlers(node: str, alone: bool, wire: Wire, report: Report) -> dict[str, _H
             yield told
         yield told | {"done": True}
 
-    return {"status": status, "drain": drain, "undrain": undrain, "rebalance": rebalance}
+    return {"facts": facts, "status": status, "drain": drain, "undrain": undrain, "rebalance": rebalance}
+
+
+async def know(
+    node: str, own: PeerSettings | None, wire: Wire, report: Report, forwarder: Forwarder, about: str = ""
+) -> Knowledge:
+    """Of what ``about`` means (``knowledge.eips_of``), and of this node."""
+    peers = await wire.peers()
+    known = Knowledge(
+        node=node,
+        forwarder=forwarder.name,
+        hello_ms=round(own.hello * 1000) if own is not None else 0,
+        ethertype=own.ethertype if own is not None else 0,
+        draining=wire.draining,
+        ready=report.health()[0],
+        peers=tuple(map(knowledge.known_peer, peers)),
+        problems=knowledge.told_problems(report.all_problems()),
+        rejected=tuple(knowledge.Rejected(*each) for each in report.noted.rejected()),
+    )
+    if (found := report.in_force) is None:
+        return known
+    state = State(found.world, found.settlement, found.decision, found.usage, node, forwarder.name != NO_FORWARDER)
+    pending = await _pending(forwarder, found.decision.forwarding)
+    eips = knowledge.eips_of(state, about)
+    services = knowledge.services_of(state, about, eips)
+    pools = knowledge.pools_of(state, about, eips, services)
+    statuses = await wire.claim_statuses(eips[:MOST])
+    histories = {address: report.noted.history(address) for address in eips[:MOST]}
+    return replace(
+        known,
+        in_force=True,
+        eips=tuple(
+            knowledge.known_eip(state, address, statuses[address], histories[address], peers, pending)
+            for address in eips[:MOST]
+        ),
+        services=tuple(knowledge.known_service(state, key) for key in services[:MOST]),
+        pools=tuple(knowledge.known_pool(state, name) for name in pools[:MOST]),
+        links=knowledge.links_of(found.decision),
+        families=knowledge.families_of(found.decision),
+        left_out=sum(max(0, len(each) - MOST) for each in (eips, services, pools)),
+    )
+
+
+async def _pending(forwarder: Forwarder, plan: Plan) -> tuple[Change, ...]:
+    """What the kernel lacks of it; nothing where it does not say in time."""
+    try:
+        async with asyncio.timeout(LOOK_SECONDS):
+            return await forwarder.pending(plan)
+    except (EdgeError, TimeoutError):
+        return ()

@@ -267,7 +267,7 @@ class Host:
         with contained("report", self._report):
             await self._look_around()
             self._report.set_aside(self._set_aside())
-            self._report.brought_about(InForce(view.settlement, decision, view.usage, view.world.endpoints))
+            self._report.brought_about(InForce(view.settlement, decision, view.usage, view.world))
         with contained("kube-proxy", self._report):
             checks = partial(health_checks, view.world, view.settlement.assignments, view.node.name)
             await self._kube_proxy.follow(Asked(view.world.pools, checks, snapshot.links, self._on_the_lan(snapshot)))
@@ -365,7 +365,8 @@ class Host:
 
     async def _serve_control(self) -> None:
         path = self._settings.runtime_dir / NAME
-        answers = handlers(self._settings.node.name, self._settings.peers is None, self._wire, self._report)
+        node, peers = self._settings.node.name, self._settings.peers
+        answers = handlers(node, peers, self._wire, self._report, self._forwarder)
         async for attempt in retrying(self._tells("control"), on=EdgeError, limit=RUNTIME_DIR_SECONDS):
             with attempt:
                 while True:

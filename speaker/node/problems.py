@@ -28,6 +28,13 @@ class Area(Enum):
     KUBE_PROXY = "kube-proxy"
 
 
+class Problem(NamedTuple):
+    """``kind``: of an ``Area`` its value, else who noticed it."""
+
+    kind: str
+    sentence: str
+
+
 class Change(NamedTuple):
     """Of the problems of one area. ``any``: they are not what they were, be it in their order alone."""
 
@@ -82,17 +89,23 @@ class Problems:
         self._name_clash: str | None = None
         self._peers_addresses: dict[IPAddress, str] = {}
 
-    def sentences(self, now: float, internal: Iterable[str] = ()) -> list[str]:
+    def all(self, now: float, internal: Iterable[str] = ()) -> list[Problem]:
         """``internal``: what nobody foresaw (``telemetry/internal_errors.py``)."""
+        others = {
+            "internal": internal,
+            "rival": self._rivals.sentences(now).values(),
+            "filtered": self._filtered.sentences(now).values(),
+            "name clash": filter(None, [self._name_clash]),
+            "peer's address": self._peers_addresses.values(),
+        }
         return [
-            *(sentence for area in Area for sentence in self._found.get(area, ())),
-            *self._failing.values(),
-            *internal,
-            *self._rivals.sentences(now).values(),
-            *self._filtered.sentences(now).values(),
-            *filter(None, [self._name_clash]),
-            *self._peers_addresses.values(),
+            *(Problem(area.value, sentence) for area in Area for sentence in self._found.get(area, ())),
+            *(Problem(f"edge {edge}", words) for edge, words in self._failing.items()),
+            *(Problem(kind, sentence) for kind, sentences in others.items() for sentence in sentences),
         ]
+
+    def sentences(self, now: float, internal: Iterable[str] = ()) -> list[str]:
+        return [problem.sentence for problem in self.all(now, internal)]
 
     # ── looked for ──
 

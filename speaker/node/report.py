@@ -23,10 +23,11 @@ from speaker.forwarding.unknown_flows.handing_over import fates
 from speaker.forwarding.unknown_flows.rules import NextHop
 from speaker.kubeproxy.watch import LookReport
 from speaker.layer2.links import Placement
-from speaker.model import Endpoint, Family, IPAddress, Link, Mac, ServiceKey
+from speaker.model import Family, IPAddress, Link, Mac, ServiceKey, World
 from speaker.node import gauges, transitions
 from speaker.node.decide import Decision, MayNotHold
-from speaker.node.problems import RIVAL_SECONDS, Area, Problems, first, new
+from speaker.node.known.noted import Noted
+from speaker.node.problems import RIVAL_SECONDS, Area, Problem, Problems, first, new
 from speaker.node.standing import Alive
 from speaker.node.status import Status, write_status
 from speaker.node.transitions import Transitions
@@ -51,8 +52,7 @@ class InForce(NamedTuple):
     settlement: Settlement
     decision: Decision
     usage: Mapping[str, Mapping[Family, Usage]]
-    endpoints: Mapping[ServiceKey, Collection[Endpoint]] = {}
-    """Of the Services whose endpoints this node reads."""
+    world: World = World()
 
 
 class Report(gauges.Counted):
@@ -63,7 +63,7 @@ class Report(gauges.Counted):
         self._clock, self._runtime_dir = clock, runtime_dir
         self.telling = Telling()
         self._transitions, self._problems, self._status = Transitions(), Problems(), Status()
-        self._watch = Watch()
+        self._watch, self.noted = Watch(), Noted(clock)
         self._ready = False
         self.alive = Alive()
         self._goes_by_records = False
@@ -89,7 +89,10 @@ class Report(gauges.Counted):
         return self._ready, {"ready": self._ready, "problems": self.problems()}
 
     def problems(self) -> list[str]:
-        return self._problems.sentences(self._clock(), self._internal.problems())
+        return [problem.sentence for problem in self.all_problems()]
+
+    def all_problems(self) -> list[Problem]:
+        return self._problems.all(self._clock(), self._internal.problems())
 
     def conflicts(self) -> dict[str, str]:
         """EIP → what is told of a rival."""
@@ -272,7 +275,7 @@ class Report(gauges.Counted):
         eips, rivalled = in_force.decision.eips, self.conflicts().keys()
         self._goes_by_records = any(c.holder is None and isinstance(eips[a], MayNotHold) for a, c in found.items())
         gauges.count_eips(self._metrics, eips, found, lambda eip: self.alive.unless_dead(recorded(eip)), rivalled)
-        mine = gauges.count_held(self._metrics, eips, found, in_force.endpoints)
+        mine = gauges.count_held(self._metrics, eips, found, in_force.world.endpoints)
         try:
             await asyncio.to_thread(self._write_status, in_force, found)
         except EdgeError:
@@ -301,11 +304,13 @@ class Report(gauges.Counted):
 
     def claimed(self, address: IPAddress, placement: Placement, term: int, before: str | None) -> None:
         self._tell(transitions.claimed(address, placement, term, before))
+        self.noted.claimed(address, before)
         self._metrics.claim_changes.labels("claimed").inc()
         self.stale.set()
 
     def yielded(self, address: IPAddress, reason: str, holder: str | None) -> None:
         self._tell(transitions.withdrawn(address, reason, holder))
+        self.noted.yielded(address, reason, holder)
         self.let_go(reason, holder)
         self._problems.let_go(address)
         self.stale.set()
@@ -358,16 +363,11 @@ class Report(gauges.Counted):
         self.stale.set()
 
     def holder_silent(self, hop: NextHop, eips: int) -> None:
-        log.warning(
-            "previous holder silent",
-            address=str(hop.address),
-            link=hop.link,
-            eips=eips,
-            message="it does not answer: the connections that it had are reset",
-        )
+        self.telling.say([transitions.holder_silent(hop, eips)])
 
     def hellos_received(self, link: str, rejected: Enum | None, count: int) -> None:
         self.telling.say([self._transitions.foreign_hellos(link, rejected)])
+        self.noted.hello(link, rejected)
         self._metrics.hellos_received.labels(link, rejected.value if rejected else "read").inc(count)
 
     # ── processes ──
@@ -389,10 +389,7 @@ class Report(gauges.Counted):
 
     def frozen(self) -> None:
         self._metrics.frozen.inc()
-        log.warning(
-            "frozen",
-            message="this process did not run for so long that others may have taken over: everything was given up",
-        )
+        self.telling.say([transitions.frozen()])
 
     def _tell(self, told: Transition | None) -> None:
         """Together with others of the same cause."""

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
 
 from speaker.allocator.settle import Settlement
+from speaker.forwarding.unknown_flows.rules import NextHop
 from speaker.kubeproxy.judge import Findings
 from speaker.layer2.links import Placement
 from speaker.model import Assignment, IPAddress, Link, Mac, ServiceKey, format_mac, rank
@@ -214,6 +215,17 @@ class Transitions:
             "which then claims the same EIPs"
         )
         return Line("warning", "foreign hellos", {"link": link, "reason": rejected.value, "message": message})
+
+
+def holder_silent(hop: NextHop, eips: int) -> Line:
+    message = "it does not answer: the connections that it had are reset"
+    told = {"address": str(hop.address), "link": hop.link, "eips": eips, "message": message}
+    return Line("warning", "previous holder silent", told)
+
+
+def frozen() -> Line:
+    message = "this process did not run for so long that others may have taken over: everything was given up"
+    return Line("warning", "frozen", {"message": message})
 
 
 def _given(event: str, assignment: Assignment) -> Transition:

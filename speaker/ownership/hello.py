@@ -47,6 +47,11 @@ def incarnation(order: int, randomness: int) -> Incarnation:
     return Incarnation(min(order, MAX_INCARNATION >> _LOW) << _LOW | randomness & (1 << _LOW) - 1)
 
 
+def order(life: Incarnation) -> int:
+    """Of ``incarnation``."""
+    return life >> _LOW
+
+
 def above(known: Incarnation, randomness: int) -> Incarnation:
     """Higher than the one a peer knows us by: our clock stands behind the one we had before (rule 5)."""
     return incarnation((known >> _LOW) + 1, randomness)

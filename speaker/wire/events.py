@@ -8,7 +8,8 @@ from speaker.layer2.links import Placement
 from speaker.layer2.observer import Observer
 from speaker.model import IPAddress, Link, Mac
 from speaker.ownership.events import WriteRecord
-from speaker.ownership.hello import Addresses, Incarnation
+from speaker.ownership.hello import Addresses, Incarnation, order
+from speaker.ownership.machine.peers import PeerState
 
 
 class ClaimStatus(NamedTuple):
@@ -35,6 +36,15 @@ class PeerSeen(NamedTuple):
     link: str
     alive: bool
     draining: bool
+    heard: bool = True
+    """By ourselves, within the time of a failover."""
+    hears_us: bool = True
+    hello_ms: int = 0
+    """Between its hellos, as it says; 0: it does not."""
+    began: int = 0
+    """By its own clock, seconds since 1970; later where it had to come after an earlier life."""
+    mac: Mac | None = None
+    addresses: Addresses = ()
 
 
 class WireEvents(Observer, Protocol):
@@ -89,6 +99,13 @@ class Speaker(NamedTuple):
 
     mac: Mac
     addresses: Addresses = ()
+
+
+def peer_seen(link: str, peer: PeerState, speaker: Speaker | None) -> PeerSeen:
+    mac, addresses = speaker if speaker is not None else (None, ())
+    began = order(peer.incarnation)
+    heard = peer.heard, peer.hears_us, peer.interval, began
+    return PeerSeen(peer.node, link, peer.alive, peer.draining, *heard, mac, addresses)
 
 
 class Taken(NamedTuple):

@@ -156,11 +156,19 @@ async def _dropping_chains() -> tuple[str, ...]:
     """Docker and firewalld drop forwarded traffic by default; one accepting table cannot overrule another's drop."""
     found = [item["chain"] for item in await nft.list_chains() if "chain" in item]
     chains = [chain for chain in found if isinstance(chain, dict)]
-    return tuple(
-        f"chain {chain.get('family')} {chain.get('table')} {chain.get('name')} drops forwarded traffic unless one of"
-        " its rules accepts it: accept there what goes to and comes from the endpoints"
+    return dropping(
+        f"{chain.get('family')} {chain.get('table')} {chain.get('name')}"
         for chain in chains
         if chain.get("hook") == "forward" and chain.get("policy") == "drop"
+    )
+
+
+def dropping(chains: Iterable[str]) -> tuple[str, ...]:
+    """A sentence for each chain of forwarded traffic whose policy is to drop."""
+    return tuple(
+        f"chain {chain} drops forwarded traffic unless one of its rules accepts it: accept there what goes to and comes"
+        " from the endpoints"
+        for chain in chains
     )
 
 

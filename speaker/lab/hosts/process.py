@@ -77,11 +77,17 @@ class SpeakerProcess:
 
 @asynccontextmanager
 async def started(
-    node: str, namespace: Namespace, manifests: Path, directory: Path, *flags: str, grace: float = GRACE
+    node: str,
+    namespace: Namespace,
+    manifests: Path,
+    directory: Path,
+    *flags: str,
+    grace: float = GRACE,
+    environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[SpeakerProcess]:
     """``speaker run manifests`` with ``flags`` inside ``namespace``, its files under ``directory``.
 
-    At the end it is asked to stop, and after ``grace`` seconds killed.
+    At the end it is asked to stop, and after ``grace`` seconds killed. ``environment``: more than this process's own.
     """
     runtime_dir = directory / "run"
     runtime_dir.mkdir(parents=True, exist_ok=True)
@@ -93,6 +99,7 @@ async def started(
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
         limit=1 << 20,  # bytes a log line may have; a list of changes can be long
+        env={**os.environ, **(environment or {})},
         preexec_fn=_settle_in(namespace),
     )
     try:

@@ -222,6 +222,8 @@ class PeerState:
     draining: bool
     claims: int
     """How many EIPs it says it holds."""
+    interval: int = 0
+    """Milliseconds between its hellos, as it says; 0: it does not."""
 
 
 class Peers:
@@ -330,6 +332,7 @@ class Peers:
                 hears_us=peer.hears_us(now, times),
                 draining=peer.draining,
                 claims=peer.digest.count,
+                interval=peer.interval,
             )
             for node, peer in sorted(self.by_node.items())
             if now < peer.heard_at + FORGOTTEN

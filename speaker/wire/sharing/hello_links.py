@@ -13,7 +13,7 @@ from speaker.ownership.hellos.hellos import Hellos, Received
 from speaker.ownership.machine.peers import PeerState
 from speaker.system.retry import retrying
 from speaker.system.supervise import supervised
-from speaker.wire.events import OwnerEvents, PeerSeen
+from speaker.wire.events import OwnerEvents, PeerSeen, peer_seen
 from speaker.wire.sharing.speakers import Speakers
 
 RETRY_MAX = 5.0
@@ -110,7 +110,7 @@ class HelloLinks:
     def peers(self, states: Mapping[int, Iterable[PeerState]]) -> list[PeerSeen]:
         """``states``: by the index of the link, as the machine has them."""
         return [
-            PeerSeen(peer.node, self._open[index].link.name, peer.alive, peer.draining)
+            peer_seen(self._open[index].link.name, peer, self._open[index].speakers.get(peer.node))
             for index, peers in states.items()
             if index in self._open
             for peer in peers

@@ -39,7 +39,7 @@ def site(tmp_path):
 
 async def published(report, eips, claims, recorded=lambda _: None, endpoints=None):
     decision = Decision({eip.address: eip for eip in eips}, EMPTY)
-    report.brought_about(InForce(Settlement({}, {}), decision, {}, endpoints or {}))
+    report.brought_about(InForce(Settlement({}, {}), decision, {}, World(endpoints=endpoints or {})))
 
     async def claim_statuses(_):
         return claims

@@ -3,15 +3,19 @@
 import json
 from ipaddress import ip_address
 
+import msgspec
 import pytest
 
 from speaker.allocator.settle import Settlement
+from speaker.forwarding.forwarder import NoForwarder
 from speaker.forwarding.plan import EMPTY
 from speaker.model import Gratuitous, Link, Mac, ServiceKey
 from speaker.node.decide import Decision, MayHold
 from speaker.node.handlers import handlers
+from speaker.node.known.knowledge import Knowledge
 from speaker.node.report import InForce, Report
 from speaker.ownership.balance import Rebalancing
+from speaker.settings import PeerSettings
 from speaker.telemetry.metrics import Metrics
 from speaker.wire.events import ClaimStatus, PeerSeen
 
@@ -47,9 +51,10 @@ class Wire:
             yield each
 
 
-async def answers(command, wire, report, alone=False):
+async def answers(command, wire, report, alone=False, **command_words):
     """Every object, as it reaches the other end of the socket."""
-    found = handlers("n1", alone, wire, report)[command]({})
+    peers = None if alone else PeerSettings()
+    found = handlers("n1", peers, wire, report, NoForwarder())[command](command_words)
     return [json.loads(json.dumps(each)) async for each in found]
 
 
@@ -137,3 +142,21 @@ async def test_a_speaker_without_peers_says_that_there_is_nobody_and_does_nothin
 async def test_a_speaker_without_peers_has_a_status(report):
     ((status),) = await answers("status", Wire(), report, alone=True)
     assert status["done"]
+
+
+async def test_facts_are_what_is_known_of_the_thing_that_is_asked_about(report):
+    held = MayHold(A, "lan", (ServiceKey("default", "web"),), ETH0, Gratuitous())
+    report.brought_about(InForce(Settlement({}, {}), Decision({A: held}, EMPTY), {}))
+    ((told),) = await answers("facts", Wire(peers=[N2]), report, about=str(A))
+    known = msgspec.convert(told["knowledge"], Knowledge)
+    assert told["done"]
+    assert [(eip.address, eip.holder, eip.link) for eip in known.eips] == [("192.0.2.10", "n1", "eth0")]
+    assert [peer.node for peer in known.peers] == ["n2"]
+    ((told),) = await answers("facts", Wire(), report, about="192.0.2.99")
+    assert told["knowledge"]["eips"] == []
+
+
+async def test_before_anything_is_in_force_facts_are_of_the_node_alone(report):
+    ((told),) = await answers("facts", Wire(), report)
+    known = msgspec.convert(told["knowledge"], Knowledge)
+    assert (known.node, known.in_force, known.eips) == ("n1", False, ())

@@ -3,7 +3,6 @@
 import asyncio
 from dataclasses import replace
 from ipaddress import ip_address
-from types import SimpleNamespace
 
 import pytest
 
@@ -37,9 +36,10 @@ from speaker.ownership.events import (
 )
 from speaker.ownership.hello import Digest, Hello, Incarnation
 from speaker.ownership.inquiry import Answer
+from speaker.ownership.machine.peers import PeerState
 from speaker.ownership.parameters import Parameters
 from speaker.wire.commands import UseAddresses
-from speaker.wire.events import ClaimStatus, Resumed, Speaker, Taken
+from speaker.wire.events import ClaimStatus, PeerSeen, Resumed, Speaker, Taken
 from speaker.wire.shared import AGAIN_SECONDS, FILTERED, SharedOwner
 from speaker.wire.sharing.hello_links import FILTERED_SECONDS, RETRY_MAX
 
@@ -54,6 +54,10 @@ A, B = ip_address("192.0.2.10"), ip_address("2001:db8::10")
 PEER = Hello("them", Incarnation(1), 1, 1, addresses=(ip_address("192.0.2.2"),))
 OUR_HELLO = Hello("us", Incarnation(7), 1, 1)
 INFORMED = replace(PEER, digest=Digest(1, 1))
+
+
+def them(alive: bool, draining: bool) -> PeerState:
+    return PeerState("them", Incarnation(1), alive, alive, alive, draining, 0)
 
 
 @pytest.fixture
@@ -271,7 +275,7 @@ def test_what_the_api_said_before_the_start_is_left_to_a_peer_that_reads_it(duri
         owner.offer({A: HERE})
         owner.offers.recall(True)
         await asyncio.sleep(0.001)
-        parts.machine.seen = {ETH0.index: (SimpleNamespace(node="them", alive=True, draining=False),)}
+        parts.machine.seen = {ETH0.index: (them(alive=True, draining=False),)}
         parts.sockets.open[ETH0.index].arrives(hello, THEIRS)
         await asyncio.sleep(0.001)
         offered = [event for event in parts.machine.told if isinstance(event, EligibilityChanged)]
@@ -292,7 +296,7 @@ def test_what_was_left_to_a_peer_is_offered_again_when_that_one_is_dead(during, 
         await asyncio.sleep(0.001)
         owner.offers.recall(True)
         for alive, may_hold in ((True, may(A, None)), (False, may(A, demoted=True))):
-            parts.machine.seen = {ETH0.index: (SimpleNamespace(node="them", alive=alive, draining=False),)}
+            parts.machine.seen = {ETH0.index: (them(alive=alive, draining=False),)}
             await asyncio.sleep(0.001)
             parts.machine.told.clear()
             owner.look()
@@ -530,7 +534,7 @@ def test_a_new_life_is_told_once(during, parts):
 
 def test_somebody_new_is_told_what_goes_on(during, parts):
     async def tell(owner):
-        parts.machine.seen = {ETH0.index: (SimpleNamespace(node="them", alive=True, draining=False),)}
+        parts.machine.seen = {ETH0.index: (them(alive=True, draining=False),)}
         owner.look()
         parts.order(PeersAddress(A, "them"), PeersAddress(B, "them"), PeersAddress(B, None))
         parts.order(NameClash(ETH0.index, THEIRS, silent=True))
@@ -558,7 +562,7 @@ def test_somebody_new_is_told_what_goes_on(during, parts):
 def test_a_peer_that_comes_and_goes_is_told_and_could_take_over_meanwhile(during, parts):
     async def tell(owner):
         for alive, draining in ((True, False), (True, True), (False, False)):
-            parts.machine.seen = {ETH0.index: (SimpleNamespace(node="them", alive=alive, draining=draining),)}
+            parts.machine.seen = {ETH0.index: (them(alive=alive, draining=draining),)}
             owner.look()
             assert owner.has_peers is (alive and not draining)
         assert parts.events.of("peer", "peers")[-4:] == [
@@ -567,7 +571,7 @@ def test_a_peer_that_comes_and_goes_is_told_and_could_take_over_meanwhile(during
             ("peer", "them", ETH0, False),
             ("peers", "eth0", 0, 1),
         ]
-        assert [tuple(peer) for peer in owner.peers()] == [("them", "eth0", False, False)]
+        assert owner.peers() == [PeerSeen("them", "eth0", False, False, heard=False, hears_us=False)]
 
     during(tell)
 

@@ -1,0 +1,12 @@
+"""Why an EIP is not reachable: facts of one node, what is wrong among them, and the words for it.
+
+::
+
+    edges ──► Facts ──► chain (one EIP, step by step) ──► report, as text or JSON
+                  └───► doctor (everything, ranked)   ──►
+
+``facts.py`` has the one value that everything is judged from: JSON, so that another machine may judge it.
+``gather.py`` makes it by the edges ``asking.py`` (who answers),
+``listening.py`` (who says hello), ``connecting.py`` (endpoints),
+``kernel.py`` and ``process.py``. What the running speaker knows is asked of it (``node/known/knowledge.py``).
+"""

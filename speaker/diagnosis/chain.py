@@ -1,0 +1,234 @@
+"""The way of an EIP from its pool to its endpoints and back, each step with what was seen and what is wrong. Pure."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import Enum
+from itertools import chain
+
+from speaker.diagnosis import eip_checks, node_checks
+from speaker.diagnosis.facts import Facts
+from speaker.diagnosis.finding import Finding, ranked
+from speaker.diagnosis.words import shown, some
+from speaker.node.known.knowledge import Knowledge, KnownEip, an_address
+
+_FORWARDING = "net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"
+
+
+class State(Enum):
+    WELL = "well"
+    BROKEN = "broken"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """``lines``: what was seen."""
+
+    name: str
+    state: State
+    lines: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """``verdict``: the first finding of the first broken step; None where no step is broken."""
+
+    about: str
+    steps: tuple[Step, ...]
+    verdict: Finding | None
+    others: tuple[Finding, ...] = field(default=())
+
+    @property
+    def code(self) -> int:
+        """0: well, 1: a step is broken, 2: it cannot be told."""
+        if self.verdict is not None:
+            return 1
+        return 2 if any(step.state is State.UNKNOWN for step in self.steps) else 0
+
+
+def explain(facts: Facts) -> Chain:
+    steps = tuple(_steps(facts))
+    found = list(dict.fromkeys(chain.from_iterable(step.findings for step in steps)))
+    return Chain(facts.about, steps, found[0] if found else None, tuple(found[1:]))
+
+
+def _step(name: str, lines: Iterable[str], findings: Iterable[Finding], *, unknown: bool = False) -> Step:
+    found = tuple(findings)
+    state = State.BROKEN if found else State.UNKNOWN if unknown else State.WELL
+    return Step(name, state, tuple(lines), found)
+
+
+def _steps(facts: Facts) -> Iterator[Step]:
+    yield _step("speaker", _speaker(facts), [*node_checks.speaker(facts), *node_checks.names(facts)])
+    if (known := facts.known) is None:
+        return
+    nothing = not known.eips and not known.services and not known.pools
+    bad = [*node_checks.manifests(facts)] if nothing or not known.eips else []
+    if bad:
+        yield _step("manifests", (), bad)
+    if not known.in_force:
+        found = () if bad else node_checks.others(facts, frozenset())
+        yield _step("asked", ("nothing that is asked for is in force yet",), found, unknown=True)
+        return
+    if nothing:
+        yield _step("asked", (), _not_asked(facts) if not bad else ())
+        return
+    yield _step("pool", _pools(known), ())
+    refusals = [each for service in known.services for each in eip_checks.refusal(facts, service)]
+    if not known.eips and not refusals and an_address(facts.about) is not None:
+        refusals = [*eip_checks.bound_here(facts, facts.about)] or [*_not_asked(facts)]
+    yield _step("assignment", _assignments(known), refusals)
+    for eip in known.eips:
+        yield from _of_eip(facts, eip)
+
+
+def _speaker(facts: Facts) -> Iterator[str]:
+    if facts.known is not None:
+        peers = {peer.node for peer in facts.known.peers if peer.alive}
+        ready = "ready" if facts.known.ready else "not ready"
+        yield f"node {facts.known.node}, forwarder {facts.known.forwarder}, {ready}"
+        if facts.known.hello_ms:
+            yield f"peers heard: {some(sorted(peers)) or 'none'}"
+
+
+def _not_asked(facts: Facts) -> Iterator[Finding]:
+    about = shown(facts.about)
+    if "/" in about:
+        what = f"the speaker is asked for no Service {about}: is it there, of type LoadBalancer, and of our class?"
+        namespace, _, name = about.partition("/")
+        mend = f"kubectl -n {namespace} get service {name} -o jsonpath='{{.spec.type}} {{.spec.loadBalancerClass}}'"
+    elif an_address(facts.about) is not None:
+        pools = some([pool.name for pool in facts.known.pools]) if facts.known else ""
+        what = (
+            f"no Service asks for {about} of pool {pools}" if pools else f"no pool has {about}, and nobody asks for it"
+        )
+        mend = "kubectl get eip -o wide; kubectl get services -A"
+    else:
+        what, mend = f"there is no pool {about}", "kubectl get eip"
+    yield Finding("not_asked", what, mend)
+
+
+def _pools(known: Knowledge) -> Iterator[str]:
+    for pool in known.pools:
+        use = f", {pool.used} of {pool.size} addresses in use" if pool.size else ""
+        disabled = ", disabled: it gives nothing new" if pool.disabled else ""
+        yield f"{pool.name}: {some(pool.addresses)}{use}{disabled}; announced on {pool.interface}"
+
+
+def _assignments(known: Knowledge) -> Iterator[str]:
+    for service in known.services:
+        if service.addresses:
+            given = zip(service.addresses, service.pools, strict=False)
+            yield f"{service.key}: {', '.join(f'{address} from {pool}' for address, pool in given)}"
+    if not known.services:
+        yield "no Service asks for it"
+
+
+def _of_eip(facts: Facts, eip: KnownEip) -> Iterator[Step]:
+    known = facts.known
+    assert known is not None
+    asked = facts.answers(eip.address)
+
+    def step(name: str, lines: Iterable[str], *checks: Iterable[Finding], unknown: bool = False) -> Step:
+        return _step(f"{name} of {eip.address}", lines, ranked([*chain.from_iterable(checks)]), unknown=unknown)
+
+    yield step(
+        "candidates",
+        (f"{shown(each.node)}: {'' if each.may else 'not: '}{shown(each.why)}" for each in eip.candidates),
+        eip_checks.own_address(facts, eip),
+        eip_checks.no_candidate(facts, eip),
+        eip_checks.endpoints_there(facts, eip),
+    )
+    peers = () if eip.mine and not _doubted(facts) else node_checks.peers(facts)
+    yield step("holder", _holder(eip), _once(peers), eip_checks.nobody_holds(facts, eip))
+    yield step("link", _link(facts, eip), eip_checks.target(facts, eip))
+    yield step(
+        "wire",
+        _answers(facts, eip),
+        eip_checks.kernel_answers(facts, eip),
+        (finding for finding in eip_checks.firewall(facts, eip) if finding.kind == "frames_dropped"),
+        eip_checks.answered(facts, eip),
+        unknown=asked is None and eip.link != "",
+    )
+    yield step(
+        "way in",
+        _way_in(facts),
+        node_checks.path(facts),
+        (finding for finding in eip_checks.firewall(facts, eip) if finding.kind == "firewall_drops"),
+    )
+    yield step("kernel", eip.servers, eip_checks.in_kernel(facts, eip), _proxy(facts, eip))
+    yield step("endpoints", _endpoints(facts, eip), eip_checks.backends(facts, eip))
+    yield step("way back", _way_back(facts, eip), node_checks.gateways(facts))
+
+
+def _doubted(facts: Facts) -> bool:
+    """Others may think otherwise of who holds it."""
+    return facts.known is not None and bool(facts.known.peers or facts.hellos)
+
+
+def _once(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """A peer that is silent is no broken step of an EIP that is held."""
+    return (finding for finding in findings if finding.kind != "peer_silent")
+
+
+def _proxy(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
+    return (finding for finding in node_checks.proxy(facts) if finding.eip in ("", eip.address))
+
+
+def _holder(eip: KnownEip) -> Iterator[str]:
+    if eip.holder is None:
+        yield "nobody"
+        return
+    term = f", term {eip.term}" if eip.term else ""
+    since = f", since {datetime.fromtimestamp(eip.since, UTC):%Y-%m-%d %H:%M:%S} UTC" if eip.since is not None else ""
+    here = " (this node)" if eip.mine else ""
+    yield f"{shown(eip.holder)}{here}{term}{since}"
+    if eip.history:
+        yield f"here: {shown(eip.history)}"
+
+
+def _link(facts: Facts, eip: KnownEip) -> Iterator[str]:
+    if not eip.link:
+        yield f"none here: {shown(eip.message)}"
+        return
+    yield f"{eip.link} ({eip.mac}): {eip.chosen}"
+
+
+def _answers(facts: Facts, eip: KnownEip) -> Iterator[str]:
+    asked = facts.answers(eip.address)
+    if asked is None:
+        yield "not asked: this node has no link for it"
+        return
+    should = eip_checks.expected(facts, eip)
+    what = f"asked on {asked.link}: "
+    if eip.mine:
+        yield f"{what}{some(asked.macs) or 'nobody else answers'}; this node answers with {eip.mac}"
+    else:
+        wanted = should or "a MAC that this node does not know"
+        yield f"{what}{some(asked.macs) or 'nobody answers'}; should be {wanted}"
+
+
+def _way_in(facts: Facts) -> Iterator[str]:
+    settings = [f"{name}={facts.sysctls[name]}" for name in _FORWARDING if name in facts.sysctls]
+    yield f"{', '.join(settings)}; chains of others: {len(facts.chains)}"
+
+
+def _endpoints(facts: Facts, eip: KnownEip) -> Iterator[str]:
+    tried = {(each.address, each.port): each for each in facts.tried}
+    for service in eip_checks.services_of(facts, eip):
+        unread = "; this node does not read its endpoints: whoever forwards does" if service.unread else ""
+        yield f"{service.key}: externalTrafficPolicy {service.policy}{unread}"
+        for each in service.endpoints:
+            found = tried.get((each.address, each.port))
+            ready = "ready" if each.ready else "serving while it terminates" if each.takes_new else "not ready"
+            accepts = "" if found is None else ", accepts" if found.accepted else f", {found.words}"
+            where = f" on {each.node}" if each.node else ""
+            yield f"  {each.protocol} {each.address} port {each.port}{where}: {ready}{accepts}"
+
+
+def _way_back(facts: Facts, eip: KnownEip) -> Iterator[str]:
+    for asked in facts.asked:
+        if asked.what == "gateway" and asked.link == eip.link:
+            yield f"gateway {asked.address} on {asked.link}: {some(asked.macs) or 'silent'}"

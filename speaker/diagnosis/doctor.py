@@ -1,0 +1,49 @@
+"""Everything that is wrong on a node, the likeliest cause first; nothing on one that is well. Pure."""
+
+from collections.abc import Iterator
+
+from speaker.diagnosis import eip_checks, node_checks
+from speaker.diagnosis.facts import Facts
+from speaker.diagnosis.finding import Finding, ranked
+from speaker.node.known.knowledge import KnownEip
+
+
+def findings(facts: Facts) -> list[Finding]:
+    return ranked([*_all(facts)])
+
+
+def _all(facts: Facts) -> Iterator[Finding]:
+    found = [
+        *_of_the_node(facts),
+        *_of_services(facts),
+        *(each for eip in _eips(facts) for each in _of_eip(facts, eip)),
+    ]
+    yield from found
+    yield from node_checks.others(facts, frozenset(finding.what for finding in found))
+
+
+def _of_the_node(facts: Facts) -> Iterator[Finding]:
+    for check in (
+        *(node_checks.speaker, node_checks.manifests, node_checks.names, node_checks.peers, node_checks.gateways),
+        *(node_checks.links, node_checks.path, node_checks.proxy, node_checks.free_addresses),
+        node_checks.own_addresses,
+    ):
+        yield from check(facts)
+
+
+def _of_services(facts: Facts) -> Iterator[Finding]:
+    for service in facts.known.services if facts.known else ():
+        yield from eip_checks.refusal(facts, service)
+
+
+def _eips(facts: Facts) -> tuple[KnownEip, ...]:
+    return facts.known.eips if facts.known else ()
+
+
+def _of_eip(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
+    for check in (
+        *(eip_checks.own_address, eip_checks.no_candidate, eip_checks.endpoints_there, eip_checks.nobody_holds),
+        *(eip_checks.answered, eip_checks.kernel_answers, eip_checks.target, eip_checks.firewall),
+        *(eip_checks.in_kernel, eip_checks.backends),
+    ):
+        yield from check(facts, eip)

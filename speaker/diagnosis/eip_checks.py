@@ -1,0 +1,358 @@
+"""What is wrong with one EIP, step by step of its way. Pure: facts in, findings out."""
+
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_address, ip_network
+
+from speaker.diagnosis.facts import Asked, Facts
+from speaker.diagnosis.finding import KINDS, Finding
+from speaker.diagnosis.firewall import Packet, arp_request, drops, ip_packet
+from speaker.diagnosis.words import shown, some
+from speaker.forwarding.nftables.forwarder import dropping
+from speaker.interfaces.snapshot import OF_SERVICES
+from speaker.node.known.knowledge import KnownEip, KnownEndpoint, KnownService
+
+_LINKLESS = "loopback", "dummy", "port", "not_ethernet", "no_arp", "route_refuses"
+"""Reasons of the resolver that need no finding of their own."""
+_FAILING = "no_carrier", "link_down"
+
+
+def services_of(facts: Facts, eip: KnownEip) -> list[KnownService]:
+    return [service for service in facts.known.services if service.key in eip.services] if facts.known else []
+
+
+# ── asked for and assigned ──
+
+
+def refusal(facts: Facts, service: KnownService) -> Iterator[Finding]:
+    """The allocator's own words; and where the address is this host's own, how it came to be."""
+    if service.refused == "host_address":
+        yield from (each for address in service.wanted for each in bound_here(facts, address))
+    if service.refused:
+        kind = service.refused if service.refused in KINDS else "refused"
+        namespace, _, name = service.key.partition("/")
+        mend = {
+            "pool_full": "kubectl edit eip POOL   # spec.addresses: add some; or free one",
+            "host_address": f"kubectl -n {namespace} annotate service {name} eip-speaker.io/addresses-",
+        }.get(service.refused, f"kubectl -n {namespace} edit service {name}   # or the pool: what the sentence names")
+        what = f"{service.key}: {'' if service.addresses else 'no EIP: '}{shown(service.message)}"
+        yield Finding(kind, what, mend)
+
+
+# ── who may hold it, on which link ──
+
+
+def own_address(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
+    """Bound on a link of this host's, as its own."""
+    yield from bound_here(facts, eip.address)
+    for kind, sentence in facts.known.problems if facts.known else ():
+        if kind == "peer's address" and sentence.startswith(f"{eip.address}: "):
+            mend = f"kubectl edit eip {eip.pool}   # spec.exclude: {eip.address}"
+            yield Finding("host_address", shown(sentence), mend, eip.address)
+
+
+def bound_here(facts: Facts, address: str) -> Iterator[Finding]:
+    """As this host's own: not on a link that is there for Services."""
+    for each in facts.bound:
+        if each.address != address or each.link in OF_SERVICES or facts.link(each.link) is None:
+            continue
+        delete = f"ip addr del {address}/{each.prefix} dev {each.link}"
+        if each.secondary:
+            what = f"{address}/{each.prefix} is bound on {each.link} as a secondary address: it is this host's own"
+            yield Finding("bound_secondary", what, delete, address)
+        else:
+            what = f"{address}/{each.prefix} is bound on {each.link}: it is this host's own"
+            yield Finding("host_address", what, f"{delete}   # or exclude it in its pool", address)
+
+
+def no_candidate(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
+    """This node must not hold it, and nobody does; or its link fails, whoever does."""
+    if not eip.reason or (eip.holder is not None and eip.reason not in _FAILING):
+        return
+    kind = eip.reason if eip.reason in KINDS else "no_link" if eip.reason in _LINKLESS else "not_eligible"
+    yield Finding(kind, shown(eip.message), _mend(facts, eip, kind), eip.address)
+
+
+def _mend(facts: Facts, eip: KnownEip, kind: str) -> str:
+    node = facts.known.node if facts.known else "NODE"
+    usable = some([link.name for link in facts.links if link.ethernet and link.up and link.carrier]) or "none"
+    match kind:
+        case "no_such_link" | "no_link" | "no_subnet":
+            return f"kubectl edit eip {eip.pool}   # spec.interface: one of this node's links ({usable})"
+        case "no_carrier":
+            return "ip -br link   # and the cable, and the port of the switch"
+        case "link_down":
+            return f"ip link set dev {eip.message.split(': ')[0].split()[-1]} up"
+        case "no_route" | "route_refuses":
+            return (
+                f"ip route get {eip.chosen.rpartition(':')[2]}   # a route for it, or another interface in {eip.pool}"
+            )
+        case "node_excluded":
+            return f"kubectl label node {node} node.kubernetes.io/exclude-from-external-load-balancers-"
+        case "node_not_selected":
+            return f"kubectl get node {node} --show-labels   # against spec.nodeSelector of {eip.pool}"
+        case "no_local_endpoint":
+            return "kubectl get endpointslices -A -o wide   # a ready one on a node, or externalTrafficPolicy: Cluster"
+        case _:
+            return "speaker status"
+
+
+def endpoints_there(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
+    """Whether there is anybody to forward to."""
+    for service in services_of(facts, eip):
+        if service.unread:
+            continue
+        family = ip_address(eip.address).version
+        mine = [each for each in service.endpoints if ip_address(each.address).version == family]
+        namespace, _, name = service.key.partition("/")
+        mend = f"kubectl -n {namespace} get endpointslices -l kubernetes.io/service-name={name}"
+        if not mine:
+            what = f"{service.key} has no IPv{family} endpoint: does its selector match any pod?"
+            yield Finding("no_endpoint", what, mend, eip.address)
+        elif not any(each.takes_new for each in mine):
+            what = f"none of the {len(mine)} IPv{family} endpoints of {service.key} is ready"
+            yield Finding("none_ready", what, f"{mend}; kubectl -n {namespace} get pods -o wide", eip.address)
+
+
+def nobody_holds(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
+    if facts.known is None or eip.holder is not None or eip.mine:
+        return
+    if facts.known.draining and not any(each.may and each.node != facts.known.node for each in eip.candidates):
+        yield Finding("draining", "this node is drained, and no other may hold it", "speaker undrain", eip.address)
+    elif not eip.reason:
+        what = f"nobody holds {eip.address}, though this node may: it waits for others, or somebody uses it"
+        yield Finding("nobody_holds", what, "speaker status; journalctl -u eip-speaker -n 50", eip.address)
+
+
+# ── who answers ──
+
+
+def expected(facts: Facts, eip: KnownEip) -> str:
+    """The MAC that should answer for it; '' where this node cannot tell, or holds it itself."""
+    if facts.known is None or eip.mine or eip.holder is None:
+        return ""
+    link = eip.link or None
+    macs = [peer.mac for peer in facts.known.peers if peer.node == eip.holder and link in (None, peer.link)]
+    return macs[0] if macs else ""
+
+
+def answered(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
+    """Every MAC that answers, compared with what it should be."""
+    asked = facts.answers(eip.address)
+    if facts.known is None:
+        return
+    known = {peer.mac: peer.node for peer in facts.known.peers if peer.mac}
+    filtered = {kind for kind, _ in facts.known.problems} & {"filtered"}
+    should = expected(facts, eip)
+    for mac in asked.macs if asked is not None else ():
+        if mac in facts.own_macs or mac == should:
+            continue
+        if mac in known:
+            if not filtered:
+                yield _peer_answers(facts, eip, mac, known[mac])
+        else:
+            link = asked.link if asked is not None else ""
+            what = f"{mac} on {link} answers for {eip.address} and is no speaker: {_fate(facts, eip)}"
+            yield Finding("stranger", what, _look_for(eip, asked, mac), eip.address)
+    if asked is not None and should and not asked.macs:
+        what = f"{eip.holder} holds {eip.address}, and nobody answers for it on {asked.link}"
+        yield Finding("not_answered", what, f"speaker explain {eip.address}   # on {eip.holder}", eip.address)
+    if asked is None:
+        yield from _remembered(facts, eip, known)
+
+
+def _remembered(facts: Facts, eip: KnownEip, known: Mapping[str, str]) -> Iterator[Finding]:
+    """Whom the speaker heard of late, where nobody can be asked now."""
+    for sentence in _rivals(facts, eip):
+        mac = sentence.removeprefix(f"{eip.address}: ").split(" ", 1)[0]
+        if mac in known:
+            mend = f"ip -br addr | grep {eip.address}   # on {shown(known[mac])}"
+            yield Finding("peer_answers", sentence, mend, eip.address)
+        else:
+            yield Finding("stranger", sentence, _look_for(eip, None, mac), eip.address)
+
+
+def _rivals(facts: Facts, eip: KnownEip) -> list[str]:
+    problems = facts.known.problems if facts.known is not None else ()
+    return [sentence for kind, sentence in problems if kind == "rival" and sentence.startswith(f"{eip.address}: ")]
+
+
+def _fate(facts: Facts, eip: KnownEip) -> str:
+    """By the speaker's own words, where it has any."""
+    for sentence in _rivals(facts, eip):
+        return sentence.rpartition(": ")[2]
+    return "this node holds it" if eip.mine else f"{eip.holder or 'nobody'} holds it"
+
+
+def _peer_answers(facts: Facts, eip: KnownEip, mac: str, node: str) -> Finding:
+    holder = "this node" if eip.mine else eip.holder or "nobody"
+    what = (
+        f"{shown(node)} ({mac}) answers for {eip.address}, which {holder} holds: its kernel has the address and answers"
+        " ARP for it, or somebody uses its MAC"
+    )
+    mend = f"ip -br addr | grep {eip.address}; sysctl -w net.ipv4.conf.all.arp_ignore=1   # on {shown(node)}"
+    return Finding("peer_answers", what, mend, eip.address)
+
+
+def _look_for(eip: KnownEip, asked: Asked | None, mac: str) -> str:
+    link = asked.link if asked is not None else eip.link
+    program = f"arping -c 3 -I {link}" if ip_address(eip.address).version == 4 else "ndisc6 -m"
+    tail = "" if ip_address(eip.address).version == 4 else f" {link}"
+    return f"{program} {eip.address}{tail}   # find {mac} in the switch's table, and take the address from it"
+
+
+def kernel_answers(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
+    """This node's kernel answers ARP for it: it is bound, and ARP is not strict."""
+    if ip_address(eip.address).version != 4:
+        return
+    bound = [each for each in facts.bound if each.address == eip.address]
+    for each in bound:
+        for link in facts.known.links if facts.known else ():
+            value = max(int(facts.sysctls.get(f"net.ipv4.conf.{name}.arp_ignore", "0")) for name in ("all", link))
+            if each.link != link and value not in (1, 2, 8):
+                what = (
+                    f"{eip.address} is bound on {each.link}, and this node's kernel answers ARP for it on {link},"
+                    f" whoever holds it (arp_ignore={value})"
+                )
+                mend = f"sysctl -w net.ipv4.conf.{link}.arp_ignore=1 net.ipv4.conf.{link}.arp_announce=2"
+                yield Finding("kernel_answers", what, mend, eip.address)
+
+
+def target(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
+    """The host by which the link was chosen."""
+    for pool in facts.known.pools if facts.known else ():
+        if pool.name == eip.pool and pool.target:
+            asked = next((each for each in facts.asked if each.address == pool.target), None)
+            if asked is not None and asked.what == "target" and not asked.macs and _on_link(facts, asked):
+                what = (
+                    f"{pool.target}, by the way to which pool {pool.name} chooses {asked.link}, does not answer there"
+                )
+                yield Finding("target_silent", what, f"arping -c 3 -I {asked.link} {pool.target}", eip.address)
+
+
+def _on_link(facts: Facts, asked: Asked) -> bool:
+    """Else a gateway would be asked, not the host itself."""
+    link = facts.link(asked.link)
+    return link is not None and any(ip_address(asked.address) in ip_network(subnet) for subnet in link.subnets)
+
+
+# ── firewalls ──
+
+
+def firewall(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
+    """Chains that drop who asks, who connects, or who answers."""
+    for chain in facts.chains:
+        where = f"chain {chain.family} {chain.table} {chain.name}"
+        if chain.family in ("netdev", "arp", "bridge"):
+            if packet := next(
+                (each for each in _arriving(facts, eip) if _reaches(chain.device, eip) and drops(chain, each)), None
+            ):
+                what = f"{where} ({chain.hook} of {chain.device or 'every link'}) drops {packet.words}: {eip.address}"
+                yield Finding(
+                    "frames_dropped", what, f"nft -a list chain {chain.family} {chain.table} {chain.name}", eip.address
+                )
+            continue
+        packet = next((each for each in _passing(facts, eip, chain.hook) if drops(chain, each)), None)
+        if packet is not None:
+            what = f"{where} ({chain.hook}) drops {packet.words}"
+            yield Finding(
+                "firewall_drops", what, f"nft -a list chain {chain.family} {chain.table} {chain.name}", eip.address
+            )
+        elif chain.hook == "forward" and chain.policy == "drop" and facts.known and facts.known.forwarder != "none":
+            (what,) = dropping([f"{chain.family} {chain.table} {chain.name}"])
+            mend = f"nft insert rule {chain.family} {chain.table} {chain.name} ct status dnat accept"
+            yield Finding("firewall_drops", what, mend, eip.address)
+
+
+def _reaches(device: str, eip: KnownEip) -> bool:
+    return not device or eip.link in device.split(",")
+
+
+def _arriving(facts: Facts, eip: KnownEip) -> Iterator[Packet]:
+    if ip_address(eip.address).version == 4:
+        yield arp_request(eip.address, eip.link)
+    yield from _to_eip(facts, eip)
+
+
+def _to_eip(facts: Facts, eip: KnownEip) -> Iterator[Packet]:
+    for protocol, port in _ports(facts, eip):
+        words = f"who connects to {protocol.upper()} port {port}"
+        yield ip_packet(words, None, eip.address, protocol, {"dport": port}, {"iifname": eip.link})
+
+
+def _ports(facts: Facts, eip: KnownEip) -> Iterator[tuple[str, int]]:
+    for service in services_of(facts, eip):
+        for written in service.ports:
+            protocol, _, port = written.partition(" ")
+            yield protocol.lower(), int(port)
+
+
+def _passing(facts: Facts, eip: KnownEip, hook: str) -> Iterator[Packet]:
+    """What goes through: to the EIP first, to its endpoints behind the translation, and back."""
+    if hook == "prerouting":
+        yield from _to_eip(facts, eip)
+    if hook in ("prerouting", "forward", "postrouting"):
+        for service in services_of(facts, eip):
+            for each in service.endpoints:
+                if each.takes_new and ip_address(each.address).version == ip_address(eip.address).version:
+                    protocol, link = each.protocol.lower(), _way(facts, each.address)
+                    if hook != "prerouting":
+                        words = f"what goes to endpoint {each.address}"
+                        links = {"iifname": eip.link, "oifname": link}
+                        yield ip_packet(words, None, each.address, protocol, {"dport": each.port}, links)
+                    if hook != "postrouting":
+                        words = f"what endpoint {each.address} answers"
+                        links = {"iifname": link} if hook == "prerouting" else {"iifname": link, "oifname": eip.link}
+                        yield ip_packet(words, each.address, None, protocol, {"sport": each.port}, links)
+
+
+def _way(facts: Facts, to: str) -> str:
+    return next((way.link for way in facts.ways if way.to == to), "")
+
+
+# ── the kernel's forwarding, and what is behind it ──
+
+
+def in_kernel(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
+    if facts.known is not None and facts.known.forwarder == "ipvs" and not facts.has_ipvs:
+        yield Finding("ip_vs_missing", "this kernel has no IPVS", "modprobe ip_vs", eip.address)
+    elif eip.missing:
+        what = f"the kernel lacks {some(eip.missing)}: somebody else removed it; it is put back within seconds"
+        yield Finding("not_in_kernel", what, "nft monitor   # who removes it?", eip.address)
+
+
+def backends(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
+    """Whether each endpoint accepts a connection from here, and its answers come back through here."""
+    tried = {(each.address, each.port): each for each in facts.tried}
+    for service in services_of(facts, eip):
+        mine = [
+            e
+            for e in service.endpoints
+            if e.takes_new and ip_address(e.address).version == ip_address(eip.address).version
+        ]
+        for each in mine:
+            found = tried.get((each.address, each.port))
+            if found is not None and not found.accepted:
+                refused = found.words == "refused"
+                what = f"{each.address}:{each.port} of {service.key}: {found.words}"
+                what += ": nothing listens there" if refused else ": it is down, filtered, or has no way back"
+                mend = (
+                    f"kubectl get pods -A -o wide | grep {each.address}"
+                    if refused
+                    else f"ip route get {each.address}; ping -c 3 {each.address}"
+                )
+                yield Finding("backend_refuses" if refused else "backend_silent", what, mend, eip.address)
+            elif _answers_past_us(facts, eip, service, each):
+                what = (
+                    f"{each.address} of {service.key} is reached over {eip.link}, and keeps the client's address"
+                    " (externalTrafficPolicy: Local): it answers clients past this node"
+                )
+                mend = f"ip route replace default via THIS_NODE   # on {each.address}; or traffic policy Cluster"
+                yield Finding("no_way_back", what, mend, eip.address)
+
+
+def _answers_past_us(facts: Facts, eip: KnownEip, service: KnownService, endpoint: KnownEndpoint) -> bool:
+    """Without masquerade, and on the clients' own segment. It is one of those that this node would use."""
+    known = facts.known
+    if known is None or known.forwarder == "none" or endpoint.node != known.node or service.policy != "Local":
+        return False
+    return eip.mine and _way(facts, endpoint.address) == eip.link

@@ -1,0 +1,200 @@
+"""All that is known of one node when somebody asks why an EIP is not reachable. Pure, and JSON: text and numbers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address
+from typing import Any
+
+import msgspec
+
+from speaker.errors import EdgeError
+from speaker.node.known.knowledge import Knowledge
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """The speaker's main process. ``state``: as in proc(5), the worst of it and its parent; '' where nobody listens on
+    the control socket. ``words``: why it did not answer."""
+
+    words: str = ""
+    pid: int = 0
+    state: str = ""
+    capabilities: int | None = None
+    """Effective, as bits."""
+    seccomp: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSeen:
+    name: str
+    mac: str
+    up: bool
+    carrier: bool
+    kind: str
+    ethernet: bool = True
+    subnets: tuple[str, ...] = ()
+    """Of its addresses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """An address on a link."""
+
+    link: str
+    address: str
+    prefix: int
+    secondary: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Who answered a question of this node's by ARP or NDP. ``what``: eip, gateway, target, peer or free."""
+
+    address: str
+    link: str
+    what: str
+    macs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A TCP connection from this node. ``words``: why it was not accepted."""
+
+    address: str
+    port: int
+    accepted: bool
+    words: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HelloSeen:
+    """A frame with our magic, whoever sent it: nothing of it is proven."""
+
+    link: str
+    ethertype: int
+    mac: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """A base chain of nftables, with its rules as nft lists them. ``device``: of the netdev family."""
+
+    family: str
+    table: str
+    name: str
+    hook: str
+    policy: str
+    device: str = ""
+    rules: tuple[Any, ...] = ()
+    """Of each the expressions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    connections: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """Who implements Services here: what was to be seen of it."""
+
+    mode: str
+    evidence: tuple[str, ...] = ()
+    healthy: bool | None = None
+    exclude: tuple[str, ...] | None = None
+    """``ipvs.excludeCIDRs``; None: its configuration cannot be read."""
+    node_port_addresses: tuple[str, ...] = ()
+    eips: tuple[str, ...] | None = None
+    """Of the EIPs, those that it has rules for; None: that cannot be told."""
+    why: str = ""
+    answering: tuple[str, ...] = ()
+    """Links on which the kernel answers ARP for addresses of other links."""
+
+
+ANYWHERE = str(IPv4Address(0))
+"""Of a ``Way``: by the default route."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Which link a packet of this node's to ``to`` leaves by; '' where none does."""
+
+    to: str
+    link: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """What could not be looked at, and why."""
+
+    what: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drops:
+    """Packets dropped while it was looked: for a source address of this host's, or by a reverse path filter."""
+
+    martian: int = 0
+    reverse_path: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """``about``: what was asked about, '' for everything; ``now``: seconds since 1970, by this node's clock."""
+
+    about: str = ""
+    forwarder: str = ""
+    """That should work here, where whoever asks knows it."""
+    now: float = 0.0
+    process: Process = Process()
+    known: Knowledge | None = None
+    """None: no speaker answered."""
+    links: tuple[LinkSeen, ...] = ()
+    bound: tuple[Bound, ...] = ()
+    gateways: tuple[tuple[str, str], ...] = ()
+    """Link and address."""
+    asked: tuple[Asked, ...] = ()
+    tried: tuple[Tried, ...] = ()
+    hellos: tuple[HelloSeen, ...] = ()
+    sysctls: Mapping[str, str] = field(default_factory=dict)
+    chains: tuple[Chain, ...] = ()
+    conntrack: Use | None = None
+    ipvs: Use | None = None
+    has_ipvs: bool = False
+    proxy: Proxy | None = None
+    ways: tuple[Way, ...] = ()
+    drops: Drops = Drops()
+    unseen: tuple[Unseen, ...] = ()
+
+    def link(self, name: str) -> LinkSeen | None:
+        return next((link for link in self.links if link.name == name), None)
+
+    def answers(self, address: str) -> Asked | None:
+        return next((each for each in self.asked if each.address == address), None)
+
+    @property
+    def own_macs(self) -> frozenset[str]:
+        return frozenset(link.mac for link in self.links)
+
+
+def encode(facts: Facts) -> bytes:
+    return msgspec.json.encode(facts)
+
+
+def decode(text: bytes) -> Facts:
+    """Raises EdgeError for what is none."""
+    try:
+        return msgspec.json.decode(text, type=Facts)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise EdgeError(f"these are no facts of a speaker: {error}") from error
+
+
+def known_from(told: Any) -> Knowledge:
+    """What came over the control socket. Raises EdgeError."""
+    try:
+        return msgspec.convert(told, Knowledge)
+    except msgspec.ValidationError as error:
+        raise EdgeError(f"the speaker is of another version than this program: {error}") from error

@@ -1,0 +1,165 @@
+"""Edge: what this host's kernel is set to, and what it drops. Each look may be refused; then it says so."""
+
+import asyncio
+import re
+import socket
+import struct
+from collections.abc import Collection, Iterable, Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from speaker.diagnosis.connecting import connect_all
+from speaker.diagnosis.facts import Bound, Chain, Drops, Proxy, Use
+from speaker.errors import EdgeError
+from speaker.forwarding import limits
+from speaker.forwarding.ipvs.proc import FILE as IPVS_FILE
+from speaker.forwarding.nftables import nft
+from speaker.forwarding.sysctl import read
+from speaker.interfaces.martians import martian_sources, reverse_path_drops
+from speaker.kubeproxy import kernel
+from speaker.kubeproxy.recognise import HEALTH, METRICS, Configuration, Mode, Signs, recognise
+from speaker.model import Link
+from speaker.netlink.messages import attributes
+from speaker.netlink.numbers import IFA_ADDRESS, IFA_LOCAL, IFADDR, RTM_GETADDR
+from speaker.netlink.requests import Netlink, Request
+from speaker.system import programs
+
+GLOBAL = ("net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding", "net.bridge.bridge-nf-call-iptables")
+OF_A_LINK = ("forwarding", "rp_filter", "arp_ignore", "arp_announce", "accept_local", "proxy_arp")
+ADDRESSES = 4096
+CHAINS = 64
+"""Base chains of others whose rules are read."""
+RULES = 2000
+"""Of one of them."""
+_OURS = ("eip-speaker", "kube-proxy")
+"""Tables whose rules are no obstacle: what is wrong with those shows elsewhere."""
+_IFA_F_SECONDARY = 0x01
+_HOOKS = {"ingress", "egress", "prerouting", "forward", "postrouting", "input", "output"}
+
+
+def sysctls(links: Iterable[str]) -> Mapping[str, str]:
+    """By name; those that there are. Raises EdgeError."""
+    found = {name: read(name) for name in GLOBAL}
+    found |= {
+        f"net.ipv4.conf.{link}.{name}": read("net.ipv4.conf", link, name)
+        for link in ("all", *links)
+        for name in OF_A_LINK
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def addresses(links: Mapping[int, Link]) -> tuple[Bound, ...]:
+    """All that are bound, those of dummies among them, with their prefixes. Raises EdgeError."""
+    try:
+        with Netlink(socket.NETLINK_ROUTE) as netlink:
+            answers = netlink.dump(Request(RTM_GETADDR, IFADDR.pack(socket.AF_UNSPEC, 0, 0, 0, 0)))
+        return tuple(_bound(answer, links) for answer in answers[:ADDRESSES])
+    except (OSError, KeyError, ValueError, struct.error) as error:
+        raise EdgeError(f"the kernel does not list addresses: {error}") from error
+
+
+def _bound(answer: bytes, links: Mapping[int, Link]) -> Bound:
+    _, prefix, flags, _, index = IFADDR.unpack_from(answer)
+    found = attributes(answer, IFADDR.size)
+    link = links[index].name if index in links else str(index)
+    address = ip_address(found.get(IFA_LOCAL) or found[IFA_ADDRESS])
+    secondary = address.version == 4 and bool(flags & _IFA_F_SECONDARY)  # of IPv6 it is a temporary one
+    return Bound(link, str(address), prefix, secondary)
+
+
+async def chains() -> tuple[Chain, ...]:
+    """Base chains of other programs, with their rules. Raises EdgeError."""
+    listed = [item["chain"] for item in await nft.list_chains() if isinstance(item.get("chain"), dict)]
+    hooked = [chain for chain in listed if chain.get("hook") in _HOOKS and chain.get("type", "filter") == "filter"]
+    others = [chain for chain in hooked if not str(chain.get("table", "")).startswith(_OURS)]
+    return tuple(await asyncio.gather(*(_with_rules(chain) for chain in others[:CHAINS])))
+
+
+async def _with_rules(chain: Mapping[str, Any]) -> Chain:
+    family, table, name = (str(chain.get(part, "")) for part in ("family", "table", "name"))
+    listing = await nft.list_object("chain", family, table, name)
+    device = _devices(chain.get("dev"))
+    if family == "netdev" and not device:  # older nft tells it people alone
+        _, text, _ = await programs.run("nft", "list", "chain", family, table, name)
+        head = text.decode(errors="replace").partition(" hook ")[2].partition(" priority ")[0]
+        device = ",".join(re.findall(r'[^"\s{},=]+', head.partition(" device")[2].removeprefix("s")))
+    return Chain(
+        family,
+        table,
+        name,
+        str(chain.get("hook")),
+        str(chain.get("policy", "accept")),
+        device,
+        tuple(_rules(listing or b"{}"))[:RULES],
+    )
+
+
+def _devices(found: object) -> str:
+    return ",".join(map(str, found)) if isinstance(found, list) else str(found or "")
+
+
+def _rules(listing: bytes) -> Iterable[Any]:
+    try:
+        items = msgspec.json.decode(listing, type=dict[str, list[dict[str, Any]]]).get("nftables", [])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise EdgeError(f"nft list chain: what it printed is no listing: {error}") from error
+    return (item["rule"]["expr"] for item in items if isinstance(item.get("rule"), dict) and "expr" in item["rule"])
+
+
+def tables(*, ipvs: bool) -> tuple[Use | None, Use | None]:
+    """Conntrack's and IPVS's. Raises EdgeError."""
+    found = limits.look(ipvs=ipvs)
+    return _use(found.conntrack), _use(found.ipvs)
+
+
+def _use(found: limits.Use | None) -> Use | None:
+    return Use(found.connections, found.size) if found is not None else None
+
+
+def has_ipvs() -> bool:
+    return Path(IPVS_FILE).exists()
+
+
+def legacy_tables() -> tuple[str, ...]:
+    """Of iptables as it was before nftables; to list them would make those that are not there."""
+    try:
+        return (*Path("/proc/thread-self/net/ip_tables_names").read_text().split(),)
+    except OSError:  # a kernel without them
+        return ()
+
+
+def dropped() -> Drops:
+    """Since the kernel runs. Raises EdgeError."""
+    return Drops(martian_sources() - reverse_path_drops(), reverse_path_drops())
+
+
+async def proxy(links: Mapping[int, Link], lan: Collection[str], eips: Collection[str]) -> Proxy:
+    """Who implements Services here, by what the running speaker looks at."""
+    mode, healthy, configuration = await _words()
+    chains = await kernel.chains() if mode is None else None
+    found = recognise(Signs(mode, healthy, configuration, frozenset(link.name for link in links.values()), chains))
+    rules = await kernel.rules(found.mode, links)
+    answering = await kernel.answering(frozenset(lan)) if found.mode is Mode.IPVS else ()
+    return Proxy(
+        found.mode.value,
+        found.evidence,
+        found.healthy,
+        tuple(map(str, configuration.exclude)) if configuration is not None else None,
+        configuration.node_port_addresses if configuration is not None else (),
+        tuple(eip for eip in eips if ip_address(eip) in rules.eips) if rules.eips is not None else None,
+        rules.why,
+        tuple(answering),
+    )
+
+
+async def _words() -> tuple[str | None, bool | None, Configuration | None]:
+    """What kube-proxy says of itself: its mode, whether it is well, its configuration."""
+    ports = await connect_all([(host, port) for host in ("127.0.0.1", "::1") for port in (METRICS, HEALTH)])
+    if not any(tried.accepted for tried in ports):
+        return None, None, None
+    from speaker.kubeproxy import signs  # an HTTP client takes half a second to load
+
+    return await signs.ask()

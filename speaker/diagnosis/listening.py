@@ -1,0 +1,60 @@
+"""Edge: who says hello on a link, by whichever EtherType; no key is asked for, so nothing of it is proven."""
+
+import asyncio
+import socket
+from collections.abc import Iterable
+from contextlib import suppress
+
+from speaker.diagnosis.facts import HelloSeen
+from speaker.model import Link, format_mac
+from speaker.ownership.hellos.frames import MAGIC, MAGIC_AT
+from speaker.packets import sockets
+from speaker.packets.bpf import ACCEPT, LOAD_PKTTYPE, load_word, only_if
+from speaker.packets.ethernet import PACKET_BROADCAST, PACKET_HOST, PACKET_MULTICAST
+
+FRAMES = 1024
+"""Looked at on one link, at most."""
+SENDERS = 64
+_NAME_AT = 69
+"""Of the length of the node's name: behind Ethernet's 14 bytes, the header's 12 and 43 of what is fixed."""
+_ROOM = 512
+_ETH_P_ALL = 3
+_ONLY_HELLOS = (
+    *only_if(LOAD_PKTTYPE, PACKET_HOST, PACKET_BROADCAST, PACKET_MULTICAST),
+    *only_if(load_word(MAGIC_AT), int.from_bytes(MAGIC, "big")),
+    ACCEPT,
+)
+
+
+async def listen(links: Iterable[Link], seconds: float) -> tuple[HelloSeen, ...]:
+    """Raises EdgeError, Unsupported without CAP_NET_RAW."""
+    found = await asyncio.gather(*(_listen(link, seconds) for link in links))
+    return tuple(seen for on_link in found for seen in on_link)
+
+
+async def _listen(link: Link, seconds: float) -> list[HelloSeen]:
+    try:
+        opened = sockets.open_socket(link.index, _ETH_P_ALL, _ONLY_HELLOS, _prepare)
+    except OSError as error:
+        if error.errno in sockets.GONE:
+            return []
+        raise sockets.refused(f"listening on {link.name}", error) from error
+    with opened:
+        await asyncio.sleep(seconds)
+        seen: dict[HelloSeen, None] = {}
+        with suppress(OSError):
+            for _ in range(FRAMES):
+                if len(seen) < SENDERS:
+                    seen[_read(link, opened.recv(_ROOM))] = None
+        return list(seen)
+
+
+def _prepare(opened: socket.socket) -> None:
+    sockets.enlarge(opened, FRAMES * 1024)
+
+
+def _read(link: Link, frame: bytes) -> HelloSeen:
+    length = frame[_NAME_AT] if len(frame) > _NAME_AT else 0
+    name = frame[_NAME_AT + 1 : _NAME_AT + 1 + length].decode(errors="replace")
+    shown = name if name.isprintable() else repr(name)
+    return HelloSeen(link.name, int.from_bytes(frame[12:14], "big"), format_mac(frame[6:12]), shown)

@@ -1,0 +1,50 @@
+"""Edge: the speaker's main process, as /proc shows it, found by who listens on its control socket."""
+
+import socket
+import struct
+from pathlib import Path
+
+from speaker.diagnosis.facts import Process
+from speaker.node.control import NAME
+
+PROC = Path("/proc")
+_UCRED = struct.Struct("=iII")
+_WORST = "TtDZX"
+"""States in which a process does nothing, as in proc(5), behind which all others come."""
+
+
+def listener(runtime_dir: Path, words: str = "") -> Process:
+    """``words``: why it did not answer."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+            asking.settimeout(0.5)
+            asking.connect(str(runtime_dir / NAME))
+            pid, _, _ = _UCRED.unpack(asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    except OSError:
+        return Process(words)
+    return read(pid, words)
+
+
+def read(pid: int, words: str = "", proc: Path = PROC) -> Process:
+    """As far as /proc may be read."""
+    told = _status(proc, pid)
+    if not told:
+        return Process(words, pid)
+    parent = _status(proc, int(told.get("PPid", "0")))
+    states = [each.get("State", "?")[:1] for each in (told, parent) if each]
+    capabilities = told.get("CapEff")
+    return Process(
+        words,
+        pid,
+        min(states, key=lambda state: _WORST.find(state) % 99),
+        int(capabilities, 16) if capabilities is not None else None,
+        int(told.get("Seccomp", "0")),
+    )
+
+
+def _status(proc: Path, pid: int) -> dict[str, str]:
+    try:
+        lines = (proc / str(pid) / "status").read_text(errors="replace").splitlines()
+    except OSError:
+        return {}
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}

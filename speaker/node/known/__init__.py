@@ -1,0 +1,1 @@
+"""What this node knows, for whoever asks why an EIP is not reachable."""

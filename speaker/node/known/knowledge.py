@@ -1,0 +1,345 @@
+"""What a running speaker knows of one thing that is asked about, or of everything, to be judged elsewhere. Pure.
+
+It goes over the control socket, and later over a network, as JSON: addresses and MACs are text.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from speaker.allocator.assign import Usage
+from speaker.allocator.ranges import names
+from speaker.allocator.settle import Settlement
+from speaker.forwarding.changes import (
+    AddEip,
+    AddRealServer,
+    AddVirtualServer,
+    Change,
+    ChangeRealServer,
+    ChangeVirtualServer,
+    RemoveEip,
+    RemoveRealServer,
+    RemoveVirtualServer,
+)
+from speaker.forwarding.plan import Plan
+from speaker.model import Family, IPAddress, OwnSubnet, Service, ServiceKey, TrafficPolicy, World, format_mac, rank
+from speaker.node.decide import Decision, MayHold, MayNotHold
+from speaker.node.problems import Problem
+from speaker.ownership.eligibility import veto
+from speaker.settings import Node
+from speaker.wire.events import ClaimStatus, PeerSeen
+
+_LOCAL = TrafficPolicy.LOCAL
+MOST = 256
+"""EIPs, Services and pools that are told of at once, and endpoints of a Service."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A node, whether it may hold an EIP as far as this one knows, and why or why not."""
+
+    node: str
+    may: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class KnownEip:
+    """``reason`` and ``message``: why this node must not answer for it; ``missing``: what of its forwarding is not in
+    the kernel as it should be."""
+
+    address: str
+    services: tuple[str, ...]
+    pool: str
+    mine: bool
+    holder: str | None
+    term: int
+    since: float | None
+    history: str
+    chosen: str
+    """How its link is chosen."""
+    link: str = ""
+    mac: str = ""
+    reason: str = ""
+    message: str = ""
+    candidates: tuple[Candidate, ...] = ()
+    servers: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KnownEndpoint:
+    address: str
+    port: int
+    protocol: str
+    node: str | None
+    ready: bool
+    takes_new: bool
+    """Ready, or still serving while it terminates."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownService:
+    key: str
+    ports: tuple[str, ...]
+    families: tuple[str, ...]
+    policy: str
+    addresses: tuple[str, ...]
+    pools: tuple[str, ...]
+    endpoints: tuple[KnownEndpoint, ...]
+    refused: str = ""
+    """The reason; '' where nothing was refused."""
+    message: str = ""
+    sources: tuple[str, ...] = ()
+    wanted: tuple[str, ...] = ()
+    """Addresses that it names."""
+    unread: bool = False
+    """This node does not read its endpoints: whoever forwards does."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPool:
+    name: str
+    addresses: tuple[str, ...]
+    exclude: tuple[str, ...]
+    interface: str
+    target: str
+    """Of ``can_reach``; '' without."""
+    disabled: bool
+    size: int
+    used: int
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPeer:
+    node: str
+    link: str
+    alive: bool
+    draining: bool
+    heard: bool
+    hears_us: bool
+    hello_ms: int
+    began: int
+    mac: str
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """Hellos that could not be read."""
+
+    link: str
+    reason: str
+    ago: float
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """``hello_ms`` 0: this speaker has no peers. ``ready``: everything asked for was in force once."""
+
+    node: str
+    forwarder: str
+    hello_ms: int = 0
+    ethertype: int = 0
+    draining: bool = False
+    ready: bool = False
+    in_force: bool = False
+    eips: tuple[KnownEip, ...] = ()
+    services: tuple[KnownService, ...] = ()
+    pools: tuple[KnownPool, ...] = ()
+    peers: tuple[KnownPeer, ...] = ()
+    problems: tuple[tuple[str, str], ...] = ()
+    """Kind and sentence."""
+    rejected: tuple[Rejected, ...] = ()
+    links: tuple[str, ...] = ()
+    """That EIPs are announced on."""
+    families: tuple[str, ...] = ()
+    """Of the EIPs in use."""
+    left_out: int = 0
+    """EIPs, Services and pools beyond MOST."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What is in force: what of it is asked about becomes part of a ``Knowledge``."""
+
+    world: World
+    settlement: Settlement
+    decision: Decision
+    usage: Mapping[str, Mapping[Family, Usage]]
+    node: str
+    forwards: bool = True
+
+
+def eips_of(state: State, about: str) -> list[IPAddress]:
+    """Those in use that ``about`` means: an address, ``namespace/name`` of a Service, a pool; '': all."""
+    eips = state.decision.eips.values()
+    chosen = (
+        eip.address
+        for eip in eips
+        if not about or about in (str(eip.address), eip.pool) or about in map(str, eip.services)
+    )
+    return sorted(chosen, key=rank)
+
+
+def services_of(state: State, about: str, eips: Collection[IPAddress]) -> list[ServiceKey]:
+    """Those named, those on the EIPs, those that were refused the pool or the address."""
+    chosen = {key for eip in eips for key in state.decision.eips[eip].services}
+    for key, service in state.world.services.items():
+        asked = (str(key), service.pool, *map(str, service.addresses))
+        if not about or about in asked:
+            chosen.add(key)
+    return sorted(chosen)
+
+
+def pools_of(state: State, about: str, eips: Collection[IPAddress], services: Collection[ServiceKey]) -> list[str]:
+    asked = an_address(about)
+    named = {state.decision.eips[eip].pool for eip in eips}
+    named |= {found.pool for key in services if (found := state.world.services.get(key)) is not None and found.pool}
+    return sorted(
+        name
+        for name, pool in state.world.pools.items()
+        if not about or name == about or name in named or (asked is not None and names(pool.addresses, asked))
+    )
+
+
+def an_address(about: str) -> IPAddress | None:
+    """None for a Service or a pool."""
+    try:
+        return ip_address(about)
+    except ValueError:
+        return None
+
+
+def known_eip(
+    state: State,
+    address: IPAddress,
+    status: ClaimStatus,
+    history: str,
+    peers: Sequence[PeerSeen],
+    pending: Iterable[Change] = (),
+) -> KnownEip:
+    eip = state.decision.eips[address]
+    pool = state.world.pools.get(eip.pool)
+    found = {"link": "", "mac": "", "reason": "", "message": ""}
+    match eip:
+        case MayHold(link=link):
+            found |= {"link": link.name, "mac": format_mac(link.mac)}
+        case MayNotHold(reason=reason, message=message):
+            found |= {"reason": reason, "message": message}
+    own = Candidate(state.node, isinstance(eip, MayHold), found["message"] or f"may hold it, on {found['link']}")
+    return KnownEip(
+        address=str(address),
+        services=tuple(map(str, eip.services)),
+        pool=eip.pool,
+        mine=status.mine,
+        holder=status.holder,
+        term=status.term,
+        since=status.since,
+        history=history,
+        chosen=str(pool.interface if pool is not None else OwnSubnet()),
+        candidates=(own, *_candidates(state, eip, peers)),
+        servers=tuple(_servers(state.decision.forwarding, address)),
+        missing=tuple(str(change).strip() for change in pending if _adds(change, address)),
+        **found,
+    )
+
+
+def _candidates(state: State, eip: MayHold | MayNotHold, peers: Sequence[PeerSeen]) -> Iterator[Candidate]:
+    """By the same function that each of them decides with, as far as this node knows what it knows."""
+    services = [state.world.services[key] for key in eip.services if key in state.world.services]
+    link = eip.link.name if isinstance(eip, MayHold) else None
+    for peer in peers:
+        if link is not None and peer.link != link:
+            continue
+        no = veto(eip.address, None, services, state.world.endpoints, Node(peer.node))
+        if no is not None:
+            yield Candidate(peer.node, False, no.message)
+        elif not peer.alive:
+            yield Candidate(peer.node, False, f"silent on {peer.link}")
+        elif peer.draining:
+            yield Candidate(peer.node, False, "draining")
+        else:
+            yield Candidate(peer.node, True, f"heard on {peer.link}")
+
+
+def _servers(plan: Plan, address: IPAddress) -> Iterator[str]:
+    for key in sorted(key for key in plan.virtual_servers if key[0] == address):
+        server = plan.virtual_servers[key]
+        reals = ", ".join(map(str, server.real_servers[:MOST])) or "no real server: connections are rejected"
+        yield f"{server}: {reals}"
+
+
+def _adds(change: Change, address: IPAddress) -> bool:
+    """What is missing or other than it should be; what is there besides is on its way out."""
+    match change:
+        case AddEip(eip):
+            return eip == address
+        case AddVirtualServer(server) | ChangeVirtualServer(_, server):
+            return server.address == address
+        case AddRealServer(key) | ChangeRealServer(key):
+            return key[0] == address
+        case RemoveEip() | RemoveVirtualServer() | RemoveRealServer():
+            return False
+
+
+def known_service(state: State, key: ServiceKey) -> KnownService:
+    service = state.world.services.get(key, Service(key, ()))
+    held, refusal = state.settlement.assignments.get(key), state.settlement.refusals.get(key)
+    return KnownService(
+        key=str(key),
+        ports=tuple(f"{port.protocol} {port.port}" for port in service.ports),
+        families=tuple(service.families),
+        policy=service.traffic_policy.value,
+        addresses=tuple(map(str, held.addresses)) if held is not None else (),
+        pools=held.pools if held is not None else (),
+        endpoints=tuple(
+            KnownEndpoint(
+                str(each.address),
+                each.port,
+                each.protocol.value,
+                each.node,
+                each.ready,
+                each.ready or (each.serving and each.terminating),
+            )
+            for each in state.world.endpoints.get(key, ())[:MOST]
+        ),
+        refused=refusal.reason.value if refusal is not None else "",
+        message=refusal.message if refusal is not None else "",
+        sources=tuple(map(str, service.source_ranges)),
+        wanted=tuple(map(str, service.addresses)),
+        unread=not state.forwards and key not in state.world.endpoints and service.traffic_policy is not _LOCAL,
+    )
+
+
+def known_pool(state: State, name: str) -> KnownPool:
+    pool = state.world.pools[name]
+    usage = state.usage.get(name, {}).values()
+    return KnownPool(
+        name,
+        tuple(map(str, pool.addresses[:MOST])),
+        tuple(map(str, pool.exclude[:MOST])),
+        str(pool.interface),
+        str(getattr(pool.interface, "target", "")),
+        pool.disabled,
+        sum(each.size for each in usage),
+        sum(each.used for each in usage),
+    )
+
+
+def known_peer(peer: PeerSeen) -> KnownPeer:
+    mac = format_mac(peer.mac) if peer.mac is not None else ""
+    states = peer.alive, peer.draining, peer.heard, peer.hears_us
+    return KnownPeer(peer.node, peer.link, *states, peer.hello_ms, peer.began, mac, tuple(map(str, peer.addresses)))
+
+
+def links_of(decision: Decision) -> tuple[str, ...]:
+    return tuple(sorted({eip.link.name for eip in decision.may_hold().values()}))
+
+
+def families_of(decision: Decision) -> tuple[str, ...]:
+    return tuple(sorted({Family.of(address).value for address in decision.eips}))
+
+
+def told_problems(problems: Iterable[Problem]) -> tuple[tuple[str, str], ...]:
+    return tuple((problem.kind, problem.sentence) for problem in problems)

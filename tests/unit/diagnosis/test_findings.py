@@ -1,0 +1,311 @@
+"""Every kind of finding, by the least that is wrong: it is named first, by the doctor and where an EIP is explained."""
+
+from dataclasses import replace
+
+import pytest
+from healthy import ELSEWHERE, NOW, OWN, matching, of
+
+from speaker.diagnosis.chain import explain
+from speaker.diagnosis.doctor import findings
+from speaker.diagnosis.facts import (
+    ANYWHERE,
+    Asked,
+    Bound,
+    Chain,
+    Drops,
+    Facts,
+    HelloSeen,
+    LinkSeen,
+    Process,
+    Proxy,
+    Tried,
+    Use,
+    Way,
+)
+from speaker.diagnosis.finding import KINDS
+from speaker.node.known.knowledge import (
+    Candidate,
+    Knowledge,
+    KnownEip,
+    KnownEndpoint,
+    KnownPeer,
+    KnownPool,
+    KnownService,
+    Rejected,
+)
+
+EIP, PEER, PEERS_MAC, STRANGER = "192.0.2.200", "192.0.2.12", "02:00:00:01:00:12", "02:00:00:09:00:66"
+
+HELD = KnownEip(
+    EIP, ("lab/web",), "lan", True, "n1", 3, NOW, "claimed", "interface: eth0", "eth0", OWN,
+    candidates=(Candidate("n1", True, "may hold it"), Candidate("n2", True, "heard on eth0")),
+    servers=("TCP 192.0.2.200:80 rr",),
+)  # fmt: skip
+HELD_BY_PEER = replace(HELD, mine=False, holder="n2", since=None)
+POD = KnownEndpoint("10.244.1.11", 8080, "TCP", "n1", True, True)
+WEB = KnownService("lab/web", ("TCP 80",), ("IPv4",), "Cluster", (EIP,), ("lan",), (POD,))
+LAN = KnownPool("lan", ("192.0.2.200-192.0.2.209",), (), "interface: eth0", "", False, 10, 1)
+N2 = KnownPeer("n2", "eth0", True, False, True, True, 100, int(NOW) - 60, PEERS_MAC, (PEER,))
+KNOWN = Knowledge(
+    "n1", "nftables", 100, 0x88B5, ready=True, in_force=True, eips=(HELD,), services=(WEB,), pools=(LAN,), peers=(N2,),
+    links=("eth0",), families=("IPv4",),
+)  # fmt: skip
+ETH0 = LinkSeen("eth0", OWN, True, True, "veth", subnets=("192.0.2.0/24",))
+WELL = Facts(
+    EIP,
+    now=NOW,
+    process=Process("", 4711, "S", 0x3000),
+    known=KNOWN,
+    links=(ETH0,),
+    bound=(Bound("eth0", "192.0.2.11", 24),),
+    asked=(Asked(EIP, "eth0", "eip"), Asked(PEER, "eth0", "peer", (PEERS_MAC,))),
+    tried=(Tried(POD.address, POD.port, True),),
+    hellos=(HelloSeen("eth0", 0x88B5, PEERS_MAC, "n2"),),
+    sysctls={"net.ipv4.ip_forward": "1"},
+    ways=(Way(ANYWHERE, "eth0"), Way(POD.address, "pods")),
+)
+
+
+def known(**changes) -> Facts:
+    return replace(WELL, known=replace(KNOWN, **changes))
+
+
+def eip(**changes) -> Facts:
+    return known(eips=(replace(HELD, **changes),))
+
+
+def not_here(reason: str) -> Facts:
+    own = {"reason": reason, "message": f"eth0: {reason}", "link": "", "mac": "", "mine": False, "holder": None}
+    return replace(eip(**own), asked=())
+
+
+def service(**changes) -> Facts:
+    return known(services=(replace(WEB, **changes),))
+
+
+def peer(**changes) -> Facts:
+    return known(peers=(replace(N2, **changes),))
+
+
+def told(kind: str, sentence: str) -> Facts:
+    return known(problems=((kind, sentence),))
+
+
+def answered(*macs: str, held: KnownEip = HELD) -> Facts:
+    found = known(eips=(held,))
+    return replace(found, asked=(Asked(EIP, "eth0", "eip", macs), *WELL.asked[1:]))
+
+
+def chained(family: str, hook: str, *rules, policy: str = "accept") -> Facts:
+    device = "eth0" if family == "netdev" else ""
+    return replace(WELL, chains=(Chain(family, "fw", "f", hook, policy, device, rules),))
+
+
+SILENT = replace(N2, alive=False, heard=False)
+TARGET = KnownPool("lan", LAN.addresses, (), "interface: can_reach:192.0.2.77", "192.0.2.77", False, 10, 1)
+
+FOUND = {
+    # Those that concern an EIP: explained, and found by the doctor.
+    "frozen": (replace(WELL, known=None, process=Process("late", 4711, "T")), "speaker_frozen"),
+    "gone": (replace(WELL, known=None, process=Process("no speaker runs here")), "speaker_gone"),
+    "silent": (replace(WELL, known=None, process=Process("late", 4711, "S")), "speaker_silent"),
+    "no right to send": (replace(WELL, process=Process("", 1, "S", 0x1000)), "capabilities"),
+    "no right to forward": (replace(WELL, process=Process("", 1, "S", 0x2000)), "capabilities"),
+    "bad manifests": (
+        replace(known(eips=(), services=(), pools=(), problems=(("manifests", "wrong"),)), about="lab/web"),
+        "bad_manifests",
+    ),
+    "name clash": (told("name clash", "another host has this node's name"), "name_clash"),
+    "bound as secondary": (replace(WELL, bound=(Bound("eth0", EIP, 24, True),)), "bound_secondary"),
+    "a host's own": (replace(WELL, bound=(Bound("eth0", EIP, 32),)), "host_address"),
+    "a peer's own": (told("peer's address", f"{EIP}: node n2 says that it is its own address"), "host_address"),
+    "pool full": (service(refused="pool_full", message="pool has no free address", addresses=()), "pool_full"),
+    "not in a pool": (service(refused="address_not_in_pool", message="no", addresses=()), "address_not_in_pool"),
+    "refused otherwise": (service(refused="share_key", message="no", addresses=()), "refused"),
+    "no such link": (not_here("no_such_link"), "no_such_link"),
+    "no carrier": (not_here("no_carrier"), "no_carrier"),
+    "no carrier here, held there": (
+        known(eips=(replace(HELD_BY_PEER, reason="no_carrier", message="eth0: it has no carrier", link=""),)),
+        "no_carrier",
+    ),
+    "link down": (not_here("link_down"), "link_down"),
+    "no route": (not_here("no_route"), "no_route"),
+    "no subnet": (not_here("no_subnet"), "no_subnet"),
+    "a port of a bridge": (not_here("port"), "no_link"),
+    "no local endpoint": (not_here("no_local_endpoint"), "no_local_endpoint"),
+    "excluded": (not_here("node_excluded"), "node_excluded"),
+    "not selected": (not_here("node_not_selected"), "node_not_selected"),
+    "not forwarded": (not_here("not_forwarded"), "not_forwarded"),
+    "unknown pool": (not_here("pool_unknown"), "not_eligible"),
+    "no endpoint": (service(endpoints=()), "no_endpoint"),
+    "none ready": (service(endpoints=(replace(POD, ready=False, takes_new=False),)), "none_ready"),
+    "drained": (
+        replace(
+            known(draining=True, peers=(), eips=(replace(HELD, mine=False, holder=None, candidates=()),)), hellos=()
+        ),
+        "draining",
+    ),
+    "nobody holds it": (eip(mine=False, holder=None), "nobody_holds"),
+    "another EtherType": (replace(WELL, hellos=(HelloSeen("eth0", 0x88B6, PEERS_MAC, "n2"),)), "other_ethertype"),
+    "another key": (known(rejected=(Rejected("eth0", "wrong_key", 0.1),)), "wrong_key"),
+    "another pace": (peer(hello_ms=300), "other_hello"),
+    "another clock": (peer(began=int(NOW) + 3600), "clock_apart"),
+    "filtered": (told("filtered", "n2 answers, and none of its hellos arrives"), "hellos_filtered"),
+    "filtered behind the link": (known(peers=(SILENT,)), "hellos_filtered"),
+    "the kernel answers": (replace(WELL, bound=(Bound("kube-ipvs0", EIP, 32),)), "kernel_answers"),
+    "ARP dropped": (chained("netdev", "ingress", matching(of("arp", "daddr ip"), "==", EIP, "drop")), "frames_dropped"),
+    "a peer answers too": (answered(PEERS_MAC), "peer_answers"),
+    "a stranger answers": (answered(STRANGER), "stranger"),
+    "a stranger beside the holder": (answered(PEERS_MAC, STRANGER, held=HELD_BY_PEER), "stranger"),
+    "a stranger that spoke": (replace(told("rival", f"{EIP}: {STRANGER} on eth0 uses it"), asked=()), "stranger"),
+    "the holder does not answer": (answered(held=HELD_BY_PEER), "not_answered"),
+    "the target is silent": (
+        replace(known(pools=(TARGET,)), asked=(*WELL.asked, Asked("192.0.2.77", "eth0", "target"))),
+        "target_silent",
+    ),
+    "the gateway is silent": (
+        replace(WELL, asked=(*WELL.asked, Asked("192.0.2.1", "eth0", "gateway"))),
+        "gateway_silent",
+    ),
+    "not forwarding": (replace(WELL, sysctls={"net.ipv4.ip_forward": "0"}), "forwarding_off"),
+    "a link not forwarding": (
+        replace(WELL, sysctls={"net.ipv4.ip_forward": "1", "net.ipv4.conf.eth0.forwarding": "0"}),
+        "forwarding_off",
+    ),
+    "a policy drops": (chained("ip", "forward", policy="drop"), "firewall_drops"),
+    "a rule drops the way in": (
+        chained("inet", "forward", matching(of("ip", "daddr"), "==", POD.address, "drop")),
+        "firewall_drops",
+    ),
+    "a rule drops the way out": (
+        chained("inet", "forward", matching(of("ip", "saddr"), "==", POD.address, "drop")),
+        "firewall_drops",
+    ),
+    "a rule rejects the port": (
+        chained("inet", "prerouting", matching(of("tcp", "dport"), "==", 80, "reject")),
+        "firewall_drops",
+    ),
+    "a strict reverse path": (
+        replace(
+            WELL,
+            sysctls={"net.ipv4.ip_forward": "1", "net.ipv4.conf.eth0.rp_filter": "1"},
+            ways=(Way(ANYWHERE, "eth1"), Way(POD.address, "pods")),
+        ),
+        "reverse_path",
+    ),
+    "martians": (
+        replace(
+            WELL,
+            drops=Drops(martian=3),
+            bound=(Bound("eip-speaker0", EIP, 32),),
+            sysctls={"net.ipv4.ip_forward": "1", "net.ipv4.conf.all.arp_ignore": "1"},
+        ),
+        "martian_source",
+    ),
+    "conntrack full": (replace(WELL, conntrack=Use(999, 1000)), "conntrack_full"),
+    "IPVS crowded": (replace(WELL, ipvs=Use(100_000, 4096)), "table_crowded"),
+    "no IPVS, and no speaker": (
+        replace(WELL, known=None, forwarder="ipvs", process=Process("no speaker runs here")),
+        "ip_vs_missing",
+    ),
+    "no IPVS": (known(forwarder="ipvs"), "ip_vs_missing"),
+    "not in the kernel": (eip(missing=("+ TCP 192.0.2.200:80 rr",)), "not_in_kernel"),
+    "set aside": (told("set aside", "TCP 192.0.2.200:80 is set aside: refused"), "not_in_kernel"),
+    "kube-proxy has no rules": (
+        replace(known(forwarder="none"), proxy=Proxy("iptables", healthy=True, eips=())),
+        "kube_proxy",
+    ),
+    "kube-proxy deletes ours": (
+        replace(known(forwarder="ipvs"), has_ipvs=True, proxy=Proxy("ipvs", exclude=(), eips=())),
+        "kube_proxy",
+    ),
+    "kube-proxy answers ARP": (
+        replace(known(forwarder="none"), proxy=Proxy("ipvs", eips=(EIP,), answering=("eth0",))),
+        "kernel_answers",
+    ),
+    "kube-proxy is unwell": (
+        replace(known(forwarder="none"), proxy=Proxy("iptables", healthy=False, eips=(EIP,))),
+        "kube_proxy",
+    ),
+    "nothing listens": (replace(WELL, tried=(Tried(POD.address, 8080, False, "refused"),)), "backend_refuses"),
+    "a pod is down": (replace(WELL, tried=(Tried(POD.address, 8080, False, "no answer"),)), "backend_silent"),
+    "no way back": (
+        replace(service(policy="Local"), ways=(Way(ANYWHERE, "eth0"), Way(POD.address, "eth0"))),
+        "no_way_back",
+    ),
+}  # fmt: skip
+
+ONLY_THE_DOCTOR = {
+    "a peer's speaker is gone": (replace(known(peers=(SILENT,)), hellos=()), "peer_silent"),
+    "a peer's host is gone": (replace(known(peers=(SILENT,)), hellos=(), asked=WELL.asked[:1]), "peer_silent"),
+    "two links in one subnet": (
+        replace(WELL, links=(ETH0, replace(ETH0, name="eth1", mac=ELSEWHERE))),
+        "one_subnet",
+    ),
+    "a free address is this host's own": (
+        replace(WELL, bound=(Bound("eth0", "192.0.2.207", 32),)),
+        "host_address",
+    ),
+    "a free address is used": (
+        replace(WELL, asked=(*WELL.asked, Asked("192.0.2.207", "eth0", "free", (STRANGER,)))),
+        "address_in_use",
+    ),
+    "bad manifests while it serves": (told("manifests", "lan.yaml:3: wrong"), "bad_manifests"),
+    "the API is silent": (told("edge session", "the API did not answer"), "api_silent"),
+    "an edge fails": (told("edge state file", "no space left"), "problem"),
+}
+ONLY_EXPLAINED = {
+    "the API never answered": (
+        known(eips=(), services=(), pools=(), in_force=False, problems=(("edge session", "the API did not answer"),)),
+        "api_silent",
+    ),
+    "a Service nobody knows": (replace(known(eips=(), services=(), pools=()), about="lab/no"), "not_asked"),
+    "an address of a pool that nobody asks for": (
+        replace(known(eips=(), services=()), about="192.0.2.209"),
+        "not_asked",
+    ),
+    "one that is bound here": (
+        replace(known(eips=(), services=()), bound=(Bound("eth0", EIP, 24, True),)),
+        "bound_secondary",
+    ),
+    "an address nobody knows": (replace(known(eips=(), services=(), pools=()), about="192.0.2.99"), "not_asked"),
+    "a pool nobody knows": (replace(known(eips=(), services=(), pools=()), about="no"), "not_asked"),
+}
+
+
+def test_endpoints_that_this_node_does_not_read_are_missed_by_nobody():
+    found = service(endpoints=(), unread=True)
+    assert findings(found) == []
+    assert explain(found).code == 0
+
+
+def test_of_a_speaker_that_has_only_just_begun_nothing_can_be_told():
+    chain = explain(known(eips=(), services=(), pools=(), in_force=False))
+    assert chain.verdict is None
+    assert chain.code == 2
+
+
+def test_nothing_is_wrong_with_what_all_of_these_begin_with():
+    assert findings(WELL) == []
+    assert explain(WELL).code == 0
+
+
+@pytest.mark.parametrize("case", FOUND | ONLY_THE_DOCTOR)
+def test_the_doctor_names_it_first(case):
+    facts, kind = (FOUND | ONLY_THE_DOCTOR)[case]
+    found = findings(facts)
+    assert [finding.kind for finding in found][:1] == [kind], found
+    assert all(finding.mend for finding in found)
+
+
+@pytest.mark.parametrize("case", FOUND | ONLY_EXPLAINED)
+def test_the_first_broken_step_of_an_eip_is_that(case):
+    facts, kind = (FOUND | ONLY_EXPLAINED)[case]
+    chain = explain(facts)
+    assert chain.verdict is not None
+    assert chain.verdict.kind == kind, chain
+    assert chain.code == 1
+
+
+def test_every_kind_of_finding_is_found_somewhere_here():
+    assert {kind for _, kind in (FOUND | ONLY_THE_DOCTOR | ONLY_EXPLAINED).values()} == KINDS.keys()

@@ -1,0 +1,30 @@
+"""A node that is well gets no finding, whatever else is true of it: a finding that is wrong there is a bug."""
+
+from healthy import facts
+from hypothesis import HealthCheck, given, settings
+
+from speaker.diagnosis.chain import explain
+from speaker.diagnosis.doctor import findings
+from speaker.diagnosis.facts import decode, encode
+
+MANY = settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@MANY
+@given(facts())
+def test_the_doctor_is_silent(found):
+    assert findings(found) == []
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(facts())
+def test_no_step_of_an_explanation_is_broken(found):
+    chain = explain(found)
+    assert chain.verdict is None, chain.verdict
+    assert chain.code in (0, 2)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(facts())
+def test_facts_are_the_same_behind_a_wire(found):
+    assert decode(encode(found)) == found

@@ -1,0 +1,154 @@
+"""What a running speaker tells of one EIP, Service or pool that is asked about."""
+
+from dataclasses import replace
+from ipaddress import ip_address, ip_network
+
+import pytest
+
+from speaker.allocator.assign import Allocator, Usage
+from speaker.allocator.settle import settle
+from speaker.forwarding.changes import AddEip, RemoveEip
+from speaker.forwarding.plan import MAX_REAL_SERVERS
+from speaker.interfaces.snapshot import LinkAddress, Snapshot
+from speaker.model import (
+    AddressRange,
+    CanReach,
+    Endpoint,
+    Family,
+    Link,
+    Mac,
+    Pool,
+    Protocol,
+    Service,
+    ServiceKey,
+    ServicePort,
+    TrafficPolicy,
+    World,
+)
+from speaker.node.decide import decide
+from speaker.node.known import knowledge
+from speaker.node.known.knowledge import Candidate, State
+from speaker.settings import Node
+from speaker.wire.events import ClaimStatus, PeerSeen
+
+A, B, C = (ip_address(f"192.0.2.{last}") for last in (10, 11, 12))
+WEB, LOCAL, LATE = (ServiceKey("lab", name) for name in ("web", "local", "late"))
+POD, OTHERS = ip_address("10.244.1.11"), ip_address("10.244.2.11")
+LAN = Pool("lan", (AddressRange(A, B),))
+SPARE = Pool("spare", (AddressRange(C, C),), interface=CanReach(A))
+MINE = ClaimStatus(True, "n1", 4, 12.5)
+N2 = PeerSeen("n2", "eth0", True, False)
+
+
+def service(key, address, policy=TrafficPolicy.CLUSTER, created="2026"):
+    return Service(key, (ServicePort(Protocol.TCP, 80),), addresses=(address,), traffic_policy=policy, created=created)
+
+
+def state() -> State:
+    """``lab/late`` asks for what ``lab/web`` has."""
+    pods = [Endpoint(POD, 8080, Protocol.TCP, node="n1"), Endpoint(OTHERS, 8080, Protocol.TCP, node="n2")]
+    world = World(
+        {
+            "lan": Pool("lan", (AddressRange(A, B),)),
+            "spare": Pool("spare", (AddressRange(C, C),), interface=CanReach(A)),
+        },
+        {
+            each.key: each
+            for each in (service(WEB, A), service(LOCAL, B, TrafficPolicy.LOCAL), service(LATE, A, created="2027"))
+        },
+        {WEB: tuple(pods), LOCAL: (pods[0], replace(pods[1], ready=False, serving=False))},
+    )
+    eth0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
+    snapshot = Snapshot({2: eth0}, (LinkAddress(2, ip_address("192.0.2.1"), ip_network("192.0.2.0/24")),))
+    settlement = settle(Allocator(), world, 0.0)
+    return State(
+        world,
+        settlement,
+        decide(world, settlement.assignments, snapshot, Node("n1")),
+        {"lan": {Family.IPV4: Usage(2, 2, 0)}},
+        "n1",
+    )
+
+
+@pytest.mark.parametrize(
+    ("about", "eips", "services", "pools"),
+    [
+        ("", [A, B], [LATE, LOCAL, WEB], ["lan", "spare"]),
+        ("192.0.2.10", [A], [LATE, WEB], ["lan"]),
+        ("lab/local", [B], [LOCAL], ["lan"]),
+        ("lab/late", [], [LATE], []),
+        ("lan", [A, B], [LOCAL, WEB], ["lan"]),
+        ("spare", [], [], ["spare"]),
+        ("192.0.2.12", [], [], ["spare"]),
+        ("192.0.2.99", [], [], []),
+        ("lab/no", [], [], []),
+    ],
+)
+def test_an_address_a_service_or_a_pool_is_asked_about(about, eips, services, pools):
+    found = state()
+    chosen = knowledge.eips_of(found, about)
+    assert chosen == eips
+    assert (keys := knowledge.services_of(found, about, chosen)) == services
+    assert knowledge.pools_of(found, about, chosen, keys) == pools
+
+
+def test_of_an_eip_it_tells_who_holds_it_where_and_what_is_forwarded():
+    told = knowledge.known_eip(state(), A, MINE, "claimed", [N2], [AddEip(A), RemoveEip(A), AddEip(B)])
+    assert (told.mine, told.holder, told.term, told.since, told.history) == (True, "n1", 4, 12.5, "claimed")
+    assert (told.link, told.mac, told.pool, told.services) == ("eth0", "02:00:00:00:00:01", "lan", ("lab/web",))
+    assert told.servers == ("TCP 192.0.2.10:80 rr: 10.244.1.11:8080 weight 1 local, 10.244.2.11:8080 weight 1",)
+    assert told.missing == ("+ EIP 192.0.2.10",)
+
+
+@pytest.mark.parametrize(
+    ("peer", "why"),
+    [
+        (N2, Candidate("n2", True, "heard on eth0")),
+        (N2._replace(alive=False), Candidate("n2", False, "silent on eth0")),
+        (N2._replace(draining=True), Candidate("n2", False, "draining")),
+    ],
+)
+def test_of_each_node_it_tells_whether_it_may_hold_the_eip_and_why(peer, why):
+    own, other = knowledge.known_eip(state(), A, MINE, "", [peer]).candidates
+    assert (own.node, own.may) == ("n1", True)
+    assert other == why
+
+
+def test_a_peer_without_a_ready_endpoint_may_not_hold_what_is_local_by_the_words_of_the_rule_itself():
+    _, other = knowledge.known_eip(state(), B, MINE, "", [N2]).candidates
+    assert not other.may
+    assert "externalTrafficPolicy: Local and no ready IPv4 endpoint on node n2" in other.why
+
+
+def test_a_peer_on_another_link_is_no_candidate():
+    assert len(knowledge.known_eip(state(), A, MINE, "", [N2._replace(link="eth1")]).candidates) == 1
+
+
+def test_a_service_comes_with_its_refusal_in_the_allocators_words_and_its_endpoints():
+    told = knowledge.known_service(state(), LATE)
+    assert told.addresses == ()
+    assert told.refused == state().settlement.refusals[LATE].reason.value
+    assert told.message == state().settlement.refusals[LATE].message
+    assert told.wanted == ("192.0.2.10",)
+    assert [each.takes_new for each in knowledge.known_service(state(), LOCAL).endpoints] == [True, False]
+
+
+def test_a_pool_comes_with_its_use_and_how_its_link_is_chosen():
+    assert knowledge.known_pool(state(), "lan").used == 2
+    told = knowledge.known_pool(state(), "spare")
+    assert (told.interface, told.target) == ("interface: can_reach:192.0.2.10", "192.0.2.10")
+
+
+@pytest.mark.parametrize(
+    ("key", "forwards", "unread"),
+    [(WEB, True, False), (WEB, False, False), (LATE, True, False), (LATE, False, True), (LOCAL, False, False)],
+)
+def test_where_others_forward_endpoints_that_are_not_there_may_only_not_have_been_read(key, forwards, unread):
+    assert knowledge.known_service(replace(state(), forwards=forwards), key).unread is unread
+
+
+def test_endpoints_without_end_are_told_up_to_a_bound():
+    found = state()
+    many = tuple(Endpoint(POD + number, 80, Protocol.TCP) for number in range(MAX_REAL_SERVERS))
+    told = knowledge.known_service(replace(found, world=replace(found.world, endpoints={WEB: many})), WEB)
+    assert len(told.endpoints) == knowledge.MOST

@@ -1,0 +1,51 @@
+"""docs/troubleshooting.md says what the tables of findings and of faults say, and every page it leads to is there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from speaker.diagnosis.finding import KINDS, Symptom
+from speaker.lab.practice.table import FAULTS
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "troubleshooting.md").read_text()
+
+
+def kind_rows(symptom: Symptom) -> list[str]:
+    of_it = [kind for kind in KINDS.values() if kind.symptom is symptom]
+    return [f"| `{kind.name}` | {kind.why} | [more]({kind.docs}) |" for kind in of_it]
+
+
+def fault_rows() -> list[str]:
+    """Without the seconds, which are what was seen."""
+    return [f"| `{fault.name}` | {fault.told} | `{fault.command}` | `{fault.kind}` |" for fault in FAULTS]
+
+
+def rows(heading: str) -> list[str]:
+    """Of the table below it."""
+    section = PAGE.split(f"{heading}\n", 1)[1].split("\n#", 1)[0]
+    return [line for line in section.splitlines() if line.startswith("| `")]
+
+
+@pytest.mark.parametrize("symptom", Symptom)
+def test_every_finding_stands_below_its_symptom_in_the_order_in_which_it_is_named(symptom):
+    assert rows(f"### {symptom.value}") == kind_rows(symptom)
+
+
+def test_every_fault_that_can_be_practised_stands_in_its_table_with_the_seconds_it_took():
+    listed = rows("## Practise")
+    assert [line.rsplit("|", 2)[0] + "|" for line in listed] == fault_rows()
+    assert all(re.fullmatch(r" \d+\.\d ", line.rsplit("|", 2)[1]) for line in listed)
+
+
+def anchors(page: str) -> set[str]:
+    """As GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", (DOCS / page).read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_finding_leads_to_is_there(kind):
+    page, _, anchor = KINDS[kind].docs.partition("#")
+    assert anchor in anchors(page)
