@@ -31,7 +31,7 @@ def test_a_bad_edit_keeps_the_last_good_state_and_shows_in_log_metric_and_health
     assert "eip_speaker_manifests_valid 1.0" in speaker.get("/metrics")
     write("site.yaml", POOL.replace("198.51.100.10-198.51.100.19", "198.51.100.300") + service("web"))
     bad = speaker.until("bad manifest")
-    assert "site.yaml:5" in bad["problem"]
+    assert "site.yaml:4" in bad["problem"]
     assert "198.51.100.300" in bad["problem"]
     assert "eip_speaker_manifests_valid 0.0" in speaker.get("/metrics")
     assert "198.51.100.300" in speaker.get("/healthz")
