@@ -43,7 +43,7 @@ def test_the_story_tells_what_the_switch_did_what_it_cost_and_what_was_promised(
     table = next(number for number, line in enumerate(lines) if line.startswith("EIP  "))
     assert sick < well < table, story
     assert any(line.startswith("claims while it lasted") for line in lines[table:])
-    assert "(promised: 500)" in lines[-2], story
+    assert "(promised: 500)" in lines[-3], story
 
 
 def test_what_cannot_be_played_is_refused_before_anything_starts(lab_command):

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,11 @@ def capture(*arguments: str) -> list[str]:
 def capturing(node, *arguments: str) -> Iterator[Capture]:
     with node.entered():
         process = subprocess.Popen(
-            capture("eth0", "--json", *arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            capture("eth0", "--json", *arguments),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # a shell's background ignores it
         )
     guard = threading.Timer(PATIENCE, process.kill)  # against a hang, not an expectation
     guard.start()

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,11 @@ class Host:
     def start(self, line: str, **options: Any) -> subprocess.Popen[str]:
         words = ["nsenter", "-t", str(self.holder.pid), "-m", "-n", f"--wd={ROOT}", "bash", "-c", f"exec {line}"]
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}:/usr/sbin:/sbin"
-        return subprocess.Popen(words, stderr=subprocess.STDOUT, text=True, env=os.environ | {"PATH": path}, **options)
+        heeds = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background ignores it
+        environment = os.environ | {"PATH": path}
+        return subprocess.Popen(
+            words, stderr=subprocess.STDOUT, text=True, env=environment, preexec_fn=heeds, **options
+        )
 
     def type(self, line: Line) -> None:
         text = line.text.replace(".venv/bin/", "").replace(" DIR", f" {self.site}")
