@@ -224,8 +224,9 @@ FAULTS: tuple[Fault, ...] = (
     Fault("backend_not_listening", "nothing listens on the port of the endpoints", _explain(WEB), "backend_refuses",
           *_endpoints("web", ports=[{"port": 8181}])),
     Fault("backend_down", "a pod does not answer any more", _explain(WEB), "backend_silent",
-          *_sh(("ip link set dev eth0 down",),
-               ("ip link set dev eth0 up", "ip route replace default via 10.244.1.1 dev eth0"), "pod1")),
+          *_sh(("sysctl -qw net.ipv6.conf.eth0.keep_addr_on_down=1", "ip link set dev eth0 down"),
+               ("ip link set dev eth0 up", "ip route replace default via 10.244.1.1 dev eth0",
+                "ip -6 route replace default via fd00:10:244:1::1 dev eth0"), "pod1")),
     Fault("no_way_back", "a backend answers clients past the node", _explain(LOCAL), "no_way_back",
           *_site(lambda site: site["eps/local"].update(endpoints=[
               {"addresses": ["192.0.2.50"], "nodeName": node} for node in ("node1", "node2")]))),
