@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 from speaker.errors import SettingError, written
-from speaker.model import Forwarding
+from speaker.model import Forwarding, with_port
 
 LogFormat: TypeAlias = Literal["text", "json"]
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
@@ -255,7 +255,7 @@ class MqttSettings:
 
     @property
     def broker(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return with_port(self.host, self.port)
 
     @staticmethod
     def parse(

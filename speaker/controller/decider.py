@@ -98,8 +98,7 @@ class Decider:
 
     def told(self) -> Told:
         """All that was decided so far."""
-        usage = {name: self._allocator.usage(name) for name in self._pools.used}
-        return Told(dict(self._settling.outcomes), usage)
+        return Told(dict(self._settling.outcomes), self._usage())
 
     def tally(self, now: float) -> Tally:
         """What everybody has, by the last decision. ``now`` as in ``Allocator``."""
@@ -110,7 +109,10 @@ class Decider:
             if not isinstance(parsed, NotOurs)
             for outcome in (self._outcome(key),)
         )
-        return tally(services, {name: self._allocator.usage(name) for name in self._pools.used})
+        return tally(services, self._usage())
+
+    def _usage(self) -> dict[str, Mapping[Family, Usage]]:
+        return {name: self._allocator.usage(name) for name in self._pools.used}
 
     # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────
 

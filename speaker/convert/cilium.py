@@ -12,7 +12,7 @@ from speaker.allocator.pools import NAMESPACE_NAME_LABEL
 from speaker.api.fields import Field
 from speaker.api.metadata import TOP
 from speaker.api.ranges import parse_range
-from speaker.convert.document import Document, heading, no_pool, other_annotations
+from speaker.convert.document import Document, heading, no_pool, other_annotations, read_kind
 from speaker.convert.draft import Draft, Made
 from speaker.convert.links import is_anchored, literal
 from speaker.convert.ranges import between, parse_block, without_ends
@@ -46,8 +46,8 @@ class _Policy:
 
 
 def made(documents: Sequence[Document]) -> Made:
-    drafts = [draft for document in _of(documents, KINDS[0]) if (draft := document.read(_pool)) is not None]
-    policies = [policy for document in _of(documents, KINDS[1]) if (policy := document.read(_policy)) is not None]
+    drafts = read_kind(documents, KINDS[0], _pool)
+    policies = read_kind(documents, KINDS[1], _policy)
     announcing = [policy for policy in policies if policy.announces]
     for policy in policies:
         if not policy.announces:
@@ -64,10 +64,6 @@ def made(documents: Sequence[Document]) -> Made:
             why = "no CiliumL2AnnouncementPolicy of the input announces loadBalancerIPs, so none of it is on the LAN"
             draft.document.leave((), why, "convert it together with its policy, or announce it by BGP as before")
     return found
-
-
-def _of(documents: Sequence[Document], kind: str) -> list[Document]:
-    return [document for document in documents if document.source.kind == kind]
 
 
 # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────

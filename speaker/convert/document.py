@@ -1,6 +1,6 @@
 """One document of the input, and what became of each of its values: converted, or listed with a reason."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -98,6 +98,12 @@ class Document:
 
     def is_listed(self, path: Path) -> bool:
         return any(path[:length] in self._left for length in range(len(path) + 1))
+
+
+def read_kind(documents: Iterable[Document], kind: str, decode: Callable[[Document, Field], T]) -> list[T]:
+    """What ``decode`` makes of those of that kind that can be read."""
+    found = (document.read(decode) for document in documents if document.source.kind == kind)
+    return [each for each in found if each is not None]
 
 
 def leaves(data: object, path: Path = ()) -> Iterator[Path]:

@@ -4,13 +4,13 @@ A pool serves the LAN only where an ``L2Advertisement`` selects it. Several of t
 soon as they differ in more than one of links, nodes and Services.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from speaker.api.fields import Field
 from speaker.api.metadata import TOP
-from speaker.convert.document import Document, heading, no_pool, other_annotations
+from speaker.convert.document import Document, heading, no_pool, other_annotations, read_kind
 from speaker.convert.draft import Draft, Made
 from speaker.convert.ranges import parse_block
 from speaker.convert.selectors import ALL, both, either, read
@@ -75,8 +75,8 @@ class _Advertisement:
 
 
 def made(documents: Sequence[Document]) -> Made:
-    pools = _read(documents, "IPAddressPool", _pool)
-    advertisements = _read(documents, "L2Advertisement", _advertisement)
+    pools = read_kind(documents, "IPAddressPool", _pool)
+    advertisements = read_kind(documents, "L2Advertisement", _advertisement)
     for document in documents:
         _pass_over(document)
     _names_of_no_pool(advertisements, {pool.name for pool in pools})
@@ -92,15 +92,6 @@ def made(documents: Sequence[Document]) -> Made:
                 (), why, "convert it together with its L2Advertisement, or announce it by BGP as before"
             )
     return found
-
-
-def _read(documents: Sequence[Document], kind: str, decode: Callable[[Document, Field], T]) -> list[T]:
-    read = (document.read(decode) for document in _of(documents, kind))
-    return [each for each in read if each is not None]
-
-
-def _of(documents: Sequence[Document], kind: str) -> list[Document]:
-    return [document for document in documents if document.source.kind == kind]
 
 
 def _pass_over(document: Document) -> None:

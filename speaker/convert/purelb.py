@@ -11,7 +11,7 @@ from ipaddress import ip_network
 from speaker.api.eip import MAX_INTERVAL, MIN_INTERVAL
 from speaker.api.fields import Field, seconds
 from speaker.api.metadata import TOP
-from speaker.convert.document import Document, heading, no_pool, other_annotations
+from speaker.convert.document import Document, heading, no_pool, other_annotations, read_kind
 from speaker.convert.draft import Draft, Made
 from speaker.convert.links import is_anchored, literal
 from speaker.convert.ranges import less, parse_block
@@ -62,8 +62,8 @@ class _Agent:
 
 
 def made(documents: Sequence[Document]) -> Made:
-    groups = [group for document in _of(documents, "ServiceGroup") if (group := document.read(_group)) is not None]
-    agents = [agent for document in _of(documents, "LBNodeAgent") if (agent := document.read(_agent)) is not None]
+    groups = read_kind(documents, "ServiceGroup", _group)
+    agents = read_kind(documents, "LBNodeAgent", _agent)
     for document in documents:
         if document.source.kind not in ("ServiceGroup", "LBNodeAgent"):
             document.leave((), "BGP: the speaker answers on the LAN and talks to no router", "keep what announces it")
@@ -78,10 +78,6 @@ def made(documents: Sequence[Document]) -> Made:
             why = "its addresses are announced by routing, or come from another system: only local ones are on the LAN"
             group.document.leave((), why, "keep what announces it, or move its addresses into the LAN's subnet")
     return found
-
-
-def _of(documents: Sequence[Document], kind: str) -> list[Document]:
-    return [document for document in documents if document.source.kind == kind]
 
 
 # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────────

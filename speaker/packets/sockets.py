@@ -16,7 +16,11 @@ FULL = frozenset({errno.EAGAIN, errno.ENOBUFS, errno.EINTR})
 """No room right now, in the socket's buffer or in the link's queue; or nothing to read."""
 SOCKADDR_LL = struct.Struct("@HHiHBB8s")  # family, protocol, ifindex, hatype, pkttype, halen, address
 
-_SO_ATTACH_FILTER, _SO_RCVBUFFORCE = 26, 33  # <asm-generic/socket.h>; missing from Python's socket module
+_SO_ATTACH_FILTER, _SO_RCVBUFFORCE, _SO_TIMESTAMPNS_NEW = (
+    26,
+    33,
+    64,
+)  # <asm-generic/socket.h>; missing from Python's socket module
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _bind = _libc.bind
@@ -55,6 +59,11 @@ def enlarge(opened: socket.socket, size: int) -> None:
         opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, size)
     except PermissionError:  # takes CAP_NET_ADMIN, not a user namespace's; net.core.rmem_max caps the other way
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
+
+
+def stamp_arrivals(opened: socket.socket) -> None:
+    """The kernel says of each frame when it received it: a ``struct __kernel_timespec`` of CLOCK_REALTIME."""
+    opened.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS_NEW, 1)
 
 
 def last_error() -> OSError:

@@ -14,8 +14,6 @@ from speaker.model import Link
 from speaker.packets import sockets
 from speaker.packets.bpf import Program
 
-_SO_TIMESTAMPNS_NEW = 64  # <asm-generic/socket.h>; missing from Python's socket module
-
 
 class _IoVec(ctypes.Structure):
     _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
@@ -164,7 +162,7 @@ class PacketSocket:
         self._outbox = Batch(self.SEND, frame_length, with_details=False)
         self._offsets = range(0, self.RECEIVE * room, room)
         try:
-            self._socket = sockets.open_socket(link.index, ethertype, program, _stamp)
+            self._socket = sockets.open_socket(link.index, ethertype, program, sockets.stamp_arrivals)
         except OSError as error:
             raise sockets.refused(link.name, error) from error
 
@@ -233,7 +231,3 @@ class PacketSocket:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
-
-
-def _stamp(opened: socket.socket) -> None:
-    opened.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS_NEW, 1)

@@ -10,6 +10,7 @@ import struct
 import time
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Self, TypeAlias
 
@@ -46,7 +47,6 @@ MAX_SENDERS = 2 * MAX_NODES
 _RECEIVE_BUFFER = 4 << 20
 """Bytes: a quarter of a second of a stranger's 10,000 frames a second."""
 _TC_PRIO_INTERACTIVE = 6  # <linux/pkt_sched.h>: ahead of bulk traffic; above it takes CAP_NET_ADMIN
-_SO_TIMESTAMPNS_NEW = 64  # <asm-generic/socket.h>; missing from Python's socket module
 _STAMP = struct.Struct("@qq")
 """``struct __kernel_timespec``: when the kernel received a frame, by CLOCK_REALTIME."""
 _STAMP_SPACE = socket.CMSG_SPACE(_STAMP.size)
@@ -148,49 +148,42 @@ class Hellos:
         """The authentic, new ones among at most FRAMES_A_TURN waiting frames of each socket, the routine ones first:
         nearly always they are older. EdgeError: the link is down or gone."""
         hellos: list[Received] = []
+        now, today = self._clock(), time.time()
         try:
-            routine = self._take_routine(hellos)
-            urgent = self._take_urgent(hellos)
+            if routine := self._drain(partial(self._next_routine, now, today), hellos):
+                self._emptied_at = now
+            urgent = self._drain(self._next_urgent, hellos)
         except OSError as error:
             raise self._refused("hello", error) from error
         self.crowded = not (routine and urgent)
         return hellos
 
-    def _take_routine(self, hellos: list[Received]) -> bool:
-        """Whether all were taken."""
-        now, today = self._clock(), time.time()
+    def _drain(self, receive: Callable[[], tuple[bytes, float]], hellos: list[Received]) -> bool:
+        """Whether all were read. ``receive`` gives a frame and its age, or raises OSError."""
         for _ in range(FRAMES_A_TURN):
             try:
-                frame, control, _, _ = self._routine.recvmsg(self.link.mtu + HEADER_LENGTH + 1, _STAMP_SPACE)
-            except OSError as error:
-                if error.errno in sockets.FULL:
-                    self._emptied_at = now
-                    return True
-                raise
-            seconds, nanoseconds = _STAMP.unpack(control[0][2]) if control else (today, 0)
-            age = today - seconds - nanoseconds * 1e-9
-            self._take(frame, min(max(age, 0.0), now - self._emptied_at), hellos)
-        return False
-
-    def _take_urgent(self, hellos: list[Received]) -> bool:
-        """Whether all were taken."""
-        for _ in range(FRAMES_A_TURN):
-            try:
-                frame = self._urgent.recv(self.link.mtu + HEADER_LENGTH + 1)
+                frame, age = receive()
             except OSError as error:
                 if error.errno in sockets.FULL:
                     return True
                 raise
-            self._take(frame, 0.0, hellos)
+            read = self._read(frame)
+            if isinstance(read, Hello):
+                hellos.append(Received(read, Mac(frame[6:12]), age))
+                self._count(None)
+            else:
+                self._count(read)
         return False
 
-    def _take(self, frame: bytes, age: float, hellos: list[Received]) -> None:
-        read = self._read(frame)
-        if isinstance(read, Hello):
-            hellos.append(Received(read, Mac(frame[6:12]), age))
-            self._count(None)
-        else:
-            self._count(read)
+    def _next_urgent(self) -> tuple[bytes, float]:
+        return self._urgent.recv(self.link.mtu + HEADER_LENGTH + 1), 0.0
+
+    def _next_routine(self, now: float, today: float) -> tuple[bytes, float]:
+        """``today`` is ``now`` by CLOCK_REALTIME."""
+        frame, control, _, _ = self._routine.recvmsg(self.link.mtu + HEADER_LENGTH + 1, _STAMP_SPACE)
+        seconds, nanoseconds = _STAMP.unpack(control[0][2]) if control else (today, 0)
+        age = today - seconds - nanoseconds * 1e-9
+        return frame, min(max(age, 0.0), now - self._emptied_at)
 
     def drop_queued(self) -> None:
         """Unread, whatever waits; as much as a full buffer holds, lest a flood keep us here."""
@@ -249,4 +242,4 @@ def _prepare(opened: socket.socket) -> None:
 
 def _prepare_stamped(opened: socket.socket) -> None:
     _prepare(opened)
-    opened.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS_NEW, 1)
+    sockets.stamp_arrivals(opened)

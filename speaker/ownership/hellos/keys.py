@@ -6,16 +6,13 @@ every moment each node accepts what any other signs.
 
 import binascii
 import hashlib
+import hmac
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
 
 from speaker.errors import SettingError
-
-_BLOCK = 64
-"""Bytes that SHA-256 takes at a time."""
 
 MIN_SECRET = 32
 """Bytes: the output of SHA-256, below which a shorter HMAC key weakens it (RFC 2104 §3)."""
@@ -31,23 +28,19 @@ class Key:
 
     secret: bytes = field(repr=False)
     id: bytes = field(init=False)
-    _inner: Any = field(init=False, repr=False, compare=False)
-    _outer: Any = field(init=False, repr=False, compare=False)
+    _begun: hmac.HMAC = field(init=False, repr=False, compare=False)
+    """With the secret and no message, to be copied."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "id", hashlib.sha256(b"eip-speaker key id\0" + self.secret).digest()[:ID_SIZE])
-        block = self.secret if len(self.secret) <= _BLOCK else hashlib.sha256(self.secret).digest()
-        for name, pad in (("_inner", 0x36), ("_outer", 0x5C)):
-            begun = hashlib.sha256(bytes(byte ^ pad for byte in block.ljust(_BLOCK, b"\0")))
-            object.__setattr__(self, name, begun)
+        object.__setattr__(self, "_begun", hmac.new(self.secret, digestmod="sha256"))
 
     def hmac(self, message: bytes) -> bytes:
-        """HMAC-SHA256 (RFC 2104), half of it done once: ``hmac.digest`` looks up in OpenSSL each time what it needs,
-        70 µs where nothing of that is in the processor's cache, which is so at each beat of a node at rest."""
-        inner, outer = self._inner.copy(), self._outer.copy()
-        inner.update(message)
-        outer.update(inner.digest())
-        return bytes(outer.digest())
+        """HMAC-SHA256 (RFC 2104). ``hmac.digest`` looks up in OpenSSL each time what it needs: 70 µs instead of 45
+        where nothing of that is in the processor's cache, which is so at each beat of a node at rest."""
+        signed = self._begun.copy()
+        signed.update(message)
+        return signed.digest()
 
     def __repr__(self) -> str:
         return f"Key({self.id.hex()})"

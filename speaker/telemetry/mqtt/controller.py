@@ -1,6 +1,5 @@
 """What the controller that leads says of itself. The states of EIPs and pools are ``controller/published.py``'s."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -8,7 +7,7 @@ from typing import Protocol
 
 from speaker.errors import EdgeError
 from speaker.settings import MqttSettings
-from speaker.system.supervise import Supervisor, supervised
+from speaker.system.supervise import Supervisor
 from speaker.telemetry.mqtt import states
 from speaker.telemetry.mqtt.counted import MqttMetrics
 from speaker.telemetry.mqtt.publisher import Me, Publisher
@@ -32,9 +31,5 @@ async def publishing(
     topics = Topics(settings.prefix)
     me = Me(identity, f"{settings.prefix}/controller", partial(states.controller, topics, identity))
     publisher = Publisher(settings, me, metrics, told.broker_failed, partial(told.broker_failed, None))
-    async with asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(supervised(TASK, publisher.run, told), name=TASK)
-        try:
-            yield publisher
-        finally:
-            running.cancel()
+    async with publisher.at_work(TASK, told):
+        yield publisher

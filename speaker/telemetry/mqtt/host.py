@@ -4,7 +4,6 @@ Of several hosts without a controller the first by name of those that live speak
 each topic has one who says it.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
@@ -12,7 +11,7 @@ from typing import Any, Protocol
 
 from speaker.errors import EdgeError
 from speaker.settings import MqttSettings
-from speaker.system.supervise import Supervisor, supervised
+from speaker.system.supervise import Supervisor
 from speaker.telemetry.lines import Line
 from speaker.telemetry.mqtt import states
 from speaker.telemetry.mqtt.counted import MqttMetrics
@@ -107,10 +106,8 @@ async def publishing(
 
     publisher = Publisher(settings, me, metrics, failed, partial(report.recovered, EDGE))
     news = HostNews(publisher, node, report, shares=shares)
-    async with asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(supervised(EDGE, publisher.run, report), name=EDGE)
+    async with publisher.at_work(EDGE, report):
         try:
             yield news
         finally:
             news.finish()
-            running.cancel()
