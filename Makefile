@@ -8,18 +8,19 @@ INSIDE := $(shell [ "$$(id -u)" = 0 ] || { unshare -Urnm true 2>/dev/null && ech
 # User-Mode Linux is for one architecture; where the processor has AMX it needs a compiler (tests/ipvs/xstate.c).
 UML := $(shell [ "$$(uname -m)" != x86_64 ] || { echo linux.uml:user-mode-linux; ! grep -qw amx_tile /proc/cpuinfo || echo cc:tcc; })
 MQTT := mosquitto:mosquitto mosquitto_sub:mosquitto-clients
+BROWSER := chromium:chromium chromedriver:chromium-driver
 # Two at a time, of which one waits most of it; those that only compute have what these leave.
 AGENTS  := tests/agents
 GUEST   := tests/ipvs
 PATIENT := tests/unit tests/scenarios
-# What mostly waits, and whose time nobody measures: behind the patient.
-WAITING := tests/netns/lab/test_practice.py tests/netns/run/test_alerts.py tests/netns/run/test_documented_commands.py \
-  tests/netns/run/test_capture.py tests/mqtt tests/alerts
+# What mostly waits, and whose time nobody measures: behind the patient, and behind what has to be in time.
+WAITING := tests/netns/run/test_alerts.py tests/netns/run/test_documented_commands.py tests/netns/run/test_capture.py
+SIGNALS := tests/netns/lab/test_practice.py tests/mqtt tests/alerts tests/page
 TIMED   := tests/netns/lab tests/netns/run
 FAULTS  := tests/faults
 SOAK_OF := tests/soak
 CLUSTER := tests/cluster
-REST    := -m 'not apiserver' $(addprefix --ignore=,$(AGENTS) $(GUEST) $(PATIENT) $(WAITING) $(TIMED) $(FAULTS) $(SOAK_OF) $(CLUSTER))
+REST    := -m 'not apiserver' $(addprefix --ignore=,$(AGENTS) $(GUEST) $(PATIENT) $(WAITING) $(SIGNALS) $(TIMED) $(FAULTS) $(SOAK_OF) $(CLUSTER))
 # Those that ask a real kube-apiserver.
 ASKING  := -m apiserver tests/apiserver tests/verified tests/mqtt
 FUZZ_RUNS ?= 200000
@@ -49,18 +50,19 @@ cluster-down:
 	@python3 $(CLUSTER)/cluster_command.py down
 
 test-cluster: $(VENV)/.dev
-	@NEED_OPTIONAL=1 .ci/need $(NEED_CLUSTER)
+	@NEED_OPTIONAL=1 .ci/need $(NEED_CLUSTER) tcpdump:tcpdump
 	@$(BIN)/python $(CLUSTER)/cluster_command.py build
 	$(BIN)/pytest $(CLUSTER)
 
 test: $(VENV)/.dev
 	@NEED_OPTIONAL=1 .ci/need nft:nftables ip:iproute2 ping:iputils-ping arping:arping arp-scan:arp-scan ndisc6:ndisc6 curl:curl \
 	  tcpdump:tcpdump $(MQTT) openssl:openssl $(UML) ipvsadm:ipvsadm iptables-legacy:iptables modprobe:kmod sysctl:procps \
-	  promtool:prometheus
+	  promtool:prometheus $(BROWSER)
 	@$(INSIDE) $(BIN)/python .ci/lanes.py \
 	  "$(BIN)/python .ci/aside.py $(BIN)/pytest $(PATIENT)" "nice -n 10 $(BIN)/pytest -m 'not apiserver' $(WAITING)" \
 	  -- "nice -n 10 $(BIN)/pytest $(REST)" "$(BIN)/pytest $(GUEST)" "$(BIN)/pytest $(SOAK_OF)" \
-	  -- "$(BIN)/pytest $(TIMED) $(addprefix --ignore=,$(WAITING))" "$(BIN)/pytest $(FAULTS)"
+	  -- "$(BIN)/pytest $(TIMED) $(addprefix --ignore=,$(WAITING) $(SIGNALS))" "$(BIN)/pytest $(FAULTS)" \
+	  "nice -n 10 $(BIN)/pytest -m 'not apiserver' $(SIGNALS)"
 
 # What `make test` leaves out: it needs etcd and kube-apiserver, found where `make cluster` leaves them or in $KUBEBUILDER_ASSETS.
 test-api: $(VENV)/.dev

@@ -3,9 +3,11 @@
 0: done, everything right. 1: it did not work out (a mistake in the manifests, an EIP out of reach), or what there was
 to say could not be written. 2: the command line cannot work. 130: Ctrl-C. 141: nobody reads stdout any more.
 
-``speaker run`` is the product. Its flags are read in ``commands/serve.py``, once in each of its two processes: the
-first becomes the wire process, and starts this program again as the main process, which gets to
-``standalone/run.py``.
+``speaker run`` and ``speaker agent`` are the product. Each is two processes on a node, and both begin in
+``commands/serve.py``. To read on:
+
+- The wire process finds out with its peers which node holds an EIP, and answers ARP and NDP: ``wire/process.py``.
+- The main process reads what is asked for and has the kernel forward it, with IPVS or nftables: ``node/host.py``.
 """
 
 import argparse
@@ -41,7 +43,8 @@ def main(argv: list[str] | None = None) -> int:
 def _obey(argv: list[str]) -> int:
     try:
         args = parse(_parser(), argv)
-        working = getattr(args, "working", None)
+        # Who watches is shown what there is.
+        working = None if getattr(args, "watch", False) else getattr(args, "working", None)
         with progress.told(working) if working else nullcontext():
             code: int = args.command(args)
     except SettingError as error:

@@ -21,14 +21,14 @@ _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """Where the metrics listen: a literal address (no name: names resolve differently on every node) and a port."""
+    """Where metrics or a page listen: a literal address (no name: names differ from node to node) and a port."""
 
     host: str
     port: int
 
     @staticmethod
-    def parse(text: str) -> "Bind | None":
-        """``127.0.0.1:9900``, ``[::1]:9900``, or ``off``."""
+    def parse(text: str, flag: str = "--metrics") -> "Bind | None":
+        """``127.0.0.1:9900``, ``[::1]:9900``, or ``off``. Raises SettingError, which names the ``flag``."""
         if text == "off":
             return None
         host, colon, port = text.rpartition(":")
@@ -40,7 +40,7 @@ class Bind:
             address, number = None, 0
         if address is None or not colon or not 0 < number < 65536:
             raise SettingError(
-                f"--metrics {written(text)}: must be ADDRESS:PORT with a literal address and a port of 1-65535, or off"
+                f"{flag} {written(text)}: must be ADDRESS:PORT with a literal address and a port of 1-65535, or off"
             )
         return Bind(str(address), number)
 
@@ -336,3 +336,5 @@ class RunSettings:
     """Whether /metrics tells of every real server too."""
     mqtt: MqttSettings | None = None
     """None: no broker is told."""
+    page: Bind | None = None
+    """Where the status page is; None: there is none."""

@@ -33,8 +33,6 @@ class AnnouncementReader:
         supervisor: Supervisor,
     ) -> None:
         self._stored, self._hand_on, self._changed, self._supervisor = stored, hand_on, changed, supervisor
-        self._newest = 0
-        """The highest version that was seen of any, or of a list of all."""
         self.made_up: set[str] = set()
         """Names of those whose term no agent wrote."""
 
@@ -51,17 +49,15 @@ class AnnouncementReader:
         before = len(self.made_up)
         for change in changes:
             self.made_up.discard(change.key.name)
-            if change.after is not None:
-                self._newest = max(self._newest, int(change.after.metadata.resource_version))
-                if is_made_up(change.after):
-                    self.made_up.add(change.key.name)
+            if change.after is not None and is_made_up(change.after):
+                self.made_up.add(change.key.name)
         self._changed(bool(self.made_up or before))
 
-    def saw_all(self, version: str) -> None:
+    def saw_all(self, version: str, restored: bool) -> None:
         """A list tells what is gone of what the mirror knew. What we wrote meanwhile, or a main process before us, may
-        have been deleted without it. A version below one that was seen is that of an older backup."""
-        at, restored = int(version), int(version) < self._newest
-        self._newest = at
+        have been deleted without it. ``restored``: the list is of other data, whose versions may be lower than those
+        that the wire process knows."""
+        at = int(version)
 
         async def tell(wire: Wire) -> None:
             there = {eip_of(found) for found in self._stored()}
@@ -69,7 +65,6 @@ class AnnouncementReader:
             await wire.records([(eip, gone(at)) for eip in lacking])
 
         if restored:
-            log.warning("the API server's data was restored from an older backup: its records are read again")
             self._hand_on(lambda wire: wire.restored())
             self.saw(tuple(Change(found.key, None, found) for found in self._stored()))
         self._hand_on(tell)

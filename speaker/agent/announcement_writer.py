@@ -23,7 +23,8 @@ _decode = msgspec.json.Decoder(AnnouncementObject).decode
 
 
 class AnnouncementWriter:
-    """``facts`` says of an EIP what people want to know; ``told`` hears of each failure, and of each success as None.
+    """``facts`` says of an EIP what people want to know, ``vacant`` of one that nobody holds; ``told`` hears of each
+    failure, and of each success as None.
 
     An order that is ``deadline`` seconds old has been given up by the machine: one that waited here for so long is not
     sent. What was sent is waited for, as the record that it finds is news at any time.
@@ -35,8 +36,10 @@ class AnnouncementWriter:
         deadline: float,
         facts: Callable[[IPAddress], Facts | None],
         told: Callable[[EdgeError | None], None],
+        vacant: Callable[[IPAddress], Facts | None] = lambda _: None,
     ) -> None:
         self._client, self._deadline, self._facts, self._told = client, deadline, facts, told
+        self._vacant = vacant
         self._orders: asyncio.Queue[tuple[WriteRecord, float]] = asyncio.Queue()
         self._failing: dict[IPAddress, str] = {}
         """Of which EIPs the record cannot be written, and why: others go on, and that it fails again is no news."""
@@ -76,7 +79,7 @@ class AnnouncementWriter:
             self._told(None)
 
     async def _write(self, order: WriteRecord) -> tuple[bool, Record]:
-        path, facts = path_of(order.eip), self._facts(order.eip) if order.holder else None
+        path, facts = path_of(order.eip), (self._facts if order.holder else self._vacant)(order.eip)
         at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         try:
             if order.expected:
@@ -119,4 +122,4 @@ def _read(body: bytes) -> Record:
     try:
         return read_record(_decode(body))
     except UNFIT as error:
-        raise EdgeError(f"no Announcement: {error}") from error
+        raise EdgeError(f"cannot be read as an Announcement: {error}") from error

@@ -33,7 +33,7 @@ class ApiState:
 
     def __init__(
         self,
-        mirrors: Callable[[], Iterable[Mirror]],
+        mirrors: Iterable[Mirror],
         report: Report,
         hurry: Callable[[], None],
         say: Callable[[bool], None],
@@ -60,14 +60,14 @@ class ApiState:
 
     def renewed(self, _: int) -> None:
         """Answered in time."""
-        for mirror in self._mirrors():
+        for mirror in self._mirrors:
             if mirror.following:
                 self._report.recovered(mirror.resource.path)
         if self.up and self._following:
             self._say(True)  # the machine may have found that writes take too long
             return
         self.lost(dead=False)
-        for mirror in self._mirrors():
+        for mirror in self._mirrors:
             if self._doubted or not mirror.following:
                 mirror.reconnect()
         self._doubted = False
@@ -103,7 +103,7 @@ class ApiState:
 
     @property
     def _following(self) -> bool:
-        return all(mirror.following for mirror in self._mirrors())
+        return all(mirror.following for mirror in self._mirrors)
 
     def _doubt(self) -> None:
         """Something went unanswered: perhaps everything does."""

@@ -1,4 +1,4 @@
-"""Loops: what the API says is kept, and gone by where an agent starts without one (``known.py`` is the file)."""
+"""Loops: what the API said last is kept in a file (``known.py``), and used by an agent that starts without an API."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ from speaker.node.report import Report
 log = structlog.get_logger()
 
 RECALL_SECONDS = 5.0
-"""Without an API after which an agent goes by what the API said last."""
+"""Without an API after which an agent uses what the API said last."""
 RECALL_AGAIN = 1.0
 """Between two looks at whether it may, as no peer seems to read the API."""
 REMEMBER_SECONDS = 30.0
@@ -29,15 +29,15 @@ class LastKnown:
     def __init__(self, runtime_dir: Path, node: str, report: Report) -> None:
         self._runtime_dir, self._node, self._report = runtime_dir, node, report
         self.recalled: Known | None = None
-        """What is gone by as long as nothing was listed."""
+        """What is used as long as nothing was listed."""
         self.learned = asyncio.Event()
         """There is something else to remember."""
 
     async def recall(
         self, listed: Callable[[], bool], informed: Callable[[], Awaitable[bool]], changed: Callable[[], None]
     ) -> None:
-        """Endless, and done once. ``listed``: the API has said everything; ``informed``: some peer goes by what it
-        says; ``changed`` hears when it is gone by what was known last."""
+        """Endless, and done once. ``listed``: the API has said everything; ``informed``: some peer reads the API;
+        ``changed`` hears when what was known last is used."""
         await asyncio.sleep(RECALL_SECONDS)
         found = None
         with self._report.trying("last known"):

@@ -195,6 +195,7 @@ class AnnouncementStatus(Repetitive, frozen=True, gc=False):
     mac: str = ""
     services: tuple[str, ...] = ()
     conflict: str = ""
+    reason: str = ""
 
 
 class AnnouncementObject(Object, frozen=True, gc=False):

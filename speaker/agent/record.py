@@ -12,16 +12,21 @@ from speaker.settings import whole_number
 ANNOUNCEMENTS = "/apis/eip-speaker.io/v1alpha1/announcements"
 
 MAX_SERVICES = 1024
-"""In one status: as the CRD has it."""
+MAX_TEXT = 1024
+"""In one status: as the CRD has them."""
 
 
 class Facts(NamedTuple):
-    """What a record says for people. ``services``: namespace/name of each."""
+    """What a record says for people. ``services``: namespace/name of each; ``reason``: why nobody holds it, and then
+    there is no link."""
 
     link: str
     mac: str
     services: tuple[str, ...]
     conflict: str = ""
+    reason: str = ""
+    failover: tuple[str, float] | None = None
+    """As ``Noted.failover`` has it."""
 
 
 def read_record(found: AnnouncementObject) -> Record:
@@ -63,7 +68,7 @@ def creation(order: WriteRecord, facts: Facts | None, at: str) -> dict[str, Any]
 
 
 def change(order: WriteRecord, facts: Facts | None, at: str) -> dict[str, Any]:
-    """A merge patch of the record that was expected. ``facts`` None: nobody holds it."""
+    """A merge patch of the record that was expected. ``facts`` None: nothing is known of it any more."""
     return {"metadata": {"resourceVersion": str(order.expected)}, "status": _said(order, facts, at)}
 
 
@@ -73,25 +78,37 @@ def _said(order: WriteRecord, facts: Facts | None, at: str) -> dict[str, Any]:
         "incarnation": order.incarnation,
         "term": order.term,
         "since": at if order.holder else None,
+        **_came(facts),
         **_told(facts),
+    }
+
+
+def _came(facts: Facts | None) -> dict[str, Any]:
+    """How the holder came by it. The record alone carries that to the controller: it is not put right later."""
+    before, seconds = (facts.failover if facts is not None else None) or ("", None)
+    return {
+        "takenFrom": before or None,
+        "unansweredMilliseconds": None if seconds is None else min(round(seconds * 1000), 2**31 - 1),
     }
 
 
 def correction(found: AnnouncementObject, facts: Facts) -> dict[str, Any] | None:
     """A merge patch of what a standing record says for people, None where that is right."""
     status = found.status
-    if _shown(facts) == (status.link, status.mac, status.services, status.conflict):
+    if _shown(facts) == Facts(status.link, status.mac, status.services, status.conflict, status.reason):
         return None
     return {"metadata": {"resourceVersion": found.metadata.resource_version}, "status": _told(facts)}
 
 
-def _shown(facts: Facts) -> tuple[str, str, tuple[str, ...], str]:
-    return facts.link, facts.mac, facts.services[:MAX_SERVICES], facts.conflict[:1024]
+def _shown(facts: Facts) -> Facts:
+    return Facts(
+        facts.link, facts.mac, facts.services[:MAX_SERVICES], facts.conflict[:MAX_TEXT], facts.reason[:MAX_TEXT]
+    )
 
 
 def _told(facts: Facts | None) -> dict[str, Any]:
-    link, mac, services, conflict = _shown(facts) if facts is not None else ("", "", (), "")
-    return {"link": link or None, "mac": mac or None, "services": services or None, "conflict": conflict or None}
+    shown = _shown(facts or Facts("", "", ()))
+    return {name: getattr(shown, name) or None for name in ("link", "mac", "services", "conflict", "reason")}
 
 
 # ── Session Leases ────────────────────────────────────────────────────────────────────────────────────────────

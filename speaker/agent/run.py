@@ -45,6 +45,7 @@ class AgentSettings:
     limits: Limits = field(default_factory=Limits)
     metrics_real_servers: bool = False
     mqtt: MqttSettings | None = None
+    page: Bind | None = None
 
 
 async def run(end: socket.socket, settings: AgentSettings) -> None:

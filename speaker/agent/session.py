@@ -1,8 +1,8 @@
 """Edge: our session Lease, which says that this life of the node lives. Only we may write it (agent-admission.yaml).
 
 No election: the Lease is named for the node, and a new life takes it from the one before without asking. So a first
-write is a blind patch. Later ones name the version that we wrote: where somebody else wrote in between, we look who it
-was, and write all the same. Whom to believe, if two write it at once, others know by the incarnation in it.
+write is a blind patch. Later ones name the version that we saw last. Where the Lease is another by now, we look whose
+it is, and write all the same. Whom to believe, if two write it at once, others know by the incarnation in it.
 """
 
 import asyncio
@@ -45,6 +45,8 @@ class Pace(NamedTuple):
 class SessionEvents(NamedTuple):
     """Who hears of what."""
 
+    saw: Callable[[int], None]
+    """The Lease's version whenever it was read or written, also when that took too long; 0: there was none."""
     renewed: Callable[[int], None]
     """The Lease's version, after each success."""
     failed: Callable[[bool], None]
@@ -56,8 +58,8 @@ class SessionEvents(NamedTuple):
 
 
 class Session:
-    """``forwarder``: what this node forwards with, which the controller goes by; None: not known yet, and what was said
-    last stands."""
+    """``forwarder``: what this node forwards with, which the controller reads; None: not known yet, and the Lease keeps
+    what it says."""
 
     def __init__(
         self,
@@ -74,8 +76,8 @@ class Session:
         self.owner = ""
         """The uid of our Node: once it is deleted, the garbage collector deletes the Lease."""
         self._life: Incarnation | None = None
-        self._version = ""
-        """As last written by us; '' where that is not known."""
+        self._version = 0
+        """As last seen; 0 where that is not known."""
         self._born = asyncio.Event()
 
     def live(self, life: Incarnation | None) -> None:
@@ -132,20 +134,22 @@ class Session:
             metadata["ownerReferences"] = [owner]
         if (forwarder := self._forwarder()) is not None:
             metadata["labels"] = {FORWARDER: forwarder}
-        version, self._version = self._version, ""
-        answer = await self._written({"metadata": metadata, "spec": spec}, version)
+        answer = await self._written({"metadata": metadata, "spec": spec})
         try:
-            found = int(msgspec.json.decode(answer, type=_Answer).metadata.resource_version)
+            return self._see(int(msgspec.json.decode(answer, type=_Answer).metadata.resource_version))
         except (*UNFIT, ValueError) as error:
             raise EdgeError(f"{self._collection}/{self._node}: cannot be read as a Lease: {error}") from error
-        self._version = str(found)
-        return found
 
-    async def _written(self, body: dict[str, Any], version: str) -> bytes:
-        """Whatever stands there; where that is not what we wrote at ``version``, it is looked at first."""
+    def _see(self, version: int) -> int:
+        self._version = version
+        self._events.saw(version)
+        return version
+
+    async def _written(self, body: dict[str, Any]) -> bytes:
+        """Whatever stands there; where that is not what we saw last, it is looked at first."""
         path = f"{self._collection}/{self._node}"
-        if version:
-            ours = {**body, "metadata": {**body["metadata"], "resourceVersion": version}}
+        if self._version:
+            ours = {**body, "metadata": {**body["metadata"], "resourceVersion": str(self._version)}}
             try:
                 return await self._client.patch(path, ours, within=LATE)
             except ApiRefused as error:
@@ -160,8 +164,11 @@ class Session:
             return await self._client.create(self._collection, body, within=LATE)
 
     async def _look(self) -> None:
-        """Who wrote it. By a list, as agents may not ask for a Lease by name."""
+        """Who wrote it, and at which version. By a list, as agents may not ask for a Lease by name."""
         query = {"fieldSelector": f"metadata.name={self._node}"}
+        version = "0"
         for found in await listed(self._client, self._collection, LeaseObject, query):
+            version = found.metadata.resource_version
             if (life := life_of(found)) is not None:
                 self._events.other(life)
+        self._see(int(version) if version.isdecimal() else self._version)

@@ -22,7 +22,8 @@ from speaker.agent.session import Pace, Session, SessionEvents
 from speaker.agent.view import News, NodeIntent, Reader, ViewSettings, is_or_was_assigned, node_intent
 from speaker.cluster.hosts import HostObject, addresses_of
 from speaker.cluster.kinds import EipObject, announcement_name
-from speaker.cluster.mirror.reflector import Reflector, Resource, list_others
+from speaker.cluster.mirror.mirrors import Mirrors
+from speaker.cluster.mirror.reflector import Reflector, Resource
 from speaker.cluster.mirror.store import Change, Index
 from speaker.cluster.objects import Key
 from speaker.cluster.transport.client import Client
@@ -78,7 +79,8 @@ class Cluster:
         self._exclusion = Exclusion(times.drain)
         self._wire: Wire | None = None
         self._first = True
-        self._api = ApiState(lambda: self._mirrors, report, lambda: self._session.hurry(), self._say_api)
+        self._mirrors = Mirrors()
+        self._api = ApiState(self._mirrors, report, lambda: self._session.hurry(), self._say_api)
         self._record_reader = AnnouncementReader(
             lambda: self._announcements.store, self._told.put_nowait, self._saw_announcements, report
         )
@@ -94,20 +96,23 @@ class Cluster:
             self._record_reader.saw,
             listed=self._record_reader.saw_all,
         )
-        self._mirrors: tuple[Reflector[Any], ...] = (
-            *(self._services, self._slices, self._eips, self._nodes),
-            self._announcements,
-        )
         # Where this speaker forwards itself, it does so before it answers.
         self._local = EndpointWatch(node, self._own, self._retell) if forwarder is Forwarding.NONE else None
         self._hosts = HostsAsked(client, self._saw_hosts, self._api.tells("nodes"))
-        self._records = AnnouncementWriter(client, times.record_timeout, self._facts, self._api.tells("records"))
+        told = self._api.tells("records")
+        self._records = AnnouncementWriter(client, times.record_timeout, self._facts, told, self._vacant)
         self._session = Session(
             client,
             namespace,
             node,
             Pace(times.lease, times.renew, times.record_timeout),
-            SessionEvents(self._api.renewed, self._api.lost, self._api.tells("session"), self._saw_other),
+            SessionEvents(
+                self._mirrors.saw_lease,
+                self._api.renewed,
+                self._api.lost,
+                self._api.tells("session"),
+                self._saw_other,
+            ),
             partial(_forwards_with, forwarder, report),
         )
 
@@ -119,19 +124,21 @@ class Cluster:
         indexes: dict[str, Index[_T]] | None = None,
         *,
         field_selector: str = "",
-        listed: Callable[[str], None] = lambda _: None,
+        listed: Callable[[str, bool], None] = lambda *_: None,
     ) -> Reflector[_T]:
         def later(seconds: float, what: Callable[[], None]) -> object:
             return asyncio.get_running_loop().call_later(seconds, what)
 
-        return Reflector(
+        made = Reflector(
             self._client,
             Resource(path, kind, field_selector=field_selector, indexes=indexes),
             Delivery(deliver, self._report, later),
             told=partial(self._api.mirror_failed, path),
             listed=listed,
-            restored=lambda: list_others(self._mirrors, path),
+            restored=self._mirrors.restored,
         )
+        self._mirrors.add(made)
+        return made
 
     # ── A source ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -287,8 +294,12 @@ class Cluster:
         place = self._wire.offered(eip)
         if place is None:
             return None
-        conflict = self._report.conflicts().get(str(eip), "")
-        return Facts(place.link.name, format_mac(place.link.mac), self._reader.services_on(eip), conflict)
+        conflict, failover = self._report.conflicts().get(str(eip), ""), self._report.noted.failover(eip)
+        return Facts(place.link.name, format_mac(place.link.mac), self._reader.services_on(eip), conflict, "", failover)
+
+    def _vacant(self, eip: IPAddress) -> Facts:
+        why = self._report.noted.why_not(eip)
+        return Facts("", "", self._reader.services_on(eip), reason=f"{self._node}: {why}" if why else "")
 
     async def _correct(self) -> None:
         """Services come to share an EIP or leave it, links get other MACs, strangers come and go; and somebody else may

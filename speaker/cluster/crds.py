@@ -56,30 +56,44 @@ def _list(items: Schema, **more: Any) -> Schema:
 
 def _ranges() -> Schema:
     entry = {"type": "string", "maxLength": MAX_RANGE_TEXT, "x-kubernetes-validations": cel.addresses()}
-    return _list(entry, maxItems=MAX_RANGES)
+    spelling = "192.0.2.10, 192.0.2.10-192.0.2.20, 192.0.2.0/28, 192.0.2.0/255.255.255.240, or the same of IPv6."
+    return _list(_described(entry, spelling), maxItems=MAX_RANGES)
 
 
 def _selector() -> Schema:
     value = {"type": "string", "maxLength": 63, "pattern": f"^({QUALIFIED.pattern})?$"}
     expression = _object(
         {
-            "key": {"type": "string", "maxLength": 317, "x-kubernetes-validations": cel.label_key()},
-            "operator": {"type": "string", "enum": ["In", "NotIn", "Exists", "DoesNotExist"]},
-            "values": _list(value, maxItems=MAX_LABELS),
+            "key": _described(
+                {"type": "string", "maxLength": 317, "x-kubernetes-validations": cel.label_key()}, "Of the label."
+            ),
+            "operator": _described(
+                {"type": "string", "enum": ["In", "NotIn", "Exists", "DoesNotExist"]},
+                "What the label's value must be to `values`; the last two take none.",
+            ),
+            "values": _described(
+                _list(_described(value, "Of the label."), maxItems=MAX_LABELS), "For In and NotIn: one at least."
+            ),
         },
         required=["key", "operator"],
         **{"x-kubernetes-validations": cel.match_expression()},
     )
     labels = {
         "type": "object",
-        "additionalProperties": {**value, "nullable": True},
+        "additionalProperties": _described({**value, "nullable": True}, "Of the label of that name."),
         "minProperties": 1,
         "maxProperties": MAX_LABELS,
         "x-kubernetes-validations": cel.match_labels(),
     }
-    expressions = _list(expression, minItems=1, maxItems=MAX_LABELS)
+    expressions = _list(_described(expression, "A rule for one label."), minItems=1, maxItems=MAX_LABELS)
     # Empty it would select everything, and what a template makes of nothing is empty.
-    return _object({"matchLabels": labels, "matchExpressions": expressions}, minProperties=1)
+    return _object(
+        {
+            "matchLabels": _described(labels, "Labels that must be there with just these values."),
+            "matchExpressions": _described(expressions, "Rules for labels, all of which must hold."),
+        },
+        minProperties=1,
+    )
 
 
 def _seconds(low: float, high: float, *, or_zero: bool = False) -> Schema:
@@ -127,7 +141,7 @@ def _eip_spec() -> Schema:
         "nodeSelector": _described(_selector(), "Nodes that may hold these addresses. Left out: every node."),
         "namespaces": _described(
             _list(
-                {"type": "string", "maxLength": 63, "pattern": f"^{LABEL.pattern}$"},
+                _described({"type": "string", "maxLength": 63, "pattern": f"^{LABEL.pattern}$"}, "Of a namespace."),
                 minItems=1,
                 maxItems=MAX_NAMESPACES,
             ),
@@ -169,18 +183,18 @@ def _conditions() -> Schema:
     """``metav1.Condition``."""
     condition = _object(
         {
-            "type": {"type": "string", "maxLength": 316},
-            "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
-            "reason": {"type": "string", "minLength": 1, "maxLength": 1024},
-            "message": {"type": "string", "maxLength": 32768},
-            "lastTransitionTime": _TIME,
-            "observedGeneration": _INTEGER,
+            "type": _described({"type": "string", "maxLength": 316}, "Ready: whether the pool is in use."),
+            "status": _described({"type": "string", "enum": ["True", "False", "Unknown"]}, "Whether that is so."),
+            "reason": _described({"type": "string", "minLength": 1, "maxLength": 1024}, "Why, in a word."),
+            "message": _described({"type": "string", "maxLength": 32768}, "Why, in a sentence."),
+            "lastTransitionTime": _described(_TIME, "Since when `status` is so."),
+            "observedGeneration": _described(_INTEGER, "Of the spec that this was said of."),
         },
         required=["type", "status", "reason", "message", "lastTransitionTime"],
     )
     return {
         "type": "array",
-        "items": condition,
+        "items": _described(condition, "What is so of the pool, since when and why."),
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["type"],
     }
@@ -189,10 +203,10 @@ def _conditions() -> Schema:
 def _eip() -> Schema:
     status = _object(
         {
-            "observedGeneration": _INTEGER,
-            "ipv4": _use(),
-            "ipv6": _use(),
-            "conditions": _conditions(),
+            "observedGeneration": _described(_INTEGER, "Of the spec that this status was made of."),
+            "ipv4": _described(_use(), "How many IPv4 addresses there are, and how many Services have."),
+            "ipv6": _described(_use(), "How many IPv6 addresses there are, and how many Services have."),
+            "conditions": _described(_conditions(), "Ready: whether the pool is in use, or why not."),
         }
     )
     columns = [
@@ -209,8 +223,13 @@ def _eip() -> Schema:
         _column("Disabled", ".spec.disabled", "boolean", wide=True),
         _column("Reason", '.status.conditions[?(@.type=="Ready")].reason', wide=True),
     ]
-    schema = _object({"spec": _eip_spec(), "status": status}, required=["spec"])
-    return _definition("Eip", "eips", _described(schema, "A pool: EIPs, and where they may be announced."), columns)
+    parts = {
+        "spec": _described(_eip_spec(), "What is offered, to whom, and where it may be announced."),
+        "status": _described(status, "What the controller says of it."),
+    }
+    schema = _object(parts, required=["spec"])
+    about = _described(schema, "A pool: EIPs, and where they may be announced.")
+    return _definition("Eip", "eips", about, columns, short=[])
 
 
 # ── Announcement ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -246,10 +265,22 @@ def _announcement() -> Schema:
             "mac": _described(mac, "That link's address, which neighbours should have for the EIP."),
             "since": _described(_TIME, "When the holder began to answer, by its clock: for people."),
             "services": _described(
-                _list({"type": "string", "maxLength": 127}, maxItems=1024), "namespace/name of each Service on the EIP."
+                _list(_described({"type": "string", "maxLength": 127}, "namespace/name."), maxItems=1024),
+                "namespace/name of each Service on the EIP, whether or not anybody holds it.",
             ),
             "conflict": _described(
                 {"type": "string", "maxLength": 1024}, "Who else on the LAN answers for the EIP; left out is nobody."
+            ),
+            "reason": _described(
+                {"type": "string", "maxLength": 1024},
+                "While nobody holds the EIP: why the node that had it last let it go.",
+            ),
+            "takenFrom": _described(
+                {"type": "string", "maxLength": 253}, "The node that had it before and fell silent, where one did."
+            ),
+            "unansweredMilliseconds": _described(
+                {"type": "integer", "format": "int32", "minimum": 0},
+                "From the last sign of that node until the holder answered; left out is no failover.",
             ),
         },
         **{
@@ -265,6 +296,7 @@ def _announcement() -> Schema:
         _column("Services", ".status.services"),
         _column("Since", ".status.since", "date"),
         _column("Conflict", ".status.conflict"),
+        _column("Reason", ".status.reason"),
         _column("Term", ".status.term", "integer", wide=True),
     ]
     rules = [
@@ -275,9 +307,10 @@ def _announcement() -> Schema:
         ),
         cel.rule("!has(oldSelf.status) || has(self.status)", "status must never be taken away: it holds the term"),
     ]
-    schema = _object({"status": status}, **{"x-kubernetes-validations": rules})
+    told = {"status": _described(status, "Who holds it, as who holds it says.")}
+    schema = _object(told, **{"x-kubernetes-validations": rules})
     about = "Which node answers for one EIP. Written by the agents; the name is the address."
-    return _definition("Announcement", "announcements", _described(schema, about), columns, apart={})
+    return _definition("Announcement", "announcements", _described(schema, about), columns, apart={}, short=["ann"])
 
 
 # ── Both ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -292,13 +325,20 @@ _STATUS: Schema = {"subresources": {"status": {}}}
 """Written apart from the rest, by others."""
 
 
-def _definition(kind: str, plural: str, schema: Schema, columns: list[Schema], *, apart: Schema = _STATUS) -> Schema:
+_CATEGORY: Final = "eip-speaker"
+"""``kubectl get eip-speaker`` shows all that there is of ours."""
+
+
+def _definition(
+    kind: str, plural: str, schema: Schema, columns: list[Schema], *, short: list[str], apart: Schema = _STATUS
+) -> Schema:
     group, version = EIP[0].split("/")
     own = {
-        "apiVersion": _TEXT,
-        "kind": _TEXT,
-        "metadata": {"type": "object"},
+        "apiVersion": _described(_TEXT, f"{group}/{version}."),
+        "kind": _described(_TEXT, f"{kind}."),
+        "metadata": {"type": "object"},  # the API server describes it
     }
+    names = {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": kind.lower()}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -306,7 +346,7 @@ def _definition(kind: str, plural: str, schema: Schema, columns: list[Schema], *
         "spec": {
             "group": group,
             "scope": "Cluster",
-            "names": {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": kind.lower()},
+            "names": {**names, "categories": [_CATEGORY], **({"shortNames": short} if short else {})},
             "versions": [
                 {
                     "name": version,

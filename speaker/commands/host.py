@@ -28,8 +28,15 @@ def _add_cleanup(commands: Commands) -> None:
 
 
 def _add_control(commands: Commands) -> None:
-    status = commands.add_parser("status", help="who answers for which EIP, as the speaker on this host sees it")
+    status = commands.add_parser(
+        "status",
+        help="who answers for which EIP, as this host's speaker, or with --cluster each, sees it",
+    )
     status.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    status.add_argument(
+        "--watch", action="store_true", help="go on, and say it anew whenever it is another, until Ctrl-C"
+    )
+    flags.cluster(status)
     drain = commands.add_parser("drain", help="hand every EIP of this host to its peers, and take none until `undrain`")
     drain.add_argument(
         "--timeout", metavar="S", type=float, default=30.0, help="seconds to wait for it (default %(default)g)"
@@ -56,9 +63,9 @@ def _add_connections(commands: Commands) -> None:
 
 
 def _status(args: argparse.Namespace) -> int:
-    from speaker.tools.ask import status
+    from speaker.tools.status import status
 
-    return status(args.runtime_dir, sys.stdout, args.json)
+    return status(args.runtime_dir, flags.asked_cluster(args), sys.stdout, args.json, args.watch)
 
 
 def _drain(args: argparse.Namespace) -> int:

@@ -1,8 +1,8 @@
 """``speaker run``, ``speaker agent`` and ``speaker controller``: those that serve until they are stopped.
 
-Both processes of a node begin here: the first becomes the wire process in ``_wire_end``, and starts this program again
-as the main process. What a node is asked to do comes from ``standalone/run.py`` (files) or ``agent/run.py`` (the
-Kubernetes API); the work is the same for both, in ``node/host.py``.
+Both processes of a node begin here. The first becomes the wire process in ``_wire_end`` (``wire/parent.py``), and
+starts this program again as the main process. What a node is asked to do comes from ``standalone/run.py`` (files) or
+``agent/run.py`` (the Kubernetes API); the work is the same for both, in ``node/host.py``.
 """
 
 import argparse
@@ -152,6 +152,7 @@ def _run(args: argparse.Namespace) -> int:
         runtime_dir=args.runtime_dir,
         forwarder=Forwarding(args.forwarder),
         metrics=Bind.parse(args.metrics),
+        page=Bind.parse(args.page, "--page"),
         mqtt=flags.mqtt_settings(args),
         log_format=args.log_format,
         log_level=args.log_level,
@@ -210,6 +211,7 @@ def _agent(args: argparse.Namespace) -> int:
         runtime_dir=args.runtime_dir,
         forwarder=forwarder,
         metrics=Bind.parse(args.metrics),
+        page=Bind.parse(args.page, "--page"),
         mqtt=flags.mqtt_settings(args),
         log_format=args.log_format,
         log_level=args.log_level,
@@ -235,6 +237,7 @@ def _controller(args: argparse.Namespace) -> int:
         make_key=args.make_key,
         controller=ControllerSettings(default_class=args.default_class, ip_mode=ip_mode),
         metrics=Bind.parse(args.metrics),
+        page=Bind.parse(args.page, "--page"),
         mqtt=flags.mqtt_settings(args),
         log_format=args.log_format,
         log_level=args.log_level,

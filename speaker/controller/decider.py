@@ -1,24 +1,32 @@
 """One leadership's decisions. Pure: what has changed in the mirrors in, what is to be written otherwise out."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from speaker.allocator.assign import Allocator, Outcome, Usage
 from speaker.allocator.pools import Catalogue
 from speaker.allocator.tally import INVALID, Given, Tally, given, tally
-from speaker.api.service import RECORD, NotOurs
+from speaker.api.service import LOAD_BALANCER_CLASS, PREFIX, RECORD, NotOurs
 from speaker.cluster.hosts import HostObject, Hosts
-from speaker.cluster.kinds import EipObject, ServiceObject
+from speaker.cluster.kinds import EipObject, FullMetadata, ServiceObject, announcement_name
 from speaker.cluster.objects import Key, Object
 from speaker.cluster.pools import Judged, judge
 from speaker.cluster.reading import Parsed, Unreadable, read_service
+from speaker.controller.announced import Users
 from speaker.controller.restore import Duplicate, restored
 from speaker.controller.settling import Settling
 from speaker.controller.sweeper import Uses
 from speaker.controller.wanted import FINALIZER, IpMode, pool_paths, pool_writes, service_status, service_write
-from speaker.controller.writes import Order, Orders
+from speaker.controller.writes import Event, Order, Orders
 from speaker.model import Assignment, Family, IPAddress, Pool, Service, ServiceKey
+
+HINT_SECONDS = 30.0
+"""For which a load balancer without a class may wait for another's controller."""
+_HINT = (
+    f"it names no loadBalancerClass, and nobody has served it for {HINT_SECONDS:.0f} s. The speaker serves it with "
+    f"spec.loadBalancerClass: {LOAD_BALANCER_CLASS}, or where controllers and agents have --default-class"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +52,7 @@ class News:
     """From now on; None: as before."""
 
 
-class Told(NamedTuple):
+class Decided(NamedTuple):
     """What was decided, as it is at one time; ``usage`` by pool."""
 
     outcomes: Mapping[ServiceKey, Outcome]
@@ -72,14 +80,17 @@ class Decider:
         self._duplicates: tuple[Duplicate, ...] = ()
         """Found at the start, and still in the API."""
         self._begun = False
+        self._unclaimed: dict[ServiceKey, float] = {}
+        """Load balancers without a class and without an address: since when."""
         self.failed: dict[ServiceKey, Exception] = {}
         """Services that met what nobody foresaw in the last decision: they keep what they have."""
 
     def decide(self, news: News, now: float, at: str) -> Orders:
         """``now``: seconds, as in ``Allocator``; ``at``: RFC 3339, for what people read."""
         self.failed.clear()
-        told = {ServiceKey(key.namespace, key.name): found for key, found in news.services.items()}
-        changed = self._read_services(told) | self._read_namespaces(news.namespaces)
+        services = {ServiceKey(key.namespace, key.name): found for key, found in news.services.items()}
+        changed = self._read_services(services) | self._read_namespaces(news.namespaces)
+        self._note_unclaimed(services.keys(), now)
         if self._pools.read(news.eips):
             changed |= self._served.keys()
         if self._read_nodes(news.nodes):
@@ -90,15 +101,20 @@ class Decider:
         moved = self._settling.step(changed, self._mistaken, now)
         for key, former in moved.items():
             self._account(key, former)
-        written = moved.keys() | told.keys()
+        written = moved.keys() | services.keys()
         if news.ip_mode is not None and news.ip_mode is not self._ip_mode:
             self._ip_mode, written = news.ip_mode, written | self._read.keys()
         self.failed |= {key: error for key, error in self._allocator.failed.items() if key in moved}
         return {**self._service_orders(written, at), **self._pool_orders(news.eips, at)}
 
-    def told(self) -> Told:
+    def decided(self) -> Decided:
         """All that was decided so far."""
-        return Told(dict(self._settling.outcomes), self._usage())
+        return Decided(dict(self._settling.outcomes), self._usage())
+
+    def user(self, name: str, key: ServiceKey) -> FullMetadata | None:
+        """The Service, if it has the EIP of the Announcement of this name."""
+        known = self._read.get(key)
+        return known[0].metadata if known is not None and self.uses.has(key, name) else None
 
     def tally(self, now: float) -> Tally:
         """What everybody has, by the last decision. ``now`` as in ``Allocator``."""
@@ -111,15 +127,47 @@ class Decider:
         )
         return tally(services, self._usage())
 
+    def users(self, names: Container[str]) -> dict[str, Users]:
+        """Whose EIPs these are, by the names of their Announcements."""
+        found = {}
+        for name, keys in self.uses.of(names).items():
+            pools = (self._pools.declared.get(self._pool_of(key, name)) for key in keys)
+            pool = next((each.metadata for each in pools if each is not None), None)
+            found[name] = Users([self._read[key][0].metadata for key in keys if key in self._read], pool)
+        return found
+
+    def _pool_of(self, key: ServiceKey, name: str) -> str:
+        """'' where the Service has that EIP no more."""
+        assignment = self._outcome(key).assignment
+        pairs = zip(assignment.addresses, assignment.pools, strict=True) if assignment is not None else ()
+        return next((pool for address, pool in pairs if announcement_name(address) == name), "")
+
+    def hints(self, now: float, at: str) -> list[Event]:
+        """About Services that nobody has served for a while and that may be meant for us: once each."""
+        due = [key for key, since in self._unclaimed.items() if now - since >= HINT_SECONDS]
+        for key in due:
+            self._unclaimed[key] = float("inf")
+        found = (self._read[key][0].metadata for key in due)
+        meant = (meta for meta in found if self._pools.declared or any(map(_is_ours, meta.annotations)))
+        return [Event("Service", meta, "Normal", "NotServed", _HINT, at) for meta in meant]
+
+    def _note_unclaimed(self, keys: Iterable[ServiceKey], now: float) -> None:
+        for key in keys:
+            found, parsed = self._read.get(key, (None, None))
+            if found is not None and parsed is NotOurs.NO_CLASS and not found.status.load_balancer.ingress:
+                self._unclaimed.setdefault(key, now)
+            else:
+                self._unclaimed.pop(key, None)
+
     def _usage(self) -> dict[str, Mapping[Family, Usage]]:
         return {name: self._allocator.usage(name) for name in self._pools.used}
 
     # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _read_services(self, told: Mapping[ServiceKey, ServiceObject | None]) -> set[ServiceKey]:
+    def _read_services(self, news: Mapping[ServiceKey, ServiceObject | None]) -> set[ServiceKey]:
         """Returns who asks for something else than before, or for nothing more."""
         changed = set()
-        for key, found in told.items():
+        for key, found in news.items():
             known = self._read.get(key)
             if found is None:
                 self._read.pop(key, None)
@@ -151,10 +199,10 @@ class Decider:
         else:
             self._served.pop(key, None)
 
-    def _read_namespaces(self, told: Mapping[Key, Object | None]) -> set[ServiceKey]:
+    def _read_namespaces(self, news: Mapping[Key, Object | None]) -> set[ServiceKey]:
         """Returns the Services of those whose labels are others than before."""
         relabelled = set()
-        for key, found in told.items():
+        for key, found in news.items():
             if found is None:
                 self._namespaces.pop(key.name, None)
             elif self._namespaces.get(key.name) != found.metadata.labels:
@@ -162,9 +210,9 @@ class Decider:
                 relabelled.add(key.name)
         return {key for key in self._served if key.namespace in relabelled} if relabelled else set()
 
-    def _read_nodes(self, told: Mapping[Key, HostObject | None]) -> bool:
+    def _read_nodes(self, news: Mapping[Key, HostObject | None]) -> bool:
         """Whether their addresses are others than before."""
-        if not self._hosts.hear(told):
+        if not self._hosts.hear(news):
             return False
         self._reserved = self._hosts.reserved()
         return True
@@ -207,11 +255,13 @@ class Decider:
     def _service_order(
         self, key: ServiceKey, known: tuple[ServiceObject, Parsed], outcome: Outcome, lost: str | None, at: str
     ) -> Order | None:
-        record = ",".join(map(str, self._allocator.held_by(key).values())) or None
+        held = self._allocator.held_by(key)
+        # By family: a restored Service's EIPs may come in another order than they were given in.
+        record = ",".join(str(held[family]) for family in sorted(held)) or None
         return service_write(*known, outcome, record, lost, self._ip_mode, at)
 
-    def _pool_orders(self, told: Mapping[Key, EipObject | None], at: str) -> dict[str, Order | None]:
-        orders: dict[str, Order | None] = {path: None for key in told for path in pool_paths(key.name)}
+    def _pool_orders(self, news: Mapping[Key, EipObject | None], at: str) -> dict[str, Order | None]:
+        orders: dict[str, Order | None] = {path: None for key in news for path in pool_paths(key.name)}
         for name, found in self._pools.declared.items():
             orders |= dict.fromkeys(pool_paths(name))
             usage = self._allocator.usage(name) if name in self._pools.used else {}
@@ -246,9 +296,9 @@ class _Pools:
         self._seen: Mapping[str, object] = {}
         """All that they were judged by."""
 
-    def read(self, told: Mapping[Key, EipObject | None]) -> bool:
+    def read(self, news: Mapping[Key, EipObject | None]) -> bool:
         """Whether those in use are others than before."""
-        for key, found in told.items():
+        for key, found in news.items():
             if found is None:
                 self.declared.pop(key.name, None)
             else:
@@ -265,6 +315,10 @@ class _Pools:
 
 
 _NOTHING = Outcome(None)
+
+
+def _is_ours(annotation: str) -> bool:
+    return annotation.startswith(PREFIX) and annotation != RECORD
 
 
 def _asks(found: ServiceObject) -> tuple[object, ...]:

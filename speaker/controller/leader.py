@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 
 import structlog
 
@@ -19,16 +18,19 @@ from speaker.cluster.election.elector import Leadership
 from speaker.cluster.election.lease import Election, leases_in
 from speaker.cluster.hosts import HostObject
 from speaker.cluster.kinds import FORWARDER, EipObject, ServiceObject
-from speaker.cluster.mirror.reflector import Patience, Reflector, Resource, list_others
+from speaker.cluster.mirror.mirrors import Mirrors
+from speaker.cluster.mirror.reflector import Patience, Reflector, Resource
 from speaker.cluster.mirror.store import Change, T
 from speaker.cluster.objects import Key, Object
 from speaker.cluster.transport.client import Client
 from speaker.cluster.transport.pages import listed
+from speaker.controller.announced import Announced
 from speaker.controller.decider import ControllerSettings, Decider, News
+from speaker.controller.failovers import Failovers, RecordedObject, told
 from speaker.controller.forwarders import Forwarders
 from speaker.controller.key import make_key
-from speaker.controller.published import Published, RecordedObject
-from speaker.controller.sweeper import ANNOUNCEMENTS, Grace, HeldObject, Sweeper
+from speaker.controller.published import Follower
+from speaker.controller.sweeper import ANNOUNCEMENTS, Grace, Sweeper
 from speaker.controller.wanted import EIPS, IpMode
 from speaker.controller.write_queue import WriteQueue
 from speaker.errors import EdgeError
@@ -38,6 +40,8 @@ from speaker.system.clock import boottime
 from speaker.system.garbage import start_over, uncollected
 from speaker.system.supervise import Supervisor, supervised
 from speaker.system.waiting import set_within
+from speaker.telemetry.lines import Bound
+from speaker.telemetry.telling import Telling
 
 log = structlog.get_logger()
 
@@ -49,6 +53,8 @@ ASK = 5.0
 """Seconds between two questions for agents that do not forward, where they are told to: one page, and mostly empty."""
 SHOWN = 10
 """Objects that are named which cannot be read; the count tells the rest."""
+FAILOVERS, FAILOVER_SECONDS = 200, 1.0
+"""Events of failovers at once, and seconds until there may be another: a node may have held thousands of EIPs."""
 MANY = 500
 """Changed Services, after which what they left behind is put out of the garbage collector's way."""
 
@@ -73,8 +79,8 @@ class Leader:
     ) -> None:
         """``agents``: the namespace of their session Leases, and of their key; ``make_key``: where there is none;
         ``counted`` hears now and then what everybody has, and how many writes wait."""
-        self.published: Published | None = None
-        """Who tells a broker, where there is one."""
+        self.followers: tuple[Follower, ...] = ()
+        """Who is told of all that is decided and recorded: a broker, a page."""
         self._supervisor = supervisor
         self._agents, self._make_key, self._counted = agents, make_key, counted
         self._client, self._election, self._settings = client, election, settings
@@ -82,27 +88,44 @@ class Leader:
 
     async def work(self, _: Leadership) -> None:
         """Endless. What nobody foresaw has it begin anew."""
-        await supervised("leader", self._lead, self._supervisor)
+        try:
+            await supervised("leader", self._lead, self._supervisor)
+        finally:
+            self._election.saw = lambda _: None  # or it would keep all that the mirrors know
 
     async def _lead(self) -> None:
         start_over()  # this process may have led before
         changed = asyncio.Event()
-        mirrors: list[_Mirror[Any]] = []
+        mirrors = Mirrors()
+        self._election.saw = mirrors.saw_lease
         services = self._mirror("/api/v1/services", ServiceObject, changed, mirrors)
         eips = self._mirror(EIPS, EipObject, changed, mirrors)
         namespaces = self._mirror("/api/v1/namespaces", Object, changed, mirrors)
         nodes = self._mirror("/api/v1/nodes", HostObject, changed, mirrors)
-        published = self.published
-        announcements: _Mirror[HeldObject] = (
-            self._mirror(ANNOUNCEMENTS, HeldObject, asyncio.Event(), mirrors)
-            if published is None
-            else self._mirror(ANNOUNCEMENTS, RecordedObject, published.changed, mirrors)
-        )
-        writes = WriteQueue(self._client, self._election.fence, self._told)
+        recorded = asyncio.Event()
+        announcements = self._mirror(ANNOUNCEMENTS, RecordedObject, recorded, mirrors)
+        telling = Telling()
+        writes = WriteQueue(self._client, self._election.fence, self._told, lambda event: telling.tell(event.logged()))
         # What the last leader found out stands until this one has.
         follows = self._settings.ip_mode is IpMode.PROXY
         decider = Decider(replace(self._settings, ip_mode=None) if follows else self._settings)
-        sweeper, forwarders = Sweeper(self._grace), Forwarders()
+        sweeper, forwarders, failovers, announced = Sweeper(self._grace), Forwarders(), Failovers(), Announced()
+        unannounced: dict[Key, RecordedObject | None] = {}
+        room = Bound(FAILOVERS, FAILOVER_SECONDS)
+
+        async def follow_records() -> None:
+            while True:
+                await recorded.wait()
+                recorded.clear()
+                changes = announcements.take()
+                unannounced.update(changes)
+                found = list(failovers.news(changes))
+                for event in told(found, decider.user, _wall_clock(), room, boottime()):
+                    writes.tell(event)
+                for follower in self.followers:
+                    for failover in found:
+                        follower.failed_over(failover)
+                    follower.changed.set()
 
         async def decide() -> int:
             changed.clear()
@@ -112,8 +135,10 @@ class Leader:
             await writes.want(await asyncio.to_thread(decider.decide, news, begun, _wall_clock()))
             for error in decider.failed.values():
                 self._supervisor.internal_error("decide", error)
-            if published is not None:
-                published.decided(decider.told())
+            if self.followers:
+                decided = decider.decided()
+                for follower in self.followers:
+                    follower.follow(decided)
             # Half the time for the others: each write comes back as a change, many at once.
             await asyncio.sleep(boottime() - begun)
             return len(news.services)
@@ -124,8 +149,9 @@ class Leader:
             tasks.create_task(writes.run(), name="writes")
             if follows:
                 tasks.create_task(self._ask_agents(forwarders, changed), name="agents")
-            if published is not None:
-                tell = partial(published.run, announcements.store)
+            tasks.create_task(supervised("records", follow_records, self._supervisor), name="records")
+            for follower in self.followers:
+                tell = partial(follower.run, announcements.store)
                 tasks.create_task(supervised("published", tell, self._supervisor), name="published")
             if self._make_key:
                 tasks.create_task(make_key(self._client, self._agents, self._told), name="key")
@@ -153,6 +179,12 @@ class Leader:
                 if announcements.synced and (now := boottime()) >= swept_at + SWEEP:
                     await writes.want(sweeper.step(announcements.store, decider.uses, now))
                     swept_at = now
+                    happened = announced.step(unannounced, decider.users, now, _wall_clock())
+                    unannounced.clear()
+                    for event in (*happened, *decider.hints(now, _wall_clock())):
+                        writes.tell(event)
+                    if announced.left_out:
+                        log.warning("events left out", count=announced.left_out)
 
     async def _ask_agents(self, forwarders: Forwarders, changed: asyncio.Event) -> None:
         """Asked for now and then: a watch would bring every renewal of every node. Endless."""
@@ -170,17 +202,12 @@ class Leader:
                 changed.set()
             await asyncio.sleep(ASK)
 
-    def _mirror(self, path: str, kind: type[T], changed: asyncio.Event, beside: "list[_Mirror[Any]]") -> "_Mirror[T]":
-        """One of those in ``beside``."""
-        mirror = _Mirror(
-            self._client,
-            Resource(path, kind),
-            changed,
-            self._patience,
-            told=lambda error: self._told(path, error),
-            restored=lambda: list_others(beside, path),
-        )
-        beside.append(mirror)
+    def _mirror(self, path: str, kind: type[T], changed: asyncio.Event, mirrors: Mirrors) -> "_Mirror[T]":
+        """One of ``mirrors``."""
+        told = partial(self._told, path)
+        resource = Resource(path, kind)
+        mirror = _Mirror(self._client, resource, changed, self._patience, told=told, restored=mirrors.restored)
+        mirrors.add(mirror)
         return mirror
 
 

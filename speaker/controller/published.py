@@ -5,13 +5,14 @@
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from speaker.allocator.assign import Outcome
 from speaker.cluster.kinds import announced_eip
 from speaker.cluster.mirror.store import Store
-from speaker.controller.decider import Told
-from speaker.controller.sweeper import HeldObject, Holder
+from speaker.controller.decider import Decided
+from speaker.controller.failovers import Failover, RecordedClaim, RecordedObject
 from speaker.model import IPAddress, ServiceKey
 from speaker.system.clock import boottime
 from speaker.telemetry.lines import Line
@@ -20,22 +21,6 @@ from speaker.telemetry.mqtt.topics import States, Topics
 
 PAUSE = 0.2
 """Seconds at least between two tellings."""
-
-
-class RecordedClaim(Holder, frozen=True, gc=False):
-    """All of it an agent wrote, or whoever else may."""
-
-    term: int = 0
-    link: str = ""
-    mac: str = ""
-    since: str = ""
-    conflict: str = ""
-
-
-class RecordedObject(HeldObject, frozen=True, gc=False):
-    """An Announcement."""
-
-    status: RecordedClaim = RecordedClaim()
 
 
 class Says(Protocol):
@@ -47,41 +32,56 @@ class Says(Protocol):
     def tell(self, line: Line) -> None: ...
 
 
-class _Use(NamedTuple):
+class Follower(Protocol):
+    """``decided`` and ``failed_over`` are called as there is news, and ``changed`` is set as records change, in the
+    loop's thread; ``run`` does something about it. Endless."""
+
+    changed: asyncio.Event
+
+    def follow(self, decided: Decided) -> None: ...
+    def failed_over(self, failover: Failover) -> None: ...
+    async def run(self, announcements: Store[RecordedObject]) -> None: ...
+
+
+class Use(NamedTuple):
     pool: str
     services: list[str]
 
 
-def shown(topics: Topics, told: Told, announcements: Iterable[HeldObject]) -> dict[str, States | None]:
+def shown(topics: Topics, decided: Decided, announcements: Iterable[RecordedObject]) -> dict[str, States | None]:
     """By area."""
-    claims = dict(_claims(announcements))
-    uses: dict[IPAddress, _Use] = {}
-    for key, outcome in told.outcomes.items():
-        if outcome.assignment is not None:
-            for address, pool in zip(outcome.assignment.addresses, outcome.assignment.pools, strict=True):
-                uses.setdefault(address, _Use(pool, [])).services.append(str(key))
+    claims = claims_of(announcements)
     eips = (
         states.eip(topics, str(address), use.pool, use.services, _claim(found), (found and found.conflict) or None)
-        for address, use in uses.items()
+        for address, use in uses_of(decided).items()
         for found in [claims.get(address)]
     )
-    return {topics.all_eips: dict(eips), topics.all_pools: states.pools(topics, told.usage)}
+    return {topics.all_eips: dict(eips), topics.all_pools: states.pools(topics, decided.usage)}
 
 
-def _claims(announcements: Iterable[HeldObject]) -> Iterator[tuple[IPAddress, RecordedClaim]]:
+def uses_of(decided: Decided) -> dict[IPAddress, Use]:
+    """Every EIP in use."""
+    uses: dict[IPAddress, Use] = {}
+    for key, outcome in decided.outcomes.items():
+        if outcome.assignment is not None:
+            for address, pool in zip(outcome.assignment.addresses, outcome.assignment.pools, strict=True):
+                uses.setdefault(address, Use(pool, [])).services.append(str(key))
+    return uses
+
+
+def claims_of(announcements: Iterable[RecordedObject]) -> dict[IPAddress, RecordedClaim]:
+    claims = {}
     for found in announcements:
-        try:
-            if isinstance(found.status, RecordedClaim):
-                yield announced_eip(found.metadata.name), found.status
-        except ValueError:  # a name that none of us has given
-            continue
+        with suppress(ValueError):  # a name that none of us has given
+            claims[announced_eip(found.metadata.name)] = found.status
+    return claims
 
 
 def _claim(found: RecordedClaim | None) -> dict[str, object]:
     if found is None or not found.holder:
         return {"holder": None, "term": found.term if found is not None else 0}
-    told = {"holder": found.holder, "term": found.term, "since": found.since, "link": found.link, "mac": found.mac}
-    return {name: value[:64] if isinstance(value, str) and name != "holder" else value for name, value in told.items()}
+    claim = {"holder": found.holder, "term": found.term, "since": found.since, "link": found.link, "mac": found.mac}
+    return {name: value[:64] if isinstance(value, str) and name != "holder" else value for name, value in claim.items()}
 
 
 def changes(before: Mapping[ServiceKey, Outcome], after: Mapping[ServiceKey, Outcome]) -> Iterator[Line]:
@@ -102,30 +102,33 @@ def changes(before: Mapping[ServiceKey, Outcome], after: Mapping[ServiceKey, Out
 
 
 class Published:
-    """``decided`` and ``stir`` are called as there is news, in the loop's thread; ``run`` says it."""
+    """A ``Follower``: says it to a broker, but for failovers, of which agents tell."""
 
     def __init__(self, says: Says) -> None:
         self._says = says
-        self._told: Told | None = None
+        self._decided: Decided | None = None
         self._before: Mapping[ServiceKey, Outcome] | None = None
         """None: what was there before us is no news."""
         self.changed = asyncio.Event()
 
-    def decided(self, told: Told) -> None:
-        self._told = told
+    def follow(self, decided: Decided) -> None:
+        self._decided = decided
         self.changed.set()
 
-    async def run(self, announcements: Store[HeldObject]) -> None:
+    def failed_over(self, _: Failover) -> None:
+        pass
+
+    async def run(self, announcements: Store[RecordedObject]) -> None:
         """Endless."""
         while True:
             await self.changed.wait()
             self.changed.clear()
-            if (told := self._told) is None:
+            if (decided := self._decided) is None:
                 continue
             begun = boottime()
             # In a thread, as 10,000 EIPs take their time.
-            self._says.show(await asyncio.to_thread(shown, self._says.topics, told, tuple(announcements)))
-            before, self._before = self._before, told.outcomes
-            for line in changes(told.outcomes if before is None else before, told.outcomes):
+            self._says.show(await asyncio.to_thread(shown, self._says.topics, decided, tuple(announcements)))
+            before, self._before = self._before, decided.outcomes
+            for line in changes(decided.outcomes if before is None else before, decided.outcomes):
                 self._says.tell(line)
             await asyncio.sleep(max(PAUSE, 3 * (boottime() - begun)))

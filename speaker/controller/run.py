@@ -22,6 +22,7 @@ from speaker.cluster.transport.access import Access, configure
 from speaker.cluster.transport.client import Client
 from speaker.controller.decider import ControllerSettings
 from speaker.controller.leader import Leader
+from speaker.controller.page import ControllerPage
 from speaker.controller.published import Published
 from speaker.controller.sweeper import Grace
 from speaker.errors import EdgeError
@@ -36,6 +37,7 @@ from speaker.telemetry.internal_errors import InternalErrors
 from speaker.telemetry.lateness import watch_loop
 from speaker.telemetry.lines import Transition
 from speaker.telemetry.mqtt.counted import MqttMetrics
+from speaker.telemetry.page.server import serving as page_serving
 from speaker.telemetry.rising import Maximum
 from speaker.telemetry.telling import Telling
 
@@ -65,6 +67,7 @@ class CommandSettings:
     log_format: LogFormat = "text"
     log_level: LogLevel = "info"
     mqtt: MqttSettings | None = None
+    page: Bind | None = None
 
 
 async def run(settings: CommandSettings) -> None:
@@ -102,12 +105,20 @@ async def run(settings: CommandSettings) -> None:
             counted=metrics.counted,
         )
 
+        page = ControllerPage(identity, metrics.problems) if settings.page is not None else None
+        if settings.page is not None and page is not None:
+            await stack.enter_async_context(page_serving(settings.page, page.live, metrics))
+
         async def work(leadership: Leadership) -> None:
-            with metrics.leading(leadership):
-                if settings.mqtt is None:
-                    await leader.work(leadership)
-                else:
-                    await _telling_a_broker(settings.mqtt, leadership, leader, identity, metrics)
+            async with AsyncExitStack() as leading:
+                leading.enter_context(metrics.leading(leadership))
+                leader.followers = (page,) if page is not None else ()
+                if page is not None:
+                    leading.callback(page.stand_by)
+                if settings.mqtt is not None:
+                    published = await leading.enter_async_context(_published(settings.mqtt, identity, metrics))
+                    leader.followers += (published,)
+                await leader.work(leadership)
 
         log.info("started", identity=identity, lease=lease.path)
         stack.callback(metrics.finish)
@@ -116,15 +127,13 @@ async def run(settings: CommandSettings) -> None:
     log.info("stopped")
 
 
-async def _telling_a_broker(
-    settings: MqttSettings, leadership: Leadership, leader: Leader, identity: str, metrics: "ControllerMetrics"
-) -> None:
+@asynccontextmanager
+async def _published(settings: MqttSettings, identity: str, metrics: "ControllerMetrics") -> AsyncIterator[Published]:
     # Not needed, and perhaps not there, where there is none.
     from speaker.telemetry.mqtt.controller import publishing
 
     async with publishing(settings, identity, metrics.mqtt(), metrics) as publisher:
-        leader.published = Published(publisher)
-        await leader.work(leadership)
+        yield Published(publisher)
 
 
 class ControllerMetrics:
@@ -133,37 +142,35 @@ class ControllerMetrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         Info("eip_speaker_build", "Version of this speaker", registry=self.registry).info({"version": __version__})
-        self._leads = Gauge(
-            "eip_speaker_controller_leads", "1 while this replica is the active one", registry=self.registry
-        )
+        self._leads = Gauge("eip_speaker_controller_leads", "1 while this replica leads", registry=self.registry)
         self._errors = Counter(
-            "eip_speaker_controller_api_errors", "requests to the API that failed", registry=self.registry
+            "eip_speaker_controller_api_errors", "Requests to the API that failed", registry=self.registry
         )
         self._api_seconds = Histogram(
             "eip_speaker_controller_api_request_seconds",
-            "How long requests to the API took, by method; of a watch its beginning",
+            "Duration of requests to the API, by method; of a watch only its start",
             ["method"],
             buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
             registry=self.registry,
         )
         self._waiting = Gauge(
-            "eip_speaker_controller_writes_waiting", "Objects that are yet to be written", registry=self.registry
+            "eip_speaker_controller_writes_waiting", "Objects that wait to be written", registry=self.registry
         )
         self._given = GivenMetrics(self.registry)
         """Of whoever leads: a replica that stands by knows nothing of it."""
         self._loop_delay = Maximum(
             "eip_speaker_controller_loop_delay_max_seconds",
-            "How late the event loop was, at most, since the start",
+            "The longest delay of the event loop since the start",
             self.registry,
         )
         self._loop_busy = Maximum(
             "eip_speaker_controller_loop_busy_max_seconds",
-            "How long of a delay it was work of its own that kept the event loop, at most, since the start",
+            "The longest part of such a delay that was the loop's own work, in CPU time",
             self.registry,
         )
         internal_errors = Counter(
             "eip_speaker_controller_internal_errors",
-            "Errors that nobody foresaw, by the task they were raised in; the log has the traceback of each once",
+            "Unexpected errors (bugs of the speaker), by task; the log has the traceback of each once",
             ["task"],
             registry=self.registry,
         )
@@ -180,9 +187,11 @@ class ControllerMetrics:
     def health(self, election: Election) -> tuple[bool, dict[str, object]]:
         """Well once the API has answered: a replica that it never let in is of no use. From then on always: who stands
         by is as ready as who leads, and a restart mends no API."""
-        problems = (*self._internal.problems(), *filter(None, [self._broker]))
         details = {"ready": election.answered, "leads": self._term is not None, "term": self._term}
-        return election.answered, {**details, "problems": problems}
+        return election.answered, {**details, "problems": self.problems()}
+
+    def problems(self) -> tuple[str, ...]:
+        return *self._internal.problems(), *filter(None, [self._broker])
 
     @contextmanager
     def leading(self, leadership: Leadership) -> Iterator[None]:

@@ -21,7 +21,14 @@ ANNOUNCEMENTS = "/apis/eip-speaker.io/v1alpha1/announcements"
 
 
 class Holder(msgspec.Struct, frozen=True, gc=False):
+    """What an agent wrote, or whoever else may."""
+
     holder: str = ""
+    link: str = ""
+    conflict: str = ""
+    reason: str = ""
+    unanswered: int | None = msgspec.field(default=None, name="unansweredMilliseconds")
+    """Since the last sign of the holder before, where that fell silent."""
 
 
 class HeldObject(Object, frozen=True, gc=False):
@@ -49,6 +56,19 @@ class Uses:
 
     def __contains__(self, name: object) -> bool:
         return name in self._users
+
+    def of(self, names: Container[str]) -> dict[str, list[ServiceKey]]:
+        """Who has each of them. Walks over all."""
+        found: dict[str, list[ServiceKey]] = {}
+        for key, used in self._by.items():
+            for name in used:
+                if name in names:
+                    found.setdefault(name, []).append(key)
+        return found
+
+    def has(self, key: ServiceKey, name: str) -> bool:
+        """Whether that Service has that EIP."""
+        return name in self._by.get(key, ())
 
     def note(self, key: ServiceKey, found: ServiceObject | None, assignment: Assignment | None) -> None:
         """``found``: as it stands in the API, None where it is gone."""

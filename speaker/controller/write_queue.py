@@ -29,14 +29,21 @@ _STALE = (404, 409)
 
 
 class WriteQueue:
-    """``fence`` says how many seconds a write may take, and raises where it may not begin; ``told`` hears of failures.
+    """``fence`` says how many seconds a write may take, and raises where it may not begin; ``told`` hears of failures,
+    ``happened`` of what is written that has an Event, told or one too many.
 
     A write is done once. The same one is not sent again while it is wanted, even if the mirror still shows the object
     as it was before.
     """
 
-    def __init__(self, client: Client, fence: Callable[[], float], told: Callable[[str, EdgeError], None]) -> None:
-        self._client, self._fence, self._told = client, fence, told
+    def __init__(
+        self,
+        client: Client,
+        fence: Callable[[], float],
+        told: Callable[[str, EdgeError], None],
+        happened: Callable[[Event], None] = lambda _: None,
+    ) -> None:
+        self._client, self._fence, self._told, self._happened = client, fence, told, happened
         self._wanted: dict[str, Order] = {}
         self._done: dict[str, Order] = {}
         self._failures: dict[str, int] = {}
@@ -123,8 +130,14 @@ class WriteQueue:
             if error.code not in _STALE:
                 raise
             return
-        if isinstance(order, Write) and order.event is not None and self._may_be_told(order.event):
-            self._queue.put_nowait((1, next(self._turns), order.event))
+        if isinstance(order, Write) and order.event is not None:
+            self.tell(order.event)
+
+    def tell(self, event: Event) -> None:
+        """Behind all that is to be written by now; not where its object had too many."""
+        self._happened(event)
+        if self._may_be_told(event):
+            self._queue.put_nowait((1, next(self._turns), event))
 
     def _may_be_told(self, event: Event) -> bool:
         """Not of an object that had too many: its condition says how it is now."""

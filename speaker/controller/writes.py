@@ -1,6 +1,7 @@
 """What the controller writes into the API, as values: patches, removals, Events. Pure."""
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -10,6 +11,15 @@ from speaker.cluster.kinds import (
     FullMetadata,
     Ingress,
 )
+from speaker.telemetry.lines import Transition
+
+TOLD = frozenset(
+    (
+        *("Assigned", "Released", "Flagged", "DuplicateAddress", "NotServed"),
+        *("Announced", "Moved", "HeldByNobody", "ConflictBegun", "ConflictEnded"),
+    )
+)
+"""Reasons of Events that judge nothing."""
 
 _VERSIONS = {"Service": "v1", "Eip": "eip-speaker.io/v1alpha1"}
 
@@ -17,7 +27,8 @@ _VERSIONS = {"Service": "v1", "Eip": "eip-speaker.io/v1alpha1"}
 @dataclass(frozen=True, slots=True)
 class Event:
     """``reason`` and ``message`` about an object, told once the write it belongs to is done. ``level``: Normal or
-    Warning; ``at``: RFC 3339. The body is made when it is sent, as 10,000 may wait."""
+    Warning; ``at``: RFC 3339; ``mark``: what tells it from others about the same version. The body is made when it is
+    sent, as 10,000 may wait."""
 
     kind: str
     about: FullMetadata
@@ -25,6 +36,8 @@ class Event:
     reason: str
     message: str
     at: str
+    mark: str = ""
+    """Of what it tells, where that is not a change of the object."""
 
     @property
     def path(self) -> str:
@@ -34,7 +47,8 @@ class Event:
     def body(self) -> dict[str, Any]:
         """Named after the version it was decided from: who tells it a second time is refused, and it is told once."""
         meta = self.about
-        mark = hashlib.sha256(f"{meta.uid} {meta.resource_version} {self.reason}".encode()).hexdigest()[:16]
+        told = f"{meta.uid} {self.mark or meta.resource_version} {self.reason}"
+        mark = hashlib.sha256(told.encode()).hexdigest()[:16]
         involved = {
             "apiVersion": _VERSIONS[self.kind],
             "kind": self.kind,
@@ -55,6 +69,16 @@ class Event:
             "lastTimestamp": self.at,
             "count": 1,
         }
+
+    def logged(self) -> Transition:
+        """In the words of ``node/transitions.py``; any warning about a Service that has none is a refusal."""
+        meta, level = self.about, "warning" if self.level == "Warning" else "info"
+        kind, name = ("service", f"{meta.namespace}/{meta.name}") if self.kind == "Service" else ("pool", meta.name)
+        words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", self.reason).lower()
+        if self.reason in TOLD:
+            return Transition(level, words, kind, name, self.reason, {"message": self.message})
+        fields = {"reason": words.replace(" ", "_"), "message": self.message}
+        return Transition(level, "refused" if kind == "service" else "pool judged", kind, name, self.reason, fields)
 
     @property
     def _namespace(self) -> str:

@@ -34,6 +34,9 @@ class LinkSeen:
     ethernet: bool = True
     subnets: tuple[str, ...] = ()
     """Of its addresses."""
+    wireless: bool = False
+    deaf_ports: tuple[str, ...] = ()
+    """Of a bridge: those whose own packets never come back to them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +152,8 @@ class Facts:
     forwarder: str = ""
     """That should work here, where whoever asks knows it."""
     now: float = 0.0
+    version: str = ""
+    """Of the program that looked."""
     process: Process = Process()
     known: Knowledge | None = None
     """None: no speaker answered."""

@@ -112,6 +112,7 @@ _ORDER: tuple[Kind, ...] = (
         ("other_ethertype", "nodes that do not hear each other both claim what is free"),
         ("wrong_key", "a host with another key claims the same EIPs"),
         ("other_hello", "failover takes as long as the slowest says, and the fast ones suspect it"),
+        ("two_holders", "clients reach whichever of the two they heard last"),
         ("clock_apart", "a restarted speaker is believed late where its clock went back, and logs cannot be compared"),
     ),
     *_kinds(
@@ -145,9 +146,15 @@ _ORDER: tuple[Kind, ...] = (
         ("gateway_silent", "clients beyond the gateway reach nothing here"),
     ),
     *_kinds(
+        Symptom.NOBODY,
+        "troubleshooting.md#questions",
+        ("wireless", "access points drop much of what is sent to all, hellos and announcements among it"),
+    ),
+    *_kinds(
         Symptom.APART,
         _PEERS,
         ("peer_silent", "fewer nodes are left to take over"),
+        ("versions_apart", "an update that stopped half way leaves nodes that say and do other things"),
         ("one_subnet", "the kernel answers on either link, and replies may leave by the other"),
     ),
     *_kinds(
@@ -169,6 +176,8 @@ _ORDER: tuple[Kind, ...] = (
         Symptom.HANGS,
         "forwarding.md#who-reaches-an-eip-from-where",
         ("martian_source", "packets from an address that is bound here are dropped without a word"),
+        ("bridge_unfiltered", "a pod that asks for the EIP gets an answer from whom it did not ask"),
+        ("no_hairpin", "a pod that gets itself behind the EIP hears nothing back"),
     ),
     *_kinds(
         Symptom.HANGS,

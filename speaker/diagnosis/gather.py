@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
+from speaker import __version__
 from speaker.allocator.ranges import names
 from speaker.api.ranges import parse_range
 from speaker.diagnosis import asking, connecting, kernel, listening, process
@@ -46,13 +47,22 @@ async def gather(runtime_dir: Path, about: str = "", forwarder: str = "") -> Fac
     known, words = await asyncio.to_thread(_asked, runtime_dir, about)
     running = process.listener(runtime_dir, words)
     snapshot = await looks.at("links", look(), Snapshot({}))
-    begun = Facts(about=about, forwarder=forwarder, now=time.time(), process=running, known=known)
+    begun = Facts(about, forwarder, time.time(), __version__, process=running, known=known)
     facts = _with_links(begun, snapshot)
     facts = await _look_around(facts, snapshot, looks)
+    if heard_meanwhile(facts):
+        known, words = await asyncio.to_thread(_asked, runtime_dir, about)
+        facts = replace(facts, known=known, process=replace(running, words=words))
     after = looks.now("packets dropped", kernel.dropped, drops)
     looks.unseen += _blind_spots(known)
     gone = Drops(after.martian - drops.martian, after.reverse_path - drops.reverse_path)
     return replace(facts, drops=gone, unseen=tuple(dict.fromkeys(looks.unseen)))
+
+
+def heard_meanwhile(facts: Facts) -> bool:
+    """Hellos of a peer arrive that was silent when the speaker was asked: it may have come back since."""
+    senders = {hello.mac for hello in facts.hellos}
+    return any(not peer.alive and peer.mac in senders for peer in facts.known.peers) if facts.known else False
 
 
 def _blind_spots(known: Knowledge | None) -> Iterator[Unseen]:
@@ -113,6 +123,8 @@ def _with_links(facts: Facts, snapshot: Snapshot) -> Facts:
             "loopback" if link.loopback else link.kind,
             link.ethernet and link.arp and link.master is None,
             tuple(subnets.get(link.index, ())),
+            kernel.is_wireless(link),
+            kernel.deaf_ports(link) if link.kind == "bridge" else (),
         )
         for link in snapshot.links.values()
     )

@@ -6,6 +6,7 @@ import socket
 import struct
 from collections.abc import Collection, Iterable, Mapping
 from ipaddress import ip_address
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +22,27 @@ from speaker.forwarding.sysctl import read
 from speaker.interfaces.martians import martian_sources, reverse_path_drops
 from speaker.kubeproxy import kernel
 from speaker.kubeproxy.recognise import HEALTH, METRICS, Configuration, Mode, Signs, recognise
-from speaker.model import Link
+from speaker.model import Link, format_mac
 from speaker.netlink.messages import attributes
 from speaker.netlink.numbers import IFA_ADDRESS, IFA_LOCAL, IFADDR, RTM_GETADDR
 from speaker.netlink.requests import Netlink, Request
 from speaker.system import programs
 
-GLOBAL = ("net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding", "net.bridge.bridge-nf-call-iptables")
+GLOBAL = (
+    *("net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"),
+    *("net.bridge.bridge-nf-call-iptables", "net.bridge.bridge-nf-call-ip6tables"),
+)
 OF_A_LINK = ("forwarding", "rp_filter", "arp_ignore", "arp_announce", "accept_local", "proxy_arp")
 ADDRESSES = 4096
 CHAINS = 64
 """Base chains of others whose rules are read."""
 RULES = 2000
 """Of one of them."""
+SYS = Path("/sys/class/net")
+"""It shows the network that it was mounted in: links of another one are passed over."""
+PORTS = 1024
+"""Of a bridge, that are looked at."""
+_IFF_PROMISC = 0x100
 _OURS = ("eip-speaker", "kube-proxy")
 """Tables whose rules are no obstacle: what is wrong with those shows elsewhere."""
 _IFA_F_SECONDARY = 0x01
@@ -163,3 +172,34 @@ async def _words() -> tuple[str | None, bool | None, Configuration | None]:
     from speaker.kubeproxy import signs  # an HTTP client takes half a second to load
 
     return await signs.ask()
+
+
+# ── what netlink does not tell of links ──
+
+
+def is_wireless(link: Link, root: Path = SYS) -> bool:
+    return _is_here(link, root) and (root / link.name / "phy80211").exists()
+
+
+def deaf_ports(bridge: Link, root: Path = SYS) -> tuple[str, ...]:
+    """Without hairpin mode, on a bridge that does not take for itself what it sends (promiscuous mode does that)."""
+    if not _is_here(bridge, root) or int(_read(root / bridge.name / "flags") or "0", 16) & _IFF_PROMISC:
+        return ()
+    try:
+        ports = sorted(islice((root / bridge.name / "brif").iterdir(), PORTS))
+    except OSError:  # it is gone
+        return ()
+    return tuple(port.name for port in ports if _read(root / port.name / "brport" / "hairpin_mode") == "0")
+
+
+def _is_here(link: Link, root: Path) -> bool:
+    return _read(root / link.name / "ifindex") == str(link.index) and _read(root / link.name / "address") == format_mac(
+        link.mac
+    )
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

@@ -15,6 +15,7 @@ from speaker.forwarding.sysctl import forwarding_off, links_not_forwarding
 from speaker.kubeproxy.judge import GRACE, Here, Judge, Rules
 from speaker.kubeproxy.recognise import Configuration, KubeProxy, Mode
 from speaker.model import Family, IPAddress, Pool
+from speaker.node.known.knowledge import KnownEndpoint
 
 FRESH = 3.0
 """Seconds for which a hello that could not be read is news."""
@@ -83,9 +84,29 @@ def peers(facts: Facts) -> Iterator[Finding]:
             yield Finding("clock_apart", what, "chronyc tracking   # on both: which of the clocks is wrong?")
     for kind, sentence in known.problems:
         if kind == "filtered" and not _heard_again(facts, sentence):
-            mend = f"nft list ruleset | grep -i 0x{known.ethertype:04x}   # on both, and the ACLs of the switch between"
-            yield Finding("hellos_filtered", shown(sentence), mend)
+            yield Finding("hellos_filtered", shown(sentence), _look_for_hellos(known.ethertype))
+    yield from _unheard(facts)
     yield from _silent(facts)
+
+
+def _unheard(facts: Facts) -> Iterator[Finding]:
+    """Peers that are alive by what they answer alone, before the speaker, who is patient, tells of it."""
+    assert facts.known is not None
+    for peer in facts.known.peers:
+        if not peer.alive or peer.heard or any(hello.mac == peer.mac for hello in facts.hellos):
+            continue
+        held = [eip.address for eip in facts.known.eips if eip.holder == peer.node]
+        answered = [each.address for each in facts.asked if each.address in held and peer.mac in each.macs]
+        if answered and not any(kind == "filtered" for kind, _ in facts.known.problems):
+            what = (
+                f"{shown(peer.node)} ({peer.mac}) on {peer.link} answers for {some(answered)}, and none of its hellos"
+                " arrives here"
+            )
+            yield Finding("hellos_filtered", what, _look_for_hellos(facts.known.ethertype))
+
+
+def _look_for_hellos(ethertype: int) -> str:
+    return f"nft list ruleset | grep -i 0x{ethertype:04x}   # on both, and the ACLs of the switch between"
 
 
 def _heard_again(facts: Facts, sentence: str) -> bool:
@@ -247,6 +268,51 @@ def links(facts: Facts) -> Iterator[Finding]:
                 yield Finding(
                     "one_subnet", what, "sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2"
                 )
+
+
+def wireless(facts: Facts) -> Iterator[Finding]:
+    for link in facts.links:
+        if link.wireless and facts.known is not None and link.name in facts.known.links:
+            what = f"{link.name} is a wireless link, and EIPs are announced on it"
+            yield Finding("wireless", what, "kubectl edit eip POOL   # spec.interface: a link with a cable")
+
+
+_CALL = {4: "net.bridge.bridge-nf-call-iptables", 6: "net.bridge.bridge-nf-call-ip6tables"}
+
+
+def bridges(facts: Facts) -> Iterator[Finding]:
+    """Those that endpoints of this node are behind, for the pods beside them."""
+    if facts.known is None:
+        return
+    here = {each.address for service in facts.known.services for each in service.endpoints if _is_here(facts, each)}
+    for link in facts.links:
+        behind = [way.to for way in facts.ways if way.link == link.name and way.to in here]
+        if link.kind != "bridge" or not behind:
+            continue
+        versions = {ip_address(address).version for address in behind}
+        unset = [_CALL[version] for version in sorted(versions) if facts.sysctls.get(_CALL[version]) != "1"]
+        if unset:
+            what = (
+                f"{some(behind)} is behind the bridge {link.name}, and {' and '.join(unset)} is not 1: it answers pods "
+                "beside it past the translation"
+            )
+            mend = f"modprobe br_netfilter; sysctl -w {' '.join(f'{name}=1' for name in unset)}"
+            yield Finding("bridge_unfiltered", what, mend)
+        elif link.deaf_ports:
+            what = (
+                f"ports of {link.name} without hairpin mode ({some(link.deaf_ports)}): no endpoint there reaches itself"
+            )
+            yield Finding("no_hairpin", what, f"bridge link set dev {link.deaf_ports[0]} hairpin on   # and in the CNI")
+
+
+def _is_here(facts: Facts, endpoint: KnownEndpoint) -> bool:
+    return facts.known is not None and endpoint.node == facts.known.node
+
+
+def releases(facts: Facts) -> Iterator[Finding]:
+    if facts.known is not None and facts.known.version and facts.known.version != facts.version:
+        what = f"the running speaker is {shown(facts.known.version)}, and this program {shown(facts.version)}"
+        yield Finding("versions_apart", what, "systemctl restart eip-speaker   # it hands over first")
 
 
 def free_addresses(facts: Facts) -> Iterator[Finding]:

@@ -6,7 +6,8 @@ from typing import Any
 from speaker.diagnosis.chain import Chain, State
 from speaker.diagnosis.facts import Unseen
 from speaker.diagnosis.finding import KINDS, Finding
-from speaker.diagnosis.words import shown
+from speaker.diagnosis.together import Whole, broken
+from speaker.diagnosis.words import shown, some
 
 _MARKS = {State.WELL: "ok", State.BROKEN: "BROKEN", State.UNKNOWN: "?"}
 
@@ -22,17 +23,21 @@ def finding_lines(findings: Sequence[Finding], unseen: Iterable[Unseen]) -> Iter
 
 
 def _of_chain(chain: Chain, unseen: Iterable[Unseen]) -> Iterator[str]:
-    for step in chain.steps:
-        first, *more = step.lines or ("",)
-        yield f"{_MARKS[step.state]:7}{step.name}{': ' if first else ''}{first}"
-        yield from (f"       {line}" for line in more)
-        yield from (f"       ! {finding.what}" for finding in step.findings)
+    yield from _steps(chain)
     yield ""
     if chain.verdict is None:
         yield "verdict: cannot be told" if chain.code else "verdict: nothing is broken, as far as this node sees"
     else:
         yield from _in_full("verdict", chain.verdict)
     yield from _blind(unseen)
+
+
+def _steps(chain: Chain) -> Iterator[str]:
+    for step in chain.steps:
+        first, *more = step.lines or ("",)
+        yield f"{_MARKS[step.state]:7}{step.name}{': ' if first else ''}{first}"
+        yield from (f"       {line}" for line in more)
+        yield from (f"       ! {finding.what}" for finding in step.findings)
 
 
 def _of_findings(findings: Sequence[Finding], unseen: Iterable[Unseen]) -> Iterator[str]:
@@ -44,9 +49,10 @@ def _of_findings(findings: Sequence[Finding], unseen: Iterable[Unseen]) -> Itera
     yield from _blind(unseen)
 
 
-def _in_full(label: str, finding: Finding) -> Iterator[str]:
+def _in_full(label: str, finding: Finding, nodes: Sequence[str] = ()) -> Iterator[str]:
+    """A sentence may say "this node": ``nodes`` are those that say it."""
     kind = KINDS[finding.kind]
-    yield f"{label}: {finding.what} ({finding.kind})"
+    yield f"{label}: {some(nodes)}{': ' if nodes else ''}{finding.what} ({finding.kind})"
     yield f"  why it matters: {kind.why}"
     yield f"  to mend: {finding.mend}"
     yield f"  more: docs/{kind.docs}"
@@ -87,3 +93,72 @@ def finding_json(finding: Finding) -> dict[str, str]:
 
 def _unseen_json(unseen: Iterable[Unseen]) -> list[dict[str, str]]:
     return [{"what": each.what, "why": each.why} for each in unseen]
+
+
+# ── of several nodes ──
+
+
+def explanation_lines(whole: Whole) -> Iterator[str]:
+    """The first node's whole walk, what is broken on others, and the verdict."""
+    return map(shown, _of_explanation(whole))
+
+
+def examination_lines(whole: Whole) -> Iterator[str]:
+    return map(shown, _of_examination(whole))
+
+
+def _of_explanation(whole: Whole) -> Iterator[str]:
+    for part in whole.parts[:1]:
+        if part.chain is not None:
+            yield f"as {part.node} sees it{f', which holds {some([*part.held])}' if part.held else ''}:"
+            yield from _steps(part.chain)
+            yield ""
+    for part in whole.parts[1:]:
+        named = broken(part)
+        yield f"{part.node}: {f'broken: {some(named)}' if named else 'nothing is broken'}"
+        yield from (f"       ! {finding.what}" for finding in part.found)
+    yield from _silent(whole)
+    yield ""
+    if whole.found:
+        yield from _in_full("verdict", whole.found[0].finding, whole.found[0].nodes)
+    elif whole.code:
+        yield "verdict: cannot be told"
+    else:
+        yield f"verdict: nothing is broken, as far as {len(whole.parts)} nodes see"
+    yield from _blind_on(whole)
+
+
+def _of_examination(whole: Whole) -> Iterator[str]:
+    for number, shared in enumerate(whole.found, 1):
+        yield from _in_full(str(number), shared.finding, shared.nodes)
+        yield ""
+    if not whole.found:
+        yield f"nothing is wrong, as far as {len(whole.parts)} nodes see"
+    yield from _silent(whole)
+    yield from _blind_on(whole)
+
+
+def _silent(whole: Whole) -> Iterator[str]:
+    yield from (f"{node}: no answer: {why}" for node, why in whole.silent.items())
+
+
+def _blind_on(whole: Whole) -> Iterator[str]:
+    nodes: dict[Unseen, list[str]] = {}
+    for part in whole.parts:
+        for each in part.unseen:
+            nodes.setdefault(each, []).append(part.node)
+    yield from (f"not seen on {some(seen)}: {each.what}: {each.why}" for each, seen in nodes.items())
+
+
+def whole_json(whole: Whole) -> dict[str, Any]:
+    return {
+        "code": whole.code,
+        "findings": [finding_json(shared.finding) | {"nodes": list(shared.nodes)} for shared in whole.found],
+        "nodes": {
+            part.node: findings_json(part.found, part.unseen)
+            if part.chain is None
+            else chain_json(part.chain, part.unseen)
+            for part in whole.parts
+        },
+        "silent": dict(whole.silent),
+    }

@@ -1,4 +1,7 @@
-"""A Service whose forwarding is refused keeps no other from its own: what is refused whole is tried in parts."""
+"""A Service whose forwarding is refused keeps no other from its own: what is refused whole is tried in parts.
+
+It stands between ``node/host.py`` and the forwarder at work, which with IPVS is ``forwarding/ipvs/forwarder.py``.
+"""
 
 from collections import deque
 from collections.abc import Collection, Mapping

@@ -49,13 +49,18 @@ class Asker:
     def __init__(self, question: Question, heard: Callable[[Question, Answer], None]) -> None:
         self._question, self._heard = question, heard
         self._left = 0
+        self._listening = False
         self._socket = sockets.open_socket(question.link, question.ethertype, only_answers(question), _prepare)
 
-    def ask(self, frame: bytes) -> None:
-        """Raises EdgeError; a link that is down, gone or full lets the question go unanswered."""
+    def ask(self, frame: bytes, *, listen: bool = True) -> None:
+        """Its answer is heard as it comes, or else waits for the next ``read``. Raises EdgeError; a link that is down,
+        gone or full lets the question go unanswered."""
         self._drop_queued()
         self._left = FRAMES
-        asyncio.get_running_loop().add_reader(self._socket, self.read)
+        if listen and not self._listening:
+            self._listening = True
+            # By number: asyncio asks the kernel three times for a socket's name, to say that it is not registered.
+            asyncio.get_running_loop().add_reader(self._socket.fileno(), self.read)
         try:
             self._socket.send(frame)
         except OSError as error:
@@ -85,7 +90,9 @@ class Asker:
 
     def _stop_listening(self) -> None:
         self._left = 0
-        asyncio.get_running_loop().remove_reader(self._socket)
+        if self._listening:
+            self._listening = False
+            asyncio.get_running_loop().remove_reader(self._socket.fileno())
 
     def close(self) -> None:
         self._stop_listening()

@@ -21,6 +21,7 @@ async def watch_gateways(
     every: float = EVERY,
 ) -> None:
     """Calls ``tell(index, answers)`` for each of ``links`` as soon as that is known, and whenever it changes.
+    One that answered the last time is read again at the next question: nothing wakes for its answer.
 
     A link is asked for the gateways of its default routes, ``every`` so many seconds; one without any answers. Works in
     the network namespace of the thread it runs in, until cancelled. Raises EdgeError, and Unsupported without
@@ -49,12 +50,12 @@ class _Watch:
         self._links = frozenset(link.index for link in links)
         wanted = questions(snapshot, links)
         for waiting in self._askers.values():
-            waiting.read()  # an answer that came while the loop was busy
+            waiting.read()
         for question in self._askers.keys() - wanted:
             self._askers.pop(question).close()
         for question, mac in self._answering.ask(wanted):
             if (asker := self._askers.get(question) or self._open(question)) is not None:
-                asker.ask(ask(question, mac))
+                asker.ask(ask(question, mac), listen=mac is None)  # one that answered the last time has a second
         self._tell_changes()
 
     def _open(self, question: Question) -> "Asker | None":

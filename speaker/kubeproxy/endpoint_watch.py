@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 from itertools import islice
 
 from speaker.kubeproxy import signs
-from speaker.kubeproxy.local_endpoints import LocalEndpoints, Spot
+from speaker.kubeproxy.local_endpoints import LocalEndpoints, ServiceFamily
 from speaker.model import IPAddress, ServiceKey, World
 
 AGAIN_SECONDS = 0.1
@@ -34,11 +34,11 @@ class EndpointWatch:
         while True:
             await self._awaits.wait()
             asked = list(islice(self._endpoints.awaited.items(), AT_ONCE))
-            if any(await asyncio.gather(*(self._ask(spot, port) for spot, port in asked))):
+            if any(await asyncio.gather(*(self._ask(which, port) for which, port in asked))):
                 self._changed()
             if not self._endpoints.awaited:
                 self._awaits.clear()
             await asyncio.sleep(AGAIN_SECONDS)
 
-    async def _ask(self, spot: Spot, port: int) -> bool:
-        return self._endpoints.heard(spot, await signs.endpoints_known(spot[0], port, spot[1], self._own()))
+    async def _ask(self, which: ServiceFamily, port: int) -> bool:
+        return self._endpoints.heard(which, await signs.endpoints_known(which[0], port, which[1], self._own()))

@@ -67,7 +67,7 @@ _listing = msgspec.json.Decoder(_Listing)
 
 
 def _items(listing: bytes) -> list[dict[str, dict[str, Any]]]:
-    """Raises EdgeError for what is no listing."""
+    """Raises EdgeError for what cannot be read as a listing."""
     try:
         return _listing.decode(listing).nftables
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from speaker.model import Endpoint, Family, ServiceKey, TrafficPolicy, World
 
-Spot: TypeAlias = tuple[ServiceKey, Family]
+ServiceFamily: TypeAlias = tuple[ServiceKey, Family]
 
 
 class LocalEndpoints:
@@ -20,14 +20,14 @@ class LocalEndpoints:
 
     def __init__(self, node: str) -> None:
         self._node = node
-        self._counted: set[Spot] = set()
-        self._awaited: dict[Spot, int] = {}
+        self._counted: set[ServiceFamily] = set()
+        self._awaited: dict[ServiceFamily, int] = {}
         self._news: frozenset[ServiceKey] = frozenset()
         """Services of which something counts since the last call."""
         self._begun = False
 
     @property
-    def awaited(self) -> Mapping[Spot, int]:
+    def awaited(self) -> Mapping[ServiceFamily, int]:
         """Where kube-proxy is to be asked, and by which port; who has waited longest for an answer is first."""
         return self._awaited
 
@@ -42,15 +42,15 @@ class LocalEndpoints:
         known = replace(world, endpoints={**world.endpoints, **hidden}) if hidden else world
         return known, None if changed is None else changed | news
 
-    def heard(self, spot: Spot, endpoints: int | None) -> bool:
+    def heard(self, which: ServiceFamily, endpoints: int | None) -> bool:
         """Of how many kube-proxy knows, None where nobody says; whether that makes a difference."""
-        if (port := self._awaited.pop(spot, None)) is None:
+        if (port := self._awaited.pop(which, None)) is None:
             return False
         if endpoints == 0:
-            self._awaited[spot] = port
+            self._awaited[which] = port
             return False
-        self._counted.add(spot)
-        self._news |= {spot[0]}
+        self._counted.add(which)
+        self._news |= {which[0]}
         return True
 
     def _look(self, world: World, key: ServiceKey) -> None:
@@ -61,14 +61,14 @@ class LocalEndpoints:
         here = {Family.of(each.address) for each in found if each.node == self._node and each.ready}
         leaving = {Family.of(each.address) for each in found if each.node == self._node and each.serving}
         for family in Family:
-            spot = key, family
+            which = key, family
             if family not in here | leaving:
-                self._counted.discard(spot)
-                self._awaited.pop(spot, None)
+                self._counted.discard(which)
+                self._awaited.pop(which, None)
             elif port is None or not self._begun:
-                self._counted.add(spot)
-            elif spot not in self._counted and family in here:
-                self._awaited[spot] = port
+                self._counted.add(which)
+            elif which not in self._counted and family in here:
+                self._awaited[which] = port
 
     def _counting(self, key: ServiceKey, endpoints: tuple[Endpoint, ...]) -> Iterator[Endpoint]:
         for each in endpoints:

@@ -1,7 +1,7 @@
 """Everything layer 2 does on one link: answers, announces, probes, and is solicited.
 
-Each request is decided by ``answer.py``, of what ``Claims`` says that this link answers for and until when;
-``responder.py`` reads them and sends the replies.
+Each request is decided by ``answer.py``. ``Claims`` (``claims.py``) says which EIPs this link answers for, and until
+when. ``responder.py`` reads the requests and sends the replies.
 """
 
 import asyncio
@@ -106,7 +106,7 @@ class LinkResponder:
         """It is not answered for until a probe finds nobody else."""
         return address in self._holdings.wanted.unproven
 
-    # ── what the owner says ──
+    # ── what the owner asks for ──
 
     def take(self, eips: Mapping[bytes, Gratuitous], probe: Collection[bytes] = ()) -> None:
         """Answer for these as well, and announce them, each as its ``Gratuitous`` says; those in ``probe`` only once a
@@ -273,6 +273,7 @@ class LinkResponder:
             self._policy.found(self.link.index, rival.address, rival.mac)
 
     def _suspect(self, rival: Rival) -> None:
+        """A peer speaks for an EIP of ours: a conflict, unless its hellos claim the EIP by the end of ``trial``."""
         if not rival.asks and not self._policy.ours(rival.mac):
             self._find(rival)
         if rival.address in self._suspected or self._is_excused(rival):

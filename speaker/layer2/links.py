@@ -10,6 +10,7 @@ from speaker.layer2.link import LinkResponder
 from speaker.layer2.observer import Observer
 from speaker.layer2.responder import AnswerPolicy
 from speaker.model import Gratuitous, IPAddress, Link, Mac
+from speaker.system.supervise import Supervisor
 
 OLDEST = 0.05
 """Seconds for which a request may have waited; an asker whose request is dropped asks again after one."""
@@ -71,7 +72,7 @@ class Links:
             self._responders.popitem()[1].stop()
         await self._group.__aexit__(kind, error, tb)
 
-    # ── what the owner says ──
+    # ── what the owner asks for ──
 
     def keep(self, links: Iterable[Link]) -> None:
         """Links that are up and whose sockets stay open although they hold nothing, so that a claim answers at once;
@@ -177,3 +178,41 @@ class Links:
         for identity, responder in list(self._responders.items()):
             if not responder.holds and identity not in self._kept:
                 self._responders.pop(identity).stop()
+
+
+def take_each(
+    layer2: Links, placements: Mapping[IPAddress, Placement], probe: Collection[IPAddress], supervisor: Supervisor
+) -> tuple[list[IPAddress], list[IPAddress]]:
+    """An EIP that meets a bug of ours is given up, and no other. Returns those taken, and those that failed: nothing is
+    answered for them."""
+    try:
+        layer2.take(placements, probe)
+    except Exception as error:
+        supervisor.internal_error("take", error)
+    else:
+        return list(placements), []
+    taken: list[IPAddress] = []
+    failed: list[IPAddress] = []
+    for address, placement in placements.items():
+        try:
+            layer2.take({address: placement}, {address}.intersection(probe))
+            taken.append(address)
+        except Exception as error:
+            supervisor.internal_error("take", error)
+            failed.append(address)
+    drop_each(layer2, failed, supervisor)
+    return taken, failed
+
+
+def drop_each(layer2: Links, addresses: Collection[IPAddress], supervisor: Supervisor) -> None:
+    """Nothing is answered for these any more."""
+    try:
+        layer2.drop(addresses)
+        return
+    except Exception as error:
+        supervisor.internal_error("drop", error)
+    for address in addresses:
+        try:
+            layer2.drop([address])
+        except Exception as error:
+            supervisor.internal_error("drop", error)

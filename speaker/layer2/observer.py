@@ -1,4 +1,4 @@
-"""What layer 2 tells whoever counts. Telemetry implements it; this package knows no metrics library."""
+"""What layer 2 reports. ``wire/sender.py`` hands it on to the main process; this package knows no metrics library."""
 
 from typing import Protocol
 

@@ -38,12 +38,18 @@ class Counted:
     def hellos_sent(self, link: str, left: bool, count: int) -> None:
         self._metrics.hellos_sent.labels(link, "left" if left else "no_room").inc(count)
 
-    def failed_over(self, seconds: float) -> None:
-        self._metrics.failovers.observe(seconds)
+    def taken(self, unanswered: float | None) -> None:
+        self._metrics.claim_changes.labels("claimed").inc()
+        if unanswered is not None:
+            self._metrics.failovers.observe(unanswered)
 
     def answer_for(self, verdicts: Mapping[IPAddress, int]) -> None:
         """How many hosts answer for each EIP that this node asks for."""
         self._metrics.of_eips.answered = {str(eip): hosts for eip, hosts in verdicts.items()}
+
+    def answering(self, eip: str) -> int | None:
+        """The same of one; None where this node does not ask."""
+        return self._metrics.of_eips.answered.get(eip)
 
     def loop_delay(self, late: float, busy: float) -> None:
         self._metrics.loop_delay.observe(late)
@@ -71,13 +77,13 @@ def count_held(
 ) -> int:
     """How many are held here."""
     mine = {eip: one.since or 0.0 for eip, one in found.items() if one.mine}
-    ready = {str(eip): _ready(eips[eip].services, endpoints) for eip in mine}
+    ready = {str(eip): ready_endpoints(eips[eip].services, endpoints) for eip in mine}
     metrics.of_eips.since = {str(eip): since for eip, since in mine.items()}
     metrics.of_eips.endpoints = {eip: number for eip, number in ready.items() if number is not None}
     return len(mine)
 
 
-def _ready(services: Iterable[ServiceKey], endpoints: Mapping[ServiceKey, Collection[Endpoint]]) -> int | None:
+def ready_endpoints(services: Iterable[ServiceKey], endpoints: Mapping[ServiceKey, Collection[Endpoint]]) -> int | None:
     """Addresses that take new connections; None where this node does not know of them all."""
     found = [endpoints.get(key) for key in services]
     if any(some is None for some in found):

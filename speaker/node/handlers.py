@@ -4,18 +4,21 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
+from ipaddress import ip_address
 from typing import Any
 
 import msgspec
 
+from speaker import __version__
 from speaker.errors import EdgeError
 from speaker.forwarding.changes import Change
 from speaker.forwarding.forwarder import Forwarder
 from speaker.forwarding.plan import Plan
 from speaker.kubeproxy.judge import NO_FORWARDER
+from speaker.node.gauges import ready_endpoints
 from speaker.node.known import knowledge
 from speaker.node.known.knowledge import MOST, Knowledge, State
-from speaker.node.report import Report
+from speaker.node.report import InForce, Report
 from speaker.settings import PeerSettings
 from speaker.wire.remote import Wire
 
@@ -36,9 +39,11 @@ def handlers(
     alone = own is None
 
     async def status(_: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
-        told: dict[str, Any] = {"done": True, "node": node, "draining": wire.draining, "eips": []}
+        told: dict[str, Any] = {"done": True, "node": node, "draining": wire.draining, "eips": [], "alone": alone}
+        told |= report.health()[1]
         if (in_force := report.in_force) is not None:
             told |= report.status(in_force, await wire.claim_statuses(in_force.decision.eips))
+            told["eips"] = [eip | _seen(report, in_force, eip["address"]) for eip in told["eips"]]
         yield told | {"peers": [{name: getattr(peer, name) for name in _STATUS} for peer in await wire.peers()]}
 
     async def facts(command: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
@@ -76,6 +81,13 @@ def handlers(
     return {"facts": facts, "status": status, "drain": drain, "undrain": undrain, "rebalance": rebalance}
 
 
+def _seen(report: Report, in_force: InForce, eip: str) -> dict[str, int | None]:
+    """How many hosts answer for it, where this node asks, and how many endpoints are ready, where it knows of them."""
+    services = in_force.decision.eips[ip_address(eip)].services
+    ready = ready_endpoints(services, in_force.world.endpoints)
+    return {"answering": report.answering(eip), "ready_endpoints": ready}
+
+
 async def know(
     node: str, own: PeerSettings | None, wire: Wire, report: Report, forwarder: Forwarder, about: str = ""
 ) -> Knowledge:
@@ -83,6 +95,7 @@ async def know(
     peers = await wire.peers()
     known = Knowledge(
         node=node,
+        version=__version__,
         forwarder=forwarder.name,
         hello_ms=round(own.hello * 1000) if own is not None else 0,
         ethertype=own.ethertype if own is not None else 0,

@@ -161,7 +161,7 @@ class Host:
     # ── sources ──
 
     async def _follow_links(self) -> None:
-        async for attempt in retrying(self._tells("netlink"), on=EdgeError):
+        async for attempt in retrying(self._failing("netlink"), on=EdgeError):
             with attempt:
                 async with Watcher() as watcher:
                     async for snapshot in watcher:
@@ -178,7 +178,7 @@ class Host:
                     await self._wire.gateway(*await silent.get())
 
         async def watch() -> None:
-            async for attempt in retrying(self._tells("gateway"), on=EdgeError):
+            async for attempt in retrying(self._failing("gateway"), on=EdgeError):
                 with attempt:
                     tell = lambda link, answers: silent.put_nowait((link, answers))  # noqa: E731
                     await watch_gateways(lambda: self._snapshot, lambda: self._links, tell)
@@ -202,7 +202,7 @@ class Host:
                     self._lost = lost
                     self._changed.set()
 
-    def _tells(self, edge: str) -> Callable[[Exception], None]:
+    def _failing(self, edge: str) -> Callable[[Exception], None]:
         return partial(self._report.met, edge)
 
     # ── decisions and effects ──
@@ -210,7 +210,7 @@ class Host:
     async def _reconcile(self) -> None:
         while True:
             await self._changed.wait()
-            async for attempt in retrying(self._tells("reconcile"), on=Exception, sleep=self._changed_or):
+            async for attempt in retrying(self._failing("reconcile"), on=Exception, sleep=self._changed_or):
                 with attempt:
                     self._changed.clear()
                     if self._snapshot is not None:
@@ -241,7 +241,7 @@ class Host:
         changed = view.changed if snapshot is self._decided_on else None
         self._decided_on = None
         view, changed = self._without_lost(view, changed)
-        await self._say(partial(self._report.settled, view.settlement, changed))
+        await self._in_thread(partial(self._report.settled, view.settlement, changed))
         # In a thread, because 10,000 Services take longer than the loop may be kept from its other work.
         decision, touched = await asyncio.to_thread(self._decide, view, snapshot, changed)
         await self._wire.withdraw_except(self._placements, touched)
@@ -250,7 +250,7 @@ class Host:
             self._report.forwarding(changes, self._forwarder.approximations(decision.forwarding))
         self._tell_failed({**view.settlement.failed, **self._decider.failed})
         self._links = frozenset({each.link.index: each.link for each in self._placements.values()}.values())
-        await self._say(partial(self._report.decided, decision, touched))
+        await self._in_thread(partial(self._report.decided, decision, touched))
         if self._settings.peers is not None:
             own = own_addresses(snapshot, self._links), bound_addresses(snapshot, self._links)
             await self._wire.addresses(*own, gateways(snapshot, self._links))
@@ -283,13 +283,13 @@ class Host:
             changed |= {key for key, found in endpoints if any(each.node in other for each in found)}
         return view._replace(world=replace(view.world, lost=self._planned_lost)), changed
 
-    async def _say(self, tell: Callable[[], None]) -> None:
+    async def _in_thread(self, tell: Callable[[], None]) -> None:
         """Reports to people, in a thread; no bug there keeps anything from being done."""
         with contained("report", self._report):
             await asyncio.to_thread(tell)
 
     def _tell_failed(self, failed: Mapping[ServiceKey, Exception]) -> None:
-        """Services that met what nobody foresaw."""
+        """Reports Services that met an unexpected error."""
         for key, error in failed.items():
             if self._failed.get(key) is not error:
                 self._report.internal_error("decide", error)
@@ -367,7 +367,7 @@ class Host:
         path = self._settings.runtime_dir / NAME
         node, peers = self._settings.node.name, self._settings.peers
         answers = handlers(node, peers, self._wire, self._report, self._forwarder)
-        async for attempt in retrying(self._tells("control"), on=EdgeError, limit=RUNTIME_DIR_SECONDS):
+        async for attempt in retrying(self._failing("control"), on=EdgeError, limit=RUNTIME_DIR_SECONDS):
             with attempt:
                 while True:
                     async with serving_control(path, answers, self._report) as known:

@@ -11,7 +11,7 @@ from speaker.node.decide import MayHold, MayNotHold
 from speaker.node.report import Report
 from speaker.node.source import Source
 from speaker.ownership.hello import Addresses
-from speaker.ownership.witness import TURN, Place, Witness
+from speaker.ownership.witness import Place, Witness
 from speaker.ownership.witness_sockets import WitnessSockets
 from speaker.system.clock import boottime
 from speaker.system.waiting import set_within, tick
@@ -55,7 +55,7 @@ class Witnessing:
     async def run(self) -> None:
         """Endless."""
         while True:
-            await tick(TURN)
+            await tick(self._witness.pause)
             with self._report.trying(EDGE):
                 await self._turn()
                 self._report.answer_for(self._witness.verdicts)

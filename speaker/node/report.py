@@ -29,7 +29,7 @@ from speaker.node.decide import Decision, MayNotHold
 from speaker.node.known.noted import Noted
 from speaker.node.problems import RIVAL_SECONDS, Area, Problem, Problems, first, new
 from speaker.node.standing import Alive
-from speaker.node.status import Status, write_status
+from speaker.node.status import Shown, Status, write_status
 from speaker.node.transitions import Transitions
 from speaker.system.priority import Priority
 from speaker.telemetry.internal_errors import QUIET_SECONDS, InternalErrors
@@ -69,8 +69,7 @@ class Report(gauges.Counted):
         self._goes_by_records = False
         """Of some EIP nothing else says who holds it."""
         self.in_force: InForce | None = None
-        self.shown: Callable[[Mapping[str, Any], InForce, Mapping[str, str]], None] = lambda *_: None
-        """Hears what the status file says, in a thread; and the conflicts, by EIP."""
+        self.shown: list[Shown] = []
         self.stale = asyncio.Event()
         """What ``publish`` would say is not what it said last."""
         self._internal = InternalErrors(metrics.internal_errors, self._ailing, clock)
@@ -78,10 +77,6 @@ class Report(gauges.Counted):
         """The next look at whether what nobody foresaw is over."""
         self.internal_error, self.wire_error = self._internal.internal_error, self._internal.told
         self.wire_error_again = self._internal.again
-
-    def finish(self) -> None:
-        """Say now what waits to be said together."""
-        self.telling.finish()
 
     def health(self) -> tuple[bool, dict[str, object]]:
         """Well once everything asked for was in force for the first time. Later trouble is told, not acted on: a
@@ -233,6 +228,7 @@ class Report(gauges.Counted):
 
     def decided(self, decision: Decision, touched: Collection[IPAddress] | None = None) -> None:
         """Which EIPs this node must not answer for from now on, and why. ``touched``: only these may be news."""
+        self.noted.decided = decision.eips
         self.telling.say(self._transitions.decided(decision, touched))
 
     def forwarding(self, changes: Sequence[Change], approximations: tuple[str, ...] | None = None) -> None:
@@ -283,13 +279,14 @@ class Report(gauges.Counted):
             raise
         if ready and not self._ready:
             self._ready = True
-            self.finish()
+            self.telling.finish()
             log.info("ready", eips=mine)
 
     def _write_status(self, in_force: InForce, claim_statuses: Mapping[IPAddress, ClaimStatus]) -> None:
         told, conflicts = self.status(in_force, claim_statuses), self.conflicts()
         self.telling.say(self._transitions.conflicts(conflicts))
-        self.shown(told, in_force, conflicts)
+        for each in self.shown:
+            each(told, in_force.usage, conflicts)
         write_status(self._runtime_dir, told)
 
     def status(self, in_force: InForce, claim_statuses: Mapping[IPAddress, ClaimStatus]) -> dict[str, Any]:
@@ -302,10 +299,12 @@ class Report(gauges.Counted):
 
     # ── claims and peers: what the wire process tells ──
 
-    def claimed(self, address: IPAddress, placement: Placement, term: int, before: str | None) -> None:
-        self._tell(transitions.claimed(address, placement, term, before))
-        self.noted.claimed(address, before)
-        self._metrics.claim_changes.labels("claimed").inc()
+    def claimed(
+        self, address: IPAddress, placement: Placement, term: int, before: str | None, unanswered: float | None = None
+    ) -> None:
+        self._tell(transitions.claimed(address, placement, term, before, unanswered))
+        self.noted.claimed(address, before, unanswered)
+        self.taken(unanswered)
         self.stale.set()
 
     def yielded(self, address: IPAddress, reason: str, holder: str | None) -> None:

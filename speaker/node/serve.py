@@ -26,6 +26,8 @@ from speaker.telemetry import logs
 from speaker.telemetry.http import serving
 from speaker.telemetry.metrics import Metrics
 from speaker.telemetry.mqtt.counted import MqttMetrics
+from speaker.telemetry.page.host import HostPage
+from speaker.telemetry.page.server import serving as page_serving
 from speaker.telemetry.traffic import Kept, exposition
 from speaker.wire.commands import PeerSpec, Spec
 from speaker.wire.remote import Wire
@@ -68,7 +70,7 @@ async def _serve(
     metrics = Metrics(api=api, wire=os.getppid())
     report = Report(metrics, settings.runtime_dir)
     async with AsyncExitStack() as stack:
-        stack.callback(report.finish)
+        stack.callback(report.telling.finish)
         keys = KeyFile(settings.peers.key_file) if settings.peers else None
         source = await make(report, stack)
         opened = await open_forwarder(settings.forwarder, settings.runtime_dir, settings.limits.ipvs_timeouts)
@@ -80,6 +82,11 @@ async def _serve(
                 return metrics.of_eips.text() + await traffic.text()
 
             await stack.enter_async_context(serving(settings.metrics, metrics.registry, report.health, more))
+        if settings.page is not None:
+            page = HostPage(settings.node.name, report)
+            report.telling.heard.append(page.heard)
+            report.shown.append(page.shown)
+            await stack.enter_async_context(page_serving(settings.page, page.live, report))
         log.info("started", node=settings.node.name, forwarder=forwarder.name, **started)
         # Two forwarders at once would translate an address twice.
         if removed := await cleanup(settings.runtime_dir, keep=forwarder.name):
@@ -120,8 +127,8 @@ async def _publishing(
     from speaker.telemetry.mqtt.host import publishing
 
     async with publishing(settings, node, MqttMetrics(metrics.registry), report, shares=shares) as news:
-        report.telling.heard = news.heard
-        report.shown = lambda told, in_force, conflicts: news.shown(told, in_force.usage, conflicts)
+        report.telling.heard.append(news.heard)
+        report.shown.append(news.shown)
         report.stale.set()
         yield
 

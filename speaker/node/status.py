@@ -1,18 +1,19 @@
 """``status.json``: for scripts and people on the node; the same facts as the log, all at once."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
+from speaker.allocator.assign import Usage
 from speaker.allocator.settle import Settlement
 from speaker.forwarding.limits import Tables
 from speaker.forwarding.unknown_flows.rules import NextHop
 from speaker.kubeproxy.judge import Findings
-from speaker.model import IPAddress, format_mac
+from speaker.model import Family, IPAddress, format_mac
 from speaker.node.decide import Decision, MayHold, MayNotHold
 from speaker.system.files import write_atomically
 from speaker.system.priority import Priority
@@ -20,6 +21,9 @@ from speaker.wire.events import ClaimStatus
 
 NAME = "status.json"
 """In the runtime directory."""
+
+Shown: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, Mapping[Family, Usage]], Mapping[str, str]], None]
+"""Hears what the file says, in a thread; the usage of pools; and the conflicts, by EIP."""
 
 
 @dataclass(slots=True)

@@ -26,8 +26,15 @@ _STRANGE = frozenset({Rejected.WRONG_KEY, Rejected.VERSION})
 # ── one thing that happened ──
 
 
-def claimed(address: IPAddress, placement: Placement, term: int, before: str | None) -> Transition:
+def claimed(
+    address: IPAddress, placement: Placement, term: int, before: str | None, unanswered: float | None = None
+) -> Transition:
+    """``unanswered``: seconds since the last sign of ``before``, where it fell silent."""
     fields = {"link": placement.link.name, "mac": format_mac(placement.link.mac), "term": term, "before": before}
+    if unanswered is not None:
+        fields |= {"why": "silent", "unanswered": unanswered}
+    elif before is None:
+        fields |= {"why": "first"}
     return Transition("info", "claimed", "eip", str(address), placement.link.name, fields)
 
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from speaker.model import IPAddress, Mac
 from speaker.ownership.hello import Hello, Incarnation
 
-# ── Told ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Events ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +214,10 @@ class Claim:
     first: bool = False
     silent_since: float | None = field(default=None, compare=False)
     """When the node that held it gave its last sign, where it is taken because that one died."""
+
+    def unanswered(self, now: float) -> float | None:
+        """Seconds from then to ``now``, to the millisecond."""
+        return None if self.silent_since is None else round(now - self.silent_since, 3)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
 """Hello: what a speaker tells its peers on a link (rules 1 to 5), and its bytes. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
-from typing import NewType, TypeAlias
+from types import MappingProxyType
+from typing import Any, NamedTuple, NewType, TypeAlias
 
 from speaker.model import MAX_TERM, IPAddress, rank
 
@@ -79,8 +80,7 @@ class Digest:
     sum: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
+class Heard(NamedTuple):
     """What the sender knows of a peer.
 
     ``age``: ms since it last heard it when this was sent, at most MAX_AGE. ``link``: the ``Hello.link`` of that frame.
@@ -96,8 +96,10 @@ Addresses: TypeAlias = tuple[IPAddress, ...]
 """A node's own on a link: a unicast IPv4 one, a link-local IPv6 one, either alone, both in that order, or none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hello:
+_NONE: Mapping[Any, Any] = MappingProxyType({})
+
+
+class Hello(NamedTuple):
     """One message; ``frames.encode`` makes as many of it as a link's MTU asks for, each readable without the others.
 
     Only claims inside ``covers`` speak by their absence. An EIP or peer that is absent from ``intents``, ``yielded``
@@ -111,7 +113,7 @@ class Hello:
     """Of this incarnation, from 0, one more for every message sent on any link."""
     clock: int
     """ms of the sender's CLOCK_BOOTTIME when it sent. Never compared with another machine's clock."""
-    digest: Digest = field(default_factory=Digest)
+    digest: Digest = Digest()
     """Of everything the sender claims, whether listed here or not."""
     draining: bool = False
     deaf: bool = False
@@ -119,7 +121,7 @@ class Hello:
     demoted: bool = False
     """The sender claims behind those who are not, for a soft reason (its gateway is silent, it is not Ready)."""
     recalled: bool = False
-    """The sender goes by what the API said before its start: it may know no better than others that start."""
+    """The sender uses what the API said before its start: it may know no better than others that start."""
     routine: bool = False
     """It repeats what the sender said before: whoever receives it may read it at its own next beat (rule 1)."""
     interval: int = 0
@@ -127,7 +129,7 @@ class Hello:
     revision: int = 0
     """Of the sender's installation, 0 to 2³²-1: in a rolling upgrade EIPs go to nodes with a higher one, so that each
     moves once. 0 is unknown."""
-    claims: Terms = field(default_factory=dict)
+    claims: Terms = _NONE
     """Held now: all of them inside ``covers``, and any changed ones outside it."""
     weak: frozenset[IPAddress] = frozenset()
     """Of ``claims`` those that may have been made not knowing of another (rule 18). They yield to that one, if it held
@@ -135,18 +137,18 @@ class Hello:
     covers: Span | None = None
     """An EIP inside that is not in ``claims`` is not claimed. EVERYTHING: the claims are complete. None: no absence
     means anything (a digest alone, or changes)."""
-    intents: Terms = field(default_factory=dict)
+    intents: Terms = _NONE
     """About to be claimed at this term. Speakers before 1.3 say so; nobody reads it any more."""
-    yielded: Terms = field(default_factory=dict)
+    yielded: Terms = _NONE
     """Let go at this term, or for a better claim of this term (rule 19): a claim of the sender at this term or a lower
     one is over, whatever ``covers``."""
-    heard: Mapping[str, Heard] = field(default_factory=dict)
+    heard: Mapping[str, Heard] = _NONE
     """By node name."""
     probes: frozenset[str] = frozenset()
     """Nodes asked to speak at once (rule 6)."""
     wants: frozenset[str] = frozenset()
     """Nodes asked for all their claims: the sender's picture of them does not match their digest."""
-    moves: Mapping[IPAddress, str] = field(default_factory=dict)
+    moves: Mapping[IPAddress, str] = _NONE
     """Asked of the named node: claim this EIP, make before break (rebalance)."""
     addresses: Addresses = ()
     """Where to send what its kernel alone can forward. In one of the parts."""

@@ -12,13 +12,15 @@ from speaker.model import IPAddress, Mac
 from speaker.ownership.score import score
 
 RATE = 5.0
-"""Requests a second, of all nodes of a link together."""
+"""Requests a second, of all nodes of a link together, on the average: those of a turn leave together, since each time
+they wake whoever answers."""
 PERIOD = 10.0
-"""Seconds between two requests for one EIP, at least."""
-TURN = 2.0
-"""Seconds between two looks."""
+"""Seconds between two turns, and between two requests for one EIP, at least."""
+IN_DOUBT = 2.0
+"""The same while the last answers contradict those before."""
 SURE = 3
-"""Requests in a row that have to say so, before an EIP counts as not answered by one: frames get lost, EIPs move."""
+"""Requests in a row that have to say so, before an EIP counts as answered by nobody or by several, or by several no
+more: frames get lost, EIPs move."""
 
 
 class Place(NamedTuple):
@@ -55,10 +57,15 @@ class Witness:
         for eip in [eip for eip in (*self.verdicts, *self._unsure) if places.get(eip) != before.get(eip)]:
             self._forget(eip)
 
+    @property
+    def pause(self) -> float:
+        """Seconds until the next turn."""
+        return IN_DOUBT if self._unsure else PERIOD
+
     def due(self, alive: Mapping[int, Collection[str]]) -> list[IPAddress]:
         """What to ask for in this turn: first what is in doubt. ``alive``: the other living nodes by link."""
         known = len(self._in_turn)
-        self._due += min(TURN * RATE, known * TURN / PERIOD)
+        self._due += self.pause * min(RATE, known / PERIOD)
         turn = min(int(self._due), known)
         self._due -= turn
         looked_at = [self._in_turn[(self._at + step) % known] for step in range(turn)]
@@ -89,7 +96,8 @@ class Witness:
         if self.verdicts.get(eip) == hosts:
             return
         times = times + 1 if said == hosts else 1
-        if hosts == 1 or times >= SURE:
+        # One answer proves that somebody is there; only several that nobody else is.
+        if (hosts == 1 and self.verdicts.get(eip, 0) < hosts) or times >= SURE:
             self.verdicts[eip] = hosts
         else:
             self._unsure[eip] = hosts, times

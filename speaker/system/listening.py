@@ -6,8 +6,8 @@ that asks nothing keeps nobody out. Nothing but this bounds aiohttp's server, wh
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
@@ -27,6 +27,8 @@ CONNECTION_SECONDS = 10.0
 """From its first moment to the last byte of its answer; Prometheus gives up after as long."""
 MAX_REQUEST = 16 * 1024
 """Bytes."""
+MAX_BEHIND = 4 * 1024 * 1024
+"""Bytes of a stream that its reader may leave unread: a slow one is not waited for."""
 MAX_UNREAD = 64 * 1024 * 1024
 """Bytes of answers that nobody has read yet, of all connections together."""
 BACKLOG = 1024
@@ -36,10 +38,11 @@ _PART = 16
 
 
 class Question(NamedTuple):
-    """``path`` is without what follows a question mark."""
+    """``path`` is without what follows a question mark; ``host``: whom it is asked, '' where it does not say so."""
 
     method: str
     path: str
+    host: str = ""
 
 
 class Answer(NamedTuple):
@@ -48,7 +51,14 @@ class Answer(NamedTuple):
     headers: Mapping[str, str]
 
 
-Answering: TypeAlias = Callable[[Question], Awaitable[Answer]]
+class Stream(NamedTuple):
+    """An answer that goes on for as long as whoever asked reads it."""
+
+    pieces: AsyncGenerator[bytes, None]
+    headers: Mapping[str, str]
+
+
+Answering: TypeAlias = Callable[[Question], Awaitable[Answer | Stream]]
 
 
 @dataclass(slots=True)
@@ -119,6 +129,7 @@ class _Visitor(asyncio.Protocol):
         self._state, self._answer = state, answer
         self._asked = bytearray()
         self._task: asyncio.Task[None] | None = None
+        self._flows = False
         self._transport: asyncio.Transport
         self._limit: asyncio.TimerHandle
 
@@ -154,31 +165,53 @@ class _Visitor(asyncio.Protocol):
             self._say(plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
 
     def eof_received(self) -> bool:
-        """Whether it is kept open: somebody may have said all, and listen."""
-        return self._task is not None
+        """Whether it is kept open: somebody may have said all, and listen; of a stream only browsers are told, and
+        these have left."""
+        return self._task is not None and not self._flows
 
     async def _serve(self, head: bytes) -> None:
         question = _question(head)
-        answer = plain(HTTPStatus.BAD_REQUEST) if question is None else await self._answered(question)
-        self._say(answer, body=question is None or question.method != "HEAD")
-
-    async def _answered(self, question: Question) -> Answer:
+        if question is None:
+            self._say(plain(HTTPStatus.BAD_REQUEST))
+            return
         try:
-            return await self._answer(question)
+            answer = await self._answer(question)
+            if isinstance(answer, Stream):
+                await self._flow(answer, body=question.method != "HEAD")
+                return
         except Exception as error:
             if (told := f"{type(error).__name__}: {error}") != self._state.told:
                 self._state.told = told
                 log.error("no answer", path=question.path[:80], exc_info=error)
-            return plain(HTTPStatus.INTERNAL_SERVER_ERROR)
+            answer = plain(HTTPStatus.INTERNAL_SERVER_ERROR)
+        self._say(answer, body=question.method != "HEAD")
+
+    async def _flow(self, stream: Stream, *, body: bool) -> None:
+        """Until whoever asked is gone, or no longer reads."""
+        self._limit.cancel()
+        self._flows = True
+        async with aclosing(stream.pieces) as pieces:
+            self._write(HTTPStatus.OK, stream.headers)
+            while body and not self._transport.is_closing() and self.unread <= MAX_BEHIND:
+                self._transport.write(await anext(pieces))
+                self._make_room()
+        self.end()
 
     def _say(self, answer: Answer, *, body: bool = True) -> None:
         if self._transport.is_closing():
             return
-        headers = {**answer.headers, "Content-Length": str(len(answer.body)), "Connection": "close"}
-        lines = [f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}"]
-        lines += [f"{name}: {value}" for name, value in headers.items()]
-        self._transport.write("\r\n".join([*lines, "", ""]).encode() + (answer.body if body else b""))
+        headers = {**answer.headers, "Content-Length": str(len(answer.body))}
+        self._write(answer.status, headers, answer.body if body else b"")
         self._transport.close()  # once all of it is sent
+        self._make_room()
+
+    def _write(self, status: int, headers: Mapping[str, str], body: bytes = b"") -> None:
+        lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"]
+        lines += [f"{name}: {value}" for name, value in {**headers, "Connection": "close"}.items()]
+        self._transport.write("\r\n".join([*lines, "", ""]).encode() + body)
+
+    def _make_room(self) -> None:
+        """Whoever reads least goes, where too much waits to be read."""
         if sum(each.unread for each in self._state.visitors) > self._state.most_unread:
             max(self._state.visitors, key=lambda each: each.unread).end()
 
@@ -189,11 +222,18 @@ class _Visitor(asyncio.Protocol):
 
 def _question(head: bytes) -> Question | None:
     """None for what is no request of HTTP/1."""
+    first, *headers = head.split(b"\r\n")
     with suppress(UnicodeDecodeError, ValueError):
-        method, target, version = head.split(b"\r\n", 1)[0].decode("ascii").split(" ")
+        method, target, version = first.decode("ascii").split(" ")
         if version.startswith("HTTP/1."):
-            return Question(method, target.partition("?")[0])
+            return Question(method, target.partition("?")[0], _host(headers))
     return None
+
+
+def _host(headers: Iterable[bytes]) -> str:
+    """'' where none is named, or more than one."""
+    found = [value.strip() for name, _, value in (each.partition(b":") for each in headers) if name.lower() == b"host"]
+    return found[0].decode("ascii", "replace") if len(found) == 1 else ""
 
 
 def plain(status: HTTPStatus) -> Answer:

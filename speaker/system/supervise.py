@@ -3,7 +3,8 @@
 import asyncio
 import random
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import NoReturn, Protocol
 
@@ -42,6 +43,17 @@ async def supervised(
         failures = 1 if loop.time() - begun >= STEADY_SECONDS else failures + 1
         del error
         await sleep(wait(failures))
+
+
+@asynccontextmanager
+async def at_work(task: str, work: Callable[[], Awaitable[None]], supervisor: Supervisor) -> AsyncIterator[None]:
+    """``supervised`` while the block lasts."""
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(supervised(task, work, supervisor), name=task)
+        try:
+            yield
+        finally:
+            running.cancel()
 
 
 async def _ended(work: "asyncio.Future[None]", task: str) -> BaseException:

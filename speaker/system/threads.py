@@ -52,5 +52,5 @@ async def in_thread(executor: Executor | None, work: Callable[P, T], *arguments:
     try:
         working = asyncio.get_running_loop().run_in_executor(executor, lambda: work(*arguments, **named))
     except RuntimeError as error:
-        raise EdgeError(f"no thread to work in: {error}") from error
+        raise EdgeError(f"no thread is available: {error}") from error
     return await working

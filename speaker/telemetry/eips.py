@@ -7,9 +7,9 @@ SINCE = "eip_speaker_held_since_timestamp_seconds"
 ENDPOINTS = "eip_speaker_endpoints_ready"
 ANSWERED = "eip_speaker_answered"
 METRICS = {
-    SINCE: "When this node came to hold the EIP; there is one only on its holder",
-    ENDPOINTS: "Endpoints of the EIP's Services that take new connections, by its holder",
-    ANSWERED: "Hosts that answer for the EIP, as another node than its holder asks now and then by ARP or NDP",
+    SINCE: "When this node began to hold the EIP; only its holder has this",
+    ENDPOINTS: "Endpoints of the EIP's Services that take new connections, as its holder counts them",
+    ANSWERED: "Hosts that answer for the EIP when a node that does not hold it asks by ARP or NDP",
 }
 """Every metric that is made here, with its help."""
 

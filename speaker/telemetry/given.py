@@ -12,16 +12,16 @@ class GivenMetrics:
         def gauge(name: str, text: str, *labels: str) -> Gauge:
             return Gauge(name, text, labels, registry=registry)
 
-        self._services = gauge("eip_speaker_services", "Services, by what they were given", "outcome")
+        self._services = gauge("eip_speaker_services", "Services, by what they were assigned", "outcome")
         self._refused = gauge(
             "eip_speaker_services_refused", "Services that lack something they ask for, by reason", "reason"
         )
         self._pools = (
-            gauge("eip_speaker_pool_addresses", "Addresses a pool can give", "pool", "family"),
-            gauge("eip_speaker_pool_addresses_in_use", "Addresses in use", "pool", "family"),
+            gauge("eip_speaker_pool_addresses", "Addresses that a pool can assign", "pool", "family"),
+            gauge("eip_speaker_pool_addresses_in_use", "Addresses of a pool that are in use", "pool", "family"),
             gauge(
                 "eip_speaker_pool_addresses_resting",
-                "Addresses that were released and are kept from others for a while",
+                "Addresses that were released and are not yet assigned to others",
                 "pool",
                 "family",
             ),

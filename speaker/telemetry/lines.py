@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 FEW = 5
 """As many get a line each, for one cause in one WINDOW."""
+LASTING = {"unanswered"}
+"""Fields with seconds, of which one line for many has the most."""
 SHOWN = 10
 """Names in one line; the count tells the rest."""
 TURN = 0.02
@@ -69,15 +71,18 @@ def in_lines(told: Iterable[Transition], few: int = FEW) -> Iterator[Line]:
 
 
 def _together(group: list[Transition]) -> Line:
-    """What all of them share; and where their messages differ, the first as an example."""
+    """What all of them share; where their messages differ, the first as an example; of how long it took, the most."""
     first = group[0]
     shared = {
         name: value
         for name, value in first.fields.items()
         if name == "message" or all(other.fields.get(name) == value for other in group)
     }
+    took = {
+        name: max(found) for name in LASTING if (found := [one.fields[name] for one in group if name in one.fields])
+    }
     names = [one.name for one in group[:SHOWN]]
-    return Line(first.level, first.event, {"count": len(group), f"{first.kind}s": names, **shared})
+    return Line(first.level, first.event, {"count": len(group), f"{first.kind}s": names, **shared, **took})
 
 
 @dataclass(slots=True)

@@ -74,9 +74,9 @@ class Metrics:
 
     def _make_eips(self) -> None:
         """What is in use, and what was asked for."""
-        self.eips = self._gauge("eip_speaker_eips", "EIPs in use, by who answers for them as this node knows", "state")
+        self.eips = self._gauge("eip_speaker_eips", "EIPs in use, by who holds them as far as this node knows", "state")
         self.by_nobody = self._gauge(
-            "eip_speaker_eips_by_nobody", "EIPs that nobody holds, by why this node does not", "reason"
+            "eip_speaker_eips_by_nobody", "EIPs that no node holds, by the reason why this node does not", "reason"
         )
         self.manifests_valid = Gauge(
             "eip_speaker_manifests_valid",
@@ -92,12 +92,12 @@ class Metrics:
         self.changes = self._counter("eip_speaker_forwarding_changes", "Changes applied to the kernel's forwarding")
         self.kube_proxy = Info(
             "eip_speaker_kube_proxy",
-            "Who implements Services on this node, as it was recognised",
+            "What implements Services on this node, as far as the speaker recognises it",
             registry=self.registry,
         )
         self.without_rules = self._gauge(
             "eip_speaker_eips_without_rules",
-            "EIPs held here that kube-proxy has no rules for, with the forwarder none; NaN where that cannot be told",
+            "EIPs held here that kube-proxy has no rules for, with the forwarder none; NaN where that is unknown",
         )
         self.without_rules.set(math.nan)
         self.health_checks = self._gauge(
@@ -110,123 +110,136 @@ class Metrics:
         )
         self.reverse_path_drops = Total(
             "eip_speaker_reverse_path_drops",
-            "Packets from outside that a strict rp_filter dropped, since their way back is another link",
+            "Packets from outside that a strict rp_filter dropped, because the route back uses another link",
             self.registry,
         )
         self.conntrack_entries = self._gauge(
             "eip_speaker_conntrack_entries", "Connections that the kernel tracks on this node"
         )
         self.conntrack_max = self._gauge(
-            "eip_speaker_conntrack_max", "How many it can track (nf_conntrack_max); 0: it does not"
+            "eip_speaker_conntrack_max",
+            "Connections that the kernel can track (nf_conntrack_max); 0 where it tracks none",
         )
         self.ipvs_connections = self._gauge(
-            "eip_speaker_ipvs_connections", "Connections in IPVS's table, whoever they are for"
+            "eip_speaker_ipvs_connections", "Connections in the IPVS table, those of other programs included"
         )
         self.ipvs_buckets = self._gauge(
             "eip_speaker_ipvs_connection_buckets",
-            "Hash buckets of IPVS's table of connections; 0 where IPVS does not forward for us",
+            "Hash buckets of the IPVS connection table; 0 where IPVS is not the forwarder",
         )
         self.last_reconcile = self._gauge(
-            "eip_speaker_last_reconcile_timestamp_seconds", "When the wanted state last was in force"
+            "eip_speaker_last_reconcile_timestamp_seconds", "When the state that is asked for was last in force"
         )
 
     def _make_links(self) -> None:
         """What goes out and comes in on links, and other speakers."""
         self.send_failures = self._counter(
-            "eip_speaker_send_failures", "Replies and announcements the link had no room for", "protocol"
+            "eip_speaker_send_failures",
+            "Replies and announcements that the queue of the link had no room for",
+            "protocol",
         )
         self.join_failures = self._counter(
-            "eip_speaker_group_join_failures", "Solicited-node groups the kernel refused to join"
+            "eip_speaker_group_join_failures", "Times the kernel refused to join a solicited-node multicast group"
         )
         self.conflicts = self._counter(
             "eip_speaker_conflicts",
-            "Conflicts over an EIP with a stranger, at most one in ten seconds each, by what we do",
+            "Conflicts over an EIP with another host, at most one per EIP in ten seconds, by what this node does",
             "fate",
         )
         self.name_clashes = self._counter(
-            "eip_speaker_name_clashes", "Times another host was found to have this node's name"
+            "eip_speaker_name_clashes", "Times another host was found to use the name of this node"
         )
         self.hellos_filtered = self._counter(
             "eip_speaker_hellos_filtered",
-            "Times a node none of whose hellos arrives was found to answer for EIPs",
+            "Times a node was found to answer for EIPs although none of its hellos arrives",
             "link",
         )
-        self.claim_changes = self._counter("eip_speaker_claim_changes", "EIPs claimed, and let go by reason", "change")
+        self.claim_changes = self._counter(
+            "eip_speaker_claim_changes", "EIPs claimed, and EIPs given up by reason", "change"
+        )
         self.peers = self._gauge("eip_speaker_peers", "Other speakers heard on a link", "link")
         self.peers_silent = self._gauge(
             "eip_speaker_peers_silent",
-            "Other speakers heard on a link within the last hour, and not now, that did not say that they go",
+            "Other speakers heard on a link within the last hour, but not now, that did not say that they stop",
             "link",
         )
         self.failovers = Histogram(
             "eip_speaker_failover_seconds",
-            "From the last sign of the holder that died until this node held the EIP instead",
+            "Time from the last sign of life of a holder until this node held the EIP in its place",
             buckets=(0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.75, 1.0, 2.0, 5.0, 30.0),
             registry=self.registry,
         )
         self.hand_overs = self._counter(
-            "eip_speaker_hand_overs", "EIPs that this node let go while it was drained, by who has them then", "outcome"
+            "eip_speaker_hand_overs",
+            "EIPs that this node gave up while it was drained, by who holds them afterwards",
+            "outcome",
         )
         self.hellos_sent = self._counter(
-            "eip_speaker_hellos_sent", "Hellos, by whether the link took them", "link", "result"
+            "eip_speaker_hellos_sent", "Hellos sent, by whether the link accepted them", "link", "result"
         )
         self.hellos_received = self._counter(
-            "eip_speaker_hellos_received", "Hello frames, read or rejected and why", "link", "result"
+            "eip_speaker_hellos_received",
+            "Hello frames received, by whether they were accepted or why they were rejected",
+            "link",
+            "result",
         )
 
     def _make_process(self) -> None:
         """This process, and the one that answers."""
         self.own_loop_delay_max = Maximum(
             "eip_speaker_main_loop_delay_max_seconds",
-            "The most that the event loop of the process which reads and forwards was late; answers do not wait for it",
+            "The longest delay of the main process's event loop since the start; answers do not wait for it",
             self.registry,
         )
         self.own_loop_busy_max = Maximum(
             "eip_speaker_main_loop_busy_max_seconds",
-            "The most of such a delay that was its thread's own work, in CPU time",
+            "The longest part of such a delay that was the loop's own work, in CPU time",
             self.registry,
         )
         self.unknown_flows = self._gauge(
             "eip_speaker_strays",
-            "EIPs that this node may hold, by what becomes of packets of connections it does not know",
+            "EIPs that this node may hold, by what happens to packets of connections that it does not know",
             "fate",
         )
         self.api = Gauge(
             "eip_speaker_api_up",
-            "1 while the API server answers within its time and what its watches say is of now; `speaker agent` only",
+            "1 while the API server answers in time and its watches are up to date; `speaker agent` only",
             registry=self._of_api,
         )
         self.internal_errors = self._counter(
             "eip_speaker_internal_errors",
-            "Errors that nobody foresaw, by the task they were raised in; the log has the traceback of each once",
+            "Unexpected errors (bugs of the speaker), by task; the log has the traceback of each once",
             "task",
         )
         self.taken_over = self._counter(
-            "eip_speaker_main_process_replaced", "1 where the main process died and this one took its wire process over"
+            "eip_speaker_main_process_replaced",
+            "1 where an earlier main process died and this one took over its wire process",
         )
         self.real_time = self._gauge(
             "eip_speaker_wire_real_time",
-            "1 while the process that answers has real-time priority, so that a busy host does not freeze it",
+            "1 while the wire process has real-time priority, so that a busy host does not delay its answers",
         )
         self.frozen = self._counter(
-            "eip_speaker_frozen", "Times this process did not run for so long that it gave everything up"
+            "eip_speaker_frozen", "Times the wire process did not run for so long that it gave up all its EIPs"
         )
         self.loop_delay = Histogram(
             "eip_speaker_loop_delay_seconds",
-            "How late the event loop was: answers and hellos are at least as late",
+            "Delays of the wire process's event loop; answers and hellos are at least as late",
             buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0),
             registry=self.registry,
         )
         self.loop_delay_max = Maximum(
-            "eip_speaker_loop_delay_max_seconds", "The longest of these delays since the start", self.registry
+            "eip_speaker_loop_delay_max_seconds",
+            "The longest delay of the wire process's event loop since the start",
+            self.registry,
         )
         self.loop_busy_max = Maximum(
             "eip_speaker_loop_busy_max_seconds",
-            "The most of such a delay that was the wire process's own work, in CPU time",
+            "The longest part of such a delay that was the loop's own work, in CPU time",
             self.registry,
         )
 
-    # What layer 2 tells (its Observer protocol):
+    # What layer 2 reports (``layer2.observer.Observer``):
 
     def answered(self, family: Family, count: int) -> None:
         self.answers.labels(PROTOCOLS[family]).inc(count)

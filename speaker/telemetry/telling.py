@@ -19,19 +19,19 @@ class Telling:
     def __init__(self) -> None:
         self._gather = Gather()
         self._alarm: asyncio.TimerHandle | None = None
-        self.heard: Callable[[Line], None] = lambda _: None
-        """Called in any thread."""
+        self.heard: list[Callable[[Line], None]] = []
+        """Each is called in any thread."""
 
     def say(self, told: Iterable[Transition | Line | None]) -> None:
         """Written at once, in any thread."""
         said = [one for one in told if one is not None]
         for one in said:
-            self.heard(as_line(one))
+            self._hear(as_line(one))
         write(in_lines(one for one in said if isinstance(one, Transition)))
         write(one for one in said if isinstance(one, Line))
 
     def tell(self, told: Transition) -> None:
-        self.heard(as_line(told))
+        self._hear(as_line(told))
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -40,6 +40,10 @@ class Telling:
         self._gather.add(loop.time(), told)
         if self._alarm is None or self._alarm.when() > (self._gather.wake() or 0.0):
             self._set_alarm(loop)
+
+    def _hear(self, line: Line) -> None:
+        for each in self.heard:
+            each(line)
 
     def finish(self) -> None:
         """Write what waits: before a line that has to come after it, and at the end."""

@@ -16,11 +16,10 @@ QUICK = 10.0
 """Seconds within which a speaker that is well has answered what takes no time."""
 
 
-def status(runtime_dir: Path, out: TextIO, as_json: bool) -> int:
+def status(runtime_dir: Path, as_json: bool) -> Iterator[str]:
     for answer in ask(runtime_dir, "status", QUICK):
         told = {name: value for name, value in answer.items() if name != "done"}
-        _write(out, [json.dumps(told)] if as_json else describe(told))
-    return 0
+        yield from [json.dumps(told)] if as_json else describe(told)
 
 
 def drain(runtime_dir: Path, out: TextIO, timeout: float) -> int:
@@ -81,9 +80,9 @@ def describe(told: Mapping[str, Any]) -> Iterator[str]:
     if tables := [*_tables(told.get("tables", {}))]:
         yield ""
         yield from tables
-    if troubles := [*_troubles(told)]:
+    if found := [*troubles(told)]:
         yield ""
-        yield from troubles
+        yield from map(printable, found)
 
 
 def _kube_proxy(found: Mapping[str, Any]) -> Iterator[str]:
@@ -113,10 +112,27 @@ def _tables(tables: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
         yield f"connections of IPVS: {ipvs['connections']}, in {ipvs['size']} buckets (conn_tab_bits {bits})"
 
 
-def _troubles(told: Mapping[str, Any]) -> Iterator[str]:
+def troubles(told: Mapping[str, Any]) -> Iterator[str]:
+    """All that is not as it was asked for, a sentence each."""
+    if not told.get("ready", True):
+        yield "not ready: not everything that is asked for has been in force yet"
+    if not told.get("alone", True) and not any(peer["alive"] for peer in told.get("peers", ())):
+        yield "no peer is heard: nobody could take over from this node"
     for eip in told.get("eips", ()):
         if message := eip.get("message"):
             yield f"{eip['address']}: not claimed here: {message}"
+        yield from _unserved(eip)
     for refused in told.get("refused", ()):
         yield f"{refused['service']}: refused: {refused['message']}"
     yield from map(str, told.get("problems", ()))
+
+
+def _unserved(eip: Mapping[str, Any]) -> Iterator[str]:
+    """Held or not, its clients may be without it. ``answering`` is known of those that this node asks for."""
+    answering, holder = eip.get("answering"), eip["holder"]
+    if answering == 0 and holder is not None:
+        yield f"{eip['address']}: {holder} holds it, and nobody answers for it"
+    elif answering is not None and answering > 1:
+        yield f"{eip['address']}: {answering} hosts answer for it"
+    if eip.get("ready_endpoints") == 0:
+        yield f"{eip['address']}: no endpoint of {', '.join(eip['services'])} is ready"

@@ -1,18 +1,24 @@
-"""``speaker explain`` and ``speaker doctor``: facts of this node, judged and told.
+"""``speaker explain`` and ``speaker doctor``: facts of this node, or of every node of a cluster, judged and told.
 
 The rest is imported when one of them is given: every ``speaker`` command asks this module for its flags.
 """
 
+import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from speaker.errors import SettingError
+from speaker.errors import EdgeError, SettingError
 from speaker.model import Forwarding
 from speaker.tools import flags
+
+if TYPE_CHECKING:
+    from speaker.diagnosis.facts import Facts
+    from speaker.diagnosis.together import Part
+    from speaker.tools.agents import Cluster
 
 LONGEST = 512
 FORWARDERS = [kind.value for kind in Forwarding if kind is not Forwarding.AUTO]
@@ -22,17 +28,22 @@ def add_commands(commands: flags.Commands) -> None:
     one = commands.add_parser(
         "explain",
         help="why an EIP is not reachable: every step of its way, the first that is broken, and what mends it",
-        description="Looks from this host, within 5 s. Ends with 1 where a step is broken, and with 2 where that "
-        "cannot be told.",
+        description="Looks from this host, or with --cluster from every node, within 5 s each. Ends with 1 where a "
+        "step is broken, and with 2 where that cannot be told.",
     )
     one.add_argument("about", metavar="EIP|NAMESPACE/SERVICE|POOL")
-    one.set_defaults(command=lambda args: explain(args.runtime_dir, sys.stdout, args.about, args.forwarder, args.json))
+    one.set_defaults(command=_explain, working="looking")
     all_ = commands.add_parser(
-        "doctor", help="everything that is wrong on this host, the likeliest cause first; 1 where anything is"
+        "doctor",
+        help="everything that is wrong on this host or in the cluster, the likeliest cause first; 1 where anything is",
     )
-    all_.set_defaults(command=lambda args: doctor(args.runtime_dir, sys.stdout, args.forwarder, args.json))
+    all_.set_defaults(command=_doctor, working="looking", about="")
     for parser in (one, all_):
-        parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+        told = parser.add_mutually_exclusive_group()
+        told.add_argument("--json", action="store_true", help="one JSON object on stdout")
+        told.add_argument(
+            "--facts", action="store_true", help="what would be judged, as JSON, for another machine to judge it"
+        )
         parser.add_argument(
             "--forwarder",
             choices=FORWARDERS,
@@ -40,35 +51,92 @@ def add_commands(commands: flags.Commands) -> None:
             help="what a speaker that ended should work with",
         )
         flags.runtime(parser)
+        flags.cluster(parser)
 
 
-def explain(runtime_dir: Path, out: TextIO, about: str, forwarder: str, as_json: bool) -> int:
-    """0: nothing is broken; 1: a step is, which is named; 2: it cannot be told. Raises SettingError."""
-    from speaker.diagnosis.chain import explain as judged
-    from speaker.diagnosis.gather import gather
-    from speaker.diagnosis.report import chain_json, chain_lines
+def _explain(args: argparse.Namespace) -> int:
+    about = asked_about(args.about)
+    if (cluster := flags.asked_cluster(args)) is not None:
+        return _together(cluster, args, ["explain", "--facts", "--", about])
+    return explain(args.runtime_dir, sys.stdout, about, args.forwarder, args.json, args.facts)
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    if (cluster := flags.asked_cluster(args)) is not None:
+        return _together(cluster, args, ["doctor", "--facts"])
+    return doctor(args.runtime_dir, sys.stdout, args.forwarder, args.json, args.facts)
+
+
+def asked_about(about: str) -> str:
+    """An EIP in its shortest form. Raises SettingError for what can be no name."""
     from speaker.node.known.knowledge import an_address
 
     if not about or len(about) > LONGEST or not about.isprintable():
         raise SettingError(f"{about[:80]!r}: must be an EIP, namespace/name of a Service, or the name of a pool")
     address = an_address(about)
-    facts = asyncio.run(gather(runtime_dir, str(address) if address is not None else about, forwarder))
+    return str(address) if address is not None else about
+
+
+def explain(runtime_dir: Path, out: TextIO, about: str, forwarder: str, as_json: bool, as_facts: bool = False) -> int:
+    """0: nothing is broken; 1: a step is, which is named; 2: it cannot be told."""
+    from speaker.diagnosis.chain import explain as judged
+    from speaker.diagnosis.gather import gather
+    from speaker.diagnosis.report import chain_json, chain_lines
+
+    facts = asyncio.run(gather(runtime_dir, about, forwarder))
+    if as_facts:
+        return _facts(out, facts)
     chain = judged(facts)
     _write(out, [json.dumps(chain_json(chain, facts.unseen))] if as_json else chain_lines(chain, facts.unseen))
     return chain.code
 
 
-def doctor(runtime_dir: Path, out: TextIO, forwarder: str, as_json: bool) -> int:
+def doctor(runtime_dir: Path, out: TextIO, forwarder: str, as_json: bool, as_facts: bool = False) -> int:
     """0: nothing is wrong; 1: something is."""
     from speaker.diagnosis.doctor import findings
     from speaker.diagnosis.gather import gather
     from speaker.diagnosis.report import finding_lines, findings_json
 
     facts = asyncio.run(gather(runtime_dir, forwarder=forwarder))
+    if as_facts:
+        return _facts(out, facts)
     found = findings(facts)
     told = findings_json(found, facts.unseen)
     _write(out, [json.dumps(told)] if as_json else finding_lines(found, facts.unseen))
     return 1 if found else 0
+
+
+def _facts(out: TextIO, facts: "Facts") -> int:
+    from speaker.diagnosis.facts import encode
+
+    _write(out, [encode(facts).decode()])
+    return 0
+
+
+def _together(cluster: "Cluster", args: argparse.Namespace, command: Sequence[str]) -> int:
+    """Each agent looks; what they saw is judged here. The codes of ``explain``."""
+    from speaker.diagnosis import report, together
+    from speaker.diagnosis.facts import decode
+    from speaker.tools.agents import ask
+
+    if args.facts:
+        raise SettingError("--facts: are those of one node: not together with --cluster")
+    judged, merged, told = (
+        (together.explaining, together.explanation, report.explanation_lines)
+        if args.about
+        else (together.examining, together.examination, report.examination_lines)
+    )
+
+    def read(node: str, body: bytes) -> "Part":
+        try:
+            return judged(node, decode(body))
+        except ValueError as error:
+            raise EdgeError(f"its facts cannot be judged: {error}") from error
+
+    answers = asyncio.run(ask(cluster, command, read))
+    whole = merged([*answers.told.values()], answers.silent)
+    _write(sys.stdout, [json.dumps(report.whole_json(whole))] if args.json else told(whole))
+    return whole.code
 
 
 def _write(out: TextIO, lines: Iterable[str]) -> None:

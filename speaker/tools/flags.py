@@ -4,11 +4,12 @@ import argparse
 import socket
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 from speaker.errors import SettingError
 from speaker.model import Forwarding
 from speaker.settings import (
+    AGENTS_NAMESPACE,
     DEFAULT_ETHERTYPE,
     DEFAULT_HELLO_MS,
     DEFAULT_KEY,
@@ -21,6 +22,9 @@ from speaker.settings import (
     MqttSettings,
     whole_number,
 )
+
+if TYPE_CHECKING:
+    from speaker.tools.agents import Cluster
 
 Commands: TypeAlias = "argparse._SubParsersAction[Any]"
 """Where a command is added: ``commands.add_parser(NAME)``, with a function of its own as the default of ``command``."""
@@ -41,6 +45,42 @@ def api(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--default-class", action="store_true", help="serve Services that name no loadBalancerClass as well"
     )
+
+
+def cluster(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--cluster",
+        action="store_true",
+        help="ask the agents of a cluster, from anywhere, by what `kubectl exec` needs: a kubeconfig, and the right to "
+        "create and get pods/exec in their namespace",
+    )
+    parser.add_argument(
+        "--kubeconfig",
+        metavar="FILE",
+        type=Path,
+        help="with --cluster (default: as kubectl finds it, or the pod's)",
+    )
+    parser.add_argument("--context", metavar="NAME", default="", help="of the kubeconfig (default: its current one)")
+    parser.add_argument(
+        "--namespace", metavar="NAME", default="", help=f"that the agents are in (default {AGENTS_NAMESPACE})"
+    )
+    parser.add_argument(
+        "--nodes", metavar="NAME,…", default="", help="with --cluster: ask only the agents of these nodes"
+    )
+
+
+def asked_cluster(args: argparse.Namespace) -> "Cluster | None":
+    """None where this host is asked. Raises SettingError."""
+    if not args.cluster:
+        for flag in ("kubeconfig", "context", "namespace", "nodes"):
+            if getattr(args, flag):
+                raise SettingError(f"--{flag}: goes with --cluster")
+        return None
+    from speaker.cluster.transport.access import Access
+    from speaker.tools.agents import Cluster, kubeconfig
+
+    nodes = frozenset(filter(None, args.nodes.split(",")))
+    return Cluster(Access(kubeconfig(args.kubeconfig), args.context), args.namespace or AGENTS_NAMESPACE, nodes)
 
 
 def peers(run: argparse.ArgumentParser) -> None:
@@ -135,12 +175,18 @@ def _seconds(text: str) -> float:
 
 
 def metrics(parser: argparse.ArgumentParser) -> None:
-    """Where this process is watched: its metrics, and a broker that it tells."""
+    """Where this process is watched: its metrics, its page, and a broker that it tells."""
     parser.add_argument(
         "--metrics",
         metavar="ADDRESS:PORT",
         default=DEFAULT_METRICS,
         help="/metrics and /healthz, or 'off' (default %(default)s)",
+    )
+    parser.add_argument(
+        "--page",
+        metavar="ADDRESS:PORT",
+        default="off",
+        help="a page for people that shows what is so, live; nobody is asked who it is (default %(default)s)",
     )
     parser.add_argument(
         "--mqtt",

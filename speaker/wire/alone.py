@@ -8,12 +8,11 @@ from types import TracebackType
 from typing import NamedTuple, NoReturn, Self
 
 from speaker.errors import EdgeError
-from speaker.layer2.links import Links, Placement
+from speaker.layer2.links import Links, Placement, take_each
 from speaker.model import IPAddress, Link, Mac
 from speaker.ownership import sole
 from speaker.system.supervise import supervised
 from speaker.wire.events import NOBODYS, ClaimStatus, PeerSeen, Resumed, Taken, WireEvents
-from speaker.wire.taking import take_each
 
 
 class _Held(NamedTuple):

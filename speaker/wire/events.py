@@ -50,8 +50,12 @@ class PeerSeen(NamedTuple):
 class WireEvents(Observer, Protocol):
     """Who hears what happens in the wire process: each transition once, counts when there are some."""
 
-    def claimed(self, address: IPAddress, placement: Placement, term: int, before: str | None) -> None:
-        """``before``: the other node that had it last, alive or not; None: nobody, as far as is known."""
+    def claimed(
+        self, address: IPAddress, placement: Placement, term: int, before: str | None, unanswered: float | None = None
+    ) -> None:
+        """``before``: the other node that had it last, alive or not; None: nobody, as far as is known. ``unanswered``:
+        seconds, to the millisecond, since the last sign of that node, where it died; None: this is no failover. All
+        that tells of a failover has them from here."""
 
     def yielded(self, address: IPAddress, reason: str, holder: str | None) -> None: ...
 
@@ -65,9 +69,6 @@ class WireEvents(Observer, Protocol):
 
     def peers_claims(self) -> None:
         """What others say that they hold is not what it was. Told a while later."""
-
-    def failed_over(self, seconds: float) -> None:
-        """An EIP was claimed so long after the last sign of the node that held it."""
 
     def lost_link(self, link: Link, error: str) -> None: ...
 

@@ -73,6 +73,7 @@ class EipClaimed(Struct, frozen=True, gc=False):
     placement: Placement
     term: int
     before: str | None
+    unanswered: float | None = None
 
 
 class EipYielded(Struct, frozen=True, gc=False):
@@ -231,22 +232,8 @@ class PeersClaims(Struct, frozen=True, gc=False):
     """See ``WireEvents.peers_claims``."""
 
 
-class FailedOver(Struct, frozen=True, gc=False):
-    """See ``WireEvents.failed_over``."""
-
-    milliseconds: int
-
-
 Countable: TypeAlias = (
-    Answers
-    | Ignorings
-    | Announcements
-    | SendFailures
-    | HellosSent
-    | HellosReceived
-    | BugsMetAgain
-    | PeersClaims
-    | FailedOver
+    Answers | Ignorings | Announcements | SendFailures | HellosSent | HellosReceived | BugsMetAgain | PeersClaims
 )
 
 

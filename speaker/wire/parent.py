@@ -208,7 +208,7 @@ async def _one(
 
 
 async def _end(main: Main, ending: asyncio.Task[str]) -> str:
-    """It hears nothing any more: it goes by itself, or it hangs."""
+    """Its end is closed: it ends by itself within ``ENDING_SECONDS``, or it is killed."""
     try:
         async with asyncio.timeout(ENDING_SECONDS):
             return await asyncio.shield(ending)

@@ -1,6 +1,11 @@
-"""The wire process at work: it does what the main process of the moment tells it, and goes on when that one is gone.
+"""The wire process at work: it does what the main process of the moment asks for, and goes on when that one has ended.
 
-``parent.py`` starts the main processes; this is what lies between them and the owner of the EIPs.
+::
+
+    main process ── commands ──► Conversation ──► Life ──► owner: ``shared.py``; without peers ``alone.py``
+
+The owner claims EIPs and has ARP and NDP answered for them. All else here brings it commands, and takes its events out.
+``parent.py`` starts the main processes.
 """
 
 import asyncio
@@ -107,12 +112,12 @@ class Life:
         self._tasks.append(asyncio.create_task(supervised(task, work, self._events), name=task))
 
     def resume(self, spec: Spec) -> None:
-        """Another main process comes."""
+        """A new main process begins."""
         if self._keyring is not None and spec.peers is not None:
             self._keyring.replace(spec.peers.secrets)
 
     def api_away(self) -> None:
-        """Whoever spoke with the API server is gone."""
+        """The main process, which talks to the API server, has ended."""
         if isinstance(self.owner, SharedOwner) and self.spec.peers is not None and self.spec.peers.api:
             self.owner.api_says([ApiDown()])
 
@@ -160,15 +165,15 @@ class Conversation:
         """The main process of the moment has said all that may be held here."""
 
     def _send(self, message: FromWire) -> None:
-        """While nobody listens it is lost: whoever comes hears how things are. Nobody who does not read for too long
-        is kept waiting for."""
+        """Without a main process the message is dropped: the next one is sent the whole state. One that does not read
+        for too long is cut off."""
         if self._channel is not None:
             self._channel.send(message)
             if self._channel.waiting > MAX_WAITING:
                 self._channel.abort()
 
     def _read(self) -> bool:
-        """Somebody listens, and has read nearly all that it was sent."""
+        """There is a main process, and it has read nearly all that it was sent."""
         return self._channel is not None and self._channel.waiting < MAX_WAITING // 64
 
     @property
@@ -182,24 +187,24 @@ class Conversation:
         return self.life is not None and bool(self.life.owner.offered)
 
     def stop(self) -> None:
-        """Have it hand over and end."""
+        """Asks the main process to hand over and to end."""
         self._send(Stop())
 
     def forsake(self) -> None:
-        """Nobody says any more what this node may hold: it gives up everything."""
+        """For too long no main process has said what this node may hold: everything is given up."""
         if self.life is not None:
             self.life.owner.withdraw(list(self.life.owner.offered))
 
     async def hold(self, end: socket.socket, stack: AsyncExitStack, before: Before) -> None:
-        """Until the other end is closed. The life that begins with it is entered on ``stack``. Raises WireError, or
-        what pickle does, where the other end does not speak as this process does."""
+        """Serves one main process until it closes its end. The life that begins with it is entered on ``stack``. Raises
+        WireError, or what pickle does, where the other end does not speak as this process does."""
         self.offered_all = False  # also for one that never comes to say what it is
         channel: Channel[FromWire, FromMain] = await Channel.over(end)
         messages = channel.messages()
         try:
             async for spec in messages:
                 if not isinstance(spec, Spec):
-                    raise WireError(f"no Spec: {spec!r}")
+                    raise WireError(f"expected a Spec: {spec!r}")
                 self._channel = channel
                 self.events.start_over()
                 life = await self._begin(spec, stack)
@@ -221,7 +226,7 @@ class Conversation:
     async def _obey(self, life: Life, channel: Channel[FromWire, FromMain], messages: AsyncIterator[FromMain]) -> None:
         async for request in messages:
             if not isinstance(request, Request):
-                raise WireError(f"no Request: {request!r}")
+                raise WireError(f"expected a Request: {request!r}")
             number, command = request.number, request.command
             try:
                 channel.send(Reply(number, life.obey(command)))

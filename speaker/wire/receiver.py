@@ -20,7 +20,6 @@ from speaker.wire.messages import (
     EdgeRecovered,
     EipClaimed,
     EipYielded,
-    FailedOver,
     HellosFiltered,
     HellosReceived,
     HellosSent,
@@ -88,7 +87,7 @@ class EventReceiver:
             case EipClaimed():
                 if self._moves is not None:
                     self._moves.claimed(event.eip, event.placement, event.before)
-                self._listener.claimed(event.eip, event.placement, event.term, event.before)
+                self._listener.claimed(event.eip, event.placement, event.term, event.before, event.unanswered)
             case EipYielded():
                 if self._moves is not None:
                     self._moves.yielded(event.eip)
@@ -170,9 +169,6 @@ class EventReceiver:
                 listener.wire_error_again(what.task, count)
             case PeersClaims():
                 listener.peers_claims()
-            case FailedOver():
-                for _ in range(count):
-                    listener.failed_over(what.milliseconds / 1000)
             case _:
                 assert_never(what)
 

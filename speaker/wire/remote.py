@@ -131,7 +131,7 @@ class Wire:
                 self._hear(message)
         for reply in self._replies.values():
             reply.cancel()
-        raise EdgeError("the wire process ended unasked: what it wrote to stderr says why")
+        raise EdgeError("the wire process ended by itself: its messages on stderr say why")
 
     def _hear(self, message: Began | Reply | WireEvent) -> None:
         match message:

@@ -11,6 +11,7 @@ from speaker.model import Family, IPAddress, Link, Mac
 from speaker.ownership.events import NameFree, PeersAddress, WriteRecord
 from speaker.ownership.hello import Incarnation
 from speaker.system.supervise import described
+from speaker.system.waiting import tick
 from speaker.wire.events import Speaker
 from speaker.wire.messages import (
     Announcements,
@@ -24,7 +25,6 @@ from speaker.wire.messages import (
     EdgeRecovered,
     EipClaimed,
     EipYielded,
-    FailedOver,
     HellosFiltered,
     HellosReceived,
     HellosSent,
@@ -46,7 +46,7 @@ from speaker.wire.messages import (
 MAX_DELAYS = 1000
 """That wait to be told; of more only the longest is."""
 COUNT_SECONDS = 2.0
-"""Counts are handed on so long after the first of them."""
+"""Counts are handed on so long after the first of them at most, and when whoever reads them wakes anyway."""
 
 
 class EventSender:
@@ -66,7 +66,7 @@ class EventSender:
         """Endless."""
         while True:
             await self._counted.wait()
-            await asyncio.sleep(COUNT_SECONDS)
+            await tick(COUNT_SECONDS)
             self.flush()
 
     def flush(self) -> None:
@@ -107,9 +107,6 @@ class EventSender:
     def peers_claims(self) -> None:
         self._count(PeersClaims(), 1)
 
-    def failed_over(self, seconds: float) -> None:
-        self._count(FailedOver(round(seconds * 1000)), 1)
-
     def loop_delay(self, late: float, busy: float) -> None:
         self._delays.append((late, busy))
         self._counted.set()
@@ -118,8 +115,10 @@ class EventSender:
 
     # ── transitions ──
 
-    def claimed(self, address: IPAddress, placement: Placement, term: int, before: str | None) -> None:
-        self._send(EipClaimed(address, placement, term, before))
+    def claimed(
+        self, address: IPAddress, placement: Placement, term: int, before: str | None, unanswered: float | None = None
+    ) -> None:
+        self._send(EipClaimed(address, placement, term, before, unanswered))
 
     def yielded(self, address: IPAddress, reason: str, holder: str | None) -> None:
         self._send(EipYielded(address, reason, holder))

@@ -5,22 +5,21 @@
     hellos · offers · carrier · gateways · time ──► Ownership.step ──► hellos · layer2 (answer, announce, fall silent)
 
 Everything runs in the event loop's thread, one ``_step`` at a time: ``ownership/machine/machine.py`` says what follows
-from an event, and these orders are carried out before the next event is looked at. What is claimed is answered for by
-``layer2/link.py``.
+from an event, and these orders are carried out before the next event is looked at. The EIPs that are claimed go to
+``layer2/link.py`` by ``take_each``: it answers ARP and NDP for them.
 """
 
 import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from functools import partial
 from ipaddress import ip_address
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from speaker.errors import EdgeError
-from speaker.layer2.links import Links, Placement
+from speaker.layer2.links import Links, Placement, drop_each, take_each
 from speaker.model import IPAddress, Link, Mac
 from speaker.ownership.balance import Rebalancing
 from speaker.ownership.events import (
@@ -57,7 +56,6 @@ from speaker.wire.inquiries import Inquiries
 from speaker.wire.sharing.hello_links import HelloLink, HelloLinks, OpenHellos
 from speaker.wire.sharing.news import News
 from speaker.wire.sharing.offers import Offers
-from speaker.wire.taking import drop_each, take_each
 
 AGAIN_SECONDS = 0.02
 """After an error that nobody foresaw the ownership machine is asked again."""
@@ -129,7 +127,7 @@ class SharedOwner:
             self._acquaint(hello_link)
 
     def addresses(self, ours: UseAddresses) -> None:
-        """Told in hellos; the gateways are asked with ``events.Ask``."""
+        """Sent in hellos; the gateways are asked with ``events.Ask``."""
         self._addresses, self._inquiries.gateways = ours, ours.gateways
 
     def withdraw(self, addresses: Iterable[IPAddress]) -> None:
@@ -162,7 +160,7 @@ class SharedOwner:
         self._inquiries.retell()
 
     def carrier(self, link: int, up: bool) -> None:
-        """Asked of the kernel more often than it tells by itself."""
+        """The kernel is asked for it more often than it reports it by itself."""
         self.hello_links.carrier(link, up)
         if not up and (hello_link := self.hello_links.get(link)) is not None:
             self._step(LinkChanged(link, up=False))
@@ -280,12 +278,13 @@ class SharedOwner:
         )
 
     def _acquaint(self, hello_link: HelloLink) -> None:
-        """The MACs of peers and of ourselves are no strangers'."""
+        """Tells layer 2 the MACs of speakers: what these say of EIPs is judged by their hellos."""
         self._layer2.peers(hello_link.link.index, self._macs | hello_link.speakers.macs)
 
     # ── The machine ───────────────────────────────────────────────────────────────────────────────────────────
 
     def look(self) -> None:
+        """The alarm: reads the hellos that wait, and asks the machine what is due."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
@@ -362,8 +361,8 @@ class SharedOwner:
             asyncio.get_running_loop().call_soon(self._set_aside, failed)  # not in the middle of these orders
         for order in map({order.eip: order for order in orders}.__getitem__, taken):
             self._held[order.eip] = _Held(order.term, time.time())
-            self._news.taken(order.silent_since, self._clock())
-            self._events.claimed(order.eip, placements[order.eip], order.term, self.machine.held_before(order.eip))
+            came = self.machine.held_before(order.eip), order.unanswered(self._clock())
+            self._events.claimed(order.eip, placements[order.eip], order.term, *came)
 
     def _set_aside(self, eips: Iterable[IPAddress]) -> None:
         for eip in eips:
@@ -382,19 +381,20 @@ class SharedOwner:
             self.machine.speak_again()
             return
         addresses, own = self._addresses.own.get(link, ()), self._addresses.bound.get(link, frozenset())
-        hello = replace(hello, addresses=addresses, own=own, recalled=self.offers.recalled)
+        hello = hello._replace(addresses=addresses, own=own, recalled=self.offers.recalled)
         if self.hello_links.send(hello_link, hello, now):
             self._layer2.extend(now + self._times.self_lease, link)
 
     def _listen(self) -> None:
-        """We were away: what waits is from another time."""
+        """This process did not run for too long: what waits unread is out of date."""
         self._layer2.extend(float("-inf"))
         self._layer2.drop_queued()
         self.hello_links.drop_queued()
         self._events.frozen()
 
     def _tell_of_peers(self) -> None:
-        """Who came and who fell silent."""
-        links = {each.link.index: each.link for each in self.hello_links}
-        if self._news.peers(self.machine.peers(self._clock()), links) and self.offers.recalled:
+        """Reports who came and who fell silent."""
+        if not self._news.may_have_changed(self.machine.peers_changed, now := self._clock()):
+            return
+        if self._news.peers(self.machine.peers(now), self.hello_links.links) and self.offers.recalled:
             self.offers.offer_again()

@@ -4,11 +4,14 @@
 import os
 import time
 import urllib.request
+from contextlib import ExitStack
+from functools import partial
 
 import pytest
 from agent_cluster import API_HOST, HELLO_MS, METRICS, POOLS, Cluster, pause, until
 from agent_objects import POOL
 from playing import SICK_CLUSTER, Recorder, firing, save
+from prometheus import NOT_IN_A_CLUSTER, missing, prometheus
 from prometheus_client.parser import text_string_to_metric_families
 
 from speaker.lab.hosts.speakers import holds_most
@@ -34,6 +37,13 @@ def values(text, name, **labels):
 
 
 @pytest.fixture
+def stack():
+    """Who writes the test leaves what is in it at its end."""
+    with ExitStack() as found:
+        yield found
+
+
+@pytest.fixture
 async def counted(cluster):
     """A cluster with room in its pool, whose controller tells what it counts."""
     path = f"{POOLS}/{POOL}"
@@ -53,7 +63,16 @@ async def told(cluster, wanted, what):
     await until(lambda: wanted({node: cluster.metrics(node) for node in cluster.agents}), what)
 
 
-async def test_on_a_healthy_cluster_and_a_sick_one_every_metric_means_what_it_says(counted, tmp_path):
+def told_by(cluster):
+    """What each node, and the controller, tells: to Prometheus, which asks in a thread."""
+    agents = {("agents", node): partial(cluster.metrics, node) for node in cluster.nodes}
+    return agents | {("controller", "controller"): partial(controller, cluster)}
+
+
+async def test_on_a_healthy_cluster_and_a_sick_one_every_metric_means_what_it_says(counted, tmp_path, stack):
+    """And the dashboard shows it, as Prometheus has it."""
+    if reason := missing():
+        pytest.skip(reason)
     cluster, eips = counted, {str(eip) for eip in counted.eips}
 
     def scrape():
@@ -62,6 +81,7 @@ async def test_on_a_healthy_cluster_and_a_sick_one_every_metric_means_what_it_sa
         return {"agents": agents, **({"controller": {"controller": controller(cluster)}} if leads else {})}
 
     recorder = Recorder(scrape, time.monotonic)
+    watching = stack.enter_context(prometheus(tmp_path, told_by(cluster)))
     holders = await cluster.settled()
 
     # Healthy.
@@ -99,6 +119,8 @@ async def test_on_a_healthy_cluster_and_a_sick_one_every_metric_means_what_it_sa
     await pause(3)
     recorder.end()
 
+    watching.until(f"count(up == 1) == {len(cluster.nodes) + 1}")
+
     # A node dies, and then the API and its controller.
     victim = holds_most(holders)
     lost = [eip for eip, holder in holders.items() if holder == victim]
@@ -135,6 +157,11 @@ async def test_on_a_healthy_cluster_and_a_sick_one_every_metric_means_what_it_sa
     recorder.begin("mended")
     await pause(3)
     recorder.end()
+    drained = holds_most(await cluster.settled())
+    cluster.agents[drained].ask("drain")
+    watching.until("increase(eip_speaker_hand_overs_total[1m])")
+    cluster.agents[drained].ask("undrain")
+    assert watching.unanswered() <= NOT_IN_A_CLUSTER
     if os.environ.get("RECORD"):
         save("agents", recorder.phases)
     assert firing(recorder.phases, STEPS, {"healthy": set(), "sick": SICK_CLUSTER, "mended": set()}, tmp_path) == ""

@@ -206,7 +206,7 @@ async def test_a_record_that_somebody_deletes_is_made_again_and_its_term_does_no
 async def test_kubectl_says_at_a_glance_which_node_has_an_eip(cluster):
     holders = holders_of(await cluster.agreed())
     lines = cluster.api.kubectl("get", "announcements").splitlines()
-    assert lines[0].split() == ["NAME", "HOLDER", "LINK", "MAC", "SERVICES", "SINCE", "CONFLICT"]
+    assert lines[0].split() == ["NAME", "HOLDER", "LINK", "MAC", "SERVICES", "SINCE", "CONFLICT", "REASON"]
     assert {line.split()[0]: line.split()[1] for line in lines[1:]} == {
         announcement_name(eip): node for eip, node in holders.items()
     }

@@ -1,6 +1,7 @@
 """Faults of the API, and of what stands in it, are named by `speaker explain` and `doctor` on an agent's node; and on a
 cluster that is well nothing is."""
 
+import asyncio
 import json
 import subprocess
 
@@ -8,23 +9,26 @@ import pytest
 from agent_cluster import until
 from agent_objects import EXCLUDED, SERVICES
 from agent_process import PYTHON
+from pods import FakePods
+
+from speaker.settings import AGENTS_NAMESPACE
 
 pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
 
 
 def said(cluster, node, *command):
     """What it prints on that node."""
-    runtime_dir = str(cluster.agents[node].runtime_dir)
-    with cluster.lan.namespace(node).entered():
-        done = subprocess.run(
-            [PYTHON, "-m", "speaker", *command, "--json", "--runtime-dir", runtime_dir],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=30,
-        )
+    done = asked(cluster, node, *command, "--json")
     assert done.stdout, done.stderr
     return json.loads(done.stdout)
+
+
+def asked(cluster, node, command, *words):
+    own = "--runtime-dir", str(cluster.agents[node].runtime_dir)
+    with cluster.lan.namespace(node).entered():
+        return subprocess.run(
+            [PYTHON, "-m", "speaker", command, *own, *words], capture_output=True, check=False, timeout=30
+        )
 
 
 def first(told):
@@ -45,6 +49,43 @@ async def test_on_a_cluster_that_is_well_nothing_is_named(cluster):
         told = said(cluster, cluster.nodes[0], "explain", str(eip))
         assert told["verdict"] is None, told
         assert any(str(eip) in line for step in told["steps"] for line in step["lines"])
+
+
+@pytest.fixture
+async def afar(cluster, tmp_path):
+    """``await afar("doctor")``: what `speaker … --cluster --json` says, where only the API is reached. A fake carries
+    the question to the real agents, as kubelets would."""
+
+    def container(node):
+        async def run(command):
+            done = await asyncio.to_thread(asked, cluster, node, *command[1:])
+            return done.stdout, done.stderr, done.returncode
+
+        return run
+
+    async with FakePods({node: container(node) for node in cluster.nodes}, AGENTS_NAMESPACE) as fake:
+        (tmp_path / "config").write_text(fake.kubeconfig())
+
+        async def ask(*command):
+            given = "--cluster", "--json", "--kubeconfig", str(tmp_path / "config")
+            words = [PYTHON, "-m", "speaker", *command, *given]
+            done = await asyncio.to_thread(subprocess.run, words, capture_output=True, check=False, timeout=60)
+            assert done.stdout, done.stderr
+            return json.loads(done.stdout)
+
+        yield ask
+
+
+async def test_from_a_workstation_every_agent_is_asked(cluster, afar):
+    await cluster.agreed()
+    eip = str(cluster.eips[0])
+    told = await afar("explain", eip)
+    assert (told["code"], told["findings"], told["silent"]) == (0, [], {}), told
+    assert sorted(told["nodes"]) == sorted(cluster.nodes)
+    assert (await afar("doctor"))["findings"] == []
+    status = await afar("status")
+    assert [len(each["holders"]) for each in status["eips"]] == [1] * len(cluster.eips)
+    assert status["problems"] == []
 
 
 async def test_an_api_server_that_is_gone_is_named(cluster):

@@ -1,6 +1,6 @@
-"""A client of the real API, as anybody."""
+"""Clients of the real API: ours, as anybody, and kubectl."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -31,3 +31,14 @@ def service_account(api_server: RealApi, tmp_path: Path) -> Any:
     made = api_server.kubectl("create", "serviceaccount", "speaker", "--dry-run=client", "-o", "yaml")
     api_server.kubectl("apply", "-f", "-", stdin=made)
     return api_server.service_account(tmp_path, api_server.kubectl("create", "token", "speaker"))
+
+
+@pytest.fixture
+def admin(api_server: RealApi) -> Iterator[Callable[..., str]]:
+    """With the shipped definitions and rights in place. Services and pools that the test makes are deleted after it."""
+    api_server.install()
+    yield api_server.kubectl
+    api_server.kubectl("delete", "service", "--field-selector=metadata.name!=kubernetes")
+    for pool in api_server.kubectl("get", "eip", "-o", "name").split():
+        api_server.kubectl("patch", pool, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+        api_server.kubectl("delete", pool, "--ignore-not-found")

@@ -15,10 +15,12 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.error import URLError
 
 from speaker.lab.network.namespaces import Namespace
 
+MANIFESTS = Path(__file__).parents[2] / "manifests" / "base"
 ENVTEST = Path("/usr/local/kubebuilder/bin")
 BUILT = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "eip-speaker" / "cluster" / "bin"
 """Where `make cluster` leaves them."""
@@ -40,6 +42,14 @@ _FLAGS = (
     "--disable-admission-plugins=ServiceAccount",
     "--profiling=false",
 )
+
+
+def until(holds: Callable[[], Any]) -> Any:
+    """Asks again and again; returns what it holds in the end."""
+    deadline = time.monotonic() + PATIENCE
+    while not (found := holds()):
+        assert time.monotonic() < deadline
+    return found
 
 
 def missing() -> str:
@@ -252,6 +262,14 @@ class RealApi:
         if done.returncode != 0:
             raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr}{done.stdout}")
         return done.stdout
+
+    def install(self) -> None:
+        """The shipped definitions and namespaces, and the rights of the controller."""
+        self.kubectl("apply", "-k", str(MANIFESTS / "crds"))
+        for file in ("namespaces.yaml", "controller-rbac.yaml"):
+            self.kubectl("apply", "-f", str(MANIFESTS / file))
+        names = ("crd/eips.eip-speaker.io", "crd/announcements.eip-speaker.io")
+        self.kubectl("wait", "--for=condition=established", *names)
 
     # ── How ──
 

@@ -8,23 +8,18 @@ import io
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from real_api import RealApi
+from real_api import RealApi, until
 
 from speaker.cli import main
 from speaker.tools.validate import validate
 
 pytestmark = pytest.mark.apiserver
-
-MANIFESTS = Path(__file__).parents[2] / "manifests" / "base"
-GUARD = 120.0
-"""Seconds; against a hang."""
 
 
 def ip_pool(name: str, *addresses: str, **spec: Any) -> dict[str, Any]:
@@ -115,13 +110,6 @@ PEERS: dict[str, dict[str, Any]] = {
 }
 
 
-def until(holds: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + GUARD
-    while not (found := holds()):
-        assert time.monotonic() < deadline
-    return found
-
-
 def a_service(name: str, port: int, annotations: dict[str, str], cls: str | None = None) -> str:
     spec = {"type": "LoadBalancer", "ports": [{"port": port}], **({"loadBalancerClass": cls} if cls else {})}
     meta = {"name": name, "annotations": annotations, "labels": {"story": "adoption"}}
@@ -129,24 +117,9 @@ def a_service(name: str, port: int, annotations: dict[str, str], cls: str | None
 
 
 @pytest.fixture
-def kubectl(api_server: RealApi) -> Iterator[Callable[..., str]]:
-    """With our definitions in place; what the test makes is gone afterwards."""
-    api_server.kubectl("apply", "-k", str(MANIFESTS / "crds"))
-    for file in ("namespaces.yaml", "controller-rbac.yaml"):
-        api_server.kubectl("apply", "-f", str(MANIFESTS / file))
-    names = ("crd/eips.eip-speaker.io", "crd/announcements.eip-speaker.io")
-    api_server.kubectl("wait", "--for=condition=established", *names)
-    yield api_server.kubectl
-    api_server.kubectl("delete", "service", "-l", "story=adoption")
-    for pool in api_server.kubectl("get", "eip", "-o", "name").split():
-        api_server.kubectl("patch", pool, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
-        api_server.kubectl("delete", pool, "--ignore-not-found")
-
-
-@pytest.fixture
-def controller(api_server: RealApi, kubectl: Callable[..., str], tmp_path: Path) -> Iterator[Callable[..., None]]:
+def controller(api_server: RealApi, admin: Callable[..., str], tmp_path: Path) -> Iterator[Callable[..., None]]:
     made: list[subprocess.Popen[bytes]] = []
-    token = kubectl("create", "token", "eip-speaker-controller", "--namespace=eip-speaker")
+    token = admin("create", "token", "eip-speaker-controller", "--namespace=eip-speaker")
     kubeconfig = api_server.kubeconfig_with("adopter", token)
 
     def start(*flags: str) -> None:
@@ -163,16 +136,16 @@ def controller(api_server: RealApi, kubectl: Callable[..., str], tmp_path: Path)
 class Story:
     """One peer's cluster at the moment of the change."""
 
-    def __init__(self, kubectl: Callable[..., str], directory: Path, peer: str, cls: str | None) -> None:
-        self.kubectl, self.input, self.output = kubectl, directory / "in", directory / "out"
+    def __init__(self, admin: Callable[..., str], directory: Path, peer: str, cls: str | None) -> None:
+        self.kubectl, self.input, self.output = admin, directory / "in", directory / "out"
         self.services = {name: address for name, (address, _, _) in PEERS[peer]["services"].items()}
         for name, (address, port, annotations) in PEERS[peer]["services"].items():
-            kubectl("apply", "-f", "-", stdin=a_service(name, port, annotations, cls))
+            admin("apply", "-f", "-", stdin=a_service(name, port, annotations, cls))
             status = json.dumps({"status": {"loadBalancer": {"ingress": [{"ip": address}]}}})
-            kubectl("patch", "service", name, "--subresource=status", "--type=merge", "-p", status)
+            admin("patch", "service", name, "--subresource=status", "--type=merge", "-p", status)
         self.input.mkdir()
         (self.input / "pools.yaml").write_text(yaml.safe_dump_all(PEERS[peer]["pools"]))
-        (self.input / "services.yaml").write_text(kubectl("get", "service", "-l", "story=adoption", "-o", "yaml"))
+        (self.input / "services.yaml").write_text(admin("get", "service", "-l", "story=adoption", "-o", "yaml"))
 
     def convert(self, *flags: str) -> None:
         assert main(["convert", str(self.input), "--adopt", *flags, "-o", str(self.output)]) == 0
@@ -198,17 +171,17 @@ class Story:
 
 
 @pytest.mark.parametrize("peer", PEERS)
-def test_our_controller_adopts_the_addresses_of_services_without_a_class(peer, kubectl, controller, tmp_path):
-    story = Story(kubectl, tmp_path, peer, None)
+def test_our_controller_adopts_the_addresses_of_services_without_a_class(peer, admin, controller, tmp_path):
+    story = Story(admin, tmp_path, peer, None)
     story.convert("--default-class")
     # In this order: Services that share an address say so before a controller of ours reads them.
-    kubectl("apply", "-f", str(story.output))
+    admin("apply", "-f", str(story.output))
     controller("--default-class")
     until(lambda: story.assigned() == story.services.keys() or story.addresses() != story.services)
     assert story.addresses() == story.services
     story.newcomer_gets_another()
     assert {**story.addresses(), "new": ""} == {**story.services, "new": ""}
-    wishes = kubectl("get", "service", "-l", "story=adoption", "-o", "jsonpath={.items[*].metadata.annotations}")
+    wishes = admin("get", "service", "-l", "story=adoption", "-o", "jsonpath={.items[*].metadata.annotations}")
     for name in ("metallb.io/", "kube-vip.io/", "purelb.io/", "cilium.io/", "kubesphere.io/"):
         assert f'"{name}' not in wishes.replace("kubectl.kubernetes.io/", "")
 
@@ -217,12 +190,12 @@ def test_our_controller_adopts_the_addresses_of_services_without_a_class(peer, k
     ("peer", "cls"),
     [("cilium", "io.cilium/l2-announcer"), ("kube-vip", "kube-vip.io/kube-vip-class"), ("metallb", None)],
 )
-def test_services_that_are_made_anew_with_our_class_keep_their_addresses(peer, cls, kubectl, controller, tmp_path):
-    story = Story(kubectl, tmp_path, peer, cls)
+def test_services_that_are_made_anew_with_our_class_keep_their_addresses(peer, cls, admin, controller, tmp_path):
+    story = Story(admin, tmp_path, peer, cls)
     story.convert()
-    kubectl("apply", "-f", str(story.output / "pools.yaml"))
+    admin("apply", "-f", str(story.output / "pools.yaml"))
     controller()
-    kubectl("replace", "--force", "-f", str(story.output / "services.yaml"))
+    admin("replace", "--force", "-f", str(story.output / "services.yaml"))
     until(lambda: story.assigned() == story.services.keys())
     assert story.addresses() == story.services
     story.newcomer_gets_another()

@@ -5,22 +5,18 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from base64 import b64decode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from real_api import RealApi
+from real_api import MANIFESTS, RealApi, until
 
 from speaker.controller.key import ENTRY, SECRET
 
 pytestmark = pytest.mark.apiserver
 
-MANIFESTS = Path(__file__).parents[2] / "manifests" / "base"
-GUARD = 90.0
-"""Seconds; against a hang."""
 POOL = "command-lan"
 
 
@@ -45,36 +41,15 @@ class Replica:
         return any(line["event"] == "leads" for line in self.said())
 
 
-def until(holds: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + GUARD
-    while not (found := holds()):
-        assert time.monotonic() < deadline
-    return found
-
-
 def service(name: str) -> str:
     spec = {"type": "LoadBalancer", "loadBalancerClass": "eip-speaker.io/speaker", "ports": [{"port": 80}]}
     return json.dumps({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec})
 
 
 @pytest.fixture
-def kubectl(api_server: RealApi) -> Iterator[Callable[..., str]]:
-    """With the shipped objects in place; what the test makes is gone afterwards."""
-    api_server.kubectl("apply", "-k", str(MANIFESTS / "crds"))
-    for file in ("namespaces.yaml", "controller-rbac.yaml"):
-        api_server.kubectl("apply", "-f", str(MANIFESTS / file))
-    names = ("crd/eips.eip-speaker.io", "crd/announcements.eip-speaker.io")
-    api_server.kubectl("wait", "--for=condition=established", *names)
-    yield api_server.kubectl
-    api_server.kubectl("delete", "service", "first", "second", "third", "--ignore-not-found")
-    api_server.kubectl("patch", "eip", POOL, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
-    api_server.kubectl("delete", "eip", POOL, "--ignore-not-found")
-
-
-@pytest.fixture
-def replica(api_server: RealApi, kubectl: Callable[..., str], tmp_path: Path) -> Iterator[Callable[..., Replica]]:
+def replica(api_server: RealApi, admin: Callable[..., str], tmp_path: Path) -> Iterator[Callable[..., Replica]]:
     made: list[Replica] = []
-    token = kubectl("create", "token", "eip-speaker-controller", "--namespace=eip-speaker")
+    token = admin("create", "token", "eip-speaker-controller", "--namespace=eip-speaker")
     kubeconfig = api_server.kubeconfig_with("controller", token)
 
     def start(name: str, *flags: str) -> Replica:
@@ -87,30 +62,30 @@ def replica(api_server: RealApi, kubectl: Callable[..., str], tmp_path: Path) ->
         found.process.wait()
 
 
-def test_a_killed_leader_is_followed_and_nobodys_address_changes(kubectl, replica):
+def test_a_killed_leader_is_followed_and_nobodys_address_changes(admin, replica):
     pool = {"apiVersion": "eip-speaker.io/v1alpha1", "kind": "Eip", "metadata": {"name": POOL}}
-    kubectl("apply", "-f", "-", stdin=json.dumps({**pool, "spec": {"addresses": ["192.0.2.10-192.0.2.20"]}}))
+    admin("apply", "-f", "-", stdin=json.dumps({**pool, "spec": {"addresses": ["192.0.2.10-192.0.2.20"]}}))
 
     def address(name: str) -> str:
-        return kubectl("get", "service", name, "-o", "jsonpath={.status.loadBalancer.ingress[0].ip}")
+        return admin("get", "service", name, "-o", "jsonpath={.status.loadBalancer.ingress[0].ip}")
 
     first = replica("first")
     until(first.leads)
     for name in ("first", "second"):
-        kubectl("apply", "-f", "-", stdin=service(name))
+        admin("apply", "-f", "-", stdin=service(name))
         until(lambda name=name: address(name))
     second = replica("second")
     until(lambda: any(line["event"] == "started" for line in second.said()))
     first.process.kill()
-    kubectl("apply", "-f", "-", stdin=service("third"))
+    admin("apply", "-f", "-", stdin=service("third"))
     until(lambda: address("third"))
     assert second.leads()
     assert [address(name) for name in ("first", "second", "third")] == ["192.0.2.10", "192.0.2.11", "192.0.2.12"]
-    until(lambda: kubectl("get", "eip", POOL, "-o", "jsonpath={.status.ipv4.used}") == "3")
+    until(lambda: admin("get", "eip", POOL, "-o", "jsonpath={.status.ipv4.used}") == "3")
 
     def told() -> set[str]:
         events = ("get", "events", "-o", "jsonpath={range .items[*]}{.involvedObject.name}={.reason} {end}")
-        return set(kubectl(*events).split())
+        return set(admin(*events).split())
 
     # Events come when nothing else is left to say.
     until(lambda: {"first=Assigned", "second=Assigned", "third=Assigned"} <= told())
@@ -119,29 +94,29 @@ def test_a_killed_leader_is_followed_and_nobodys_address_changes(kubectl, replic
     second.process.send_signal(signal.SIGTERM)
     assert second.process.wait() == 0
     lease = ("get", "lease", "eip-speaker-controller", "--namespace=eip-speaker", "-o")
-    assert kubectl(*lease, "jsonpath={.spec.holderIdentity}") == ""
+    assert admin(*lease, "jsonpath={.spec.holderIdentity}") == ""
 
 
-def test_with_the_rights_of_its_component_it_makes_the_key_and_logs_nothing_of_it(kubectl, replica, request):
+def test_with_the_rights_of_its_component_it_makes_the_key_and_logs_nothing_of_it(admin, replica, request):
     rights = str(MANIFESTS.parent / "components" / "make-key" / "key-rights.yaml")
     secret = ("secret", SECRET, "--namespace=eip-speaker-agents")
-    request.addfinalizer(lambda: kubectl("delete", *secret, "--ignore-not-found"))
-    request.addfinalizer(lambda: kubectl("delete", "--filename", rights, "--ignore-not-found"))
+    request.addfinalizer(lambda: admin("delete", *secret, "--ignore-not-found"))
+    request.addfinalizer(lambda: admin("delete", "--filename", rights, "--ignore-not-found"))
     first = replica("first", "--make-key")
     until(lambda: any("secrets" in line.get("what", "") for line in first.said()))
-    kubectl("apply", "--filename", rights)
+    admin("apply", "--filename", rights)
     until(lambda: any(line["event"] == "key made" for line in first.said()))
-    before = kubectl("get", *secret, "--output=json")
+    before = admin("get", *secret, "--output=json")
     first.process.send_signal(signal.SIGTERM)
     assert first.process.wait() == 0
     second = replica("second", "--make-key")
     until(second.leads)
-    kubectl("apply", "-f", "-", stdin=json.dumps(
+    admin("apply", "-f", "-", stdin=json.dumps(
         {"apiVersion": "eip-speaker.io/v1alpha1", "kind": "Eip", "metadata": {"name": POOL},
          "spec": {"addresses": ["192.0.2.10"]}}
     ))  # fmt: skip
-    until(lambda: kubectl("get", "eip", POOL, "-o", "jsonpath={.status.ipv4.size}") == "1")
-    assert kubectl("get", *secret, "--output=json") == before
+    until(lambda: admin("get", "eip", POOL, "-o", "jsonpath={.status.ipv4.size}") == "1")
+    assert admin("get", *secret, "--output=json") == before
     content = json.loads(before)["data"][ENTRY]
     for told in (str(first.said()), str(second.said())):
         assert content not in told

@@ -373,5 +373,7 @@ def until(holds):
 def test_the_columns_answer_who_has_my_address(ask, api_server, record):
     record({"link": "eth0", "mac": "02:00:5e:00:53:01", "services": ["default/web"]})
     head, *lines = api_server.kubectl("get", "announcements").splitlines()
-    assert head.split() == ["NAME", "HOLDER", "LINK", "MAC", "SERVICES", "SINCE", "CONFLICT"]
+    assert head.split() == ["NAME", "HOLDER", "LINK", "MAC", "SERVICES", "SINCE", "CONFLICT", "REASON"]
+    assert api_server.kubectl("get", "ann").splitlines()[0] == head
+    assert "announcement.eip-speaker.io/" in api_server.kubectl("get", "eip-speaker", "-o", "name")
     assert any(line.split()[1:5] == ["n1", "eth0", "02:00:5e:00:53:01", '["default/web"]'] for line in lines)

@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = Path(__file__).with_name("parts")
@@ -237,8 +237,17 @@ def build_speaker(name: str, *flags: str) -> Built:
     # Whom the machine trusts, the build does too: who looks into its traffic may be between us and the registry.
     trusted = ("--volume", f"{TRUSTED}:{TRUSTED}:ro") if TRUSTED.exists() else ()
     _buildah("build", "--layers", *SAME, "--build-arg", f"BASE={base}", *trusted, *flags, "--tag", name, ROOT)
-    told = json.loads(_buildah("inspect", "--type", "image", name))
+    told = _inspected(name)
     return Built(told["FromImageID"], tuple(told["OCIv1"]["rootfs"]["diff_ids"]))
+
+
+def health_check(name: str) -> list[str]:
+    """The command by which Docker asks a container of an image for its health; none where the image does not say."""
+    return list(_inspected(name)["Docker"]["config"].get("Healthcheck", {}).get("Test", []))
+
+
+def _inspected(name: str) -> Any:
+    return json.loads(_buildah("inspect", "--type", "image", name))
 
 
 def base_image() -> str:
@@ -260,6 +269,12 @@ def layers(image: str, archive: Path) -> list[int]:
 def remove_image(name: str) -> None:
     """With what only it was built from."""
     _buildah("rmi", name)
+    _prune()
+
+
+def _prune() -> None:
+    """Removes what builds that were interrupted have left, and what no image needs."""
+    _buildah("rm", "--all")
     _buildah("rmi", "--prune")
 
 
@@ -267,7 +282,7 @@ def _build_speaker(target: Path) -> None:
     say("building the speaker's image by its Dockerfile")
     build_speaker(DEV)
     build_speaker(FIRST_STAGE, "--target", "build")  # it is there: with a name it stays
-    _buildah("rmi", "--prune")
+    _prune()
     with tempfile.TemporaryDirectory(dir=CACHE, prefix="image.") as name:
         _make_next(Path(name))
         archives = [Path(name, tag) for tag in ("dev", "next")]

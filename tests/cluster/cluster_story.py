@@ -115,4 +115,6 @@ def tell(cluster: RealCluster) -> None:
                 say(f"   {eip:18} answered by {cluster.holder(eip)}")
         with step(f"{holder} boots again, and takes nothing back"):
             cluster.boot(holder)
+            # For the API they never went: the node was away for less than Kubernetes waits.
+            cluster.until("its agent answers", lambda: cluster.in_agent(holder, "speaker", "--version"))
             cluster.await_speaker()

@@ -87,7 +87,11 @@ class World:
 
     def inside(self, place: str = "") -> list[str]:
         """The words in front of a command that is to run in this network namespace, or in the world's own."""
-        return into(self.first, "mount", "pid", net=f"/proc/{self.first}/root/run/netns/{place}" if place else "")
+        return into(self.first, "mount", "pid", net=self.network(place) if place else "")
+
+    def network(self, place: str) -> str:
+        """The file of its network namespace, as we see it."""
+        return f"/proc/{self.first}/root/run/netns/{place}"
 
     def run(self, *command: str | Path, place: str = "", check: bool = True, stdin: str = "") -> str:
         """What it says, whatever its exit status unless that is to be checked."""

@@ -1,8 +1,9 @@
 """A client that opens one new connection after the other to each address, and counts those that fail.
 
 A connection has *failed* if nobody took it. It was *cut* if it was taken, and then no answer came: its EIP moved just
-then, and connections do not move with their EIP (docs/forwarding.md). A datagram has failed if nobody
-answers it: it is not sent again.
+then, and connections do not move with their EIP (docs/forwarding.md). It was *sent again* if its kernel sent something
+of it twice, and *slow* if it took its time without that: the machine had other things to do. A datagram has failed if
+nobody answers it: it is not sent again.
 
     knock.py RATE LEAST TARGET...
 
@@ -15,21 +16,22 @@ import asyncio
 import json
 import os
 import socket
+import struct
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 RATE = 100
 """Connections a second, unless told otherwise."""
 PATIENCE = 3.0
 """Seconds after which a connection has failed: more than the one after which a lost SYN is sent again."""
-LATE = 0.9
-"""Seconds: a SYN was lost on the way, or an answer."""
+SLOW = 0.9
+"""Seconds."""
 
 
 @dataclass
@@ -37,19 +39,21 @@ class Tally:
     asked: int = 0
     failed: int = 0
     cut: int = 0
-    late: int = 0
+    again: int = 0
+    slow: int = 0
     outcomes: list[tuple[float, bool]] = field(default_factory=list)
     """When a connection was begun, and whether it was answered."""
 
-    def answered(self, begun: float, now: float) -> bool:
-        """Whether it was late."""
+    def answered(self, begun: float, now: float, *, again: bool = False) -> str:
+        """``again``: something of it was sent again. What is to be told of it, if anything."""
         self.asked += 1
-        late = now - begun > LATE
-        self.late += late
         self.outcomes.append((begun, True))
-        return late
+        slow = now - begun > SLOW and not again
+        self.again += again
+        self.slow += slow
+        return AGAIN if again else f"slower than {SLOW} s" if slow else ""
 
-    def lost(self, begun: float) -> None:
+    def refused(self, begun: float) -> None:
         self.asked += 1
         self.failed += 1
         self.outcomes.append((begun, False))
@@ -65,8 +69,11 @@ class Tally:
         return longest
 
     def told(self) -> Mapping[str, float]:
-        counted = {"asked": self.asked, "failed": self.failed, "cut": self.cut, "late": self.late}
+        counted = {"asked": self.asked, "failed": self.failed, "cut": self.cut, "again": self.again, "slow": self.slow}
         return {**counted, "longest": round(self.longest(), 2)}
+
+
+CUT, AGAIN, UNANSWERED = "cut", "sent again", "no answer"
 
 
 class Taken(Exception):
@@ -78,37 +85,62 @@ PACE = 50
 """Rounds a second, at most: no port comes again within ten minutes."""
 
 
-def bound(address: str, number: int) -> socket.socket:
+def port_of(number: int) -> int:
+    """The client's, in a round."""
+    return FIRST_PORT + number % PORTS
+
+
+def bound(address: str, number: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.socket:
     """A socket that has its own port. The kernel would choose one again after a minute at this rate, for which somebody
     on the way may still know a connection that was never closed there."""
-    made = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+    made = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, kind)
     made.setblocking(False)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     with suppress(OSError):  # another program has it
-        made.bind(("", FIRST_PORT + number % PORTS))
+        made.bind(("", port_of(number)))
     return made
 
 
-async def ask(address: str, port: int, number: int) -> None:
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + PATIENCE
-    connecting = bound(address, number)
+async def ask(address: str, port: int, number: int) -> bool:
+    """Whether something of it had to be sent again."""
+    with closing(bound(address, number)) as connecting:
+        await connect(connecting, address, port)
+        reader, writer = await asyncio.open_connection(sock=connecting)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                writer.write(b"GET / HTTP/1.0\r\n\r\n")
+                if b" 200 " not in await reader.read():
+                    raise Taken
+            return told(connecting).sent_again > 0
+        except (ConnectionError, TimeoutError) as error:
+            raise Taken from error
+        finally:
+            writer.close()
+
+
+async def connect(connecting: socket.socket, address: str, port: int) -> None:
     try:
-        async with asyncio.timeout_at(deadline):
-            await loop.sock_connect(connecting, (address, port))
-    except BaseException:
-        connecting.close()
-        raise
-    reader, writer = await asyncio.open_connection(sock=connecting)
-    try:
-        async with asyncio.timeout_at(deadline):
-            writer.write(b"GET / HTTP/1.0\r\n\r\n")
-            if b" 200 " not in await reader.read():
-                raise Taken
-    except (ConnectionError, TimeoutError) as error:
-        raise Taken from error
-    finally:
-        writer.close()
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.get_running_loop().sock_connect(connecting, (address, port))
+    except TimeoutError:
+        # Where the machine lets this program sleep, it may have been taken at once.
+        if told(connecting).state != ESTABLISHED:
+            raise
+
+
+ESTABLISHED = 1
+
+
+class Told(NamedTuple):
+    """What the kernel knows of a connection: ``struct tcp_info`` (include/uapi/linux/tcp.h)."""
+
+    state: int
+    sent_again: int
+    """Segments, a SYN too."""
+
+
+def told(connection: socket.socket) -> Told:
+    return Told(*struct.unpack_from("B99xI", connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)))
 
 
 class Answer(asyncio.DatagramProtocol):
@@ -124,12 +156,18 @@ class Answer(asyncio.DatagramProtocol):
             self._told.set_exception(exc)
 
 
-async def ask_by_datagram(address: str, port: int) -> None:
+LENGTHS = 1000
+"""By its length a datagram is found again on the nodes."""
+
+
+async def ask_by_datagram(address: str, port: int, number: int) -> None:
     loop = asyncio.get_running_loop()
     told: asyncio.Future[None] = loop.create_future()
-    transport, _ = await loop.create_datagram_endpoint(lambda: Answer(told), remote_addr=(address, port))
+    asking = bound(address, number, socket.SOCK_DGRAM)
+    asking.connect((address, port))
+    transport, _ = await loop.create_datagram_endpoint(lambda: Answer(told), sock=asking)
     try:
-        transport.sendto(b"x")
+        transport.sendto(b"x" * (1 + number % LENGTHS))
         async with asyncio.timeout(PATIENCE):
             await told
     finally:
@@ -140,33 +178,59 @@ Why = dict[str, tuple[int, str, str]]
 """Target and what befell its connections → how many, when it did first, and last: as logs write time."""
 
 
-def note(why: Why, key: str) -> None:
-    now = time.time()
-    told = time.strftime("%T", time.gmtime(now)) + f".{now % 1 * 1000:03.0f}"
-    count, first, _ = why.get(key, (0, told, ""))
-    why[key] = count + 1, first, told
+class Harmed(NamedTuple):
+    """A connection that failed, was sent again or was slow."""
+
+    target: str
+    port: int
+    """The client's."""
+    begun: float
+    """Time of day."""
+    fate: str
 
 
-async def once(target: str, number: int, tally: Tally, why: Why) -> None:
+TOLD = 4
+"""Connections of each fate that are told one by one."""
+
+
+class Fates:
+    """Of connections that were not answered in time."""
+
+    def __init__(self) -> None:
+        self.why: Why = {}
+        self.harmed: list[Harmed] = []
+
+    def note(self, target: str, number: int, begun: float, fate: str) -> None:
+        now = time.time()
+        told = time.strftime("%T", time.gmtime(now)) + f".{now % 1 * 1000:03.0f}"
+        key = f"{target}: {fate}"
+        count, first, _ = self.why.get(key, (0, told, ""))
+        self.why[key] = count + 1, first, told
+        if fate != CUT and sum(each.fate == fate for each in self.harmed) < TOLD:
+            self.harmed.append(Harmed(target, port_of(number), begun, fate))
+
+
+async def once(target: str, number: int, tally: Tally, fates: Fates) -> None:
     loop = asyncio.get_running_loop()
     address, _, way = target.partition(",")
     port, _, kind = way.partition(",")
-    begun = loop.time()
+    begun, clock = loop.time(), time.time()
     try:
         if kind == "udp":
-            await ask_by_datagram(address, int(port))
+            await ask_by_datagram(address, int(port), number)
+            again = False
         else:
-            await ask(address, int(port or 80), number)
+            again = await ask(address, int(port or 80), number)
     except Taken:
         tally.asked += 1
         tally.cut += 1
-        note(why, f"{target}: cut")
+        fates.note(target, number, clock, CUT)
     except (OSError, TimeoutError) as error:
-        tally.lost(begun)
-        note(why, f"{target}: {os.strerror(error.errno) if error.errno else 'no answer'}")
+        tally.refused(begun)
+        fates.note(target, number, clock, os.strerror(error.errno) if error.errno else UNANSWERED)
     else:
-        if tally.answered(begun, loop.time()):
-            note(why, f"{target}: later than {LATE} s")
+        if fate := tally.answered(begun, loop.time(), again=again):
+            fates.note(target, number, clock, fate)
 
 
 async def knock(rate: float, least: int, targets: Sequence[str]) -> Mapping[str, Any]:
@@ -179,28 +243,30 @@ async def knock(rate: float, least: int, targets: Sequence[str]) -> Mapping[str,
 
     loop.add_reader(sys.stdin, end)
     tallies = {target: Tally() for target in targets}
-    why: Why = {}
+    fates = Fates()
     async with asyncio.TaskGroup() as group:
         due, rounds, first = loop.time(), 0, int(time.time() * PACE)
         while rounds < least or not ended.is_set():
             for target in targets:
-                group.create_task(once(target, first + rounds, tallies[target], why))
+                group.create_task(once(target, first + rounds, tallies[target], fates))
             rounds += 1
             due = max(due + len(targets) / rate, loop.time())
             await asyncio.sleep(due - loop.time())
     counted = {target: tally.told() for target, tally in tallies.items()}
-    return {"targets": counted, "why": why}
+    return {"targets": counted, "why": fates.why, "harmed": fates.harmed}
 
 
 @dataclass
 class Knocked:
     """What the clients met; empty until the block has ended."""
 
-    targets: Mapping[str, Mapping[str, float]]
-    why: Why
+    targets: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    why: Why = field(default_factory=dict)
+    harmed: Sequence[Harmed] = ()
+    """The first of them."""
 
     def all(self, name: str, targets: Sequence[str] = ()) -> int:
-        """``asked``, ``failed``, ``cut`` or ``late``, of these targets together, or of all."""
+        """``asked``, ``failed``, ``cut``, ``again`` or ``slow``, of these targets together, or of all."""
         return sum(int(self.targets[target][name]) for target in targets or self.targets)
 
     def longest(self, targets: Sequence[str] = ()) -> float:
@@ -215,8 +281,8 @@ class Knocked:
         yield from (f"{count} {fate}" for fate, count in found.items())
 
     def __str__(self) -> str:
-        asked, failed, cut, late = map(self.all, ("asked", "failed", "cut", "late"))
-        told = f"{asked} new connections, {failed} failed, {cut} cut, {late} later than {LATE} s"
+        asked, failed, cut, again, slow = map(self.all, ("asked", "failed", "cut", "again", "slow"))
+        told = f"{asked} new connections, {failed} failed, {cut} cut, {again} sent again, {slow} slow"
         return told + (f"; the longest time without an answer {self.longest()} s; {dict(self.why)}" if self.why else "")
 
 
@@ -228,13 +294,14 @@ def knocking(inside: Sequence[str], targets: Sequence[str], rate: float = RATE, 
         [*inside, sys.executable, "-I", "-S", __file__, str(rate), str(least), *targets],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
-    knocked = Knocked({}, {})
+    knocked = Knocked()
     try:
         yield knocked
     finally:
         said, _ = process.communicate()
     found = json.loads(said)
     knocked.targets, knocked.why = found["targets"], found["why"]
+    knocked.harmed = [Harmed(*each) for each in found["harmed"]]
 
 
 if __name__ == "__main__":

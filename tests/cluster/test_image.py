@@ -2,7 +2,7 @@
 
 import pytest
 from cluster_nodes import store
-from cluster_parts import DEV, SPEAKER, build_speaker, images, layers, remove_image
+from cluster_parts import DEV, SPEAKER, build_speaker, health_check, images, layers, remove_image
 from real_cluster import missing
 
 pytestmark = pytest.mark.cluster
@@ -26,6 +26,13 @@ def another():
 
 def test_an_image_that_is_built_again_from_nothing_is_the_same(built, another):
     assert build_speaker(another, "--no-cache") == build_speaker(DEV)
+
+
+def test_in_dockers_format_it_says_how_to_ask_for_its_health(built, another):
+    build_speaker(another, "--format", "docker")
+    kind, program, *_ = health_check(another)
+    assert (kind, program) == ("CMD", "python")
+    assert health_check(DEV) == [], "OCI's format has no place for it"
 
 
 def test_it_is_as_small_as_is_said(built, tell):

@@ -1,10 +1,11 @@
 """What an operator does on purpose costs no new connection."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from cluster_story import drain, end_drain, holders, update
+from cluster_story import DRAIN, drain, end_drain, holders, update
 from real_cluster import SPEAKER_NAMESPACE
 from serving import Serving, unharmed
 
@@ -57,6 +58,64 @@ def test_new_pods_for_old_ones_fail_no_new_connection(cluster, during):
         cluster.rolled_out("deployment/web")
 
     unharmed(during(cluster, replace, places=("LAN", "node")))
+
+
+@contextmanager
+def slow_proxy(cluster: Serving, node: str) -> Iterator[None]:
+    """Its kube-proxy takes ten seconds for its rules, as it may on a busy node."""
+    file = cluster.nodes[node].directory / "kube-proxy.yaml"
+    usual = file.read_text()
+
+    def write(text: str) -> None:
+        before = cluster.processes(node, "kube-proxy")
+        file.write_text(text)  # it ends when its configuration changes
+        cluster.until("kube-proxy runs again", lambda: cluster.processes(node, "kube-proxy") not in ([], before))
+        cluster.until(
+            "it has rules", lambda: cluster.in_node(node, "curl", "--silent", "http://127.0.0.1:10256/healthz")
+        )
+
+    write(json.dumps({**json.loads(usual), cluster.proxy: {"minSyncPeriod": "10s"}}))
+    try:
+        yield
+    finally:
+        write(usual)
+
+
+@contextmanager
+def emptied(cluster: Serving, node: str) -> Iterator[None]:
+    """It has no pod of ours, and gets the next one."""
+    others = [each for each in cluster.nodes if each != node]
+    cluster.kubectl("cordon", node)
+    cluster.kubectl("delete", "pod", "--selector=app=web", f"--field-selector=spec.nodeName={node}")
+    cluster.rolled_out("deployment/web")
+    cluster.kubectl("uncordon", node)
+    cluster.kubectl("cordon", *others)
+    try:
+        yield
+    finally:
+        cluster.kubectl("uncordon", *others)
+        for each in others:
+            end_drain(cluster, each)
+        cluster.kubectl("scale", "deployment/web", f"--replicas={len(cluster.nodes)}")
+        cluster.settle()
+
+
+def test_a_first_endpoint_on_a_node_with_a_slow_kube_proxy_fails_no_new_connection(cluster: Serving, eips, during):
+    """All other nodes wait to give their EIPs away: this one takes those of the policy Local once its kube-proxy sends
+    to its pod, not as soon as that is ready."""
+    node = next(each for each in cluster.nodes if each != cluster.holder(eips["local"][0]))
+
+    def come():
+        cluster.kubectl("scale", "deployment/web", f"--replicas={len(cluster.nodes) + 1}")
+        for other in cluster.nodes:
+            if other != node:
+                cluster.kubectl("annotate", "node", other, f"{DRAIN}=true")
+        for eip in eips["local"]:
+            cluster.until(f"{node} holds {eip}", lambda eip=eip: cluster.holder(eip) == node)
+
+    with emptied(cluster, node), slow_proxy(cluster, node):
+        met = during(cluster, come, places=("LAN",))
+    unharmed(met)
 
 
 def test_an_agent_that_is_deleted_fails_no_new_connection(cluster, eips, during):

@@ -7,28 +7,12 @@ import sys
 from contextlib import suppress
 
 import pytest
+from site_yaml import endpoint, pool, service
 
 pytestmark = pytest.mark.ipvs
 
 EIP = "192.0.2.200"
-SITE = f"""
-apiVersion: eip-speaker.io/v1alpha1
-kind: Eip
-metadata: {{name: lan}}
-spec: {{addresses: [{EIP}], interface: eth0}}
----
-apiVersion: v1
-kind: Service
-metadata: {{name: web, namespace: default}}
-spec: {{type: LoadBalancer, ports: [{{port: 80}}]}}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {{name: web-4, namespace: default, labels: {{kubernetes.io/service-name: web}}}}
-addressType: IPv4
-ports: [{{port: 8080}}]
-endpoints: [{{addresses: [10.0.1.2]}}]
-"""
+SITE = pool(EIP) + service("web") + endpoint("web", "addresses: [10.0.1.2]")
 
 
 @pytest.fixture

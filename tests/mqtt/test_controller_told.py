@@ -4,7 +4,6 @@ import json
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from mqtt_broker import Here
@@ -12,7 +11,6 @@ from mqtt_schemas import mistakes
 
 pytestmark = pytest.mark.apiserver
 
-MANIFESTS = Path(__file__).parents[2] / "manifests" / "base"
 EIP = "192.0.2.70"
 V1 = "site/cluster/v1"
 GROUP = "eip-speaker.io/v1alpha1"
@@ -27,10 +25,7 @@ def free_port() -> int:
 @pytest.fixture
 def apply(api_server, request):
     """Puts an object there; all are gone afterwards."""
-    api_server.kubectl("apply", "-k", str(MANIFESTS / "crds"))
-    api_server.kubectl("apply", "-f", str(MANIFESTS / "namespaces.yaml"))
-    names = ("crd/eips.eip-speaker.io", "crd/announcements.eip-speaker.io")
-    api_server.kubectl("wait", "--for=condition=established", *names)
+    api_server.install()
 
     def put(kind: str, version: str, name: str, **body: object) -> None:
         told = {"apiVersion": version, "kind": kind, "metadata": {"name": name}, **body}

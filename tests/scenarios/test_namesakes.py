@@ -2,7 +2,6 @@
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import replace
 from ipaddress import IPv4Address
 from itertools import count
 
@@ -309,7 +308,7 @@ def test_hellos_that_only_name_us_by_an_old_life_prove_nothing(lan: Lan) -> None
     host = lan.host("web", 100)
     lan.run(3.0)
     (hello, *_) = [said.hello for said in host.orders(SendHello) if isinstance(said, SendHello)]
-    other = replace(hello, incarnation=incarnation(1, 1), sequence=10**6, heard={})
+    other = hello._replace(incarnation=incarnation(1, 1), sequence=10**6, heard={})
     host.step(HelloHeard(LINK, other, Mac(b"\2\0\0\0\0\x63")))
     lan.run(6.0)
     assert not host.machine.silent

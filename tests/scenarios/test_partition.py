@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from simulation.families.hellos import windows
-from simulation.families.links import oneway
+from simulation.families.links import mixed_intervals, oneway
 from simulation.families.mixed import mixed
 from simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
 from simulation.shrink import broken
@@ -50,6 +50,28 @@ def test_who_was_only_just_heard_again_is_not_unheard() -> None:
     """A client's frame came 1.5 ms after the first hello since the split, before the answer to ours: nobody heard us,
     so that we let go what the other side had let go for us."""
     assert broken(mixed(1114143058)) is None
+
+
+def test_the_first_sign_after_silence_is_no_proof_that_one_of_a_quicker_pace_is_dead() -> None:
+    """A port was silent for 0.49 s, and a slower peer was not even late: a client's frame came 32 ms before the living
+    holder's next hello."""
+    assert broken(mixed_intervals(3060778777)) is None
+
+
+def test_who_may_hold_it_unheard_is_not_silenced_by_a_claim_made_in_ignorance() -> None:
+    """Its peer lived by a third's word, and its claim was never heard: the claim beside it was as good as any, so that
+    it let go while the new holder still probed."""
+    assert broken(mixed(1082788372)) is None
+
+
+def test_of_two_weak_claims_of_one_term_the_one_that_does_not_answer_yet_lets_go() -> None:
+    """Both let go: one by its score, the other because its probe had met the first."""
+    assert broken(mixed(1922701492)) is None
+
+
+def test_what_is_let_go_unheard_is_missed_on_the_wire() -> None:
+    """A wrong key, and 82 ms later its peer let an EIP go, and lived by what it answered for the others."""
+    assert broken(mixed(3014407384)) is None
 
 
 def test_who_is_told_all_claims_in_two_slices_needs_one_slot_more() -> None:

@@ -7,7 +7,7 @@ from simulation.families import FAMILIES, schedules
 from simulation.schedule import Schedule
 from simulation.shrink import broken, shrink, story
 
-NUMBER = int(os.environ.get("SPEAKER_SCHEDULES", "1000"))
+NUMBER = int(os.environ.get("SPEAKER_SCHEDULES", "500"))
 PARTS = 10
 
 

@@ -62,7 +62,7 @@ class Row(NamedTuple):
 
 SABOTAGES = [
     Row("no stagger", (13,), wrong_rules.NoStagger, ("crash", "equal"), 11),
-    Row(">= on terms", (8,), wrong_rules.EqualTermsBeat, ("equal", "mixed"), 54),
+    Row(">= on terms", (8,), wrong_rules.EqualTermsBeat, ("equal", "mixed"), 100),
     Row("no self-lease", (27,), wrong_rules.NoSelfLease, ("freeze",)),
     Row("no age limit on requests", (28,), wrong_machines.NoAgeLimit, ("freeze",), 15),
     Row("no re-announcement against a worse claim", (20,), wrong_machines.SilentToRivals, ("mixed", "equal")),
@@ -85,6 +85,7 @@ SABOTAGES = [
     Row("in touch for ever", (12,), wrong_rules.TouchedOnce, ("flap_ports",)),
     Row("no touch but hellos", (12,), wrong_rules.NeverInTouchAlone, ("minority", "crash")),
     Row("taken unheard", (12,), wrong_rules.TakesUnheard, ("oneway",), 10),
+    Row("taken at the first sign", (12,), wrong_rules.TakesAtTheFirstSign, ("mixed_intervals",), 420),
     Row("the demoted last, all or not", (13,), wrong_rules.DemotedIsLast, ("all_demoted",)),
     Row("no damping", (14,), wrong_machines.Undamped, ("flap_ports",)),
     Row("the wire is not asked", (15,), wrong_machines.AsksNobody, ("filtered",)),

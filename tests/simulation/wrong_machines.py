@@ -164,7 +164,7 @@ class YieldsAreAll(Ownership):
     """Rule 3: that a claim is missing in its span means nothing."""
 
     def _learn(self, segment: Segment, peer: Peer, hello: Hello, now: float) -> None:
-        super()._learn(segment, peer, replace(hello, covers=None), now)
+        super()._learn(segment, peer, hello._replace(covers=None), now)
 
 
 class NothingTellsOfLettingGo(YieldsAreAll):
@@ -194,7 +194,7 @@ class TellsNobodyAll(Ownership):
         self._hurry()
 
     def _answer_requests(self, segment: Segment, peer: Peer, hello: Hello, now: float) -> None:
-        super()._answer_requests(segment, peer, replace(hello, wants=frozenset()), now)
+        super()._answer_requests(segment, peer, hello._replace(wants=frozenset()), now)
 
 
 class ClimbsNot(Ownership):

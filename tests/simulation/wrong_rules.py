@@ -92,6 +92,20 @@ class DemotedIsLast(Rules):
         return k.times.ranks if demoted else super().rank(k, x, now)
 
 
+class TakesAtTheFirstSign(Rules):
+    """Rule 12: whoever hears again gives nobody time to be heard."""
+
+    def heard_out_at(self, k: Known, x: Eip, now: float) -> float:
+        return NEVER
+
+
+class HearsEverybody(Rules):
+    """Rule 18: who lives by the word of others counts as heard."""
+
+    def deaf_to_somebody(self, k: Known, x: Eip, now: float) -> bool:
+        return False
+
+
 class DeafIsUp(Rules):
     """Rule 17: who hears nothing keeps what it holds."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import real_api
 from cluster_parts import POD, PROGRAMS, ROOT, SOURCES, _join, _pack_pod, digest, kept, layers, version
-from knock import LATE, Knocked, Tally, once
+from knock import ESTABLISHED, SLOW, Fates, Knocked, Tally, Told, once, port_of, told
 
 
 def write(text, made):
@@ -116,25 +116,29 @@ def test_tests_of_the_api_find_what_the_cluster_built():
 def test_an_outage_lasts_from_the_first_failure_to_the_first_connection_that_is_answered_after():
     tally = Tally()
     tally.answered(0.0, 0.1)
-    tally.lost(1.0)
-    tally.lost(1.5)
+    tally.refused(1.0)
+    tally.refused(1.5)
     tally.answered(2.5, 2.6)
     tally.answered(3.0, 3.1)
-    assert (tally.asked, tally.failed, tally.late, tally.longest()) == (5, 2, 0, 1.5)
+    assert (tally.asked, tally.failed, tally.slow, tally.longest()) == (5, 2, 0, 1.5)
 
 
 def test_an_answer_to_an_older_connection_does_not_end_an_outage():
     tally = Tally()
-    tally.lost(1.0)
+    tally.refused(1.0)
     tally.answered(0.5, 1.2)
     tally.answered(2.0, 2.1)
     assert tally.longest() == 1.0
 
 
-def test_a_connection_whose_syn_was_lost_is_late():
+@pytest.mark.parametrize(
+    ("seconds", "again", "sent_again", "slow"),
+    [(0.1, False, 0, 0), (SLOW + 0.2, False, 0, 1), (SLOW + 0.2, True, 1, 0), (0.3, True, 1, 0)],
+)
+def test_what_was_sent_again_is_told_apart_from_a_machine_that_was_slow(seconds, again, sent_again, slow):
     tally = Tally()
-    tally.answered(0.0, LATE + 0.2)
-    assert (tally.failed, tally.late) == (0, 1)
+    tally.answered(0.0, seconds, again=again)
+    assert (tally.failed, tally.again, tally.slow) == (0, sent_again, slow)
 
 
 async def reset(_, writer):
@@ -155,9 +159,25 @@ async def test_a_connection_is_answered_or_cut_or_nobody_takes_it(behaves, count
     if behaves is None:
         server.close()
     tally = Tally()
-    await once(f"127.0.0.1,{port}", 0, tally, {})
+    await once(f"127.0.0.1,{port}", 0, tally, Fates())
     server.close()
     assert (tally.asked, tally.failed, tally.cut) == counted
+
+
+def test_the_kernel_knows_whether_a_connection_was_taken_and_what_was_sent_again():
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as client:
+        assert told(client).state != ESTABLISHED
+        client.connect(server.getsockname())
+        assert told(client) == Told(ESTABLISHED, 0)
+
+
+async def test_clients_ask_from_a_port_of_their_own_and_say_which():
+    fates = Fates()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    await once(f"127.0.0.1,{port}", 7, Tally(), fates)
+    ((target, used, _, _),) = fates.harmed
+    assert (target, used) == (f"127.0.0.1,{port}", port_of(7))
 
 
 @pytest.mark.parametrize("answered", [True, False])
@@ -175,14 +195,14 @@ async def test_a_datagram_is_answered_or_has_failed(answered):
     if not answered:
         transport.abort()
         await asyncio.sleep(0)
-    tally, why = Tally(), {}
-    await once(f"127.0.0.1,{port},udp", 0, tally, why)
+    tally, fates = Tally(), Fates()
+    await once(f"127.0.0.1,{port},udp", 0, tally, fates)
     transport.close()
-    assert (tally.asked, tally.failed) == (1, int(not answered)), why
+    assert (tally.asked, tally.failed) == (1, int(not answered)), fates.why
 
 
 def test_what_clients_met_is_summed_over_targets():
-    one, other = ({"asked": n, "failed": 1, "cut": 0, "late": 0, "longest": n / 10} for n in (10, 20))
+    one, other = ({"asked": n, "failed": 1, "cut": 0, "again": 0, "slow": 0, "longest": n / 10} for n in (10, 20))
     knocked = Knocked({"a": one, "b": other}, {})
     assert (knocked.all("asked"), knocked.all("asked", ["b"]), knocked.longest(), knocked.longest(["a"])) == (
         30,
@@ -193,7 +213,7 @@ def test_what_clients_met_is_summed_over_targets():
 
 
 def test_every_program_that_stands_alone_needs_the_standard_library_only():
-    for name in ("knock.py", "cluster_node.py", "cluster_world.py"):
+    for name in ("knock.py", "witness.py", "cluster_node.py", "cluster_world.py"):
         source = (Path(SOURCES).parent / name).read_text()
         assert "import cluster" not in source
         assert "from cluster" not in source

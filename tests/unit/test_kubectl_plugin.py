@@ -30,10 +30,16 @@ def run(tmp_path):
     return plugin
 
 
-@pytest.mark.parametrize("words", [("status", "--json"), ("validate", "a dir"), ("explain", "192.0.2.10"), ("help",)])
+@pytest.mark.parametrize("words", [("plan", "a dir", "b"), ("validate", "a dir"), ("help", "explain"), ("help",)])
 def test_words_and_exit_codes_go_through_as_they_are(words, run):
     done = run(*words)
     assert (done.returncode, done.stdout) == (7, "".join(f"{word}|" for word in words))
+
+
+@pytest.mark.parametrize("words", [("status", "--json"), ("doctor",), ("explain", "192.0.2.10", "--context", "a b")])
+def test_what_looks_at_a_host_looks_at_the_cluster(words, run):
+    command, *more = words
+    assert run(*words).stdout == "".join(f"{word}|" for word in (command, "--cluster", *more))
 
 
 def test_no_word_asks_for_help(run):

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +178,30 @@ def test_metrics_are_told_where_the_kubelet_asks(rendered):
     assert host["valueFrom"]["fieldRef"]["fieldPath"] == "status.hostIP"
     assert all("host" not in agent[probe]["httpGet"] for probe in ("readinessProbe", "livenessProbe"))
     assert Bind.parse(metrics.replace("$(HOST_IP)", "2001:db8::1")) == Bind("2001:db8::1", 9900)
+
+
+def test_the_page_is_for_who_may_forward_a_port_to_the_pod():
+    bind = Bind.parse(arguments("controller")["--page"], "--page")
+    assert bind is not None
+    assert ip_address(bind.host).is_loopback
+    assert "--page" not in arguments("agent")
+
+
+@pytest.mark.parametrize("kind", ["DaemonSet", "Deployment"])
+def test_a_broker_is_told_as_a_secret_says(rendered, kind):
+    found = rendered("default", "mqtt")
+    speaker = only_container(found, kind)
+    flags = dict(each.split("=", 1) for each in speaker["args"] if each.startswith("--mqtt"))
+    (url,) = (each for each in speaker["env"] if each["name"] == flags["--mqtt"].strip("$()"))
+    (mount,) = (each for each in speaker["volumeMounts"] if each["name"] == "mqtt")
+    files = {Path(flags[flag]).relative_to(mount["mountPath"]).name for flag in ("--mqtt-ca", "--mqtt-login")}
+    assert {url["valueFrom"]["secretKeyRef"]["key"], *files} == {"url", "ca.crt", "login"}
+    pods = next(each for each in found if each["kind"] == kind)["spec"]["template"]["spec"]
+    (volume,) = (each["secret"] for each in pods["volumes"] if each["name"] == "mqtt")
+    assert volume["secretName"] == url["valueFrom"]["secretKeyRef"]["name"]
+    assert volume["defaultMode"] & 0o007 == 0
+    group = pods["securityContext"].get("fsGroup")
+    assert pods["securityContext"]["runAsUser"] == 0 or (group == 65532 and volume["defaultMode"] & 0o040)
 
 
 def test_components_add_what_they_say_and_nothing_else(rendered):

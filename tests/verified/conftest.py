@@ -145,8 +145,10 @@ class Mirror(Generic[T]):
         self.errors: list[EdgeError] = []
         self.lists: list[tuple[int, set[str]]] = []
         """Versions, and what had been handed over by then."""
-        self.restored = 0
-        """Times that it said so."""
+        self.restored: list[bool] = []
+        """Of each list, whether it was said to be of other data."""
+        self.noticed = 0
+        """Times that it saw the server's data go back."""
         self._news = asyncio.Event()
         self.reflector = Reflector(
             client,
@@ -154,7 +156,7 @@ class Mirror(Generic[T]):
             self._deliver,
             patience=patience,
             told=self._tell,
-            listed=lambda version: self.lists.append((int(version), self.names())),
+            listed=self._listed,
             restored=self._count_restored,
         )
 
@@ -185,7 +187,11 @@ class Mirror(Generic[T]):
         self._news.set()
 
     def _count_restored(self) -> None:
-        self.restored += 1
+        self.noticed += 1
+
+    def _listed(self, version: str, restored: bool) -> None:
+        self.lists.append((int(version), self.names()))
+        self.restored.append(restored)
 
     def _tell(self, error: EdgeError) -> None:
         self.errors.append(error)

@@ -3,6 +3,7 @@
 import pytest
 from fake_api import FakeApi, Refused
 
+from speaker.cluster.mirror.mirrors import Mirrors
 from speaker.cluster.mirror.reflector import Patience
 from speaker.errors import ApiRefused
 
@@ -126,19 +127,22 @@ async def test_an_api_restored_from_an_older_backup_is_believed(api, fake, mirro
     await seen.until_names({"old", "new"})
     resumed = [query for _, _, query in fake.requests[begun:] if "watch" in query and query.get("resourceVersion")]
     assert resumed == [], "a watch that would stay silent is not even tried"
-    assert seen.restored == 1
+    assert (seen.noticed, seen.restored) == (1, [False, True])
 
 
-async def test_a_watch_that_a_restored_api_overtook_is_begun_anew_once_somebody_noticed(api, fake, mirror, maps):
+async def test_a_watch_that_a_restored_api_overtook_is_begun_anew_when_the_lease_went_back(api, fake, mirror, maps):
     await maps.create("old")
     backup = fake.revision
     await maps.create("lost")
     seen = await mirror(await api.client())
+    mirrors = Mirrors()
+    mirrors.add(seen.reflector)
+    mirrors.saw_lease(fake.revision)
     fake.restore(backup)
     fake.revision += 100  # others wrote that much before this one looked
     await maps.create("new")
     await seen.until(lambda: "new" in seen.names())
     assert "lost" in seen.names(), "nothing told of it"
-    seen.reflector.list_anew()
+    mirrors.saw_lease(backup)
     await seen.until_names({"old", "new"})
-    assert seen.restored == 0, "who was told does not tell"
+    assert (seen.noticed, seen.restored) == (0, [False, True])

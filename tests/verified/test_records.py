@@ -28,6 +28,7 @@ EIP, EIP6 = ip_address("192.0.2.10"), ip_address("2001:db8::10")
 LIFE, LATER = Incarnation(7 << 31), Incarnation(8 << 31)
 EMPTY = {"apiVersion": "eip-speaker.io/v1alpha1", "kind": "Announcement", "metadata": {"name": str(EIP)}}
 """As somebody may make one by hand."""
+VACANT = Facts("", "", ("default/web",), reason="n1: let go (drained)")
 FACTS = Facts("eth0", "02:00:00:00:00:01", ("default/dns", "default/web"))
 
 
@@ -104,7 +105,7 @@ async def sit(api: Any, admin: Client) -> AsyncIterator[Callable[..., Awaitable[
         async def writing(client: Client | None = None, deadline: float = LONG) -> Writing:
             facts = {EIP: FACTS, EIP6: FACTS}
             writer = AnnouncementWriter(
-                client or await api.client(), deadline, facts.get, lambda error: made.tell(error)
+                client or await api.client(), deadline, facts.get, lambda error: made.tell(error), lambda _: VACANT
             )
             made = Writing(writer, facts)
             working.append(group.create_task(writer.run(made), name="writer"))  # type: ignore[arg-type]
@@ -233,12 +234,15 @@ async def test_a_record_that_was_deleted_and_made_anew_is_another(admin, writing
     assert outcome == (False, Record(None, Incarnation(0), 0, version))
 
 
-async def test_a_record_that_is_let_go_keeps_its_term_and_says_nothing_of_a_link(writing, status):
+async def test_a_record_that_is_let_go_keeps_its_term_and_services_says_why_and_nothing_of_a_link(writing, status):
     _, held = await writing.write(order(term=7))
     succeeded, record = await writing.write(order(None, term=7, expected=held.version))
     assert succeeded
     assert (record.holder, record.term) == (None, 7)
-    assert await status() == {"holder": "", "incarnation": LIFE, "term": 7}
+    kept = {"services": ["default/web"], "reason": "n1: let go (drained)"}
+    assert await status() == {"holder": "", "incarnation": LIFE, "term": 7} | kept
+    await writing.write(order(term=8, expected=record.version))
+    assert "reason" not in await status()
 
 
 async def test_a_term_that_would_go_down_is_a_failure_without_a_reply(writing, status):

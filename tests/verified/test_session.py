@@ -33,12 +33,15 @@ class Running:
         self.said: asyncio.Queue[int | bool] = asyncio.Queue()
         self.told: list[EdgeError | None] = []
         self.others: list[Incarnation] = []
+        self.saw: list[int] = []
         self.session = Session(
             client,
             namespace,
             "n1",
             Pace(6.0, renew, deadline),
-            SessionEvents(self.said.put_nowait, self.said.put_nowait, self.told.append, self.others.append),
+            SessionEvents(
+                self.saw.append, self.said.put_nowait, self.said.put_nowait, self.told.append, self.others.append
+            ),
             lambda: self.forwarder,
         )
         self.task = asyncio.create_task(self.session.run(), name="session")
@@ -336,3 +339,47 @@ async def test_a_lease_says_what_its_node_forwards_with_once_that_is_known(api, 
     for _ in range(2):
         await running.renewed()
     assert (await read())["metadata"]["labels"] == {FORWARDER: "ipvs"}
+
+
+# ── Other data in the place of the server's ───────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("api", ["fake"], indirect=True)  # a real one would lose what other tests made
+@pytest.mark.parametrize("written_since", [0, 100])
+@pytest.mark.parametrize("had_lease", [True, False])
+async def test_after_a_restore_the_lease_is_seen_to_have_gone_back(api, begin, written_since, had_lease):
+    fake, relay = api.fake, await api.relay()
+    running = await begin(relay, renew=SOON)
+    backup = fake.revision
+    running.session.live(FIRST)
+    await running.renewed()
+    if had_lease:
+        backup = fake.revision
+        await running.renewed()
+    await relay.refuse()  # as of a server that is restored: no renewal's outcome is known
+    while await running.said.get() is not True:
+        pass
+    newest = fake.revision
+    fake.restore(backup)
+    fake.revision += written_since
+    seen = len(running.saw)
+    await relay.accept()
+    await running.recovered()
+    assert running.saw[seen] == (backup if had_lease else 0)
+    assert running.saw[seen - 1] <= newest
+    assert running.saw[seen - 1] > running.saw[seen]
+    assert [after > before for before, after in zip(running.saw[seen:], running.saw[seen + 1 :], strict=False)]
+
+
+async def test_a_renewal_whose_answer_was_lost_is_no_sign_of_other_data(api, begin):
+    relay = await api.relay()
+    running = await begin(relay, renew=SOON)
+    running.session.live(FIRST)
+    for _ in range(3):
+        await running.recovered()
+        relay.cut_after(20)  # in the answer: the write was carried out
+        while await running.said.get() is not True:
+            pass
+    await running.recovered()
+    assert running.saw == sorted(running.saw)
+    assert 0 not in running.saw

@@ -85,6 +85,8 @@ class Election:
         self._turned = asyncio.Event()
         self.answered = False
         """The API has said at least once who holds the Lease, or that nobody does."""
+        self.saw: Callable[[int], None] = lambda _: None
+        """Hears of the Lease's version whenever it was read or written; 0: there was none."""
 
     @property
     def leadership(self) -> Leadership | None:
@@ -200,6 +202,7 @@ class Election:
         except ApiRefused as error:
             if error.code != _NOT_THERE:
                 raise
+            self.saw(0)
             return None
 
     async def _write(self, order: Write) -> ObservedLease:
@@ -229,8 +232,10 @@ class Election:
         try:
             lease = msgspec.json.decode(body, type=_Lease)
             self._stored = msgspec.json.decode(body)
-        except UNFIT as error:
+            version = int(lease.metadata.resource_version)
+        except (*UNFIT, ValueError) as error:
             raise EdgeError(f"{self._lease.path}: cannot be read as a Lease: {error}") from error
+        self.saw(version)
         spec = lease.spec
         record = LeaseRecord(
             spec.holder_identity or "",

@@ -7,10 +7,10 @@ before, and terms would go back.
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Generic
+from typing import Generic
 
 from speaker.cluster.mirror.feed import Feed, Lines
 from speaker.cluster.mirror.store import Change, Index, Store, T
@@ -23,8 +23,8 @@ from speaker.system.retry import retrying
 SLICE = 0.005
 """Seconds of work before other tasks get a turn: an ARP answer waits for no list."""
 SILENT_WATCHES = 3
-"""After so many in a row that brought nothing everything is listed anew: a server whose etcd was restored from an older
-backup says nothing at all until it has caught up with the version that is asked for."""
+"""After so many in a row that brought nothing everything is listed anew. A server whose etcd was restored says nothing
+until it has come as far as the version that is asked for. That is noticed sooner, as a rule (``mirrors.py``)."""
 _NO_SUCH_OPTION = (400, 422)
 """How servers answer that do not stream lists."""
 
@@ -68,8 +68,8 @@ class Reflector(Generic[T]):
     ``deliver`` gets what has changed after the store has, in order: first
     everything there is, even if that is nothing, then a batch for whatever the network brought in one go, which is
     empty where only ``set_aside`` changed. It is called in the event loop and must be quick. ``told`` hears of every
-    failure; ``listed`` of every list that was completed, once it was handed over: its version. ``restored`` hears that
-    a list is older than what was known: an older backup stands in the place of the server's data.
+    failure; ``listed`` of every list that was completed, once it was handed over: its version, and whether it is of
+    other data than what was known before (``list_anew``). ``restored`` hears that the server's data went back.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Reflector(Generic[T]):
         *,
         patience: Patience = Patience(),
         told: Callable[[EdgeError], None] = lambda _: None,
-        listed: Callable[[str], None] = lambda _: None,
+        listed: Callable[[str, bool], None] = lambda *_: None,
         restored: Callable[[], None] = lambda: None,
     ) -> None:
         self.resource, self.patience = resource, patience
@@ -88,8 +88,8 @@ class Reflector(Generic[T]):
         """Lists that were completed: more than a few an hour say that something is wrong."""
         self._client, self._deliver, self._told = client, deliver, told
         self._listed, self._restored = listed, restored
-        self._newest = 0
-        """The last version that was known when a list began."""
+        self._anew = False
+        """The next list is of other data than what is known."""
         self._feed = Feed(resource.kind, resource.indexes)
         self._streams_lists = True
         self._trying: asyncio.Task[None] | None = None
@@ -97,11 +97,11 @@ class Reflector(Generic[T]):
         self._moved = False
         """The watch has got further since this attempt began: another is worth making at once."""
         self._silent_watches = 0
-        self._broken = False
-        """The server went away since it was asked where it stands."""
         self._fresh_at: float | None = None
         self._retry_after = 0.0
         """Seconds that the server asked us to wait before the next attempt."""
+        self._broken = False
+        """The server went away since it was asked where it stands."""
         self._turn_ends = 0.0
         self._told_aside: tuple[str, ...] = ()
 
@@ -147,14 +147,13 @@ class Reflector(Generic[T]):
         """At once, however long it would wait: what came by the connection of now, or did not, is no proof of
         anything."""
         self._watching = False
-        if self._trying is not None:
+        if self._trying is not None and self._trying is not asyncio.current_task():
             self._trying.cancel()
 
     def list_anew(self) -> None:
-        """What is known is of data that is no more. A watch from it would stay silent, or tell of the new data alone
-        where that has got as far already."""
+        """The server's data was replaced: what is known here says nothing about the data of now."""
         self._feed.forget()
-        self._newest = 0  # whoever says so knows
+        self._anew = True
         self.reconnect()
 
     async def run(self) -> None:
@@ -198,7 +197,7 @@ class Reflector(Generic[T]):
         if self._feed.listing and error.code in _NO_SUCH_OPTION:
             self._streams_lists = False
         if error.too_old:
-            self._forget()
+            self._feed.forget()
 
     def _failed(self, error: EdgeError) -> None:
         self._retry_after = error.retry_after if isinstance(error, ApiRefused) else 0.0
@@ -210,8 +209,11 @@ class Reflector(Generic[T]):
     # ── Lists and watches ─────────────────────────────────────────────────────────────────────────────────────
 
     async def _follow(self) -> None:
-        if self._silent_watches >= SILENT_WATCHES or (self._broken and await self._is_restored()):
-            self._forget()
+        if self._silent_watches >= SILENT_WATCHES:
+            self._feed.forget()
+        if self._broken and await self._is_restored():
+            self.list_anew()
+            self._restored()
         self._broken = False
         if not self._feed.resume and not self._streams_lists:
             await self._list_pages()
@@ -226,13 +228,8 @@ class Reflector(Generic[T]):
         if not self._moved and self._now() - begun < 1.0:
             raise EdgeError(f"{self.resource.path}: the watch ended as soon as it had begun")
 
-    def _forget(self) -> None:
-        if (known := self._feed.resume).isdecimal():
-            self._newest = int(known)
-        self._feed.forget()
-
     async def _is_restored(self) -> bool:
-        """An older backup of the server's data stands in its place: a watch from what we know would stay silent."""
+        """The server's data is older than what we know: a watch from there would stay silent."""
         known = self._feed.resume
         if not known.isdecimal():
             return False
@@ -303,11 +300,8 @@ class Reflector(Generic[T]):
         self.lists += 1
         first, self._fresh_at = not self.synced, begun
         self._hand_over(even_nothing=first)
-        self._listed(version)
-        if version.isdecimal():
-            older, self._newest = int(version) < self._newest, int(version)
-            if older:
-                self._restored()
+        anew, self._anew = self._anew, False
+        self._listed(version, anew)
 
     def _hand_over(self, *, even_nothing: bool = False) -> None:
         aside = self.set_aside
@@ -325,11 +319,3 @@ class Reflector(Generic[T]):
     @staticmethod
     def _now() -> float:
         return asyncio.get_running_loop().time()
-
-
-def list_others(mirrors: Iterable[Reflector[Any]], path: str) -> None:
-    """What the mirror of ``path`` notices of a restored API counts for all. A watch may be open that began before: once
-    the server's data has got as far as before, it tells of no loss."""
-    for mirror in mirrors:
-        if mirror.resource.path != path:
-            mirror.list_anew()

@@ -46,7 +46,7 @@ class Access:
 
 
 async def configure(access: Access) -> Server:
-    """Raises SettingError when there is nothing to go by, EdgeError when a file of it cannot be read."""
+    """Raises SettingError when no API server is named, EdgeError when a file of it cannot be read."""
     if access.kubeconfig is not None:
         from speaker.cluster.transport.kubeconfig import read_kubeconfig
 

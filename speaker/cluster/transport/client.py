@@ -7,8 +7,9 @@ the caller knows whether a second try is wanted.
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from http.client import responses
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
@@ -18,7 +19,7 @@ import msgspec
 from speaker import __version__
 from speaker.cluster.objects import read_refusal
 from speaker.cluster.transport.server import Server
-from speaker.errors import ApiUnreachable
+from speaker.errors import ApiRefused, ApiUnreachable
 
 REQUEST = 5.0
 """Seconds a request may take unless its caller says otherwise, from connecting to the last byte."""
@@ -108,6 +109,36 @@ class Client:
         finally:
             answer.close()
 
+    @asynccontextmanager
+    async def websocket(
+        self, path: str, query: Sequence[tuple[str, str]], protocols: Sequence[str], *, within: float = REQUEST
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The messages that come, to the last one, none above aiohttp's 4 MiB; ``within`` is for the beginning only.
+
+        Not by the official client's stream: it passes over a kubeconfig's ``proxy-url`` and ``tls-server-name``."""
+        server = self._server
+        with _reaching(path):
+            async with asyncio.timeout(within):
+                try:
+                    opened = await self._session.ws_connect(
+                        server.url + path,
+                        params=query,
+                        protocols=protocols,
+                        headers=await self._authorized(),
+                        timeout=aiohttp.ClientWSTimeout(ws_close=1.0),
+                        proxy=server.proxy,
+                        ssl=True if server.trust is None else server.trust(),
+                        server_hostname=server.tls_name,
+                    )
+                except aiohttp.WSServerHandshakeError as error:
+                    if error.status == 401:
+                        server.refused()
+                    raise ApiRefused(error.status, responses.get(error.status, ""), f"GET {path}") from error
+        try:
+            yield _messages(opened, path)
+        finally:
+            await opened.close()
+
     async def _request(
         self,
         method: str,
@@ -136,9 +167,7 @@ class Client:
         self, method: str, path: str, query: Query | None, body: object, content: str
     ) -> aiohttp.ClientResponse:
         server = self._server
-        headers = {"Content-Type": content} if body is not None else {}
-        if server.authorization is not None and (authorization := await server.authorization()):
-            headers["Authorization"] = authorization
+        headers = await self._authorized() | ({"Content-Type": content} if body is not None else {})
         try:
             answer = await self._session.request(
                 method,
@@ -161,6 +190,20 @@ class Client:
                     server.refused()
                 raise read_refusal(await answer.read(), answer.status)
         return answer
+
+    async def _authorized(self) -> dict[str, str]:
+        if self._server.authorization is not None and (authorization := await self._server.authorization()):
+            return {"Authorization": authorization}
+        return {}
+
+
+async def _messages(opened: aiohttp.ClientWebSocketResponse, path: str) -> AsyncIterator[bytes]:
+    with _reaching(path):
+        async for message in opened:
+            if message.type is aiohttp.WSMsgType.BINARY:
+                yield message.data
+    if (error := opened.exception()) is not None:
+        raise ApiUnreachable(f"{path}: {error}")
 
 
 @contextmanager

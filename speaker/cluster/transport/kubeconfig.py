@@ -1,5 +1,6 @@
 """A kubeconfig file, read by the official client: certificates, tokens, exec plugins, proxies."""
 
+import os
 from pathlib import Path
 
 from kubernetes.aio.client.configuration import Configuration
@@ -18,7 +19,10 @@ async def read_kubeconfig(path: Path, context: str = "") -> Server:
     configuration = Configuration()
     name = shown(path)
     try:
-        read_regular(path, MAX_FILE)  # the library would wait for the writer of a FIFO
+        # Several, as in $KUBECONFIG, it makes one of, and passes over those that are not there.
+        files = [Path(each) for each in str(path).split(os.pathsep)]
+        for file in files if len(files) == 1 else filter(Path.exists, files):
+            read_regular(file, MAX_FILE)  # it would wait for the writer of a FIFO
         await load_kube_config(
             config_file=str(path), context=context or None, client_configuration=configuration, persist_config=False
         )

@@ -8,7 +8,7 @@ from speaker.cluster.transport.trust import Trust
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """An API server and how to be let in: what ``Client`` goes by."""
+    """An API server, and the credentials for it: what ``Client`` needs."""
 
     url: str
     trust: Trust | None = None

@@ -1,4 +1,4 @@
-"""Where faults are practised: two nodes that share EIPs, a gateway, two clients; broken and mended by commands."""
+"""Where faults are practised: two nodes that share EIPs, a gateway, two clients; broken and repaired by commands."""
 
 import asyncio
 import json
@@ -20,6 +20,7 @@ from speaker.lab.hosts.process import SpeakerProcess, started
 from speaker.lab.network.lan import Lan
 from speaker.lab.practice.site import PORT, WEB, Site, site, written
 from speaker.model import Protocol, format_mac
+from speaker.node.control import NAME as CONTROL
 from speaker.ownership.hellos.keys import generate
 
 NODES = ("node1", "node2")
@@ -96,13 +97,19 @@ class Ground:
     async def stop(self, node: str) -> None:
         await self._stacks.pop(node).aclose()
         self.running.pop(node)
-        (self.directory / node / "run" / "status.json").unlink(missing_ok=True)
+        for left in ("status.json", CONTROL):
+            (self.directory / node / "run" / left).unlink(missing_ok=True)
 
     async def restart(
         self, node: str, *flags: str, key: str = "key", name: str | None = None, ahead: float = 0.0
     ) -> None:
+        """It runs again at the end, or has ended."""
         await self.stop(node)
         await self.start(node, *flags, key=key, name=name, ahead=ahead)
+        for _ in range(round(CONVERGENCE / POLL)):
+            if self.running[node].process.returncode is not None or (self.directory / node / "run" / CONTROL).exists():
+                break
+            await asyncio.sleep(POLL)
 
     def _clock(self, ahead: float) -> Path:
         """A directory that makes Python's clock of the day wrong: a namespace has none of its own."""

@@ -1,4 +1,4 @@
-"""``speaker lab --fault NAME``: it is injected, ``explain`` or ``doctor`` names it, it is mended, and all is well.
+"""``speaker lab --fault NAME``: it is injected, ``explain`` or ``doctor`` names it, it is repaired, and all is well.
 
 Each is asked again and again until it is named first, or PATIENCE is over: a speaker needs a moment to notice. ``all``
 plays every fault in one LAN, one after the other, ``NAME,NAME`` some.
@@ -20,14 +20,14 @@ from speaker.lab.stage import Stage
 from speaker.lab.timeline import Tone
 
 PATIENCE = 20.0
-"""Seconds until a fault has to be named, and until a mended one is over; a lab also runs on a busy machine."""
+"""Seconds until a fault has to be named, and until a repaired one is over; a lab also runs on a busy machine."""
 ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """``kind``: what was named first; ``seconds`` since it was injected, ``command`` those of the command alone;
-    ``after``: what was still named first after it was mended, '' for nothing."""
+    """``kind``: what was named first; ``seconds`` since it was in force, ``command`` those of the command alone;
+    ``after``: what was still named first after it was repaired, '' for nothing."""
 
     name: str
     asked: str
@@ -86,12 +86,12 @@ async def _play(fault: Fault, place: Ground, stage: Stage, linger: Callable[[], 
     eip = next((each for each in fault.asks if each in EIPS), WEB)
     node = {HOLDER: place.holder(eip), OTHER: place.other(eip)}.get(fault.on, fault.on)
     stage.timeline.say("lab", f"{fault.name}: {fault.told}")
-    begun = time.monotonic()
     try:
         await _do(fault.inject, place, node)
     except EdgeError as error:  # this kernel lacks what it takes
         stage.timeline.say("lab", f"it cannot be injected here: {error}", Tone.BAD)
         return Named(fault.name, fault.command, node, fault.kind, "", str(error), 0.0, 0.0, "")
+    begun = time.monotonic()
     said = await _until(place, node, fault.asks, fault.kind)
     seconds = time.monotonic() - begun
     tone = Tone.GOOD if said.first == fault.kind else Tone.BAD

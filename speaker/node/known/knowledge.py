@@ -157,6 +157,8 @@ class Knowledge:
     """Of the EIPs in use."""
     left_out: int = 0
     """EIPs, Services and pools beyond MOST."""
+    version: str = ""
+    """Of the running speaker."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,14 @@
 """What a node remembers only to be able to say it: how it came by each EIP, and hellos that it could not read. Pure."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 
 from speaker.model import IPAddress
+from speaker.node.decide import MayHold, MayNotHold
 
 MOST = 100_000
 """EIPs that are remembered; of more, those of which anything happened last."""
+_LET_GO = "let go"
 
 
 class Noted:
@@ -14,25 +16,46 @@ class Noted:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
+        self.decided: Mapping[IPAddress, MayHold | MayNotHold] = {}
+        """What was decided last."""
         self._histories: dict[IPAddress, str] = {}
+        self._failovers: dict[IPAddress, tuple[str, float]] = {}
         self._rejected: dict[tuple[str, str], float] = {}
         """Link and reason → when the last was heard."""
 
-    def claimed(self, address: IPAddress, before: str | None) -> None:
+    def claimed(self, address: IPAddress, before: str | None, unanswered: float | None = None) -> None:
+        self._failovers.pop(address, None)
+        if unanswered is not None:
+            self._failovers[address] = before or "", unanswered
         self._note(address, f"claimed; {before} had it before" if before else "claimed; nobody had it before")
 
     def yielded(self, address: IPAddress, reason: str, holder: str | None) -> None:
-        self._note(address, f"let go ({reason}){f', to {holder}' if holder else ''}")
+        self._failovers.pop(address, None)
+        self._note(address, f"{_LET_GO} ({reason}){f', to {holder}' if holder else ''}")
 
     def _note(self, address: IPAddress, words: str) -> None:
         self._histories.pop(address, None)
         self._histories[address] = words
         if len(self._histories) > MOST:
-            del self._histories[next(iter(self._histories))]
+            oldest = next(iter(self._histories))
+            del self._histories[oldest]
+            self._failovers.pop(oldest, None)
 
     def history(self, address: IPAddress) -> str:
         """Of the last change; '' where there was none since the start."""
         return self._histories.get(address, "")
+
+    def why_not(self, address: IPAddress) -> str:
+        """This node does not hold it, in words; '' where nothing is known of it."""
+        decided, happened = self.decided.get(address), self.history(address)
+        if isinstance(decided, MayNotHold):
+            return decided.message
+        return happened if happened.startswith(_LET_GO) else ""  # what it has just let go may be yet to be heard
+
+    def failover(self, address: IPAddress) -> tuple[str, float] | None:
+        """Which node fell silent, '' where that is not known, and the seconds from its last sign to the claim of this
+        node; None: it did not come by the EIP that way, or has let it go since."""
+        return self._failovers.get(address)
 
     def hello(self, link: str, rejected: Enum | None) -> None:
         if rejected is not None:

@@ -35,6 +35,9 @@ from speaker.packets.bpf import (
 )
 from speaker.packets.ethernet import HEADER_LENGTH, PACKET_OTHERHOST
 
+MOST_MTU = 1500
+"""Bytes, however much a link takes: others on the LAN, and the switches between, may carry less than it is set to."""
+
 FRAMES_A_TURN = 200
 """Of each socket, read before others get their turn: 2 ms if all of them are forgeries."""
 
@@ -86,9 +89,9 @@ class Received(NamedTuple):
 class Hellos:
     """Sends and receives hellos on ``link``; non-blocking.
 
-    ``count`` hears of every frame: its reason, or None for one that was read. ``clock`` gives seconds. Entering opens
-    the socket (in the caller's network namespace) and raises EdgeError where the link is gone or too narrow,
-    Unsupported without CAP_NET_RAW.
+    ``count`` hears of frames and their number: why they count for nothing, or None for those that were read. ``clock``
+    gives seconds. Entering opens the socket (in the caller's network namespace) and raises EdgeError where the link is
+    gone or too narrow, Unsupported without CAP_NET_RAW.
     """
 
     def __init__(
@@ -97,7 +100,7 @@ class Hellos:
         keys: Callable[[], Keys],
         ethertype: int,
         clock: Callable[[], float],
-        count: Callable[[Enum | None], None],
+        count: Callable[[Enum | None, int], None],
     ) -> None:
         if link.mtu < frames.MIN_MTU:
             raise EdgeError(f"{link.name}: an MTU of {link.mtu}: hellos need at least {frames.MIN_MTU}")
@@ -135,7 +138,8 @@ class Hellos:
 
     def send(self, hello: Hello) -> bool:
         """Whether every frame of it left; False where the link has no room. EdgeError: it is down or gone."""
-        for frame in frames.encode(hello, self._keys(), self.link.mac, self.link.mtu, self._ethertype):
+        room = min(self.link.mtu, MOST_MTU)
+        for frame in frames.encode(hello, self._keys(), self.link.mac, room, self._ethertype):
             try:
                 self._urgent.send(frame)
             except OSError as error:
@@ -155,6 +159,9 @@ class Hellos:
             urgent = self._drain(self._next_urgent, hellos)
         except OSError as error:
             raise self._refused("hello", error) from error
+        finally:
+            if hellos:
+                self._count(None, len(hellos))
         self.crowded = not (routine and urgent)
         return hellos
 
@@ -170,9 +177,8 @@ class Hellos:
             read = self._read(frame)
             if isinstance(read, Hello):
                 hellos.append(Received(read, Mac(frame[6:12]), age))
-                self._count(None)
             else:
-                self._count(read)
+                self._count(read, 1)
         return False
 
     def _next_urgent(self) -> tuple[bytes, float]:

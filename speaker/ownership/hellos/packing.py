@@ -3,7 +3,7 @@
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 from itertools import pairwise
@@ -42,7 +42,7 @@ def _again(hello: Hello, room: int) -> bytes | None:
         return None
     said = hello.addresses, hello.own, room
     if written.rest is None or written.rest[0] != said:
-        frames = list(_parts(replace(hello, heard={}), room))
+        frames = list(_parts(hello._replace(heard={}), room))
         written.rest = said, frames[0] if len(frames) == 1 else None
     rest = written.rest[1]
     if rest is None or not hello.heard:

@@ -37,9 +37,48 @@ def demand(right: bool, otherwise: str) -> None:
         raise MalformedPacket(otherwise)
 
 
-def read_fields(body: bytes, at: int) -> dict[str, Any]:
-    """Of a ``Hello``, from the sections that begin there. What a peer says beat after beat is read once: ``heard``
-    alone is new each time."""
+KNOWN_BY = 32
+"""First bytes of its sections, by which what a node said before is found: its claims may go round in windows."""
+
+
+class _Lately:
+    """What nodes said last in front of the peers they heard, and what that means; of at most ``most`` bytes."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._size = most, 0
+        self._said: dict[bytes, tuple[bytes, dict[str, Any]]] = {}
+
+    def means(self, body: bytes, name_at: int, at: int) -> tuple[dict[str, Any], int] | None:
+        """Where it says the same again, with where that ends."""
+        said, fields = self._said.get(body[name_at : at + KNOWN_BY], _NOTHING)
+        return (fields, at + len(said)) if said and body.startswith(said, at) else None
+
+    def note(self, body: bytes, name_at: int, at: int, end: int, fields: dict[str, Any]) -> None:
+        known_by = body[name_at : at + KNOWN_BY]
+        self._size += end - at - len(self._said.pop(known_by, _NOTHING)[0])
+        self._said[known_by] = body[at:end], fields
+        while self._size > self._most:
+            self._size -= len(self._said.pop(next(iter(self._said)))[0])
+
+
+_NOTHING: tuple[bytes, dict[str, Any]] = b"", {}
+_LATELY = _Lately(RUNS_REMEMBERED)
+
+
+def read_fields(body: bytes, name_at: int, at: int) -> dict[str, Any]:
+    """Of a ``Hello``, from the sections that begin ``at`` on, behind its node's name. What a peer says beat after beat
+    is read once: ``heard`` alone, which comes last then, is new each time."""
+    if (known := _LATELY.means(body, name_at, at)) is not None:
+        fields, begin = known
+        if begin + SECTION.size <= len(body):
+            kind, size = SECTION.unpack_from(body, begin)
+            if kind == Kind.HEARD and begin + SECTION.size + size == len(body):
+                return {**fields, "heard": _read_heard([body[begin + SECTION.size :]])}
+    return _read_anew(body, name_at, at)
+
+
+def _read_anew(body: bytes, name_at: int, at: int) -> dict[str, Any]:
+    first, begin, kind = at, at, None
     heard, rest = [], []
     while at < len(body):
         begin = at
@@ -51,6 +90,8 @@ def read_fields(body: bytes, at: int) -> dict[str, Any]:
         else:
             rest.append(body[begin:at])
     fields = _read_rest(b"".join(rest))
+    if len(heard) == 1 and kind == Kind.HEARD:
+        _LATELY.note(body, name_at, first, begin, fields)
     return {**fields, "heard": _read_heard(heard)} if heard else fields
 
 

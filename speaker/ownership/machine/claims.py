@@ -37,6 +37,7 @@ class Eip:
         "aside_for",
         "aside_until",
         "disputed_until",
+        "heard_yields",
         "held_by",
         "held_since",
         "holding",
@@ -51,12 +52,11 @@ class Eip:
         "served_until",
         "successor_until",
         "term",
-        "told",
-        "told_off",
-        "told_yielded",
+        "unknowing_since",
         "vacant_since",
         "wake",
         "weak",
+        "worse_claims",
         "writing",
     )
 
@@ -92,11 +92,12 @@ class Eip:
         """Another speaker than the one that claimed it last answered for it on the wire, not long before that."""
         self.successor_until = NEVER
         """Until when to expect the claim of one for whom, as we heard, the last holder made way."""
-        self.told: dict[str, tuple[int, int]] = {}
+        self.worse_claims: dict[str, tuple[int, int]] = {}
         """Node → (its term, our term) for which we announced again: once is enough."""
-        self.told_off: dict[str, float] = {}
+        self.unknowing_since: dict[str, float] = {}
         """Node → since when it claims what it took from us unheard, and does not hear us."""
-        self.told_yielded: dict[str, int] = {}
+        self.heard_yields: dict[str, int] = {}
+        """Node → the term of its yield after which we announced again."""
         self.vacant_since: float | None = None
         self.writing: Attempt | None = None
         self.wake = FOREVER

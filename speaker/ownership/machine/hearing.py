@@ -1,7 +1,5 @@
 """What is heard on the links (rules 4 to 7, 15 and 20 to 22); what silence means is in ``silence.py``. Pure."""
 
-from dataclasses import replace
-
 from speaker.model import IPAddress
 from speaker.ownership.events import EipAnswered, HelloHeard, PeersAddress
 from speaker.ownership.hello import Hello, Terms
@@ -10,6 +8,8 @@ from speaker.ownership.machine.peers import NEVER, Peer, Worth
 from speaker.ownership.machine.segment import Segment
 from speaker.ownership.machine.silence import Silence
 
+NOTED = 1.0
+"""Seconds between two notes of the same addresses: a part of ``linger``, for which they are believed."""
 MAX_EIPS = 100_000
 """That are known at all, ours and others': ten times what was measured."""
 
@@ -34,6 +34,7 @@ class Hearing(Silence):
                 segment.greeted_at = now
                 self._hurry()
             return
+        self._note_sign(segment, at)
         segment.heard_at = at
         if peer is not old:
             self._begin_life(segment, old, now)
@@ -80,11 +81,7 @@ class Hearing(Silence):
         """Without EIPs that we do not know, where we know of MAX_EIPS: whoever has the key can make up any number."""
         if len(self.eips) < MAX_EIPS:
             return hello
-        return replace(
-            hello,
-            claims=self._known(hello.claims),
-            yielded=self._known(hello.yielded),
-        )
+        return hello._replace(claims=self._known(hello.claims), yielded=self._known(hello.yielded))
 
     def _known(self, terms: Terms) -> Terms:
         return {eip: term for eip, term in terms.items() if eip in self.eips}
@@ -134,7 +131,12 @@ class Hearing(Silence):
                 self._hear_yielded(x, peer, term, now)
 
     def _learn_own(self, segment: Segment, peer: Peer, hello: Hello, now: float) -> None:
-        """Kept as long as it is repeated, and beyond the death of who said it."""
+        """Kept as long as it is repeated, and beyond the death of who said it. What is said at every beat is the same
+        object each time, and noted now and then."""
+        said = hello.own, hello.addresses
+        if said[0] is peer.said_own[0] and said[1] is peer.said_own[1] and now < peer.own_noted_at + NOTED:
+            return
+        peer.said_own, peer.own_noted_at = said, now
         place = segment.link, peer.node
         for address in (*hello.own, *hello.addresses):
             if address not in peer.own:
@@ -211,8 +213,8 @@ class Hearing(Silence):
         """Rule 21: whoever listened to the loser until now points at it."""
         if now < max(x.disputed_until, x.probed_until):
             self._prove(x)
-        if x.told_yielded.get(peer.node) != term:
-            x.told_yielded[peer.node] = term
+        if x.heard_yields.get(peer.node) != term:
+            x.heard_yields[peer.node] = term
             self._announce(x)
 
     def _hear_answer(self, event: EipAnswered, now: float) -> None:
@@ -220,7 +222,7 @@ class Hearing(Silence):
         self._hear_frame(segment, now)
         x = self._eip(event.eip)
         if x.holding:
-            if event.probed and x.term in x.told_yielded.values():
+            if event.probed and x.term in x.heard_yields.values():
                 self._prove(x)  # whoever answered gave way to us meanwhile
             elif event.probed:
                 self._dispute(x, now)
@@ -233,4 +235,5 @@ class Hearing(Silence):
             self._look_at([x.address])
         elif not peer.is_heard(now, self.times) or peer.suspect_at(self.times) <= now:
             peer.answered_at = now
+            peer.unanswered.pop(event.eip, None)
             self._revive(segment, now)

@@ -15,8 +15,9 @@ class Holding(Claiming):
             self._yield(x, unfit, now)
             return FOREVER
         wake, rivals = FOREVER, self.rivals(x, now)
-        if x.told_off:
-            x.told_off = {peer.node: x.told_off[peer.node] for peer in rivals if peer.node in x.told_off}
+        if x.unknowing_since:
+            claim = {peer.node for peer in rivals}
+            x.unknowing_since = {node: since for node, since in x.unknowing_since.items() if node in claim}
         for peer in rivals:
             if not peer.deaf:
                 wake = min(wake, self._judge_rival(x, peer, now))
@@ -33,32 +34,33 @@ class Holding(Claiming):
             self._yield(x, Yielded.BETTER_CLAIM, now, better=term)  # it answers, as we do not
             return FOREVER
         if not self.rules.beats(self, x, peer, term):
-            x.told_off.pop(peer.node, None)
+            x.unknowing_since.pop(peer.node, None)
             self._hear_worse(x, peer, term)
             return FOREVER
-        if self.rules.unknowing(x, peer) and self.rules.held_on(self, x, now):
-            if now < peer.hears_us_at + self.times.suspect:  # and so has heard us since it took it
+        if x.address in peer.weak and self.rules.held_on(self, x, now):
+            if now >= peer.hears_us_at + self.times.suspect:  # it may not even answer, and will let go at our word
+                since = x.unknowing_since.setdefault(peer.node, now)
+                if now < since + self.times.hello:
+                    self._hurry()
+                    return since + self.times.hello
+            elif self.rules.unknowing(x, peer):
                 self._stand(x, term, now)
                 return FOREVER
-            since = x.told_off.setdefault(peer.node, now)
-            if now < since + self.times.hello:
-                self._hurry()
-                return since + self.times.hello
         self._yield(x, Yielded.BETTER_CLAIM, now, better=term)
         return FOREVER
 
     def _stand(self, x: Eip, term: int, now: float) -> None:
         """Keep it, at a term above."""
         x.weak = False
-        x.told_off.clear()
+        x.unknowing_since.clear()
         self._raise(x, next_term(term), now)
         self._announce(x)
 
     def _hear_worse(self, x: Eip, peer: Peer, term: int) -> None:
         """Rule 20. What we took from one that was only unheard is about to go back."""
-        told = (term, x.term)
-        if x.told.get(peer.node) != told:
-            x.told[peer.node] = told
+        terms = (term, x.term)
+        if x.worse_claims.get(peer.node) != terms:
+            x.worse_claims[peer.node] = terms
             if not x.weak:
                 self._announce(x)
             self._hurry()

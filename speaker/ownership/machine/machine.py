@@ -142,7 +142,7 @@ class Ownership(Hearing):
         peer = segment.peers.by_node.get(hello.node) if segment is not None else None
         return peer is not None and peer.stamp == hello.stamp
 
-    # ── What is told ──────────────────────────────────────────────────────────────────────────────────────────
+    # ── Events ──────────────────────────────────────────────────────────────────────────────────────────
 
     def _heed(self, event: Event, now: float) -> None:
         """A hello that a bug of ours keeps from being understood counts as lost, so that its sender dies if all of its
@@ -210,6 +210,7 @@ class Ownership(Hearing):
                 self._hurry()
 
     def _change_link(self, segment: Segment, up: bool, now: float) -> None:
+        self.peers_changed += 1
         if up and not segment.up:
             segment.listen(self._listen_until(now))
             segment.up_at = now

@@ -1,5 +1,6 @@
 """What one link has told us of the other nodes: who is alive, since when, and what they claim (rules 3 to 6). Pure."""
 
+from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 
@@ -65,12 +66,15 @@ class Peer:
         "met_at",
         "node",
         "own",
+        "own_noted_at",
         "patience",
         "probed_at",
         "refused_at",
         "revision",
+        "said_own",
         "stamp",
         "sum",
+        "unanswered",
         "unsynced_since",
         "vouched_at",
         "weak",
@@ -85,6 +89,8 @@ class Peer:
         """When somebody else last heard it, by their word."""
         self.answered_at = NEVER
         """When it last answered on the wire for an EIP, by ARP or NDP."""
+        self.unanswered: Counter[IPAddress] = Counter()
+        """Questions for each EIP that it claims, since it last answered for that one, or was heard."""
         self.hears_us_at = NEVER
         """When it last heard us, by its word."""
         self.alive = True
@@ -104,6 +110,9 @@ class Peer:
         self.unsynced_since: float | None = now
         self.own: dict[IPAddress, float] = {}
         """When it last said of each of its own addresses that it is."""
+        self.said_own: tuple[object, object] = None, None
+        """What it said of them last, and when that was noted."""
+        self.own_noted_at = NEVER
         self.ended: dict[IPAddress, float] = {}
         """When it last said of each EIP that it holds it no longer."""
         self.left: dict[IPAddress, int] = {}
@@ -182,6 +191,11 @@ class Peer:
         if gone:
             self.left_at = stamp
         return gone
+
+    def give_up(self, eip: IPAddress) -> None:
+        """It does not hold this any more, to judge by the wire."""
+        self._forget(eip)
+        del self.unanswered[eip]
 
     def _claim(self, eip: IPAddress, term: int) -> bool:
         old = self.claims.get(eip)
@@ -296,6 +310,7 @@ class Peers:
         peer.draining, peer.deaf, peer.demoted = hello.draining, hello.deaf, hello.demoted
         peer.interval = hello.interval
         peer.patience = max(1.0, hello.interval / 1000 / self._times.hello)
+        peer.unanswered.clear()
         for node, heard in hello.heard.items():
             if heard.age >= MAX_AGE:
                 continue

@@ -1,6 +1,10 @@
 """What the rules of ``docs/ownership.md`` decide, of what is known: judgements that change nothing. Pure.
 
-The machine asks for them and acts. Tests give it a wrong one and see the simulation notice.
+The machine asks for them and acts. Tests give it a wrong one and see the simulation notice. Throughout, ``k`` is all
+that this node knows, ``x`` the EIP that is judged, and ``peer`` or ``p`` another speaker on its link.
+
+Why this node holds an EIP: it is ``eligible``, nobody else holds it (``held_until``), its turn came (``claim_at``, by
+``rank`` and ``score.py``), and no other claim ``beats`` its own.
 """
 
 from speaker.ownership.events import Record, Yielded
@@ -47,7 +51,13 @@ class Rules:
         if any(not p.makes_way and not p.is_alive(now, k.times) for p in k.claimants(x)):
             assert x.link is not None  # or nobody would claim it there
             return not self.with_most(k, k.segments[x.link], now)
-        return self.foreign(k, x) and not self.knows_holder(k, x)
+        return (self.foreign(k, x) and not self.knows_holder(k, x)) or self.deaf_to_somebody(k, x, now)
+
+    def deaf_to_somebody(self, k: Known, x: Eip, now: float) -> bool:
+        """Somebody lives by the word of others: it may have claimed since we heard it last."""
+        assert x.link is not None
+        peers = k.segments[x.link].peers.living(now)
+        return any(not p.makes_way and not p.is_heard(now, k.times) for p in peers)
 
     def with_most(self, k: Known, segment: Segment, now: float) -> bool:
         """We and those whom we hear are more than half of all that were heard here of late."""
@@ -95,14 +105,25 @@ class Rules:
             return FOREVER
         if not self.heard_since_lost(k, x, now):
             return now + k.times.slot
-        return max(self.successor_until(x), self.served_until(x))
+        return max(self.successor_until(x), self.served_until(x), self.heard_out_at(k, x, now))
 
     def heard_since_lost(self, k: Known, x: Eip, now: float) -> bool:
         """Something reached us here after the silence of each that claims it had become suspect."""
         assert x.link is not None
         segment = k.segments[x.link]
-        lost = [p for p in k.claimants(x) if not self.making_way(p) and not p.is_alive(now, k.times)]
-        return not lost or max(p.suspect_at(k.times) for p in lost) <= max(segment.heard_at, segment.frame_at)
+        suspect_at = max((p.suspect_at(k.times) for p in self.lost(k, x, now)), default=NEVER)
+        return suspect_at <= max(segment.heard_at, segment.frame_at)
+
+    def heard_out_at(self, k: Known, x: Eip, now: float) -> float:
+        """Rule 12: until then those that claim it have time to be heard, if it was we who heard nothing of anybody."""
+        assert x.link is not None
+        resumed_at = k.segments[x.link].resumed_at
+        lost = [p for p in self.lost(k, x, now) if p.suspect_at(k.times) + k.times.probe <= resumed_at]
+        return max((resumed_at + k.times.hello * p.patience + k.times.slot for p in lost), default=NEVER)
+
+    def lost(self, k: Known, x: Eip, now: float) -> list[Peer]:
+        """Those that claim it and died to us without a word."""
+        return [p for p in k.claimants(x) if not self.making_way(p) and not p.is_alive(now, k.times)]
 
     def successor_until(self, x: Eip) -> float:
         """Rule 19: who yielded to a better claim was heard before the one who made it, or that one's hello was lost."""

@@ -81,6 +81,8 @@ class Segment:
         """When a hello that counts was heard last."""
         self.frame_at = NEVER
         """When a frame other than a hello last reached us here, while we asked for one."""
+        self.resumed_at = NEVER
+        """When anything was heard again, last, after silence in which a question to the LAN met no answer either."""
         self.in_touch = True
         self.lost_touch_at = NEVER
         self.unheard_at = FOREVER
@@ -88,6 +90,8 @@ class Segment:
         self.deaf = False
         """As last judged."""
         self.asked_at = NEVER
+        self.unanswered_since = FOREVER
+        """When we first asked the LAN since anything was heard."""
         self.returns = Returns()
         self.greeted_at = NEVER
         self.namesake: Namesake | None = None

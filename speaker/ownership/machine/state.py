@@ -71,6 +71,8 @@ class MachineState(Known):
         """Node → whose records name it."""
         self._turn = 0
         """Which of a silent peer's EIPs to ask for next."""
+        self.peers_changed = 0
+        """Times that a peer came, fell silent, or began to go or to hear nothing, or that a link changed."""
         self.claims_heard = 0
         """Hellos that changed anything of what others claim."""
         self._last_word = False
@@ -126,7 +128,7 @@ class MachineState(Known):
         x.weak = self.rules.taken_unheard(self, x, now)
         x.holding, x.term, x.held_since = True, term, now
         x.served_until = NEVER
-        x.told_off.clear()
+        x.unknowing_since.clear()
         x.disputed_until = NEVER
         x.probed_until = now + self.times.hello if first else NEVER
         x.raise_maxterm(term)

@@ -8,14 +8,14 @@ class MqttMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.connected = Gauge(
-            "eip_speaker_mqtt_connected", "1 while the MQTT broker takes what is said", registry=registry
+            "eip_speaker_mqtt_connected", "1 while the MQTT broker accepts messages", registry=registry
         )
         self.published = Counter(
-            "eip_speaker_mqtt_published", "Messages that the MQTT broker took, by kind", ["kind"], registry=registry
+            "eip_speaker_mqtt_published", "Messages that the MQTT broker accepted, by kind", ["kind"], registry=registry
         )
         self.dropped = Counter(
             "eip_speaker_mqtt_events_dropped",
-            "Events that were not said to the MQTT broker: too many waited",
+            "Events that were dropped because too many waited for the MQTT broker",
             registry=registry,
         )
         self.waiting = Gauge("eip_speaker_mqtt_waiting", "Messages that wait for the MQTT broker", registry=registry)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from speaker.errors import EdgeError
 from speaker.settings import MqttSettings
-from speaker.system.supervise import Supervisor
+from speaker.system.supervise import Supervisor, at_work
 from speaker.telemetry.lines import Line
 from speaker.telemetry.mqtt import states
 from speaker.telemetry.mqtt.counted import MqttMetrics
@@ -86,7 +86,7 @@ class HostNews:
         self._publisher.revise(self._topics.all_eips, partial(states.without_holder, node=self._node))
 
 
-class Told(Supervisor, Protocol):
+class BrokerEvents(Supervisor, Protocol):
     """Who hears of the broker; ``node.report.Report`` is one."""
 
     def failed(self, edge: str, error: BaseException) -> None: ...
@@ -95,7 +95,7 @@ class Told(Supervisor, Protocol):
 
 @asynccontextmanager
 async def publishing(
-    settings: MqttSettings, node: str, metrics: MqttMetrics, report: Told, *, shares: bool
+    settings: MqttSettings, node: str, metrics: MqttMetrics, report: BrokerEvents, *, shares: bool
 ) -> AsyncIterator[HostNews]:
     """Says what it is told while the block lasts."""
     topics = Topics(settings.prefix)
@@ -106,7 +106,7 @@ async def publishing(
 
     publisher = Publisher(settings, me, metrics, failed, partial(report.recovered, EDGE))
     news = HostNews(publisher, node, report, shares=shares)
-    async with publisher.at_work(EDGE, report):
+    async with at_work(EDGE, publisher.run, report):
         try:
             yield news
         finally:

@@ -5,15 +5,15 @@ Nothing waits for it. A broker that is away costs a try now and then; one that i
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
 from speaker.errors import EdgeError
 from speaker.settings import MqttSettings
 from speaker.system.retry import retrying
-from speaker.system.supervise import Supervisor, single, supervised
+from speaker.system.supervise import single
 from speaker.system.waiting import set_within
 from speaker.telemetry.lines import Line
 from speaker.telemetry.mqtt import credentials
@@ -124,16 +124,6 @@ class Publisher:
             self._metrics.dropped.inc(new)
 
     # ── saying it ──
-
-    @asynccontextmanager
-    async def at_work(self, task: str, supervisor: Supervisor) -> AsyncIterator[None]:
-        """``run`` while the block lasts, under that name."""
-        async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(supervised(task, self.run, supervisor), name=task)
-            try:
-                yield
-            finally:
-                running.cancel()
 
     async def run(self) -> None:
         """Endless."""

@@ -11,7 +11,7 @@ from urllib.parse import quote
 VERSION = "v1"
 
 STATE_SECONDS = 3600
-"""For which a broker keeps a state that nobody says again: those of a node that never returns go by themselves."""
+"""For which a broker keeps a state that nobody says again: those of a node that never returns expire."""
 EVENT_SECONDS = 3600
 """For which a broker keeps an event for a subscriber that is away."""
 

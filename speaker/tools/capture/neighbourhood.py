@@ -139,7 +139,7 @@ class Neighbourhood:
         """Without EIPs that are new, where there are too many."""
         if sum(len(each.claims) for each in self._peers.values()) + len(hello.claims) <= self._most_eips:
             return hello
-        return replace(hello, claims={eip: term for eip, term in hello.claims.items() if eip in peer.claims})
+        return hello._replace(claims={eip: term for eip, term in hello.claims.items() if eip in peer.claims})
 
     def _claimants(self, eip: IPAddress, now: float) -> dict[str, int]:
         return {

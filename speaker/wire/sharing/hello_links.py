@@ -23,7 +23,7 @@ FILTERED_SECONDS = 1.0
 CROWDED_SECONDS, CROWDED_PAUSE = 1.0, 0.01
 """For so long after a flood of hellos they are read so often."""
 
-OpenHellos: TypeAlias = Callable[[Link, Callable[[Enum | None], None]], Hellos]
+OpenHellos: TypeAlias = Callable[[Link, Callable[[Enum | None, int], None]], Hellos]
 """Of a link; what it is given counts frames, as ``Hellos`` says."""
 
 
@@ -101,6 +101,11 @@ class HelloLinks:
 
     def __bool__(self) -> bool:
         return bool(self._open)
+
+    @property
+    def links(self) -> dict[int, Link]:
+        """By index."""
+        return {index: hello_link.link for index, hello_link in self._open.items()}
 
     def get(self, link: int) -> HelloLink | None:
         return self._open.get(link)
@@ -214,10 +219,7 @@ class HelloLinks:
         self._unanswered.discard(link.index)
         loop = asyncio.get_running_loop()
 
-        def count(rejected: Enum | None) -> None:
-            self._events.hellos_received(link.name, rejected, 1)
-
-        with self._open_hellos(link, count) as hellos:
+        with self._open_hellos(link, partial(self._events.hellos_received, link.name)) as hellos:
             hello_link = self._open[link.index] = HelloLink(hellos, self._clock(), loop.create_future())
 
             loop.add_reader(hellos, self._user.look)

@@ -7,6 +7,9 @@ from speaker.ownership.hello import Incarnation
 from speaker.ownership.machine.peers import PeerState
 from speaker.wire.events import OwnerEvents, RecordSink
 
+FORGETTING = 60.0
+"""Seconds after which peers are counted anew though none changed: whoever is long gone is forgotten one day."""
+
 
 class News:
     """``events`` and ``sink`` hear of what changed."""
@@ -20,6 +23,8 @@ class News:
         """Changes of what others claim that were told of."""
         self._counted: dict[int, tuple[int, int]] = {}
         """Link → how many are alive there, and how many silent."""
+        self._peers_changed: int | None = None
+        self._counted_at = float("-inf")
         self._peers_own: dict[IPAddress, str] = {}
         """EIPs that are a peer's own addresses."""
         self._clash: tuple[Link | None, Mac | None, bool] | None = None
@@ -29,6 +34,7 @@ class News:
         """What a new main process must hear, and is not in ``Resumed``."""
         self._counted.clear()
         self._alive = {}
+        self._peers_changed = None
         if self._clash is not None:
             self.name_clash(*self._clash)
         for eip, node in self._peers_own.items():
@@ -42,11 +48,6 @@ class News:
         if claims_heard != self._claims_heard:
             self._claims_heard = claims_heard
             self._events.peers_claims()
-
-    def taken(self, silent_since: float | None, now: float) -> None:
-        """An EIP was claimed; ``silent_since``: when who held it gave its last sign, where it died."""
-        if silent_since is not None:
-            self._events.failed_over(now - silent_since)
 
     def peers_address(self, eip: IPAddress, node: str | None) -> None:
         self._peers_own.pop(eip, None)
@@ -63,6 +64,13 @@ class News:
     def name_free(self) -> None:
         self._clash = None
         self._events.name_free()
+
+    def may_have_changed(self, peers_changed: int, now: float) -> bool:
+        """Whether there may be news for ``peers``. ``peers_changed``: so many changes there were by now."""
+        if peers_changed == self._peers_changed and now < self._counted_at + FORGETTING:
+            return False
+        self._peers_changed, self._counted_at = peers_changed, now
+        return True
 
     def peers(self, states: Mapping[int, Iterable[PeerState]], links: Mapping[int, Link]) -> bool:
         """Who lives, by index of the link, on the ``links`` that carry hellos; who is silent and did not say that it

@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from site_yaml import endpoint, pool, service
 
 from speaker.lab.network.namespaces import Namespace
 
@@ -29,30 +30,11 @@ def node(new_namespace, wire, sh) -> Namespace:
 
 @pytest.fixture
 def site() -> Callable[..., str]:
-    """``site(spec, endpoint)``: a pool, the Service default/web at 198.51.100.70, and one endpoint on node n1."""
+    """``site(spec, place)``: a pool, the Service default/web at 198.51.100.70, and one endpoint on node n1."""
 
-    def text(spec: str = "", endpoint: str = "addresses: [10.0.0.1], nodeName: n1") -> str:
-        return f"""
-apiVersion: eip-speaker.io/v1alpha1
-kind: Eip
-metadata: {{name: lan}}
-spec: {{addresses: [198.51.100.70-198.51.100.79], interface: eth0}}
----
-apiVersion: v1
-kind: Service
-metadata: {{name: web, namespace: default}}
-spec:
-  type: LoadBalancer
-  ports: [{{port: 80}}]
-  {spec}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {{name: web-4, namespace: default, labels: {{kubernetes.io/service-name: web}}}}
-addressType: IPv4
-ports: [{{port: 8080}}]
-endpoints: [{{{endpoint}}}]
-"""
+    def text(spec: str = "", place: str = "addresses: [10.0.0.1], nodeName: n1") -> str:
+        made: str = pool("198.51.100.70-198.51.100.79") + service("web", spec) + endpoint("web", place)
+        return made
 
     return text
 

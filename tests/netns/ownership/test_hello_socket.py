@@ -5,7 +5,7 @@ import socket
 import time
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import replace
+from ipaddress import ip_address
 
 import pytest
 
@@ -76,7 +76,7 @@ def ears(lan):
                     lambda: KEYS,
                     frames.ETHERTYPE,
                     lambda: ears.now,
-                    lambda why: counted.update([why]),
+                    lambda why, frames_counted: counted.update({why: frames_counted}),
                 )
             )
         yield ears
@@ -152,20 +152,20 @@ def readable(hellos: Hellos) -> bool:
 
 
 def test_a_routine_hello_wakes_nobody_and_is_read_with_its_age_before_what_came_later(ears, stranger):
-    stranger(frame(replace(hello(1), routine=True)))
+    stranger(frame(hello(1)._replace(routine=True)))
     assert not readable(ears.hellos)
     stranger(frame(hello(2)))
     assert readable(ears.hellos)
     ears.now += 5.0
     first, second = ears.hellos.receive()
-    assert (first.hello, second.hello) == (replace(hello(1), routine=True), hello(2))
+    assert (first.hello, second.hello) == (hello(1)._replace(routine=True), hello(2))
     assert 0.05 <= first.age < 5.0
     assert second.age == 0.0
 
 
 def test_no_routine_hello_is_older_than_since_none_waited(ears, stranger):
     """Whatever became of the host's time of day."""
-    stranger(frame(replace(hello(1), routine=True)))
+    stranger(frame(hello(1)._replace(routine=True)))
     select.select([], [], [], 0.05)
     ears.now += 0.01
     assert [one.age for one in ears.hellos.receive()] == [pytest.approx(0.01)]
@@ -173,7 +173,7 @@ def test_no_routine_hello_is_older_than_since_none_waited(ears, stranger):
 
 def test_whoever_cannot_sign_wakes_nobody_either_and_is_told_of_when_there_is_more(ears, stranger):
     for number in range(FRAMES_A_TURN + 1):
-        stranger(frame(replace(hello(number), routine=True), OTHER_KEYS))
+        stranger(frame(hello(number)._replace(routine=True), OTHER_KEYS))
     assert not readable(ears.hellos)
     assert ears.hellos.receive() == []
     assert ears.hellos.crowded
@@ -203,6 +203,17 @@ def test_what_was_queued_while_we_were_away_is_gone_unread(ears, stranger):
     stranger(frame(hello(300)))
     assert ears.hear(1) == [hello(300)]
     assert ears.counted == {None: 1}
+
+
+def test_a_hello_of_a_link_with_jumbo_frames_is_heard_by_one_without(lan, ears, sh):
+    _, theirs = lan
+    sh(theirs, "ip link set eth0 mtu 9000")
+    claims = {ip_address("10.0.0.0") + 2 * number: 1 for number in range(1024)}
+    jumbo = link_in(theirs, mtu=9000)
+    with theirs.entered(), Hellos(jumbo, lambda: KEYS, frames.ETHERTYPE, time.monotonic, print) as other:
+        assert other.send(hello()._replace(claims=claims))
+        heard = ears.hear(3)
+    assert {eip for part in heard for eip in part.claims} == claims.keys()
 
 
 def test_a_link_too_narrow_for_a_hello_is_refused(lan):

@@ -52,7 +52,7 @@ class Machine:
     def peers(self, now):
         return {}
 
-    claims_heard = 0
+    claims_heard = peers_changed = 0
 
 
 class Told:

@@ -8,11 +8,13 @@ import shutil
 import signal
 import subprocess
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from conftest import Running
 from playing import SICK_LAN, Recorder, firing, save
+from prometheus import NOT_ON_A_LAN, missing, prometheus
 
 from speaker.ownership.hellos.keys import generate
 
@@ -79,13 +81,30 @@ def samples(text, name):
     return [float(line.split()[-1]) for line in text.splitlines() if line.startswith(name)]
 
 
-def test_all_that_is_broken_is_told_once_and_what_is_mended_no_more(lan, write, start, sh, tmp_path):
+@pytest.fixture
+def stack():
+    """Who writes the test leaves what is in it at its end."""
+    with ExitStack() as found:
+        yield found
+
+
+def told_by(speakers):
+    """Of each node what it tells as long as it is among the ``speakers``."""
+    return {("speaker", name): lambda name=name: speakers[name].get("/metrics") for name in NODES}
+
+
+def test_all_that_is_broken_is_told_once_and_what_is_mended_no_more(lan, write, start, sh, tmp_path, stack):
+    """And the dashboard shows it, as Prometheus has it."""
     if shutil.which("nft") is None:
         pytest.skip("no nft: apt-get install nftables")
+    if reason := missing():
+        pytest.skip(reason)
     *nodes, other = lan
     shared = key(tmp_path)
     write("site.yaml", HEALTHY)
-    speakers = {
+    speakers = {}
+    watching = stack.enter_context(prometheus(tmp_path, told_by(speakers)))
+    speakers |= {
         name: start(node, "--with-peers", "--key", shared, name=name) for node, name in zip(nodes, NODES, strict=True)
     }
     recorder = Recorder(
@@ -101,6 +120,7 @@ def test_all_that_is_broken_is_told_once_and_what_is_mended_no_more(lan, write, 
     recorder.begin("healthy")
     time.sleep(2.5)  # two countings of hellos
     recorder.end()
+    watching.until(f"count(up == 1) == {len(NODES)}")
 
     # Broken.
     speakers["n2"].process.send_signal(signal.SIGSTOP)
@@ -164,6 +184,7 @@ def test_all_that_is_broken_is_told_once_and_what_is_mended_no_more(lan, write, 
     recorder.begin("mended")
     time.sleep(2.5)
     recorder.end()
+    assert watching.unanswered() <= NOT_ON_A_LAN
     if os.environ.get("RECORD"):
         save("speaker-run", recorder.phases)
     assert firing(recorder.phases, STEPS, {"healthy": set(), "sick": SICK_LAN, "mended": set()}, tmp_path) == ""

@@ -175,7 +175,7 @@ def test_its_death_is_told():
         async with Wire(ours, SPECS[0], Told()) as wire:
             await wire.watch()
 
-    with pytest.raises(EdgeError, match="the wire process ended unasked"):
+    with pytest.raises(EdgeError, match="the wire process ended by itself"):
         asyncio.run(ask())
 
 

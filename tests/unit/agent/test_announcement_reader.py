@@ -5,7 +5,6 @@ from ipaddress import ip_address
 
 import msgspec
 import pytest
-from structlog.testing import capture_logs
 
 from speaker.agent.announcement_reader import AnnouncementReader
 from speaker.agent.delivery import AGAIN_SECONDS
@@ -141,29 +140,19 @@ async def test_what_the_wire_process_knows_and_a_list_lacks_is_gone_by_then(site
     site.put(announced("192.0.2.10", version=7))
     site.recorded_there = [A, B]
     await site.hears()
-    site.reader.saw_all("9")
+    site.reader.saw_all("9", restored=False)
     assert await site.hears() == [[(B, gone(9))]]
 
 
-async def test_a_list_of_an_older_version_is_that_of_a_backup_and_everything_is_told_anew(site):
+@pytest.mark.parametrize("version", ["19", "21"])
+async def test_of_restored_data_everything_is_told_anew_whether_or_not_it_has_come_as_far(site, version):
     site.put(announced("192.0.2.10", version=7))
-    site.reader.saw_all("20")
+    site.reader.saw_all("20", restored=False)
     await site.hears()
-    with capture_logs() as logs:
-        site.reader.saw_all("19")
+    site.reader.saw_all(version, restored=True)
     assert await site.hears() == ["restored", [(A, said())], []]
-    assert len(logs) == 1
-    with capture_logs() as logs:
-        site.reader.saw_all("19")
+    site.reader.saw_all(version, restored=False)
     assert await site.hears() == [[]]
-    assert logs == [], "that is what it goes by now"
-
-
-async def test_a_record_newer_than_a_list_tells_of_a_backup_as_well(site):
-    site.put(announced("192.0.2.10", version=30))
-    await site.hears()
-    site.reader.saw_all("29")
-    assert (await site.hears())[0] == "restored"
 
 
 # ── Bugs of ours ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -28,7 +28,7 @@ class Api:
     def __init__(self):
         self.services, self.eips = self.mirrors = Mirror("/services"), Mirror("/eips")
         self.said, self.hurried, self.reported = [], 0, []
-        self.state = ApiState(lambda: self.mirrors, self, self._hurry, self.said.append)
+        self.state = ApiState(self.mirrors, self, self._hurry, self.said.append)
 
     def _hurry(self):
         self.hurried += 1

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from speaker.agent.objects import AnnouncementObject, LeaseObject
 from speaker.agent.record import (
     MAX_SERVICES,
+    MAX_TEXT,
     Facts,
     change,
     correction,
@@ -81,7 +82,27 @@ def test_a_write_names_the_version_it_was_decided_from_and_says_what_people_ask(
         "mac": "02:00:00:00:00:01",
         "services": ("default/web",),
         "conflict": None,
+        "reason": None,
+        "takenFrom": None,
+        "unansweredMilliseconds": None,
     }
+
+
+@pytest.mark.parametrize(
+    ("failover", "said"),
+    [
+        (None, (None, None)),
+        (("n2", 0.231), ("n2", 231)),
+        (("", 0.0), (None, 0)),
+        (("n2", 1e12), ("n2", 2**31 - 1)),
+    ],
+)
+def test_a_failover_is_written_with_its_claim_and_not_put_right_later(failover, said):
+    facts = FACTS._replace(failover=failover)
+    status = change(order(), facts, AT)["status"]
+    assert (status["takenFrom"], status["unansweredMilliseconds"]) == said
+    right = {"link": "eth0", "mac": "02:00:00:00:00:01", "services": ["default/web"]}
+    assert correction(announcement(**right), facts) is None
 
 
 def test_the_first_record_of_an_eip_says_all_of_it_at_once_and_nothing_that_is_not_there():
@@ -94,12 +115,21 @@ def test_the_first_record_of_an_eip_says_all_of_it_at_once_and_nothing_that_is_n
 def test_who_lets_go_takes_away_what_was_said_of_him_and_keeps_the_term():
     status = change(order(None), None, AT)["status"]
     assert (status["holder"], status["term"]) == ("", 5)
-    assert [status[field] for field in ("since", "link", "mac", "services", "conflict")] == [None] * 5
+    assert [status[field] for field in ("since", "link", "mac", "services", "conflict", "takenFrom")] == [None] * 6
+
+
+def test_an_eip_that_nobody_holds_keeps_its_services_and_says_why():
+    status = change(order(None), Facts("", "", ("default/web",), reason="n1: no ready endpoint" * 100), AT)["status"]
+    assert status["services"] == ("default/web",)
+    assert status["reason"].startswith("n1: no ready endpoint")
+    assert len(status["reason"]) == MAX_TEXT
+    assert [status[field] for field in ("since", "link", "mac", "conflict")] == [None] * 4
 
 
 def test_a_record_is_corrected_only_where_it_is_wrong():
     right = {"link": "eth0", "mac": "02:00:00:00:00:01", "services": ["default/web"]}
     assert correction(announcement(**right), FACTS) is None
+    assert correction(announcement(**right, reason="n1: drained"), FACTS) is not None
     shared = FACTS._replace(services=("default/dns", "default/web"))
     patch = correction(announcement(**right), shared)
     assert patch is not None
@@ -112,7 +142,7 @@ def test_more_services_than_a_status_takes_are_left_out_and_that_is_no_mistake()
     many = FACTS._replace(services=tuple(f"default/s{n}" for n in range(MAX_SERVICES + 1)))
     patch = correction(announcement(), many)
     assert patch is not None
-    told = announcement(**patch["status"] | {"conflict": ""})
+    told = announcement(**patch["status"] | {"conflict": "", "reason": ""})
     assert len(told.status.services) == MAX_SERVICES
     assert correction(told, many) is None
 

@@ -111,6 +111,16 @@ class Api:
         for _, queue in self.watches:
             queue.put_nowait(None)
 
+    def back_up(self):
+        return deepcopy(self.objects), self.version
+
+    def restore(self, backup, written_since):
+        """And others write so often before anybody looks."""
+        self.events.clear()
+        self.objects, self.version = deepcopy(backup[0]), backup[1] + written_since
+        for _, queue in self.watches:
+            queue.put_nowait(None)
+
     def _reached(self, path):
         if self.away:
             raise ApiUnreachable(f"{path}: connection refused")
@@ -313,6 +323,30 @@ def test_a_service_that_comes_changes_and_goes_is_all_that_is_read_again(play):
         assert assigned(await agent.view()) == {}
 
     play(story)
+
+
+@pytest.mark.parametrize("written_since", [0, 1000])
+def test_of_a_restored_api_everything_is_read_anew_however_much_was_written_since(play, written_since):
+    async def story(agent):
+        backup = agent.api.back_up()
+        agent.api.put(SERVICES, service("dns", B))
+        agent.api.put(ANNOUNCEMENTS, announcement("192.0.2.10", holder="n1", term=4))
+        await asyncio.sleep(2 * TIMES.renew)
+        assert assigned(await agent.view()).keys() == {"web", "dns"}
+        agent.wire.told = []
+        agent.api.restore(backup, written_since)
+        await asyncio.sleep(2 * TIMES.renew)
+        assert assigned(await agent.view()).keys() == {"web"}
+        told = agent.wire.heard("restored", "records")
+        again = told[[name for name, *_ in told].index("restored") + 1 :]
+        assert [(str(eip), found.holder, found.term) for eip, found in again[0][1]] == [("192.0.2.10", "n2", 3)]
+        assert [name for name, *_ in told].count("restored") == 1
+
+    def before(agent):
+        agent.api.put(SERVICES, service("web", A))
+        agent.api.put(ANNOUNCEMENTS, announcement("192.0.2.10"))
+
+    play(story, before=before)
 
 
 def test_a_view_that_nothing_changed_is_the_same_and_says_so(play):

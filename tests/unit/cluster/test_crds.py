@@ -42,8 +42,32 @@ def test_a_pool_that_spells_the_schemas_defaults_out_is_the_pool_that_leaves_the
 
 def test_an_announcements_status_has_the_fields_of_the_design():
     assert list(schema("Announcement")["status"]["properties"]) == [
-        *("holder", "incarnation", "term", "link", "mac", "since", "services", "conflict")
+        *("holder", "incarnation", "term", "link", "mac", "since", "services", "conflict", "reason"),
+        *("takenFrom", "unansweredMilliseconds"),
     ]
+
+
+def undescribed(schema, path):
+    """Places that `kubectl explain` would have no text for. The API server describes metadata itself."""
+    parts = {**schema.get("properties", {})}
+    parts |= {f"{name}[]": schema[name] for name in ("items", "additionalProperties") if name in schema}
+    for name, part in parts.items():
+        if (path, name) == ("", "metadata"):
+            continue
+        if not part.get("description", "").endswith("."):
+            yield f"{path}.{name}"
+        yield from undescribed(part, f"{path}.{name}")
+
+
+@pytest.mark.parametrize("kind", ["Eip", "Announcement"])
+def test_every_level_is_explained(kind):
+    assert [*undescribed({"properties": schema(kind)}, "")] == []
+
+
+def test_all_that_is_ours_is_got_at_once_and_an_announcement_by_a_short_name():
+    names = {each["spec"]["names"]["kind"]: each["spec"]["names"] for each in definitions().values()}
+    assert [each["categories"] for each in names.values()] == [["eip-speaker"], ["eip-speaker"]]
+    assert names["Announcement"]["shortNames"] == ["ann"]
 
 
 def test_limits_are_those_of_the_code():

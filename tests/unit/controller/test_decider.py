@@ -4,13 +4,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from speaker.cluster.hosts import HostObject
 from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, ServiceObject
 from speaker.cluster.objects import Key, Metadata, Object
-from speaker.controller.decider import ControllerSettings, Decider, News
+from speaker.controller.announced import Users
+from speaker.controller.decider import HINT_SECONDS, ControllerSettings, Decider, News
 from speaker.controller.wanted import FINALIZER, IpMode
 
 AT = "2026-01-02T00:00:00Z"
@@ -75,6 +76,59 @@ def test_the_mode_of_all_addresses_follows_what_is_found_out(service_object, eip
     assert mode(decider.decide(News(ip_mode=IpMode.VIP), 5.0, AT)) == ["VIP"]
 
 
+def test_the_users_of_an_eip_are_its_services_and_its_pool(service_object, eip_object):
+    decider = Decider(ControllerSettings())
+    web, lan = service_object("web"), eip_object("lan", "192.0.2.1")
+    decider.decide(news([web], [lan]), 1.0, AT)
+    assert decider.users({"192.0.2.1", "192.0.2.2"}) == {"192.0.2.1": Users([web.metadata], lan.metadata)}
+    decider.decide(News({web.key: None}), 2.0, AT)
+    assert decider.users({"192.0.2.1"}) == {}
+
+
+def reasons(decider, now):
+    return [(event.about.name, event.reason) for event in decider.hints(now, AT)]
+
+
+def test_who_names_no_class_and_is_served_by_nobody_is_told_once_what_to_do(service_object, eip_object):
+    decider = Decider(ControllerSettings())
+    decider.decide(news([service_object("web", loadBalancerClass=None)], [eip_object("lan", "192.0.2.1")]), 100.0, AT)
+    assert reasons(decider, 100.0 + HINT_SECONDS - 0.1) == []
+    assert reasons(decider, 100.0 + HINT_SECONDS) == [("web", "NotServed")]
+    assert reasons(decider, 100.0 + 3 * HINT_SECONDS) == []
+
+
+@pytest.mark.parametrize(
+    ("service", "pools", "default_class"),
+    [
+        pytest.param({"loadBalancerClass": None}, 0, False, id="nothing of ours is about"),
+        pytest.param({"loadBalancerClass": "else.where/lb"}, 1, False, id="it is another's"),
+        pytest.param({"loadBalancerClass": None}, 1, True, id="it is served"),
+        pytest.param({"loadBalancerClass": None, "ingress": ["203.0.113.1"]}, 1, False, id="another serves it"),
+        pytest.param({"loadBalancerClass": None, "type": "ClusterIP"}, 1, False, id="it is no load balancer"),
+    ],
+)
+def test_nobody_else_is_told(service, pools, default_class, service_object, eip_object):
+    decider = Decider(ControllerSettings(default_class=default_class))
+    lan = [eip_object("lan", "192.0.2.1")][:pools]
+    decider.decide(news([service_object("web", **service)], lan), 100.0, AT)
+    assert reasons(decider, 1000.0) == []
+
+
+def test_our_annotations_are_a_wish_where_there_is_no_pool(service_object):
+    decider = Decider(ControllerSettings())
+    asks = service_object("web", loadBalancerClass=None, annotations={"pool": "lan"})
+    decider.decide(news([asks]), 100.0, AT)
+    assert reasons(decider, 1000.0) == [("web", "NotServed")]
+
+
+def test_one_that_is_deleted_or_served_meanwhile_is_not_told(service_object, eip_object):
+    decider = Decider(ControllerSettings())
+    asks = service_object("web", loadBalancerClass=None)
+    decider.decide(news([asks], [eip_object("lan", "192.0.2.1")]), 100.0, AT)
+    decider.decide(News({asks.key: None}), 101.0, AT)
+    assert reasons(decider, 1000.0) == []
+
+
 @pytest.mark.parametrize("stands", [IpMode.VIP, IpMode.PROXY])
 def test_a_leader_that_has_not_found_out_leaves_the_mode_as_it_stands(service_object, eip_object, stands):
     before = Decider(ControllerSettings(ip_mode=stands))
@@ -86,6 +140,22 @@ def test_a_leader_that_has_not_found_out_leaves_the_mode_as_it_stands(service_ob
     assert orders["/api/v1/namespaces/default/services/web/status"] is None
 
 
+MISTAKEN = {
+    "age": 0,
+    "annotations": {"share": "dns", "addresses": ""},
+    "loadBalancerIP": "",
+    "ports": [{"port": 80}],
+    "type": "LoadBalancer",
+}
+"""It keeps what it has and is given nothing."""
+
+
+@example(
+    described=[  # the second is suspended at the EIP that it names first
+        {**MISTAKEN, "ingress": ["2001:db8::1"]},
+        {**MISTAKEN, "ingress": ["2001:db8::1", "192.0.2.1"]},
+    ]
+)
 @given(described=SERVICES)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_whatever_services_say(service_object, eip_object, described):

@@ -10,8 +10,9 @@ from mqtt_schemas import mistakes
 from speaker.allocator.assign import Outcome, Usage
 from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.cluster.objects import Metadata
-from speaker.controller.decider import Told
-from speaker.controller.published import RecordedClaim, RecordedObject, changes, shown
+from speaker.controller.decider import Decided
+from speaker.controller.failovers import RecordedClaim, RecordedObject
+from speaker.controller.published import changes, shown
 from speaker.model import Assignment, Family, ServiceKey
 from speaker.telemetry.mqtt.events import event
 from speaker.telemetry.mqtt.topics import Topics
@@ -42,8 +43,8 @@ def parsed(areas):
 
 
 def test_every_eip_in_use_is_said_with_its_services_and_the_holder_that_its_record_names():
-    told = Told({WEB: has(WEB, ONE), DNS: has(DNS, ONE, TWO, refusal=FULL)}, POOLS)
-    areas = shown(TOPICS, told, [HELD, record("192.0.2.99", holder="n9"), record("what is this", holder="n9")])
+    decided = Decided({WEB: has(WEB, ONE), DNS: has(DNS, ONE, TWO, refusal=FULL)}, POOLS)
+    areas = shown(TOPICS, decided, [HELD, record("192.0.2.99", holder="n9"), record("what is this", holder="n9")])
     assert areas.keys() == {TOPICS.all_eips, TOPICS.all_pools}
     found = parsed(areas)
     assert found == {
@@ -72,14 +73,18 @@ def test_every_eip_in_use_is_said_with_its_services_and_the_holder_that_its_reco
 
 
 def test_a_record_of_nobody_says_so_and_a_conflict_is_told():
-    areas = shown(TOPICS, Told({WEB: has(WEB, ONE)}, {}), [record("192.0.2.10", term=5, conflict="a stranger uses it")])
+    areas = shown(
+        TOPICS, Decided({WEB: has(WEB, ONE)}, {}), [record("192.0.2.10", term=5, conflict="a stranger uses it")]
+    )
     found = parsed(areas)["eip-speaker/v1/eips/192.0.2.10"]
     assert (found["holder"], found["term"], found["conflict"]) == (None, 5, "a stranger uses it")
 
 
 def test_of_an_announcement_only_what_is_said_is_decoded():
     body = b'{"metadata":{"name":"192.0.2.10"},"status":{"holder":"n1","term":3,"services":["a/b"],"since":"x"}}'
-    assert msgspec.json.decode(body, type=RecordedObject).status == RecordedClaim("n1", 3, since="x")
+    assert msgspec.json.decode(body, type=RecordedObject).status == RecordedClaim(
+        "n1", term=3, since="x", services=("a/b",)
+    )
 
 
 @pytest.mark.parametrize(

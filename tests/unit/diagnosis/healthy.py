@@ -174,6 +174,7 @@ def facts(draw: st.DrawFn) -> Facts:
     if strict:
         bound += [Bound("eip-speaker0", eip.address, 32) for eip in known.eips]
     held = tuple(eip.address for eip in known.eips if eip.mine)
+    bridge = draw(st.booleans())
     seen = [HelloSeen("eth0", 0x88B5, peer.mac, peer.node) for peer in known.peers if peer.alive]
     return Facts(
         about=draw(st.sampled_from(["", *(eip.address for eip in known.eips)])),
@@ -184,6 +185,8 @@ def facts(draw: st.DrawFn) -> Facts:
             LinkSeen("eth0", OWN, True, True, "veth", subnets=("192.0.2.0/24",)),
             LinkSeen("eth1", ELSEWHERE, draw(st.booleans()), draw(st.booleans()), "", subnets=("198.51.100.0/24",)),
             LinkSeen("lo", "00:00:00:00:00:00", True, True, "loopback", False),
+            LinkSeen("wlan0", OWN[:-1] + "9", True, True, "", wireless=True),
+            *([LinkSeen("cni0", ELSEWHERE, True, True, "bridge", True)] if bridge else []),
             *([LinkSeen("eip-speaker0", ELSEWHERE, True, True, "dummy", False)] if strict else []),
         ),
         bound=tuple(bound),
@@ -193,6 +196,7 @@ def facts(draw: st.DrawFn) -> Facts:
         hellos=tuple(seen),
         sysctls={
             "net.ipv4.ip_forward": "1",
+            "net.bridge.bridge-nf-call-iptables": "1" if bridge else "0",
             "net.ipv6.conf.all.forwarding": draw(st.sampled_from("01")),
             "net.ipv4.conf.all.rp_filter": draw(st.sampled_from("012")),
             "net.ipv4.conf.eth0.rp_filter": draw(st.sampled_from("02")),

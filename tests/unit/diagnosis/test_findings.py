@@ -151,6 +151,14 @@ FOUND = {
     "another pace": (peer(hello_ms=300), "other_hello"),
     "another clock": (peer(began=int(NOW) + 3600), "clock_apart"),
     "filtered": (told("filtered", "n2 answers, and none of its hellos arrives"), "hellos_filtered"),
+    "filtered, as the wire says": (
+        replace(
+            known(peers=(replace(N2, heard=False),), eips=(HELD_BY_PEER,)),
+            hellos=(),
+            asked=(Asked(EIP, "eth0", "eip", (PEERS_MAC,)), *WELL.asked[1:]),
+        ),
+        "hellos_filtered",
+    ),
     "filtered behind the link": (known(peers=(SILENT,)), "hellos_filtered"),
     "the kernel answers": (replace(WELL, bound=(Bound("kube-ipvs0", EIP, 32),)), "kernel_answers"),
     "ARP dropped": (chained("netdev", "ingress", matching(of("arp", "daddr ip"), "==", EIP, "drop")), "frames_dropped"),
@@ -235,7 +243,26 @@ FOUND = {
     ),
 }  # fmt: skip
 
+CNI0 = LinkSeen("cni0", ELSEWHERE, True, True, "bridge")
+CALLED = {"net.ipv4.ip_forward": "1", "net.bridge.bridge-nf-call-iptables": "1"}
+
+
+def behind_bridge(**changes) -> Facts:
+    return replace(WELL, links=(ETH0, CNI0), ways=(Way(ANYWHERE, "eth0"), Way(POD.address, "cni0")), **changes)
+
+
 ONLY_THE_DOCTOR = {
+    "pods behind a bridge that the firewall does not see": (behind_bridge(), "bridge_unfiltered"),
+    "a bridge that the firewall is told not to see": (
+        behind_bridge(sysctls=CALLED | {"net.bridge.bridge-nf-call-iptables": "0"}),
+        "bridge_unfiltered",
+    ),
+    "no hairpin": (
+        replace(behind_bridge(sysctls=CALLED), links=(ETH0, replace(CNI0, deaf_ports=("veth1",)))),
+        "no_hairpin",
+    ),
+    "no cable": (replace(WELL, links=(replace(ETH0, wireless=True),)), "wireless"),
+    "another release runs": (replace(known(version="1.0"), version="1.1"), "versions_apart"),
     "a peer's speaker is gone": (replace(known(peers=(SILENT,)), hellos=()), "peer_silent"),
     "a peer's host is gone": (replace(known(peers=(SILENT,)), hellos=(), asked=WELL.asked[:1]), "peer_silent"),
     "two links in one subnet": (
@@ -273,6 +300,27 @@ ONLY_EXPLAINED = {
 }
 
 
+@pytest.mark.parametrize(
+    "facts",
+    [
+        behind_bridge(sysctls=CALLED),
+        replace(behind_bridge(), known=replace(KNOWN, services=(replace(WEB, endpoints=(replace(POD, node="n2"),)),))),
+        replace(WELL, links=(ETH0, replace(CNI0, deaf_ports=("veth1",)))),
+        replace(WELL, links=(ETH0, replace(ETH0, name="wlan0", mac=ELSEWHERE, subnets=(), wireless=True))),
+        replace(known(version="1.0"), version="1.0"),
+    ],
+    ids=[
+        "a bridge as it should be",
+        "pods elsewhere",
+        "a bridge of others",
+        "a wireless link of others",
+        "one release",
+    ],
+)
+def test_what_is_no_trouble_here_is_not_named(facts):
+    assert findings(facts) == []
+
+
 def test_endpoints_that_this_node_does_not_read_are_missed_by_nobody():
     found = service(endpoints=(), unread=True)
     assert findings(found) == []
@@ -307,5 +355,10 @@ def test_the_first_broken_step_of_an_eip_is_that(case):
     assert chain.code == 1
 
 
+OF_SEVERAL_NODES = {"two_holders"}
+"""Those that ``test_together.py`` finds."""
+
+
 def test_every_kind_of_finding_is_found_somewhere_here():
-    assert {kind for _, kind in (FOUND | ONLY_THE_DOCTOR | ONLY_EXPLAINED).values()} == KINDS.keys()
+    found = {kind for _, kind in (FOUND | ONLY_THE_DOCTOR | ONLY_EXPLAINED).values()}
+    assert found | OF_SEVERAL_NODES == KINDS.keys()

@@ -7,9 +7,10 @@ import msgspec
 import pytest
 
 from speaker.allocator.settle import Settlement
+from speaker.errors import InvalidField, InvalidManifests
 from speaker.forwarding.forwarder import NoForwarder
 from speaker.forwarding.plan import EMPTY
-from speaker.model import Gratuitous, Link, Mac, ServiceKey
+from speaker.model import Endpoint, Gratuitous, Link, Mac, Protocol, ServiceKey, World
 from speaker.node.decide import Decision, MayHold
 from speaker.node.handlers import handlers
 from speaker.node.known.knowledge import Knowledge
@@ -69,6 +70,9 @@ async def test_before_anything_is_in_force_a_status_names_the_node_and_its_peers
             "done": True,
             "node": "n1",
             "draining": False,
+            "alone": False,
+            "ready": False,
+            "problems": [],
             "eips": [],
             "peers": [{"node": "n2", "link": "eth0", "alive": True, "draining": False}],
         }
@@ -82,8 +86,30 @@ async def test_a_status_holds_what_the_status_file_does_as_it_is_now(report):
     wire.draining = True
     (status,) = await answers("status", wire, report)
     filed = json.loads(json.dumps(report.status(report.in_force, await wire.claim_statuses([A]))))
-    assert status == {"done": True, "node": "n1", "draining": True, "peers": [], **filed}
+    (eip,) = filed["eips"]
+    filed["eips"] = [eip | {"answering": None, "ready_endpoints": None}]
+    own = {"done": True, "node": "n1", "draining": True, "alone": False, "ready": False, "peers": []}
+    assert status == own | filed
     assert status["eips"][0]["holder"] == "n1"
+
+
+async def test_bad_manifests_are_told_before_anything_was_in_force(report):
+    report.bad_manifests(
+        InvalidManifests((InvalidField("spec.addresses", "x", "must be addresses"),)), still_serving=False
+    )
+    (status,) = await answers("status", Wire(), report)
+    assert status["problems"] == ["spec.addresses: 'x': must be addresses"]
+
+
+async def test_a_status_says_how_many_hosts_answer_and_how_many_endpoints_are_ready(report):
+    key = ServiceKey("default", "web")
+    endpoints = tuple(Endpoint(ip_address(f"10.0.0.{n}"), 80, Protocol.TCP, ready=n < 3) for n in range(1, 4))
+    held = MayHold(A, "lan", (key,), ETH0, Gratuitous())
+    decision = Decision({A: held}, EMPTY)
+    report.brought_about(InForce(Settlement({}, {}), decision, {}, World(endpoints={key: endpoints})))
+    report.answer_for({A: 2})
+    (status,) = await answers("status", Wire(), report)
+    assert {"answering": 2, "ready_endpoints": 2}.items() <= status["eips"][0].items()
 
 
 @pytest.mark.parametrize(

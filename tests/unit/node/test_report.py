@@ -189,7 +189,7 @@ async def test_a_node_whose_hellos_do_not_arrive_is_a_problem_with_its_mac_and_e
         for some in (eips, frozenset({IPv4Address("192.0.2.12")})):
             report.hellos_filtered(ETH0, "n2", mac, some)
         report.hellos_filtered(ETH0, "n3", mac, eips)
-        report.finish()
+        report.telling.finish()
     assert [(one["peer"], one["reason"], one["mac"], one["link"]) for one in logs] == [
         (node, "hellos_filtered", "02:00:00:00:00:02", "eth0") for node in ("n2", "n3")
     ]

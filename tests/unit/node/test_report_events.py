@@ -71,7 +71,7 @@ def play(in_virtual_time, tmp_path):
         async def whole():
             site = Site(tmp_path)
             await story(site)
-            site.report.finish()
+            site.report.telling.finish()
 
         with capture_logs() as logs:
             in_virtual_time(whole())
@@ -88,6 +88,12 @@ def play(in_virtual_time, tmp_path):
     [
         (
             lambda report: report.claimed(A, Placement(ETH0, Gratuitous()), 7, None),
+            ["claimed"],
+            {("claim_changes_total", "claimed"): 1},
+            True,
+        ),
+        (
+            lambda report: report.claimed(A, Placement(ETH0, Gratuitous()), 7, "n2", 0.231),
             ["claimed"],
             {("claim_changes_total", "claimed"): 1},
             True,
@@ -268,11 +274,11 @@ def test_what_happens_is_logged_and_counted_and_in_the_status_file_where_it_is_i
 def test_the_same_again_is_no_line_and_nothing_new_for_the_status_file(play, happens):
     async def story(site):
         happens(site.report)
-        site.report.finish()
+        site.report.telling.finish()
         site.stale()
         with capture_logs() as logs:
             happens(site.report)
-            site.report.finish()
+            site.report.telling.finish()
         assert not site.stale()
         assert logs == []
 

@@ -67,7 +67,7 @@ def said(tmp_path):
         async def inside():
             for one in happens:
                 one(report)
-            report.finish()
+            report.telling.finish()
 
         report = Report(Metrics(), tmp_path)
         with capture_logs() as lines:
@@ -90,6 +90,15 @@ def said(tmp_path):
 )
 def test_what_happens_to_300_for_one_cause_is_one_line(said, happens, told):
     assert [(line["event"], line["count"]) for line in said(happens)] == [(event, 300) for event in told]
+
+
+def test_of_many_failovers_the_line_has_the_longest(said):
+    def taken(report):
+        for number, eip in enumerate(MANY):
+            report.claimed(eip, Placement(LINK, Gratuitous()), 3, "n2", 0.2 + number / 1000)
+
+    (line,) = said(taken)
+    assert (line["count"], line["before"], line["why"], line["unanswered"]) == (300, "n2", "silent", 0.499)
 
 
 def test_it_names_the_cause_and_the_first_of_them(said):

@@ -52,6 +52,17 @@ def briefly(lines):
             ("info", "claimed", "eip", "192.0.2.10", "eth0", MINE | {"term": 7, "before": "n2"}),
         ),
         (
+            transitions.claimed(EIP, Placement(ETH0, Gratuitous()), 7, "n2", 0.231),
+            (
+                *("info", "claimed", "eip", "192.0.2.10", "eth0"),
+                MINE | {"term": 7, "before": "n2", "why": "silent", "unanswered": 0.231},
+            ),
+        ),
+        (
+            transitions.claimed(EIP, Placement(ETH0, Gratuitous()), 1, None),
+            ("info", "claimed", "eip", "192.0.2.10", "eth0", MINE | {"term": 1, "before": None, "why": "first"}),
+        ),
+        (
             transitions.withdrawn(EIP, "drained", "n2"),
             ("info", "withdrawn", "eip", "192.0.2.10", "drained", {"reason": "drained", "holder": "n2"}),
         ),

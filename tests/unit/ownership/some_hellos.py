@@ -1,6 +1,5 @@
 """Hellos of all kinds, for searches."""
 
-from dataclasses import replace
 from ipaddress import IPv6Address, ip_address
 
 from hypothesis import strategies as st
@@ -20,7 +19,7 @@ spans = st.tuples(eips, eips).map(lambda ends: Span(*sorted(ends, key=rank))) | 
 
 def some_weak(said):
     some = st.sets(st.sampled_from(list(said.claims))) if said.claims else st.just(())
-    return st.one_of(st.just(()), st.just(said.claims), some).map(lambda weak: replace(said, weak=frozenset(weak)))
+    return st.one_of(st.just(()), st.just(said.claims), some).map(lambda weak: said._replace(weak=frozenset(weak)))
 
 
 hellos = st.builds(

@@ -103,7 +103,7 @@ class Link:
 
 
 def test_senders_without_end_are_not_remembered():
-    hellos = Hellos(Link, lambda: KEYS, frames.ETHERTYPE, lambda: 0.0, lambda _: None)
+    hellos = Hellos(Link, lambda: KEYS, frames.ETHERTYPE, lambda: 0.0, lambda *_: None)
     machine = Ownership("me", lambda above: Incarnation(1 << 31), 0.0)
     for number in range(MAX_SENDERS + 100):
         said = hello(machine, 0, node=f"n{number}", addresses=(IPv4Address("192.0.2.1"),)).hello

@@ -1,6 +1,5 @@
 """The small arithmetic of a hello: spans, incarnations, stamps."""
 
-from dataclasses import replace
 from ipaddress import ip_address
 
 import pytest
@@ -68,7 +67,7 @@ def test_the_hashes_that_a_digest_sums_are_part_of_the_wire_format():
 
 def test_stamps_grow_by_part_then_sequence_then_incarnation():
     last = Hello("n1", Incarnation(4), sequence=9, clock=0, part=2)
-    for newer in (replace(last, part=3), replace(last, sequence=10, part=0), replace(last, incarnation=5, sequence=0)):
+    for newer in (last._replace(part=3), last._replace(sequence=10, part=0), last._replace(incarnation=5, sequence=0)):
         assert newer.stamp > last.stamp
-    for older in (last, replace(last, part=1), replace(last, sequence=8, part=9), replace(last, incarnation=3)):
+    for older in (last, last._replace(part=1), last._replace(sequence=8, part=9), last._replace(incarnation=3)):
         assert older.stamp <= last.stamp

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speaker.model import Mac
-from speaker.ownership.witness import PERIOD, RATE, SURE, TURN, Place, Witness, asker
+from speaker.ownership.witness import IN_DOUBT, PERIOD, RATE, SURE, Place, Witness, asker
 
 A = ip_address("192.0.2.0")
 LINK = 2
@@ -33,7 +33,7 @@ def test_each_eip_is_asked_for_by_one_node_and_all_together_ask_no_more_than_the
     for witness in witnesses.values():
         witness.follow(places)
     asked = Counter()
-    turns = round(max(eips / RATE, PERIOD) / TURN)
+    turns = round(max(eips / RATE, PERIOD) / PERIOD)
     for _ in range(turns):
         for witness in witnesses.values():
             due = witness.due({LINK: [*nodes, "holder"]})
@@ -41,12 +41,12 @@ def test_each_eip_is_asked_for_by_one_node_and_all_together_ask_no_more_than_the
             witness.judge([(eip, THEIRS) for eip in due])
     assert asked.keys() == places.keys(), "every one"
     assert max(asked.values()) <= 2
-    assert asked.total() <= turns * min(TURN * RATE, eips * TURN / PERIOD) + 1
+    assert asked.total() <= turns * min(PERIOD * RATE, eips) + 1
 
 
 def due(witness):
     """The next that it asks for."""
-    return next(filter(None, (witness.due({LINK: ["them"]}) for _ in range(round(PERIOD / TURN)))))
+    return next(filter(None, (witness.due({LINK: ["them"]}) for _ in range(round(PERIOD / IN_DOUBT)))))
 
 
 def told(*turns):
@@ -70,7 +70,8 @@ def told(*turns):
         ([(THEIRS,), *[()] * SURE], 0),
         ([(THEIRS,), (), (THEIRS, STRANGERS), ()], 1),
         ([(THEIRS, STRANGERS)] * SURE, 2),
-        ([*[(THEIRS, STRANGERS)] * SURE, (THEIRS, THEIRS)], 1),
+        ([*[(THEIRS, STRANGERS)] * SURE, (THEIRS, THEIRS)], 2),
+        ([*[(THEIRS, STRANGERS)] * SURE, *[(THEIRS,)] * SURE], 1),
         ([*[()] * SURE, (THEIRS,)], 1),
     ],
 )
@@ -83,7 +84,9 @@ def test_what_is_in_doubt_is_asked_again_in_the_next_turn():
     witness = Witness("us")
     witness.follow(places)
     first = witness.due({LINK: ["them"]})
+    assert witness.pause == PERIOD
     witness.judge([(eip, THEIRS) for eip in first[1:]])
+    assert witness.pause == IN_DOUBT
     assert witness.due({LINK: ["them"]})[0] == first[0]
 
 
@@ -116,8 +119,7 @@ def test_whoever_is_not_its_turn_any_more_says_nothing_of_an_eip():
     witness.due({LINK: ["them"]})
     witness.judge([(A, THEIRS)])
     assert witness.verdicts == {A: 1}
-    for _ in range(round(PERIOD / TURN)):
-        assert witness.due({LINK: ["them", other]}) == []
+    assert witness.due({LINK: ["them", other]}) == []
     assert witness.verdicts == {}
 
 

@@ -12,7 +12,7 @@ def happened(number):
 
 def test_of_many_things_with_one_line_each_is_heard():
     telling, heard = Telling(), []
-    telling.heard = heard.append
+    telling.heard.append(heard.append)
     with structlog.testing.capture_logs() as lines:
         telling.say([happened(number) for number in range(FEW + 1)])
     assert [line["event"] for line in lines] == ["claimed"]
@@ -21,7 +21,7 @@ def test_of_many_things_with_one_line_each_is_heard():
 
 def test_lines_are_heard_as_they_are_and_none_is_none():
     telling, heard = Telling(), []
-    telling.heard = heard.append
+    telling.heard.append(heard.append)
     line = Line("info", "api answers", {})
     with structlog.testing.capture_logs() as lines:
         telling.say([None, line])
@@ -31,7 +31,7 @@ def test_lines_are_heard_as_they_are_and_none_is_none():
 
 async def test_what_waits_for_others_in_the_log_is_heard_at_once():
     telling, heard = Telling(), []
-    telling.heard = heard.append
+    telling.heard.append(heard.append)
     with structlog.testing.capture_logs() as lines:
         telling.tell(happened(1))
         assert (len(heard), lines) == (1, [])

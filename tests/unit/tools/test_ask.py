@@ -7,7 +7,7 @@ import pytest
 
 from speaker.cli import main
 from speaker.node.control import serving_control
-from speaker.tools.ask import describe
+from speaker.tools.ask import describe, troubles
 
 STATUS = {
     "node": "n1",
@@ -78,6 +78,39 @@ def test_a_status_is_tables_and_then_what_is_not_as_asked_for():
         "shop/late: refused: pool has no free IPv4 address: lan\n"
         "net.ipv4.ip_forward is off"
     )
+
+
+HELD = STATUS["eips"][1]
+
+
+@pytest.mark.parametrize(
+    ("told", "sentence"),
+    [
+        ({"ready": False}, "not ready: not everything that is asked for has been in force yet"),
+        ({"alone": False}, "no peer is heard: nobody could take over from this node"),
+        ({"alone": False, "peers": STATUS["peers"][1:]}, "no peer is heard: nobody could take over from this node"),
+        ({"eips": [HELD | {"answering": 0}]}, "2001:db8::201: n2 holds it, and nobody answers for it"),
+        ({"eips": [HELD | {"answering": 2}]}, "2001:db8::201: 2 hosts answer for it"),
+        ({"eips": [HELD | {"ready_endpoints": 0}]}, "2001:db8::201: no endpoint of shop/web is ready"),
+        ({"problems": ["lan.yaml:3: must be addresses"]}, "lan.yaml:3: must be addresses"),
+    ],
+)
+def test_what_health_knows_a_status_says(told, sentence):
+    assert [*troubles({"eips": [], "peers": []} | told)] == [sentence]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"ready": True, "alone": True},
+        {"alone": False, "peers": STATUS["peers"]},
+        {"eips": [HELD | {"answering": 1, "ready_endpoints": 3}]},
+        {"eips": [HELD | {"answering": None, "ready_endpoints": None}]},
+        {"eips": [HELD | {"holder": None, "answering": 0}]},
+    ],
+)
+def test_on_a_node_that_is_well_a_status_names_no_trouble(told):
+    assert [*troubles({"eips": [], "peers": []} | told)] == []
 
 
 def test_who_else_implements_services_stands_at_the_top():

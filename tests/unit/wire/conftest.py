@@ -176,6 +176,10 @@ class Machine:
     def peers(self, now):
         return self.seen
 
+    @property
+    def peers_changed(self):
+        return repr(self.seen)
+
     def holder(self, eip, now):
         return self.known
 

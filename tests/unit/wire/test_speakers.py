@@ -1,6 +1,5 @@
 """Who speaks on a link, and what is remembered of it."""
 
-from dataclasses import replace
 from ipaddress import ip_address
 
 import pytest
@@ -24,7 +23,7 @@ def speakers():
 
 
 def test_of_a_speaker_only_what_is_new_is_news(speakers):
-    said = [(HE, HIS), (HE, HIS), (replace(HE, addresses=()), HIS), (HE, HERS), (SHE, HERS)]
+    said = [(HE, HIS), (HE, HIS), (HE._replace(addresses=()), HIS), (HE, HERS), (SHE, HERS)]
     his, moved, hers = Speaker(HIS, ADDRESSES), Speaker(HERS, ADDRESSES), Speaker(HERS, ())
     assert [speakers.meet(hello, mac) for hello, mac in said] == [his, None, None, moved, hers]
     assert list(speakers.items()) == [("he", moved), ("she", hers)]
@@ -36,8 +35,8 @@ def test_of_a_speaker_only_what_is_new_is_news(speakers):
 
 def test_of_too_many_speakers_the_first_is_forgotten(speakers):
     for number in range(MAX_SENDERS + 1):
-        speakers.meet(replace(HE, node=f"n{number}"), HIS)
-        speakers.heard(replace(HE, node=f"n{number}"), 0.0, 0.1)
+        speakers.meet(HE._replace(node=f"n{number}"), HIS)
+        speakers.heard(HE._replace(node=f"n{number}"), 0.0, 0.1)
     assert len(list(speakers.items())) == MAX_SENDERS
     assert speakers.get("n0") is None
     assert speakers.is_unheard("n0", 0.0, 1.0)
@@ -49,13 +48,13 @@ def test_of_too_many_speakers_the_first_is_forgotten(speakers):
     ("hello", "informed"),
     [
         (SHE, False),
-        (replace(SHE, digest=Digest(1, 1)), True),
-        (replace(SHE, digest=Digest(1, 1), recalled=True), False),
+        (SHE._replace(digest=Digest(1, 1)), True),
+        (SHE._replace(digest=Digest(1, 1), recalled=True), False),
     ],
     ids=["holds nothing", "holds", "holds what it recalls"],
 )
 def test_who_holds_by_what_it_reads_is_informed(speakers, hello, informed):
-    knows = replace(SHE, digest=Digest(1, 1))
+    knows = SHE._replace(digest=Digest(1, 1))
     assert speakers.inform(hello) is informed
     assert speakers.is_informed("she") is informed
     assert speakers.inform(knows) is not informed
@@ -72,7 +71,7 @@ def test_who_is_not_heard_for_so_long_is_unheard(speakers):
 @pytest.mark.parametrize(("interval", "due"), [(0, OVERDUE * 0.1), (400, OVERDUE * 0.4), (50, OVERDUE * 0.1)])
 def test_a_hello_is_overdue_some_time_after_its_interval(speakers, interval, due):
     assert not speakers.miss(9.0)
-    speakers.heard(replace(HE, interval=interval), 1.0, 0.1)
+    speakers.heard(HE._replace(interval=interval), 1.0, 0.1)
     assert not speakers.miss(1.0 + 0.99 * due)
     assert speakers.miss(1.0 + 1.01 * due)
     assert not speakers.miss(9.0)

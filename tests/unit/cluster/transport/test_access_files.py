@@ -1,6 +1,7 @@
 """The files by which a speaker is let in: what is no file is named, and never waited for."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -55,6 +56,36 @@ async def test_certificates_that_a_kubeconfig_names_and_that_are_no_file_are_ref
     make(tmp_path / "ca.crt")
     with pytest.raises(SettingError, match=f"kubeconfig {tmp_path}/config: .*{tmp_path}/ca.crt"):
         await configure(Access(tmp_path / "config"))
+
+
+CLUSTER = """
+apiVersion: v1
+kind: Config
+clusters: [{name: x, cluster: {server: "https://192.0.2.1:6443"}}]
+"""
+WAY = """
+apiVersion: v1
+kind: Config
+current-context: y
+contexts: [{name: x, context: {cluster: x, user: x}}, {name: y, context: {cluster: y, user: x}}]
+users: [{name: x, user: {token: t}}]
+"""
+
+
+async def test_several_kubeconfigs_are_one_as_for_kubectl(tmp_path):
+    for name, text in (("a", CLUSTER), ("b", WAY)):
+        (tmp_path / name).write_text(text)
+    named = Path(os.pathsep.join(str(tmp_path / name) for name in ("nowhere", "a", "b")))
+    server = await configure(Access(named, "x"))
+    assert server.url == "https://192.0.2.1:6443"
+    assert await server.authorization() == "Bearer t"
+
+
+async def test_a_fifo_among_several_kubeconfigs_is_not_waited_for(tmp_path):
+    (tmp_path / "a").write_text(CLUSTER)
+    os.mkfifo(tmp_path / "b")
+    with pytest.raises(SettingError, match="Is a FIFO"):
+        await configure(Access(Path(f"{tmp_path}/a{os.pathsep}{tmp_path}/b")))
 
 
 async def test_a_token_that_is_no_text_is_refused(tmp_path):

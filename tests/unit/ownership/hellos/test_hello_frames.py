@@ -1,7 +1,6 @@
 """Hellos in bytes: what was said is what is read, in frames that fit, and nothing else gets in."""
 
 import hmac
-from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from itertools import pairwise
 
@@ -63,29 +62,29 @@ def test_the_frames_together_say_what_the_hello_said_and_each_fits_the_mtu(said,
     assert [part.addresses for part in heard if part.addresses] == [said.addresses] * bool(said.addresses)
     emptied = {field: {} for field in MAPPINGS} | dict.fromkeys(SETS, frozenset()) | {"covers": None, "addresses": ()}
     for number, part in enumerate(heard):
-        assert replace(part, **emptied) == replace(said, part=number, **emptied)
+        assert part._replace(**emptied) == said._replace(part=number, **emptied)
 
 
 @given(hellos, mtus)
 def test_what_was_heard_can_be_said_again(said, mtu):
     for part in parts(said, mtu):
-        assert parts(part, 9000) == [replace(part, part=0)]
+        assert parts(part, 9000) == [part._replace(part=0)]
 
 
 @given(hellos, spans, mtus, mtus)
 def test_what_is_listed_again_and_again_takes_the_same_bytes_as_if_it_were_not(said, covers, mtu, other_mtu):
-    listed = replace(said, claims=Listed(said.claims))
+    listed = said._replace(claims=Listed(said.claims))
     for room, span in ((mtu, said.covers), (mtu, said.covers), (other_mtu, said.covers), (mtu, covers)):
-        now = replace(listed, covers=span)
-        assert encode(now, KEYS, MAC, room) == encode(replace(said, covers=span), KEYS, MAC, room)
+        now = listed._replace(covers=span)
+        assert encode(now, KEYS, MAC, room) == encode(said._replace(covers=span), KEYS, MAC, room)
 
 
 @given(hellos, mtus, mtus)
 def test_a_routine_hello_says_again_what_it_said_with_other_ages_and_from_other_addresses(said, mtu, other_mtu):
     nothing = {"probes": frozenset(), "wants": frozenset(), "moves": {}, "intents": {}, "yielded": {}}
-    first = replace(said, routine=True, claims=Listed(said.claims), weak=frozenset(), **nothing)
-    older = {node: replace(heard, age=heard.age // 2) for node, heard in said.heard.items()}
-    for again, room in ((first, mtu), (replace(first, heard=older), mtu), (replace(first, own=frozenset()), other_mtu)):
+    first = said._replace(routine=True, claims=Listed(said.claims), weak=frozenset(), **nothing)
+    older = {node: heard._replace(age=heard.age // 2) for node, heard in said.heard.items()}
+    for again, room in ((first, mtu), (first._replace(heard=older), mtu), (first._replace(own=frozenset()), other_mtu)):
         assert all(part.routine for part in parts(again, room))
         for field in ("claims", "heard"):
             together = {key: value for part in parts(again, room) for key, value in getattr(part, field).items()}
@@ -96,6 +95,29 @@ def test_a_routine_hello_says_again_what_it_said_with_other_ages_and_from_other_
 
 def after(address):
     return IPv6Address(0) if address == IPv4Address(2**32 - 1) else address + 1
+
+
+AGES = st.dictionaries(st.sampled_from(["n2", "n3", "n4"]), st.integers(0, MAX_AGE))
+
+
+@given(st.lists(st.tuples(hellos, AGES, AGES), max_size=4))
+def test_what_a_node_said_before_changes_nothing_of_what_its_next_frame_means(some):
+    for said, *heard in some:
+        listed = said._replace(node="n1", routine=True, claims=Listed(said.claims))
+        for ages in (*heard, *heard):
+            again = listed._replace(heard={node: Heard(Incarnation(1), age) for node, age in ages.items()})
+            assert parts(again, 65535) == [again._replace(part=0)]
+
+
+def test_what_only_looks_like_what_a_node_said_before_is_read():
+    heard = {"n2": Heard(Incarnation(1), 5)}
+    claims = many(reading.KNOWN_BY)
+    said = hello(routine=True, claims=Listed(claims), heard=heard)
+    last = max(claims)
+    other = said._replace(claims=Listed({eip if eip != last else eip + 1: term for eip, term in claims.items()}))
+    with_addresses = said._replace(routine=False, addresses=(IPv4Address("192.0.2.1"),))
+    for again in (said, said, other, other, said, with_addresses, said._replace(heard={})):
+        assert parts(again) == [again]
 
 
 @given(hellos, mtus)
@@ -118,14 +140,14 @@ def test_a_weak_claim_is_never_in_a_frame_that_does_not_say_so(said, mtu):
 @pytest.mark.parametrize("first", ["10.0.0.0", "2001:db8::"])
 def test_that_all_claims_are_weak_costs_a_bit_for_each(first):
     strong = hello(claims=many(64, first), covers=EVERYTHING)
-    weak = replace(strong, weak=frozenset(strong.claims))
+    weak = strong._replace(weak=frozenset(strong.claims))
     assert len(encode(weak, KEYS, MAC)[0]) - len(encode(strong, KEYS, MAC)[0]) == 3 + 64 // 8
 
 
 @pytest.mark.parametrize("first", ["10.0.0.0", "2001:db8::"])
 def test_ten_thousand_weak_claims_take_one_frame_more_or_two(first):
     strong = hello(claims=many(10_000, first), covers=EVERYTHING)
-    weak = replace(strong, weak=frozenset(strong.claims))
+    weak = strong._replace(weak=frozenset(strong.claims))
     assert len(encode(weak, KEYS, MAC)) - len(encode(strong, KEYS, MAC)) in (1, 2)
 
 
@@ -155,7 +177,7 @@ def test_equal_hellos_make_equal_bytes_whatever_the_order_they_were_built_in(sai
         random.shuffle(items)
         return dict(items)
 
-    twin = replace(said, **{field: shuffled(getattr(said, field)) for field in MAPPINGS})
+    twin = said._replace(**{field: shuffled(getattr(said, field)) for field in MAPPINGS})
     assert encode(said, KEYS, MAC, mtu) == encode(twin, KEYS, MAC, mtu)
 
 
@@ -244,7 +266,7 @@ def test_a_beat_of_a_hundred_nodes_takes_two(nodes, claims, oldest):
 
 def test_a_beat_does_not_grow_with_the_eips_held():
     few, lots = beat(SHORT[:5], many(64)), beat(SHORT[:5], many(64))
-    few = replace(few, digest=Digest(64, 1))
+    few = few._replace(digest=Digest(64, 1))
     assert len(encode(few, KEYS, MAC)[0]) == len(encode(lots, KEYS, MAC)[0])
 
 
@@ -409,7 +431,7 @@ def test_no_bytes_of_a_peer_with_the_key_raise_anything_and_what_is_read_can_be_
     spoilt = resigned(frame[:start] + data.draw(st.binary(max_size=40)) + frame[end:])
     found = decode(spoilt, KEYS)
     if found is not Rejected.MALFORMED:
-        assert parts(found, 65535) == [replace(found, part=0)]
+        assert parts(found, 65535) == [found._replace(part=0)]
 
 
 SECTIONS = encode(hello(), KEYS, MAC)[0][:-16]
@@ -670,17 +692,17 @@ WEAK = frozenset({IPv4Address("192.0.2.9"), IPv6Address("2001:db8:1::1")})
 
 
 def test_version_1_is_these_bytes_forever():
-    said = replace(GOLDEN, addresses=BOTH, own=OWN, deaf=True, demoted=True, interval=100, weak=WEAK, routine=True)
+    said = GOLDEN._replace(addresses=BOTH, own=OWN, deaf=True, demoted=True, interval=100, weak=WEAK, routine=True)
     assert [frame.hex() for frame in encode(said, KEYS, MAC)] == ["".join(GOLDEN_1_4.split())]
     assert decode(bytes.fromhex(GOLDEN_1_4), KEYS) == said
 
 
 def test_what_older_releases_of_version_1_say_is_read():
     assert decode(bytes.fromhex(GOLDEN_1_0), KEYS) == GOLDEN
-    assert decode(bytes.fromhex(GOLDEN_1_1), KEYS) == replace(GOLDEN, addresses=BOTH)
-    assert decode(bytes.fromhex(GOLDEN_1_2), KEYS) == replace(GOLDEN, addresses=BOTH, own=OWN)
+    assert decode(bytes.fromhex(GOLDEN_1_1), KEYS) == GOLDEN._replace(addresses=BOTH)
+    assert decode(bytes.fromhex(GOLDEN_1_2), KEYS) == GOLDEN._replace(addresses=BOTH, own=OWN)
     since_1_3 = {"deaf": True, "demoted": True, "interval": 100, "weak": WEAK}
-    assert decode(bytes.fromhex(GOLDEN_1_3), KEYS) == replace(GOLDEN, addresses=BOTH, own=OWN, **since_1_3)
+    assert decode(bytes.fromhex(GOLDEN_1_3), KEYS) == GOLDEN._replace(addresses=BOTH, own=OWN, **since_1_3)
 
 
 def test_a_newer_minor_version_is_read_and_what_it_adds_is_passed_over():
@@ -691,7 +713,7 @@ def test_a_newer_minor_version_is_read_and_what_it_adds_is_passed_over():
     assert decode(resigned(bytes(newer)), KEYS) == GOLDEN
     for flag, fields in ((0x80, {}), (0x82, {"deaf": True}), (0x84, {"demoted": True})):
         newer[56] = flag
-        assert decode(resigned(bytes(newer)), KEYS) == replace(GOLDEN, draining=False, **fields)
+        assert decode(resigned(bytes(newer)), KEYS) == GOLDEN._replace(draining=False, **fields)
 
 
 def test_what_a_newer_release_adds_is_signed_like_the_rest():

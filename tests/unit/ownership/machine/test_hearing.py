@@ -30,7 +30,7 @@ LATER = Incarnation(LIFE + (1 << 31))
 
 
 def of_life(event: HelloHeard, life: Incarnation) -> HelloHeard:
-    return replace(event, hello=replace(event.hello, incarnation=life))
+    return replace(event, hello=event.hello._replace(incarnation=life))
 
 
 # ── Who is heard ──────────────────────────────────────────────────────────────────────────────────────────────

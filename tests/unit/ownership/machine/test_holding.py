@@ -124,6 +124,19 @@ def test_of_two_that_took_it_unheard_at_one_term_the_score_decides() -> None:
     assert theirs not in machine.held()
 
 
+def test_a_taker_that_has_not_heard_us_yet_may_not_even_answer_and_is_given_a_hello_to_let_go() -> None:
+    machine = alone(2)
+    theirs = EIP + 1
+    beside(machine, 0.0, 1.0, {"a": {theirs: 3}, "b": {}, "other": {}})
+    beside(machine, 1.0, 2.0, {"other": {}})
+    nobody = hello(machine, 9000, {theirs: 4}, "b", weak=frozenset({theirs}), heard={})
+    machine.step(2.0, nobody)
+    timed(machine, 2.0, 2.0 + machine.times.hello - 0.001)
+    assert theirs in machine.held()
+    timed(machine, 2.0, 2.0 + machine.times.hello + 0.001)
+    assert theirs not in machine.held()
+
+
 def test_of_one_term_what_was_taken_unheard_gives_way_whatever_the_score() -> None:
     machine = alone(2)
     theirs = EIP + 1
@@ -152,7 +165,7 @@ def taken_on_request() -> Ownership:
 
 def test_a_worse_claim_is_answered_once() -> None:
     machine = taken_on_request()
-    assert machine.eips[EIP].told == {"a": (3, 4)}, "the one that it was taken from has not let it go yet"
+    assert machine.eips[EIP].worse_claims == {"a": (3, 4)}, "the one that it was taken from has not let it go yet"
     assert announced(machine.step(1.02, hello(machine, 5001, {EIP: 3}, "a"))) == []
     assert announced(machine.step(1.03, hello(machine, 5002, {EIP: 2}, "b"))) == [EIP]
     assert announced(machine.step(1.04, hello(machine, 5003, {EIP: 2}, "b"))) == []

@@ -90,6 +90,19 @@ def test_who_hears_again_lets_those_speak_who_died_to_its_ears_while_others_of_a
     assert of_kind([*orders, *timed(machine, 1.23, 1.5)], Claim) == []
 
 
+def test_who_heard_nothing_of_anybody_gives_the_dead_time_to_be_heard_before_it_takes_what_they_hold() -> None:
+    machine = alone()
+    beside(machine, 0.0, 0.9, {"a": HELD})
+    machine.step(0.9, hello(machine, 1900, HELD, "a"))
+    machine.step(0.9, hello(machine, 1900, {}, "slow", interval=300))
+    orders = timed(machine, 0.9, 1.4)
+    orders += [(1.4, order) for order in machine.step(1.4, FrameHeard(LINK))]
+    orders += timed(machine, 1.4, 1.5)
+    assert machine.segments[LINK].in_touch, "the slow one is not late yet"
+    assert of_kind(orders, Claim) == []
+    assert of_kind(timed(machine, 1.5, 1.7), Claim)[0][0] == pytest.approx(1.4 + TIMES.hello + TIMES.slot, abs=0.03)
+
+
 def test_the_first_frame_ends_it_and_what_nobody_else_claims_by_then_is_taken() -> None:
     machine = having_lost("a", eips=2)
     timed(machine, 1.0, 5.0)
@@ -183,6 +196,25 @@ def test_whoever_answers_for_what_it_holds_lives_though_its_hellos_are_eaten() -
     assert of_kind(orders, Claim)[0][0] <= 5.0 + TIMES.dead + 3 * TIMES.slot
 
 
+def test_what_it_answers_for_no_more_while_it_does_for_others_it_let_go_unheard() -> None:
+    machine = alone(3)
+    other, third = EIP + 1, EIP + 2
+    beside(machine, 0.0, 1.0, {"a": {EIP: 3, other: 3, third: 3}, "b": {}})
+    orders = []
+    for n in range(20):
+        orders += beside(machine, 1.0 + n / 10, 1.1 + n / 10, {"b": {}})
+        for answered in (EIP, third):
+            machine.step(1.1 + n / 10 - 1e-7, EipAnswered(answered, LINK, "a"))
+    assert [(order.eip, order.first) for _, order in of_kind(orders, Claim)] == [(other, True)], "and it asks before"
+    assert machine.eips[other].weak
+
+
+def test_who_answers_for_nothing_else_is_dead_or_alive_with_all_that_it_claims() -> None:
+    machine = having_lost("a", "b")
+    heard = {"me": Heard(machine.incarnation, 10, LINK), "a": Heard(LIFE, 10, 7)}
+    assert of_kind(beside(machine, 1.0, 9.0, {"b": {}}, heard=heard), Claim) == []
+
+
 def test_an_answer_from_another_speaker_says_that_clients_are_served() -> None:
     machine = having_lost("a", "b")
     beside(machine, 1.0, 1.2, {"b": {}})
@@ -248,6 +280,17 @@ def test_a_claim_on_what_a_silent_one_held_is_weak_and_says_so() -> None:
     assert machine.holding(EIP)
     last = said(orders)[-1][1]
     assert (last.weak, EIP in last.claims) == (frozenset({EIP}), True)
+
+
+def test_a_claim_is_weak_while_somebody_lives_by_the_word_of_others_who_may_hold_it() -> None:
+    machine = alone()
+    heard = {"me": Heard(machine.incarnation, 10, LINK), "a": Heard(LIFE, 10, 7)}
+    beside(machine, 0.0, 1.0, {"a": HELD, "b": {}})
+    beside(machine, 1.0, 2.0, {"b": {}}, heard=heard)
+    machine.step(2.0, EligibilityChanged(EIP + 1, LINK))
+    beside(machine, 2.0, 3.0, {"b": {}}, heard=heard)
+    assert machine.holding(EIP + 1)
+    assert machine.eips[EIP + 1].weak
 
 
 def test_the_larger_part_of_a_lan_takes_for_good() -> None:

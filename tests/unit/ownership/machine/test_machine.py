@@ -493,7 +493,7 @@ def test_a_new_life_of_that_peer_does_not_free_it() -> None:
     machine.step(0.1, hello(machine, 0, own=frozenset({EIP})))
     timed(machine, 0.1, 2.0)
     event = hello(machine, 0)
-    machine.step(2.0, replace(event, hello=replace(event.hello, incarnation=Incarnation(LIFE + (1 << 31)))))
+    machine.step(2.0, replace(event, hello=event.hello._replace(incarnation=Incarnation(LIFE + (1 << 31)))))
     timed(machine, 2.0, 4.0)
     assert machine.held() == {}
 

@@ -33,7 +33,8 @@ def story():
     """Everything that happens, in the words that the log has for it."""
     told = Transitions()
     full = Refusal(WEB, RefusalReason.POOL_FULL, "no free address: lan")
-    yield transitions.claimed(EIP, Placement(ETH0, Gratuitous()), 7, "n2")
+    yield transitions.claimed(EIP, Placement(ETH0, Gratuitous()), 7, "n2", 0.231)
+    yield transitions.claimed(EIP, Placement(ETH0, Gratuitous()), 8, "n2")
     yield transitions.claimed(EIP, Placement(ETH0, Gratuitous()), 1, None)
     yield transitions.withdrawn(EIP, "yielded", "n2")
     yield transitions.withdrawn(EIP, "not_offered", None)
@@ -66,7 +67,7 @@ def test_no_kind_of_event_is_documented_that_does_not_happen():
     assert [one["title"] for one in schema["oneOf"]] == list(dict.fromkeys(KINDS.values()))
 
 
-def test_an_eip_that_moved_says_from_whom_and_at_which_term():
+def test_an_eip_that_moved_says_from_whom_at_which_term_and_after_how_long():
     taken = told()[0]
     assert json.loads(taken.payload) == {
         "event": "taken",
@@ -77,6 +78,8 @@ def test_an_eip_that_moved_says_from_whom_and_at_which_term():
         "mac": "02:00:00:00:00:01",
         "term": 7,
         "from": "n2",
+        "why": "silent",
+        "unanswered": 0.231,
     }
 
 

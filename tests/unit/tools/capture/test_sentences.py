@@ -1,6 +1,5 @@
 """What is said of frames: each sentence here is what somebody reads at three in the morning."""
 
-from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 import pytest
@@ -27,7 +26,7 @@ def hello(node="node2", sequence=1, claims=None, **fields):
     claims = {ip_address(eip): term for eip, term in (claims or {}).items()}
     digest = Digest(len(claims), sum(claim_hash(eip, term) for eip, term in claims.items()) % 2**64)
     said = Hello(node, LIFE, sequence, 1, digest, claims=claims, covers=EVERYTHING)
-    return replace(said, **fields)
+    return said._replace(**fields)
 
 
 def sent(said, source=N2, keys=KEYS):

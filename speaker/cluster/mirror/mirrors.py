@@ -1,0 +1,48 @@
+"""All mirrors of one API server. Where its data was restored from a backup, all of them list anew.
+
+Two things show it. A mirror that connects again sees that the server is behind what it knows: a watch would stay
+silent. Once the new data has come as far, lists and watches go on as if nothing was lost; then our own Lease shows it.
+This process writes it again and again, and the version of an object only rises, whoever writes it. A Lease that is
+older than before, or absent, belongs to other data. Versions of different resources are never compared: each may have
+an etcd of its own.
+
+Two cases are not noticed, both where the new data has come as far before this process connects again: a backup that is
+younger than the last renewal, and one of an etcd that does not hold the Leases. A list every few minutes would notice
+them, for a load that grows with the nodes times the Services.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import structlog
+
+from speaker.cluster.mirror.reflector import Reflector
+
+log = structlog.get_logger()
+
+
+class Mirrors:
+    """Those of one process."""
+
+    def __init__(self) -> None:
+        self._all: list[Reflector[Any]] = []
+        self._lease = 0
+
+    def __iter__(self) -> Iterator[Reflector[Any]]:
+        return iter(self._all)
+
+    def add(self, mirror: Reflector[Any]) -> None:
+        self._all.append(mirror)
+
+    def saw_lease(self, version: int) -> None:
+        """As it was just read or written; 0: there is none."""
+        if version < self._lease:
+            self.restored()
+        self._lease = version
+
+    def restored(self) -> None:
+        """Whatever is known is of other data, and so is the Lease's version: everything is listed anew, once."""
+        self._lease = 0
+        log.warning("the API server's data went back, as after a restore of a backup: everything is listed anew")
+        for mirror in self._all:
+            mirror.list_anew()

@@ -1,0 +1,93 @@
+"""What the records tell of failovers: which agent answers for an EIP in place of a dead one, and after how long.
+
+The agent that took over measured that, and wrote it into the Announcement with its name. Pure.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from speaker.cluster.kinds import FullMetadata, announced_eip
+from speaker.cluster.objects import Key
+from speaker.controller.sweeper import HeldObject, Holder
+from speaker.controller.writes import Event
+from speaker.model import IPAddress, ServiceKey
+from speaker.telemetry.lines import Bound
+
+
+class RecordedClaim(Holder, frozen=True, rename="camel", gc=False):
+    """All of it an agent wrote, or whoever else may."""
+
+    term: int = 0
+    mac: str = ""
+    since: str = ""
+    services: tuple[str, ...] = ()
+    taken_from: str = ""
+
+
+class RecordedObject(HeldObject, frozen=True, gc=False):
+    """An Announcement."""
+
+    status: RecordedClaim = RecordedClaim()
+
+
+class Failover(NamedTuple):
+    """``before`` fell silent, ``node`` answers; ``unanswered``: seconds from the one's last sign to the other's claim.
+    ``name``: the Announcement's; ``services``: as it says them."""
+
+    eip: IPAddress
+    name: str
+    before: str
+    node: str
+    unanswered: float
+    term: int
+    services: tuple[str, ...]
+
+    def __str__(self) -> str:
+        silent = f"{self.before}, which fell silent" if self.before else "a node that fell silent"
+        return f"{self.eip}: {self.node} answers in place of {silent}, {self.unanswered:.3f} s after its last sign"
+
+
+class Failovers:
+    """Which of the changes are any: what was never heard of before is none."""
+
+    def __init__(self) -> None:
+        self._holders: dict[Key, str] = {}
+
+    def news(self, changes: Mapping[Key, RecordedObject | None]) -> Iterator[Failover]:
+        """``changes``: None for what is gone."""
+        for key, found in changes.items():
+            if found is None:
+                self._holders.pop(key, None)
+                continue
+            known, holder = self._holders.get(key), found.status.holder
+            self._holders[key] = holder
+            if known is not None and holder not in ("", known) and (told := _read(found)) is not None:
+                yield told
+
+
+def _read(found: RecordedObject) -> Failover | None:
+    """None where it is no failover, or where nobody of us wrote it."""
+    status, name = found.status, found.metadata.name
+    try:
+        eip = announced_eip(name)
+    except ValueError:
+        return None
+    if status.unanswered is None:
+        return None
+    return Failover(eip, name, status.taken_from, status.holder, status.unanswered / 1000, status.term, status.services)
+
+
+def told(
+    found: Iterable[Failover], user: Callable[[str, ServiceKey], FullMetadata | None], at: str, room: Bound, now: float
+) -> Iterator[Event]:
+    """Events of those that there is ``room`` for."""
+    return (event for one in found for event in events(one, user, at) if room.admits(now, "failovers"))
+
+
+def events(failover: Failover, user: Callable[[str, ServiceKey], FullMetadata | None], at: str) -> Iterator[Event]:
+    """One for each Service of the EIP. ``user``: the Service, if it has the EIP of that Announcement: what a record
+    says of Services is for people. ``at``: RFC 3339."""
+    for each in failover.services:
+        if (about := user(failover.name, ServiceKey(*each.partition("/")[::2]))) is not None:
+            mark = f"{failover.name} {failover.term}"
+            yield Event("Service", about, "Warning", "FailedOver", str(failover), at, mark)

@@ -1,0 +1,138 @@
+"""What the nodes of a cluster see, put together: each judged by its own facts, then held against each other. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from speaker.diagnosis.chain import Chain, State
+from speaker.diagnosis.chain import explain as explained
+from speaker.diagnosis.doctor import findings
+from speaker.diagnosis.facts import Facts, Unseen
+from speaker.diagnosis.finding import Finding, ranked
+from speaker.diagnosis.words import shown, some
+
+SETTLED = 60.0
+"""Seconds: for as long each of two holders must have held an EIP. Nodes are not asked in the same moment, and between
+two of them an EIP may move."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a node sees. ``found``: in the order in which it is to be named; ``held``: EIP → for how many seconds."""
+
+    node: str
+    found: tuple[Finding, ...] = ()
+    unseen: tuple[Unseen, ...] = ()
+    held: Mapping[str, float] | None = None
+    version: str = ""
+    chain: Chain | None = None
+    """Of one that explains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A finding, and the nodes that see it."""
+
+    finding: Finding
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """``silent``: node → why it did not answer."""
+
+    parts: tuple[Part, ...]
+    found: tuple[Shared, ...]
+    silent: Mapping[str, str]
+
+    @property
+    def code(self) -> int:
+        """0: well; 1: something is wrong; 2: it cannot be told, as one who might know did not answer."""
+        if self.found:
+            return 1
+        first = self.parts[0] if self.parts else Part("")
+        if first.chain is not None and first.held:
+            return first.chain.code  # who holds it knows
+        unsure = any(part.chain is not None and part.chain.code for part in self.parts)
+        return 2 if unsure or self.silent or not self.parts else 0
+
+
+def explaining(node: str, facts: Facts) -> Part:
+    chain = explained(facts)
+    found = (chain.verdict, *chain.others) if chain.verdict is not None else ()
+    return _part(node, facts, found, chain)
+
+
+def examining(node: str, facts: Facts) -> Part:
+    return _part(node, facts, tuple(findings(facts)))
+
+
+def _part(node: str, facts: Facts, found: tuple[Finding, ...], chain: Chain | None = None) -> Part:
+    eips = facts.known.eips if facts.known is not None else ()
+    held = {eip.address: facts.now - eip.since for eip in eips if eip.mine and eip.since is not None}
+    return Part(node, found, facts.unseen, held, facts.version, chain)
+
+
+def explanation(parts: Sequence[Part], silent: Mapping[str, str]) -> Whole:
+    """The word of who holds it counts first, then the first broken step of any node's."""
+    ordered = sorted(parts, key=lambda part: (not part.held, part.node))
+    places = _places(ordered)
+    found = [*_across(ordered, versions=False), *_shared(ordered)]
+    return Whole(tuple(ordered), tuple(sorted(found, key=lambda one: places.get(one.finding, _FIRST))), silent)
+
+
+_FIRST = False, -1
+
+
+def _places(parts: Sequence[Part]) -> dict[Finding, tuple[bool, int]]:
+    """Finding → whether none who holds it says so, and the first step that it breaks."""
+    places: dict[Finding, tuple[bool, int]] = {}
+    order = {name: at for at, name in enumerate(_steps(parts))}
+    for part in parts:
+        for step in part.chain.steps if part.chain is not None else ():
+            for finding in step.findings:
+                place = not part.held, order[step.name]
+                places[finding] = min(place, places.get(finding, place))
+    return places
+
+
+def _steps(parts: Sequence[Part]) -> Iterator[str]:
+    """By the longest walk first: who cannot begin it tells little of its order."""
+    chains = sorted((part.chain for part in parts if part.chain is not None), key=lambda chain: -len(chain.steps))
+    yield from dict.fromkeys(step.name for chain in chains for step in chain.steps)
+
+
+def examination(parts: Sequence[Part], silent: Mapping[str, str]) -> Whole:
+    """The likeliest cause first."""
+    ordered = sorted(parts, key=lambda part: part.node)
+    shared = {one.finding: one for one in [*_across(ordered, versions=True), *_shared(ordered)]}
+    return Whole(tuple(ordered), tuple(shared[finding] for finding in ranked([*shared])), silent)
+
+
+def _shared(parts: Sequence[Part]) -> Iterator[Shared]:
+    nodes: dict[Finding, dict[str, None]] = {}
+    for part in parts:
+        for finding in part.found:
+            nodes.setdefault(finding, {})[part.node] = None
+    yield from (Shared(finding, tuple(seen)) for finding, seen in nodes.items())
+
+
+def _across(parts: Sequence[Part], *, versions: bool) -> Iterator[Shared]:
+    """What no node sees by itself."""
+    for eip in dict.fromkeys(chain.from_iterable(part.held or () for part in parts)):
+        holders = [part.node for part in parts if (part.held or {}).get(eip, 0.0) > SETTLED]
+        if len(holders) > 1:
+            what = f"{' and '.join(map(shown, holders))} each hold {eip}: do they hear each other?"
+            yield Shared(Finding("two_holders", what, f"speaker explain {eip}   # on either", eip), tuple(holders))
+    releases: dict[str, list[str]] = {}
+    for part in parts:
+        releases.setdefault(part.version, []).append(shown(part.node))
+    if versions and len(releases) > 1:
+        told = "; ".join(f"{shown(release) or 'unknown'} on {some(nodes)}" for release, nodes in releases.items())
+        mend = "kubectl -n eip-speaker-agents rollout status daemonset eip-speaker-agent"
+        yield Shared(Finding("versions_apart", f"nodes run other releases: {told}", mend), ())
+
+
+def broken(part: Part) -> list[str]:
+    """The names of its steps that are."""
+    return [step.name for step in part.chain.steps if step.state is State.BROKEN] if part.chain is not None else []

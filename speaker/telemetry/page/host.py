@@ -1,0 +1,52 @@
+"""The page of a host: of what its status file says, and of what its log does."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from speaker.system.supervise import Supervisor, contained
+from speaker.telemetry.lines import Line
+from speaker.telemetry.mqtt.states import Pools
+from speaker.telemetry.page.document import Document, of_host
+from speaker.telemetry.page.failovers import Failovers
+from speaker.telemetry.page.live import Live
+
+
+class HostPage:
+    """Nothing is raised to whoever tells it anything: ``supervisor`` hears of it."""
+
+    def __init__(self, node: str, supervisor: Supervisor) -> None:
+        self.live, self._supervisor = Live(), supervisor
+        self._node, self._failovers = node, Failovers()
+        self._alive: frozenset[tuple[str, str]] = frozenset()
+        """Other hosts, and the links that each is heard on."""
+        self._loop = asyncio.get_running_loop()
+
+    def heard(self, line: Line) -> None:
+        """In any thread; what matters here in the loop's."""
+        with contained("page", self._supervisor):
+            self._hear(line)
+
+    def _hear(self, line: Line) -> None:
+        fields = line.fields
+        match line.event:
+            case "claimed" if "unanswered" in fields:
+                self._failovers.add(
+                    time.time(), fields["eip"], fields["before"] or "", self._node, fields["unanswered"]
+                )
+            case "peer heard":
+                self._alive |= {(fields["peer"], fields["link"])}
+            case "peer silent":
+                self._alive -= {(fields["peer"], fields["link"])}
+
+    def shown(self, told: Mapping[str, Any], pools: Pools, conflicts: Mapping[str, str]) -> None:
+        """What the status file says. In any thread."""
+        with suppress(RuntimeError):  # at the very end there is no loop
+            self._loop.call_soon_threadsafe(self.live.show, partial(self._document, told, pools, conflicts))
+
+    def _document(self, told: Mapping[str, Any], pools: Pools, conflicts: Mapping[str, str]) -> Document:
+        nodes = {node for node, _ in self._alive}
+        return of_host(self._node, told, pools, conflicts, self._failovers.told(), nodes)

@@ -1,0 +1,102 @@
+"""Edge: who looks at the page, and what each is told, by server-sent events.
+
+Where nobody looks nothing is made. Nothing waits for who looks: what one does not read is kept up to a bound, and then
+its connection ends (``system/listening.py``).
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+import msgspec
+
+from speaker.system.waiting import set_within
+from speaker.telemetry.page.document import Document, change
+
+MOST = 16
+"""Who look at a time."""
+PAUSE = 0.2
+"""Seconds between two tellings, at least."""
+QUIET = 10.0
+"""Seconds after which a word that says nothing is said, so that both ends know that the other lives."""
+AGAIN = 2000
+"""Milliseconds after which a browser that lost us asks again."""
+
+
+class _Onlooker:
+    def __init__(self) -> None:
+        self.pending: list[bytes] = []
+        self.stirred = asyncio.Event()
+        self.knows = False
+        """It was told everything once: from then on it is told of changes."""
+
+
+class Live:
+    """In the loop's thread, but for ``make``, which is called in another."""
+
+    def __init__(self) -> None:
+        self._make: Callable[[], Document] | None = None
+        self._onlookers: set[_Onlooker] = set()
+        self._shown: Document = {}
+        """What those who know everything were told."""
+        self._changed = asyncio.Event()
+
+    def show(self, make: Callable[[], Document]) -> None:
+        """``make`` gives what is so from now on."""
+        self._make = make
+        self._changed.set()
+
+    async def now(self) -> bytes:
+        """All of it, as JSON; an empty object where nothing is known yet."""
+        return msgspec.json.encode(await asyncio.to_thread(self._make) if self._make is not None else {})
+
+    def __len__(self) -> int:
+        """Who look."""
+        return len(self._onlookers)
+
+    @property
+    def full(self) -> bool:
+        return len(self) >= MOST
+
+    async def run(self) -> None:
+        """Endless."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            if self._make is None or not self._onlookers:
+                continue
+            begun = asyncio.get_running_loop().time()
+            after = await asyncio.to_thread(self._make)
+            whole = news = b""
+            for one in self._onlookers:
+                if not one.knows:
+                    whole = whole or _said("all", after)
+                elif after != self._shown:
+                    news = news or _said("change", change(self._shown, after))
+                if piece := news if one.knows else whole:
+                    one.pending.append(piece)
+                    one.stirred.set()
+                one.knows = True
+            self._shown = after
+            # Three quarters of the time for what matters more, however many EIPs there are.
+            await asyncio.sleep(max(PAUSE, 3 * (asyncio.get_running_loop().time() - begun)))
+
+    async def stream(self) -> AsyncGenerator[bytes, None]:
+        """What one is told that looks from now on. Endless."""
+        one = _Onlooker()
+        self._onlookers.add(one)
+        self._changed.set()
+        try:
+            yield b"retry: %d\n\n" % AGAIN
+            while True:
+                await set_within(one.stirred, QUIET)
+                one.stirred.clear()
+                pieces, one.pending = one.pending, []
+                yield b"".join(pieces) or b":\n\n"
+        finally:
+            self._onlookers.discard(one)
+
+
+def _said(event: str, what: Any) -> bytes:
+    """JSON has no line ends of its own."""
+    return b"event: %s\ndata: %s\n\n" % (event.encode(), msgspec.json.encode(what))

@@ -1,0 +1,176 @@
+"""``speaker status``: of this host, or of every node of a cluster, once or whenever it changes."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+import msgspec
+
+from speaker.errors import EdgeError
+from speaker.model import rank
+from speaker.node.known.knowledge import an_address
+from speaker.tools import ask
+from speaker.tools.agents import Answers, Cluster
+from speaker.tools.agents import ask as ask_agents
+from speaker.tools.table import printable, table
+
+AGAIN, CLUSTER_AGAIN = 1.0, 5.0
+"""Seconds between two looks, of this host and of a cluster, where every look is a process in every agent's pod."""
+_CLEAR = "\x1b[H\x1b[2J\x1b[3J"
+
+
+def status(runtime_dir: Path, cluster: Cluster | None, out: TextIO, as_json: bool, watching: bool) -> int:
+    """1 where an agent of the cluster did not answer."""
+    seen: list[Answers[Mapping[str, Any]]] = []
+
+    def look() -> Iterable[str]:
+        if cluster is None:
+            return ask.status(runtime_dir, as_json)
+        seen[:] = [asyncio.run(ask_agents(cluster, ("status", "--json"), read))]
+        whole = together(seen[0])
+        return [json.dumps(whole)] if as_json else describe(whole)
+
+    if watching:
+        watch(look, out, lambda: time.sleep(AGAIN if cluster is None else CLUSTER_AGAIN), as_json)
+    _write(out, look())
+    return 1 if seen and seen[0].silent else 0
+
+
+def watch(look: Callable[[], Iterable[str]], out: TextIO, wait: Callable[[], None], as_json: bool) -> None:
+    """What ``look`` gives, whenever that is not what it was: on a terminal in place of it, else below. Until ``wait``
+    raises. That nobody can be asked is shown, and asked again."""
+    shown: list[str] = []
+    while True:
+        try:
+            lines = [*look()]
+        except EdgeError as error:
+            lines = [json.dumps({"error": str(error)}) if as_json else printable(str(error))]
+        if lines != shown:
+            if not as_json:
+                at = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
+                _write(out, [f"{_CLEAR}{at}" if out.isatty() else at])
+            _write(out, lines if as_json else [*lines, ""])
+            shown = lines
+        wait()
+
+
+def _write(out: TextIO, lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line, file=out)
+    out.flush()
+
+
+class SeenEip(msgspec.Struct, omit_defaults=True):
+    address: str
+    services: list[str]
+    claimed: bool
+    holder: str | None
+    term: int
+    since: float | None = None
+    link: str = ""
+    mac: str = ""
+    message: str = ""
+    answering: int | None = None
+    ready_endpoints: int | None = None
+
+
+class SeenPeer(msgspec.Struct):
+    alive: bool
+
+
+class Refused(msgspec.Struct):
+    service: str
+    message: str
+
+
+class SeenStatus(msgspec.Struct, omit_defaults=True):
+    """What is put together of what a node's speaker says, be it of another release."""
+
+    draining: bool
+    eips: list[SeenEip]
+    ready: bool = True
+    alone: bool = True
+    peers: list[SeenPeer] = []
+    refused: list[Refused] = []
+    problems: list[str] = []
+
+
+def read(_: str, body: bytes) -> dict[str, Any]:
+    """Raises EdgeError."""
+    try:
+        found = msgspec.json.decode(body, type=SeenStatus)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise EdgeError(f"this is no status of a speaker: {error}") from error
+    told: dict[str, Any] = msgspec.to_builtins(found)
+    return told
+
+
+# ── Of a cluster ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def together(answers: Answers[Mapping[str, Any]]) -> dict[str, Any]:
+    """One entry for each EIP, and each problem with the nodes that tell of it. Pure."""
+    eips: dict[str, dict[str, Any]] = {}
+    for node, told in answers.told.items():
+        for eip in told.get("eips", ()):
+            _add(eips.setdefault(eip["address"], {"address": eip["address"], "holders": [], "named": []}), node, eip)
+    held = {address for address, eip in eips.items() if eip["holders"]}
+    problems: dict[str, list[str]] = {}
+    for node, told in answers.told.items():
+        for sentence in ask.troubles(_without(told, held)):
+            problems.setdefault(sentence, []).append(node)
+    return {
+        "eips": sorted(eips.values(), key=_place),
+        "problems": [{"nodes": nodes, "problem": sentence} for sentence, nodes in problems.items()],
+        "draining": [node for node, told in answers.told.items() if told.get("draining")],
+        "silent": dict(answers.silent),
+    }
+
+
+def _add(whole: dict[str, Any], node: str, eip: Mapping[str, Any]) -> None:
+    """What a node says of an EIP. Who holds it knows more than the others."""
+    whole.setdefault("services", eip["services"])
+    if eip["claimed"]:
+        whole["holders"].append(node)
+        whole |= {name: eip[name] for name in ("term", "since", "link", "mac", "services") if name in eip}
+    elif (holder := eip["holder"]) is not None and holder not in whole["named"]:
+        whole["named"].append(holder)
+
+
+def _without(told: Mapping[str, Any], held: set[str]) -> dict[str, Any]:
+    """That this node must not hold what another holds is as it should be."""
+    eips = [
+        {name: value for name, value in eip.items() if name != "message" or eip["address"] not in held}
+        for eip in told.get("eips", ())
+    ]
+    return {**told, "eips": eips}
+
+
+def _place(eip: Mapping[str, Any]) -> tuple[Any, ...]:
+    address = an_address(eip["address"])
+    return (1, eip["address"]) if address is None else (0, *rank(address))
+
+
+def describe(whole: Mapping[str, Any]) -> Iterator[str]:
+    yield from table(("EIP", "HOLDER", "TERM", "LINK", "MAC", "SINCE (UTC)", "SERVICES"), map(_row, whole["eips"]))
+    lines = [
+        *(f"{node}: draining" for node in whole["draining"]),
+        *(f"{', '.join(each['nodes'])}: {each['problem']}" for each in whole["problems"]),
+        *(f"{node}: no answer: {why}" for node, why in whole["silent"].items()),
+    ]
+    if lines:
+        yield ""
+        yield from map(printable, lines)
+
+
+def _row(eip: Mapping[str, Any]) -> tuple[str, ...]:
+    """Whom others name, and who did not say so, is none that is known to hold it."""
+    named = ", ".join(f"{node}?" for node in eip["named"])
+    since = f"{datetime.fromtimestamp(eip['since'], UTC):%Y-%m-%d %H:%M:%S}" if "since" in eip else ""
+    holder = ", ".join(eip["holders"]) or named or "nobody"
+    more = str(eip.get("term") or ""), eip.get("link", ""), eip.get("mac", ""), since, ", ".join(eip["services"])
+    return eip["address"], holder, *more

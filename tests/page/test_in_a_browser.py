@@ -1,0 +1,181 @@
+"""The page in Debian's Chromium: what it shows, follows, costs, and whom it shuts out.
+
+``RECORD=1`` keeps the pictures for docs/page.md.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from speaker.allocator.assign import Usage
+from speaker.model import Family
+from speaker.telemetry.page.document import document, eip
+
+PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
+NODES = ("node-a", "node-b", "node-c")
+SINCE = "2026-11-23T02:00:00.000Z"
+LOOKS = {
+    "light": {"width": 960, "height": 900, "theme": "light"},
+    "dark": {"width": 960, "height": 900, "theme": "dark"},
+    "phone": {"width": 390, "height": 1000, "theme": "light"},
+    "phone-dark": {"width": 320, "height": 800, "theme": "dark"},
+}
+LIVE = "document.getElementById('link').textContent === 'live'"
+NASTY = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
+MANY = 5000
+
+
+def failover(count=1, **fields):
+    eips = [f"192.0.2.{number}" for number in range(min(count, 10))]
+    told = {"at": SINCE, "from": "node-a", "to": "node-b", "eips": eips, "count": count, "unanswered": [0.231, 0.231]}
+    return told | fields
+
+
+def made_up(count=40, moved="node-a", failovers=(), problems=(), refused=(), **more):
+    """A document; ``moved`` holds the first EIP."""
+    eips = {
+        f"10.0.{number // 250}.{number % 250}": eip("lan", [f"default/web-{number}"], NODES[number % 3], SINCE)
+        for number in range(count)
+    }
+    first = next(iter(eips))
+    eips[first] = eip("lan", ["default/web-0"], moved, SINCE)
+    pools = {"lan": {Family.IPV4: Usage(254, 200, 12)}, "dmz": {Family.IPV4: Usage(16, 16, 0)}}
+    return document("node-b", "host", eips | more, pools, list(failovers), problems, refused, NODES)
+
+
+def with_trouble():
+    return made_up(
+        failovers=[failover(), failover(312, unanswered=[0.201, 0.312], **{"from": "node-c", "to": "node-a"})],
+        problems=["conntrack: 92 % of 65536 entries are in use: raise nf_conntrack_max"],
+        refused=[("default/late", "pool_full", "no free address: dmz")],
+        **{
+            "10.0.9.1": eip("lan", ["default/dns"], None, message="eth0: it is down"),
+            "2001:db8::10": eip("six", ["default/v6"], "node-c", SINCE, "02:00:00:00:00:99 on eth0 uses it too"),
+        },
+    )
+
+
+def looking(browser, page, told):
+    page.show(told)
+    browser.open(page.url)
+    browser.until(LIVE + f" && document.querySelectorAll('.rows > *').length === {len(told['eips'])}")
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_it_fits_the_screen_in_both_themes_and_is_accessible(browser, page, look):
+    browser.look(**LOOKS[look])
+    looking(browser, page, with_trouble())
+    assert browser.accessibility() == []
+    assert browser.run("return document.documentElement.scrollWidth") == LOOKS[look]["width"]
+    dark = browser.run("return getComputedStyle(document.body).backgroundColor") == "rgb(21, 24, 27)"
+    assert dark == (LOOKS[look]["theme"] == "dark")
+    if os.environ.get("RECORD") and look != "phone-dark":
+        PICTURES.mkdir(exist_ok=True)
+        (PICTURES / f"page-{look}.png").write_bytes(browser.picture())
+
+
+def test_what_is_wrong_is_on_it_and_where_nothing_is_there_is_no_such_section(browser, page):
+    looking(browser, page, with_trouble())
+    assert browser.text("#problems").splitlines() == [
+        "conntrack: 92 % of 65536 entries are in use: raise nf_conntrack_max",
+        "default/late: no free address: dmz",
+    ]
+    assert browser.text("#counts").split("\n") == [
+        *("42 EIPs in use", "1 held by nobody", "1 in conflict with a stranger", "1 Service that lacks something"),
+    ]
+    page.show(made_up())
+    browser.until("document.getElementById('problems-section').hidden")
+    assert browser.text("#counts") == "40 EIPs in use"
+
+
+def test_a_failover_is_on_it_while_one_looks_with_its_duration_and_is_read_out(browser, page):
+    looking(browser, page, made_up())
+    browser.run("window.before = document.querySelector('.rows > *')")
+    page.show(made_up(moved="node-b", failovers=[failover()]))
+    browser.until("document.querySelector('.rows [role=cell]:nth-child(2)').textContent === 'node-b'")
+    assert browser.text("#failovers .took") == "0.231 s"
+    assert browser.text("#failovers .who") == "192.0.2.0: node-b in place of node-a"
+    assert browser.text("#news") == "192.0.2.0: node-b in place of node-a, after 0.231 s"
+    assert browser.run("return window.before.isConnected"), "nothing was loaded or built anew"
+
+
+def test_eips_come_and_go_in_the_order_of_addresses(browser, page):
+    looking(browser, page, made_up(3))
+    page.show(made_up(2, **{"10.0.0.100": eip("lan", [], None), "10.0.0.20": eip("lan", [], None)}))
+    browser.until("document.querySelectorAll('.rows > *').length === 4")
+    names = browser.run(
+        "return [...document.querySelectorAll('.rows [role=cell]:first-child')].map(x => x.textContent)"
+    )
+    assert names == ["10.0.0.0", "10.0.0.1", "10.0.0.20", "10.0.0.100"]
+
+
+def test_what_tenants_wrote_is_text(browser, page):
+    nasty = {"10.0.9.9": eip(NASTY, [NASTY], NASTY, NASTY, NASTY, NASTY)}
+    told = made_up(1, failovers=[failover(2, **{"from": NASTY, "to": NASTY})], problems=[NASTY], **nasty)
+    told |= {"by": NASTY, "refused": [{"service": NASTY, "reason": NASTY, "message": NASTY}]}
+    looking(browser, page, told | {"nodes": [{"node": NASTY, "eips": 1}]})
+    assert browser.run("return document.querySelectorAll('main img, main script').length") == 0
+    assert browser.text("#problems li").startswith("<img src=x")
+    assert browser.run("return document.title") == f"EIP speaker · {NASTY}".strip()
+
+
+def test_one_gets_about_with_the_keyboard(browser, page):
+    looking(browser, page, made_up(30))
+    stops = []
+    for _ in range(4):
+        browser.keys("Tab")
+        stops.append(browser.run("return document.activeElement.id || document.activeElement.textContent"))
+    assert stops == [*NODES, "filter"]
+    browser.run("document.querySelector('#nodes button').focus()")
+    browser.keys("Enter")
+    assert browser.text("#found") == "10 of 30 EIPs"
+    browser.run("document.querySelectorAll('#nodes button')[1].focus()")
+    page.show(made_up(30, moved="node-c"))
+    browser.until("document.querySelector('#nodes').textContent.includes('11 EIPs')")
+    assert browser.run("return document.activeElement.textContent") == "node-b", "news take nobody's focus"
+    browser.run("document.getElementById('filter').focus()")
+    browser.keys(*"+ no such")
+    assert browser.text("#found") == "0 of 30 EIPs"
+
+
+def test_five_thousand_scroll_and_only_those_in_view_are_laid_out(browser, page):
+    browser.look(width=1100, height=800, theme="light")
+    looking(browser, page, made_up(MANY))
+    away = "return [...document.querySelectorAll('.rows > *')].filter(x => !x.checkVisibility(arguments[0])).length"
+    assert browser.run(away, {"contentVisibilityAuto": True}) > 0.9 * MANY
+    browser.run_async(
+        """
+        const done = arguments[0];
+        let turns = 0;
+        const turn = () => {
+          window.scrollBy(0, 4000);
+          if (++turns < 60) requestAnimationFrame(turn);
+          else { window.scrollTo(0, document.documentElement.scrollHeight);
+                 requestAnimationFrame(() => requestAnimationFrame(() => done(0))); }
+        };
+        requestAnimationFrame(turn);
+        """
+    )
+    bottom = browser.run(
+        "const all = document.querySelectorAll('.rows > *'); return all[all.length - 1].getBoundingClientRect().bottom"
+    )
+    assert 0 < bottom <= 800
+    browser.run("document.getElementById('filter').value = '10.0.7.77'; filter()")
+    assert browser.text("#found") == f"1 of {MANY} EIPs"
+    page.show(made_up(MANY, moved="node-c", failovers=[failover(MANY)]))
+    browser.until("document.querySelector('.rows [role=cell]:nth-child(2)').textContent === 'node-c'")
+    assert browser.text("#failovers .who") == f"{MANY} EIPs: node-b in place of node-a"
+
+
+def test_a_speaker_that_is_gone_is_said_to_be_and_one_that_is_back_is_followed_again(browser, page):
+    looking(browser, page, made_up(3))
+    page.close()
+    browser.until("document.getElementById('link').className === 'lost'")
+    assert browser.text("#link") == "no connection: this is what was known last"
+    assert browser.run("return document.querySelectorAll('.rows > *').length") == 3
+    page.open()
+    page.show(made_up(5))
+    browser.until(LIVE + " && document.querySelectorAll('.rows > *').length === 5")
+    for complaint in browser.console():
+        assert "Failed to load resource: net::ERR_" in complaint

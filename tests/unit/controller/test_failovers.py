@@ -1,0 +1,90 @@
+"""What the records tell of failovers: each once, as an Event of each Service that has the EIP."""
+
+from ipaddress import ip_address
+
+import pytest
+
+from speaker.cluster.kinds import FullMetadata
+from speaker.cluster.objects import Key, Metadata
+from speaker.controller.failovers import Failover, Failovers, RecordedClaim, RecordedObject, events, told
+from speaker.model import ServiceKey
+from speaker.telemetry.lines import Bound
+
+WEB, DNS = ServiceKey("default", "web"), ServiceKey("default", "dns")
+EIP = "192.0.2.10"
+AT = "2026-11-21T18:00:00Z"
+HELD = {"holder": "n1", "term": 3, "services": ("default/web",)}
+TAKEN = {"holder": "n2", "term": 4, "services": ("default/web",), "taken_from": "n1", "unanswered": 231}
+FAILOVER = Failover(ip_address(EIP), EIP, "n1", "n2", 0.231, 4, ("default/web",))
+
+
+def heard(*stages, name=EIP):
+    """What is news of each of these states of one record; None: it is gone."""
+    found = Failovers()
+    objects = [None if status is None else RecordedObject(Metadata(name), RecordedClaim(**status)) for status in stages]
+    return [one for each in objects for one in found.news({Key("", name): each})]
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        pytest.param([HELD, TAKEN], id="taken from another"),
+        pytest.param([HELD, HELD | {"holder": ""}, TAKEN], id="let go meanwhile"),
+        pytest.param([HELD, TAKEN, TAKEN | {"term": 5}], id="and raised by its holder"),
+        pytest.param([{}, TAKEN], id="of nobody, as its record had it"),
+    ],
+)
+def test_a_failover_is_news_once(stages):
+    assert heard(*stages) == [FAILOVER]
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        pytest.param([TAKEN], id="what was so before"),
+        pytest.param([HELD, None, TAKEN], id="a record that was made anew"),
+        pytest.param([HELD, HELD | {"holder": "n2"}], id="a hand-over"),
+        pytest.param([HELD, HELD | {"link": "eth1"}], id="another link"),
+        pytest.param([HELD, {**TAKEN, "holder": ""}], id="of nobody"),
+    ],
+)
+def test_what_is_none_is_none(stages):
+    assert heard(*stages) == []
+
+
+def test_a_record_of_a_name_that_none_of_us_gave_is_passed_over():
+    assert heard(HELD, TAKEN, name="whatever") == []
+
+
+def about(key):
+    return FullMetadata(name=key.name, namespace=key.namespace, uid=f"u-{key.name}", resource_version="7")
+
+
+def test_of_very_many_at_once_only_some_have_events_and_later_ones_again():
+    room, having = Bound(3, 1.0), lambda _, key: about(key)
+    assert len(list(told([FAILOVER] * 10, having, AT, room, 100.0))) == 3
+    assert len(list(told([FAILOVER] * 10, having, AT, room, 102.0))) == 2
+
+
+def said(failover, *having):
+    """Events, where these Services have the EIP."""
+    return list(events(failover, lambda name, key: about(key) if key in having and name == EIP else None, AT))
+
+
+def test_each_service_that_has_the_eip_gets_an_event_with_the_nodes_and_the_seconds():
+    both = FAILOVER._replace(services=("default/dns", "default/web", "shop/made-up", "nonsense"))
+    found = [event.body() for event in said(both, WEB, DNS)]
+    assert [body["involvedObject"]["name"] for body in found] == ["dns", "web"]
+    assert {(body["type"], body["reason"]) for body in found} == {("Warning", "FailedOver")}
+    words = "192.0.2.10: n2 answers in place of n1, which fell silent, 0.231 s after its last sign"
+    assert {body["message"] for body in found} == {words}
+
+
+def test_two_failovers_of_a_service_that_nobody_touched_have_events_of_their_own_and_each_one_name():
+    again = FAILOVER._replace(term=5, before="n2", node="n1")
+    first, second, repeated = (said(each, WEB)[0].body()["metadata"]["name"] for each in (FAILOVER, again, FAILOVER))
+    assert first == repeated != second
+
+
+def test_a_holder_that_nobody_knew_by_name_is_some_node():
+    assert "a node that fell silent" in str(FAILOVER._replace(before=""))

@@ -1,0 +1,51 @@
+"""What /sys says of links, where it is that of this network."""
+
+import pytest
+
+from speaker.diagnosis.kernel import deaf_ports, is_wireless
+from speaker.model import Link, Mac
+
+MAC = Mac(b"\x02\0\0\0\0\x01")
+CNI0, WLAN0 = Link(3, "cni0", MAC, kind="bridge"), Link(4, "wlan0", MAC)
+
+
+@pytest.fixture
+def sys(tmp_path):
+    """With a bridge of two ports, of which one has hairpin mode, and a wireless link."""
+    files = {
+        "cni0/ifindex": "3", "cni0/address": "02:00:00:00:00:01", "cni0/flags": "0x1003",
+        "cni0/brif/veth1/x": "", "cni0/brif/veth2/x": "",
+        "veth1/brport/hairpin_mode": "0", "veth2/brport/hairpin_mode": "1",
+        "wlan0/ifindex": "4", "wlan0/address": "02:00:00:00:00:01", "wlan0/phy80211/x": "",
+    }  # fmt: skip
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{text}\n")
+    return tmp_path
+
+
+def test_a_wireless_link_is_known_by_its_radio(sys):
+    assert [is_wireless(link, sys) for link in (WLAN0, CNI0)] == [True, False]
+
+
+def test_ports_without_hairpin_mode_are_named(sys):
+    assert deaf_ports(CNI0, sys) == ("veth1",)
+
+
+def test_a_promiscuous_bridge_needs_none(sys):
+    (sys / "cni0" / "flags").write_text("0x1103\n")
+    assert deaf_ports(CNI0, sys) == ()
+
+
+@pytest.mark.parametrize("file", ["ifindex", "address"])
+def test_a_link_of_another_network_is_passed_over(file, sys):
+    for name in ("cni0", "wlan0"):
+        (sys / name / file).write_text("99\n")
+    assert deaf_ports(CNI0, sys) == ()
+    assert not is_wireless(WLAN0, sys)
+
+
+def test_what_is_gone_is_nothing(sys, tmp_path):
+    assert deaf_ports(Link(9, "gone", MAC, kind="bridge"), sys) == ()
+    (sys / "veth1" / "brport" / "hairpin_mode").unlink()
+    assert deaf_ports(CNI0, sys) == ()

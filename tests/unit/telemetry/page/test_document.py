@@ -1,0 +1,86 @@
+"""What the page shows of a host: all of its status file that people look for, bounded."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from speaker.allocator.assign import Usage
+from speaker.model import Family
+from speaker.telemetry.mqtt.states import PROBLEMS, SENTENCE
+from speaker.telemetry.page.document import NAMED, REFUSED, change, eip, of_host
+
+POOLS = {"lan": {Family.IPV4: Usage(254, 2, 1)}}
+HELD = {"address": "192.0.2.10", "services": ["default/web"], "pool": "lan", "holder": "n1", "since": 1_700_000_000.0}
+PEERS = {"address": "192.0.2.11", "services": ["default/dns"], "pool": "lan", "holder": "n2"}
+NOBODYS = {"address": "192.0.2.12", "services": [], "pool": "lan", "holder": None, "message": "eth0: it is down"}
+DOCUMENTED = Path(__file__).parents[4] / "docs" / "page.md"
+
+
+def of(*eips, problems=(), refused=(), conflicts=None, nodes=()):
+    told = {"eips": eips, "problems": problems, "refused": refused}
+    return of_host("n1", told, POOLS, conflicts or {}, [], nodes)
+
+
+def test_every_eip_has_its_holder_and_whatever_is_wrong_with_it():
+    found = of(HELD, PEERS, NOBODYS, conflicts={"192.0.2.11": "a stranger uses it"})
+    assert found["eips"] == {
+        "192.0.2.10": {
+            "pool": "lan",
+            "services": ["default/web"],
+            "holder": "n1",
+            "since": "2023-11-14T22:13:20.000Z",
+        },
+        "192.0.2.11": {
+            "pool": "lan",
+            "services": ["default/dns"],
+            "holder": "n2",
+            "conflict": "a stranger uses it",
+        },
+        "192.0.2.12": {"pool": "lan", "services": [], "holder": "", "message": "eth0: it is down"},
+    }
+    assert found["counts"] == {"eips": 3, "by_nobody": 1, "conflicts": 1}
+    assert found["pools"] == [{"pool": "lan", "family": "IPv4", "size": 254, "used": 2, "resting": 1}]
+
+
+@pytest.mark.parametrize(
+    ("eips", "alive", "nodes"),
+    [
+        ([], [], {"n1": 0}),
+        ([HELD, PEERS], ["n3"], {"n1": 1, "n2": 1, "n3": 0}),
+        ([NOBODYS], ["n2"], {"n1": 0, "n2": 0}),
+    ],
+)
+def test_every_node_that_lives_or_holds_anything_is_counted(eips, alive, nodes):
+    assert {each["node"]: each["eips"] for each in of(*eips, nodes=alive)["nodes"]} == nodes
+
+
+def test_what_others_wrote_is_cut_off_and_what_is_left_out_is_counted():
+    text = "x" * 5000
+    found = of(
+        HELD | {"services": [f"default/s{number}" for number in range(100)]},
+        problems=[text] * 100,
+        refused=[{"service": f"s{number:03}", "reason": "r", "message": text} for number in range(100)],
+        conflicts={"192.0.2.10": text},
+    )
+    one = found["eips"]["192.0.2.10"]
+    assert (len(one["services"]), one["more"], len(one["conflict"])) == (NAMED, 100 - NAMED, SENTENCE)
+    assert [len(each) for each in found["problems"]] == [SENTENCE] * PROBLEMS
+    assert [len(each["message"]) for each in found["refused"]] == [SENTENCE] * REFUSED
+    assert found["left_out"] == {"problems": 100 - PROBLEMS, "refused": 100 - REFUSED}
+
+
+def test_a_change_has_the_eips_that_are_others_and_all_of_the_rest():
+    before, after = of(HELD, PEERS), of(HELD | {"holder": "n2"}, PEERS, NOBODYS)
+    assert change(before, after)["eips"].keys() == {"192.0.2.10", "192.0.2.12"}
+    assert change(after, before)["eips"]["192.0.2.12"] is None
+    assert change(before, before)["eips"] == {}
+    assert {**change(before, after), "eips": after["eips"]} == after
+
+
+def test_every_field_is_documented():
+    found = of(HELD, NOBODYS, refused=[{"service": "s", "reason": "r", "message": "m"}], conflicts={"192.0.2.10": "c"})
+    rows = eip("lan", ["a"] * 9, "n1", "s", "c", "m")
+    text = DOCUMENTED.read_text()
+    assert [name for name in (*found, *rows) if f"`{name}`" not in text] == []
+    assert json.loads(json.dumps(found)) == found
