@@ -5,6 +5,7 @@ by reason, and reaches nobody. Routine hellos (rule 1) wake nobody: they have a 
 whenever there is a reason to, and the kernel says when each of them arrived.
 """
 
+import math
 import socket
 import struct
 import time
@@ -152,9 +153,9 @@ class Hellos:
         """The authentic, new ones among at most FRAMES_A_TURN waiting frames of each socket, the routine ones first:
         nearly always they are older. EdgeError: the link is down or gone."""
         hellos: list[Received] = []
-        now, today = self._clock(), time.time()
+        now = self._clock()
         try:
-            if routine := self._drain(partial(self._next_routine, now, today), hellos):
+            if routine := self._drain(partial(self._next_routine, now), hellos):
                 self._emptied_at = now
             urgent = self._drain(self._next_urgent, hellos)
         except OSError as error:
@@ -184,12 +185,10 @@ class Hellos:
     def _next_urgent(self) -> tuple[bytes, float]:
         return self._urgent.recv(self.link.mtu + HEADER_LENGTH + 1), 0.0
 
-    def _next_routine(self, now: float, today: float) -> tuple[bytes, float]:
-        """``today`` is ``now`` by CLOCK_REALTIME."""
+    def _next_routine(self, now: float) -> tuple[bytes, float]:
         frame, control, _, _ = self._routine.recvmsg(self.link.mtu + HEADER_LENGTH + 1, _STAMP_SPACE)
-        seconds, nanoseconds = _STAMP.unpack(control[0][2]) if control else (today, 0)
-        age = today - seconds - nanoseconds * 1e-9
-        return frame, min(max(age, 0.0), now - self._emptied_at)
+        seconds, nanoseconds = _STAMP.unpack(control[0][2]) if control else (math.inf, 0)
+        return frame, age_of(seconds + nanoseconds * 1e-9, time.time(), now - self._emptied_at)
 
     def drop_queued(self) -> None:
         """Unread, whatever waits; as much as a full buffer holds, lest a flood keep us here."""
@@ -239,6 +238,12 @@ class Hellos:
             return True
         self._old_read_at[source] = now
         return False
+
+
+def age_of(arrived: float, today: float, at_most: float) -> float:
+    """Seconds. ``arrived`` and ``today`` are CLOCK_REALTIME: if that was set back since, the age is not known, and the
+    most that it can be is taken. Pure."""
+    return min(today - arrived, at_most) if arrived <= today else at_most
 
 
 def _prepare(opened: socket.socket) -> None:
