@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from ipaddress import IPv4Address, IPv6Address
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar, TypeVarTuple
+from typing import Any, Generic, NamedTuple, TypeVar, TypeVarTuple
 
 from speaker.errors import MalformedPacket
 from speaker.model import MAX_TERM, IPAddress
@@ -29,6 +29,7 @@ OWN_REMEMBERED = 1 << 15
 """Bytes of peers' own addresses, of either kind: of 2,000 and more, which take 1 MB."""
 
 _P = TypeVarTuple("_P")
+_K = TypeVar("_K")
 _T = TypeVar("_T")
 
 
@@ -41,69 +42,60 @@ KNOWN_BY = 32
 """First bytes of its sections, by which what a node said before is found: its claims may go round in windows."""
 
 
-class _Lately:
-    """What nodes said last in front of the peers they heard, and what that means; of at most ``most`` bytes."""
+class _Memory(Generic[_K, _T]):
+    """What was made of what, the latest; of at most ``most`` bytes, since a frame may have any length."""
 
     def __init__(self, most: int) -> None:
         self._most, self._size = most, 0
-        self._said: dict[bytes, tuple[bytes, dict[str, Any]]] = {}
+        self._made: dict[_K, tuple[_T, int]] = {}
 
-    def means(self, body: bytes, name_at: int, at: int) -> tuple[dict[str, Any], int] | None:
-        """Where it says the same again, with where that ends."""
-        said, fields = self._said.get(body[name_at : at + KNOWN_BY], _NOTHING)
-        return (fields, at + len(said)) if said and body.startswith(said, at) else None
+    def get(self, key: _K) -> _T | None:
+        if (found := self._made.pop(key, None)) is None:
+            return None
+        self._made[key] = found
+        return found[0]
 
-    def note(self, body: bytes, name_at: int, at: int, end: int, fields: dict[str, Any]) -> None:
-        known_by = body[name_at : at + KNOWN_BY]
-        self._size += end - at - len(self._said.pop(known_by, _NOTHING)[0])
-        self._said[known_by] = body[at:end], fields
-        while self._size > self._most:
-            self._size -= len(self._said.pop(next(iter(self._said)))[0])
+    def put(self, key: _K, made: _T, size: int) -> None:
+        """``size``: bytes of what it was made of."""
+        self._size += size - self._made.pop(key, (None, 0))[1]
+        while self._size > self._most and self._made:
+            self._size -= self._made.pop(next(iter(self._made)))[1]
+        self._made[key] = made, size
 
 
-_NOTHING: tuple[bytes, dict[str, Any]] = b"", {}
-_LATELY = _Lately(RUNS_REMEMBERED)
+_LATELY: _Memory[bytes, tuple[bytes, dict[str, Any]]] = _Memory(RUNS_REMEMBERED)
+"""By node and KNOWN_BY: what it said last in front of the peers it heard, and what that means."""
 
 
 def read_fields(body: bytes, name_at: int, at: int) -> dict[str, Any]:
     """Of a ``Hello``, from the sections that begin ``at`` on, behind its node's name. What a peer says beat after beat
     is read once: ``heard`` alone, which comes last then, is new each time."""
-    if (known := _LATELY.means(body, name_at, at)) is not None:
-        fields, begin = known
+    known_by = body[name_at : at + KNOWN_BY]
+    if (known := _LATELY.get(known_by)) is not None and body.startswith(known[0], at):
+        begin = at + len(known[0])
         if begin + SECTION.size <= len(body):
             kind, size = SECTION.unpack_from(body, begin)
             if kind == Kind.HEARD and begin + SECTION.size + size == len(body):
-                return {**fields, "heard": _read_heard([body[begin + SECTION.size :]])}
-    return _read_anew(body, name_at, at)
-
-
-def _read_anew(body: bytes, name_at: int, at: int) -> dict[str, Any]:
-    first, begin, kind = at, at, None
-    heard, rest = [], []
-    while at < len(body):
-        begin = at
-        kind, size = SECTION.unpack_from(body, at)
-        at += SECTION.size + size
-        demand(at <= len(body), "a section that ends beyond the frame")
-        if kind == Kind.HEARD:
-            heard.append(body[at - size : at])
-        else:
-            rest.append(body[begin:at])
-    fields = _read_rest(b"".join(rest))
-    if len(heard) == 1 and kind == Kind.HEARD:
-        _LATELY.note(body, name_at, first, begin, fields)
+                return {**known[1], "heard": _read_heard([body[begin + SECTION.size :]])}
+    sections, last = _read_sections(body, at)
+    heard = sections.pop(Kind.HEARD, [])
+    fields = _fields(sections)
+    if last == Kind.HEARD and len(heard) == 1:
+        said = body[at : -SECTION.size - len(heard[0])]
+        _LATELY.put(known_by, (said, fields), len(known_by) + len(said))
     return {**fields, "heard": _read_heard(heard)} if heard else fields
 
 
-def _read_sections(body: bytes) -> dict[int, list[bytes]]:
-    """Values by kind."""
-    at = 0
+def _read_sections(body: bytes, at: int) -> tuple[dict[int, list[bytes]], int | None]:
+    """Values by kind, and the kind of the last."""
     found: dict[int, list[bytes]] = {}
+    kind = None
     while at < len(body):
         kind, size = SECTION.unpack_from(body, at)
         at += SECTION.size + size
+        demand(at <= len(body), "a section that ends beyond the frame")
         found.setdefault(kind, []).append(body[at - size : at])
-    return found
+    return found, kind
 
 
 def _read_span(values: list[bytes]) -> Span:
@@ -119,22 +111,16 @@ def _read_end(version: int, address: bytes) -> IPAddress:
 
 
 def _remembering(most: int) -> Callable[[Callable[[bytes, *_P], _T]], Callable[[bytes, *_P], _T]]:
-    """What was made of the last values; of these at most ``most`` bytes, since a frame may have any length."""
+    """What was made of the last values, as in ``_Memory``."""
 
     def remember(make: Callable[[bytes, *_P], _T]) -> Callable[[bytes, *_P], _T]:
-        known: dict[tuple[bytes, *_P], _T] = {}
-        size = 0
+        memory: _Memory[tuple[bytes, *_P], _T] = _Memory(most)
 
         def remembered(value: bytes, *others: *_P) -> _T:
-            nonlocal size
             key = (value, *others)
-            if (made := known.pop(key, None)) is None:
+            if (made := memory.get(key)) is None:
                 made = make(value, *others)
-                size += len(value)
-                while size > most and known:
-                    size -= len(next(iter(known))[0])
-                    del known[next(iter(known))]
-            known[key] = made
+                memory.put(key, made, len(value))
             return made
 
         return remembered
@@ -316,10 +302,7 @@ READERS: Mapping[int, _Reader] = {
 """HEARD is read apart, WEAK with the claims that it is of."""
 
 
-@_remembering(RUNS_REMEMBERED)
-def _read_rest(said: bytes) -> dict[str, Any]:
-    """The fields of whole sections."""
-    sections = _read_sections(said)
+def _fields(sections: Mapping[int, list[bytes]]) -> dict[str, Any]:
     fields = {
         reader.field: reader.read(values)
         for kind, values in sections.items()
