@@ -27,6 +27,11 @@ def written(text: str) -> str:
     return text if text and text.isprintable() and " " not in text else json.dumps(text)
 
 
+def shown(text: str) -> str:
+    """What comes from the LAN or from a tenant must not speak to the operator's terminal."""
+    return text if text.isprintable() else repr(text)
+
+
 def as_yaml(value: object) -> str:
     """A value as whoever wrote it in YAML knows it: ``null``, ``true``, ``[a, 'b c']``; strings in quotes."""
     match value:
@@ -45,7 +50,7 @@ def as_yaml(value: object) -> str:
 
 
 def _key(key: object) -> str:
-    return key if isinstance(key, str) and key.isprintable() else repr(key)
+    return shown(key) if isinstance(key, str) else repr(key)
 
 
 class SpeakerError(Exception):

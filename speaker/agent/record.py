@@ -46,11 +46,8 @@ def is_made_up(found: AnnouncementObject) -> bool:
 
 
 def eip_of(found: AnnouncementObject) -> IPAddress | None:
-    """None for a name that none of us has given."""
-    try:
-        return announced_eip(found.metadata.name)
-    except ValueError:
-        return None
+    """None: as for ``announced_eip``."""
+    return announced_eip(found.metadata.name)
 
 
 def path_of(eip: IPAddress) -> str:

@@ -132,9 +132,10 @@ def announcement_name(eip: IPAddress) -> str:
     return eip.exploded.replace(":", "-")
 
 
-def announced_eip(name: str) -> IPAddress:
-    """The other way. Raises ValueError for what ``announcement_name`` never returns."""
-    eip = IPv6Address(name.replace("-", ":")) if "-" in name else ip_address(name)
-    if announcement_name(eip) != name:
-        raise ValueError(f"{name!r} is not how {eip} is written")
-    return eip
+def announced_eip(name: str) -> IPAddress | None:
+    """The other way; None for what ``announcement_name`` never returns: a name that none of us has given."""
+    try:
+        eip = IPv6Address(name.replace("-", ":")) if "-" in name else ip_address(name)
+        return eip if announcement_name(eip) == name else None
+    except ValueError:
+        return None

@@ -12,6 +12,7 @@ from speaker.cluster.kinds import FullMetadata, announced_eip
 from speaker.cluster.objects import Key
 from speaker.controller.sweeper import HeldObject, Holder
 from speaker.controller.writes import Event
+from speaker.errors import shown
 from speaker.model import IPAddress
 from speaker.telemetry.lines import SHOWN
 
@@ -73,7 +74,7 @@ class Announced:
                 self._forget(name)
             else:
                 self._now[name] = found = changes.get(key) or self._now[name]
-                if (eip := _eip(name)) is not None and (news := [*self._heard(name, eip, found.status, now)]):
+                if (eip := announced_eip(name)) is not None and (news := [*self._heard(name, eip, found.status, now)]):
                     happened[name] = news
         self._begun = True
         if not happened:
@@ -98,7 +99,7 @@ class Announced:
         if conflict is not told.conflict:
             told.conflict = conflict
             if conflict:
-                yield _Happened("Warning", "ConflictBegun", _shown(status.conflict))
+                yield _Happened("Warning", "ConflictBegun", shown(status.conflict))
             else:
                 yield _Happened("Normal", "ConflictEnded", f"nobody else uses {eip} any more")
 
@@ -107,11 +108,11 @@ class Announced:
         if holder:
             before, told.holder, told.vacant = told.holder, holder, None
             self._vacant.discard(name)
-            where = f" on {_shown(status.link)}" if status.link else ""
+            where = f" on {shown(status.link)}" if status.link else ""
             if not before:
-                yield _Happened("Normal", "Announced", f"{eip} is announced by {_shown(holder)}{where}")
+                yield _Happened("Normal", "Announced", f"{eip} is announced by {shown(holder)}{where}")
             elif before != holder and status.unanswered is None:  # or it is told of as a failover
-                message = f"{eip} moved from {_shown(before)} to {_shown(holder)}{where}"
+                message = f"{eip} moved from {shown(before)} to {shown(holder)}{where}"
                 yield _Happened("Normal", "Moved", message)
         elif told.holder and told.vacant is None:
             told.vacant = now
@@ -119,7 +120,7 @@ class Announced:
         elif told.holder and told.vacant is not None and now - told.vacant >= NOBODY_SECONDS:
             told.holder, told.vacant = "", None
             self._vacant.discard(name)
-            why = f": {_shown(status.reason)}" if status.reason else ""
+            why = f": {shown(status.reason)}" if status.reason else ""
             yield _Happened("Warning", "HeldByNobody", f"nobody announces {eip}{why}")
 
     def _events(
@@ -132,14 +133,3 @@ class Announced:
                 yield from (Event("Service", meta, *each, at, mark) for each in news)
             if pool is not None:
                 yield from (Event("Eip", pool, *each, at, mark) for each in news if each.reason in ON_POOLS)
-
-
-def _eip(name: str) -> IPAddress | None:
-    try:
-        return announced_eip(name)
-    except ValueError:  # a name that none of us has given
-        return None
-
-
-def _shown(text: str) -> str:
-    return text if text.isprintable() else repr(text)

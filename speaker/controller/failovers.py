@@ -68,11 +68,8 @@ class Failovers:
 def _read(found: RecordedObject) -> Failover | None:
     """None where it is no failover, or where nobody of us wrote it."""
     status, name = found.status, found.metadata.name
-    try:
-        eip = announced_eip(name)
-    except ValueError:
-        return None
-    if status.unanswered is None:
+    eip = announced_eip(name)
+    if eip is None or status.unanswered is None:
         return None
     return Failover(eip, name, status.taken_from, status.holder, status.unanswered / 1000, status.term, status.services)
 

@@ -10,8 +10,7 @@ from speaker.cluster.mirror.store import Store
 from speaker.controller.decider import Decided
 from speaker.controller.failovers import Failover, RecordedClaim, RecordedObject
 from speaker.controller.published import claims_of, uses_of
-from speaker.system.clock import boottime
-from speaker.system.waiting import set_within
+from speaker.system.waiting import set_within, sparing
 from speaker.telemetry.page.document import Document, document, eip
 from speaker.telemetry.page.failovers import Failovers
 from speaker.telemetry.page.live import Live
@@ -51,11 +50,10 @@ class ControllerPage:
             self.changed.clear()
             if self._decided is None:
                 continue
-            begun = boottime()
-            failovers, problems = self._failovers.told(), [*self._problems()]
-            make = partial(of_controller, self._identity, self._decided, tuple(announcements), failovers, problems)
-            self.live.show(make)
-            await asyncio.sleep(max(PAUSE, 3 * (boottime() - begun)))
+            async with sparing(PAUSE):
+                failovers, problems = self._failovers.told(), [*self._problems()]
+                make = partial(of_controller, self._identity, self._decided, tuple(announcements), failovers, problems)
+                self.live.show(make)
 
 
 def of_controller(

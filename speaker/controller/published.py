@@ -5,7 +5,6 @@
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from speaker.allocator.assign import Outcome
@@ -14,7 +13,7 @@ from speaker.cluster.mirror.store import Store
 from speaker.controller.decider import Decided
 from speaker.controller.failovers import Failover, RecordedClaim, RecordedObject
 from speaker.model import IPAddress, ServiceKey
-from speaker.system.clock import boottime
+from speaker.system.waiting import sparing
 from speaker.telemetry.lines import Line
 from speaker.telemetry.mqtt import states
 from speaker.telemetry.mqtt.topics import States, Topics
@@ -70,11 +69,8 @@ def uses_of(decided: Decided) -> dict[IPAddress, Use]:
 
 
 def claims_of(announcements: Iterable[RecordedObject]) -> dict[IPAddress, RecordedClaim]:
-    claims = {}
-    for found in announcements:
-        with suppress(ValueError):  # a name that none of us has given
-            claims[announced_eip(found.metadata.name)] = found.status
-    return claims
+    named = ((announced_eip(found.metadata.name), found.status) for found in announcements)
+    return {eip: claim for eip, claim in named if eip is not None}
 
 
 def _claim(found: RecordedClaim | None) -> dict[str, object]:
@@ -125,10 +121,9 @@ class Published:
             self.changed.clear()
             if (decided := self._decided) is None:
                 continue
-            begun = boottime()
-            # In a thread, as 10,000 EIPs take their time.
-            self._says.show(await asyncio.to_thread(shown, self._says.topics, decided, tuple(announcements)))
-            before, self._before = self._before, decided.outcomes
-            for line in changes(decided.outcomes if before is None else before, decided.outcomes):
-                self._says.tell(line)
-            await asyncio.sleep(max(PAUSE, 3 * (boottime() - begun)))
+            async with sparing(PAUSE):
+                # In a thread, as 10,000 EIPs take their time.
+                self._says.show(await asyncio.to_thread(shown, self._says.topics, decided, tuple(announcements)))
+                before, self._before = self._before, decided.outcomes
+                for line in changes(decided.outcomes if before is None else before, decided.outcomes):
+                    self._says.tell(line)

@@ -9,7 +9,8 @@ from itertools import chain
 from speaker.diagnosis import eip_checks, node_checks
 from speaker.diagnosis.facts import Facts
 from speaker.diagnosis.finding import Finding, ranked
-from speaker.diagnosis.words import shown, some
+from speaker.diagnosis.words import some
+from speaker.errors import shown
 from speaker.node.known.knowledge import Knowledge, KnownEip, an_address
 
 _FORWARDING = "net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"

@@ -6,7 +6,8 @@ from ipaddress import ip_address, ip_network
 from speaker.diagnosis.facts import Asked, Facts
 from speaker.diagnosis.finding import KINDS, Finding
 from speaker.diagnosis.firewall import Packet, arp_request, drops, ip_packet
-from speaker.diagnosis.words import shown, some
+from speaker.diagnosis.words import some
+from speaker.errors import shown
 from speaker.forwarding.nftables.forwarder import dropping
 from speaker.interfaces.snapshot import OF_SERVICES
 from speaker.node.known.knowledge import KnownEip, KnownEndpoint, KnownService

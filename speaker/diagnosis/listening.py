@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from speaker.diagnosis.facts import HelloSeen
+from speaker.errors import shown
 from speaker.model import Link, format_mac
 from speaker.ownership.hellos.frames import MAGIC, MAGIC_AT
 from speaker.packets import sockets
@@ -56,5 +57,4 @@ def _prepare(opened: socket.socket) -> None:
 def _read(link: Link, frame: bytes) -> HelloSeen:
     length = frame[_NAME_AT] if len(frame) > _NAME_AT else 0
     name = frame[_NAME_AT + 1 : _NAME_AT + 1 + length].decode(errors="replace")
-    shown = name if name.isprintable() else repr(name)
-    return HelloSeen(link.name, int.from_bytes(frame[12:14], "big"), format_mac(frame[6:12]), shown)
+    return HelloSeen(link.name, int.from_bytes(frame[12:14], "big"), format_mac(frame[6:12]), shown(name))

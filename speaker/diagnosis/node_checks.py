@@ -9,7 +9,8 @@ from speaker.api.ranges import parse_range
 from speaker.diagnosis.eip_checks import bound_here
 from speaker.diagnosis.facts import ANYWHERE, Facts
 from speaker.diagnosis.finding import Finding
-from speaker.diagnosis.words import shown, some
+from speaker.diagnosis.words import some
+from speaker.errors import shown
 from speaker.forwarding.limits import Tables, Use, Watch
 from speaker.forwarding.sysctl import forwarding_off, links_not_forwarding
 from speaker.kubeproxy.judge import GRACE, Here, Judge, Rules

@@ -7,7 +7,8 @@ from speaker.diagnosis.chain import Chain, State
 from speaker.diagnosis.facts import Unseen
 from speaker.diagnosis.finding import KINDS, Finding
 from speaker.diagnosis.together import Whole, broken
-from speaker.diagnosis.words import shown, some
+from speaker.diagnosis.words import some
+from speaker.errors import shown
 
 _MARKS = {State.WELL: "ok", State.BROKEN: "BROKEN", State.UNKNOWN: "?"}
 

@@ -9,7 +9,8 @@ from speaker.diagnosis.chain import explain as explained
 from speaker.diagnosis.doctor import findings
 from speaker.diagnosis.facts import Facts, Unseen
 from speaker.diagnosis.finding import Finding, ranked
-from speaker.diagnosis.words import shown, some
+from speaker.diagnosis.words import some
+from speaker.errors import shown
 
 SETTLED = 60.0
 """Seconds: for as long each of two holders must have held an EIP. Nodes are not asked in the same moment, and between

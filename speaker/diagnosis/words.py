@@ -7,8 +7,3 @@ def some(names: Sequence[str], most: int = 5) -> str:
     """The first of them, and how many more there are."""
     shown = ", ".join(names[:most])
     return f"{shown} and {len(names) - most} more" if len(names) > most else shown
-
-
-def shown(text: str) -> str:
-    """What comes from the LAN or from a tenant must not speak to the operator's terminal."""
-    return text if text.isprintable() else repr(text)

@@ -13,8 +13,7 @@ from speaker.node.source import Source
 from speaker.ownership.hello import Addresses
 from speaker.ownership.witness import Place, Witness
 from speaker.ownership.witness_sockets import WitnessSockets
-from speaker.system.clock import boottime
-from speaker.system.waiting import set_within, tick
+from speaker.system.waiting import set_within, sparing, tick
 from speaker.wire.events import NOBODYS, ClaimStatus
 from speaker.wire.remote import Wire
 
@@ -92,12 +91,10 @@ class Publishing:
         """Endless."""
         while True:
             await set_within(self._report.stale, None if self._report.health()[0] else READY_SECONDS)
-            begun = boottime()
-            with self._report.trying("status file"):
-                ready = await self._wire.ready()
-                await self._report.publish(self._claim_statuses, ready, self._source.recorded)
-            # Three quarters of the time for what matters more, however many EIPs there are.
-            await asyncio.sleep(min(max(LEAST_SECONDS, 3 * (boottime() - begun)), MOST_SECONDS))
+            async with sparing(LEAST_SECONDS, MOST_SECONDS):
+                with self._report.trying("status file"):
+                    ready = await self._wire.ready()
+                    await self._report.publish(self._claim_statuses, ready, self._source.recorded)
 
     async def _claim_statuses(self, eips: Iterable[IPAddress]) -> Mapping[IPAddress, ClaimStatus]:
         in_force, found = self._report.in_force, await self._wire.claim_statuses(eips)

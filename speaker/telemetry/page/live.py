@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from speaker.system.waiting import set_within
+from speaker.system.waiting import set_within, sparing
 from speaker.telemetry.page.document import Document, change
 
 MOST = 16
@@ -65,21 +65,21 @@ class Live:
             self._changed.clear()
             if self._make is None or not self._onlookers:
                 continue
-            begun = asyncio.get_running_loop().time()
-            after = await asyncio.to_thread(self._make)
-            whole = news = b""
-            for one in self._onlookers:
-                if not one.knows:
-                    whole = whole or _said("all", after)
-                elif after != self._shown:
-                    news = news or _said("change", change(self._shown, after))
-                if piece := news if one.knows else whole:
-                    one.pending.append(piece)
-                    one.stirred.set()
-                one.knows = True
-            self._shown = after
-            # Three quarters of the time for what matters more, however many EIPs there are.
-            await asyncio.sleep(max(PAUSE, 3 * (asyncio.get_running_loop().time() - begun)))
+            async with sparing(PAUSE):
+                self._say(await asyncio.to_thread(self._make))
+
+    def _say(self, after: Document) -> None:
+        whole = news = b""
+        for one in self._onlookers:
+            if not one.knows:
+                whole = whole or _said("all", after)
+            elif after != self._shown:
+                news = news or _said("change", change(self._shown, after))
+            if piece := news if one.knows else whole:
+                one.pending.append(piece)
+                one.stirred.set()
+            one.knows = True
+        self._shown = after
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
         """What one is told that looks from now on. Endless."""

@@ -43,6 +43,5 @@ def test_a_name_says_which_address_it_is(eip):
         "192-0-2-10",
     ],
 )
-def test_any_other_name_is_refused(name):
-    with pytest.raises(ValueError, match=r"\S"):
-        announced_eip(name)
+def test_any_other_name_is_nobodys(name):
+    assert announced_eip(name) is None

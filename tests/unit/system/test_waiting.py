@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from speaker.system.waiting import set_within, tick
+from speaker.system.waiting import set_within, sparing, tick
 
 
 @pytest.mark.parametrize("turns", range(5))
@@ -48,3 +48,27 @@ async def test_what_is_done_every_so_often_is_done_together():
     await first
     await asyncio.sleep(0)
     assert second.done()
+
+
+@pytest.mark.parametrize(
+    ("took", "pause"),
+    [(0.0, 0.2), (0.05, 0.2), (1.0, 3.0), (100.0, 60.0)],
+    ids=["nothing", "little", "long", "very long"],
+)
+def test_what_takes_long_is_followed_by_a_pause_three_times_as_long_within_bounds(in_virtual_time, took, pause):
+    async def story() -> float:
+        async with sparing(0.2, 60.0):
+            await asyncio.sleep(took)
+        return asyncio.get_running_loop().time()
+
+    assert in_virtual_time(story()) == pytest.approx(took + pause)
+
+
+def test_what_fails_is_not_waited_behind(in_virtual_time):
+    async def story() -> float:
+        with pytest.raises(ValueError, match="body"):
+            async with sparing(0.2):
+                raise ValueError("body")
+        return asyncio.get_running_loop().time()
+
+    assert in_virtual_time(story()) == 0
