@@ -315,8 +315,9 @@ class SharedOwner:
 
     def _carry_out(self, orders: list[Order], now: float) -> None:
         """Silence before everything else, then the hellos: what follows may take longer than they may be late."""
-        given_up = [order for order in orders if isinstance(order, Withdraw)]
-        if given_up:
+        if not orders:
+            return
+        if given_up := [order for order in orders if isinstance(order, Withdraw)]:
             drop_each(self._layer2, [order.eip for order in given_up], self._events)
             for gone in given_up:
                 with contained("withdraw", self._events):
@@ -325,8 +326,7 @@ class SharedOwner:
             if isinstance(order, SendHello):
                 with contained("send hello", self._events):
                     self._send(order.link, order.hello, now)
-        taken = [order for order in orders if isinstance(order, Claim)]
-        if taken:
+        if taken := [order for order in orders if isinstance(order, Claim)]:
             self._take(taken)
         for order in orders:
             with contained("order", self._events):

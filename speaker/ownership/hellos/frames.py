@@ -255,5 +255,5 @@ def _read(body: bytes) -> Hello:
         routine=bool(flags & ROUTINE),
         link=link,
         part=part,
-        **read_fields(body, _FIXED.size, end),
+        **read_fields(body, end),
     )

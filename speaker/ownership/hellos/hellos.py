@@ -204,18 +204,18 @@ class Hellos:
 
     def _read(self, frame: bytes) -> Hello | Enum:
         # Read before it is proven: what is not newer than what was proven is worthless either way, and cheap to tell.
-        claimed = frames.peek(frame)
-        mac = frame[6:12]
-        if claimed is not None and self._is_stale((claimed[0], mac), claimed[1]):
+        if (claimed := frames.peek(frame)) is None:
+            return frames.decode(frame, self._keys())
+        source, stamp = (claimed[0], frame[6:12]), claimed[1]
+        if self._is_stale(source, stamp):
             return Replayed.REPLAYED
         hello = frames.decode(frame, self._keys())
         if isinstance(hello, Hello):
-            source = (hello.node, hello.link), mac
             last = self._last.get(source)
-            if last is None or hello.stamp > last:
+            if last is None or stamp > last:
                 self._forget_one()
                 self._last.pop(source, None)
-                self._last[source] = hello.stamp
+                self._last[source] = stamp
         return hello
 
     def _forget_one(self) -> None:

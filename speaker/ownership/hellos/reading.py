@@ -38,10 +38,6 @@ def demand(right: bool, otherwise: str) -> None:
         raise MalformedPacket(otherwise)
 
 
-KNOWN_BY = 32
-"""First bytes of its sections, by which what a node said before is found: its claims may go round in windows."""
-
-
 class _Memory(Generic[_K, _T]):
     """What was made of what, the latest; of at most ``most`` bytes, since a frame may have any length."""
 
@@ -63,39 +59,37 @@ class _Memory(Generic[_K, _T]):
         self._made[key] = made, size
 
 
-_LATELY: _Memory[bytes, tuple[bytes, dict[str, Any]]] = _Memory(RUNS_REMEMBERED)
-"""By node and KNOWN_BY: what it said last in front of the peers it heard, and what that means."""
+def read_fields(body: bytes, at: int) -> dict[str, Any]:
+    """Of a ``Hello``, from the sections that begin ``at`` on. What a peer says beat after beat is read once: ``heard``
+    alone, which comes last then, is new each time."""
+    kind, last = _last_section(body, at)
+    if kind == Kind.HEARD:
+        rest = _read_rest(body[at:last])
+        if "heard" not in rest:
+            return {**rest, "heard": _read_heard([body[last + SECTION.size :]])}
+    return _read(body[at:])
 
 
-def read_fields(body: bytes, name_at: int, at: int) -> dict[str, Any]:
-    """Of a ``Hello``, from the sections that begin ``at`` on, behind its node's name. What a peer says beat after beat
-    is read once: ``heard`` alone, which comes last then, is new each time."""
-    known_by = body[name_at : at + KNOWN_BY]
-    if (known := _LATELY.get(known_by)) is not None and body.startswith(known[0], at):
-        begin = at + len(known[0])
-        if begin + SECTION.size <= len(body):
-            kind, size = SECTION.unpack_from(body, begin)
-            if kind == Kind.HEARD and begin + SECTION.size + size == len(body):
-                return {**known[1], "heard": _read_heard([body[begin + SECTION.size :]])}
-    sections, last = _read_sections(body, at)
-    heard = sections.pop(Kind.HEARD, [])
-    fields = _fields(sections)
-    if last == Kind.HEARD and len(heard) == 1:
-        said = body[at : -SECTION.size - len(heard[0])]
-        _LATELY.put(known_by, (said, fields), len(known_by) + len(said))
-    return {**fields, "heard": _read_heard(heard)} if heard else fields
-
-
-def _read_sections(body: bytes, at: int) -> tuple[dict[int, list[bytes]], int | None]:
-    """Values by kind, and the kind of the last."""
-    found: dict[int, list[bytes]] = {}
-    kind = None
-    while at < len(body):
+def _last_section(body: bytes, at: int) -> tuple[int | None, int]:
+    """Its kind, and where it begins."""
+    kind, begin, end = None, at, len(body)
+    while at < end:
+        begin = at
         kind, size = SECTION.unpack_from(body, at)
         at += SECTION.size + size
-        demand(at <= len(body), "a section that ends beyond the frame")
-        found.setdefault(kind, []).append(body[at - size : at])
-    return found, kind
+    demand(at == end, "a section that ends beyond the frame")
+    return kind, begin
+
+
+def _sections(said: bytes) -> dict[int, list[bytes]]:
+    """Values by kind."""
+    at = 0
+    found: dict[int, list[bytes]] = {}
+    while at < len(said):
+        kind, size = SECTION.unpack_from(said, at)
+        at += SECTION.size + size
+        found.setdefault(kind, []).append(said[at - size : at])
+    return found
 
 
 def _read_span(values: list[bytes]) -> Span:
@@ -293,16 +287,19 @@ READERS: Mapping[int, _Reader] = {
     Kind.YIELDED: _Reader("yielded", _read_terms),
     Kind.PROBES: _Reader("probes", _read_names),
     Kind.WANTS: _Reader("wants", _read_names),
+    Kind.HEARD: _Reader("heard", _read_heard),
     Kind.MOVES: _Reader("moves", _read_moves),
     Kind.REVISION: _Reader("revision", partial(_read_number, size=4)),
     Kind.ADDRESSES: _Reader("addresses", _read_addresses),
     Kind.OWN: _Reader("own", _read_own),
     Kind.INTERVAL: _Reader("interval", partial(_read_number, size=2)),
 }
-"""HEARD is read apart, WEAK with the claims that it is of."""
+"""WEAK is read with the claims that it is of."""
 
 
-def _fields(sections: Mapping[int, list[bytes]]) -> dict[str, Any]:
+def _read(said: bytes) -> dict[str, Any]:
+    """The fields of whole sections."""
+    sections = _sections(said)
     fields = {
         reader.field: reader.read(values)
         for kind, values in sections.items()
@@ -311,3 +308,6 @@ def _fields(sections: Mapping[int, list[bytes]]) -> dict[str, Any]:
     if Kind.WEAK in sections:
         fields["weak"] = _read_weak(sections[Kind.WEAK], fields.get("claims", {}))
     return fields
+
+
+_read_rest = _remembering(RUNS_REMEMBERED)(_read)

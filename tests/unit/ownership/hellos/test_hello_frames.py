@@ -113,7 +113,7 @@ def test_what_a_node_said_before_changes_nothing_of_what_its_next_frame_means(so
 
 def test_what_only_looks_like_what_a_node_said_before_is_read():
     heard = {"n2": Heard(Incarnation(1), 5)}
-    claims = many(reading.KNOWN_BY)
+    claims = many(40)
     said = hello(routine=True, claims=Listed(claims), heard=heard)
     last = max(claims)
     other = said._replace(claims=Listed({eip if eip != last else eip + 1: term for eip, term in claims.items()}))
@@ -451,7 +451,7 @@ def carried(*sections):
 
 LONG = "02 04 30 0a000001 01" + " 00 01 01" * 9
 LONG_CLAIMS = {ONE + number: 1 for number in range(10)}
-"""More than what is known again is known by."""
+"""A hello of some length."""
 
 
 @pytest.mark.parametrize(
