@@ -5,7 +5,7 @@ Links are named by their ifindex, nodes by name, times are seconds of one monoto
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from speaker.model import IPAddress, Mac
 from speaker.ownership.hello import Hello, Incarnation
@@ -37,8 +37,7 @@ class Tick:
     """``next_wake`` has come."""
 
 
-@dataclass(frozen=True, slots=True)
-class HelloHeard:
+class HelloHeard(NamedTuple):
     """An authenticated hello (one part of it) was received on ``link``, from ``mac``. ``looped``: that is one of this
     host's own. ``age``: seconds since it arrived. ``more``: another event follows at once. What this hello leads to is
     judged with that one: nobody is silent whose own hello lies behind this one."""
@@ -195,8 +194,7 @@ class Yielded(Enum):
     """Another host has this node's name, and keeps it."""
 
 
-@dataclass(frozen=True, slots=True)
-class SendHello:
+class SendHello(NamedTuple):
     """Split to the link's MTU and broadcast on ``link``."""
 
     link: int

@@ -45,6 +45,7 @@ import hmac
 import struct
 from collections.abc import Iterator
 from enum import Enum
+from functools import lru_cache
 from typing import TypeAlias
 
 from speaker.errors import MalformedPacket
@@ -237,6 +238,10 @@ def _said(frame: bytes) -> Hello | Rejected:
         return Rejected.MALFORMED
 
 
+_digest = lru_cache(maxsize=1024)(Digest)
+"""Cached: a node's changes as its claims do."""
+
+
 def _read(body: bytes) -> Hello:
     incarnation, sequence, part, link, clock, flags, count, total, name_size = _FIXED.unpack_from(body)
     demand(incarnation <= MAX_INCARNATION, "an incarnation of 64 bits")
@@ -247,7 +252,7 @@ def _read(body: bytes) -> Hello:
         incarnation=Incarnation(incarnation),
         sequence=sequence,
         clock=clock,
-        digest=Digest(count, total),
+        digest=_digest(count, total),
         draining=bool(flags & _DRAINING),
         deaf=bool(flags & _DEAF),
         demoted=bool(flags & _DEMOTED),

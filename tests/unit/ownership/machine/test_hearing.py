@@ -1,7 +1,5 @@
 """What hellos, and their absence, are worth: rules 4 to 7, 12, 14, 15, 17 and 19 of docs/ownership.md."""
 
-from dataclasses import replace
-
 import pytest
 from stepping import EIP, LIFE, LINK, advance, alone, beside, hello, of_kind, said, timed
 
@@ -30,7 +28,7 @@ LATER = Incarnation(LIFE + (1 << 31))
 
 
 def of_life(event: HelloHeard, life: Incarnation) -> HelloHeard:
-    return replace(event, hello=event.hello._replace(incarnation=life))
+    return event._replace(hello=event.hello._replace(incarnation=life))
 
 
 # ── Who is heard ──────────────────────────────────────────────────────────────────────────────────────────────

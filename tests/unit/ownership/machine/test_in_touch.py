@@ -1,7 +1,5 @@
 """What a node may conclude from silence, and what the wire says instead: rules 6 to 17 of docs/ownership.md."""
 
-from dataclasses import replace
-
 import pytest
 from stepping import EIP, LIFE, LINK, alone, beside, hello, of_kind, said, timed
 
@@ -50,8 +48,8 @@ def test_who_says_by_another_link_that_it_has_no_carrier_is_waited_for_by_nobody
     beside(machine, 1.1, 2.0, {"a": HELD})
     beside(machine, 2.0, 3.0, {"a": HELD, "b": {}}, demoted=False)
     machine.step(3.0, hello(machine, 4000, {}, "b", demoted=True))
-    machine.step(3.0, replace(hello(machine, 4001, {}, "a", **by_other), link=OTHER))
-    left = replace(hello(machine, 4002, {}, "a", **by_other, yielded=HELD), link=OTHER)
+    machine.step(3.0, hello(machine, 4001, {}, "a", **by_other)._replace(link=OTHER))
+    left = hello(machine, 4002, {}, "a", **by_other, yielded=HELD)._replace(link=OTHER)
     assert Claim(EIP, LINK, 4, first=False) in machine.step(3.001, left)
 
 

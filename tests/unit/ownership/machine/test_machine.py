@@ -1,7 +1,6 @@
 """The ownership machine, one step at a time. Times are seconds of one clock."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count, pairwise
 
@@ -333,7 +332,7 @@ def test_who_falls_silent_is_suspect_from_its_last_hello_on_whenever_that_was_re
     machine = alone()
     timed(machine, 0.0, 1.0)
     beside(machine, 1.0, 4.0, {"peer": {}})
-    machine.step(4.09, replace(hello(machine, 10_000), age=0.08, more=True))
+    machine.step(4.09, hello(machine, 10_000)._replace(age=0.08, more=True))
     probed = [
         at for at, order in timed(machine, 4.09, 5.0) if isinstance(order, SendHello) and "peer" in order.hello.probes
     ]
@@ -346,8 +345,8 @@ def test_nobody_is_silent_whose_hello_is_read_behind_another_one() -> None:
     beside(machine, 1.0, 4.0, {"peer": {}, "other": {}})
     late = 3.9 + machine.times.suspect + 0.001
     timed(machine, 4.0, late - 0.002)
-    assert machine.step(late, replace(hello(machine, 10_000), more=True)) == []
-    orders = machine.step(late, replace(hello(machine, 10_000, node="other"), more=True))
+    assert machine.step(late, hello(machine, 10_000)._replace(more=True)) == []
+    orders = machine.step(late, hello(machine, 10_000, node="other")._replace(more=True))
     orders += machine.step(late, Tick())
     assert not any(order.hello.probes for order in orders if isinstance(order, SendHello))
     assert all(peer.alive for peer in machine.peers(late)[LINK])
@@ -493,7 +492,7 @@ def test_a_new_life_of_that_peer_does_not_free_it() -> None:
     machine.step(0.1, hello(machine, 0, own=frozenset({EIP})))
     timed(machine, 0.1, 2.0)
     event = hello(machine, 0)
-    machine.step(2.0, replace(event, hello=event.hello._replace(incarnation=Incarnation(LIFE + (1 << 31)))))
+    machine.step(2.0, event._replace(hello=event.hello._replace(incarnation=Incarnation(LIFE + (1 << 31)))))
     timed(machine, 2.0, 4.0)
     assert machine.held() == {}
 
