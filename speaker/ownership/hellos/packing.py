@@ -33,8 +33,8 @@ def split(hello: Hello, room: int) -> Iterator[bytes]:
 
 
 def _again(hello: Hello, room: int) -> bytes | None:
-    """In one frame what is said at every beat, of which only the ages in ``heard`` are new; None where it takes more
-    than one, or was never said."""
+    """In one frame what is said at every beat, of which only the ages in ``heard`` are new, and come first; None where
+    it takes more than one, or was never said."""
     written = hello.claims.written if isinstance(hello.claims, Listed) else None
     if not isinstance(written, _Written) or written.span != hello.covers:
         return None
@@ -48,7 +48,7 @@ def _again(hello: Hello, room: int) -> bytes | None:
     if rest is None or not hello.heard:
         return rest
     heard, count = _pack_heard(sorted(hello.heard.items()), room - len(rest) - SECTION.size)
-    return rest + SECTION.pack(Kind.HEARD, len(heard)) + heard if count == len(hello.heard) else None
+    return SECTION.pack(Kind.HEARD, len(heard)) + heard + rest if count == len(hello.heard) else None
 
 
 def _parts(hello: Hello, room: int) -> Iterator[bytes]:

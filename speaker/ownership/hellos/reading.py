@@ -61,24 +61,24 @@ class _Memory(Generic[_K, _T]):
 
 def read_fields(body: bytes, at: int) -> dict[str, Any]:
     """Of a ``Hello``, from the sections that begin ``at`` on. What a peer says beat after beat is read once: ``heard``
-    alone, which comes last then, is new each time."""
-    kind, last = _last_section(body, at)
-    if kind == Kind.HEARD:
-        rest = _read_rest(body[at:last])
-        if "heard" not in rest:
-            return {**rest, "heard": _read_heard([body[last + SECTION.size :]])}
-    return _read(body[at:])
+    alone, which comes early then, is new each time."""
+    begin, end = _heard_section(body, at)
+    rest = _read_rest(body[at:begin] + body[end:])
+    if begin == end:
+        return rest
+    heard = _read_heard([body[begin + SECTION.size : end]])
+    return {**rest, "heard": heard} if "heard" not in rest else _read(body[at:])
 
 
-def _last_section(body: bytes, at: int) -> tuple[int | None, int]:
-    """Its kind, and where it begins."""
-    kind, begin, end = None, at, len(body)
-    while at < end:
-        begin = at
+def _heard_section(body: bytes, at: int) -> tuple[int, int]:
+    """Where the first of them begins and ends; twice the end of all where there is none."""
+    while at < len(body):
         kind, size = SECTION.unpack_from(body, at)
-        at += SECTION.size + size
-    demand(at == end, "a section that ends beyond the frame")
-    return kind, begin
+        begin, at = at, at + SECTION.size + size
+        demand(at <= len(body), "a section that ends beyond the frame")
+        if kind == Kind.HEARD:
+            return begin, at
+    return len(body), len(body)
 
 
 def _sections(said: bytes) -> dict[int, list[bytes]]:
@@ -88,6 +88,7 @@ def _sections(said: bytes) -> dict[int, list[bytes]]:
     while at < len(said):
         kind, size = SECTION.unpack_from(said, at)
         at += SECTION.size + size
+        demand(at <= len(said), "a section that ends beyond the frame")
         found.setdefault(kind, []).append(said[at - size : at])
     return found
 
