@@ -576,7 +576,17 @@ def test_a_section_that_breaks_the_format_is_malformed(sections):
     assert carried(*sections) is Rejected.MALFORMED
 
 
-@pytest.mark.parametrize("end", ["02", "02 00", "02 0001", "02 0008 04 30 0a000001 01", "ff 0001"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        "02",
+        "02 00",
+        "02 0001",
+        "02 0008 04 30 0a000001 01",
+        "05 0014 0001 01 01 64 00 00 02 6e32 0000000000000001 03",
+        "ff 0001",
+    ],
+)
 def test_a_section_that_ends_beyond_the_frame_is_malformed(end):
     assert decode(resigned(SECTIONS + bytes.fromhex(end) + bytes(16)), KEYS) is Rejected.MALFORMED
 
