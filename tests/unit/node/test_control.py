@@ -327,15 +327,16 @@ async def test_who_says_nothing_or_half_a_line_is_shown_the_door(path, monkeypat
 
 
 async def test_who_is_being_answered_stays_although_a_crowd_comes(path):
-    go_on = asyncio.Event()
+    begun, go_on = asyncio.Event(), asyncio.Event()
 
     async def wait(_):
+        begun.set()
         await go_on.wait()
         yield {"done": True}
 
     async with serving_control(path, {"wait": wait}, Supervisor()), connected(path) as (reader, writer):
         writer.write(b'{"command": "wait"}\n')
-        await asyncio.sleep(0.05)
+        await begun.wait()
         crowd = [await asyncio.open_unix_connection(path) for _ in range(2 * control.MAX_CLIENTS)]
         go_on.set()
         assert json.loads(await reader.readline()) == {"done": True}
