@@ -125,7 +125,7 @@ def test_names_who_claims_who_asks_who_answers_and_who_must_not(nodes, write, st
         send(nodes[other], arp.gratuitous_reply(STRANGER, EIP).pack())
         alarm = running.until(lambda event: event["alarm"])
         running.process.send_signal(signal.SIGINT)
-        rest, words = running.process.communicate(timeout=30)
+        rest, words = running.process.communicate(timeout=60)
     assert asked["sentence"] == f"{CLIENT_IP} (02:00:00:00:00:50) asks who has {EIP}"
     assert answered["sentence"].startswith(f"{holder} answers {CLIENT_IP}: {EIP} is at ")
     assert alarm["sentence"].startswith(f"a STRANGER (02:00:00:00:00:99) announces {EIP} at")
