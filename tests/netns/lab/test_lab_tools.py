@@ -53,12 +53,12 @@ def test_curl_reaches_the_eip_and_only_the_nodes_mac_answered_for_it(kept_lab, e
 def test_arping_finds_the_lans_eips_on_the_lan_and_not_those_of_the_management_network(kept_lab):
     lab = kept_lab()
 
-    def arping(eip: str, *until: str) -> str:
-        line = [*lab.enter("client"), "arping", *until, "-I", "eth0", eip]
+    def arping(eip: str) -> str:
+        line = [*lab.enter("client"), "arping", "-c", "2", "-w", "2", "-I", "eth0", eip]
         return subprocess.run(line, capture_output=True, text=True, check=False).stdout.lower()
 
-    assert NODE_MAC in arping("192.0.2.217", "-f", "-w", "60")
-    assert "02:00:00:" not in arping("198.51.100.200", "-c", "2", "-w", "2")
+    assert any(NODE_MAC in arping("192.0.2.217") for _ in range(15))
+    assert "02:00:00:" not in arping("198.51.100.200")
 
 
 def test_what_a_kept_lab_says_to_type_next_can_be_pasted_and_so_can_its_end(kept_lab):
