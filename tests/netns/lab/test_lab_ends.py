@@ -39,7 +39,7 @@ def test_no_child_and_no_namespace_stays(kept_lab, number):
     finally:
         for ending in endings:
             os.close(ending)
-    # Not by the namespaces' numbers alone: the kernel gives them to the next ones, which a test beside this one may make.
+    # Not by the namespaces' numbers alone: the kernel gives them to the next ones, which a test beside this may make.
     assert not [pid for pid in _pids() if _is_marked(pid, lab.mark)]
     assert not any(namespace in mounts for mounts in _mounts() for namespace in namespaces)
     shutil.rmtree(_directory(lab.story), ignore_errors=True)  # all that a SIGKILL leaves
