@@ -19,7 +19,7 @@ pytestmark = pytest.mark.netns
 ROOT = Path(__file__).resolve().parents[3]
 UNIT = ROOT / "manifests" / "systemd" / "eip-speaker.service"
 NOBODY = 65534
-PATIENCE = 60.0
+PATIENCE = 180.0
 """Seconds; against a hang."""
 SITE = f"""{POOL}{service("web")}---
 apiVersion: discovery.k8s.io/v1

@@ -14,6 +14,9 @@ from speaker.errors import EdgeError
 from speaker.node import control
 from speaker.node.control import MAX_COMMAND, NAME, ask, serving_control
 
+PATIENCE = 30.0
+"""Seconds until a test gives up."""
+
 
 class Supervisor:
     def __init__(self):
@@ -222,6 +225,19 @@ async def test_whoever_still_waits_when_the_speaker_stops_is_cut_off(path):
     assert await silent_reader.read() == b""
     silent_writer.close()
     assert not path.exists()
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_who_comes_at_the_very_end_is_cut_off_too(path, turns):
+    async with serving_control(path, HANDLERS, Supervisor()):
+        late = socket.socket(socket.AF_UNIX)
+        late.connect(str(path))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+    late.setblocking(False)
+    with late, suppress(ConnectionResetError):
+        async with asyncio.timeout(PATIENCE):
+            assert await asyncio.get_running_loop().sock_recv(late, 1) == b""
 
 
 async def test_handlers_have_ended_when_the_block_has(path):
