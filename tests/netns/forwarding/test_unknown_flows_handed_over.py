@@ -463,7 +463,9 @@ ways = st.builds(
 )
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(first=ways, second=ways, speakers=st.frozensets(st.sampled_from(sorted(SPEAKERS))))
 def test_whatever_was_there_the_kernel_ends_up_with_what_is_wanted(node, inside, sh, first, second, speakers):
     def contents() -> list[str]:

@@ -140,7 +140,9 @@ def _first_line(client):
     return received
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(line=st.binary(max_size=200))
 def test_no_bytes_are_answered_with_anything_but_an_error(path, line):
     async def send():

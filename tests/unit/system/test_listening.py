@@ -97,7 +97,9 @@ async def test_what_is_no_question_is_told_so(text, status):
         assert (await said(port, text)).startswith(b"HTTP/1.1 " + status)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(text=st.binary(max_size=100))
 def test_no_bytes_get_anything_but_an_answer_or_an_end(text):
     async def ask_it():
