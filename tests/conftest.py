@@ -119,7 +119,7 @@ class Running:
         return found
 
     def get(self, path: str) -> str:
-        with self.node.entered(), urllib.request.urlopen(f"http://127.0.0.1:9900{path}", timeout=5) as answer:
+        with self.node.entered(), urllib.request.urlopen(f"http://127.0.0.1:9900{path}", timeout=PATIENCE) as answer:
             body: bytes = answer.read()
             return body.decode()
 

@@ -88,9 +88,14 @@ async def serving_control(
             stopping.set()
             if is_file(path, known):
                 _remove(path)
-            server.close()
             for task in serving:
                 task.cancel()
+            # asyncio would leave open and forget whom it has accepted and its closed server does not know yet.
+            asyncio.get_running_loop().remove_reader(listening)
+            try:
+                await asyncio.sleep(0)
+            finally:
+                server.close()
 
 
 def _remove(path: Path) -> None:

@@ -423,7 +423,7 @@ class Cluster:
             return False
 
     def metrics(self, node: str) -> str:
-        with self.lan.namespace(node).entered(), urllib.request.urlopen(METRICS, timeout=5) as answer:
+        with self.lan.namespace(node).entered(), urllib.request.urlopen(METRICS, timeout=GUARD) as answer:
             text: bytes = answer.read()
             return text.decode()
 

@@ -40,7 +40,7 @@ PLACES = (
 CONSTANTS = {"speaker.telemetry.internal_errors:QUIET_SECONDS": 0.5}
 RAISES = 0.5
 """Seconds for which a place raises, once it has raised the first time."""
-REACHED = 20.0
+REACHED = 60.0
 """Seconds within which it must have been passed: a Lease is renewed every fifteen."""
 STIR = 0.2
 

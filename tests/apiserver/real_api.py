@@ -307,7 +307,7 @@ class RealApi:
         context = ssl.create_default_context(cafile=self.ca if self.ca.exists() else None)
         headers = {"Authorization": f"Bearer {USERS['admin'][0]}"}
         request = urllib.request.Request(f"{self.url}{path}", headers=headers)  # noqa: S310 (of our own making)
-        with self.inside(), urllib.request.urlopen(request, timeout=5, context=context) as answer:  # noqa: S310
+        with self.inside(), urllib.request.urlopen(request, timeout=PATIENCE, context=context) as answer:  # noqa: S310
             body: bytes = answer.read()
             return body
 
@@ -315,6 +315,6 @@ class RealApi:
         request = urllib.request.Request(
             f"http://127.0.0.1:{self._etcd_port}/v3/{method}", data=json.dumps(body).encode()
         )
-        with self.inside(), urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310 (of our own making)
+        with self.inside(), urllib.request.urlopen(request, timeout=PATIENCE) as answer:  # noqa: S310 (of our own making)
             found: dict[str, dict[str, str]] = json.loads(answer.read())
             return found

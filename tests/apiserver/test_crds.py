@@ -259,7 +259,9 @@ def parses(text):
     return True
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(found=st.lists(texts, min_size=50, max_size=200))
 def test_any_text_is_an_address_to_both_or_to_neither(ask, found):
     _, answer = ask("POST", EIPS + ONLY_JUDGED, eip(addresses=found))

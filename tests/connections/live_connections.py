@@ -66,7 +66,7 @@ class Backend(Process):
 
 
 class Client(Process):
-    def check(self, patience: float = 20.0) -> dict[str, int]:
+    def check(self, patience: float = 60.0) -> dict[str, int]:
         """How many connections are ``alive``: get an answer to what they say from now on within ``patience`` seconds;
         how many were ``reset``, and how many are ``silent``. They go on talking."""
         return self._ask(f"check {patience}")

@@ -200,7 +200,7 @@ def move(scene: Scene, client: Client, kind: Move, mode: Mode) -> None:
         backend.thaw()
 
 
-def survivors(mode: Mode, kind: Move, count: int = 200, patience: float = 20.0) -> dict[str, int]:
+def survivors(mode: Mode, kind: Move, count: int = 200, patience: float = 60.0) -> dict[str, int]:
     """What has become of ``count`` connections, as ``Client.check`` says it."""
     with connected(mode, count) as (scene, client):
         move(scene, client, kind, mode)

@@ -96,12 +96,12 @@ class Speaker:
             return list(ask(self.runtime_dir, "status", timeout=2.0))[-1]
         return {}
 
-    def get(self, path: str) -> str:
-        """Over HTTP; empty where it does not answer."""
+    def get(self, path: str, patience: float = 2.0) -> str:
+        """Over HTTP; empty where it does not answer in so many seconds."""
         with self.namespace.entered():
             sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         with sock, suppress(OSError):
-            sock.settimeout(2.0)
+            sock.settimeout(patience)
             sock.connect(HEALTH)
             sock.sendall(f"GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
             return b"".join(iter(lambda: sock.recv(1 << 16), b"")).decode(errors="replace")
@@ -109,5 +109,5 @@ class Speaker:
 
     def errors_counted(self) -> float:
         """``eip_speaker_internal_errors_total`` of every task."""
-        lines = self.get("/metrics").splitlines()
+        lines = self.get("/metrics", patience=30.0).splitlines()
         return sum(float(line.split()[-1]) for line in lines if line.startswith("eip_speaker_internal_errors_total{"))

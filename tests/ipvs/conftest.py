@@ -215,7 +215,8 @@ def _prepare(directory: Path, kind: Kind, config: pytest.Config, nodes: Sequence
             stdout=subprocess.DEVNULL,
             check=False,  # whatever is wrong, the guest's console will show it
         )
-    pytest_line += ["--basetemp=/run/pytest", "-o", f"faulthandler_timeout={kind.silence * 0.8:g}", *nodes]
+    pytest_line += ["-o", f"faulthandler_timeout={kind.silence * 0.8:g}", "-o", "faulthandler_exit_on_timeout=false"]
+    pytest_line += ["--basetemp=/run/pytest", *nodes]
     environment |= {"EIP_SPEAKER_GUEST": kind.name, "EIP_SPEAKER_GUEST_REPORTS": "/run/out/reports"}
     environment |= {"PYTHONDONTWRITEBYTECODE": "1"}
     environment |= {name: os.environ[name] for name in HANDED_ON if name in os.environ}

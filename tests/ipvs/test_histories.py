@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import Phase, given, seed, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from speaker.forwarding.changes import ChangeRealServer, RemoveRealServer, RemoveVirtualServer
@@ -375,7 +375,13 @@ def test_whatever_it_went_through_the_kernel_is_as_a_fresh_start_would_make_it(k
         kernel = kind(tmp_path)
 
         @seed(part)
-        @settings(max_examples=A_PART, deadline=None, database=None, phases=[Phase.generate])
+        @settings(
+            max_examples=A_PART,
+            deadline=None,
+            database=None,
+            phases=[Phase.generate],
+            suppress_health_check=[HealthCheck.too_slow],
+        )
         @given(histories, st.booleans())
         def check(history: list[object], other: bool) -> None:
             kernel.begin(other)

@@ -84,7 +84,7 @@ def test_every_node_that_binds_an_eip_answers_for_it_unless_arp_is_strict(lan, i
     write("site.yaml", SITE)
     speaker = start(node, "--forwarder", "none", name="n2")  # has no endpoint, so must not answer
     problem(speaker, "strictARP: true")
-    assert "1 packets received" in sh(client, f"arping -c 1 -w 2 -i eth0 {EIP}", check=False)
+    assert "1 packets received" in sh(client, f"arping -C 1 -c 60 -w 60 -i eth0 {EIP}", check=False)
     node.sysctl("net.ipv4.conf.all.arp_ignore", 1)
     assert "0 packets received" in sh(client, f"arping -c 1 -w 1 -i eth0 {EIP}", check=False)
 
@@ -94,7 +94,7 @@ def test_health_checks_are_on_the_nodes_addresses_and_not_on_a_bound_eip(lan, wr
     write("site.yaml", SITE)
     speaker = start(node, "--forwarder", "ipvs")
     speaker.until("health check", port=30001)
-    status = "curl -sS -o /dev/null -w %{http_code} --max-time 5"
+    status = "curl -sS -o /dev/null -w %{http_code} --max-time 60"
     assert EIP in sh(node, "ip -br addr show dev eip-speaker0")
     assert sh(client, f"{status} http://192.0.2.1:30001/") == "200"
     sh(client, f"ip neigh replace {EIP} lladdr {sh(node, 'ip -br link show eth0').split()[2]} dev eth0 nud permanent")

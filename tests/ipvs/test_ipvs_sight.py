@@ -28,7 +28,7 @@ pytestmark = pytest.mark.ipvs
 
 V4, V6 = ip_address("198.51.100.1"), ip_address("2001:db8:100::1")
 BACKENDS = {4: ip_address("10.0.1.2"), 6: ip_address("fd00:1::2")}
-PATIENCE = 20.0
+PATIENCE = 60.0
 """IPVS brings its counters up to date every two seconds."""
 
 
@@ -101,7 +101,7 @@ def talking(client, eip, port, kind, text):
     with client.entered():
         sock = socket.socket(family, kind)
     with sock:
-        sock.settimeout(5)
+        sock.settimeout(PATIENCE)
         sock.connect((str(eip), port))
         sock.send(text)
         assert sock.recv(1000) == text

@@ -23,7 +23,7 @@ async def node(new_namespace, wire, sh):
     sh(node, "ip addr add 192.0.2.5/24 dev eth0")
     sh(node, "ip addr add 2001:db8::5/64 dev eth0 nodad")
     async with snapshots(node) as seen:  # IPv6 puts the subnet into the main table some time after `ip link set up`
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not isinstance(lookup(ip_address("2001:db8::1"), await anext(seen)), Found):
                 pass
     return node

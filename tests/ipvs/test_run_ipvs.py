@@ -62,6 +62,14 @@ def answers(sh, client, flags="-c 2 -w 3") -> str:
     return sh(client, f"arping {flags} -i eth0 192.0.2.200", check=False)
 
 
+def all_answered_once(sh, client, node) -> bool:
+    """Two requests, by the node alone; a busy machine lets one grow too old to be answered at all."""
+    for _ in range(20):
+        if (found := answers(sh, client).count(mac(sh, node))) >= 2:
+            return found == 2
+    return False
+
+
 def ask(client, backend) -> bytes:
     """What a listener in the backend says to a client of the EIP."""
     with backend.entered():
@@ -75,7 +83,7 @@ def ask(client, backend) -> bytes:
     thread = threading.Thread(target=answer)
     thread.start()
     try:
-        with client.entered(), socket.create_connection(("192.0.2.200", 80), timeout=10) as connection:
+        with client.entered(), socket.create_connection(("192.0.2.200", 80), timeout=60) as connection:
             return connection.recv(100)
     finally:
         thread.join()
@@ -90,9 +98,9 @@ def test_only_the_speaker_answers_for_an_eip_that_is_bound_and_the_link_survives
     assert "192.0.2.200/32" in sh(node, "ip -br addr show dev eip-speaker0")
     assert {eip["link"] for eip in speaker.status()["eips"]} == {"eth0"}
     assert "local 192.0.2.200 dev lo" in sh(node, "ip route get 192.0.2.200"), "the trap is set"
-    assert answers(sh, client).count(mac(sh, node)) == 2
+    assert all_answered_once(sh, client, node)
     assert ask(client, backend) == b"from the backend"
-    assert "0 packets received" not in answers(sh, client)
+    assert all_answered_once(sh, client, node)
 
     # Its process gone, the EIP stays bound, connections go on, and the kernel stays silent.
     speaker.stop(signal.SIGKILL)
@@ -107,7 +115,7 @@ def test_only_the_speaker_answers_for_an_eip_that_is_bound_and_the_link_survives
         ("2001:db8:1::200", "eth0"),
     }
     assert not any(entry["event"] == "forwarding" for entry in again.log), "what stood is adopted, not built anew"
-    assert answers(sh, client).count(mac(sh, node)) == 2
+    assert all_answered_once(sh, client, node)
 
 
 def test_cleanup_leaves_the_node_as_it_was(lan, write, start, sh, tmp_path):

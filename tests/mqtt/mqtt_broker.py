@@ -16,6 +16,8 @@ from speaker.system.child import end_with
 
 PATIENCE = 60.0
 """Seconds: a guard against a hang, not an expectation."""
+BEHIND = "behind"
+"""A topic that no test has."""
 PLAIN = ("listener 1883 127.0.0.1", "allow_anonymous true")
 
 
@@ -110,22 +112,25 @@ class Broker:
         self._watchers.append(watcher)
         return watcher
 
-    def retained(self, topic: str, *flags: str) -> dict[str, Any]:
-        """What is retained now, by topic."""
-        told = self._sub(topic, "--retained-only", "-W", "1", "-F", "%t %p", *flags)
-        return {name: json.loads(payload) for name, _, payload in (line.partition(" ") for line in told.splitlines())}
-
-    def _sub(self, *arguments: str) -> str:
-        topic, *flags = arguments
+    def retained(self, topic: str) -> dict[str, Any]:
+        """What is retained now, by topic: all that comes before what was subscribed to after it."""
+        self.publish(BEHIND, "{}", "-r")
         with self.namespace.entered():
-            done = subprocess.run(
-                ["mosquitto_sub", *self.place, "-t", topic, *flags],
-                capture_output=True,
+            asking = subprocess.Popen(
+                ["mosquitto_sub", *self.place, "-t", topic, "-t", BEHIND, "--retained-only", "-F", "%t %p"],
+                stdout=subprocess.PIPE,
                 text=True,
-                check=False,
             )
-        assert done.returncode in (0, 27), done.stderr  # 27: the time is over
-        return done.stdout
+        found: dict[str, Any] = {}
+        with asking, guarded(asking):
+            assert asking.stdout is not None
+            for line in asking.stdout:
+                name, _, payload = line.partition(" ")
+                if name == BEHIND:
+                    asking.kill()
+                    return found
+                found[name] = json.loads(payload)
+        raise AssertionError(f"not all of it came: {found}")
 
     def publish(self, topic: str, payload: str, *flags: str) -> None:
         with self.namespace.entered():

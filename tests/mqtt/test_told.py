@@ -90,7 +90,9 @@ def test_a_broker_that_is_back_has_the_truth_and_not_what_it_kept(node, told, st
     speaker.until("edge failed", edge="mqtt")
     write("a.yaml", manifests(OTHER))
     speaker.until("claimed", eip=OTHER)
-    (problem,) = [each for each in speaker.status()["problems"] if "mqtt" in each]
+    while not (problems := [each for each in speaker.status()["problems"] if "mqtt" in each]):
+        assert speaker.process.poll() is None
+    (problem,) = problems
     assert "127.0.0.1:1883" in problem
     assert "eip_speaker_mqtt_connected 0.0" in speaker.get("/metrics")
     broker.start()

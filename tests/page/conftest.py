@@ -30,7 +30,7 @@ class Page:
         self._loop, begun = asyncio.new_event_loop(), threading.Event()
         self._thread = threading.Thread(target=lambda: self._loop.run_until_complete(self._serve(begun)))
         self._thread.start()
-        assert begun.wait(20)
+        assert begun.wait(60)
 
     async def _serve(self, begun: threading.Event) -> None:
         self._live, self._stop = Live(), asyncio.Event()

@@ -125,8 +125,8 @@ class _Skipping(selectors.DefaultSelector):
             if not (found := super().select(0)):
                 self.now += timeout
             return found
-        if timeout == 0 or self.threads:
-            return super().select(timeout if timeout == 0 else None)
+        if timeout == 0:
+            return super().select(0)
         found = super().select(PATIENCE)
         assert found, "everybody waits for ever"
         return found

@@ -21,7 +21,7 @@ from speaker.errors import EdgeError
 
 T = TypeVar("T", bound=Object)
 
-GUARD = 10.0
+GUARD = 60.0
 """Seconds; against a hang. Nothing is expected to take any of it."""
 PAGE = 10
 QUICK = Patience(backoff=0.02, backoff_limit=0.2)

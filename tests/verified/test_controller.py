@@ -26,6 +26,8 @@ from speaker.errors import ApiRefused, EdgeError
 GUARD = 60.0
 """Seconds; against a hang."""
 QUICK = Timing(duration=3, renew_within=2.0, retry=0.2, request=1.5)
+"""Where a leader is to lose what it has: so does one whose machine stands still for two seconds."""
+LONG = Timing(duration=60, renew_within=50, retry=0.2, request=40)
 FOREVER = Grace(float("inf"), float("inf"))
 CLASS = "eip-speaker.io/speaker"
 CRDS = Path(__file__).parents[2] / "manifests" / "base" / "crds"
@@ -178,13 +180,14 @@ class Running:
         identity: str,
         settings: ControllerSettings,
         grace: Grace,
+        timing: Timing,
         *,
         make_key: bool,
     ) -> None:
         self.errors: list[EdgeError] = []
         self.bugs: list[tuple[str, BaseException]] = []
         self.failed, self.stopped = asyncio.Event(), asyncio.Event()
-        self.election = Election(client, LeaseName(namespace, "controller"), identity, QUICK)
+        self.election = Election(client, LeaseName(namespace, "controller"), identity, timing)
         patience = Patience(backoff=0.02, backoff_limit=0.2)
         self._leader = Leader(
             client, self.election, settings, self._tell, self, patience, grace, namespace, make_key=make_key
@@ -232,12 +235,13 @@ async def start(api: Any) -> AsyncIterator[Any]:
         identity: str = "a",
         client: Client | None = None,
         grace: Grace = FOREVER,
+        timing: Timing = LONG,
         *,
         make_key: bool = False,
         **settings: Any,
     ) -> Running:
         chosen, client = ControllerSettings(**settings), client or await api.client()
-        made.append(running := Running(client, api.namespace, identity, chosen, grace, make_key=make_key))
+        made.append(running := Running(client, api.namespace, identity, chosen, grace, timing, make_key=make_key))
         return running
 
     yield controller
@@ -505,12 +509,12 @@ async def _has_address(cluster: Cluster, name: str) -> bool:
 async def test_when_the_leader_dies_another_follows_and_no_address_changes(api, cluster, start):
     await cluster.pool("lan", "192.0.2.10-192.0.2.20")
     relay = await api.relay()
-    first = await start("a", await api.client(relay))
+    first = await start("a", await api.client(relay), timing=QUICK)
     for name in ("x", "y"):
         await cluster.service(name)
         await cluster.until(lambda name=name: _has_address(cluster, name))
     before = await cluster.versions()
-    second = await start("b")
+    second = await start("b", timing=QUICK)
     await relay.refuse()  # from now on it is as good as dead, and cannot even give its Lease back
     await first.stop()
     await cluster.service("z")
@@ -526,10 +530,10 @@ async def test_when_the_leader_dies_another_follows_and_no_address_changes(api, 
 async def test_a_leader_that_is_cut_off_and_comes_back_changes_nothing(api, cluster, start):
     await cluster.pool("lan", "192.0.2.10-192.0.2.20")
     relay = await api.relay()
-    first = await start("a", await api.client(relay))
+    first = await start("a", await api.client(relay), timing=QUICK)
     await cluster.service("x")
     await cluster.until(lambda: _has_address(cluster, "x"))
-    second = await start("b")
+    second = await start("b", timing=QUICK)
     relay.hold()
     await cluster.service("y")
     await cluster.until_addresses(x=("192.0.2.10",), y=("192.0.2.11",))
@@ -761,7 +765,7 @@ async def test_a_range_that_runs_backwards_is_a_condition(cluster, start):
 
 async def test_an_api_that_is_killed_and_comes_back_finds_everything_as_it_was(api, cluster, start):
     await cluster.pool("lan", "192.0.2.10-192.0.2.20")
-    running = await start()
+    running = await start(timing=QUICK)
     await cluster.service("a")
     await cluster.until(lambda: _has_address(cluster, "a"))
     before = await cluster.versions()

@@ -203,6 +203,8 @@ async def test_an_object_that_does_not_fit_stays_as_it_was(api, mirror, maps, ke
 # ── Connecting anew ───────────────────────────────────────────────────────────────────────────────────────────
 
 ENDLESS = Patience(backoff=1e6, backoff_limit=1e6)
+GUARD = 60.0
+"""Seconds; against a hang."""
 """Who waits for another try, waits for longer than a test."""
 
 
@@ -244,7 +246,7 @@ async def test_it_follows_nothing_while_everything_is_listed_anew(api, mirror, m
     for number in range(20):
         await maps.create(f"a{number}", "x" * 5000)
     seen = await mirror(await api.client())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(GUARD):
         for _ in range(SILENT_WATCHES + 1):  # on a resource where nothing happens
             assert seen.reflector.lists == 1
             seen.reflector.reconnect()
@@ -303,7 +305,7 @@ async def test_reconnecting_in_the_middle_of_a_first_list_begins_it_again(api, m
     for _ in range(turns):
         await asyncio.sleep(0)
     reflector.reconnect()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(GUARD):
         await come.wait()
     assert len(batches[0]) == len(reflector.store) == 20
     running.cancel()
@@ -324,7 +326,7 @@ async def test_a_reflector_that_is_cancelled_while_it_reconnects_ends(api, turns
         told=lambda _: failed.set(),
     )
     running = asyncio.create_task(reflector.run(), name="reflector")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(GUARD):
         await come.wait()
         if out_of_reach:
             await relay.refuse()
@@ -333,7 +335,7 @@ async def test_a_reflector_that_is_cancelled_while_it_reconnects_ends(api, turns
     for _ in range(turns):
         await asyncio.sleep(0)
     running.cancel()
-    done, _ = await asyncio.wait((running,), timeout=10)
+    done, _ = await asyncio.wait((running,), timeout=GUARD)
     assert done
     assert running.cancelled()
     reflector.reconnect()  # of one that has ended nothing is left to do

@@ -114,6 +114,8 @@ def plan_of() -> Callable[..., Plan]:
 
 # ── Real sockets ──────────────────────────────────────────────────────────────────────────────────────────────
 
+PATIENCE = 30.0
+"""Seconds; only a failure waits for so long."""
 _KINDS = {Protocol.TCP: socket.SOCK_STREAM, Protocol.UDP: socket.SOCK_DGRAM}
 
 
@@ -123,13 +125,13 @@ def _socket(namespace: Namespace, version: int, protocol: Protocol) -> socket.so
     if version == 6:
         made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    made.settimeout(2)
+    made.settimeout(PATIENCE)
     return made
 
 
 @pytest.fixture
 def open_socket() -> Callable[[Namespace, int, Protocol], socket.socket]:
-    """``open_socket(namespace, version, protocol)``: a socket of that namespace that gives up after 2 s."""
+    """``open_socket(namespace, version, protocol)``: a socket of that namespace that gives up at last."""
     return _socket
 
 
@@ -198,7 +200,7 @@ def ask() -> Callable[..., list[str]]:
         source: str = "",
         source_port: int = 0,
         size: int = 1,
-        timeout: float = 2.0,
+        timeout: float = PATIENCE,
     ) -> list[str]:
         target = ip_address(address)
         with _socket(namespace, target.version, protocol) as asking:
@@ -245,7 +247,7 @@ def speak_as_the_eip(lan: Lan, sh: Any) -> Callable[..., None]:
         sh(lan.client, "nft add chain inet mine in { type filter hook prerouting priority raw ; }")
         sh(lan.client, "nft add rule inet mine in tcp flags & (syn | ack) == syn drop")
         sh(lan.client, "nft add rule inet mine in udp length 9 drop")
-        ping = f"ping -c 1 -W 2 {lan.addresses['node'][version]}"
+        ping = f"ping -c 1 -W 30 {lan.addresses['node'][version]}"
         assert "1 received" in sh(lan.client, ping)
         neighbours = sh(lan.client, f"ip -{version} neigh show {lan.addresses['node'][version]} dev eth0")
         mac = neighbours.split("lladdr ")[1].split()[0]

@@ -98,7 +98,9 @@ def virtual_servers(draw: st.DrawFn) -> VirtualServer:
 plans = st.lists(virtual_servers(), max_size=6).map(lambda servers: plan_of(*servers))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(first=plans, second=plans)
 def test_whatever_was_there_the_kernel_ends_up_with_the_plan(apply, listing, first, second):
     apply(first)
@@ -316,7 +318,9 @@ def test_a_change_of_what_others_have_changed_comes_out_right_all_the_same(node,
     assert contents(listing()) == left
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(several=st.lists(plans, min_size=2, max_size=4))
 def test_from_memory_the_kernel_ends_up_as_it_does_from_a_listing(node, apply, inside, listing, several):
     forwarder = NftablesForwarder()

@@ -90,7 +90,7 @@ def test_sctp_reaches_a_real_server_with_a_valid_checksum(lan, forward, virtual_
     with lan.one.entered():
         serving = socket.socket(family, socket.SOCK_RAW, socket.IPPROTO_SCTP)
     with asking, serving:
-        serving.settimeout(2)
+        serving.settimeout(30)
         forward(virtual_server(version, Protocol.SCTP, real_servers=("one",)))
         asking.sendto(sctp_init(40_000, 80, 7), (str(lan.eip[version]), 0))
         packet, (client, *_) = serving.recvfrom(1000)

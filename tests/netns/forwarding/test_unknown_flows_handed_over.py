@@ -11,6 +11,7 @@ Both nodes forward with nftables. What an announcement does is done to the clien
 
 import json
 import re
+import select
 import socket
 import struct
 import threading
@@ -53,6 +54,8 @@ NUMBERS = {"one": 1, "two": 2, "client": 9, "b1": 11, "b2": 12}
 OWN = {"one": {4: ip_address("192.0.2.1"), 6: ip_address("fe80::1")}}
 OWN["two"] = {4: ip_address("192.0.2.2"), 6: ip_address("fe80::2")}
 QUIET = 0.3
+PATIENCE = 30.0
+"""Seconds until a test gives up."""
 """Seconds in which nothing has to happen."""
 
 TCP_REPAIR, TCP_REPAIR_QUEUE, TCP_QUEUE_SEQ, TCP_REPAIR_WINDOW = 19, 20, 21, 29
@@ -131,7 +134,7 @@ class Scene:
     def _socket(self, name: str, version: int) -> socket.socket:
         with self[name].entered():
             made = self.stack.enter_context(socket.socket(socket.AF_INET if version == 4 else socket.AF_INET6))
-        made.settimeout(5)
+        made.settimeout(PATIENCE)
         return made
 
     def _listener(self, name: str, version: int) -> socket.socket:
@@ -168,14 +171,11 @@ class Scene:
     def connect(self, version: int) -> Connection:
         client = self._socket("client", version)
         client.connect((str(EIP[version]), 80))
-        for listener in self.listeners:
-            try:
-                accepted = self.stack.enter_context(listener.accept()[0])
-            except BlockingIOError:
-                continue
-            accepted.settimeout(5)
-            return Connection(client, accepted)
-        raise AssertionError("nobody was asked")
+        asked, _, _ = select.select(self.listeners, [], [], PATIENCE)
+        assert asked, "nobody was asked"
+        accepted = self.stack.enter_context(asked[0].accept()[0])
+        accepted.settimeout(PATIENCE)
+        return Connection(client, accepted)
 
     def unknown_flow(self, version: int) -> socket.socket:
         """A client's end of a connection that nobody knows, which has just said something (criu.org/TCP_connection)."""
@@ -463,7 +463,9 @@ ways = st.builds(
 )
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(first=ways, second=ways, speakers=st.frozensets(st.sampled_from(sorted(SPEAKERS))))
 def test_whatever_was_there_the_kernel_ends_up_with_what_is_wanted(node, inside, sh, first, second, speakers):
     def contents() -> list[str]:

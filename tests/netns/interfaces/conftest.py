@@ -18,7 +18,7 @@ from speaker.lab.network.namespaces import Namespace
 from speaker.model import IPAddress
 from speaker.netlink import messages
 
-GUARD = 5.0
+GUARD = 30.0
 """Seconds after which a Snapshot that never came fails the test. Never waited for when all is well."""
 RTM_F_LOOKUP_TABLE, RTM_F_FIB_MATCH = 0x1000, 0x2000
 

@@ -25,7 +25,7 @@ def test_a_packet_from_outside_with_a_locally_bound_source_is_counted(new_namesp
         before = martian_sources()
         listener = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         listener.bind(("192.0.2.5", 5000))
-        listener.settimeout(5)
+        listener.settimeout(30)
     with probe.entered():
         senders = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
     for sender, source in zip(senders, (EIP, "192.0.2.9"), strict=True):

@@ -15,7 +15,7 @@ from speaker.interfaces.watcher import Watcher
 pytestmark = pytest.mark.netns
 
 EVERY = 0.05
-GUARD = 5.0
+GUARD = 30.0
 """Seconds after which a question that was never asked fails the test."""
 NODE_MAC, ROUTER_MAC = "02:00:00:00:00:05", "02:00:00:00:00:01"
 ADDRESSES = {4: ("192.0.2.5/24", "192.0.2.1/24"), 6: ("2001:db8::5/64", "2001:db8::1/64")}

@@ -21,7 +21,7 @@ READY, ELSEWHERE = "addresses: [10.0.0.1], nodeName: n1", "addresses: [10.0.0.1]
 
 
 def ask(sh, node, url="http://198.51.100.1:30001/healthz", flags="-i") -> str:
-    return sh(node, f"curl -sS {flags} --max-time 5 {url}", check=False)
+    return sh(node, f"curl -sS {flags} --max-time 60 {url}", check=False)
 
 
 def until(asked, words: str) -> str:

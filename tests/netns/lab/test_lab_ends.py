@@ -17,13 +17,12 @@ pytestmark = pytest.mark.netns
 
 LAB = (sys.executable, "-W", "error", "-m", "speaker", "lab")
 #: Seconds: how long the kernel may take to end a killed process, or the lab to end in good order.
-PATIENCE = 20
+PATIENCE = 60
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 def test_no_child_and_no_namespace_stays(kept_lab, number):
     lab = kept_lab()
-    names_before = _named_namespaces()
     children = _children(lab.process.pid)
     namespaces = {namespace for pid in (lab.process.pid, *children) for namespace in _namespaces_of(pid)}
     namespaces.discard(str(Path("/proc/self/ns/net").readlink()))
@@ -40,10 +39,9 @@ def test_no_child_and_no_namespace_stays(kept_lab, number):
     finally:
         for ending in endings:
             os.close(ending)
-    # Not by the namespaces' numbers: the kernel gives them to the next ones, which a test beside this one may make.
+    # Not by the namespaces' numbers alone: the kernel gives them to the next ones, which a test beside this may make.
     assert not [pid for pid in _pids() if _is_marked(pid, lab.mark)]
     assert not any(namespace in mounts for mounts in _mounts() for namespace in namespaces)
-    assert _named_namespaces() == names_before
     shutil.rmtree(_directory(lab.story), ignore_errors=True)  # all that a SIGKILL leaves
 
 
@@ -111,8 +109,3 @@ def _mounts() -> Iterator[str]:
     for pid in _pids():
         with suppress(OSError):
             yield Path(f"/proc/{pid}/mountinfo").read_text()
-
-
-def _named_namespaces() -> set[str]:
-    directory = Path("/run/netns")
-    return {path.name for path in directory.iterdir()} if directory.is_dir() else set()

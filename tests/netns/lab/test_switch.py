@@ -24,7 +24,7 @@ def socket_on(lan, host, protocol):
     with lan.namespace(host).entered():
         sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     sock.bind(("eth0", protocol))
-    sock.settimeout(5)
+    sock.settimeout(60)
     return sock
 
 

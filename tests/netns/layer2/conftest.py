@@ -4,6 +4,7 @@ import asyncio
 import json
 import math
 import socket
+import struct
 import threading
 import time
 from collections import Counter
@@ -25,7 +26,10 @@ from speaker.model import Family, Gratuitous, IPAddress, Link, Mac
 
 T = TypeVar("T")
 
-PATIENCE = 10.0  # seconds until a test gives up; nothing ever waits that long when all is well
+PATIENCE = 30.0  # seconds until a test gives up; nothing ever waits that long when all is well
+
+
+_STAMPS = 35  # SO_TIMESTAMPNS_OLD, <asm-generic/socket.h>
 
 
 def boottime() -> float:
@@ -204,9 +208,9 @@ class Station(Inside):
 class Fleets(Inside):
     """A Links at work; ``do`` calls its methods."""
 
-    def __init__(self, namespace: Namespace, before_answer: Callable[[], None]) -> None:
+    def __init__(self, namespace: Namespace, before_answer: Callable[[], None], oldest: float) -> None:
         super().__init__(namespace)
-        self._before_answer = before_answer
+        self._before_answer, self._oldest = before_answer, oldest
         self.lost: list[Exception] = []
         self._lost = threading.Event()
 
@@ -219,7 +223,7 @@ class Fleets(Inside):
             self.lost.append(error)
             self._lost.set()
 
-        async with Links(boottime, self.counts, lost, self._before_answer) as self.layer2:
+        async with Links(boottime, self.counts, lost, self._before_answer, self._oldest) as self.layer2:
             self._ready.set()
             await asyncio.Event().wait()
 
@@ -319,12 +323,34 @@ def speaking(lan) -> Iterator[Callable[..., Station]]:
 
 
 @pytest.fixture
+def stamping(lan) -> Iterator[None]:
+    """The kernel stamps what arrives. It begins a little after the first socket of the host that asks for it
+    (``net_enable_timestamp`` leaves it to a worker); until then what is read is stamped."""
+    with lan.client.entered():
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with sock:
+        sock.setsockopt(socket.SOL_SOCKET, _STAMPS, 1)
+        sock.bind(("127.0.0.1", 0))
+        end = time.monotonic() + PATIENCE
+        while True:
+            assert time.monotonic() < end, "the kernel stamps nothing"
+            sock.sendto(b"?", sock.getsockname())
+            time.sleep(0.01)
+            read = time.time()
+            _, ((_, _, stamp),), _, _ = sock.recvmsg(1, 64)
+            seconds, nanoseconds = struct.unpack("@ll", stamp)
+            if seconds + nanoseconds * 1e-9 < read - 0.005:
+                break
+        yield
+
+
+@pytest.fixture
 def layer2(lan) -> Iterator[Callable[..., Fleets]]:
-    """``layer2()`` starts ``Links`` in the node's namespace that holds nothing yet."""
+    """``layer2()`` starts ``Links`` in the node's namespace that holds nothing yet; no request is too old for it."""
     with ExitStack() as stack:
 
-        def start(before_answer: Callable[[], None] = lambda: None) -> Fleets:
-            return stack.enter_context(Fleets(lan.node, before_answer))
+        def start(before_answer: Callable[[], None] = lambda: None, oldest: float = math.inf) -> Fleets:
+            return stack.enter_context(Fleets(lan.node, before_answer, oldest))
 
         yield start
 

@@ -86,7 +86,7 @@ def test_a_strangers_claim_does_not_silence_us(lan, speaking, ear, sh):
     for _ in range(20):
         client.send(claims_by_arp(2, EIP4))
     station.counts.wait_for(lambda counts: counts.conflicts)
-    found = sh(lan.client, f"timeout 10 arping -r -C 1 -c 5 -i eth0 {EIP4}")
+    found = sh(lan.client, f"timeout 60 arping -r -C 1 -c 30 -i eth0 {EIP4}")
     assert found.split() == [format_mac(station.link.mac)]
 
 

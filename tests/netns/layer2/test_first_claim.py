@@ -59,8 +59,8 @@ def test_three_probes_go_out_before_the_first_announcement_and_then_it_is_answer
     seen = []
     client.until(lambda frame: seen.append(frame) or announces(address)(frame))
     assert len([frame for frame in seen if probes_for(address)(frame)]) == 3
-    ask = f"arping -r -C 1 -c 5 -i eth0 {address}" if address == EIP4 else f"ndisc6 -q -1 -r 3 -w 1000 {address} eth0"
-    assert format_mac(station.link.mac) in sh(lan.client, f"timeout 10 {ask}").lower()
+    ask = f"arping -r -C 1 -c 30 -i eth0 {address}" if address == EIP4 else f"ndisc6 -q -1 -r 30 -w 1000 {address} eth0"
+    assert format_mac(station.link.mac) in sh(lan.client, f"timeout 60 {ask}").lower()
     assert not station.counts.conflicts
 
 

@@ -92,7 +92,7 @@ def test_a_link_without_ipv6_is_told_and_arp_goes_on(lan, speaking, sh):
     station = speaking(EIP6, "192.0.2.10")
     station.counts.wait_for(lambda counts: counts.refused)
     assert isinstance(station.counts.refused[0], Unsupported)
-    assert "timeout" not in sh(lan.client, "timeout 10 arping -r -C 1 -c 5 -i eth0 192.0.2.10")
+    assert "timeout" not in sh(lan.client, "timeout 60 arping -r -C 1 -c 30 -i eth0 192.0.2.10")
 
 
 def test_a_group_that_was_refused_is_joined_with_the_next_one(lan, speaking, sh, groups, eventually):

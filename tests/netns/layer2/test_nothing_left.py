@@ -27,6 +27,8 @@ KINDS = LinkResponder, Responder, PacketSocket, Batch, Hellos, HelloLink
 OPEN = {"LinkResponder": 1, "Responder": 2, "PacketSocket": 2, "Batch": 4, "Hellos": 1, "HelloLink": 1}
 EIPS = [ip_address(text) for text in ("192.0.2.10", "192.0.2.11", "2001:db8::10")]
 FLAPS = 3
+PATIENCE = 30.0
+"""Seconds until a test gives up."""
 
 
 @pytest.fixture
@@ -64,7 +66,7 @@ def clock():
 
 
 async def once(holds):
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while not holds():  # noqa: ASYNC110 -- nobody tells
             await asyncio.sleep(0.005)
 
@@ -81,7 +83,8 @@ async def flapped(sh, lan, eth0):
     async with shared(told) as owner:
         owner.links([eth0], frozenset({eth0.mac}))
         owner.offer(dict.fromkeys(EIPS, Placement(eth0, Gratuitous(burst=1))))
-        await asyncio.wait_for(told.claims.wait(), 10)
+        await asyncio.wait_for(told.claims.wait(), PATIENCE)
+        await once(lambda: is_open(owner) == (True, True))
         before = alive()
         for _ in range(FLAPS):
             hello_link = owner.hello_links.get(eth0.index)

@@ -24,7 +24,7 @@ from speaker.wire.inquiries import Inquiries
 
 pytestmark = pytest.mark.netns
 
-GUARD = 10.0
+GUARD = 30.0
 EIP4, EIP6 = ip_address("192.0.2.10"), ip_address("2001:db8::10")
 OURS, OUR_OTHER, THEIRS, THIRD = (f"02:00:00:00:00:{number:02}" for number in range(1, 5))
 OWN = ip_address("192.0.2.1"), ip_address("fe80::1")

@@ -22,7 +22,7 @@ from speaker.wire.shared import FILTERED, SharedOwner
 
 pytestmark = pytest.mark.netns
 
-GUARD = 10.0
+GUARD = 30.0
 KEYS = Keys(Key(b"k" * 32))
 OURS, THEIRS = (Mac(b"\x02\0\0\0\0" + bytes((number,))) for number in (1, 2))
 EIP, OTHER = ip_address("192.0.2.10"), ip_address("192.0.2.11")

@@ -33,4 +33,4 @@ def test_one_who_comes_later_is_told_of_and_gets_nothing(lan, write, start, sh):
     sh(other, "arping -c 1 -w 1 -i eth0 -S 198.51.100.10 198.51.100.10", check=False)
     told = speaker.until("conflict", eip="198.51.100.10")
     assert told["held"] is True
-    assert ours in sh(other, "arping -c 1 -w 2 -i eth0 198.51.100.10")
+    assert ours in sh(other, "arping -C 1 -c 60 -w 60 -i eth0 198.51.100.10")

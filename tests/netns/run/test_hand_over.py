@@ -97,7 +97,7 @@ def eip_in(speaker):
 
 def ask(speaker, *command):
     argv = [sys.executable, "-m", "speaker", *command, "--runtime-dir", str(speaker.directory / "run")]
-    return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=30).stdout
+    return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
 @pytest.fixture

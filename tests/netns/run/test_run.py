@@ -20,7 +20,7 @@ def test_a_service_gets_an_eip_and_arping_finds_it_at_the_nodes_mac(lan, write, 
     speaker = start(node)
     speaker.until("ready")
     assert speaker.status()["eips"][0]["address"] == "198.51.100.10"
-    assert mac_of(sh, node) in sh(client, "arping -c 1 -w 2 -i eth0 198.51.100.10")
+    assert mac_of(sh, node) in sh(client, "arping -C 1 -c 60 -w 60 -i eth0 198.51.100.10")
 
 
 def test_a_bad_edit_keeps_the_last_good_state_and_shows_in_log_metric_and_health(lan, write, start, sh):
@@ -35,7 +35,7 @@ def test_a_bad_edit_keeps_the_last_good_state_and_shows_in_log_metric_and_health
     assert "198.51.100.300" in bad["problem"]
     assert "eip_speaker_manifests_valid 0.0" in speaker.get("/metrics")
     assert "198.51.100.300" in speaker.get("/healthz")
-    assert "1 packets received" in sh(client, "arping -c 1 -w 2 -i eth0 198.51.100.10")
+    assert "1 packets received" in sh(client, "arping -C 1 -c 60 -w 60 -i eth0 198.51.100.10")
     write("site.yaml", POOL + service("web") + service("api"))
     speaker.until("claimed", eip="198.51.100.11")
     assert "eip_speaker_manifests_valid 1.0" in speaker.get("/metrics")
@@ -81,7 +81,7 @@ def test_a_pool_shrunk_under_a_dual_stack_service_ends_no_speaker_and_no_start(l
     assert "198.51.100.10  default/web  (pool lan): would be claimed on eth0" in said
     second = start(node)
     second.until("ready")
-    assert "1 packets received" in sh(client, "arping -c 1 -w 2 -i eth0 198.51.100.10")
+    assert "1 packets received" in sh(client, "arping -C 1 -c 60 -w 60 -i eth0 198.51.100.10")
 
 
 def test_a_service_that_goes_is_silent_on_the_wire(lan, write, start, sh):
@@ -114,7 +114,7 @@ def test_a_link_that_is_recreated_is_spoken_on_again(lan, write, start, sh, wire
     wire(node, "eth0", client, "eth0")
     sh(client, "ip addr add 198.51.100.2/24 dev eth0")
     speaker.until("claimed", eip="198.51.100.10")
-    assert mac_of(sh, node) in sh(client, "arping -c 1 -w 2 -i eth0 198.51.100.10")
+    assert mac_of(sh, node) in sh(client, "arping -C 1 -c 60 -w 60 -i eth0 198.51.100.10")
 
 
 def test_what_is_wrong_is_refused_with_a_reason_and_everything_else_is_served(lan, write, start):
@@ -146,7 +146,7 @@ def test_an_edge_that_fails_is_tried_again_while_everything_that_worked_goes_on(
     state.mkdir()  # nothing can be remembered now, so nothing new may be given
     write("site.yaml", POOL + service("web") + service("api"))
     assert "state.json" in speaker.until("edge failed", edge="state file")["error"]
-    assert "1 packets received" in sh(client, "arping -c 1 -w 2 -i eth0 198.51.100.10")
+    assert "1 packets received" in sh(client, "arping -C 1 -c 60 -w 60 -i eth0 198.51.100.10")
     assert "0 packets received" in sh(client, "arping -c 1 -w 1 -i eth0 198.51.100.11", check=False)
     assert 'eip_speaker_edge_errors_total{edge="state file"}' in speaker.get("/metrics")
     assert "state.json" in speaker.get("/healthz")
@@ -222,7 +222,7 @@ def test_a_runtime_directory_that_is_removed_comes_back_with_its_control_socket_
     second = start(node, "--metrics", "off")
     assert second.process.wait(60) == 1
     assert "another speaker runs here already" in second.last_words()
-    assert "1 packets received" in sh(client, "arping -c 1 -w 2 -i eth0 198.51.100.10")
+    assert "1 packets received" in sh(client, "arping -C 1 -c 60 -w 60 -i eth0 198.51.100.10")
 
 
 def test_metrics_that_cannot_listen_stop_the_start_before_anything_is_touched(lan, write, start, sh):
@@ -255,7 +255,7 @@ def test_a_pool_that_is_removed_while_in_use_keeps_its_eips_on_the_air_by_its_ow
     speaker.until("ready")
     write("pool.yaml", "")
     speaker.until("flagged")
-    assert "1 packets received" in sh(client, "arping -c 1 -w 2 -i eth0 203.0.113.10")
+    assert "1 packets received" in sh(client, "arping -C 1 -c 60 -w 60 -i eth0 203.0.113.10")
     speaker.stop()
     again = start(node)
     again.until("claimed", eip="203.0.113.10", link="eth0")

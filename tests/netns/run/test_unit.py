@@ -19,7 +19,7 @@ pytestmark = pytest.mark.netns
 ROOT = Path(__file__).resolve().parents[3]
 UNIT = ROOT / "manifests" / "systemd" / "eip-speaker.service"
 NOBODY = 65534
-PATIENCE = 60.0
+PATIENCE = 180.0
 """Seconds; against a hang."""
 SITE = f"""{POOL}{service("web")}---
 apiVersion: discovery.k8s.io/v1
@@ -99,7 +99,7 @@ def test_with_the_rights_of_the_unit_it_answers_and_forwards(new_namespace, wire
             if log[-1]["event"] == "ready":
                 break
         assert log[-1]["event"] == "ready", log
-        assert "1 packets received" in sh(client, "arping -c 1 -w 2 -i eth0 198.51.100.10")
+        assert "1 packets received" in sh(client, "arping -C 1 -c 60 -w 60 -i eth0 198.51.100.10")
         assert "198.51.100.10" in sh(node, "nft list table inet eip-speaker")
         assert [entry for entry in log if entry["event"] in ("edge failed", "internal error", "problem")] == []
         told = Path(f"/proc/{running.pid}/status").read_text()

@@ -67,7 +67,7 @@ RANGES = st.lists(st.tuples(st.integers(1, 60), st.integers(0, 8)), min_size=1, 
 
 
 @given(ranges=RANGES, shuffle=st.randoms())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_no_two_accepted_pools_offer_one_address_and_the_order_of_reading_is_nothing(eip_object, ranges, shuffle):
     spans = {f"p{i}": (first, first + more) for i, (first, more) in enumerate(ranges)}
     eips = [

@@ -157,7 +157,7 @@ MISTAKEN = {
     ]
 )
 @given(described=SERVICES)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
 def test_whatever_services_say(service_object, eip_object, described):
     services = [service_object(f"s{number}", **parts) for number, parts in enumerate(described)]
     pools = [eip_object("lan", "192.0.2.1-192.0.2.3", "2001:db8::1-2001:db8::2")]

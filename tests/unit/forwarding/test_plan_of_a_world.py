@@ -184,7 +184,9 @@ def test_a_services_own_wishes_reach_its_virtual_servers(web, world):
     assert only(plan(*world((web(), (), (EIP,))), "a")).scheduler == "rr"
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # they make values and keep nothing
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)  # they make values and keep nothing
 @given(data=st.data())
 def test_planned_step_by_step_it_is_as_planned_at_once(web, pod, world, data):
     """Services come, change, clash over ports of a shared EIP, lose their assignment, and go."""

@@ -11,7 +11,7 @@ from speaker.model import Endpoint, Family, Protocol, Service, ServiceKey, Servi
 
 KEY = ServiceKey("shop", "web")
 HERE = Endpoint(ip_address("10.0.0.1"), 8080, Protocol.TCP, node="n1")
-GUARD = 10.0
+GUARD = 60.0
 """Seconds; against a hang."""
 
 

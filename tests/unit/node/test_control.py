@@ -14,6 +14,9 @@ from speaker.errors import EdgeError
 from speaker.node import control
 from speaker.node.control import MAX_COMMAND, NAME, ask, serving_control
 
+PATIENCE = 30.0
+"""Seconds until a test gives up."""
+
 
 class Supervisor:
     def __init__(self):
@@ -137,7 +140,9 @@ def _first_line(client):
     return received
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(line=st.binary(max_size=200))
 def test_no_bytes_are_answered_with_anything_but_an_error(path, line):
     async def send():
@@ -222,6 +227,19 @@ async def test_whoever_still_waits_when_the_speaker_stops_is_cut_off(path):
     assert await silent_reader.read() == b""
     silent_writer.close()
     assert not path.exists()
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_who_comes_at_the_very_end_is_cut_off_too(path, turns):
+    async with serving_control(path, HANDLERS, Supervisor()):
+        late = socket.socket(socket.AF_UNIX)
+        late.connect(str(path))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+    late.setblocking(False)
+    with late, suppress(ConnectionResetError):
+        async with asyncio.timeout(PATIENCE):
+            assert await asyncio.get_running_loop().sock_recv(late, 1) == b""
 
 
 async def test_handlers_have_ended_when_the_block_has(path):
@@ -327,15 +345,16 @@ async def test_who_says_nothing_or_half_a_line_is_shown_the_door(path, monkeypat
 
 
 async def test_who_is_being_answered_stays_although_a_crowd_comes(path):
-    go_on = asyncio.Event()
+    begun, go_on = asyncio.Event(), asyncio.Event()
 
     async def wait(_):
+        begun.set()
         await go_on.wait()
         yield {"done": True}
 
     async with serving_control(path, {"wait": wait}, Supervisor()), connected(path) as (reader, writer):
         writer.write(b'{"command": "wait"}\n')
-        await asyncio.sleep(0.05)
+        await begun.wait()
         crowd = [await asyncio.open_unix_connection(path) for _ in range(2 * control.MAX_CLIENTS)]
         go_on.set()
         assert json.loads(await reader.readline()) == {"done": True}

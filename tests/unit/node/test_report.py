@@ -109,7 +109,7 @@ async def test_a_status_file_that_could_not_be_written_is_written_later_without_
     with pytest.raises(EdgeError, match=r"status\.json"):
         await report.publish(claim_statuses, ready=True)
     (tmp_path / "run").unlink()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await report.stale.wait()
     await report.publish(claim_statuses, ready=True)
     assert (tmp_path / "run" / "status.json").exists()

@@ -21,7 +21,7 @@ from speaker.standalone.state import read_state, write_state
 from speaker.system.clock import boottime
 from speaker.telemetry.metrics import Metrics
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds; only a failure waits for so long."""
 WEB, DNS = ServiceKey("default", "web"), ServiceKey("default", "dns")
 POOL = """

@@ -97,7 +97,9 @@ async def test_what_is_no_question_is_told_so(text, status):
         assert (await said(port, text)).startswith(b"HTTP/1.1 " + status)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(text=st.binary(max_size=100))
 def test_no_bytes_get_anything_but_an_answer_or_an_end(text):
     async def ask_it():
@@ -128,15 +130,16 @@ async def test_two_thousand_idle_connections_keep_nobody_out():
 
 
 async def test_who_has_asked_is_answered_although_a_crowd_comes():
-    go_on = asyncio.Event()
+    begun, go_on = asyncio.Event(), asyncio.Event()
 
     async def wait(question):
+        begun.set()
         await go_on.wait()
         return await hello(question)
 
     async with answering(wait) as port:
         asked = asyncio.create_task(get(port))
-        await asyncio.sleep(0.05)
+        await begun.wait()
         crowd = [await asyncio.to_thread(taken, port) for _ in range(3 * MAX_CONNECTIONS)]
         go_on.set()
         assert (await asked).startswith(b"HTTP/1.1 200")
@@ -213,7 +216,8 @@ async def test_a_process_without_a_descriptor_left_answers_again_once_it_has_one
             await first.wait()
             for _ in range(1000):
                 await asyncio.sleep(0)
-            assert told == ["socket.accept() out of system resource"]  # asyncio waits for a second, and spins not
+            assert set(told) == {"socket.accept() out of system resource"}
+            assert len(told) < 100  # asyncio waits for a second, and spins not
         assert await asyncio.get_running_loop().sock_recv(client, 12) == b"HTTP/1.1 200"
         client.close()
 

@@ -43,11 +43,16 @@ async def test_one_that_never_is_set_is_waited_for_no_longer_than_said() -> None
     assert not event.is_set()
 
 
-async def test_what_is_done_every_so_often_is_done_together():
-    first, second = (asyncio.create_task(tick(0.05)) for _ in range(2))
-    await first
-    await asyncio.sleep(0)
-    assert second.done()
+def test_what_is_done_every_so_often_is_done_together(in_virtual_time):
+    async def done_at(begins: float) -> float:
+        await asyncio.sleep(begins)
+        await tick(5.0)
+        return asyncio.get_running_loop().time()
+
+    async def story() -> list[float]:
+        return await asyncio.gather(*map(done_at, (0.1, 4.9, 5.1)))
+
+    assert in_virtual_time(story()) == pytest.approx([5.0, 5.0, 10.0])
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def test_an_edge_that_fails_in_ever_new_words_does_not_silence_another(bounded):
 def test_the_writer_asks_now_and_then():
     asked = threading.Event()
     writer = Writer(io.StringIO().write, now_and_then=lambda: bool(asked.set()))
-    assert asked.wait(10)
+    assert asked.wait(60)
     writer.finish()
 
 

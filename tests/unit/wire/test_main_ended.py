@@ -17,7 +17,7 @@ class Lingering(subprocess.Popen[bytes]):
     def wait(self, timeout: float | None = None) -> int:
         cleared = threading.Event()
         self.loop.call_soon_threadsafe(cleared.set)
-        return super().wait(timeout) if cleared.wait(20) else 99
+        return super().wait(timeout) if cleared.wait(60) else 99
 
 
 async def test_a_process_that_takes_long_to_be_cleared_away_keeps_nothing_else_waiting() -> None:

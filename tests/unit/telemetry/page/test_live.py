@@ -49,7 +49,7 @@ def play():
             site = Site()
             running = asyncio.create_task(site.live.run())
             try:
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     await story(site)
             finally:
                 running.cancel()

@@ -31,7 +31,7 @@ def free_port():
 async def page(document=None):
     """Live, and a port."""
     live, port = Live(), free_port()
-    async with asyncio.timeout(20), serving(Bind("127.0.0.1", port), live, Supervisor()):
+    async with asyncio.timeout(60), serving(Bind("127.0.0.1", port), live, Supervisor()):
         if document is not None:
             live.show(lambda: document)
         yield live, port

@@ -107,7 +107,7 @@ def test_frames_of_another_kind_of_link_are_refused_by_name(tmp_path, frame, cap
 
 
 @given(data=st.data())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_a_file_of_any_bytes_is_read_or_refused(tmp_path, frame, data):
     written = data.draw(st.sampled_from([write_pcap, write_pcapng]))
     path = tmp_path / "seen"
