@@ -3,12 +3,14 @@
 import socket
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from speaker.agent.source import Cluster
 from speaker.agent.view import ViewSettings
 from speaker.cluster.transport.access import Access, configure
 from speaker.cluster.transport.client import Client
+from speaker.diagnosis.examine import examined
 from speaker.model import Forwarding
 from speaker.node.report import Report
 from speaker.node.serve import serve
@@ -67,4 +69,5 @@ async def run(end: socket.socket, settings: AgentSettings) -> None:
             settings.forwarder,
         )
 
-    await serve(end, settings, open_source, api=True, leases=namespace)
+    examine = partial(examined, settings.runtime_dir)
+    await serve(end, settings, open_source, api=True, examine=examine, leases=namespace)

@@ -13,6 +13,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from math import inf
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from speaker.allocator.assign import Allocator, Usage
 from speaker.allocator.ledger import Ledger
 from speaker.allocator.settle import settle, with_former_pools, with_own_addresses
 from speaker.api.world import Reading
+from speaker.diagnosis.examine import examined
 from speaker.errors import DoubtfulManifests, EdgeError, InvalidManifests
 from speaker.model import Family, IPAddress, World
 from speaker.node.report import Report
@@ -47,7 +49,8 @@ async def run(end: socket.socket, settings: RunSettings) -> None:
     async def open_source(report: Report, _: AsyncExitStack) -> Source:
         return Manifests(settings, recall(settings.state, settings.rest_seconds, boottime()), report)
 
-    await serve(end, settings, open_source, directory=shown(settings.directory))
+    examine = partial(examined, settings.runtime_dir)
+    await serve(end, settings, open_source, examine=examine, directory=shown(settings.directory))
 
 
 class Manifests:
