@@ -21,7 +21,6 @@ from speaker.allocator.assign import Allocator, Usage
 from speaker.allocator.ledger import Ledger
 from speaker.allocator.settle import settle, with_former_pools, with_own_addresses
 from speaker.api.world import Reading
-from speaker.diagnosis.examine import examined
 from speaker.errors import DoubtfulManifests, EdgeError, InvalidManifests
 from speaker.model import Family, IPAddress, World
 from speaker.node.report import Report
@@ -49,8 +48,15 @@ async def run(end: socket.socket, settings: RunSettings) -> None:
     async def open_source(report: Report, _: AsyncExitStack) -> Source:
         return Manifests(settings, recall(settings.state, settings.rest_seconds, boottime()), report)
 
-    examine = partial(examined, settings.runtime_dir)
+    examine = partial(_examine, settings.runtime_dir)
     await serve(end, settings, open_source, examine=examine, directory=shown(settings.directory))
+
+
+def _examine(runtime_dir: Path) -> list[dict[str, str]]:
+    # Not needed where nobody looks.
+    from speaker.diagnosis.gather import examined
+
+    return examined(runtime_dir)
 
 
 class Manifests:
