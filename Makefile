@@ -66,7 +66,7 @@ test: $(VENV)/.dev
 
 # What `make test` leaves out: it needs etcd and kube-apiserver, found where `make cluster` leaves them or in $KUBEBUILDER_ASSETS.
 test-api: $(VENV)/.dev
-	@NEED_OPTIONAL=1 .ci/need nft:nftables ip:iproute2 ping:iputils-ping $(MQTT)
+	@NEED_OPTIONAL=1 .ci/need nft:nftables ip:iproute2 ping:iputils-ping $(MQTT) $(BROWSER)
 	@$(INSIDE) $(BIN)/python .ci/lanes.py "nice -n 10 $(BIN)/pytest $(ASKING)" -- "$(BIN)/pytest $(AGENTS)"
 
 # The tests of IPVS on a stock kernel, which guards it with nftables: takes minutes, and fetches 70 MB once.

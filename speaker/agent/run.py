@@ -3,6 +3,7 @@
 import socket
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from speaker.agent.source import Cluster
@@ -67,4 +68,12 @@ async def run(end: socket.socket, settings: AgentSettings) -> None:
             settings.forwarder,
         )
 
-    await serve(end, settings, open_source, api=True, leases=namespace)
+    examine = partial(_examine, settings.runtime_dir)
+    await serve(end, settings, open_source, api=True, examine=examine, leases=namespace)
+
+
+def _examine(runtime_dir: Path) -> list[dict[str, str]]:
+    # Not needed where nobody looks.
+    from speaker.diagnosis.gather import examined
+
+    return examined(runtime_dir)

@@ -1,4 +1,4 @@
-"""``speaker plan`` and ``speaker convert``: what is to come, from files, on any host."""
+"""``speaker plan`` and ``speaker convert``: what is to come, on any host."""
 
 import argparse
 from pathlib import Path
@@ -44,11 +44,24 @@ def _add_convert(commands: Commands) -> None:
 def _add_plan(commands: Commands) -> None:
     parser = commands.add_parser("plan", help="what would change if other manifests were in force")
     parser.description = (
-        "Settles both directories one after the other, as a speaker that remembers --state would. Ends with 0 where "
-        "nothing changes, with 1 where something does, and with 2 where manifests or state cannot be read."
+        "Settles both directories one after the other, as a speaker that remembers --state would; or with --cluster "
+        "what a cluster has, and the same with one directory applied to it. Ends with 0 where nothing changes, with 1 "
+        "where something does, and with 2 where manifests, state or cluster cannot be read."
     )
-    parser.add_argument("now", metavar="NOW", type=Path, help="the manifests that are in force")
-    parser.add_argument("then", metavar="THEN", type=Path, help="those that would take their place")
+    parser.add_argument("now", metavar="NOW", nargs="?", type=Path, help="the manifests that are in force")
+    parser.add_argument("then", metavar="THEN", nargs="?", type=Path, help="those that would take their place")
+    parser.add_argument(
+        "--cluster",
+        action="store_true",
+        help="a live cluster is in force, and the only directory (none: no change but --drain) would be applied to it",
+    )
+    parser.add_argument(
+        "--kubeconfig", metavar="FILE", type=Path, help="with --cluster (default: as kubectl finds it, or the pod's)"
+    )
+    parser.add_argument("--context", metavar="NAME", default="", help="of the kubeconfig (default: its current one)")
+    parser.add_argument(
+        "--default-class", action="store_true", help="with --cluster: its controllers and agents have this flag"
+    )
     parser.add_argument(
         "--state",
         metavar="FILE",
@@ -64,7 +77,11 @@ def _add_plan(commands: Commands) -> None:
 
 
 def _plan(args: argparse.Namespace) -> int:
-    from speaker.tools.plan import command
+    if args.cluster:
+        from speaker.tools.planning.cluster import command as of_cluster
+
+        return of_cluster(args)
+    from speaker.tools.planning.plan import command
 
     return command(args)
 

@@ -50,6 +50,8 @@ class _Told:
     conflict: bool
     vacant: float | None = None
     """Since when nobody holds it, and that is not told."""
+    lost: str = ""
+    """The last Lease of a holder that was told to be gone: what comes may be of the record that was told of before."""
 
 
 class Announced:
@@ -60,21 +62,32 @@ class Announced:
         self._now: dict[str, HeldObject] = {}
         self._vacant: set[str] = set()
         """Those of which that is yet to be told."""
+        self._gone: Mapping[str, str] = {}
         self._begun = False
         self.left_out = 0
         """Events in the last step that were too many."""
 
-    def step(self, changes: Mapping[Key, HeldObject | None], users: FindUsers, now: float, at: str) -> list[Event]:
+    def step(
+        self,
+        changes: Mapping[Key, HeldObject | None],
+        users: FindUsers,
+        now: float,
+        at: str,
+        gone: Mapping[str, str] | None = None,
+    ) -> list[Event]:
         """``changes``: what is another than the last time, None for what is gone; ``now``: seconds that never go back;
-        ``at``: RFC 3339."""
+        ``at``: RFC 3339; ``gone``: as ``Lives.gone`` has it."""
         happened: dict[str, list[_Happened]] = {}
-        for name in {key.name for key in changes} | self._vacant:
+        turned = self._turned(gone)
+        for name in {key.name for key in changes} | self._vacant | turned:
             key = Key("", name)
             if key in changes and (found := changes[key]) is None:
                 self._forget(name)
             else:
                 self._now[name] = found = changes.get(key) or self._now[name]
-                if (eip := announced_eip(name)) is not None and (news := [*self._heard(name, eip, found.status, now)]):
+                if (eip := announced_eip(name)) is None:
+                    continue
+                if news := [*self._heard(name, eip, found.status, now, turned=name in turned)]:
                     happened[name] = news
         self._begun = True
         if not happened:
@@ -84,17 +97,26 @@ class Announced:
         self.left_out = len(events[MOST:])
         return events[:MOST]
 
+    def _turned(self, gone: Mapping[str, str] | None) -> set[str]:
+        """Of which EIPs the holder is gone since the last time, or back. What is not known changes nothing."""
+        before, self._gone = self._gone, self._gone if gone is None else gone
+        nodes = before.keys() ^ self._gone.keys()
+        return {name for name, found in self._now.items() if found.status.holder in nodes} if nodes else set()
+
     def _forget(self, name: str) -> None:
         self._told.pop(name, None)
         self._now.pop(name, None)
         self._vacant.discard(name)
 
-    def _heard(self, name: str, eip: IPAddress, status: Holder, now: float) -> Iterator[_Happened]:
+    def _heard(self, name: str, eip: IPAddress, status: Holder, now: float, *, turned: bool) -> Iterator[_Happened]:
         told = self._told.get(name)
         if told is None:
             told = _Told("", False) if self._begun else _Told(status.holder, bool(status.conflict))
             self._told[name] = told
-        yield from self._held(name, eip, told, status, now)
+        if status.holder in self._gone and (turned or not told.holder):
+            yield from self._lost(name, eip, told, status.holder)
+        else:
+            yield from self._held(name, eip, told, status, now)
         conflict = bool(status.conflict)
         if conflict is not told.conflict:
             told.conflict = conflict
@@ -102,6 +124,14 @@ class Announced:
                 yield _Happened("Warning", "ConflictBegun", shown(status.conflict))
             else:
                 yield _Happened("Normal", "ConflictEnded", f"nobody else uses {eip} any more")
+
+    def _lost(self, name: str, eip: IPAddress, told: _Told, holder: str) -> Iterator[_Happened]:
+        """The record names one that is gone. Or it cannot reach the API, and answers on the LAN: nobody here knows."""
+        if told.holder:
+            told.holder, told.vacant, told.lost = "", None, f" {self._gone[holder]}"
+            self._vacant.discard(name)
+            why = f"its holder {shown(holder)} is gone, or cut off from the API"
+            yield _Happened("Warning", "HeldByNobody", f"nobody is known to announce {eip}: {why}")
 
     def _held(self, name: str, eip: IPAddress, told: _Told, status: Holder, now: float) -> Iterator[_Happened]:
         holder = status.holder
@@ -127,7 +157,7 @@ class Announced:
         self, happened: Mapping[str, Sequence[_Happened]], users: Mapping[str, Users], at: str
     ) -> Iterator[Event]:
         for name, news in happened.items():
-            mark = f"{name} {self._now[name].metadata.resource_version}"
+            mark = f"{name} {self._now[name].metadata.resource_version}{self._told[name].lost}"
             services, pool = users.get(name, Users())
             for meta in services[:SHOWN]:
                 yield from (Event("Service", meta, *each, at, mark) for each in news)

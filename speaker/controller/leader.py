@@ -20,7 +20,7 @@ from speaker.cluster.hosts import HostObject
 from speaker.cluster.kinds import FORWARDER, EipObject, ServiceObject
 from speaker.cluster.mirror.mirrors import Mirrors
 from speaker.cluster.mirror.reflector import Patience, Reflector, Resource
-from speaker.cluster.mirror.store import Change, T
+from speaker.cluster.mirror.store import Change, Store, T
 from speaker.cluster.objects import Key, Object
 from speaker.cluster.transport.client import Client
 from speaker.cluster.transport.pages import listed
@@ -29,6 +29,7 @@ from speaker.controller.decider import ControllerSettings, Decider, News
 from speaker.controller.failovers import Failovers, RecordedObject, told
 from speaker.controller.forwarders import Forwarders
 from speaker.controller.key import make_key
+from speaker.controller.lives import Lives
 from speaker.controller.published import Follower
 from speaker.controller.sweeper import ANNOUNCEMENTS, Grace, Sweeper
 from speaker.controller.wanted import EIPS, IpMode
@@ -51,6 +52,8 @@ COUNT = 10.0
 """Seconds after which all is counted again: what rested is free by then."""
 ASK = 5.0
 """Seconds between two questions for agents that do not forward, where they are told to: one page, and mostly empty."""
+LOOK = 15.0
+"""Seconds between two looks at all session Leases: as often as agents renew them."""
 SHOWN = 10
 """Objects that are named which cannot be read; the count tells the rest."""
 FAILOVERS, FAILOVER_SECONDS = 200, 1.0
@@ -111,6 +114,7 @@ class Leader:
         decider = Decider(replace(self._settings, ip_mode=None) if follows else self._settings)
         sweeper, forwarders, failovers, announced = Sweeper(self._grace), Forwarders(), Failovers(), Announced()
         unannounced: dict[Key, RecordedObject | None] = {}
+        lives = Lives()
         room = Bound(FAILOVERS, FAILOVER_SECONDS)
 
         async def follow_records() -> None:
@@ -150,6 +154,8 @@ class Leader:
             if follows:
                 tasks.create_task(self._ask_agents(forwarders, changed), name="agents")
             tasks.create_task(supervised("records", follow_records, self._supervisor), name="records")
+            look = partial(self._look_at_lives, lives, announcements.store)
+            tasks.create_task(supervised("lives", look, self._supervisor), name="lives")
             for follower in self.followers:
                 tell = partial(follower.run, announcements.store)
                 tasks.create_task(supervised("published", tell, self._supervisor), name="published")
@@ -179,7 +185,8 @@ class Leader:
                 if announcements.synced and (now := boottime()) >= swept_at + SWEEP:
                     await writes.want(sweeper.step(announcements.store, decider.uses, now))
                     swept_at = now
-                    happened = announced.step(unannounced, decider.users, now, _wall_clock())
+                    gone = lives.gone(now) if announcements.following else None
+                    happened = announced.step(unannounced, decider.users, now, _wall_clock(), gone)
                     unannounced.clear()
                     for event in (*happened, *decider.hints(now, _wall_clock())):
                         writes.tell(event)
@@ -201,6 +208,19 @@ class Leader:
                 log.info("ip mode", ip_mode=_ip_mode(forwarders))
                 changed.set()
             await asyncio.sleep(ASK)
+
+    async def _look_at_lives(self, lives: Lives, announcements: Store[RecordedObject]) -> None:
+        """Now and then, and for Events alone. Endless."""
+        path = leases_in(self._agents)
+        while True:
+            begun = boottime()
+            try:
+                found = await listed(self._client, path, Object)
+                holders = {each.status.holder for each in announcements if each.status.holder}
+                lives.heard({each.key.name: each.metadata.resource_version for each in found}, holders, begun)
+            except EdgeError as error:
+                self._told(path, error)
+            await asyncio.sleep(LOOK)
 
     def _mirror(self, path: str, kind: type[T], changed: asyncio.Event, mirrors: Mirrors) -> "_Mirror[T]":
         """One of ``mirrors``."""

@@ -14,7 +14,9 @@ from speaker.allocator.ranges import names
 from speaker.api.ranges import parse_range
 from speaker.diagnosis import asking, connecting, kernel, listening, process
 from speaker.diagnosis.asking import Wanted
+from speaker.diagnosis.doctor import findings
 from speaker.diagnosis.facts import ANYWHERE, Drops, Facts, LinkSeen, Unseen, Use, Way, known_from
+from speaker.diagnosis.report import finding_json
 from speaker.errors import EdgeError
 from speaker.interfaces.addresses import own_addresses
 from speaker.interfaces.routing import Found, lookup
@@ -57,6 +59,12 @@ async def gather(runtime_dir: Path, about: str = "", forwarder: str = "") -> Fac
     looks.unseen += _blind_spots(known)
     gone = Drops(after.martian - drops.martian, after.reverse_path - drops.reverse_path)
     return replace(facts, drops=gone, unseen=tuple(dict.fromkeys(looks.unseen)))
+
+
+def examined(runtime_dir: Path) -> list[dict[str, str]]:
+    """What ``speaker doctor`` finds, for a process that shows it itself, each as ``finding_json`` has it. Blocks for
+    some seconds: in a thread without a loop."""
+    return [finding_json(each) for each in findings(asyncio.run(gather(runtime_dir)))]
 
 
 def heard_meanwhile(facts: Facts) -> bool:

@@ -6,6 +6,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 import structlog
 
@@ -21,12 +22,13 @@ from speaker.node.source import HostSettings, MakeSource
 from speaker.settings import MqttSettings
 from speaker.system.descriptors import raise_limit
 from speaker.system.signals import stoppable
+from speaker.system.supervise import at_work
 from speaker.system.threads import start_threads
 from speaker.telemetry import logs
 from speaker.telemetry.http import serving
 from speaker.telemetry.metrics import Metrics
 from speaker.telemetry.mqtt.counted import MqttMetrics
-from speaker.telemetry.page.host import HostPage
+from speaker.telemetry.page.host import Examine, HostPage
 from speaker.telemetry.page.server import serving as page_serving
 from speaker.telemetry.traffic import Kept, exposition
 from speaker.wire.commands import PeerSpec, Spec
@@ -39,10 +41,16 @@ SWITCH_SECONDS = 0.001
 
 
 async def serve(
-    end: socket.socket, settings: HostSettings, make: MakeSource, *, api: bool = False, **started: object
+    end: socket.socket,
+    settings: HostSettings,
+    make: MakeSource,
+    *,
+    api: bool = False,
+    examine: Examine = lambda: (),
+    **started: object,
 ) -> None:
     """Serve what the source asks for until the wire process at ``end`` asks for the end. ``api``: it asks
-    the Kubernetes API; ``started``: for the first line of the log.
+    the Kubernetes API; ``examine``: for the page; ``started``: for the first line of the log.
 
     Raises SettingError (an address to listen on), Unsupported (the forwarder asked for) and EdgeError (a state file
     that cannot be read) before anything is touched.
@@ -53,7 +61,7 @@ async def serve(
     gc.freeze()  # all that was imported
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
-        await _serve(end, settings, make, api, started)
+        await _serve(end, settings, make, api, examine, started)
     except* EdgeError as errors:
         failure: BaseException = errors
         while isinstance(failure, BaseExceptionGroup):
@@ -65,7 +73,12 @@ async def serve(
 
 
 async def _serve(
-    end: socket.socket, settings: HostSettings, make: MakeSource, api: bool, started: Mapping[str, object]
+    end: socket.socket,
+    settings: HostSettings,
+    make: MakeSource,
+    api: bool,
+    examine: Examine,
+    started: Mapping[str, object],
 ) -> None:
     metrics = Metrics(api=api, wire=os.getppid())
     report = Report(metrics, settings.runtime_dir)
@@ -87,6 +100,7 @@ async def _serve(
             report.telling.heard.append(page.heard)
             report.shown.append(page.shown)
             await stack.enter_async_context(page_serving(settings.page, page.live, report))
+            await stack.enter_async_context(at_work("doctor", partial(page.examine, examine), report))
         log.info("started", node=settings.node.name, forwarder=forwarder.name, **started)
         # Two forwarders at once would translate an address twice.
         if removed := await cleanup(settings.runtime_dir, keep=forwarder.name):

@@ -13,6 +13,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from math import inf
 from pathlib import Path
 
@@ -47,7 +48,15 @@ async def run(end: socket.socket, settings: RunSettings) -> None:
     async def open_source(report: Report, _: AsyncExitStack) -> Source:
         return Manifests(settings, recall(settings.state, settings.rest_seconds, boottime()), report)
 
-    await serve(end, settings, open_source, directory=shown(settings.directory))
+    examine = partial(_examine, settings.runtime_dir)
+    await serve(end, settings, open_source, examine=examine, directory=shown(settings.directory))
+
+
+def _examine(runtime_dir: Path) -> list[dict[str, str]]:
+    # Not needed where nobody looks.
+    from speaker.diagnosis.gather import examined
+
+    return examined(runtime_dir)
 
 
 class Manifests:

@@ -159,14 +159,14 @@ class Conversation:
     def __init__(self, hold_lock: Callable[[], None] = lambda: None) -> None:
         self._hold_lock = hold_lock
         self._channel: Channel[FromWire, FromMain] | None = None
-        self.events = EventSender(self._send, self._read)
+        self.events = EventSender(self._send, self._read, lambda: self.listened)
         self.life: Life | None = None
         self.offered_all = False
         """The main process of the moment has said all that may be held here."""
 
     def _send(self, message: FromWire) -> None:
-        """Without a main process the message is dropped: the next one is sent the whole state. One that does not read
-        for too long is cut off."""
+        """Without a main process the message is dropped: the next one is sent the whole state, and the claims that
+        nobody heard of. One that does not read for too long is cut off."""
         if self._channel is not None:
             self._channel.send(message)
             if self._channel.waiting > MAX_WAITING:
@@ -210,6 +210,7 @@ class Conversation:
                 life = await self._begin(spec, stack)
                 channel.send(Began(before, life.owner.resumed()))
                 life.owner.retell()
+                self.events.retell()
                 await self._obey(life, channel, messages)
         finally:
             self._channel = None

@@ -52,9 +52,16 @@ COUNT_SECONDS = 2.0
 class EventSender:
     """Sends transitions at once and counts a few times a second. An ``OwnerEvents`` and a ``RecordSink``."""
 
-    def __init__(self, send: Callable[[WireEvent], None], read: Callable[[], bool] = lambda: True) -> None:
-        """``read``: whoever is told keeps up; counts wait until it does."""
-        self._send, self._read = send, read
+    def __init__(
+        self,
+        send: Callable[[WireEvent], None],
+        read: Callable[[], bool] = lambda: True,
+        listened: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """``read``: whoever is told keeps up; counts wait until it does. ``listened``: there is somebody."""
+        self._send, self._read, self._listened = send, read, listened
+        self._untold: dict[IPAddress, EipClaimed] = {}
+        """Claims that stand and that nobody heard of."""
         self._counts: Counter[Countable] = Counter()
         self._delays: list[tuple[float, float]] = []
         self._counted = asyncio.Event()
@@ -79,6 +86,12 @@ class EventSender:
     def start_over(self) -> None:
         """Somebody else listens from now on."""
         self._bugs.clear()
+
+    def retell(self) -> None:
+        """What was claimed while nobody listened, with the seconds that it took then."""
+        untold, self._untold = self._untold, {}
+        for event in untold.values():
+            self._send(event)
 
     # ── counts ──
 
@@ -118,9 +131,14 @@ class EventSender:
     def claimed(
         self, address: IPAddress, placement: Placement, term: int, before: str | None, unanswered: float | None = None
     ) -> None:
-        self._send(EipClaimed(address, placement, term, before, unanswered))
+        event = EipClaimed(address, placement, term, before, unanswered)
+        if self._listened():
+            self._send(event)
+        else:
+            self._untold[address] = event
 
     def yielded(self, address: IPAddress, reason: str, holder: str | None) -> None:
+        self._untold.pop(address, None)
         self._send(EipYielded(address, reason, holder))
 
     def frozen(self) -> None:

@@ -1,13 +1,19 @@
-"""A node dies: of each EIP log, metric, Kubernetes' Event and the controller's page have one duration."""
+"""A node dies: of each EIP log, metric, Kubernetes' Event, a broker and the page tell, with one duration.
+
+All of them are real: agents and a controller, a kube-apiserver, a mosquitto, a Chromium."""
 
 import json
 import re
+import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from contextlib import suppress
 
+import chromium
+import mqtt_broker
 import pytest
-from agent_cluster import API_HOST, holders_of, until
+from agent_cluster import API_ADDRESS, API_HOST, GUARD, holders_of, until
 from agent_objects import NAMESPACE
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -17,6 +23,9 @@ from speaker.lab.hosts.speakers import holds_most
 pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
 
 PAGE = "127.0.0.1:9901"
+MQTT = f"mqtt://{API_ADDRESS}"
+LINES = 5
+"""EIPs of one node that have a line of the log each when it dies: more share one."""
 WORDS = re.compile(r"(\S+): (\S+) answers in place of (\S+), which fell silent, (\d+\.\d{3}) s after its last sign")
 
 
@@ -52,10 +61,68 @@ def failovers(text):
     return samples["eip_speaker_failover_seconds_count"], samples["eip_speaker_failover_seconds_sum"]
 
 
-async def test_each_eip_of_a_node_that_died_has_one_duration_wherever_it_is_told(cluster):
-    await cluster.control("--page", PAGE)
+def told_held(states):
+    """EIP → holder, by what the controller told the broker."""
+    return {topic.rpartition("/")[2]: state["holder"] for topic, state in states.items() if "/v1/eips/" in topic}
+
+
+def taken(watcher, victim):
+    """Of each EIP, by the broker: who took it from the victim that fell silent, and the seconds."""
+    events = [json.loads(each["payload"]) for each in watcher.heard if each["topic"].endswith("/events/taken")]
+    return {
+        each["eip"]: (each["by"], each["from"], each["unanswered"])
+        for each in events
+        if each.get("why") == "silent" and each["from"] == victim
+    }
+
+
+@pytest.fixture
+def broker(cluster, tmp_path):
+    """Where the API server is: agents and the controller reach it, and nobody else."""
+    place = cluster.lan.namespace(API_HOST)
+    lines = f"listener 1883 {API_ADDRESS}", "allow_anonymous true"
+    found = mqtt_broker.Broker(place, tmp_path / "broker", *lines, host=API_ADDRESS)
+    found.start()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def browser(cluster, tmp_path):
+    with chromium.chromium(tmp_path / "chromium", cluster.lan.namespace(API_HOST).entered) as found:
+        yield found
+
+
+@pytest.fixture
+async def telling(cluster, broker):
+    """Agents that tell the broker, and a controller that tells it and has a page. The next test finds none of that."""
+    try:
+        await cluster.control("--page", PAGE, "--mqtt", MQTT)
+        for node in cluster.nodes:
+            await cluster.stopped(node)
+            cluster.start(node, "--mqtt", MQTT)
+            await cluster.until_healthy(node)
+        deadline = time.monotonic() + GUARD
+        while max(Counter(holders_of(found := await cluster.agreed()).values()).values()) > LINES:
+            assert time.monotonic() < deadline, found
+            with suppress(AssertionError):  # for two seconds a node takes nothing that it has just let go
+                cluster.agents[cluster.nodes[0]].ask("rebalance")
+        yield cluster
+    finally:
+        for node in set(cluster.agents):
+            cluster.killed(node)
+        await cluster.control()
+
+
+@pytest.mark.skipif(bool(mqtt_broker.missing() or chromium.missing()), reason="needs mosquitto and chromium")
+async def test_each_eip_of_a_node_that_died_has_one_duration_wherever_it_is_told(telling, broker, browser):
+    cluster, watcher = telling, broker.watch("eip-speaker/#")
     holders = {str(eip): node for eip, node in holders_of(await cluster.agreed()).items()}
     await until(lambda: page(cluster).get("counts") == {"eips": len(holders), "by_nobody": 0, "conflicts": 0})
+    watcher.until(lambda states: told_held(states) == holders)
+    browser.open(f"http://{PAGE}/")
+    browser.until(f"document.querySelectorAll('.rows [role=row]').length === {len(holders)}")
+    assert browser.text("#failovers").startswith("None since")
     earlier = {uid for _, _, uid in told(cluster, set()).values()}
     victim = holds_most(holders)
     lost = {eip for eip, node in holders.items() if node == victim}
@@ -83,7 +150,19 @@ async def test_each_eip_of_a_node_that_died_has_one_duration_wherever_it_is_told
         logged |= mine
     assert logged == said
 
+    watcher.until(lambda _: taken(watcher, victim).keys() == lost)
+    assert taken(watcher, victim) == said
+    now = holders | {eip: node for eip, (node, _, _) in said.items()}
+    watcher.until(lambda states: told_held(states) == now)
+
     await until(lambda: sum(each["count"] for each in page(cluster)["failovers"]) == len(lost), lambda: page(cluster))
     for each in page(cluster)["failovers"]:
         of_it = [seconds for node, dead, seconds in said.values() if (node, dead) == (each["to"], each["from"])]
         assert each["unanswered"] == [min(of_it), max(of_it)]
+    browser.until(f"shown.failovers.reduce((sum, each) => sum + each.count, 0) === {len(lost)}")
+    longest = {node: max(seconds for heir, _, seconds in said.values() if heir == node) for node, _, _ in said.values()}
+    shown = {each["to"]: each["unanswered"][1] for each in browser.run("return shown.failovers")}
+    assert shown == longest
+    took = browser.run("return [...document.querySelectorAll('#failovers .took')].map((each) => each.innerText)")
+    assert {each.rpartition("\u2013")[2] for each in took} == {f"{seconds:.3f} s" for seconds in longest.values()}
+    assert browser.console() == []

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from real_api import MANIFESTS, RealApi, until
 
+from speaker.cli import main
 from speaker.controller.key import ENTRY, SECRET
 
 pytestmark = pytest.mark.apiserver
@@ -95,6 +96,45 @@ def test_a_killed_leader_is_followed_and_nobodys_address_changes(admin, replica)
     assert second.process.wait() == 0
     lease = ("get", "lease", "eip-speaker-controller", "--namespace=eip-speaker", "-o")
     assert admin(*lease, "jsonpath={.spec.holderIdentity}") == ""
+
+
+def test_what_plan_says_of_the_live_cluster_then_happens_and_saying_it_changes_nothing(
+    admin, replica, api_server, tmp_path, capsys
+):
+    def written(name, *addresses):
+        pool = {"apiVersion": "eip-speaker.io/v1alpha1", "kind": "Eip", "metadata": {"name": POOL}}
+        (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / name / "pool.json").write_text(json.dumps({**pool, "spec": {"addresses": [*addresses]}}))
+        return tmp_path / name
+
+    def condition(name):
+        found = json.loads(admin("get", "service", name, "-o", "json"))["status"].get("conditions", [])
+        return {each["type"]: each["reason"] for each in found}.get("eip-speaker.io/Assigned")
+
+    def plan(*arguments):
+        code = main(["plan", "--cluster", f"--kubeconfig={api_server.kubeconfig()}", "--json", *map(str, arguments)])
+        return code, json.loads(capsys.readouterr().out)["services"]
+
+    until(replica("first").leads)
+    admin("apply", "-f", str(written("now", "192.0.2.10-192.0.2.11")))
+    for name in ("first", "second"):
+        admin("apply", "-f", "-", stdin=service(name))
+        until(lambda name=name: condition(name) == "Assigned")
+    then = written("then", "192.0.2.10")
+    (then / "third.json").write_text(service("third"))
+    until(lambda: admin("get", "eip", POOL, "-o", "jsonpath={.status.ipv4.used}") == "2")
+    before = admin("get", "services,eips", "-o", "json")
+    assert plan() == (0, {})
+    assert plan(written("now", "192.0.2.10-192.0.2.11")) == (0, {})
+    code, planned = plan(then)
+    assert admin("get", "services,eips", "-o", "json") == before
+    assert code == 1
+    assert planned.keys() == {"default/second", "default/third"}
+    assert planned["default/second"]["after"]["flagged"] == ["192.0.2.11"]
+    assert planned["default/third"]["after"]["refused"] == "pool_full"
+    admin("apply", "-f", str(then))
+    until(lambda: (condition("second"), condition("third")) == ("Flagged", "PoolFull"))
+    assert (condition("first"), plan(then)) == ("Assigned", (0, {}))
 
 
 def test_with_the_rights_of_its_component_it_makes_the_key_and_logs_nothing_of_it(admin, replica, request):

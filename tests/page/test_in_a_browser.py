@@ -10,7 +10,7 @@ import pytest
 
 from speaker.allocator.assign import Usage
 from speaker.model import Family
-from speaker.telemetry.page.document import document, eip
+from speaker.telemetry.page.document import document, eip, examination
 
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 NODES = ("node-a", "node-b", "node-c")
@@ -87,6 +87,20 @@ def test_what_is_wrong_is_on_it_and_where_nothing_is_there_is_no_such_section(br
     page.show(made_up())
     browser.until("document.getElementById('problems-section').hidden")
     assert browser.text("#counts") == "40 EIPs in use"
+
+
+def test_what_the_doctor_found_is_on_it_with_what_mends_it_and_where_none_was_asked_nothing_is(browser, page):
+    found = {"kind": "x", "eip": "", "what": f"rp_filter is 1 {NASTY}", "mend": "sysctl -w a=2", "docs": "docs/a.md"}
+    looking(browser, page, made_up())
+    assert browser.run("return document.getElementById('doctor-section').hidden")
+    page.show(made_up() | {"doctor": examination(0.0, [found, found])})
+    browser.until("document.querySelectorAll('#doctor li').length === 2")
+    assert browser.text("#doctor li").splitlines() == [found["what"], "To mend: sysctl -w a=2", "docs/a.md"]
+    assert browser.text("#examined").startswith("Looked at: ")
+    assert browser.accessibility() == []
+    page.show(made_up() | {"doctor": examination(0.0, [])})
+    browser.until("!document.querySelector('#doctor li')")
+    assert browser.text("#examined").startswith("Nothing is wrong, as far as this host sees: ")
 
 
 def test_a_failover_is_on_it_while_one_looks_with_its_duration_and_is_read_out(browser, page):

@@ -32,13 +32,13 @@ async def pages(
 
 
 async def listed(client: Client, path: str, kind: type[_T], query: Query | None = None) -> list[_T]:
-    """All objects there that ``kind`` fits, page by page. Raises EdgeError."""
+    """All objects there that ``kind`` fits, page by page, and what remains of others. Raises EdgeError."""
     decode, found = msgspec.json.Decoder(kind).decode, []
     async for page in pages(client, path, query or {}):
         for raw in page.items or ():
             try:
                 found.append(decode(raw))
             except UNFIT:
-                continue
+                found += filter(None, (kind.remains(raw),))
         await asyncio.sleep(0)
     return found

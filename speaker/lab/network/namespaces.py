@@ -13,7 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-CLONE_NEWNET = 0x40000000
+CLONE_NEWNET, CLONE_NEWNS = 0x40000000, 0x00020000
+MS_REC, MS_PRIVATE = 0x4000, 0x40000
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -94,6 +95,12 @@ class Namespace:
     def join(self) -> None:
         """The calling thread moves in for good: for a child between fork and exec."""
         _check(_libc.setns(self._fd, CLONE_NEWNET), f"setns({self.label})")
+
+    def settle(self) -> None:
+        """As ``join``, and /sys is of the namespace as well, where this process may mount it."""
+        self.join()
+        if not _libc.unshare(CLONE_NEWNS) and not _libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None):
+            _libc.mount(b"sysfs", b"/sys", b"sysfs", 0, None)
 
     def sysctl(self, name: str, value: int | str) -> None:
         """Set ``net.*`` inside: /proc/sys/net shows the namespace of the thread that opens it."""

@@ -18,6 +18,7 @@ from speaker.lab.hosts.backends import backends
 from speaker.lab.hosts.expectations import Listener
 from speaker.lab.hosts.process import SpeakerProcess, started
 from speaker.lab.network.lan import Lan
+from speaker.lab.network.topology import switch_port
 from speaker.lab.practice.site import PORT, WEB, Site, site, written
 from speaker.model import Protocol, format_mac
 from speaker.node.control import NAME as CONTROL
@@ -174,6 +175,12 @@ class Ground:
         if done.returncode != 0:
             raise EdgeError(f"{host}: nft: {done.stderr.strip()}")
 
+    def hairpin(self, node: str, *, on: bool) -> None:
+        """Of its bridge for pods, as a CNI sets it."""
+        state = "on" if on else "off"
+        ports = (switch_port(pod, "eth0") for pod in self.lan.topology.pods_of(node))
+        self.sh(node, *(f"bridge link set dev {port} hairpin {state}" for port in ports))
+
     def begin(self, host: str, line: str) -> None:
         """A program that goes on until ``end_all``."""
         with self.lan.namespace(host).entered():
@@ -216,7 +223,7 @@ class Ground:
             *(sys.executable, "-m", "speaker", *command),
             *("--runtime-dir", str(self.directory / node / "run")),
             stdout=asyncio.subprocess.PIPE,
-            preexec_fn=self.lan.namespace(node).join,
+            preexec_fn=self.lan.namespace(node).settle,
         )
         output, _ = await process.communicate()
         assert process.returncode is not None
@@ -251,6 +258,8 @@ async def ground(lan: Lan, directory: Path, *, peers: bool, forwarder: str = "nf
     pods = [Listener(pod, Protocol.TCP, PORT) for pod in ("pod1", "pod3")]
     async with backends(lan, [*pods, Listener("host1", Protocol.TCP, PORT)]):
         found.write()
+        for node in NODES:
+            found.hairpin(node, on=True)
         try:
             for node in found.nodes:
                 await found.start(node)

@@ -5,7 +5,7 @@ A host's comes of what its status file says (``node/status.py``), a controller's
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from speaker import __version__
@@ -14,6 +14,7 @@ from speaker.telemetry.mqtt.states import PROBLEMS, SENTENCE, Pools, rfc3339
 NAMED = 5
 """Services of one EIP."""
 REFUSED = 50
+FINDINGS = 20
 
 Document: TypeAlias = dict[str, Any]
 """Its ``eips`` are by address."""
@@ -51,8 +52,17 @@ def document(
             for service, reason, message in sorted(refused)[:REFUSED]
         ],
         "left_out": {"problems": max(0, len(problems) - PROBLEMS), "refused": max(0, len(refused) - REFUSED)},
+        "doctor": None,
         "eips": dict(eips),
     }
+
+
+def examination(at: float, found: Sequence[Mapping[str, str]]) -> Document:
+    """What a doctor found. ``at``: seconds since 1970."""
+    findings = [
+        {name: each[name][:SENTENCE] for name in ("kind", "eip", "what", "mend", "docs")} for each in found[:FINDINGS]
+    ]
+    return {"at": rfc3339(at), "findings": findings, "left_out": max(0, len(found) - FINDINGS)}
 
 
 def eip(

@@ -2,17 +2,23 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from speaker.system.supervise import Supervisor, contained
 from speaker.telemetry.lines import Line
 from speaker.telemetry.mqtt.states import Pools
-from speaker.telemetry.page.document import Document, of_host
+from speaker.telemetry.page.document import Document, examination, of_host
 from speaker.telemetry.page.failovers import Failovers
 from speaker.telemetry.page.live import Live
+
+EXAMINED = 60.0
+"""Seconds between two looks of the doctor's, which take a second or two and some questions on the LAN."""
+
+Examine: TypeAlias = Callable[[], Sequence[Mapping[str, str]]]
+"""What is wrong here, each as ``diagnosis/report.py`` tells it to machines. It blocks."""
 
 
 class HostPage:
@@ -24,6 +30,8 @@ class HostPage:
         self._alive: frozenset[tuple[str, str]] = frozenset()
         """Other hosts, and the links that each is heard on."""
         self._loop = asyncio.get_running_loop()
+        self._examination: Document | None = None
+        self._make: Callable[[], Document] | None = None
 
     def heard(self, line: Line) -> None:
         """In any thread; what matters here in the loop's."""
@@ -45,8 +53,25 @@ class HostPage:
     def shown(self, told: Mapping[str, Any], pools: Pools, conflicts: Mapping[str, str]) -> None:
         """What the status file says. In any thread."""
         with suppress(RuntimeError):  # at the very end there is no loop
-            self._loop.call_soon_threadsafe(self.live.show, partial(self._document, told, pools, conflicts))
+            self._loop.call_soon_threadsafe(self._show, partial(self._document, told, pools, conflicts))
+
+    def _show(self, make: Callable[[], Document]) -> None:
+        self._make = make
+        self.live.show(make)
+
+    async def examine(self, examine: Examine) -> None:
+        """While somebody looks, and never else. Endless."""
+        while True:
+            await self.live.looked_at.wait()
+            found = await asyncio.to_thread(examine)
+            self._examination = examination(time.time(), found)
+            if self._make is not None:
+                self._show(self._make)
+            await asyncio.sleep(EXAMINED)
+            if not self.live:
+                self.live.looked_at.clear()
 
     def _document(self, told: Mapping[str, Any], pools: Pools, conflicts: Mapping[str, str]) -> Document:
         nodes = {node for node, _ in self._alive}
-        return of_host(self._node, told, pools, conflicts, self._failovers.told(), nodes)
+        shown = of_host(self._node, told, pools, conflicts, self._failovers.told(), nodes)
+        return shown | {"doctor": self._examination}

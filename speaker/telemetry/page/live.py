@@ -40,6 +40,8 @@ class Live:
         self._shown: Document = {}
         """What those who know everything were told."""
         self._changed = asyncio.Event()
+        self.looked_at = asyncio.Event()
+        """Set whenever somebody comes to look; who waits for it clears it."""
 
     def show(self, make: Callable[[], Document]) -> None:
         """``make`` gives what is so from now on."""
@@ -86,6 +88,7 @@ class Live:
         one = _Onlooker()
         self._onlookers.add(one)
         self._changed.set()
+        self.looked_at.set()
         try:
             yield b"retry: %d\n\n" % AGAIN
             while True:

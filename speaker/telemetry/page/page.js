@@ -57,6 +57,17 @@ function showHead() {
   at("problems").replaceChildren(...sentences.map((each) => make("li", each)));
 }
 
+function showDoctor() {
+  const { doctor } = shown; // null: nobody was asked, or not yet
+  at("doctor-section").hidden = !doctor;
+  if (!doctor) return;
+  at("doctor").replaceChildren(...doctor.findings.map((each) =>
+    make("li", each.what, "", make("span", `To mend: ${each.mend}`), make("span", each.docs, "aside-text"))));
+  const more = doctor.left_out ? `, and ${doctor.left_out} more` : "";
+  const words = doctor.findings.length ? `Looked at${more}: ` : "Nothing is wrong, as far as this host sees: ";
+  at("examined").replaceChildren(words, when(doctor.at));
+}
+
 function showBars() {
   at("pools").replaceChildren(...shown.pools.map(({ pool, family, size, used, resting }) => {
     const taken = used + resting;
@@ -169,6 +180,7 @@ function show(told) {
   if (!told.counts) return; // nothing is known yet
   shown = told;
   showHead();
+  showDoctor();
   showBars();
   showFailovers();
   showEips(told.eips);

@@ -116,6 +116,25 @@ def test_it_goes_on_when_its_main_process_dies(pair):
     assert holders(one) == holders(two) == before
 
 
+def test_of_a_failover_while_it_had_no_main_process_the_next_one_tells_once(pair):
+    one, two = pair
+    lost = held(two)
+    (main,) = children(one)
+    os.kill(main, signal.SIGKILL)
+    two.process.kill()
+    one.until("main process replaced")  # it takes longer to start than a silent peer is waited for
+    lines = [one.until("claimed", before="n2", why="silent") for _ in lost]
+    assert {line["eip"] for line in lines} == lost
+    took = [line["unanswered"] for line in lines]
+    one.until("ready")
+    count, total = (
+        float(line.split()[-1])
+        for line in one.get("/metrics").splitlines()
+        if line.startswith(("eip_speaker_failover_seconds_count", "eip_speaker_failover_seconds_sum"))
+    )
+    assert (count, total) == (len(took), pytest.approx(sum(took), abs=1e-6))
+
+
 def test_its_main_process_dies_with_it(pair):
     one, two = pair
     (main,) = children(one)

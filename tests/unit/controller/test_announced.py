@@ -28,12 +28,12 @@ class Told:
         self._announced, self._now = Announced(), 1000.0
         self._users = {EIP: Users([WEB])} if users is None else users
 
-    def step(self, status=None, after=1.0, **names):
-        """``status`` of the EIP, ``names`` of others; None: nothing new."""
+    def step(self, status=None, after=1.0, gone=None, **names):
+        """``status`` of the EIP, ``names`` of others; None: nothing new. ``gone``: holders, None: that is not known."""
         self._now += after
         changes = {EIP: status, **names} if status is not None else names
         objects = {Key("", name): each and found(each, name) for name, each in changes.items()}
-        return self._announced.step(objects, lambda _: self._users, self._now, AT)
+        return self._announced.step(objects, lambda _: self._users, self._now, AT, gone)
 
     def words(self, *statuses, after=1.0):
         """Reason and message of all Events of these, one after the other; at first there is nothing."""
@@ -74,6 +74,43 @@ def test_that_nobody_holds_it_is_told_when_it_lasts_and_why():
     assert event.message == f"nobody announces {EIP}: n1: shop/web has no ready endpoint"
     assert told.step(after=NOBODY_SECONDS) == []
     assert [event.reason for event in told.step(HELD)] == ["Announced"]
+
+
+LOST = ("HeldByNobody", f"nobody is known to announce {EIP}: its holder n1 is gone, or cut off from the API")
+GONE = {"n1": "7"}
+
+
+@pytest.mark.parametrize(
+    ("story", "steps", "words"),
+    [
+        ("its holder lives", [(None, {})], []),
+        ("another one is gone", [(None, {"n2": "3"})], []),
+        ("it is gone, once", [(None, GONE), (None, GONE)], [LOST]),
+        ("whether it is gone is not known", [(None, None)], []),
+        ("it is not known any more", [(None, GONE), (None, None), (None, GONE)], [LOST]),
+        ("it is back", [(None, GONE), (None, {})], [LOST, ANNOUNCED]),
+        ("it is gone again", [(None, GONE), (None, {}), (None, {"n1": "9"})], [LOST, ANNOUNCED, LOST]),
+        ("it claims before its Lease is looked at", [(None, GONE), (HELD, GONE), (None, {})], [LOST, ANNOUNCED]),
+        (
+            "another takes it over after all",
+            [(None, GONE), (BY_N2, GONE), (None, {})],
+            [LOST, ("Announced", f"{EIP} is announced by n2 on eth1")],
+        ),
+        ("another took it before", [(BY_N2, GONE)], [("Moved", f"{EIP} moved from n1 to n2 on eth1")]),
+        (
+            "another took it that counted as gone",
+            [(None, {"n2": "3"}), (BY_N2, {"n2": "3"}), (BY_N2, {"n2": "3"}), (None, {})],
+            [("Moved", f"{EIP} moved from n1 to n2 on eth1")],
+        ),
+    ],
+)
+def test_that_its_holder_is_gone_is_told_while_the_record_still_names_it(story, steps, words):
+    told = Told()
+    told.words(HELD)
+    found = [event for status, gone in steps for event in told.step(status, gone=gone)]
+    assert [(event.reason, event.message) for event in found] == words
+    marks = [event.body()["metadata"]["name"] for event in found]
+    assert len(set(marks)) == len(marks)
 
 
 def test_what_there_was_before_this_leader_is_no_news():

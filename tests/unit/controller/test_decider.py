@@ -1,9 +1,8 @@
 """Whatever stands in the API: nobody's mistake stops the others, no EIP is given twice, and a restart agrees."""
 
-from typing import Any
-
 import msgspec
 import pytest
+from api_after import written
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -35,25 +34,6 @@ SERVICES = st.lists(
     min_size=1,
     max_size=6,
 )
-
-
-def written(found: ServiceObject, bodies: dict[str, Any]) -> ServiceObject:
-    """The Service as the API holds it after the writes."""
-    path = f"/api/v1/namespaces/default/services/{found.metadata.name}/status"
-    data = msgspec.json.decode(msgspec.json.encode(found))
-    if (body := bodies.get(path)) is not None:
-        status = body.get("status", {})
-        balancer = status.get("loadBalancer", {"ingress": data["status"]["loadBalancer"].get("ingress")})
-        data["status"] = {
-            "loadBalancer": {"ingress": balancer["ingress"] or []},
-            "conditions": status.get("conditions", data["status"]["conditions"]),
-        }
-        for name, value in body["metadata"].get("annotations", {}).items():
-            data["metadata"]["annotations"].pop(name, None)
-            if value is not None:
-                data["metadata"]["annotations"][name] = value
-        data["metadata"]["resourceVersion"] += "1"
-    return msgspec.convert(data, ServiceObject)
 
 
 def news(services, pools=()):

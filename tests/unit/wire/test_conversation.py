@@ -3,13 +3,26 @@
 import asyncio
 import socket
 from contextlib import AsyncExitStack
+from ipaddress import ip_address
 
 import pytest
 
 from speaker.errors import WireError
+from speaker.layer2.links import Placement
+from speaker.model import Gratuitous, Link, Mac
 from speaker.wire.channel import Channel
 from speaker.wire.commands import IsReady, OfferedAll, SetDraining, Spec
-from speaker.wire.messages import Before, Began, BugMet, BugsMetAgain, HellosSent, Reply, Request
+from speaker.wire.messages import (
+    Before,
+    Began,
+    BugMet,
+    BugsMetAgain,
+    EipClaimed,
+    EipYielded,
+    HellosSent,
+    Reply,
+    Request,
+)
 from speaker.wire.process import MAX_WAITING, Conversation
 from speaker.wire.sender import MAX_DELAYS, EventSender
 
@@ -34,6 +47,8 @@ async def said(spec, *commands):
 
 
 ALONE = Spec("us", None)
+A, B, C = (ip_address(f"192.0.2.{10 + number}") for number in range(3))
+HERE = Placement(Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01")), Gratuitous())
 
 
 async def test_a_main_process_finds_what_there_is_and_every_request_is_answered():
@@ -111,6 +126,49 @@ def test_counts_wait_while_the_main_process_does_not_keep_up():
     sender.flush()
     (sent,) = told
     assert sent.counts == {HellosSent("eth0", True): 3}
+
+
+def test_what_was_claimed_while_nobody_listened_is_told_once_to_the_next_as_it_was_then():
+    told, listens = [], [True]
+    sender = EventSender(told.append, listened=lambda: listens[0])
+    sender.claimed(A, HERE, 3, None)
+    listens[0] = False
+    sender.claimed(A, HERE, 5, "n2", 0.231)
+    sender.claimed(B, HERE, 7, "n2", 0.232)
+    sender.claimed(C, HERE, 9, "n3", 0.233)
+    sender.claimed(C, HERE, 11, "n4", 4.2)
+    sender.yielded(B, "better_claim", "n2")
+    listens[0] = True
+    sender.retell()
+    sender.retell()
+    assert told == [
+        EipClaimed(A, HERE, 3, None, None),
+        EipYielded(B, "better_claim", "n2"),
+        EipClaimed(A, HERE, 5, "n2", 0.231),
+        EipClaimed(C, HERE, 11, "n4", 4.2),
+    ]
+
+
+async def test_a_main_process_hears_of_a_claim_from_before_it_came_after_what_it_finds():
+    async with AsyncExitStack() as stack:
+        talk, heard = Conversation(), []
+        for _ in range(2):
+            near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+            holding = asyncio.create_task(talk.hold(near, stack, Before()))
+            main = await Channel.over(far)
+            main.send(ALONE)
+            main.send(Request(1, IsReady()))
+            async for message in main.messages():
+                heard.append(message)
+                if isinstance(message, Reply):
+                    break
+            main.close()
+            await holding
+            talk.events.claimed(A, HERE, 5, "n2", 0.231)
+        began, _, again, claimed, _ = heard
+        assert isinstance(began, Began)
+        assert isinstance(again, Began)
+        assert claimed == EipClaimed(A, HERE, 5, "n2", 0.231)
 
 
 def test_an_error_that_comes_without_end_is_told_once_and_counted_until_somebody_else_listens():

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from speaker.telemetry.lines import Line
-from speaker.telemetry.page.host import HostPage
+from speaker.telemetry.page.host import EXAMINED, HostPage
 
 NOTHING = {"eips": [], "refused": [], "problems": []}
 
@@ -78,3 +78,48 @@ def test_a_line_that_nobody_foresaw_is_a_bug_and_no_more(shown):
     found, bugs = shown(Line("info", "claimed", {"unanswered": 1.0}), taken(unanswered=0.231))
     assert bugs == [("page", KeyError)]
     assert len(found["failovers"]) == 1
+
+
+FOUND = {
+    "kind": "rp_filter",
+    "eip": "",
+    "what": "rp_filter is 1",
+    "why": "w",
+    "mend": "sysctl -w …",
+    "docs": "docs/x.md",
+}
+
+
+def test_the_doctor_looks_while_somebody_looks_and_once_a_minute_at_most(in_virtual_time):
+    async def story():
+        loop, looked = asyncio.get_running_loop(), []
+
+        def examine():
+            looked.append(loop.time())
+            return [FOUND] * 25
+
+        page = HostPage("n1", Bugs())
+        page.shown(NOTHING, {}, {})
+        doctor = asyncio.create_task(page.examine(examine))
+        await asyncio.sleep(3600)
+        assert looked == []
+        assert json.loads(await page.live.now())["doctor"] is None
+        stream = page.live.stream()
+        await anext(stream)
+        await asyncio.sleep(EXAMINED - 1)
+        assert looked == [3600]
+        told = json.loads(await page.live.now())["doctor"]
+        assert told["findings"] == [{name: value for name, value in FOUND.items() if name != "why"}] * 20
+        assert told["left_out"] == 5
+        await asyncio.sleep(EXAMINED)
+        await stream.aclose()
+        await asyncio.sleep(3600)
+        assert looked == [3600, 3600 + EXAMINED]
+        stream = page.live.stream()
+        await anext(stream)
+        await asyncio.sleep(1)
+        assert len(looked) == 3
+        await stream.aclose()
+        doctor.cancel()
+
+    in_virtual_time(story())

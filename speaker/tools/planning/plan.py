@@ -15,7 +15,7 @@ from typing import TextIO
 from speaker.allocator.assign import Allocator
 from speaker.allocator.refusals import Refusal
 from speaker.allocator.settle import Settlement, with_former_pools, with_own_addresses
-from speaker.errors import EdgeError, InvalidManifests
+from speaker.errors import EdgeError, InvalidManifests, SettingError
 from speaker.forwarding.changes import Change, diff
 from speaker.forwarding.plan import Plan
 from speaker.interfaces.snapshot import Snapshot
@@ -91,6 +91,11 @@ def _fate(world: World, key: ServiceKey, settlement: Settlement) -> Fate:
 
 
 def command(args: argparse.Namespace) -> int:
+    if args.now is None or args.then is None:
+        raise SettingError("plan: needs two directories, NOW and THEN, or --cluster")
+    for flag in ("kubeconfig", "context", "default_class"):
+        if getattr(args, flag):
+            raise SettingError(f"--{flag.replace('_', '-')}: goes with --cluster")
     return plan(args.now, args.then, args.state, frozenset(args.drain), args.json, sys.stdout, sys.stderr)
 
 
@@ -107,6 +112,11 @@ def plan(now: Path, then: Path, state: Path, drain: frozenset[str], as_json: boo
     except (InvalidManifests, EdgeError) as error:
         err.write(f"{error}\n")
         return 2
+    return tell(found, out, as_json=as_json)
+
+
+def tell(found: Planned, out: TextIO, *, as_json: bool) -> int:
+    """Returns as ``plan``."""
     if as_json:
         out.write(json.dumps(_json(found)) + "\n")
     else:

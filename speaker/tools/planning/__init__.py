@@ -1,0 +1,1 @@
+"""``speaker plan``: what would change, from files or a live cluster."""
