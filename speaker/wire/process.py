@@ -165,8 +165,8 @@ class Conversation:
         """The main process of the moment has said all that may be held here."""
 
     def _send(self, message: FromWire) -> None:
-        """Without a main process the message is dropped: the next one is sent the whole state, and the claims that
-        nobody heard of. One that does not read for too long is cut off."""
+        """Without a main process the message is dropped: the next one is sent the whole state, and the claims and bugs
+        that nobody heard of. One that does not read for too long is cut off."""
         if self._channel is not None:
             self._channel.send(message)
             if self._channel.waiting > MAX_WAITING:

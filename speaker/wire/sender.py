@@ -68,6 +68,8 @@ class EventSender:
         """There is something to hand on."""
         self._bugs: set[tuple[str, str]] = set()
         """Task and place of those that were told."""
+        self._untold_bugs: dict[tuple[str, str], BugMet] = {}
+        """By task and place: the first of each that was met while nobody listened."""
 
     async def run(self) -> None:
         """Endless."""
@@ -88,10 +90,14 @@ class EventSender:
         self._bugs.clear()
 
     def retell(self) -> None:
-        """What was claimed while nobody listened, with the seconds that it took then."""
+        """What was claimed while nobody listened, with the seconds that it took then, and the bugs that were met."""
         untold, self._untold = self._untold, {}
+        bugs, self._untold_bugs = self._untold_bugs, {}
+        self._bugs |= bugs.keys()
         for event in untold.values():
             self._send(event)
+        for bug in bugs.values():
+            self._send(bug)
 
     # ── counts ──
 
@@ -183,11 +189,14 @@ class EventSender:
     def internal_error(self, task: str, error: BaseException) -> None:
         """The first from one line of code with its traceback, further ones by their number."""
         words, place, trace = described(error)
-        if (task, place) in self._bugs:
+        met = self._bugs if self._listened() else self._untold_bugs
+        if (task, place) in met:
             self._count(BugsMetAgain(task), 1)
-        else:
+        elif self._listened():
             self._bugs.add((task, place))
             self._send(BugMet(task, words, place, trace))
+        else:
+            self._untold_bugs[task, place] = BugMet(task, words, place, trace)
 
     # ── records ──
 

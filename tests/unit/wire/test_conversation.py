@@ -17,6 +17,7 @@ from speaker.wire.messages import (
     Began,
     BugMet,
     BugsMetAgain,
+    Counts,
     EipClaimed,
     EipYielded,
     HellosSent,
@@ -147,6 +148,31 @@ def test_what_was_claimed_while_nobody_listened_is_told_once_to_the_next_as_it_w
         EipClaimed(A, HERE, 5, "n2", 0.231),
         EipClaimed(C, HERE, 11, "n4", 4.2),
     ]
+
+
+def test_bugs_met_while_nobody_listened_are_told_once_to_the_next_and_then_counted():
+    told, listens = [], [False]
+    sender = EventSender(told.append, listened=lambda: listens[0])
+    for _ in range(3):
+        sender.internal_error("link", met := raised(ValueError("first")))
+    sender.internal_error("hear", raised(ValueError("other")))
+    assert told == []
+    listens[0] = True
+    sender.start_over()
+    sender.retell()
+    sender.retell()
+    assert [(bug.task, bug.words) for bug in told] == [("link", "ValueError: first"), ("hear", "ValueError: other")]
+    sender.internal_error("link", met)
+    sender.flush()
+    assert told[2:] == [Counts({BugsMetAgain("link"): 3}, [])]
+
+
+def raised(error):
+    """With the line that it was raised at, by which two are told apart."""
+    try:
+        raise error
+    except ValueError as found:
+        return found
 
 
 async def test_a_main_process_hears_of_a_claim_from_before_it_came_after_what_it_finds():
