@@ -87,6 +87,8 @@ class FakePods:
         name = asked.match_info["name"].removeprefix("agent-")
         if name not in self._containers:
             return web.json_response({"kind": "Status", "code": 404, "reason": "NotFound"}, status=404)
+        if asked.headers["Accept"] != "*/*":  # as a kubelet does
+            return web.Response(status=406)
         command = tuple(asked.query.getall("command"))
         self.commands.append((name, command))
         answer = web.WebSocketResponse(protocols=("v5.channel.k8s.io", "v4.channel.k8s.io"))

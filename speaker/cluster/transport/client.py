@@ -124,7 +124,8 @@ class Client:
                         server.url + path,
                         params=query,
                         protocols=protocols,
-                        headers=await self._authorized(),
+                        # A kubelet refuses whoever asks for JSON only.
+                        headers={**await self._authorized(), "Accept": "*/*"},
                         timeout=aiohttp.ClientWSTimeout(ws_close=1.0),
                         proxy=server.proxy,
                         ssl=True if server.trust is None else server.trust(),
