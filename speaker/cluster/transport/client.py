@@ -127,6 +127,7 @@ class Client:
                         # A kubelet refuses whoever asks for JSON only.
                         headers={**await self._authorized(), "Accept": "*/*"},
                         timeout=aiohttp.ClientWSTimeout(ws_close=1.0),
+                        autoclose=False,  # an API server waits for no answer to its close
                         proxy=server.proxy,
                         ssl=True if server.trust is None else server.trust(),
                         server_hostname=server.tls_name,
