@@ -9,7 +9,7 @@ from speaker.allocator.pools import Catalogue
 from speaker.allocator.tally import INVALID, Given, Tally, given, tally
 from speaker.api.service import LOAD_BALANCER_CLASS, PREFIX, RECORD, NotOurs
 from speaker.cluster.hosts import HostObject, Hosts
-from speaker.cluster.kinds import EipObject, FullMetadata, ServiceObject, announcement_name
+from speaker.cluster.kinds import EipObject, ServiceObject, announcement_name
 from speaker.cluster.objects import Key, Object
 from speaker.cluster.pools import Judged, judge
 from speaker.cluster.reading import Parsed, Unreadable, read_service
@@ -110,11 +110,6 @@ class Decider:
     def decided(self) -> Decided:
         """All that was decided so far."""
         return Decided(dict(self._settling.outcomes), self._usage())
-
-    def user(self, name: str, key: ServiceKey) -> FullMetadata | None:
-        """The Service, if it has the EIP of the Announcement of this name."""
-        known = self._read.get(key)
-        return known[0].metadata if known is not None and self.uses.has(key, name) else None
 
     def tally(self, now: float) -> Tally:
         """What everybody has, by the last decision. ``now`` as in ``Allocator``."""

@@ -3,15 +3,16 @@
 The agent that took over measured that, and wrote it into the Announcement with its name. Pure.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from speaker.cluster.kinds import FullMetadata, announced_eip
+from speaker.cluster.kinds import announced_eip
 from speaker.cluster.objects import Key
+from speaker.controller.announced import FindUsers, Users
 from speaker.controller.sweeper import HeldObject, Holder
 from speaker.controller.writes import Event
-from speaker.model import IPAddress, ServiceKey
-from speaker.telemetry.lines import Bound
+from speaker.model import IPAddress
+from speaker.telemetry.lines import SHOWN, Bound
 
 
 class RecordedClaim(Holder, frozen=True, rename="camel", gc=False):
@@ -20,7 +21,6 @@ class RecordedClaim(Holder, frozen=True, rename="camel", gc=False):
     term: int = 0
     mac: str = ""
     since: str = ""
-    services: tuple[str, ...] = ()
     taken_from: str = ""
 
 
@@ -32,7 +32,7 @@ class RecordedObject(HeldObject, frozen=True, gc=False):
 
 class Failover(NamedTuple):
     """``before`` fell silent, ``node`` answers; ``unanswered``: seconds from the one's last sign to the other's claim.
-    ``name``: the Announcement's; ``services``: as it says them."""
+    ``name``: the Announcement's."""
 
     eip: IPAddress
     name: str
@@ -40,7 +40,6 @@ class Failover(NamedTuple):
     node: str
     unanswered: float
     term: int
-    services: tuple[str, ...]
 
     def __str__(self) -> str:
         silent = f"{self.before}, which fell silent" if self.before else "a node that fell silent"
@@ -71,20 +70,15 @@ def _read(found: RecordedObject) -> Failover | None:
     eip = announced_eip(name)
     if eip is None or status.unanswered is None:
         return None
-    return Failover(eip, name, status.taken_from, status.holder, status.unanswered / 1000, status.term, status.services)
+    return Failover(eip, name, status.taken_from, status.holder, status.unanswered / 1000, status.term)
 
 
-def told(
-    found: Iterable[Failover], user: Callable[[str, ServiceKey], FullMetadata | None], at: str, room: Bound, now: float
-) -> Iterator[Event]:
-    """Events of those that there is ``room`` for."""
-    return (event for one in found for event in events(one, user, at) if room.admits(now, "failovers"))
-
-
-def events(failover: Failover, user: Callable[[str, ServiceKey], FullMetadata | None], at: str) -> Iterator[Event]:
-    """One for each Service of the EIP. ``user``: the Service, if it has the EIP of that Announcement: what a record
-    says of Services is for people. ``at``: RFC 3339."""
-    for each in failover.services:
-        if (about := user(failover.name, ServiceKey(*each.partition("/")[::2]))) is not None:
-            mark = f"{failover.name} {failover.term}"
-            yield Event("Service", about, "Warning", "FailedOver", str(failover), at, mark)
+def told(found: Iterable[Failover], users: FindUsers, at: str, room: Bound, now: float) -> Iterator[Event]:
+    """Events of those that there is ``room`` for, one for each Service that has the EIP: what a record says of Services
+    is for people. ``at``: RFC 3339."""
+    if not (kept := [one for one in found if room.admits(now, "failovers")]):
+        return
+    using = users({one.name for one in kept})
+    for one in kept:
+        for about in using.get(one.name, Users()).services[:SHOWN]:
+            yield Event("Service", about, "Warning", "FailedOver", str(one), at, f"{one.name} {one.term}")

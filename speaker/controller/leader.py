@@ -57,7 +57,7 @@ LOOK = 15.0
 SHOWN = 10
 """Objects that are named which cannot be read; the count tells the rest."""
 FAILOVERS, FAILOVER_SECONDS = 200, 1.0
-"""Events of failovers at once, and seconds until there may be another: a node may have held thousands of EIPs."""
+"""Failovers that have Events at once, and seconds until another may: a node may have held thousands of EIPs."""
 MANY = 500
 """Changed Services, after which what they left behind is put out of the garbage collector's way."""
 
@@ -124,7 +124,7 @@ class Leader:
                 changes = announcements.take()
                 unannounced.update(changes)
                 found = list(failovers.news(changes))
-                for event in told(found, decider.user, _wall_clock(), room, boottime()):
+                for event in told(found, decider.users, _wall_clock(), room, boottime()):
                     writes.tell(event)
                 for follower in self.followers:
                     for failover in found:

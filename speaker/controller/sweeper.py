@@ -66,10 +66,6 @@ class Uses:
                     found.setdefault(name, []).append(key)
         return found
 
-    def has(self, key: ServiceKey, name: str) -> bool:
-        """Whether that Service has that EIP."""
-        return name in self._by.get(key, ())
-
     def note(self, key: ServiceKey, found: ServiceObject | None, assignment: Assignment | None) -> None:
         """``found``: as it stands in the API, None where it is gone."""
         addresses = {*(assignment.addresses if assignment is not None else ()), *_in_status(found)}

@@ -11,14 +11,17 @@ from structlog.testing import capture_logs
 from speaker.agent.record import Facts, change
 from speaker.cluster.kinds import FullMetadata
 from speaker.cluster.objects import Key
+from speaker.controller.announced import Users
 from speaker.controller.decider import Decided
-from speaker.controller.failovers import Failovers, RecordedObject, events
+from speaker.controller.failovers import Failovers, RecordedObject
+from speaker.controller.failovers import told as events_of
 from speaker.controller.page import ControllerPage
 from speaker.layer2.links import Placement
 from speaker.model import Gratuitous, Link, Mac
 from speaker.node.report import Report
 from speaker.ownership.events import Claim, WriteRecord
 from speaker.ownership.hello import Incarnation
+from speaker.telemetry.lines import Bound
 from speaker.telemetry.metrics import Metrics
 from speaker.telemetry.mqtt.events import event
 from speaker.telemetry.mqtt.topics import Topics
@@ -57,7 +60,7 @@ async def happened(seconds, home):
     assert list(failovers.news({key: before})) == []
     (failover,) = failovers.news({key: after})
     web = FullMetadata(name="web", namespace="default")
-    (told,) = events(failover, lambda *_: web, "2026-11-21T18:00:00Z")
+    (told,) = events_of([failover], lambda _: {str(EIP): Users([web])}, "2026-11-21T18:00:00Z", Bound(1, 1.0), 0.0)
     of_controller = ControllerPage("c1", lambda: ())
     of_controller.failed_over(failover)
     of_controller.follow(Decided({}, {}))

@@ -6,16 +6,17 @@ import pytest
 
 from speaker.cluster.kinds import FullMetadata
 from speaker.cluster.objects import Key, Metadata
-from speaker.controller.failovers import Failover, Failovers, RecordedClaim, RecordedObject, events, told
+from speaker.controller.announced import Users
+from speaker.controller.failovers import Failover, Failovers, RecordedClaim, RecordedObject, told
 from speaker.model import ServiceKey
-from speaker.telemetry.lines import Bound
+from speaker.telemetry.lines import SHOWN, Bound
 
 WEB, DNS = ServiceKey("default", "web"), ServiceKey("default", "dns")
 EIP = "192.0.2.10"
 AT = "2026-11-21T18:00:00Z"
-HELD = {"holder": "n1", "term": 3, "services": ("default/web",)}
-TAKEN = {"holder": "n2", "term": 4, "services": ("default/web",), "taken_from": "n1", "unanswered": 231}
-FAILOVER = Failover(ip_address(EIP), EIP, "n1", "n2", 0.231, 4, ("default/web",))
+HELD = {"holder": "n1", "term": 3}
+TAKEN = {"holder": "n2", "term": 4, "taken_from": "n1", "unanswered": 231}
+FAILOVER = Failover(ip_address(EIP), EIP, "n1", "n2", 0.231, 4)
 
 
 def heard(*stages, name=EIP):
@@ -60,24 +61,32 @@ def about(key):
     return FullMetadata(name=key.name, namespace=key.namespace, uid=f"u-{key.name}", resource_version="7")
 
 
+def having(*keys):
+    """These Services have the EIP."""
+    return lambda names: {EIP: Users([*map(about, keys)])} if EIP in names else {}
+
+
+def said(failover, *keys, room=None):
+    return list(told([failover], having(*keys), AT, room or Bound(3, 1.0), 100.0))
+
+
 def test_of_very_many_at_once_only_some_have_events_and_later_ones_again():
-    room, having = Bound(3, 1.0), lambda _, key: about(key)
-    assert len(list(told([FAILOVER] * 10, having, AT, room, 100.0))) == 3
-    assert len(list(told([FAILOVER] * 10, having, AT, room, 102.0))) == 2
-
-
-def said(failover, *having):
-    """Events, where these Services have the EIP."""
-    return list(events(failover, lambda name, key: about(key) if key in having and name == EIP else None, AT))
+    room = Bound(3, 1.0)
+    assert len(list(told([FAILOVER] * 10, having(WEB), AT, room, 100.0))) == 3
+    assert len(list(told([FAILOVER] * 10, having(WEB), AT, room, 102.0))) == 2
 
 
 def test_each_service_that_has_the_eip_gets_an_event_with_the_nodes_and_the_seconds():
-    both = FAILOVER._replace(services=("default/dns", "default/web", "shop/made-up", "nonsense"))
-    found = [event.body() for event in said(both, WEB, DNS)]
+    found = [event.body() for event in said(FAILOVER, DNS, WEB)]
     assert [body["involvedObject"]["name"] for body in found] == ["dns", "web"]
     assert {(body["type"], body["reason"]) for body in found} == {("Warning", "FailedOver")}
     words = "192.0.2.10: n2 answers in place of n1, which fell silent, 0.231 s after its last sign"
     assert {body["message"] for body in found} == {words}
+    assert said(FAILOVER) == []
+
+
+def test_of_very_many_services_of_one_eip_some_have_an_event():
+    assert len(said(FAILOVER, *(ServiceKey("default", f"web{number}") for number in range(SHOWN + 9)))) == SHOWN
 
 
 def test_two_failovers_of_a_service_that_nobody_touched_have_events_of_their_own_and_each_one_name():
