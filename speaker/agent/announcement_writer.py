@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 
 import msgspec
 
@@ -14,6 +13,7 @@ from speaker.cluster.transport.client import REQUEST, Client
 from speaker.errors import ApiRefused, EdgeError
 from speaker.model import IPAddress
 from speaker.ownership.events import Record, WriteRecord, gone
+from speaker.system.clock import time_of_day
 from speaker.wire.remote import A_SLICE, Wire
 
 WORKERS = 32
@@ -80,7 +80,7 @@ class AnnouncementWriter:
 
     async def _write(self, order: WriteRecord) -> tuple[bool, Record]:
         path, facts = path_of(order.eip), (self._facts if order.holder else self._vacant)(order.eip)
-        at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        at = time_of_day()
         try:
             if order.expected:
                 return True, _read(await self._client.patch(path, change(order, facts, at)))

@@ -3,7 +3,6 @@
 import socket
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from speaker.agent.source import Cluster
@@ -26,6 +25,7 @@ from speaker.settings import (
     Node,
     PeerSettings,
 )
+from speaker.telemetry.page.host import Examine
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class AgentSettings:
     page: Bind | None = None
 
 
-async def run(end: socket.socket, settings: AgentSettings) -> None:
+async def run(end: socket.socket, settings: AgentSettings, examine: Examine) -> None:
     """Until the wire process, to which ``end`` leads, asks for the end, when everything is handed over. Raises as
     ``node.serve`` does; an API that does not answer is waited for."""
     namespace = settings.namespace or settings.access.namespace(AGENTS_NAMESPACE)
@@ -68,12 +68,4 @@ async def run(end: socket.socket, settings: AgentSettings) -> None:
             settings.forwarder,
         )
 
-    examine = partial(_examine, settings.runtime_dir)
     await serve(end, settings, open_source, api=True, examine=examine, leases=namespace)
-
-
-def _examine(runtime_dir: Path) -> list[dict[str, str]]:
-    # Not needed where nobody looks.
-    from speaker.diagnosis.gather import examined
-
-    return examined(runtime_dir)

@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import socket
 import sys
+from functools import partial
 from pathlib import Path
 
 from speaker.errors import SettingError
@@ -173,8 +174,15 @@ def _run(args: argparse.Namespace) -> int:
     from speaker.standalone.run import run
     from speaker.telemetry.lateness import run as watched
 
-    watched(run(end, settings))
+    watched(run(end, settings, partial(_examined, settings.runtime_dir)))
     return 0
+
+
+def _examined(runtime_dir: Path) -> list[dict[str, str]]:
+    """What the doctor finds here, for the page; its modules are not needed where nobody looks."""
+    from speaker.diagnosis.gather import examined
+
+    return examined(runtime_dir)
 
 
 def _wire_end(args: argparse.Namespace, peers: PeerSettings | None) -> socket.socket:
@@ -218,7 +226,7 @@ def _agent(args: argparse.Namespace) -> int:
         limits=Limits.parse(forwarder, args.ipvs_timeouts, args.conntrack_max),
         metrics_real_servers=args.metrics_real_servers,
     )
-    watched(run(_wire_end(args, settings.peers), settings))
+    watched(run(_wire_end(args, settings.peers), settings, partial(_examined, settings.runtime_dir)))
     return 0
 
 

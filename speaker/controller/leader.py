@@ -8,7 +8,6 @@ import asyncio
 import gc
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 
 import structlog
@@ -37,7 +36,7 @@ from speaker.controller.write_queue import WriteQueue
 from speaker.errors import EdgeError
 from speaker.model import Forwarding
 from speaker.settings import AGENTS_NAMESPACE
-from speaker.system.clock import boottime
+from speaker.system.clock import boottime, time_of_day
 from speaker.system.garbage import start_over, uncollected
 from speaker.system.supervise import Supervisor, supervised
 from speaker.system.waiting import set_within
@@ -124,7 +123,7 @@ class Leader:
                 changes = announcements.take()
                 unannounced.update(changes)
                 found = list(failovers.news(changes))
-                for event in told(found, decider.users, _wall_clock(), room, boottime()):
+                for event in told(found, decider.users, time_of_day(), room, boottime()):
                     writes.tell(event)
                 for follower in self.followers:
                     for failover in found:
@@ -136,7 +135,7 @@ class Leader:
             begun = boottime()
             news = News(services.take(), eips.take(), namespaces.take(), nodes.take(), _ip_mode(forwarders))
             # In a thread, as 10,000 Services take their time.
-            await writes.want(await asyncio.to_thread(decider.decide, news, begun, _wall_clock()))
+            await writes.want(await asyncio.to_thread(decider.decide, news, begun, time_of_day()))
             for error in decider.failed.values():
                 self._supervisor.internal_error("decide", error)
             if self.followers:
@@ -186,9 +185,9 @@ class Leader:
                     await writes.want(sweeper.step(announcements.store, decider.uses, now))
                     swept_at = now
                     gone = lives.gone(now) if announcements.following else None
-                    happened = announced.step(unannounced, decider.users, now, _wall_clock(), gone)
+                    happened = announced.step(unannounced, decider.users, now, time_of_day(), gone)
                     unannounced.clear()
-                    for event in (*happened, *decider.hints(now, _wall_clock())):
+                    for event in (*happened, *decider.hints(now, time_of_day())):
                         writes.tell(event)
                     if announced.left_out:
                         log.warning("events left out", count=announced.left_out)
@@ -277,7 +276,3 @@ def _ip_mode(forwarders: Forwarders) -> IpMode | None:
             return None
         case all_forward:
             return IpMode.PROXY if all_forward else IpMode.VIP
-
-
-def _wall_clock() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

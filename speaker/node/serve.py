@@ -46,7 +46,7 @@ async def serve(
     make: MakeSource,
     *,
     api: bool = False,
-    examine: Examine = lambda: (),
+    examine: Examine,
     **started: object,
 ) -> None:
     """Serve what the source asks for until the wire process at ``end`` asks for the end. ``api``: it asks

@@ -13,7 +13,6 @@ import asyncio
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from functools import partial
 from math import inf
 from pathlib import Path
 
@@ -34,6 +33,7 @@ from speaker.standalone.state import write_state
 from speaker.standalone.watch import changes
 from speaker.system.clock import boottime
 from speaker.system.files import shown
+from speaker.telemetry.page.host import Examine
 from speaker.wire.remote import Wire
 
 AGAIN_SECONDS = 5.0
@@ -42,21 +42,13 @@ DISK_SECONDS = 2.0
 """After which a disk that has not taken the state file counts as one that refuses it, until it has."""
 
 
-async def run(end: socket.socket, settings: RunSettings) -> None:
+async def run(end: socket.socket, settings: RunSettings, examine: Examine) -> None:
     """Serve ``settings.directory``; ``end`` leads to the wire process. Raises as ``node.serve`` does."""
 
     async def open_source(report: Report, _: AsyncExitStack) -> Source:
         return Manifests(settings, recall(settings.state, settings.rest_seconds, boottime()), report)
 
-    examine = partial(_examine, settings.runtime_dir)
     await serve(end, settings, open_source, examine=examine, directory=shown(settings.directory))
-
-
-def _examine(runtime_dir: Path) -> list[dict[str, str]]:
-    # Not needed where nobody looks.
-    from speaker.diagnosis.gather import examined
-
-    return examined(runtime_dir)
 
 
 class Manifests:

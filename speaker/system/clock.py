@@ -1,9 +1,15 @@
-"""The clock that claims, Leases and resting addresses are reckoned by."""
+"""The clock that claims, Leases and resting addresses are reckoned by, and the time of day that objects name."""
 
 import time
+from datetime import UTC, datetime
 
 
 def boottime() -> float:
     """Seconds of CLOCK_BOOTTIME: it runs on through suspend and most VM pauses, where CLOCK_MONOTONIC stands. Whoever
     was away so long holds no Lease any more."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def time_of_day() -> str:
+    """RFC 3339, to the second, as in Kubernetes' objects. For people: nothing is reckoned by it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

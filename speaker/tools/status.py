@@ -10,6 +10,7 @@ from typing import Any, TextIO
 
 import msgspec
 
+from speaker.cluster.objects import UNFIT
 from speaker.errors import EdgeError
 from speaker.model import rank
 from speaker.node.known.knowledge import an_address
@@ -103,7 +104,7 @@ def read(_: str, body: bytes) -> dict[str, Any]:
     """Raises EdgeError."""
     try:
         found = msgspec.json.decode(body, type=SeenStatus)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNFIT as error:
         raise EdgeError(f"this is no status of a speaker: {error}") from error
     told: dict[str, Any] = msgspec.to_builtins(found)
     return told

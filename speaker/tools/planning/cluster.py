@@ -8,7 +8,6 @@ import asyncio
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
@@ -29,7 +28,7 @@ from speaker.controller.wanted import EIPS
 from speaker.errors import EdgeError, InvalidManifests, SettingError
 from speaker.model import ServiceKey, TrafficPolicy
 from speaker.standalone.manifests import load, manifest_files, read_file
-from speaker.system.clock import boottime
+from speaker.system.clock import boottime, time_of_day
 from speaker.tools.agents import kubeconfig
 from speaker.tools.planning.plan import Changed, Fate, Planned, tell
 from speaker.tools.rehearsal import foreseen
@@ -196,7 +195,7 @@ def plan(
     default_class: bool = False,
 ) -> int:
     """As ``planning.plan.plan``. ``then`` None: only the pods of the nodes to ``drain`` go."""
-    at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    at = time_of_day()
     try:
         after = drained(applied(live, _documents(then) if then is not None else (), at), drain)
         with foreseen(then or Path()):
