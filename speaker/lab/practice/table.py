@@ -111,6 +111,12 @@ def _not_ready(site: Site) -> None:
         endpoint["conditions"]["ready"] = False
 
 
+def _only_beside(ground: Ground, node: str) -> None:
+    """The one endpoint is a host of the LAN, and of this node: one address is of one node only."""
+    beside = [{"addresses": ["192.0.2.50"], "nodeName": node}]
+    ground.write(lambda site: site["eps/local"].update(endpoints=beside))
+
+
 async def _restart_other(
     ground: Ground, node: str, *flags: str, key: str = "key", name: str | None = None, ahead: float = 0.0
 ) -> None:
@@ -228,8 +234,7 @@ FAULTS: tuple[Fault, ...] = (
                ("ip link set dev eth0 up", "ip route replace default via 10.244.1.1 dev eth0",
                 "ip -6 route replace default via fd00:10:244:1::1 dev eth0"), "pod1")),
     Fault("no_way_back", "a backend answers clients past the node", _explain(LOCAL), "no_way_back",
-          *_site(lambda site: site["eps/local"].update(endpoints=[
-              {"addresses": ["192.0.2.50"], "nodeName": node} for node in ("node1", "node2")]))),
+          _only_beside, lambda ground, _: ground.write()),
     Fault("stranger_first", "a host has the address before a Service asks for it", _explain("192.0.2.202"), "stranger",
           *_together(_address("client2", "192.0.2.202/32", "eth0"), _asked_for("late", "192.0.2.202"))),
     Fault("stranger_later", "a host takes the EIP and says nothing", _explain(WEB), "stranger",
