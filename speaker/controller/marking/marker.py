@@ -22,8 +22,7 @@ from speaker.cluster.objects import UNFIT, Key, Named, Object
 from speaker.cluster.transport.client import Client
 from speaker.cluster.transport.pages import listed
 from speaker.controller.marking.dead import STALE, Facts, Kubelets, Words, dead, missed
-from speaker.controller.write_queue import WriteQueue
-from speaker.controller.writes import Write
+from speaker.controller.writes import Orders, Write
 from speaker.errors import ApiRefused, EdgeError
 from speaker.system.clock import boottime, time_of_day
 from speaker.system.waiting import set_within
@@ -70,6 +69,12 @@ class Mirror(Protocol[T_co]):
     def take(self) -> Mapping[Key, T_co | None]: ...
 
 
+class Writes(Protocol):
+    """``write_queue.WriteQueue`` is one."""
+
+    async def want(self, orders: Orders) -> None: ...
+
+
 class Marker:
     """``words`` mirrors the session Leases that have the label, and sets ``changed``; ``nodes`` is all Nodes; ``told``
     hears of failures, by what failed."""
@@ -81,13 +86,15 @@ class Marker:
         words: Mirror[WordObject],
         changed: asyncio.Event,
         nodes: Callable[[], Store[NodeObject] | None],
-        writes: WriteQueue,
+        writes: Writes,
         told: Callable[[str, EdgeError], None],
+        *,
+        clock: Callable[[], float] = boottime,
     ) -> None:
         """``agents``: the namespace of the session Leases; ``nodes``: None while what is known of them is not of
         now."""
         self._client, self._sessions, self._mirror, self._changed = client, leases_in(agents), words, changed
-        self._nodes, self._writes, self._told = nodes, writes, told
+        self._nodes, self._writes, self._told, self._clock = nodes, writes, told, clock
         self._words, self._kubelets = Words(), Kubelets()
         self._wanted: dict[str, frozenset[str]] = {}
         """Paths that are to be written, by node."""
@@ -97,7 +104,7 @@ class Marker:
     async def run(self) -> None:
         """Endless."""
         while True:
-            quiet = self._mirror.following and not self._words.any_counts(boottime()) and not self._wanted
+            quiet = self._mirror.following and not self._words.any_counts(self._clock()) and not self._wanted
             await set_within(self._changed, None if quiet else LOOK)
             self._changed.clear()
             await self._look()
@@ -109,9 +116,9 @@ class Marker:
             return
         taken = self._mirror.take()
         words = {key.name: None if found is None else _misses(found) for key, found in taken.items()}
-        self._words.heard(words, self._mirror.lists, boottime())
+        self._words.heard(words, self._mirror.lists, self._clock())
         silent: Mapping[str, tuple[str, ...]] = {}
-        if self._words.any_counts(boottime()):
+        if self._words.any_counts(self._clock()):
             try:
                 agents = await listed(self._client, self._sessions, Object)
             except EdgeError as error:
@@ -127,14 +134,14 @@ class Marker:
 
     async def _silent(self, facts: Facts) -> Mapping[str, tuple[str, ...]]:
         """The dead, but for those whose pods are marked."""
-        asked = missed(facts, boottime())
+        asked = missed(facts, self._clock())
         self._done &= asked.keys()
         self._kubelets.only(asked.keys() - self._done)
         for node in asked.keys() - self._done:
-            begun = boottime()
+            begun = self._clock()
             version = await self._version(f"{KUBELETS}/{node}")
-            self._kubelets.looked(node, version, begun, boottime())
-        return dead(facts._replace(kubelets=self._kubelets.silent), boottime())
+            self._kubelets.looked(node, version, begun, self._clock())
+        return dead(facts._replace(kubelets=self._kubelets.silent), self._clock())
 
     async def _version(self, path: str) -> str:
         """'' where that is not known."""
