@@ -60,7 +60,7 @@ FORWARDER = "eip-speaker.io/forwarder"
 MISSES = "eip-speaker.io/misses"
 """An annotation of an agent's session Lease: the nodes that fell silent, as it hears. And a label of those Leases that
 have it, so that who looks for them is told of no others."""
-_MISSED = 100
+MAX_MISSED = 100
 """Nodes at most that one names: where more fall silent, it is no node that died."""
 
 
@@ -130,7 +130,7 @@ def condition_of(conditions: tuple[Condition, ...], kind: str) -> Condition | No
 
 def misses_said(nodes: Collection[str]) -> str | None:
     """None: no such annotation, and no such label."""
-    return ",".join(sorted(nodes)) if 0 < len(nodes) <= _MISSED else None
+    return ",".join(sorted(nodes)) if 0 < len(nodes) <= MAX_MISSED else None
 
 
 def misses_read(text: str) -> frozenset[str]:

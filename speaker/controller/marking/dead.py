@@ -25,11 +25,10 @@ class Word(NamedTuple):
     """What an agent's session Lease says."""
 
     misses: frozenset[str]
+    heard: float
+    """When we last heard it."""
     at: float
     """When it was last seen to be written; what stood there when we began to look is nobody's word: -inf."""
-
-    def counts(self, now: float) -> bool:
-        return now - self.at <= WORD
 
 
 class Silence(NamedTuple):
@@ -48,11 +47,16 @@ class Facts(NamedTuple):
     kubelets: Mapping[str, Silence] = {}
 
 
-def missed(facts: Facts, now: float) -> dict[str, tuple[str, ...]]:
+def suspected(facts: Facts, now: float) -> dict[str, tuple[str, ...]]:
+    """The nodes whose kubelets are to be looked at: agents miss them, or did before we came."""
+    return _missed(facts, {agent: word.misses for agent, word in facts.words.items() if now - word.heard <= WORD})
+
+
+def _missed(facts: Facts, words: Mapping[str, frozenset[str]]) -> dict[str, tuple[str, ...]]:
     """The nodes that more than half of the other agents miss, and who does. Agents long dead count among the others:
-    that makes it harder. None where there are too many such nodes. ``now``: seconds of the clock of all ``facts``."""
+    that makes it harder. None where there are too many such nodes."""
     agents = facts.agents & facts.nodes.keys()
-    fresh = {agent: word.misses for agent, word in facts.words.items() if agent in agents and word.counts(now)}
+    fresh = {agent: misses for agent, misses in words.items() if agent in agents}
     found = {}
     for node in facts.nodes:
         voices = tuple(sorted(agent for agent, misses in fresh.items() if node in misses and agent != node))
@@ -63,11 +67,14 @@ def missed(facts: Facts, now: float) -> dict[str, tuple[str, ...]]:
 
 
 def dead(facts: Facts, now: float) -> dict[str, tuple[str, ...]]:
-    """Those of them whose kubelets are silent too."""
+    """The nodes to be marked, and who misses each. ``now``: seconds of the clock of all ``facts``."""
+    fresh = {agent: word.misses for agent, word in facts.words.items() if now - word.at <= WORD}
+    doubtful = suspected(facts, now)
     return {
         node: voices
-        for node, voices in missed(facts, now).items()
-        if (silence := facts.kubelets.get(node)) is not None
+        for node, voices in _missed(facts, fresh).items()
+        if node in doubtful
+        and (silence := facts.kubelets.get(node)) is not None
         and silence.at - silence.since >= STALE
         and now - silence.at <= GAP
     }
@@ -80,21 +87,22 @@ class Words:
         self.now: dict[str, Word] = {}
         self._lists = 0
 
-    def any_counts(self, now: float) -> bool:
-        return any(word.counts(now) for word in self.now.values())
+    def any_heard(self, now: float) -> bool:
+        """Lately."""
+        return any(now - word.heard <= WORD for word in self.now.values())
 
     def heard(self, changes: Mapping[str, frozenset[str] | None], lists: int, now: float) -> None:
         """``changes``: what Leases say that were written, None for one that misses nobody any more; ``lists``: how
         often all were listed. What a list brings may be old: it counts once it is written again."""
         if lists != self._lists:
-            self.now = {agent: Word(word.misses, float("-inf")) for agent, word in self.now.items()}
+            self.now = {agent: word._replace(at=float("-inf")) for agent, word in self.now.items()}
         at = now if lists == self._lists else float("-inf")
         self._lists = lists
         for agent, misses in changes.items():
             if misses is None:
                 self.now.pop(agent, None)
             else:
-                self.now[agent] = Word(misses, at)
+                self.now[agent] = Word(misses, now, at)
 
 
 class Kubelets:

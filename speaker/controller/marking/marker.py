@@ -21,7 +21,7 @@ from speaker.cluster.mirror.store import Store
 from speaker.cluster.objects import UNFIT, Key, Named, Object
 from speaker.cluster.transport.client import Client
 from speaker.cluster.transport.pages import listed
-from speaker.controller.marking.dead import STALE, Facts, Kubelets, Words, dead, missed
+from speaker.controller.marking.dead import STALE, Facts, Kubelets, Words, dead, suspected
 from speaker.controller.writes import Orders, Write
 from speaker.errors import ApiRefused, EdgeError
 from speaker.system.clock import boottime, time_of_day
@@ -104,7 +104,7 @@ class Marker:
     async def run(self) -> None:
         """Endless."""
         while True:
-            quiet = self._mirror.following and not self._words.any_counts(self._clock()) and not self._wanted
+            quiet = self._mirror.following and not self._words.any_heard(self._clock()) and not self._wanted
             await set_within(self._changed, None if quiet else LOOK)
             self._changed.clear()
             await self._look()
@@ -118,7 +118,7 @@ class Marker:
         words = {key.name: None if found is None else _misses(found) for key, found in taken.items()}
         self._words.heard(words, self._mirror.lists, self._clock())
         silent: Mapping[str, tuple[str, ...]] = {}
-        if self._words.any_counts(self._clock()):
+        if self._words.any_heard(self._clock()):
             try:
                 agents = await listed(self._client, self._sessions, Object)
             except EdgeError as error:
@@ -134,7 +134,7 @@ class Marker:
 
     async def _silent(self, facts: Facts) -> Mapping[str, tuple[str, ...]]:
         """The dead, but for those whose pods are marked."""
-        asked = missed(facts, self._clock())
+        asked = suspected(facts, self._clock())
         self._done &= asked.keys()
         self._kubelets.only(asked.keys() - self._done)
         for node in asked.keys() - self._done:

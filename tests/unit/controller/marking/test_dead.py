@@ -6,7 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.controller.marking.dead import GAP, LIMIT, STALE, VOICES, WORD, Facts, Kubelets, Silence, Word, Words, dead
+from speaker.controller.marking.dead import (
+    GAP,
+    LIMIT,
+    STALE,
+    VOICES,
+    WORD,
+    Facts,
+    Kubelets,
+    Silence,
+    Word,
+    Words,
+    dead,
+    suspected,
+)
 
 NOW = 1000.0
 SILENT = Silence(NOW - STALE, NOW)
@@ -14,7 +27,7 @@ NODES = "abcdef"
 
 
 def words(at=NOW, **misses):
-    return {agent: Word(frozenset(nodes), at) for agent, nodes in misses.items()}
+    return {agent: Word(frozenset(nodes), NOW, at) for agent, nodes in misses.items()}
 
 
 def facts(nodes, said, *, down="", silent="abcdef", agents=None):
@@ -54,6 +67,18 @@ def test_who_is_dead(story, known, found):
     assert "".join(dead(known, NOW)) == found
 
 
+def test_what_agents_said_before_we_came_has_the_kubelet_looked_at_and_nobody_marked():
+    known = facts("abc", words(-math.inf, b="a", c="a"))
+    assert (suspected(known, NOW), dead(known, NOW)) == ({"a": ("b", "c")}, {})
+    assert suspected(known, NOW + WORD + 0.1) == {}
+
+
+def test_those_that_agents_missed_before_we_came_count_among_the_many():
+    written = words(a="def", b="def", c="e")
+    assert dead(facts("abcdef", written), NOW) == {"e": ("a", "b", "c")}
+    assert dead(facts("abcdef", {**written, **words(-math.inf, d="f", e="d")}), NOW) == {}
+
+
 def test_who_says_so_is_named():
     assert dead(facts("abcd", words(d="a", b="a", c="")), NOW) == {"a": ("b", "d")}
 
@@ -74,7 +99,9 @@ def test_a_kubelet_is_silent_by_what_was_seen_of_it_just_now(silence, found):
 
 NAMES = st.sampled_from(NODES)
 SOME = st.frozensets(NAMES)
-WORDS = st.dictionaries(NAMES, st.builds(Word, SOME, st.sampled_from([NOW, NOW - WORD, NOW - WORD - 1, -math.inf])))
+WORDS = st.dictionaries(
+    NAMES, st.builds(Word, SOME, st.just(NOW), st.sampled_from([NOW, NOW - WORD, NOW - WORD - 1, -math.inf]))
+)
 SILENCES = st.dictionaries(NAMES, st.sampled_from([SILENT, Silence(NOW - 1, NOW), Silence(NOW - 60, NOW - 2 * GAP)]))
 FACTS = st.builds(Facts, st.dictionaries(NAMES, st.booleans()), SOME, WORDS, SILENCES)
 
@@ -96,7 +123,7 @@ def test_whatever_is_known_there_are_two_and_most_of_the_others_a_silent_kubelet
 
 @given(known=FACTS, liar=NAMES, said=SOME)
 def test_one_agent_that_lies_has_nobody_marked_whom_no_other_misses(known, liar, said):
-    lied = known._replace(words={**known.words, liar: Word(said, NOW)})
+    lied = known._replace(words={**known.words, liar: Word(said, NOW, NOW)})
     for node, voices in dead(lied, NOW).items():
         assert any(node in known.words[agent].misses for agent in voices if agent != liar)
 
@@ -115,11 +142,11 @@ A, NOTHING = frozenset("a"), frozenset[str]()
 def test_what_the_first_list_brings_counts_once_it_is_written_again():
     heard = Words()
     heard.heard({"b": A}, 1, 0)
-    assert not heard.any_counts(0)
+    assert heard.now == {"b": Word(A, 0, -math.inf)}
     heard.heard({"b": A}, 1, 15)
-    assert heard.now == {"b": Word(A, 15)}
-    assert heard.any_counts(15 + WORD)
-    assert not heard.any_counts(15.1 + WORD)
+    assert heard.now == {"b": Word(A, 15, 15)}
+    assert heard.any_heard(15 + WORD)
+    assert not heard.any_heard(15.1 + WORD)
 
 
 def test_after_another_list_everybody_has_to_say_it_again():
@@ -127,9 +154,9 @@ def test_after_another_list_everybody_has_to_say_it_again():
     heard.heard({}, 1, 0)
     heard.heard({"b": A, "c": A}, 1, 1)
     heard.heard({"d": A}, 2, 2)
-    assert not heard.any_counts(2)
+    assert {word.at for word in heard.now.values()} == {-math.inf}
     heard.heard({"c": A}, 2, 3)
-    assert heard.now["c"] == Word(A, 3)
+    assert heard.now == {"b": Word(A, 1, -math.inf), "c": Word(A, 3, 3), "d": Word(A, 2, -math.inf)}
 
 
 def test_who_misses_nobody_any_more_says_nothing():

@@ -220,6 +220,21 @@ def test_what_the_mirror_does_not_follow_is_old(play):
     play(story)
 
 
+def test_a_new_leader_looks_at_once_and_marks_when_agents_say_it_again(play):
+    async def story(api):
+        api.lists = 2
+        api.say("b", "c", "d")
+        await asyncio.sleep(STALE - LOOK)
+        assert KUBELET in api.paths()
+        await asyncio.sleep(2 * LOOK)
+        assert api.wanted == []
+        api.say("b", "c")
+        await asyncio.sleep(0.5)
+        assert [path for _, path in api.marked()] == [PATH]
+
+    play(story)
+
+
 def test_one_agent_alone_has_nobody_asked_for(play):
     async def story(api):
         api.say("b")
