@@ -103,17 +103,18 @@ class Marker:
 
     async def run(self) -> None:
         """Endless."""
+        heard = False
         while True:
-            quiet = self._mirror.following and not self._words.any_heard(self._clock()) and not self._wanted
+            quiet = heard and not self._words.any_heard(self._clock()) and not self._wanted
             await set_within(self._changed, None if quiet else LOOK)
             self._changed.clear()
-            await self._look()
+            nodes = self._nodes()
+            heard = nodes is not None and self._mirror.following
+            if nodes is not None and heard:
+                await self._look(nodes)
             await asyncio.sleep(PAUSE)
 
-    async def _look(self) -> None:
-        nodes = self._nodes()
-        if nodes is None or not self._mirror.following:
-            return
+    async def _look(self, nodes: Store[NodeObject]) -> None:
         taken = self._mirror.take()
         words = {key.name: None if found is None else _misses(found) for key, found in taken.items()}
         self._words.heard(words, self._mirror.lists, self._clock())

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -76,10 +75,9 @@ def play(in_virtual_time):
     def played(story):
         async def whole():
             api = Api()
-            nodes = SimpleNamespace(of=lambda: api.nodes)
             told = lambda what, error: api.told.append((what, str(error)))  # noqa: E731
             clock = asyncio.get_running_loop().time
-            marker = Marker(api, "there", api, api.changed, lambda: nodes.of(), api, told, clock=clock)
+            marker = Marker(api, "there", api, api.changed, lambda: api.nodes, api, told, clock=clock)
             task = asyncio.create_task(marker.run())
             api.changed.set()
             await asyncio.sleep(1)
@@ -231,6 +229,20 @@ def test_a_new_leader_looks_at_once_and_marks_when_agents_say_it_again(play):
         api.say("b", "c")
         await asyncio.sleep(0.5)
         assert [path for _, path in api.marked()] == [PATH]
+
+    play(story)
+
+
+@pytest.mark.parametrize("what", ["nodes", "words"])
+def test_what_was_said_before_all_was_known_is_not_forgotten(play, what):
+    async def story(api):
+        nodes, api.nodes = api.nodes, None if what == "nodes" else api.nodes
+        api.following = what != "words"
+        api.say("b", "c", "d")
+        await asyncio.sleep(1)
+        api.nodes, api.following = nodes, True
+        await asyncio.sleep(LOOK + 1)
+        assert KUBELET in api.paths()
 
     play(story)
 
