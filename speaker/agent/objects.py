@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from speaker.api.service import LOAD_BALANCER_CLASS, SCHEDULER, SOURCE_RANGES_ANNOTATION
-from speaker.cluster.hosts import HostObject, HostStatus
+from speaker.cluster.hosts import HostObject, NodeStatus
 from speaker.cluster.kinds import ASSIGNED, UNREADABLE, Port
 from speaker.cluster.objects import Metadata, Object, Repetitive, apart
 from speaker.model import ServiceKey
@@ -165,15 +165,6 @@ class Taint(msgspec.Struct, frozen=True, gc=False):
 class NodeSpec(msgspec.Struct, frozen=True, gc=False):
     unschedulable: bool = False
     taints: tuple[Taint, ...] | None = None
-
-
-class NodeCondition(msgspec.Struct, frozen=True, gc=False):
-    type: str = ""
-    status: str = ""
-
-
-class NodeStatus(HostStatus, frozen=True, gc=False):
-    conditions: tuple[NodeCondition, ...] | None = None
 
 
 class NodeObject(HostObject, frozen=True, gc=False):

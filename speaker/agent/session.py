@@ -7,7 +7,7 @@ it is, and write all the same. Whom to believe, if two write it at once, others 
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ import msgspec
 from speaker.agent.objects import LeaseObject
 from speaker.agent.record import identity, life_of
 from speaker.cluster.election.lease import leases_in
-from speaker.cluster.kinds import FORWARDER
+from speaker.cluster.kinds import FORWARDER, MISSES, misses_said
 from speaker.cluster.objects import Metadata
 from speaker.cluster.transport.client import Client
 from speaker.cluster.transport.pages import listed
@@ -74,6 +74,8 @@ class Session:
         self._client, self._node = client, node
         self._collection = leases_in(namespace)
         self._pace, self._events, self._forwarder = pace, events, forwarder
+        self.misses: Collection[str] = ()
+        """Nodes that fell silent; who changes that has it written by ``hurry``."""
         self.owner = ""
         """The uid of our Node: once it is deleted, the garbage collector deletes the Lease."""
         self._life: Incarnation | None = None
@@ -133,8 +135,11 @@ class Session:
         if self.owner:
             owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self.owner}
             metadata["ownerReferences"] = [owner]
+        misses = misses_said(self.misses)
+        metadata["annotations"] = {MISSES: misses}
+        metadata["labels"] = {MISSES: "true" if misses else None}
         if (forwarder := self._forwarder()) is not None:
-            metadata["labels"] = {FORWARDER: forwarder}
+            metadata["labels"][FORWARDER] = forwarder
         answer = await self._written({"metadata": metadata, "spec": spec})
         try:
             return self._see(int(msgspec.json.decode(answer, type=_Answer).metadata.resource_version))
@@ -162,7 +167,7 @@ class Session:
         except ApiRefused as error:
             if error.code != 404:
                 raise
-            return await self._client.create(self._collection, body, within=LATE)
+            return await self._client.create(self._collection, _without_none(body), within=LATE)
 
     async def _look(self) -> None:
         """Who wrote it, and at which version. By a list, as agents may not ask for a Lease by name."""
@@ -173,3 +178,12 @@ class Session:
             if (life := life_of(found)) is not None:
                 self._events.other(life)
         self._see(int(version) if version.isdecimal() else self._version)
+
+
+def _without_none(body: dict[str, Any]) -> dict[str, Any]:
+    """What a patch takes away a new object does not have."""
+    return {
+        name: _without_none(value) if isinstance(value, dict) else value
+        for name, value in body.items()
+        if value is not None
+    }

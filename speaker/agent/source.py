@@ -278,6 +278,11 @@ class Cluster:
         found = self._announcements.store.get(Key("", announcement_name(eip)))
         return found.status.holder or None if found is not None else None
 
+    def lost(self, nodes: frozenset[str]) -> None:
+        """On record at once, for the controller: one agent's word is none."""
+        self._session.misses = nodes
+        self._session.hurry()
+
     # ── A sink of records ────────────────────────────────────────────────────────────────────────────────────
 
     def incarnation(self, number: Incarnation) -> None:

@@ -68,10 +68,8 @@ def node_intent(name: str, found: NodeObject | None, settings: ViewSettings, *, 
     labels = found.metadata.labels
     node = Node(name, labels, excluded=EXCLUDE in labels and not settings.ignore_exclude)
     conditions = found.status.conditions or ()
-    # Unknown is what the node controller writes when it hears nothing: that is not to be ready either.
-    ready = next((each.status == "True" for each in conditions if each.type == "Ready"), True)
     cut_off = any(each.type == "NetworkUnavailable" and each.status == "True" for each in conditions)
-    return NodeIntent(node, _drained(found, settings), ready and not cut_off)
+    return NodeIntent(node, _drained(found, settings), found.status.ready and not cut_off)
 
 
 def _drained(found: NodeObject, settings: ViewSettings) -> str | None:

@@ -18,6 +18,22 @@ class HostStatus(msgspec.Struct, frozen=True, gc=False):
     addresses: tuple[NodeAddress, ...] | None = None
 
 
+class NodeCondition(msgspec.Struct, frozen=True, gc=False):
+    type: str = ""
+    status: str = ""
+
+
+class NodeStatus(HostStatus, frozen=True, gc=False):
+    """For who asks for more than addresses."""
+
+    conditions: tuple[NodeCondition, ...] | None = None
+
+    @property
+    def ready(self) -> bool:
+        # Unknown is what the node controller writes when it hears nothing: that is not to be ready either.
+        return next((each.status == "True" for each in self.conditions or () if each.type == "Ready"), True)
+
+
 class HostObject(Object, frozen=True, gc=False):
     """A Node, as far as its addresses go."""
 

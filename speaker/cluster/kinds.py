@@ -3,7 +3,7 @@
 So a field that a newer Kubernetes adds to a Service is no mistake here, as it is in a file that a person wrote.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from ipaddress import IPv6Address, ip_address
 from typing import Any
 
@@ -57,6 +57,11 @@ class ServiceSpec(msgspec.Struct, frozen=True, rename="camel", gc=False, omit_de
 
 FORWARDER = "eip-speaker.io/forwarder"
 """A label of an agent's session Lease: what its node forwards with."""
+MISSES = "eip-speaker.io/misses"
+"""An annotation of an agent's session Lease: the nodes that fell silent, as it hears. And a label of those Leases that
+have it, so that who looks for them is told of no others."""
+MAX_MISSED = 100
+"""Nodes at most that one names: where more fall silent, it is no node that died."""
 
 
 class Ingress(msgspec.Struct, frozen=True, rename="camel", gc=False, omit_defaults=True):
@@ -121,6 +126,16 @@ def pools_read(message: str) -> dict[Family, str]:
 
 def condition_of(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
     return next((each for each in conditions if each.get("type") == kind), None)
+
+
+def misses_said(nodes: Collection[str]) -> str | None:
+    """None: no such annotation, and no such label."""
+    return ",".join(sorted(nodes)) if 0 < len(nodes) <= MAX_MISSED else None
+
+
+def misses_read(text: str) -> frozenset[str]:
+    """The other way; an agent's word, or anybody's who may write its Lease."""
+    return frozenset(filter(None, text.split(",")))
 
 
 def announcement_name(eip: IPAddress) -> str:

@@ -138,6 +138,12 @@ def _add_controller(commands: Commands) -> None:
         help="make the Secret with the key that agents share, where there is none; needs the right to create Secrets "
         "there",
     )
+    controller.add_argument(
+        "--mark-pods-not-ready",
+        action="store_true",
+        help="mark the pods of a node as not ready that most agents hear nothing of and whose kubelet is silent too: "
+        "kube-controller-manager does so half a minute later; needs the right to write pods' status",
+    )
     flags.metrics(controller)
     flags.log(controller)
     controller.set_defaults(command=_controller)
@@ -243,6 +249,7 @@ def _controller(args: argparse.Namespace) -> int:
         namespace=args.namespace,
         agents_namespace=args.agents_namespace,
         make_key=args.make_key,
+        mark_pods=args.mark_pods_not_ready,
         controller=ControllerSettings(default_class=args.default_class, ip_mode=ip_mode),
         metrics=Bind.parse(args.metrics),
         page=Bind.parse(args.page, "--page"),

@@ -9,6 +9,7 @@ import gc
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import structlog
 
@@ -16,7 +17,7 @@ from speaker.allocator.tally import Tally
 from speaker.cluster.election.elector import Leadership
 from speaker.cluster.election.lease import Election, leases_in
 from speaker.cluster.hosts import HostObject
-from speaker.cluster.kinds import FORWARDER, EipObject, ServiceObject
+from speaker.cluster.kinds import FORWARDER, MISSES, EipObject, ServiceObject
 from speaker.cluster.mirror.mirrors import Mirrors
 from speaker.cluster.mirror.reflector import Patience, Reflector, Resource
 from speaker.cluster.mirror.store import Change, Store, T
@@ -29,6 +30,7 @@ from speaker.controller.failovers import Failovers, RecordedObject, told
 from speaker.controller.forwarders import Forwarders
 from speaker.controller.key import make_key
 from speaker.controller.lives import Lives
+from speaker.controller.marking.marker import Marker, NodeObject, WordObject
 from speaker.controller.published import Follower
 from speaker.controller.sweeper import ANNOUNCEMENTS, Grace, Sweeper
 from speaker.controller.wanted import EIPS, IpMode
@@ -77,14 +79,16 @@ class Leader:
         agents: str = AGENTS_NAMESPACE,
         *,
         make_key: bool = False,
+        mark_pods: bool = False,
         counted: Callable[[Tally, int], None] = lambda *_: None,
     ) -> None:
         """``agents``: the namespace of their session Leases, and of their key; ``make_key``: where there is none;
-        ``counted`` hears now and then what everybody has, and how many writes wait."""
+        ``mark_pods``: of dead nodes, as not ready; ``counted`` hears now and then what everybody has, and how many
+        writes wait."""
         self.followers: tuple[Follower, ...] = ()
         """Who is told of all that is decided and recorded: a broker, a page."""
         self._supervisor = supervisor
-        self._agents, self._make_key, self._counted = agents, make_key, counted
+        self._agents, self._make_key, self._mark_pods, self._counted = agents, make_key, mark_pods, counted
         self._client, self._election, self._settings = client, election, settings
         self._told, self._patience, self._grace = told, patience, grace
 
@@ -103,7 +107,9 @@ class Leader:
         services = self._mirror("/api/v1/services", ServiceObject, changed, mirrors)
         eips = self._mirror(EIPS, EipObject, changed, mirrors)
         namespaces = self._mirror("/api/v1/namespaces", Object, changed, mirrors)
-        nodes = self._mirror("/api/v1/nodes", HostObject, changed, mirrors)
+        nodes: _Mirror[Any] = self._mirror(
+            "/api/v1/nodes", NodeObject if self._mark_pods else HostObject, changed, mirrors
+        )
         recorded = asyncio.Event()
         announcements = self._mirror(ANNOUNCEMENTS, RecordedObject, recorded, mirrors)
         telling = Telling()
@@ -113,6 +119,8 @@ class Leader:
         decider = Decider(replace(self._settings, ip_mode=None) if follows else self._settings)
         sweeper, forwarders, failovers, announced = Sweeper(self._grace), Forwarders(), Failovers(), Announced()
         unannounced: dict[Key, RecordedObject | None] = {}
+        missed = asyncio.Event()
+        words = [self._mirror(leases_in(self._agents), WordObject, missed, mirrors, MISSES)] if self._mark_pods else []
         lives = Lives()
         room = Bound(FAILOVERS, FAILOVER_SECONDS)
 
@@ -155,6 +163,10 @@ class Leader:
             tasks.create_task(supervised("records", follow_records, self._supervisor), name="records")
             look = partial(self._look_at_lives, lives, announcements.store)
             tasks.create_task(supervised("lives", look, self._supervisor), name="lives")
+            for each in words:
+                know = lambda: nodes.store if nodes.following else None  # noqa: E731
+                marker = Marker(self._client, self._agents, each, missed, know, writes, self._told)
+                tasks.create_task(supervised("dead nodes", marker.run, self._supervisor), name="dead nodes")
             for follower in self.followers:
                 tell = partial(follower.run, announcements.store)
                 tasks.create_task(supervised("published", tell, self._supervisor), name="published")
@@ -221,10 +233,12 @@ class Leader:
                 self._told(path, error)
             await asyncio.sleep(LOOK)
 
-    def _mirror(self, path: str, kind: type[T], changed: asyncio.Event, mirrors: Mirrors) -> "_Mirror[T]":
+    def _mirror(
+        self, path: str, kind: type[T], changed: asyncio.Event, mirrors: Mirrors, label: str = ""
+    ) -> "_Mirror[T]":
         """One of ``mirrors``."""
         told = partial(self._told, path)
-        resource = Resource(path, kind)
+        resource = Resource(path, kind, label_selector=label)
         mirror = _Mirror(self._client, resource, changed, self._patience, told=told, restored=mirrors.restored)
         mirrors.add(mirror)
         return mirror

@@ -55,12 +55,13 @@ _NAMESPACE = "eip-speaker"
 class CommandSettings:
     """Everything ``speaker controller`` can be told. ``namespace`` is the Lease's; '' for the pod's own.
     ``agents_namespace`` is that of the agents' session Leases, and of their key, which is made where there is none if
-    ``make_key`` says so."""
+    ``make_key`` says so. ``mark_pods``: of dead nodes, as not ready."""
 
     access: Access = field(default_factory=Access)
     namespace: str = ""
     agents_namespace: str = AGENTS_NAMESPACE
     make_key: bool = False
+    mark_pods: bool = False
     controller: ControllerSettings = field(default_factory=ControllerSettings)
     timing: Timing = field(default_factory=Timing)
     metrics: Bind | None = None
@@ -102,6 +103,7 @@ async def run(settings: CommandSettings) -> None:
             Grace(),
             settings.agents_namespace,
             make_key=settings.make_key,
+            mark_pods=settings.mark_pods,
             counted=metrics.counted,
         )
 

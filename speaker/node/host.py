@@ -140,7 +140,6 @@ class Host:
             tasks["key file"] = partial(self._keys.follow, self._wire, self._report)
             tasks["gateways"] = self._watch_gateways
             tasks["witness"] = self._witnessing.run
-        if self._keys is not None and self._settings.forwarder is not Forwarding.NONE:
             tasks["lost nodes"] = self._follow_losses
         if self._hand_over is not None:
             tasks["hand over"] = self._hand_over.run
@@ -188,19 +187,22 @@ class Host:
             tasks.create_task(watch(), name="gateway questions")
 
     async def _follow_losses(self) -> None:
-        """Endpoints of nodes that died get nothing new at once."""
+        """Endpoints of nodes that died get nothing new at once, where we forward; and the source is told."""
         assert self._settings.peers is not None
-        losses, soon = Losses(2 * self._settings.peers.hello), None
+        losses, soon, known = Losses(2 * self._settings.peers.hello), None, frozenset[str]()
         while True:
             await set_within(self._wire.peers_changed, LOSSES_SECONDS if soon is None else soon)
             self._wire.peers_changed.clear()
             with self._report.trying("peers"):
                 speakers = [Heard(peer.node, peer.alive, peer.draining) for peer in await self._wire.peers()]
                 lost, soon = losses.heard(speakers, boottime())
-                if lost != self._lost:
+                if lost != known:
                     log.info("nodes lost", nodes=sorted(lost))
-                    self._lost = lost
-                    self._changed.set()
+                    known = lost
+                    self._source.lost(lost)
+                    if self._settings.forwarder is not Forwarding.NONE:
+                        self._lost = lost
+                        self._changed.set()
 
     def _failing(self, edge: str) -> Callable[[Exception], None]:
         return partial(self._report.met, edge)

@@ -38,6 +38,9 @@ class Source(Protocol):
     async def run(self, wire: Wire, changed: Callable[[], None]) -> None:
         """Endless. ``changed`` says that ``view`` is another."""
 
+    def lost(self, nodes: frozenset[str]) -> None:
+        """The nodes that died, as far as is heard here; at each change."""
+
     async def view(self, own: Mapping[IPAddress, str]) -> View | None:
         """None as long as nothing is known. Raises EdgeError where it is to be asked again. ``own``: as in
         ``Snapshot``."""

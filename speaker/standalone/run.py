@@ -79,6 +79,9 @@ class Manifests:
     def recorded(self, _: IPAddress) -> None:
         """Nobody."""
 
+    def lost(self, _: frozenset[str]) -> None:
+        """Nobody asks."""
+
     async def run(self, _: Wire, changed: Callable[[], None]) -> None:
         self._changed = changed
         async for _change in changes(self._settings.directory, lambda: boottime() >= self._again):

@@ -15,7 +15,7 @@ from speaker.allocator.settle import settle
 from speaker.api.service import ADDRESSES, LOAD_BALANCER_CLASS, POOL, RECORD, SCHEDULER, SHARE, SHARE_NAMESPACES
 from speaker.api.world import EIP
 from speaker.cli import main
-from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, FORWARDER
+from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, FORWARDER, MISSES
 from speaker.controller.run import ControllerMetrics
 from speaker.errors import InvalidManifests
 from speaker.interfaces.resolve import UnresolvedReason as Unresolved
@@ -176,6 +176,7 @@ def test_every_annotation_class_and_condition_that_is_named_is_ours(file):
         ASSIGNED_FROM,
         LOAD_BALANCER_CLASS,
         FORWARDER,
+        MISSES,
         EIP[0],
     }
     named = set(re.findall(r"(?<![\w.])eip-speaker\.io/[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*", file.read_text()))

@@ -228,3 +228,24 @@ def test_who_makes_no_key_has_no_right_to_a_secret_and_who_does_has_one(rendered
     right = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]}
     assert rights("make-key") == [("Role", "eip-speaker-agents", right)]
     assert "--make-key" in only_container(rendered("default", "make-key"), "Deployment")["args"]
+
+
+def test_only_who_marks_pods_may_read_them_and_write_their_status(rendered):
+    def rights(*components: str) -> dict[tuple[str, str | None, str], list[str]]:
+        rules = [(each["kind"], each["metadata"].get("namespace"), rule) for each in rendered("default", *components)
+                 for rule in each.get("rules", ())]  # fmt: skip
+        return {(kind, place, resource): rule["verbs"] for kind, place, rule in rules for resource in rule["resources"]}
+
+    def args(*components: str) -> list[str]:
+        found: list[str] = only_container(rendered("default", *components), "Deployment")["args"]
+        return found
+
+    others, marking = [each for each in COMPONENTS if each != "mark-pods-not-ready"], "mark-pods-not-ready"
+    assert not [place for place in rights(*others) if "pods" in place[2] or place[1] == "kube-node-lease"]
+    assert "--mark-pods-not-ready" not in args(*others)
+    assert "--mark-pods-not-ready" in args(marking)
+    found = rights(marking)
+    assert found["ClusterRole", None, "pods"] == ["list"]
+    assert found["ClusterRole", None, "pods/status"] == ["patch"]
+    assert found["Role", "kube-node-lease", "leases"] == ["get"]
+    assert "nodes/status" not in {resource for _, _, resource in found}

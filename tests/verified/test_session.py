@@ -10,7 +10,7 @@ import pytest
 from speaker.agent.objects import LeaseObject
 from speaker.agent.record import life_of
 from speaker.agent.session import Pace, Session, SessionEvents
-from speaker.cluster.kinds import FORWARDER
+from speaker.cluster.kinds import FORWARDER, MISSES
 from speaker.cluster.transport.client import Client
 from speaker.errors import ApiUnreachable, EdgeError
 from speaker.ownership.hello import Incarnation
@@ -241,6 +241,24 @@ async def test_a_lease_that_is_made_when_the_node_object_is_known_goes_with_it_a
     running.session.live(FIRST)
     await running.renewed()
     assert [each["uid"] for each in (await read())["metadata"]["ownerReferences"]] == [running.session.owner]
+
+
+async def test_whom_a_node_misses_is_on_record_at_once_and_goes_with_the_next_renewal_that_misses_nobody(begin, read):
+    running = await begin(renew=NEVER)
+    running.session.live(FIRST)
+    await running.renewed()
+    metadata = (await read())["metadata"]
+    assert MISSES not in {**metadata.get("labels", {}), **metadata.get("annotations", {})}
+    running.session.misses = {"n3", "n2"}
+    running.session.hurry()
+    await running.renewed()
+    metadata = (await read())["metadata"]
+    assert (metadata["labels"], metadata["annotations"]) == ({MISSES: "true"}, {MISSES: "n2,n3"})
+    successor = await begin(renew=NEVER)
+    successor.session.live(SECOND)
+    await successor.renewed()
+    metadata = (await read())["metadata"]
+    assert MISSES not in {**metadata.get("labels", {}), **metadata.get("annotations", {})}
 
 
 # ── Failures ──────────────────────────────────────────────────────────────────────────────────────────────────
