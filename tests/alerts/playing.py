@@ -69,14 +69,15 @@ BY_FAULT: dict[str, dict[str, int]] = {
 """With one fault after the other, as ``netns/run/test_alerts_by_fault.py`` has them. All three nodes say besides that
 they lose the hellos that are filtered."""
 BY_FAULT_STEPS = (
-    {"healthy": 20}
-    | {name: steps for alert in BY_FAULT for name, steps in ((alert, 50), (f"{alert} mended", 30))}
+    {"healthy": 20, "mended": 50}
+    | dict.fromkeys(BY_FAULT, 50)
     | {f"PoolFullSoon {number}": 60 for number in range(1, GROWING + 1)}
     | {"PoolFullSoon": 150}
     | {f"EipFlapping {number}": 2 for number in range(1, FLAPS + 1)}
-    | {"EipFlapping": 4, "EipFlapping mended": 40}
+    | {"EipFlapping": 4}
 )
-"""Each lasts longer than what an alert looks back, and so does each pause after it."""
+"""Each but the last moves lasts longer than what an alert looks back: none ends while its fault is there, and each has
+ended when the next one has begun."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
-"""The alerts on real speakers, one fault after the other: each is told once, alone, as long as it is there, and then no
-more. Those that ``test_alerts.py`` breaks at once are not broken here again.
+"""The alerts on real speakers, one fault after the other: each is told once, alone, as long as it is there, and no more
+when the next one is. Those that ``test_alerts.py`` breaks at once are not broken here again.
 
 What the speakers do seldom they do often here, as constants planted into them say; what it comes to is the same.
 ``RECORD=1`` keeps what they told for ``tests/alerts``.
@@ -74,9 +74,10 @@ HAS_RULES = "".join(
 class Lan:
     """Three nodes that share their EIPs on two links; ``n3`` leaves forwarding to kube-proxy."""
 
-    def __init__(self, nodes, switch, other, planted, start, write, sh, home):
+    def __init__(self, nodes, switch, start, write, sh, home):
         self.n1, self.n2, self.n3 = nodes
-        self.switch, self.other, self.planted, self.start, self.sh, self.home = switch, other, planted, start, sh, home
+        self.switch, self.start, self.sh, self.home = switch, start, sh, home
+        self.planted = Switches(home / "planted", (BUG,), OFTEN)
         self._put = write
         self.key = key(home)
         self.write()
@@ -125,11 +126,12 @@ def lan(new_namespace, wire, sh, start, write, tmp_path):
         sh(node, f"ip addr add 203.0.113.{number}/24 dev eth1")
     nft(nodes[0], "table inet tracks { chain new { type filter hook input priority 0; ct state new counter; }; }")
     nft(nodes[2], KUBE_PROXY + HAS_RULES)
-    planted = Switches(tmp_path / "planted", (BUG,), OFTEN)
+    sh(switch, "ip link set p4 down")
+    lan = Lan(nodes, switch, start, write, sh, tmp_path)
+    lan.clone = lan.begin("n1", other, home="clone")  # where it is not heard yet
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in planted.environment.items():
+        for name, value in lan.planted.environment.items():
             patch.setenv(name, value)
-        lan = Lan(nodes, switch, other, planted, start, write, sh, tmp_path)
         for name, node, forwarder in zip(NODES, nodes, ("nftables", "nftables", "none"), strict=True):
             lan.speakers[name] = lan.begin(name, node, "--forwarder", forwarder)
         for speaker in lan.speakers.values():
@@ -192,14 +194,11 @@ def a_crowd(lan):
 
 @contextmanager
 def a_clone(lan):
-    clone = lan.begin("n1", lan.other, home="clone")
-    clone.until("name clash")
-    lan.speakers["clone"] = clone
-    try:
-        lan.until("name_clashes_total", lambda found: sum(found) == 2)
-        yield
-    finally:
-        lan.speakers.pop("clone").close()
+    lan.sh(lan.switch, "ip link set p4 up")
+    lan.speakers["clone"] = lan.clone
+    lan.until("name_taken", lambda found: sum(found) == 2)
+    yield
+    lan.speakers.pop("clone").close()
 
 
 @contextmanager
@@ -221,7 +220,7 @@ def a_pool_that_fills(lan):
         lan.write(more=GROWTH[:number])
         lan.well()
         if number <= GROWING:
-            lan.record(f"PoolFullSoon {number}")
+            lan.recorder.moment(f"PoolFullSoon {number}")
     yield
     lan.write(ROOMY, GROWTH)
     lan.until('pool_addresses{family="IPv4",pool="lan"}', lambda found: min(found) == 90)
@@ -272,7 +271,7 @@ def test_each_fault_is_told_once_as_long_as_it_is_there_and_nothing_else_is(lan,
         with fault(lan):
             lan.record(alert)
         lan.well()
-        lan.record(f"{alert} mended")
+    lan.record("mended")
     if os.environ.get("RECORD"):
         save("by-fault", lan.recorder.phases)
     assert firing(lan.recorder.phases, BY_FAULT_STEPS, BY_FAULT, tmp_path) == ""
