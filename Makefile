@@ -16,7 +16,7 @@ AGENTS  := tests/agents
 GUEST   := tests/ipvs
 PATIENT := tests/unit tests/scenarios
 # What mostly waits, and whose time nobody measures: behind the patient, and behind what has to be in time.
-WAITING := tests/netns/run/test_alerts.py tests/netns/run/test_documented_commands.py tests/netns/run/test_capture.py
+WAITING := tests/netns/run/test_alerts.py tests/netns/run/test_alerts_by_fault.py tests/netns/run/test_documented_commands.py tests/netns/run/test_capture.py
 SIGNALS := tests/mqtt tests/alerts tests/page
 PRACTICE := tests/netns/lab/test_practice.py
 TIMED   := tests/netns/lab tests/netns/run
