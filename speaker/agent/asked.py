@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from speaker.cluster.hosts import HostObject
 from speaker.cluster.objects import Key
+from speaker.cluster.paths import NODES
 from speaker.cluster.transport.client import Client
 from speaker.cluster.transport.pages import listed
 from speaker.errors import EdgeError
@@ -40,7 +41,7 @@ class HostsAsked:
 
     async def _ask(self) -> bool:
         try:
-            found = {each.key: each for each in await listed(self._client, "/api/v1/nodes", HostObject)}
+            found = {each.key: each for each in await listed(self._client, NODES, HostObject)}
         except EdgeError as error:
             self._told(error)
             return False

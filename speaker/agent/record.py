@@ -4,12 +4,11 @@ from typing import Any, NamedTuple
 
 from speaker.agent.objects import AnnouncementObject, LeaseObject
 from speaker.cluster.kinds import announced_eip, announcement_name, in_one_line
+from speaker.cluster.paths import ANNOUNCEMENTS
 from speaker.model import MAX_TERM, IPAddress
 from speaker.ownership.events import Record, WriteRecord
 from speaker.ownership.hello import MAX_INCARNATION, Incarnation
 from speaker.settings import whole_number
-
-ANNOUNCEMENTS = "/apis/eip-speaker.io/v1alpha1/announcements"
 
 MAX_SERVICES = 1024
 MAX_TEXT = 1024

@@ -17,7 +17,7 @@ from speaker.agent.exclusion import Exclusion
 from speaker.agent.known import Known
 from speaker.agent.last_known import LastKnown, news_of
 from speaker.agent.objects import AnnouncementObject, AssignedObject, NodeObject, SliceObject, by_service
-from speaker.agent.record import ANNOUNCEMENTS, Facts
+from speaker.agent.record import Facts
 from speaker.agent.session import Pace, Session, SessionEvents
 from speaker.agent.view import News, NodeIntent, Reader, ViewSettings, is_or_was_assigned, node_intent
 from speaker.cluster.hosts import HostObject, addresses_of
@@ -26,6 +26,7 @@ from speaker.cluster.mirror.mirrors import Mirrors
 from speaker.cluster.mirror.reflector import Reflector, Resource
 from speaker.cluster.mirror.store import Change, Index
 from speaker.cluster.objects import Key
+from speaker.cluster.paths import ANNOUNCEMENTS, EIPS, NODES, SERVICES, SLICES
 from speaker.cluster.transport.client import Client
 from speaker.kubeproxy.endpoint_watch import EndpointWatch
 from speaker.model import Forwarding, IPAddress, ServiceKey, format_mac
@@ -84,12 +85,10 @@ class Cluster:
         self._record_reader = AnnouncementReader(
             lambda: self._announcements.store, self._told.put_nowait, self._saw_announcements, report
         )
-        self._services = self._mirror("/api/v1/services", AssignedObject, self._saw_services)
-        self._slices = self._mirror(
-            "/apis/discovery.k8s.io/v1/endpointslices", SliceObject, self._saw_slices, {"service": by_service}
-        )
-        self._eips = self._mirror("/apis/eip-speaker.io/v1alpha1/eips", EipObject, self._saw_eips)
-        self._nodes = self._mirror("/api/v1/nodes", NodeObject, self._saw_node, field_selector=f"metadata.name={node}")
+        self._services = self._mirror(SERVICES, AssignedObject, self._saw_services)
+        self._slices = self._mirror(SLICES, SliceObject, self._saw_slices, {"service": by_service})
+        self._eips = self._mirror(EIPS, EipObject, self._saw_eips)
+        self._nodes = self._mirror(NODES, NodeObject, self._saw_node, field_selector=f"metadata.name={node}")
         self._announcements = self._mirror(
             ANNOUNCEMENTS,
             AnnouncementObject,

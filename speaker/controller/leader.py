@@ -22,6 +22,7 @@ from speaker.cluster.mirror.mirrors import Mirrors
 from speaker.cluster.mirror.reflector import Patience, Reflector, Resource
 from speaker.cluster.mirror.store import Change, Store, T
 from speaker.cluster.objects import Key, Object
+from speaker.cluster.paths import ANNOUNCEMENTS, EIPS, NAMESPACES, NODES, SERVICES
 from speaker.cluster.transport.client import Client
 from speaker.cluster.transport.pages import listed
 from speaker.controller.announced import Announced
@@ -32,8 +33,8 @@ from speaker.controller.key import make_key
 from speaker.controller.lives import Lives
 from speaker.controller.marking.marker import Marker, NodeObject, WordObject
 from speaker.controller.published import Follower
-from speaker.controller.sweeper import ANNOUNCEMENTS, Grace, Sweeper
-from speaker.controller.wanted import EIPS, IpMode
+from speaker.controller.sweeper import Grace, Sweeper
+from speaker.controller.wanted import IpMode
 from speaker.controller.write_queue import WriteQueue
 from speaker.errors import EdgeError
 from speaker.model import Forwarding
@@ -104,12 +105,10 @@ class Leader:
         changed = asyncio.Event()
         mirrors = Mirrors()
         self._election.saw = mirrors.saw_lease
-        services = self._mirror("/api/v1/services", ServiceObject, changed, mirrors)
+        services = self._mirror(SERVICES, ServiceObject, changed, mirrors)
         eips = self._mirror(EIPS, EipObject, changed, mirrors)
-        namespaces = self._mirror("/api/v1/namespaces", Object, changed, mirrors)
-        nodes: _Mirror[Any] = self._mirror(
-            "/api/v1/nodes", NodeObject if self._mark_pods else HostObject, changed, mirrors
-        )
+        namespaces = self._mirror(NAMESPACES, Object, changed, mirrors)
+        nodes: _Mirror[Any] = self._mirror(NODES, NodeObject if self._mark_pods else HostObject, changed, mirrors)
         recorded = asyncio.Event()
         announcements = self._mirror(ANNOUNCEMENTS, RecordedObject, recorded, mirrors)
         telling = Telling()

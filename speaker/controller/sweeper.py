@@ -14,10 +14,9 @@ import msgspec
 from speaker.api.addresses import parse_eip
 from speaker.cluster.kinds import ASSIGNED, ServiceObject, announcement_name, condition_of
 from speaker.cluster.objects import Object
+from speaker.cluster.paths import ANNOUNCEMENTS
 from speaker.controller.writes import Order, Removal
 from speaker.model import Assignment, IPAddress, ServiceKey
-
-ANNOUNCEMENTS = "/apis/eip-speaker.io/v1alpha1/announcements"
 
 
 class Holder(msgspec.Struct, frozen=True, gc=False):

@@ -24,6 +24,7 @@ from speaker.cluster.kinds import (
     in_one_line,
     pools_said,
 )
+from speaker.cluster.paths import EIPS
 from speaker.cluster.pools import Judged, Verdict
 from speaker.cluster.reading import Parsed, Unreadable
 from speaker.controller.writes import Event, Write
@@ -31,7 +32,6 @@ from speaker.model import Assignment, Family, ServiceKey
 
 READY = "Ready"
 FINALIZER = "eip-speaker.io/in-use"
-EIPS = "/apis/eip-speaker.io/v1alpha1/eips"
 
 _SHOWN = 10
 """Holders named in a message."""

@@ -19,6 +19,7 @@ from speaker.cluster.hosts import HostObject, NodeStatus
 from speaker.cluster.kinds import MISSES, Condition, FullMetadata, misses_read
 from speaker.cluster.mirror.store import Store
 from speaker.cluster.objects import Key, Named, Object
+from speaker.cluster.paths import PODS
 from speaker.cluster.transport.client import Client
 from speaker.cluster.transport.pages import listed
 from speaker.controller.marking.dead import STALE, Facts, Kubelets, Words, dead, suspected
@@ -159,9 +160,9 @@ class Marker:
     async def _mark(self, node: str, voices: tuple[str, ...]) -> None:
         """Again at each look, until none of its pods is ready: some may have been written meanwhile."""
         try:
-            pods = await listed(self._client, "/api/v1/pods", PodObject, {"fieldSelector": f"spec.nodeName={node}"})
+            pods = await listed(self._client, PODS, PodObject, {"fieldSelector": f"spec.nodeName={node}"})
         except EdgeError as error:
-            self._told("/api/v1/pods", error)
+            self._told(PODS, error)
             return
         said = f"{', '.join(voices[:SHOWN])} hear nothing of {node}, and its kubelet renewed no Lease for {STALE:g} s"
         orders = {write.path: write for write in _marks(pods, said, time_of_day())}

@@ -20,11 +20,11 @@ from speaker.api.fields import ApiObject
 from speaker.cluster.hosts import HostObject
 from speaker.cluster.kinds import EipObject, ServiceObject
 from speaker.cluster.objects import Key, Object
+from speaker.cluster.paths import EIPS, NAMESPACES, NODES, SERVICES, SLICES
 from speaker.cluster.transport.access import Access, configure
 from speaker.cluster.transport.client import Client
 from speaker.cluster.transport.pages import listed
 from speaker.controller.decider import ControllerSettings, Decider, News
-from speaker.controller.wanted import EIPS
 from speaker.errors import EdgeError, InvalidManifests, SettingError
 from speaker.model import ServiceKey, TrafficPolicy
 from speaker.standalone.manifests import load, manifest_files, read_file
@@ -33,7 +33,6 @@ from speaker.tools.agents import kubeconfig
 from speaker.tools.planning.plan import Changed, Fate, Planned, tell
 from speaker.tools.rehearsal import foreseen
 
-SERVICES, SLICES = "/api/v1/services", "/apis/discovery.k8s.io/v1/endpointslices"
 NAMESPACED = frozenset(("Service", "EndpointSlice"))
 _ALLOCATED = "ipFamilies", "ipFamilyPolicy"
 """Of a Service's spec: the API server sets them where nobody says them, and nobody else changes them."""
@@ -168,8 +167,8 @@ async def read(access: Access) -> Live:
         return Live(
             {each.key: each for each in await listed(client, SERVICES, ServiceObject)},
             {each.key: each for each in await listed(client, EIPS, EipObject)},
-            {each.key: each for each in await listed(client, "/api/v1/namespaces", Object)},
-            {each.key: each for each in await listed(client, "/api/v1/nodes", HostObject)},
+            {each.key: each for each in await listed(client, NAMESPACES, Object)},
+            {each.key: each for each in await listed(client, NODES, HostObject)},
             {each.key: each for each in await listed(client, SLICES, SliceObject)},
         )
 
