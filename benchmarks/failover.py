@@ -74,7 +74,7 @@ from speaker.lab.timeline import Timeline  # noqa: E402
 from speaker.lab.watching.capture import Reply, first_after, relapses  # noqa: E402
 from speaker.lab.watching.outage import Asks, Outage, Probes, asking, echoing, outages, probing, stall_ms  # noqa: E402
 from speaker.model import IPAddress, Mac  # noqa: E402
-from speaker.system.child import end_with  # noqa: E402
+from speaker.system.programs import end_with  # noqa: E402
 
 EIPS = tuple(IPv4Address(f"192.0.2.{last}") for last in range(200, 206))
 SECOND_LINKS = IPv4Address("198.51.100.200")

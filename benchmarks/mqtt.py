@@ -45,7 +45,7 @@ from speaker.model import Mac
 from speaker.ownership.hellos.keys import generate
 from speaker.packets import arp
 from speaker.packets.ethernet import BROADCAST, UNKNOWN
-from speaker.system.child import end_with
+from speaker.system.programs import end_with
 
 EIPS = [f"198.51.100.{last}" for last in range(10, 20)]
 """That stay, and are asked for."""

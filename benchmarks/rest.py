@@ -47,7 +47,7 @@ from real_api import missing  # noqa: E402
 from speaker.lab.network.lan import Lan  # noqa: E402
 from speaker.lab.network.privileges import leave_host_network  # noqa: E402
 from speaker.lab.network.topology import lab_topology  # noqa: E402
-from speaker.system.child import end_with  # noqa: E402
+from speaker.system.programs import end_with  # noqa: E402
 
 SECONDS = 60.0
 """For which everything is counted."""

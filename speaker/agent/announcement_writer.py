@@ -8,12 +8,12 @@ import msgspec
 
 from speaker.agent.objects import AnnouncementObject
 from speaker.agent.record import ANNOUNCEMENTS, Facts, change, correction, creation, eip_of, path_of, read_record
-from speaker.cluster.objects import UNFIT
 from speaker.cluster.transport.client import REQUEST, Client
 from speaker.errors import ApiRefused, EdgeError
 from speaker.model import IPAddress
 from speaker.ownership.events import Record, WriteRecord, gone
 from speaker.system.clock import time_of_day
+from speaker.system.decoding import UNFIT
 from speaker.wire.remote import A_SLICE, Wire
 
 WORKERS = 32

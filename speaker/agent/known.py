@@ -14,8 +14,8 @@ from speaker.agent.objects import AssignedObject, NodeObject, SliceObject
 from speaker.agent.view import is_assigned
 from speaker.cluster.hosts import HostObject
 from speaker.cluster.kinds import EipObject
-from speaker.cluster.objects import UNFIT
 from speaker.errors import EdgeError
+from speaker.system.decoding import UNFIT
 from speaker.system.files import read_regular, shown, write_atomically
 
 NAME = "known"

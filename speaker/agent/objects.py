@@ -176,7 +176,7 @@ class NodeObject(HostObject, frozen=True, gc=False):
 # ── Announcements and Leases ──────────────────────────────────────────────────────────────────────────────────
 
 
-class AnnouncementStatus(Repetitive, frozen=True, gc=False):
+class AnnouncementStatus(Repetitive, frozen=True, rename="camel", gc=False):
     REPEATED = ("holder", "link", "mac")
 
     holder: str = ""
@@ -185,6 +185,7 @@ class AnnouncementStatus(Repetitive, frozen=True, gc=False):
     link: str = ""
     mac: str = ""
     services: tuple[str, ...] = ()
+    services_text: str = ""
     conflict: str = ""
     reason: str = ""
 

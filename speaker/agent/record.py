@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from speaker.agent.objects import AnnouncementObject, LeaseObject
-from speaker.cluster.kinds import announced_eip, announcement_name
+from speaker.cluster.kinds import announced_eip, announcement_name, in_one_line
 from speaker.model import MAX_TERM, IPAddress
 from speaker.ownership.events import Record, WriteRecord
 from speaker.ownership.hello import MAX_INCARNATION, Incarnation
@@ -91,8 +91,10 @@ def _came(facts: Facts | None) -> dict[str, Any]:
 
 def correction(found: AnnouncementObject, facts: Facts) -> dict[str, Any] | None:
     """A merge patch of what a standing record says for people, None where that is right."""
-    status = found.status
-    if _shown(facts) == Facts(status.link, status.mac, status.services, status.conflict, status.reason):
+    status, shown = found.status, _shown(facts)
+    # '' is no mistake: a definition from before there was such a text would lose it each time.
+    right = status.services_text in ("", in_one_line(shown.services))
+    if right and shown == Facts(status.link, status.mac, status.services, status.conflict, status.reason):
         return None
     return {"metadata": {"resourceVersion": found.metadata.resource_version}, "status": _told(facts)}
 
@@ -105,7 +107,8 @@ def _shown(facts: Facts) -> Facts:
 
 def _told(facts: Facts | None) -> dict[str, Any]:
     shown = _shown(facts or Facts("", "", ()))
-    return {name: getattr(shown, name) or None for name in ("link", "mac", "services", "conflict", "reason")}
+    told = {name: getattr(shown, name) or None for name in ("link", "mac", "services", "conflict", "reason")}
+    return {**told, "servicesText": in_one_line(shown.services) or None}
 
 
 # ── Session Leases ────────────────────────────────────────────────────────────────────────────────────────────

@@ -17,11 +17,12 @@ from speaker.agent.objects import LeaseObject
 from speaker.agent.record import identity, life_of
 from speaker.cluster.election.lease import leases_in
 from speaker.cluster.kinds import FORWARDER, MISSES, misses_said
-from speaker.cluster.objects import UNFIT, Metadata
+from speaker.cluster.objects import Metadata
 from speaker.cluster.transport.client import Client
 from speaker.cluster.transport.pages import listed
 from speaker.errors import ApiRefused, EdgeError
 from speaker.ownership.hello import Incarnation
+from speaker.system.decoding import UNFIT
 from speaker.system.waiting import set_within
 
 AGAIN = 1.0

@@ -19,6 +19,7 @@ from speaker.api.fields import DURATION
 from speaker.api.metadata import LABEL, QUALIFIED
 from speaker.api.world import EIP
 from speaker.cluster import cel
+from speaker.cluster.kinds import MAX_LINE
 from speaker.model import MAX_TERM, Gratuitous, Pool
 
 Schema: TypeAlias = dict[str, Any]
@@ -52,6 +53,11 @@ def _object(properties: dict[str, Schema], **more: Any) -> Schema:
 
 def _list(items: Schema, **more: Any) -> Schema:
     return {"type": "array", "items": items, "x-kubernetes-list-type": "atomic", **more}
+
+
+def _line() -> Schema:
+    """What ``kinds.in_one_line`` makes: a column shows a list as JSON, and of ``[*]`` its first entry."""
+    return {"type": "string", "maxLength": MAX_LINE}
 
 
 def _ranges() -> Schema:
@@ -204,13 +210,14 @@ def _eip() -> Schema:
     status = _object(
         {
             "observedGeneration": _described(_INTEGER, "Of the spec that this status was made of."),
+            "addressesText": _described(_line(), "`spec.addresses` in one line, for kubectl get."),
             "ipv4": _described(_use(), "How many IPv4 addresses there are, and how many Services have."),
             "ipv6": _described(_use(), "How many IPv6 addresses there are, and how many Services have."),
             "conditions": _described(_conditions(), "Ready: whether the pool is in use, or why not."),
         }
     )
     columns = [
-        _column("Addresses", ".spec.addresses"),
+        _column("Addresses", ".status.addressesText"),
         _column("Interface", ".spec.interface"),
         _column("IPv4 used", ".status.ipv4.used", "integer"),
         _column("IPv4 size", ".status.ipv4.size", "integer"),
@@ -268,6 +275,7 @@ def _announcement() -> Schema:
                 _list(_described({"type": "string", "maxLength": 127}, "namespace/name."), maxItems=1024),
                 "namespace/name of each Service on the EIP, whether or not anybody holds it.",
             ),
+            "servicesText": _described(_line(), "`services` in one line, for kubectl get."),
             "conflict": _described(
                 {"type": "string", "maxLength": 1024}, "Who else on the LAN answers for the EIP; left out is nobody."
             ),
@@ -293,7 +301,7 @@ def _announcement() -> Schema:
         _column("Holder", ".status.holder"),
         _column("Link", ".status.link"),
         _column("MAC", ".status.mac"),
-        _column("Services", ".status.services"),
+        _column("Services", ".status.servicesText"),
         _column("Since", ".status.since", "date"),
         _column("Conflict", ".status.conflict"),
         _column("Reason", ".status.reason"),

@@ -3,7 +3,7 @@
 So a field that a newer Kubernetes adds to a Service is no mistake here, as it is in a file that a person wrote.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from ipaddress import IPv6Address, ip_address
 from typing import Any
 
@@ -22,6 +22,11 @@ ASSIGNED_FROM = "eip-speaker.io/AssignedFrom"
 """The condition beside it that says which pool each address is from. Agents go by that, not by which pool has the
 address now; and nobody but the controller may write a Service's status, its owner least of all."""
 
+
+_IN_A_LINE = 3
+"""Entries; kubectl shows as many of an Ingress's hosts."""
+MAX_LINE = 512
+"""Characters, of three entries and a number."""
 
 UNREADABLE = "(unreadable)"
 """Stands in a spec for what could not be decoded: no value that Kubernetes has."""
@@ -100,6 +105,7 @@ class ServiceObject(Object, frozen=True, rename="camel", gc=False):
 
 class EipStatus(msgspec.Struct, frozen=True, rename="camel", gc=False):
     observed_generation: int = 0
+    addresses_text: str = ""
     ipv4: dict[str, Any] | None = None
     ipv6: dict[str, Any] | None = None
     conditions: tuple[Condition, ...] = ()
@@ -109,6 +115,12 @@ class EipObject(Object, frozen=True, gc=False):
     metadata: FullMetadata
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
     status: EipStatus = EipStatus()
+
+
+def in_one_line(entries: Sequence[str]) -> str:
+    """A list for a column of ``kubectl get``: the first of it, and how many more there are."""
+    more = f" + {len(entries) - _IN_A_LINE} more" if len(entries) > _IN_A_LINE else ""
+    return (",".join(entries[:_IN_A_LINE]) + more)[:MAX_LINE]
 
 
 def pools_said(pools: Mapping[Family, str]) -> str:

@@ -11,6 +11,7 @@ from typing import ClassVar, Self, TypeVar
 import msgspec
 
 from speaker.errors import ApiRefused, EdgeError
+from speaker.system.decoding import UNFIT
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 """The annotation of the bookmark that ends a streamed list (KEP-3157)."""
@@ -138,9 +139,6 @@ class Status(msgspec.Struct, frozen=True):
 
 _M = TypeVar("_M", bound=msgspec.Struct)
 _S = TypeVar("_S", bound=msgspec.Struct)
-
-UNFIT = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What a decoder raises."""
 
 
 class _Parts(msgspec.Struct, frozen=True):

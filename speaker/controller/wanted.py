@@ -21,6 +21,7 @@ from speaker.cluster.kinds import (
     Ingress,
     ServiceObject,
     condition_of,
+    in_one_line,
     pools_said,
 )
 from speaker.cluster.pools import Judged, Verdict
@@ -257,6 +258,8 @@ def _pool_status(found: EipObject, condition: Condition, usage: Mapping[Family, 
         for family, numbers in wanted.items()
         if numbers != (found.status.ipv4 if family is Family.IPV4 else found.status.ipv6)
     }
+    if (text := _addresses_text(found.spec.get("addresses"))) != found.status.addresses_text:
+        status["addressesText"] = text
     former = condition_of(found.status.conditions, READY)
     same = former is not None and _says(former, condition)
     if found.status.observed_generation != found.metadata.generation:
@@ -274,6 +277,10 @@ def _pool_status(found: EipObject, condition: Condition, usage: Mapping[Family, 
         return write
     level, message = "Warning" if warns else "Normal", condition["message"] or "in use again"
     return replace(write, event=Event("Eip", found.metadata, level, condition["reason"], message, at))
+
+
+def _addresses_text(given: object) -> str:
+    return in_one_line([str(each) for each in given]) if isinstance(given, list) else ""
 
 
 def _numbers(usage: Usage | None) -> dict[str, Any] | None:

@@ -155,10 +155,33 @@ def answered(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
             what = f"{mac} on {link} answers for {eip.address} and is no speaker: {_fate(facts, eip)}"
             yield Finding("stranger", what, _look_for(eip, asked, mac), eip.address)
     if asked is not None and should and not asked.macs:
-        what = f"{eip.holder} holds {eip.address}, and nobody answers for it on {asked.link}"
-        yield Finding("not_answered", what, f"speaker explain {eip.address}   # on {eip.holder}", eip.address)
+        yield _unanswered(facts, eip, asked, should)
     if asked is None:
         yield from _remembered(facts, eip, known)
+
+
+def _unanswered(facts: Facts, eip: KnownEip, asked: Asked, should: str) -> Finding:
+    """Where its holder is heard, and answers for itself, it is the EIP that somebody does not let pass."""
+    holder, family = shown(eip.holder or ""), ip_address(eip.address).version
+    peers = facts.known.peers if facts.known is not None else ()
+    heard = any(peer.node == eip.holder and peer.link == asked.link and peer.heard for peer in peers)
+    own = [
+        each.address
+        for each in facts.asked
+        if (each.what, each.link) == ("peer", asked.link)
+        and should in each.macs
+        and ip_address(each.address).version == family
+    ]
+    if not heard or not own:
+        what = f"{holder} holds {eip.address}, and nobody answers for it on {asked.link}"
+        return Finding("not_answered", what, f"speaker explain {eip.address}   # on {holder}", eip.address)
+    what = (
+        f"{holder} holds {eip.address} and is heard on {asked.link}, where it answers for its own {own[0]} and not for "
+        "the EIP: something drops what it says of other addresses (port security, ARP inspection, the address filter "
+        "of a virtual machine)"
+    )
+    mend = f"speaker doctor   # on {holder}; then let its port, {should}, speak for {eip.address}"
+    return Finding("port_security", what, mend, eip.address)
 
 
 def _remembered(facts: Facts, eip: KnownEip, known: Mapping[str, str]) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ import msgspec
 
 from speaker.errors import EdgeError
 from speaker.node.known.knowledge import Knowledge
+from speaker.system.decoding import UNFIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +194,7 @@ def decode(text: bytes) -> Facts:
     """Raises EdgeError for what is none."""
     try:
         return msgspec.json.decode(text, type=Facts)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNFIT as error:
         raise EdgeError(f"these are no facts of a speaker: {error}") from error
 
 

@@ -139,6 +139,11 @@ _ORDER: tuple[Kind, ...] = (
     ),
     *_kinds(
         Symptom.NOBODY,
+        "beside-kube-proxy.md#firewalls-and-switches",
+        ("port_security", "clients find no MAC for the EIP, whichever node behind such a port holds it"),
+    ),
+    *_kinds(
+        Symptom.NOBODY,
         _CHECK,
         ("target_silent", "the link was chosen by a route to a host that is not there: it may be the wrong segment"),
         ("not_answered", "clients find no MAC for the EIP"),

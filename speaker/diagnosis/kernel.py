@@ -27,6 +27,7 @@ from speaker.netlink.messages import attributes
 from speaker.netlink.numbers import IFA_ADDRESS, IFA_LOCAL, IFADDR, RTM_GETADDR
 from speaker.netlink.requests import Netlink, Request
 from speaker.system import programs
+from speaker.system.decoding import UNFIT
 
 GLOBAL = (
     *("net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"),
@@ -113,7 +114,7 @@ def _devices(found: object) -> str:
 def _rules(listing: bytes) -> Iterable[Any]:
     try:
         items = msgspec.json.decode(listing, type=dict[str, list[dict[str, Any]]]).get("nftables", [])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNFIT as error:
         raise EdgeError(f"nft list chain: what it printed is no listing: {error}") from error
     return (item["rule"]["expr"] for item in items if isinstance(item.get("rule"), dict) and "expr" in item["rule"])
 

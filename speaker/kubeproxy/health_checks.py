@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from speaker.model import Assignment, Endpoint, Family, ServiceKey, World
+from speaker.system.decoding import UNFIT
 
 Place: TypeAlias = tuple[Family, int]
 """A port on all of the node's addresses of one family."""
@@ -81,7 +82,7 @@ def read_answer(body: bytes, service: ServiceKey) -> int | None:
     """To how many endpoints of this node kube-proxy sends, as ``answer`` has it; None where it is another's word."""
     try:
         told = msgspec.json.decode(body, type=_Told)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNFIT:
         return None
     named = ServiceKey(told.service.namespace, told.service.name)
     return told.local_endpoints if named == service else None

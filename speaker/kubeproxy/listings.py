@@ -9,6 +9,7 @@ import msgspec
 
 from speaker.errors import EdgeError
 from speaker.model import IPAddress
+from speaker.system.decoding import UNFIT
 
 SERVICE_MAPS = ("service-ips", "no-endpoint-services")
 """Of the tables ``ip kube-proxy`` and ``ip6 kube-proxy``: what is forwarded, and what is rejected for lack of endpoints
@@ -70,7 +71,7 @@ def _items(listing: bytes) -> list[dict[str, dict[str, Any]]]:
     """Raises EdgeError for what cannot be read as a listing."""
     try:
         return _listing.decode(listing).nftables
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNFIT as error:
         raise EdgeError(f"the output of nft cannot be read: {error}") from error
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from speaker.model import IPNetwork
+from speaker.system.decoding import UNFIT
 
 METRICS, HEALTH = 10249, 10256
 """Where kube-proxy listens unless told otherwise: metricsBindAddress, on localhost only, and healthzBindAddress."""
@@ -129,7 +130,7 @@ def read_health(status: int, body: bytes) -> bool:
 def _object(body: bytes) -> dict[str, Any]:
     try:
         found = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNFIT:
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -18,6 +18,7 @@ import msgspec
 
 from speaker.errors import EdgeError, SpeakerError
 from speaker.system.crowd import Crowd
+from speaker.system.decoding import UNFIT
 from speaker.system.descriptors import share
 from speaker.system.files import is_file
 from speaker.system.supervise import Supervisor
@@ -209,7 +210,7 @@ def _understood(line: bytes | None, handlers: Mapping[str, Handler]) -> tuple[Ha
         raise BadCommand(f"the line is too long: must be at most {MAX_COMMAND} bytes")
     try:
         command = msgspec.json.decode(line, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNFIT as error:
         raise BadCommand(f"the line is not a JSON object: {error}") from error
     name = command.get("command")
     handler = handlers.get(name) if isinstance(name, str) else None

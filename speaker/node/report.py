@@ -324,10 +324,10 @@ class Report(gauges.Counted):
 
     def hellos_filtered(self, link: Link, node: str, mac: Mac, eips: frozenset[IPAddress]) -> None:
         """A node none of whose hellos arrives here answers for EIPs all the same: they are left to it."""
+        self._metrics.hellos_filtered.labels(link.name).inc()
         self._stale_when_rivals_fade()
         sentence = self._problems.filtered(link, node, mac, eips, self._clock())
         if sentence is not None:
-            self._metrics.hellos_filtered.labels(link.name).inc()
             self._tell(transitions.hellos_filtered(link, node, mac, eips, sentence))
             self.stale.set()
 
@@ -345,10 +345,12 @@ class Report(gauges.Counted):
     def name_clash(self, link: Link | None, mac: Mac | None, silent: bool) -> None:
         """Another host that lives has this node's name and key. Which of the two keeps the name both know alike."""
         self._metrics.name_clashes.inc()
+        self._metrics.name_taken.set(1)
         log.error("name clash", message=self._problems.name_clash(link, mac, silent), silent=silent)
         self.stale.set()
 
     def name_free(self) -> None:
+        self._metrics.name_taken.set(0)
         self._problems.name_free()
         log.info("name free", message="no other host was heard with this node's name for a while")
         self.stale.set()

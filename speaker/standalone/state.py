@@ -10,6 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from speaker.errors import EdgeError
+from speaker.system.decoding import UNFIT
 from speaker.system.files import read_regular, shown, write_atomically
 
 MAX_BYTES = 256 * 1024 * 1024
@@ -41,7 +42,7 @@ def read_state(path: Path, ledger: type[L]) -> L | None:
         envelope = msgspec.json.decode(content, type=_Envelope)
         if envelope.version == VERSION:
             return msgspec.json.decode(envelope.ledger, type=ledger)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNFIT as error:
         raise EdgeError(
             f"state file {shown(path)} is damaged ({error}): restore it from a backup, or move it away to start anew, "
             "where Services may get other addresses than before"

@@ -1,11 +1,16 @@
-"""Edge: programs that are run for what they say. Whatever keeps one from its work is an EdgeError."""
+"""Edge: programs that are run for what they say, where whatever keeps one from its work is an EdgeError; and child
+processes that end with their parent, whatever ends it."""
 
 import asyncio
+import ctypes
 import os
+import signal
 from typing import NamedTuple
 
 from speaker.errors import EdgeError, Unsupported
 
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+_libc = ctypes.CDLL(None)
 SECONDS = 60.0
 """A program that takes longer hangs; ten thousand virtual servers take nft some seconds."""
 
@@ -49,3 +54,13 @@ async def run(*command: str, text: str = "", seconds: float | None = None) -> En
             await process.wait()
     assert process.returncode is not None  # communicate() waited
     return Ended(process.returncode, output, " ".join(complaint.decode(errors="replace").split()))
+
+
+def end_with(parent: int) -> None:
+    """To be called in the child between fork and exec: has the kernel kill it when ``parent``, its process id, ends.
+
+    Only system calls, so that locks of other threads of the parent do not matter.
+    """
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before prctl took effect
+        os._exit(1)

@@ -149,6 +149,7 @@ class Metrics:
         self.name_clashes = self._counter(
             "eip_speaker_name_clashes", "Times another host was found to use the name of this node"
         )
+        self.name_taken = self._gauge("eip_speaker_name_taken", "1 while another host uses the name of this node")
         self.hellos_filtered = self._counter(
             "eip_speaker_hellos_filtered",
             "Times a node was found to answer for EIPs although none of its hellos arrives",

@@ -10,10 +10,10 @@ from typing import Any, TextIO
 
 import msgspec
 
-from speaker.cluster.objects import UNFIT
 from speaker.errors import EdgeError
 from speaker.model import rank
 from speaker.node.known.knowledge import an_address
+from speaker.system.decoding import UNFIT
 from speaker.tools import ask
 from speaker.tools.agents import Answers, Cluster
 from speaker.tools.agents import ask as ask_agents

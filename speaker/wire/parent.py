@@ -27,10 +27,10 @@ from typing import NoReturn, TypeAlias
 
 import speaker
 from speaker.errors import EdgeError
-from speaker.system.child import end_with
 from speaker.system.clock import boottime
 from speaker.system.files import Lock, locked
 from speaker.system.priority import take_priority
+from speaker.system.programs import end_with
 from speaker.system.supervise import wait
 from speaker.system.threads import start_threads
 from speaker.telemetry.lateness import run

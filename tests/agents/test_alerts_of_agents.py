@@ -4,21 +4,25 @@
 import os
 import time
 import urllib.request
-from contextlib import ExitStack
+from contextlib import ExitStack, asynccontextmanager
 from functools import partial
+from ipaddress import IPv4Address
 
 import pytest
 from agent_cluster import API_HOST, HELLO_MS, METRICS, POOLS, Cluster, pause, until
-from agent_objects import POOL
-from playing import SICK_CLUSTER, Recorder, firing, save
+from agent_objects import POOL, SERVICES, service
+from playing import OF_AGENTS, OF_AGENTS_STEPS, Recorder, firing, save
 from prometheus import NOT_IN_A_CLUSTER, missing, prometheus
 from prometheus_client.parser import text_string_to_metric_families
 
+from speaker.lab.hosts.failover_manifests import service_of
 from speaker.lab.hosts.speakers import holds_most
 
 pytestmark = [pytest.mark.netns, pytest.mark.apiserver]
 
-STEPS = {"healthy": 24, "sick": 18, "mended": 48}
+ROLE = "/apis/rbac.authorization.k8s.io/v1/clusterroles/eip-speaker-controller"
+MORE = IPv4Address("192.0.2.217")
+"""An EIP beside those of the cluster."""
 
 
 def controller(cluster: Cluster) -> str:
@@ -67,6 +71,23 @@ def told_by(cluster):
     """What each node, and the controller, tells: to Prometheus, which asks in a thread."""
     agents = {("agents", node): partial(cluster.metrics, node) for node in cluster.nodes}
     return agents | {("controller", "controller"): partial(controller, cluster)}
+
+
+@asynccontextmanager
+async def a_right_that_is_missing(cluster):
+    """The controller may write no Service's status, and there is one to be written."""
+    rules = cluster.done("GET", ROLE)["rules"]
+    fewer = [rule for rule in rules if "services/status" not in rule["resources"]]
+    assert len(fewer) < len(rules)
+    cluster.done("PATCH", ROLE, {"rules": fewer})
+    path = f"{SERVICES}/{service_of(MORE)}"
+    cluster.done("POST", SERVICES, service(MORE))
+    await until(lambda: values(controller(cluster), "controller_api_errors_total")[()] > 1)
+    yield
+    cluster.done("PATCH", ROLE, {"rules": rules})
+    await until(lambda: cluster.done("GET", path)["status"]["loadBalancer"].get("ingress"))
+    cluster.done("DELETE", path)
+    await until(lambda: values(controller(cluster), "services").get(("assigned",)) == len(cluster.eips))
 
 
 async def test_on_a_healthy_cluster_and_a_sick_one_every_metric_means_what_it_says(counted, tmp_path, stack):
@@ -121,6 +142,15 @@ async def test_on_a_healthy_cluster_and_a_sick_one_every_metric_means_what_it_sa
 
     watching.until(f"count(up == 1) == {len(cluster.nodes) + 1}")
 
+    async with a_right_that_is_missing(cluster):
+        recorder.begin("refused")
+        await pause(3)
+        recorder.end()
+    await told(cluster, well, lambda: of_agents(cluster, "eips"))
+    recorder.begin("allowed")
+    await pause(3)
+    recorder.end()
+
     # A node dies, and then the API and its controller.
     victim = holds_most(holders)
     lost = [eip for eip, holder in holders.items() if holder == victim]
@@ -164,4 +194,4 @@ async def test_on_a_healthy_cluster_and_a_sick_one_every_metric_means_what_it_sa
     assert watching.unanswered() <= NOT_IN_A_CLUSTER
     if os.environ.get("RECORD"):
         save("agents", recorder.phases)
-    assert firing(recorder.phases, STEPS, {"healthy": set(), "sick": SICK_CLUSTER, "mended": set()}, tmp_path) == ""
+    assert firing(recorder.phases, OF_AGENTS_STEPS, OF_AGENTS, tmp_path) == ""

@@ -36,7 +36,7 @@ def test_prometheus_understands_every_question(tmp_path):
     asked = [one for panel in PANELS for one in expressions(panel)]
     rules = [{"record": f"panel:{number}", "expr": one} for number, one in enumerate(asked)]
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
-    given = series(load("agents"), {"healthy": 40, "sick": 1, "mended": 1})
+    given = series(load("agents"), {"healthy": 40, "refused": 1, "allowed": 1, "sick": 1, "mended": 1})
     tests = {
         "rule_files": ["rules.yaml"],
         "tests": [{"interval": "30s", "input_series": given, "promql_expr_test": []}],

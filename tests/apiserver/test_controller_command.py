@@ -83,6 +83,7 @@ def test_a_killed_leader_is_followed_and_nobodys_address_changes(admin, replica)
     assert second.leads()
     assert [address(name) for name in ("first", "second", "third")] == ["192.0.2.10", "192.0.2.11", "192.0.2.12"]
     until(lambda: admin("get", "eip", POOL, "-o", "jsonpath={.status.ipv4.used}") == "3")
+    assert admin("get", "eip", POOL, "--no-headers").split()[1] == "192.0.2.10-192.0.2.20"
 
     def told() -> set[str]:
         events = ("get", "events", "-o", "jsonpath={range .items[*]}{.involvedObject.name}={.reason} {end}")

@@ -12,10 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from real_api import PATIENCE
 
+from speaker.agent.objects import AnnouncementObject
+from speaker.agent.record import Facts, correction
 from speaker.api.eip import pool
 from speaker.api.fields import ApiObject, read
 from speaker.api.ranges import parse_range
 from speaker.cluster.crds import DIRECTORY, definitions
+from speaker.cluster.objects import Metadata
 from speaker.errors import InvalidManifests
 
 pytestmark = pytest.mark.apiserver
@@ -373,9 +376,10 @@ def until(holds):
 
 
 def test_the_columns_answer_who_has_my_address(ask, api_server, record):
-    record({"link": "eth0", "mac": "02:00:5e:00:53:01", "services": ["default/web"]})
+    facts = Facts("eth0", "02:00:5e:00:53:01", ("default/dns", "default/web"))
+    record(correction(AnnouncementObject(Metadata("198.51.100.1")), facts)["status"])
     head, *lines = api_server.kubectl("get", "announcements").splitlines()
     assert head.split() == ["NAME", "HOLDER", "LINK", "MAC", "SERVICES", "SINCE", "CONFLICT", "REASON"]
     assert api_server.kubectl("get", "ann").splitlines()[0] == head
     assert "announcement.eip-speaker.io/" in api_server.kubectl("get", "eip-speaker", "-o", "name")
-    assert any(line.split()[1:5] == ["n1", "eth0", "02:00:5e:00:53:01", '["default/web"]'] for line in lines)
+    assert any(line.split()[1:5] == ["n1", "eth0", "02:00:5e:00:53:01", "default/dns,default/web"] for line in lines)

@@ -15,7 +15,7 @@ from speaker.errors import EdgeError
 from speaker.lab.hosts.process import HEALTH, parse_event
 from speaker.lab.network.lan import Lan
 from speaker.node.control import ask
-from speaker.system.child import end_with
+from speaker.system.programs import end_with
 
 
 class Speaker:

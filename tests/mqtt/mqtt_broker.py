@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from speaker.lab.network.namespaces import Namespace
-from speaker.system.child import end_with
+from speaker.system.programs import end_with
 
 PATIENCE = 60.0
 """Seconds: a guard against a hang, not an expectation."""

@@ -16,8 +16,9 @@ GROWING = 20.0
 """Seconds of the life of a process in which it grows to its size."""
 MEASURES = ("memory", "descriptors", "threads", "tasks", "log")
 UNITS = {"memory": "KiB", "descriptors": "", "threads": "", "tasks": "", "log": "KiB"}
-ALLOWED: Mapping[str, float] = {"memory": 8 * 1024, "descriptors": 4, "threads": 4, "tasks": 10}
-"""Growth from the warm-up to the end of the run, however long that is: by so much what is flat may wander."""
+ALLOWED: Mapping[str, float] = {"memory": 8 * 1024, "descriptors": 4, "threads": 4, "tasks": 15}
+"""Growth from the warm-up to the end of the run, however long that is: by so much what is flat may wander. On a busy
+machine what waits for a link that flaps waits longer: tasks wandered by 11 there."""
 CREEP: Mapping[str, float] = {"memory": 100}
 """Beside that, a minute: what an allocator loses. Of 0.7 MB a flap, which was a leak, it is a fraction."""
 LOG_A_MINUTE = 200.0

@@ -32,7 +32,7 @@ from speaker.forwarding.plan import Plan, VirtualServer, plan
 from speaker.model import NOBODY, Assignment, Pool, Protocol, ServiceKey
 from speaker.ownership.eligibility import EXCLUDE, veto
 
-EXAMPLES = int(os.environ.get("SPEAKER_FAIL_CLOSED", "2000"))
+EXAMPLES = int(os.environ.get("SPEAKER_FAIL_CLOSED", "500"))
 LIKE_THIS = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 IN_SHORT = settings(LIKE_THIS, max_examples=max(EXAMPLES // 4, 1))
 

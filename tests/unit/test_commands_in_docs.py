@@ -33,7 +33,7 @@ def test_a_line_runs_in_a_test_or_says_what_it_needs(line):
 def test_no_reason_outlives_its_lines(reason):
     pattern = {**RUN, **NEEDS}[reason]
     assert any(re.fullmatch(pattern, line.text) for line in LINES)
-    tests = re.findall(r"\b(?:netns|unit|cluster)/[\w/.]*", reason)
+    tests = re.findall(r"\b(?:apiserver|netns|unit|cluster)/[\w/.]*", reason)
     assert [name for name in tests if not (ROOT / "tests" / name).exists()] == []
 
 

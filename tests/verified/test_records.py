@@ -159,6 +159,7 @@ async def test_the_first_write_of_an_eip_makes_its_announcement_whole(api, writi
         "link": "eth0",
         "mac": "02:00:00:00:00:01",
         "services": ["default/dns", "default/web"],
+        "servicesText": "default/dns,default/web",
     }
     if api.fake is not None:
         ours = [(method, path) for method, path, _ in api.fake.requests[begun:] if method != "GET"]
@@ -239,7 +240,7 @@ async def test_a_record_that_is_let_go_keeps_its_term_and_services_says_why_and_
     succeeded, record = await writing.write(order(None, term=7, expected=held.version))
     assert succeeded
     assert (record.holder, record.term) == (None, 7)
-    kept = {"services": ["default/web"], "reason": "n1: let go (drained)"}
+    kept = {"services": ["default/web"], "servicesText": "default/web", "reason": "n1: let go (drained)"}
     assert await status() == {"holder": "", "incarnation": LIFE, "term": 7} | kept
     await writing.write(order(term=8, expected=record.version))
     assert "reason" not in await status()
@@ -311,6 +312,7 @@ async def test_only_a_record_that_says_something_else_is_corrected_and_nothing_o
     assert (await found(EIP)).metadata.resource_version == right.metadata.resource_version
     said = await status(EIP6)
     changed = {"link": "eth1", "mac": "02:00:00:00:00:02", "services": ["default/web"]}
+    changed["servicesText"] = "default/web"
     assert said == {**before, **changed, "conflict": "02:00:00:00:00:99 on eth1"}
     if api.fake is not None:
         assert [(method, path) for method, path, _ in api.fake.requests[begun:] if method != "GET"] == [

@@ -10,10 +10,10 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from speaker.cluster.election.elector import Elector, Leadership, LeaseRecord, Look, ObservedLease, Rest, Timing, Write
-from speaker.cluster.objects import UNFIT
 from speaker.cluster.transport.client import Client
 from speaker.errors import ApiRefused, EdgeError
 from speaker.system.clock import boottime
+from speaker.system.decoding import UNFIT
 
 _NOT_THERE, _CONFLICT = 404, 409
 

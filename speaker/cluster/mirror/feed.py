@@ -10,8 +10,9 @@ from typing import Generic
 import msgspec
 
 from speaker.cluster.mirror.store import Change, Index, Store, T, differences
-from speaker.cluster.objects import UNFIT, Bookmark, Key, Named, WatchEvent, read_refusal
+from speaker.cluster.objects import Bookmark, Key, Named, WatchEvent, read_refusal
 from speaker.errors import EdgeError
+from speaker.system.decoding import UNFIT
 
 _event = msgspec.json.Decoder(WatchEvent)
 _bookmark = msgspec.json.Decoder(Bookmark)

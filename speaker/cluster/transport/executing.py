@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from speaker.cluster.objects import UNFIT, Status
+from speaker.cluster.objects import Status
 from speaker.cluster.transport.client import Client
 from speaker.errors import EdgeError
+from speaker.system.decoding import UNFIT
 
 PROTOCOLS = "v5.channel.k8s.io", "v4.channel.k8s.io"
 _STDOUT, _STDERR, _STATUS = 1, 2, 3

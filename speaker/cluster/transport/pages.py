@@ -6,8 +6,9 @@ from typing import TypeVar
 
 import msgspec
 
-from speaker.cluster.objects import UNFIT, Object, Page, read_page
+from speaker.cluster.objects import Object, Page, read_page
 from speaker.cluster.transport.client import REQUEST, Client, Query
+from speaker.system.decoding import UNFIT
 
 PAGE = 500
 """Objects of one page."""

@@ -18,13 +18,14 @@ from speaker.cluster.election.lease import leases_in
 from speaker.cluster.hosts import HostObject, NodeStatus
 from speaker.cluster.kinds import MISSES, Condition, FullMetadata, misses_read
 from speaker.cluster.mirror.store import Store
-from speaker.cluster.objects import UNFIT, Key, Named, Object
+from speaker.cluster.objects import Key, Named, Object
 from speaker.cluster.transport.client import Client
 from speaker.cluster.transport.pages import listed
 from speaker.controller.marking.dead import STALE, Facts, Kubelets, Words, dead, suspected
 from speaker.controller.writes import Orders, Write
 from speaker.errors import ApiRefused, EdgeError
 from speaker.system.clock import boottime, time_of_day
+from speaker.system.decoding import UNFIT
 from speaker.system.waiting import set_within
 
 log = structlog.get_logger()

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from speaker.errors import EdgeError
+from speaker.system.decoding import UNFIT
 from speaker.system.files import read_regular, shown, write_atomically
 
 _MAX_BYTES = 2**20
@@ -32,7 +33,7 @@ class Remembered:
             return {}
         except OSError as error:
             raise self._unreadable(error.strerror) from error
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except UNFIT as error:
             raise self._unreadable(str(error)) from error
 
     def add(self, originals: Mapping[str, int], *, keep: Collection[str]) -> None:

@@ -6,6 +6,7 @@ import msgspec
 
 from speaker.errors import EdgeError
 from speaker.system import programs
+from speaker.system.decoding import UNFIT
 
 LOOK_SECONDS = 10.0
 """For a look that is taken again and again: where nft hangs, people hear of it by then, and only a look is lost."""
@@ -65,5 +66,5 @@ def _listed(output: bytes, what: str) -> list[dict[str, Any]]:
     """Raises EdgeError where nft has not printed what it prints: it was cut short, or is another program."""
     try:
         return _listing.decode(output).nftables
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNFIT as error:
         raise EdgeError(f"nft list {what}: its output cannot be read: {error}") from error

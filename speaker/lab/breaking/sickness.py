@@ -12,18 +12,20 @@ Hosts = frozenset[str]
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Frames from one of ``senders`` to one of ``receivers`` are lost, ``percent`` of them; ``hellos``: only those."""
+    """Frames from one of ``senders`` to one of ``receivers`` are lost, ``percent`` of them; ``hellos``: only those.
+    ``claiming``: only ARP that says who has this IPv4 address."""
 
     senders: Hosts
     receivers: Hosts
     hellos: bool = False
     percent: int = 100
+    claiming: str = ""
 
     def parts(self, one: str, other: str) -> bool:
         """Whether the one's ARP cannot reach the other, or its answer not come back."""
         there = one in self.senders and other in self.receivers
         back = other in self.senders and one in self.receivers
-        return (there or back) and not self.hellos and self.percent == 100
+        return (there or back) and self.percent == 100 and not (self.hellos or self.claiming)
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,6 +109,8 @@ def _rules(topology: Topology, drops: Iterable[Drop]) -> Iterator[str]:
         words = [f"iifname {_ports(topology, drop.senders)}", f"oifname {_ports(topology, drop.receivers)}"]
         if drop.hellos:
             words.append(f"ether type {HELLO:#06x}")
+        if drop.claiming:
+            words.append(f"arp saddr ip {drop.claiming}")
         if drop.percent < 100:
             words.append(f"numgen random mod 100 < {drop.percent}")
         yield " ".join([*words, "drop"])

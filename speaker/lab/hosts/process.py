@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from speaker.lab.network.namespaces import Namespace
-from speaker.system.child import end_with
+from speaker.system.programs import end_with
 
 HEALTH = ("127.0.0.1", 9900)
 #: Seconds a speaker gets to withdraw its EIPs after SIGTERM.

@@ -8,7 +8,8 @@ from typing import Any
 
 from speaker.lab.breaking.faults import cut, mend, plug, pull
 from speaker.lab.breaking.sickness import Drop
-from speaker.lab.breaking.switch import spoil
+from speaker.lab.breaking.switch import hosts_on, spoil
+from speaker.lab.network.topology import LAN
 from speaker.lab.practice.ground import Ground
 from speaker.lab.practice.site import FOREIGN, FREE, LOCAL, NAMED, SIX, WEB, Site, service
 
@@ -286,6 +287,11 @@ FAULTS: tuple[Fault, ...] = (
     Fault("hellos_filtered", "the switch drops hellos", DOCTOR, "hellos_filtered",
           lambda ground, _: spoil(ground.lan, [Drop(frozenset({"node1"}), frozenset({"node2"}), hellos=True),
                                                Drop(frozenset({"node2"}), frozenset({"node1"}), hellos=True)]),
+          lambda ground, _: spoil(ground.lan, []), on=OTHER),
+    Fault("port_security", "the switch drops what a node's port says of another address than its own", _explain(WEB),
+          "port_security",
+          lambda ground, node: spoil(ground.lan, [Drop(frozenset({_beside(node)}), hosts_on(ground.lan.topology, LAN),
+                                                       claiming=WEB)]),
           lambda ground, _: spoil(ground.lan, []), on=OTHER),
     Fault("same_name", "the other host has this one's name", DOCTOR, "name_clash",
           lambda ground, node: _restart_other(ground, node, name=node), _restart_other),

@@ -6,79 +6,29 @@ What their /metrics say meanwhile is played to Prometheus' own evaluation. ``REC
 import os
 import shutil
 import signal
-import subprocess
 import time
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
+from alert_lan import key, nft, pool, samples, service, switched, until
 from conftest import Running
-from playing import SICK_LAN, Recorder, firing, save
+from playing import AT_ONCE, AT_ONCE_STEPS, Recorder, firing, save
 from prometheus import NOT_ON_A_LAN, missing, prometheus
-
-from speaker.ownership.hellos.keys import generate
 
 pytestmark = pytest.mark.netns
 
-POOL = """
-apiVersion: eip-speaker.io/v1alpha1
-kind: Eip
-metadata: {{name: lan}}
-spec: {{addresses: [198.51.100.10-198.51.100.{last}], interface: eth0}}
-"""
-SERVICE = """
----
-apiVersion: v1
-kind: Service
-metadata: {{name: s{number}, namespace: default, annotations: {{eip-speaker.io/addresses: 198.51.100.{number}}}}}
-spec: {{type: LoadBalancer, ports: [{{port: 80}}]{more}}}
-"""
-HEALTHY = POOL.format(last=29) + "".join(SERVICE.format(number=number, more="") for number in range(10, 14))
-LOCAL = SERVICE.format(number=14, more=", externalTrafficPolicy: Local")
-SICK = POOL.format(last=14) + HEALTHY.split("\n", 6)[-1] + LOCAL + SERVICE.format(number=99, more="")
+SERVICES = "".join(service(number) for number in range(10, 14))
+HEALTHY = pool("198.51.100.10-198.51.100.29") + SERVICES
+LOCAL = service(14, ", externalTrafficPolicy: Local")
+SICK = pool("198.51.100.10-198.51.100.14") + SERVICES + LOCAL + service(99)
 """Full, with one whose Service has no endpoint anywhere, and one that no pool can give."""
 NODES = ("n1", "n2", "n3")
-STEPS = {"healthy": 24, "sick": 18, "mended": 48}
-GUARD = 60.0
 
 
 @pytest.fixture
 def lan(new_namespace, wire, sh):
     """Three nodes, and a host beside them, on one switch."""
-    switch = new_namespace("switch")
-    sh(switch, "ip link add br0 type bridge")
-    sh(switch, "ip link set br0 up")
-    hosts = [new_namespace(name) for name in (*NODES, "other")]
-    for number, host in enumerate(hosts, 1):
-        wire(host, "eth0", switch, f"p{number}")
-        sh(switch, f"ip link set p{number} master br0")
-        sh(host, f"ip addr add 198.51.100.{number}/24 dev eth0")
-        host.sysctl("net.ipv4.ip_forward", 1)
-    return hosts
-
-
-def key(home: Path) -> str:
-    file = home / f"key-{len(list(home.glob('key-*')))}"
-    file.touch(mode=0o600)
-    file.write_text(generate(os.urandom(32)))
-    return str(file)
-
-
-def nft(host, ruleset):
-    with host.entered():
-        subprocess.run(["nft", "-f", "-"], input=ruleset, text=True, check=True)
-
-
-def until(speakers, name, wanted):
-    """Until the values of that sample, of all speakers together, are as ``wanted`` says."""
-    deadline = time.monotonic() + GUARD
-    while not wanted(found := [v for speaker in speakers for v in samples(speaker.get("/metrics"), name)]):
-        assert time.monotonic() < deadline, (name, found)
-        time.sleep(0.2)
-
-
-def samples(text, name):
-    return [float(line.split()[-1]) for line in text.splitlines() if line.startswith(name)]
+    return switched(new_namespace, wire, sh, *NODES, "other")[1]
 
 
 @pytest.fixture
@@ -149,9 +99,7 @@ def test_all_that_is_broken_is_told_once_and_what_is_mended_no_more(lan, write, 
     sh(other, "ip addr add 198.51.100.11/32 dev eth0")
     sh(other, "arping -c 1 -w 1 -i eth0 -S 198.51.100.11 198.51.100.11", check=False)
     (foreign := tmp_path / "foreign").mkdir()
-    (foreign / "site.yaml").write_text(
-        POOL.format(last=40).replace(".10-", ".30-") + SERVICE.format(number=30, more="")
-    )
+    (foreign / "site.yaml").write_text(pool("198.51.100.30-198.51.100.40") + service(30))
     stranger = Running(
         other, foreign, tmp_path / "n4", "n4", "--with-peers", "--key", key(tmp_path), "--metrics", "off"
     )
@@ -187,4 +135,4 @@ def test_all_that_is_broken_is_told_once_and_what_is_mended_no_more(lan, write, 
     assert watching.unanswered() <= NOT_ON_A_LAN
     if os.environ.get("RECORD"):
         save("speaker-run", recorder.phases)
-    assert firing(recorder.phases, STEPS, {"healthy": set(), "sick": SICK_LAN, "mended": set()}, tmp_path) == ""
+    assert firing(recorder.phases, AT_ONCE_STEPS, AT_ONCE, tmp_path) == ""

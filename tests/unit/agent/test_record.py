@@ -81,6 +81,7 @@ def test_a_write_names_the_version_it_was_decided_from_and_says_what_people_ask(
         "link": "eth0",
         "mac": "02:00:00:00:00:01",
         "services": ("default/web",),
+        "servicesText": "default/web",
         "conflict": None,
         "reason": None,
         "takenFrom": None,
@@ -136,6 +137,14 @@ def test_a_record_is_corrected_only_where_it_is_wrong():
     assert patch["metadata"] == {"resourceVersion": "41"}
     assert patch["status"]["services"] == ("default/dns", "default/web")
     assert not {"holder", "term", "incarnation"} & patch["status"].keys()
+
+
+def test_the_services_in_one_line_are_put_right_where_somebody_left_others_but_not_where_they_are_not_known():
+    right = {"link": "eth0", "mac": "02:00:00:00:00:01", "services": ["default/web"]}
+    assert correction(announcement(**right, servicesText="default/web"), FACTS) is None
+    patch = correction(announcement(**right, servicesText="default/dns"), FACTS)
+    assert patch is not None
+    assert patch["status"]["servicesText"] == "default/web"
 
 
 def test_more_services_than_a_status_takes_are_left_out_and_that_is_no_mistake():

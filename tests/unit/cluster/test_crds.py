@@ -42,8 +42,8 @@ def test_a_pool_that_spells_the_schemas_defaults_out_is_the_pool_that_leaves_the
 
 def test_an_announcements_status_has_the_fields_of_the_design():
     assert list(schema("Announcement")["status"]["properties"]) == [
-        *("holder", "incarnation", "term", "link", "mac", "since", "services", "conflict", "reason"),
-        *("takenFrom", "unansweredMilliseconds"),
+        *("holder", "incarnation", "term", "link", "mac", "since", "services", "servicesText"),
+        *("conflict", "reason", "takenFrom", "unansweredMilliseconds"),
     ]
 
 

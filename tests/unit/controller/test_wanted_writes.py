@@ -208,6 +208,12 @@ def test_a_size_beyond_what_the_api_can_say_is_capped(eip_object):
     assert pools(eip_object("lan", "2001:db8::/64"), usage=USAGE)[STATUS].body()["status"]["ipv6"]["size"] == 2**63 - 1
 
 
+def test_the_addresses_stand_in_one_line_for_a_column(eip_object):
+    found = eip_object("lan", "192.0.2.10", "192.0.2.20-192.0.2.29", "198.51.100.0/24", "2001:db8::/120", "203.0.113.1")
+    status = pools(found)[STATUS].body()["status"]
+    assert status["addressesText"] == "192.0.2.10,192.0.2.20-192.0.2.29,198.51.100.0/24 + 2 more"
+
+
 def test_only_counts_can_wait_and_the_same_ones_are_not_written_again(eip_object):
     first = pools(eip_object("lan", "192.0.2.10"), usage={"lan": {Family.IPV4: Usage(1, 0, 0)}})[STATUS]
     assert not first.lazy

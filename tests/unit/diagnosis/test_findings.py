@@ -166,7 +166,11 @@ FOUND = {
     "a stranger answers": (answered(STRANGER), "stranger"),
     "a stranger beside the holder": (answered(PEERS_MAC, STRANGER, held=HELD_BY_PEER), "stranger"),
     "a stranger that spoke": (replace(told("rival", f"{EIP}: {STRANGER} on eth0 uses it"), asked=()), "stranger"),
-    "the holder does not answer": (answered(held=HELD_BY_PEER), "not_answered"),
+    "the holder does not answer": (
+        replace(answered(held=HELD_BY_PEER), asked=(Asked(EIP, "eth0", "eip"), Asked(PEER, "eth0", "peer"))),
+        "not_answered",
+    ),
+    "the holder answers for itself alone": (answered(held=HELD_BY_PEER), "port_security"),
     "the target is silent": (
         replace(known(pools=(TARGET,)), asked=(*WELL.asked, Asked("192.0.2.77", "eth0", "target"))),
         "target_silent",
@@ -319,6 +323,13 @@ ONLY_EXPLAINED = {
 )
 def test_what_is_no_trouble_here_is_not_named(facts):
     assert findings(facts) == []
+
+
+def test_a_holder_that_is_not_heard_says_nothing_of_what_lies_between():
+    gone = replace(answered(held=HELD_BY_PEER), known=replace(KNOWN, eips=(HELD_BY_PEER,), peers=(SILENT,)))
+    kinds = {finding.kind for finding in findings(gone)}
+    assert "not_answered" in kinds
+    assert "port_security" not in kinds
 
 
 def test_endpoints_that_this_node_does_not_read_are_missed_by_nobody():

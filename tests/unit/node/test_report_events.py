@@ -127,10 +127,15 @@ def play(in_virtual_time, tmp_path):
         (
             lambda report: report.name_clash(ETH0, STRANGER, silent=True),
             ["name clash"],
-            {("name_clashes_total",): 1},
+            {("name_clashes_total",): 1, ("name_taken",): 1},
             True,
         ),
-        (lambda report: report.name_free(), ["name free"], {}, True),
+        (
+            lambda report: (report.name_clash(ETH0, STRANGER, silent=True), report.name_free()),
+            ["name clash", "name free"],
+            {("name_clashes_total",): 1, ("name_taken",): 0},
+            True,
+        ),
         (lambda report: report.peer("n2", ETH0, alive=True), ["peer heard"], {}, True),
         (lambda report: report.peers("eth0", 3, 1), [], {("peers", "eth0"): 3, ("peers_silent", "eth0"): 1}, False),
         (lambda report: report.lost_link(ETH0, "gone"), ["link lost"], {("edge_errors_total", "link"): 1}, False),

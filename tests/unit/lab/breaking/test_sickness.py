@@ -117,5 +117,10 @@ def test_a_lossy_link_is_no_sick_one():
     assert Step(0.0, "lossy", (some,)).in_reach("client", NODES) == set(NODES)
 
 
+def test_who_may_not_speak_for_one_address_is_in_reach():
+    guarded = Drop(frozenset(NODES), OTHERS, claiming="192.0.2.200")
+    assert Step(0.0, "guarded", (guarded,)).in_reach("client", NODES) == set(NODES)
+
+
 def test_every_scenario_that_can_be_asked_for_has_a_course():
     assert set(SICK_LINKS) == set(COURSES)

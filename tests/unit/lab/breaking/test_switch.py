@@ -28,6 +28,12 @@ def test_hellos_are_told_by_their_ethertype_and_some_frames_by_chance():
     ]
 
 
+def test_what_is_said_of_one_address_is_told_by_the_sender_that_arp_names():
+    one = frozenset({"node1"})
+    expected = 'iifname { "node1-eth0" } oifname { "node1-eth0" } arp saddr ip 192.0.2.200 drop'
+    assert rules(Drop(one, one, claiming="192.0.2.200")) == [expected]
+
+
 def test_what_was_dropped_before_is_forgotten_in_the_same_transaction():
     text = script(TWO, [])
     assert text.index("delete table bridge") < text.index("chain forward")
