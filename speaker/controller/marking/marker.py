@@ -8,7 +8,7 @@ they stay ready until they are evicted, 300 s later. A kubelet that lives puts r
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -114,6 +114,8 @@ class Marker:
             heard = nodes is not None and self._mirror.following
             if nodes is not None and heard:
                 await self._look(nodes)
+            else:
+                await self._want_only(())
             await asyncio.sleep(PAUSE)
 
     async def _look(self, nodes: Store[NodeObject]) -> None:
@@ -126,14 +128,18 @@ class Marker:
                 agents = await listed(self._client, self._sessions, Object)
             except EdgeError as error:
                 self._told(self._sessions, error)
-                return
-            ready = {found.metadata.name: found.status.ready for found in nodes}
-            facts = Facts(ready, frozenset(each.metadata.name for each in agents), self._words.now)
-            silent = await self._silent(facts)
-        for node in self._wanted.keys() - silent.keys():
-            await self._writes.want(dict.fromkeys(self._wanted.pop(node)))
+            else:
+                ready = {found.metadata.name: found.status.ready for found in nodes}
+                facts = Facts(ready, frozenset(each.metadata.name for each in agents), self._words.now)
+                silent = await self._silent(facts)
+        await self._want_only(silent)
         for node, voices in silent.items():
             await self._mark(node, voices)
+
+    async def _want_only(self, nodes: Collection[str]) -> None:
+        """What waits to be written of others is not, nor where nobody knows any more."""
+        for node in self._wanted.keys() - set(nodes):
+            await self._writes.want(dict.fromkeys(self._wanted.pop(node)))
 
     async def _silent(self, facts: Facts) -> Mapping[str, tuple[str, ...]]:
         """The dead, but for those whose pods are marked."""

@@ -16,7 +16,7 @@ from speaker.agent.last_known import RECALL_SECONDS
 from speaker.agent.objects import AssignedObject
 from speaker.agent.source import Cluster
 from speaker.agent.view import DRAIN, ViewSettings
-from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM
+from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, MISSES
 from speaker.cluster.objects import INITIAL_EVENTS_END, Key
 from speaker.errors import ApiRefused, ApiUnreachable
 from speaker.layer2.links import Placement
@@ -144,6 +144,9 @@ class Api:
         if asked not in (None, found["metadata"]["resourceVersion"]):
             raise ApiRefused(409, "Conflict", "it was changed")
         merged = {**found, **body, "metadata": {**found["metadata"], **body["metadata"]}}
+        for part in ("labels", "annotations"):
+            changed = {**found["metadata"].get(part, {}), **body["metadata"].get(part, {})}
+            merged["metadata"][part] = {name: value for name, value in changed.items() if value is not None}
         merged["status"] = {**found.get("status", {}), **body.get("status", {})}
         return json.dumps(self.put(collection, merged)).encode()
 
@@ -507,6 +510,16 @@ def test_the_wire_process_hears_that_the_api_is_up_gone_and_back(play):
     with capture_logs() as logs:
         play(story)
     assert [line["event"] for line in logs if line["event"].startswith("api")] == ["api answers"], "it was short"
+
+
+def test_whom_this_node_misses_is_in_its_lease_at_once_and_no_longer_than_it_does(play):
+    async def story(agent):
+        for missed, said in (({"n3", "n2"}, {MISSES: "n2,n3"}), ((), {})):
+            agent.source.lost(frozenset(missed))
+            await asyncio.sleep(0.1)
+            assert agent.api.objects[LEASES]["n1"]["metadata"]["annotations"] == said
+
+    play(story)
 
 
 def test_the_lease_belongs_to_our_node_and_ends_with_it(play):

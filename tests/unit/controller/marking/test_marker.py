@@ -173,6 +173,23 @@ def test_what_is_not_written_yet_is_wanted_no_more_once_agents_hear_the_node_aga
     play(story)
 
 
+@pytest.mark.parametrize("what", ["sessions", "kubelet", "words", "nodes"])
+def test_what_is_not_written_yet_is_wanted_no_more_once_nobody_knows(play, what):
+    async def story(api):
+        api.say("b", "c", "d")
+        await asyncio.sleep(STALE + 2 * LOOK)
+        assert api.wanted[-1][2] is not None
+        api.say("b", "c", "d")
+        await asyncio.sleep(1)
+        api.failing = {{"sessions": SESSIONS, "kubelet": KUBELET}.get(what, ""): ApiUnreachable("no answer in time")}
+        api.following = what != "words"
+        api.nodes = api.nodes if what != "nodes" else None
+        await asyncio.sleep(LOOK + 1)
+        assert api.wanted[-1][1:] == (PATH, None)
+
+    play(story)
+
+
 @pytest.mark.parametrize("error", [ApiUnreachable("no answer in time"), ApiRefused(404, "NotFound", "no such Lease")])
 def test_a_kubelet_that_cannot_be_asked_for_is_not_silent(play, error):
     async def story(api):
