@@ -7,7 +7,7 @@ import pytest
 from speaker.allocator.assign import Outcome, Usage
 from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.api.service import RECORD
-from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, EipObject, ServiceObject
+from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, MAX_LINE, EipObject, ServiceObject
 from speaker.cluster.pools import judge
 from speaker.cluster.reading import read_service
 from speaker.controller.wanted import FINALIZER, IpMode, pool_writes, service_write
@@ -212,6 +212,11 @@ def test_the_addresses_stand_in_one_line_for_a_column(eip_object):
     found = eip_object("lan", "192.0.2.10", "192.0.2.20-192.0.2.29", "198.51.100.0/24", "2001:db8::/120", "203.0.113.1")
     status = pools(found)[STATUS].body()["status"]
     assert status["addressesText"] == "192.0.2.10,192.0.2.20-192.0.2.29,198.51.100.0/24 + 2 more"
+
+
+def test_a_column_has_an_end_whatever_somebody_wrote_into_a_pool(eip_object):
+    status = pools(eip_object("lan", "192.0.2.10", " " * 1000))[STATUS].body()["status"]
+    assert len(status["addressesText"]) == MAX_LINE
 
 
 def test_only_counts_can_wait_and_the_same_ones_are_not_written_again(eip_object):
