@@ -194,4 +194,4 @@ async def test_on_a_healthy_cluster_and_a_sick_one_every_metric_means_what_it_sa
     assert watching.unanswered() <= NOT_IN_A_CLUSTER
     if os.environ.get("RECORD"):
         save("agents", recorder.phases)
-    assert firing(recorder.phases, OF_AGENTS_STEPS, OF_AGENTS, tmp_path) == ""
+    assert not (said := firing(recorder.phases, OF_AGENTS_STEPS, OF_AGENTS, tmp_path)), said

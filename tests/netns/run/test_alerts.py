@@ -135,4 +135,4 @@ def test_all_that_is_broken_is_told_once_and_what_is_mended_no_more(lan, write, 
     assert watching.unanswered() <= NOT_ON_A_LAN
     if os.environ.get("RECORD"):
         save("speaker-run", recorder.phases)
-    assert firing(recorder.phases, AT_ONCE_STEPS, AT_ONCE, tmp_path) == ""
+    assert not (said := firing(recorder.phases, AT_ONCE_STEPS, AT_ONCE, tmp_path)), said

@@ -35,7 +35,9 @@ OFTEN = {
     "speaker.wire.shared:FILTERED": 2.0,
     "speaker.wire.sharing.hello_links:FILTERED_SECONDS": 0.2,
 }
-CALM, LASTS = 0.3, 0.8
+HELLOS = ("--hello", "150")
+"""Milliseconds: a busy machine keeps a speaker from running now and then, and longer than most where it is not root."""
+CALM, LASTS = 0.3, 0.9
 """Seconds that hellos need until none is said out of turn, and between two scrapes."""
 
 LAN = pool("198.51.100.10-198.51.100.19")
@@ -92,10 +94,18 @@ class Lan:
         self.eips = text.count("kind: Service\n")
 
     def begin(self, name, node, *flags, home=None):
-        return self.start(node, "--with-peers", "--key", self.key, *flags, name=name, home=home)
+        return self.start(node, "--with-peers", "--key", self.key, *HELLOS, *flags, name=name, home=home)
 
     def until(self, name, wanted):
         until(self.speakers.values(), f"eip_speaker_{name}", wanted)
+
+    def starved(self):
+        """The machine broke what nobody was to break; with real-time priority it is our fault."""
+        texts = [speaker.get("/metrics") for speaker in self.speakers.values()]
+        return any(
+            any(samples(text, "eip_speaker_frozen_total")) and not any(samples(text, "eip_speaker_wire_real_time"))
+            for text in texts
+        )
 
     def told(self):
         return [speaker.status() for speaker in self.speakers.values()]
@@ -185,6 +195,8 @@ def a_crowd(lan):
         here, there = (stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(2))
         there.bind(("0.0.0.0", 9))
         for number in range(round(most * 0.83)):
+            if number % 4096 == 0:
+                time.sleep(0.01)  # lest others do not run
             here.sendto(b"", (f"127.{1 + (number >> 16)}.{number >> 8 & 255}.{number & 255}", 9))
         lan.until("conntrack_entries", lambda found: max(found) > most * 0.8)
         yield
@@ -220,7 +232,7 @@ def a_pool_that_fills(lan):
         lan.write(more=GROWTH[:number])
         lan.well()
         if number <= GROWING:
-            lan.recorder.moment(f"PoolFullSoon {number}")
+            lan.record(f"PoolFullSoon {number}")
     yield
     lan.write(ROOMY, GROWTH)
     lan.until('pool_addresses{family="IPv4",pool="lan"}', lambda found: min(found) == 90)
@@ -272,6 +284,8 @@ def test_each_fault_is_told_once_as_long_as_it_is_there_and_nothing_else_is(lan,
             lan.record(alert)
         lan.well()
     lan.record("mended")
+    if lan.starved():
+        pytest.skip("no real-time priority here, and the machine kept a speaker from running for too long")
     if os.environ.get("RECORD"):
         save("by-fault", lan.recorder.phases)
-    assert firing(lan.recorder.phases, BY_FAULT_STEPS, BY_FAULT, tmp_path) == ""
+    assert not (told := firing(lan.recorder.phases, BY_FAULT_STEPS, BY_FAULT, tmp_path)), told
