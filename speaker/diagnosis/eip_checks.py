@@ -283,7 +283,8 @@ def firewall(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
             )
         elif chain.hook == "forward" and chain.policy == "drop" and facts.known and facts.known.forwarder != "none":
             (what,) = dropping([f"{chain.family} {chain.table} {chain.name}"])
-            mend = f"nft insert rule {chain.family} {chain.table} {chain.name} ct status dnat accept"
+            ours = "state established" if facts.known.forwarder == "ipvs" else "status dnat"
+            mend = f"nft insert rule {chain.family} {chain.table} {chain.name} ct {ours} accept"
             yield Finding("firewall_drops", what, mend, eip.address)
 
 
@@ -310,23 +311,36 @@ def _ports(facts: Facts, eip: KnownEip) -> Iterator[tuple[str, int]]:
             yield protocol.lower(), int(port)
 
 
+_TO_EIP, _TO_ENDPOINT, _ANSWERS = "to the EIP", "to an endpoint", "answers"
+_TRANSLATED = {"prerouting": (_TO_EIP, _ANSWERS), "forward": (_TO_ENDPOINT, _ANSWERS), "postrouting": (_TO_ENDPOINT,)}
+_BY_IPVS = {
+    "prerouting": (_TO_EIP, _ANSWERS),
+    "input": (_TO_EIP,),
+    "output": (_TO_ENDPOINT,),
+    "postrouting": (_TO_ENDPOINT,),
+    "forward": (_ANSWERS,),
+}
+"""What passes each hook; IPVS takes from input, and sends by output (docs/forwarding.md)."""
+
+
 def _passing(facts: Facts, eip: KnownEip, hook: str) -> Iterator[Packet]:
     """What goes through: to the EIP first, to its endpoints behind the translation, and back."""
-    if hook == "prerouting":
+    ipvs = facts.known is not None and facts.known.forwarder == "ipvs"
+    passing = (_BY_IPVS if ipvs else _TRANSLATED).get(hook, ())
+    if _TO_EIP in passing:
         yield from _to_eip(facts, eip)
-    if hook in ("prerouting", "forward", "postrouting"):
-        for service in services_of(facts, eip):
-            for each in service.endpoints:
-                if each.takes_new and ip_address(each.address).version == ip_address(eip.address).version:
-                    protocol, link = each.protocol.lower(), _way(facts, each.address)
-                    if hook != "prerouting":
-                        words = f"what goes to endpoint {each.address}"
-                        links = {"iifname": eip.link, "oifname": link}
-                        yield ip_packet(words, None, each.address, protocol, {"dport": each.port}, links)
-                    if hook != "postrouting":
-                        words = f"what endpoint {each.address} answers"
-                        links = {"iifname": link} if hook == "prerouting" else {"iifname": link, "oifname": eip.link}
-                        yield ip_packet(words, each.address, None, protocol, {"sport": each.port}, links)
+    for service in services_of(facts, eip):
+        for each in service.endpoints:
+            if each.takes_new and ip_address(each.address).version == ip_address(eip.address).version:
+                protocol, link = each.protocol.lower(), _way(facts, each.address)
+                if _TO_ENDPOINT in passing:
+                    words = f"what goes to endpoint {each.address}"
+                    links = {"oifname": link} if ipvs else {"iifname": eip.link, "oifname": link}
+                    yield ip_packet(words, None, each.address, protocol, {"dport": each.port}, links)
+                if _ANSWERS in passing:
+                    words = f"what endpoint {each.address} answers"
+                    links = {"iifname": link} if hook == "prerouting" else {"iifname": link, "oifname": eip.link}
+                    yield ip_packet(words, each.address, None, protocol, {"sport": each.port}, links)
 
 
 def _way(facts: Facts, to: str) -> str:

@@ -101,6 +101,10 @@ def chained(family: str, hook: str, *rules, policy: str = "accept") -> Facts:
     return replace(WELL, chains=(Chain(family, "fw", "f", hook, policy, device, rules),))
 
 
+def with_ipvs(facts: Facts) -> Facts:
+    return replace(facts, has_ipvs=True, known=replace(KNOWN, forwarder="ipvs"))
+
+
 SILENT = replace(N2, alive=False, heard=False)
 TARGET = KnownPool("lan", LAN.addresses, (), "interface: can_reach:192.0.2.77", "192.0.2.77", False, 10, 1)
 
@@ -195,6 +199,18 @@ FOUND = {
     ),
     "a rule rejects the port": (
         chained("inet", "prerouting", matching(of("tcp", "dport"), "==", 80, "reject")),
+        "firewall_drops",
+    ),
+    "with IPVS: a rule drops what comes in": (
+        with_ipvs(chained("inet", "input", matching(of("tcp", "dport"), "==", 80, "drop"))),
+        "firewall_drops",
+    ),
+    "with IPVS: a rule drops the way in": (
+        with_ipvs(chained("inet", "output", matching(of("ip", "daddr"), "==", POD.address, "drop"))),
+        "firewall_drops",
+    ),
+    "with IPVS: a rule drops the way out": (
+        with_ipvs(chained("inet", "forward", matching(of("ip", "saddr"), "==", POD.address, "drop"))),
         "firewall_drops",
     ),
     "a strict reverse path": (
@@ -342,6 +358,12 @@ def test_of_a_speaker_that_has_only_just_begun_nothing_can_be_told():
     chain = explain(known(eips=(), services=(), pools=(), in_force=False))
     assert chain.verdict is None
     assert chain.code == 2
+
+
+def test_what_ipvs_sends_by_output_no_rule_of_what_is_forwarded_can_drop():
+    drops = chained("inet", "forward", matching(of("ip", "daddr"), "==", POD.address, "drop"))
+    assert [finding.kind for finding in findings(drops)] == ["firewall_drops"]
+    assert findings(with_ipvs(drops)) == []
 
 
 def test_nothing_is_wrong_with_what_all_of_these_begin_with():
