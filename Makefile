@@ -1,7 +1,7 @@
 # Two commands do all their own set-up: `make demo` and `make test`.
 SHELL := /bin/bash
 VENV  := .venv
-# Which the environment is made of; Debian's own is a third faster than one that is a shared library, as pyenv builds them.
+# Which the environment is made of: Debian's own is a third faster than what pyenv compiles.
 export PYTHON ?= python3
 BIN   := $(VENV)/bin
 export PATH := $(PATH):/usr/sbin:/sbin
