@@ -21,6 +21,8 @@ EVENTS, EVENT_SECONDS = 25, 300.0
 """Of one object at once, and seconds until it may have another: what client-go allows (EventSourceObjectSpamFilter)."""
 EVENT_OBJECTS = 10_000
 """For which that is remembered."""
+JOIN_SECONDS = 3.0
+"""For which the Event of an address waits for that of who announces it: as a rule one tells of both."""
 SLICE = 0.005
 """Seconds of taking orders before others get a turn: 10,000 may come at once."""
 
@@ -53,6 +55,8 @@ class WriteQueue:
         """Paths, then Events: who waits for an address goes before who wants to read about it."""
         self._turns = count()
         self._events = Bound(EVENTS, EVENT_SECONDS, EVENT_OBJECTS)
+        self._assigned: dict[str, tuple[Event, asyncio.TimerHandle]] = {}
+        """Those that wait for what may be told with them, by what they are about."""
 
     @property
     def waiting(self) -> int:
@@ -136,13 +140,28 @@ class WriteQueue:
     def tell(self, event: Event) -> None:
         """Behind all that is to be written by now; not where its object had too many."""
         self._happened(event)
-        if self._may_be_told(event):
-            self._queue.put_nowait((1, next(self._turns), event))
-
-    def _may_be_told(self, event: Event) -> bool:
-        """Not of an object that had too many: its condition says how it is now."""
         about = f"{event.kind} {event.about.namespace}/{event.about.name}"
-        return self._events.admits(asyncio.get_running_loop().time(), about)
+        if (waiting := self._assigned.pop(about, None)) is not None:
+            assigned, timer = waiting
+            timer.cancel()
+            if event.reason == "Announced":
+                event = assigned.joined(event)
+            else:
+                self._tell_in_turn(about, assigned)
+        if event.reason == "Assigned":
+            loop = asyncio.get_running_loop()
+            self._assigned[about] = event, loop.call_later(JOIN_SECONDS, self._tell_alone, about)
+        else:
+            self._tell_in_turn(about, event)
+
+    def _tell_alone(self, about: str) -> None:
+        event, _ = self._assigned.pop(about)
+        self._tell_in_turn(about, event)
+
+    def _tell_in_turn(self, about: str, event: Event) -> None:
+        """Not of an object that had too many: its condition says how it is now."""
+        if self._events.admits(asyncio.get_running_loop().time(), about):
+            self._queue.put_nowait((1, next(self._turns), event))
 
     async def _tell(self, event: Event) -> None:
         """Once: the condition says the same, and stays."""

@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from speaker.cluster.kinds import (
@@ -43,6 +43,10 @@ class Event:
     def path(self) -> str:
         """Where it is created."""
         return f"/api/v1/namespaces/{self._namespace}/events"
+
+    def joined(self, later: "Event") -> "Event":
+        """One that tells of both, in place of the later one."""
+        return replace(later, message=f"{later.message} ({self.message})")
 
     def body(self) -> dict[str, Any]:
         """Named after the version it was decided from: who tells it a second time is refused, and it is told once."""

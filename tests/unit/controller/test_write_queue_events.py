@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from speaker.cluster.kinds import FullMetadata
-from speaker.controller.write_queue import EVENTS, WriteQueue
+from speaker.controller.write_queue import EVENTS, JOIN_SECONDS, WriteQueue
 from speaker.controller.writes import Event, Write
 
 
@@ -13,10 +13,11 @@ class Api:
     """Takes everything; ``news`` is set by each write."""
 
     def __init__(self):
-        self.events, self.patched, self.news = [], 0, asyncio.Event()
+        self.events, self.said, self.patched, self.news = [], [], 0, asyncio.Event()
 
     async def create(self, path, body, *, within):
         self.events.append(body["involvedObject"]["name"])
+        self.said.append((body["reason"], body["message"]))
         self.news.set()
 
     async def patch(self, path, body, *, within):
@@ -59,3 +60,50 @@ def test_an_object_that_changes_again_and_again_gets_no_more_events_than_it_may(
 def test_and_takes_none_from_others():
     found = asyncio.run(flapping(2 * EVENTS, "web", "api"))
     assert {name: found.count(name) for name in found} == {"web": EVENTS, "api": EVENTS}
+
+
+ASSIGNED = ("Assigned", "192.0.2.10 from pool lan")
+ANNOUNCED = ("Announced", "192.0.2.10 is announced by n1 on eth0")
+BOTH = ("Announced", "192.0.2.10 is announced by n1 on eth0 (192.0.2.10 from pool lan)")
+RELEASED = ("Released", "192.0.2.10")
+SOON, LATE = JOIN_SECONDS / 2, JOIN_SECONDS * 2
+TOLD = {
+    "who announces it is told with the address": ([(ASSIGNED, 0), (ANNOUNCED, SOON)], [BOTH]),
+    "what nobody announces in time is told by itself": ([(ASSIGNED, 0), (ANNOUNCED, LATE)], [ASSIGNED, ANNOUNCED]),
+    "what nobody announces at all, too": ([(ASSIGNED, 0)], [ASSIGNED]),
+    "nothing overtakes it": ([(ASSIGNED, 0), (RELEASED, SOON), (ANNOUNCED, SOON)], [ASSIGNED, RELEASED, ANNOUNCED]),
+    "a second address is told after it": (
+        [(ASSIGNED, 0), (ANNOUNCED, SOON), (("Announced", "2001:db8::10"), SOON)],
+        [BOTH, ("Announced", "2001:db8::10")],
+    ),
+    "a new one does not swallow it": ([(ASSIGNED, 0), (ASSIGNED, SOON), (ANNOUNCED, SOON)], [ASSIGNED, BOTH]),
+    "who moves is told as ever": ([(("Moved", "to n2"), 0)], [("Moved", "to n2")]),
+}
+
+
+@pytest.mark.parametrize("case", TOLD)
+def test_the_first_holder_of_an_address_is_one_event_with_it(case, in_virtual_time):
+    happened, wanted = TOLD[case]
+    assert in_virtual_time(telling(happened)) == wanted
+
+
+def test_of_another_service_it_waits_for_nothing(in_virtual_time):
+    of_others = ("Announced", "192.0.2.11 is announced by n1")
+    assert in_virtual_time(telling([(ASSIGNED, 0), (of_others, SOON)], other=of_others)) == [of_others, ASSIGNED]
+
+
+async def telling(happened, other=None):
+    """What is written of these Events (reason, message) about one Service, ``other`` about another, with the seconds
+    at which they came to pass."""
+    api, logged, loop = Api(), [], asyncio.get_running_loop()
+    queue = WriteQueue(api, lambda: 10.0, lambda what, error: pytest.fail(f"{what}: {error}"), logged.append)
+    working = asyncio.create_task(queue.run())
+    for version, (each, at) in enumerate(happened):
+        await asyncio.sleep(at - loop.time())
+        about = about_it("other" if each == other else "web", version)
+        queue.tell(Event("Service", about, "Normal", *each, "2026-01-01"))
+    await asyncio.sleep(2 * LATE)
+    working.cancel()
+    await asyncio.wait([working])
+    assert [(event.reason, event.message) for event in logged] == [each for each, _ in happened], "logged at once"
+    return api.said
