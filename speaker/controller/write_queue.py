@@ -21,7 +21,7 @@ EVENTS, EVENT_SECONDS = 25, 300.0
 """Of one object at once, and seconds until it may have another: what client-go allows (EventSourceObjectSpamFilter)."""
 EVENT_OBJECTS = 10_000
 """For which that is remembered."""
-JOIN_SECONDS = 3.0
+JOIN_SECONDS = 1.0
 """For which the Event of an address waits for that of who announces it: as a rule one tells of both."""
 SLICE = 0.005
 """Seconds of taking orders before others get a turn: 10,000 may come at once."""

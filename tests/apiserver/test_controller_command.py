@@ -70,11 +70,17 @@ def test_a_killed_leader_is_followed_and_nobodys_address_changes(admin, replica)
     def address(name: str) -> str:
         return admin("get", "service", name, "-o", "jsonpath={.status.loadBalancer.ingress[0].ip}")
 
+    def told() -> set[str]:
+        events = ("get", "events", "-o", "jsonpath={range .items[*]}{.involvedObject.name}={.reason} {end}")
+        return set(admin(*events).split())
+
     first = replica("first")
     until(first.leads)
     for name in ("first", "second"):
         admin("apply", "-f", "-", stdin=service(name))
         until(lambda name=name: address(name))
+    # An Event waits a moment for who announces the address: whoever is killed meanwhile takes it along.
+    until(lambda: {"first=Assigned", "second=Assigned"} <= told())
     second = replica("second")
     until(lambda: any(line["event"] == "started" for line in second.said()))
     first.process.kill()
@@ -84,10 +90,6 @@ def test_a_killed_leader_is_followed_and_nobodys_address_changes(admin, replica)
     assert [address(name) for name in ("first", "second", "third")] == ["192.0.2.10", "192.0.2.11", "192.0.2.12"]
     until(lambda: admin("get", "eip", POOL, "-o", "jsonpath={.status.ipv4.used}") == "3")
     assert admin("get", "eip", POOL, "--no-headers").split()[1] == "192.0.2.10-192.0.2.20"
-
-    def told() -> set[str]:
-        events = ("get", "events", "-o", "jsonpath={range .items[*]}{.involvedObject.name}={.reason} {end}")
-        return set(admin(*events).split())
 
     # Events come when nothing else is left to say.
     until(lambda: {"first=Assigned", "second=Assigned", "third=Assigned"} <= told())
