@@ -69,6 +69,8 @@ CLIENTS = 8
 WATCHED, ASK_MANY = 60, 0.02
 """EIPs of a crowd that are asked for, and seconds between two requests for each."""
 CONFLICT = 409
+BY_TIME = ("leases", "eips")
+"""Resources that are written as often however many Services come: sessions, and a pool's count once a second."""
 SETTLING = 15.0
 """Seconds until nothing is written any more that was put off."""
 AGENT, CONTROLLER = "system:serviceaccount:eip-speaker-agents:", "system:serviceaccount:eip-speaker:"
@@ -408,10 +410,12 @@ class Crowd:
 
     def __str__(self) -> str:
         refused = sum(count for kind, count in self.asked.items() if kind.endswith(f"({CONFLICT})"))
+        by_time = {kind: count for kind, count in self.asked.items() if any(map(kind.__contains__, BY_TIME))}
+        for_each = (sum(self.asked.values()) - sum(by_time.values())) / self.created
         return (
             f"{self.one_more}\n{self.created} at once, created in {self.created_s:.1f} s: last answered "
-            f"{self.behind_ms:.0f} ms behind, {refused} refused writes, "
-            f"{sum(self.asked.values()) / self.created:.2f} requests for each ({dict(self.asked)})"
+            f"{self.behind_ms:.0f} ms behind, {refused} refused writes, {for_each:.2f} requests for each, and "
+            f"{sum(by_time.values())} that time alone causes ({dict(self.asked)})"
         )
 
 
@@ -431,6 +435,7 @@ async def crowd(cluster: Cluster, log: Path, more: Sequence[IPv4Address]) -> Cro
         f"one more than {len(cluster.eips)}", round(statistics.median(waits), 1), round(max(waits), 1), ROUNDS
     )
     print(one, file=sys.stderr, flush=True)
+    await pause(SETTLING)  # until all of those is told
     watched = [*more[:: len(more) // WATCHED * 2 or 1], *more[-WATCHED // 2 :]]
     async with asking(cluster.lan.namespace("host1"), "eth0", list(dict.fromkeys(watched)), ASK_MANY) as asks:
         clients = [Connection(cluster.api) for _ in range(CLIENTS)]

@@ -34,6 +34,7 @@ from real_cluster import MODES, RealCluster, missing
 NAME = "eip-cluster"
 STATE = CACHE / "keeper.json"
 DOORS = CACHE / "doors"
+RUNNING = CACHE / "running" / NAME
 GRACE = 90.0
 
 
@@ -64,7 +65,7 @@ def keep(arguments: argparse.Namespace) -> int:
     """The keeper's life."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     STATE.write_text(json.dumps({"keeper": os.getpid()}))
-    sweep(NAME, CACHE / "running" / NAME)  # of a keeper that died together with its sweeper
+    sweep(NAME, RUNNING)
     cluster = RealCluster(store(), nodes=arguments.nodes, proxy=arguments.proxy, plain_ca=arguments.plain_ca, name=NAME)
     with ExitStack() as stack:
         with step(f"{arguments.nodes} nodes, kube-proxy in {arguments.proxy} mode"):
@@ -115,8 +116,9 @@ def down(_: argparse.Namespace) -> int:
         signal.pidfd_send_signal(keeper, signal.SIGTERM)
         select.select([keeper], [], [], GRACE)
     _forget()
+    sweep(NAME, RUNNING)  # of a keeper that died together with its sweeper
     left = groups_left(NAME)
-    say("the cluster is gone" if not left else f"left behind: {', '.join(map(str, left))}")
+    say("the cluster is gone" if not left else f"left behind: {len(left)} control groups, the deepest {left[0]}")
     return int(bool(left))
 
 

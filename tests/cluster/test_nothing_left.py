@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from cluster_nodes import store
-from cluster_world import groups_left
+from cluster_world import groups_left, sweep
 from real_cluster import RealCluster, missing
 
 pytestmark = pytest.mark.cluster
@@ -51,16 +51,35 @@ def test_a_cluster_that_is_closed_leaves_nothing(images):
     assert not cluster.directory.exists()
 
 
-def test_a_cluster_whose_owner_is_killed_leaves_nothing(images):
-    before = machine()
+def owned(images):
+    """An owner's process, and of its cluster: name, directory, sweeper."""
     owner = subprocess.Popen([sys.executable, str(HERE / "owner.py"), str(images)], stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None
     name, directory, sweeper = owner.stdout.readline().split()
-    swept = os.pidfd_open(int(sweeper))
+    return owner, name, directory, os.pidfd_open(int(sweeper))
+
+
+def test_a_cluster_whose_owner_is_killed_leaves_nothing(images):
+    before = machine()
+    owner, name, directory, swept = owned(images)
     owner.send_signal(signal.SIGKILL)
     owner.communicate()
 
     assert select.select([swept], [], [], 60.0)[0], "the sweeper goes on"
+    assert machine() == before
+    assert groups_left(name) == processes_of(name) == []
+    assert not Path(directory).exists()
+
+
+def test_what_is_left_where_owner_and_sweeper_are_killed_together_can_be_swept_later(images):
+    before = machine()
+    owner, name, directory, sweeper = owned(images)
+    signal.pidfd_send_signal(sweeper, signal.SIGKILL)
+    owner.send_signal(signal.SIGKILL)
+    owner.communicate()
+
+    assert groups_left(name)
+    sweep(name, Path(directory))
     assert machine() == before
     assert groups_left(name) == processes_of(name) == []
     assert not Path(directory).exists()
