@@ -32,9 +32,11 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 from typing import Any
@@ -440,9 +442,9 @@ async def crowd(cluster: Cluster, log: Path, more: Sequence[IPv4Address]) -> Cro
     async with asking(cluster.lan.namespace("host1"), "eth0", list(dict.fromkeys(watched)), ASK_MANY) as asks:
         clients = [Connection(cluster.api) for _ in range(CLIENTS)]
         begun, began = datetime.now(UTC), time.monotonic()
-        await asyncio.gather(
-            *(asyncio.to_thread(_create, client, more[at::CLIENTS]) for at, client in enumerate(clients))
-        )
+        with ThreadPoolExecutor(CLIENTS) as threads:  # as many as connections: none waits until it is closed
+            run = partial(asyncio.get_running_loop().run_in_executor, threads, _create)
+            await asyncio.gather(*(run(client, more[at::CLIENTS]) for at, client in enumerate(clients)))
         created = time.monotonic()
 
         def first() -> dict[IPAddress, float]:
