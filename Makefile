@@ -43,7 +43,8 @@ demo: $(VENV)/.run
 PROXY ?= iptables
 NODES ?= 3
 NEED_CLUSTER := containerd:containerd runc:runc /usr/lib/cni/ptp:containernetworking-plugins buildah:buildah debootstrap:debootstrap \
-  nft:nftables iptables:iptables conntrack:conntrack ipset:ipset ip:iproute2 sysctl:procps arping:arping curl:curl openssl:openssl
+  nft:nftables iptables:iptables conntrack:conntrack ipset:ipset ip:iproute2 modprobe:kmod sysctl:procps \
+  arping:arping ping:iputils-ping curl:curl openssl:openssl
 
 cluster: $(VENV)/.run
 	@.ci/need $(NEED_CLUSTER)
@@ -63,7 +64,7 @@ test: $(VENV)/.dev
 	  promtool:prometheus $(BROWSER)
 	@$(INSIDE) $(BIN)/python .ci/lanes.py \
 	  "$(BIN)/python .ci/aside.py $(BIN)/pytest $(PATIENT)" "nice -n 10 $(BIN)/pytest -m 'not apiserver' $(WAITING)" "$(BIN)/pytest $(SOAK_OF)" \
-	  -- "nice -n 10 $(BIN)/pytest $(REST)" "$(BIN)/pytest $(GUEST)" "nice -n 10 $(BIN)/pytest -m 'not apiserver' $(SIGNALS)" \
+	  -- "nice -n 10 $(BIN)/pytest $(REST)" "$(BIN)/pytest -m 'not apiserver' $(GUEST)" "nice -n 10 $(BIN)/pytest -m 'not apiserver' $(SIGNALS)" \
 	  -- "$(BIN)/pytest $(TIMED) $(addprefix --ignore=,$(WAITING) $(PRACTICE))" "$(BIN)/pytest $(FAULTS)" "nice -n 10 $(BIN)/pytest $(PRACTICE)"
 
 # What `make test` leaves out: it needs etcd and kube-apiserver, found where `make cluster` leaves them or in $KUBEBUILDER_ASSETS.
@@ -74,7 +75,7 @@ test-api: $(VENV)/.dev
 # The tests of IPVS on a stock kernel, which guards it with nftables: takes minutes, and fetches 70 MB once.
 test-qemu: $(VENV)/.dev
 	@NEED_OPTIONAL=1 .ci/need qemu-system-x86_64:qemu-system-x86 nft:nftables ip:iproute2 ping:iputils-ping arping:arping ipvsadm:ipvsadm \
-	  iptables-legacy:iptables modprobe:kmod sysctl:procps
+	  iptables-legacy:iptables modprobe:kmod sysctl:procps ipset:ipset
 	EIP_SPEAKER_GUEST=qemu $(BIN)/pytest tests/ipvs -m ipvs
 
 check: $(VENV)/.dev

@@ -29,6 +29,14 @@ def bind(source: Path, target: str | Path) -> None:
     mount("--bind", source, target)
 
 
+def keep_apart(target: str) -> None:
+    """What is made there is seen in here only, and gone with the node."""
+    for part in ("new", "work"):
+        Path("/run/apart", part).mkdir(parents=True)
+    way = f"lowerdir={target},upperdir=/run/apart/new,workdir=/run/apart/work"
+    mount("-t", "overlay", "overlay", "-o", way, target)
+
+
 def furnish(directory: Path, name: str) -> None:
     mount("--make-rprivate", "/")
     mount("-t", "proc", "proc", "/proc")
@@ -44,6 +52,7 @@ def furnish(directory: Path, name: str) -> None:
         mount("--bind", stand_in, Path("/proc/sys", path))
     mount("-t", "tmpfs", "tmpfs", "/run")
     Path("/run/lock").mkdir()
+    keep_apart("/var/lib")
     bind(directory / "kubelet", "/var/lib/kubelet")
     bind(directory / "cni", "/var/lib/cni")
     bind(directory / "var-log", "/var/log")

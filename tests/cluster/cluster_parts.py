@@ -216,12 +216,24 @@ def _base_key() -> str:
     return " ".join((SUITE, *BASE_PACKAGES, *NOT_IN_BASE, platform.machine()))
 
 
+APART = """
+mount -t tmpfs tmpfs /mnt
+mkdir /mnt/new /mnt/work
+mount -t overlay overlay -o lowerdir=/var/lib,upperdir=/mnt/new,workdir=/mnt/work /var/lib
+exec "$0" "$@"
+"""
+"""Root's buildah keeps a cache below /var/lib, wherever else it is told to be."""
+
+
 def _buildah(*words: str | Path, directory: Path | None = None) -> str:
     """In a mount namespace of its own: what it leaves mounted, or an interrupted one does, goes with that."""
     storage = CACHE / "storage"
     where = ("--root", storage / "root", "--runroot", storage / "run", "--storage-driver", "overlay")
-    isolated = {"BUILDAH_ISOLATION": "chroot", "TMPDIR": str(CACHE)}
-    return run("unshare", "--mount", "buildah", *where, *words, directory=directory, **isolated).strip()
+    settings = CACHE / "containers.conf"
+    settings.write_text(f'[network]\nnetwork_config_dir = "{CACHE / "net.d"}"\n')
+    isolated = {"BUILDAH_ISOLATION": "chroot", "TMPDIR": str(CACHE), "CONTAINERS_CONF": str(settings)}
+    apart = ("unshare", "--mount", "sh", "-ec", APART, "buildah")
+    return run(*apart, *where, *words, directory=directory, **isolated).strip()
 
 
 class Built(NamedTuple):

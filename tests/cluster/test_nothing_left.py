@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from cluster_nodes import store
+from cluster_parts import base_image
 from cluster_world import groups_left, sweep
 from real_cluster import RealCluster, missing
 
@@ -23,7 +24,8 @@ def machine():
     sysctls = {name: Path("/proc/sys", name).read_text() for name in SETTINGS}
     mounts = {line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()}
     links = {link["ifname"] for link in json.loads(subprocess.check_output(["ip", "-json", "link"]))}
-    return {"sysctls": sysctls, "mounts": mounts, "links": links}
+    files = {place: sorted(Path(place).iterdir()) for place in ("/etc", "/var/lib")}
+    return {"sysctls": sysctls, "mounts": mounts, "links": links, "files": files}
 
 
 def processes_of(name):
@@ -49,6 +51,12 @@ def test_a_cluster_that_is_closed_leaves_nothing(images):
     assert machine() == before
     assert groups_left(cluster.name) == processes_of(cluster.name) == []
     assert not cluster.directory.exists()
+
+
+def test_what_builds_images_leaves_nothing(images):
+    before = machine()
+    base_image()
+    assert machine() == before
 
 
 def owned(images):
