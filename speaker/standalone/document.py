@@ -19,6 +19,9 @@ from speaker.errors import InvalidField, Place
 
 MAX_DEPTH = 100
 """Nesting. Kubernetes objects need a dozen; libyaml's composer overflows the C stack at some ten thousand."""
+TOO_DEEP = f"nested deeper than {MAX_DEPTH}"
+LIBYAMLS_TOO_DEEP = "exceeded maximum nesting depth"
+"""From 0.2.6 on its scanner, which reads ahead of the composer, stops at 1,000 by itself."""
 MAX_REPEATED = 1_000_000
 """Characters that aliases may add to those written: a billion laughs fit into a kilobyte."""
 MAX_DOCUMENTS = 50_000
@@ -85,7 +88,7 @@ class _Loader(yaml.CSafeLoader):
         self.depth += 1
         if self.depth > MAX_DEPTH:
             mark = current_node.start_mark if current_node is not None else None
-            raise yaml.MarkedYAMLError(problem=f"nested deeper than {MAX_DEPTH}", problem_mark=mark)
+            raise yaml.MarkedYAMLError(problem=TOO_DEEP, problem_mark=mark)
 
     def ascend_resolver(self) -> None:
         self.depth -= 1
@@ -120,7 +123,8 @@ def _syntax(file: str, text: str, error: yaml.YAMLError) -> InvalidField:
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark is not None else 1
-        rule = ", ".join(part for part in (error.context, error.problem) if part)
+        too_deep = error.problem == LIBYAMLS_TOO_DEEP
+        rule = TOO_DEEP if too_deep else ", ".join(part for part in (error.context, error.problem) if part)
     elif isinstance(error, ReaderError):
         # libyaml counts the bytes of the UTF-8 it is given
         line, rule = text.encode()[: error.position].count(b"\n") + 1, str(error.reason)
@@ -158,7 +162,7 @@ def _excess(root: Node, written: int) -> str | None:
         case None:
             return "must not contain an alias of something that it is itself part of"
         case found if found.depth > MAX_DEPTH:
-            return f"must not be nested deeper than {MAX_DEPTH}, aliases included"
+            return f"must not be {TOO_DEEP}, aliases included"
         case found if found.size > written + MAX_REPEATED:
             return f"must not repeat more than {MAX_REPEATED} characters through aliases"
     return None

@@ -38,6 +38,7 @@ from agent_objects import (
     POOLS,
     SERVICES,
     SLICES,
+    UDP_ECHO,
     Body,
     agent_pod,
     endpoints,
@@ -57,6 +58,7 @@ from speaker.lab.breaking.faults import cut, mend
 from speaker.lab.breaking.switch import spoil
 from speaker.lab.hosts.failover_manifests import ECHO_PORT, POD_PORT, lab_eips, service_of
 from speaker.lab.network.lan import Lan
+from speaker.lab.network.namespaces import Namespace
 from speaker.lab.network.topology import lab_topology
 from speaker.lab.scenarios.failover_result import Instants, Promise, View, broken, views
 from speaker.lab.scenarios.scene import ASK_INTERVAL, EVERYBODY, LINK, Scene, Watch
@@ -70,7 +72,7 @@ from speaker.settings import DEFAULT_HELLO_MS
 NODE_COUNT, CLIENT_COUNT, EIP_COUNT = 3, 2, 8
 API_HOST, API_ADDRESS, MANAGEMENT = "admin", "198.51.100.100", "eth1"
 OVERLAY = Path(__file__).parents[2] / "manifests" / "overlays" / "default"
-GUARD = 60.0
+GUARD = 120.0
 """Seconds; against a hang, not an expectation."""
 POLL = 0.02
 TOO_MANY_REQUESTS = 429
@@ -135,6 +137,8 @@ class Cluster:
     """Of the pool, beside ``eips``; and the link to announce on, which is found by itself on the LAN's own subnets."""
     interface: str = ""
     api_flags: tuple[str, ...] = ()
+    ports: tuple[Body, ...] = (UDP_ECHO,)
+    """Of every Service."""
     revision: int = 1
     """Of the agents that are started from now on."""
     agents: dict[str, Agent] = field(default_factory=dict)
@@ -160,23 +164,29 @@ class Cluster:
     def _build(self, stack: ExitStack) -> None:
         stack.callback(lambda: [agent.kill() for agent in self.agents.values()])
         (home := self.directory / "api").mkdir()
-        place = self.lan.namespace(API_HOST)
-        self.api = stack.enter_context(RealApi(home, *self.api_flags, place=place, address=API_ADDRESS))
+        self.api = stack.enter_context(self._api(home, self.lan.namespace(API_HOST)))
         self.ask = Administrator(self.api)
         self._write_key()
         self._install()
         for node in self.nodes:
             self._let_in(node)
-        for node in self.nodes:
-            with self.lan.namespace(node).entered():
-                subprocess.run(["nft", "-f", "-"], input=KUBE_PROXY, text=True, check=True)
-        stack.enter_context(echoing((self.lan.namespace(node), POD_PORT) for node in self.nodes))
         self._objects()
+        self._forward(stack)
         self._start_controller()
         stack.callback(lambda: self.controller.kill())
         deadline = time.monotonic() + GUARD
         while not self._assigned():
             assert time.monotonic() < deadline, self.controller.log.read_text()[-2000:]
+
+    def _api(self, home: Path, place: Namespace) -> RealApi:
+        return RealApi(home, *self.api_flags, place=place, address=API_ADDRESS)
+
+    def _forward(self, stack: ExitStack) -> None:
+        """What forwards on every node, and what answers behind it."""
+        for node in self.nodes:
+            with self.lan.namespace(node).entered():
+                subprocess.run(["nft", "-f", "-"], input=KUBE_PROXY, text=True, check=True)
+        stack.enter_context(echoing((self.lan.namespace(node), POD_PORT) for node in self.nodes))
 
     def _start_controller(self, *flags: str) -> None:
         token = self.api.kubectl("create", "token", "eip-speaker-controller", "--namespace=eip-speaker")
@@ -219,8 +229,11 @@ class Cluster:
     def _objects(self) -> None:
         self.done("POST", POOLS, pool([*ranges(self.eips), *self.more_addresses], self.interface))
         for eip in self.eips:
-            self.done("POST", SERVICES, service(eip, local=eip in self.local))
-            self.done("POST", SLICES, slice_of(eip, endpoints(self.lan.topology, eip, self.nodes)))
+            self.done("POST", SERVICES, service(eip, local=eip in self.local, ports=self.ports))
+            self.done("POST", SLICES, slice_of(eip, self._endpoints(eip, self.nodes), self.ports))
+
+    def _endpoints(self, eip: IPAddress, ready_on: Iterable[str]) -> list[Body]:
+        return endpoints(self.lan.topology, eip, ready_on)
 
     def _assigned(self) -> bool:
         services = self.done("GET", SERVICES)["items"]
@@ -272,7 +285,7 @@ class Cluster:
 
     def ready_endpoints(self, eip: IPAddress, nodes: Iterable[str]) -> None:
         """From now on those of the Service are ready on ``nodes`` only."""
-        found = {"endpoints": endpoints(self.lan.topology, eip, nodes)}
+        found = {"endpoints": self._endpoints(eip, nodes)}
         self.done("PATCH", f"{SLICES}/{service_of(eip)}", found)
 
     @contextmanager

@@ -65,24 +65,27 @@ def pool(addresses: Sequence[str], interface: str = "") -> Body:
     return {"apiVersion": "eip-speaker.io/v1alpha1", "kind": "Eip", "metadata": {"name": POOL}, "spec": spec}
 
 
-def service(eip: IPAddress, *, local: bool = False) -> Body:
+UDP_ECHO: Body = {"name": "echo", "protocol": "UDP", "port": ECHO_PORT, "targetPort": POD_PORT}
+
+
+def service(eip: IPAddress, *, local: bool = False, ports: Sequence[Body] = (UDP_ECHO,)) -> Body:
     spec = {
         "type": "LoadBalancer",
         "loadBalancerClass": "eip-speaker.io/speaker",
         "ipFamilies": [Family.of(eip).value],
         "externalTrafficPolicy": "Local" if local else "Cluster",
-        "ports": [{"protocol": "UDP", "port": ECHO_PORT, "targetPort": POD_PORT}],
+        "ports": list(ports),
     }
     metadata = {"name": service_of(eip), "annotations": {"eip-speaker.io/addresses": str(eip)}}
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
 
 
-def slice_of(eip: IPAddress, endpoints: Sequence[Body]) -> Body:
+def slice_of(eip: IPAddress, endpoints: Sequence[Body], ports: Sequence[Body] = (UDP_ECHO,)) -> Body:
     name = service_of(eip)
     return {
         "metadata": {"name": name, "labels": {"kubernetes.io/service-name": name}},
         "addressType": Family.of(eip).value,
-        "ports": [{"protocol": "UDP", "port": POD_PORT}],
+        "ports": [{"name": each["name"], "protocol": each["protocol"], "port": each["targetPort"]} for each in ports],
         "endpoints": list(endpoints),
     }
 

@@ -54,7 +54,7 @@ def until(holds: Callable[[], Any]) -> Any:
 
 def missing() -> str:
     """Why there can be no real API server here; '' when there can."""
-    directory = _binaries()
+    directory = binaries()
     absent = [name for name in ("etcd", "kube-apiserver") if not (directory / name).is_file()]
     if absent:
         places = "envtest's place; $KUBEBUILDER_ASSETS names another, and `make cluster` builds them"
@@ -62,7 +62,8 @@ def missing() -> str:
     return "" if shutil.which("openssl") else "needs openssl, to make the key that signs tokens"
 
 
-def _binaries() -> Path:
+def binaries() -> Path:
+    """Where etcd, kube-apiserver and their like are."""
     if named := os.environ.get("KUBEBUILDER_ASSETS"):
         return Path(named)
     return BUILT if BUILT.is_dir() and not ENVTEST.is_dir() else ENVTEST
@@ -248,7 +249,7 @@ class RealApi:
 
     def kubectl(self, *arguments: str, user: str = "admin", stdin: str | None = None) -> str:
         """Its output; raises AssertionError with what it said when it fails."""
-        beside = _binaries() / "kubectl"
+        beside = binaries() / "kubectl"
         command = [str(beside) if beside.exists() else "kubectl", f"--kubeconfig={self.kubeconfig(user)}", *arguments]
         with self.inside():
             done = subprocess.run(
@@ -285,7 +286,7 @@ class RealApi:
         bound = bound_to_us() if self._place is not None else None
         with (self.directory / f"{program}.log").open("ab") as log, self.inside():
             self._processes[program] = subprocess.Popen(
-                [str(_binaries() / program), *flags], stdout=log, stderr=log, preexec_fn=bound
+                [str(binaries() / program), *flags], stdout=log, stderr=log, preexec_fn=bound
             )
 
     def _until_ready(self) -> None:

@@ -38,6 +38,8 @@ BASE_PACKAGES = ("ca-certificates", "python-is-python3", "python3", "python3-ven
 """Debian's stand-in for the image that the Dockerfile names: the same release, the same Python."""
 NOT_IN_BASE = ("var/cache/apt", "var/lib/apt/lists", "var/log", "usr/share/doc", "usr/share/man", "usr/share/locale")
 """As in images that registries have."""
+HERE = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
+"""This machine, as Debian and images name it."""
 TRUSTED = Path("/etc/ssl/certs/ca-certificates.crt")
 
 POD = "localhost/pod:1"
@@ -181,7 +183,7 @@ def images() -> list[Path]:
     built_pod = hashlib.sha256(pod.read_bytes()).hexdigest()
     return [
         kept(CACHE / "images" / "pod.tar", built_pod, lambda target: _pack_pod(pod, target)),
-        kept(CACHE / "images" / "speaker.tar", digest(inputs, _base_key(), *SAME), _build_speaker),
+        kept(CACHE / "images" / "speaker.tar", digest(inputs, _base_key(HERE), *SAME), _build_speaker),
     ]
 
 
@@ -198,7 +200,7 @@ def _pack_pod(program: Path, target: Path) -> None:
         tar.addfile(link)
     hashed = hashlib.sha256(layer.getvalue()).hexdigest()
     config = json.dumps({
-        "architecture": {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()],
+        "architecture": HERE,
         "os": "linux",
         "config": {"Entrypoint": ["/pause"]},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashed}"]},
@@ -212,8 +214,8 @@ def _pack_pod(program: Path, target: Path) -> None:
             tar.addfile(entry, io.BytesIO(content))
 
 
-def _base_key() -> str:
-    return " ".join((SUITE, *BASE_PACKAGES, *NOT_IN_BASE, platform.machine()))
+def _base_key(architecture: str) -> str:
+    return " ".join((SUITE, *BASE_PACKAGES, *NOT_IN_BASE, architecture))
 
 
 APART = """
@@ -243,14 +245,29 @@ class Built(NamedTuple):
     layers: tuple[str, ...]
 
 
-def build_speaker(name: str, *flags: str) -> Built:
+def build_speaker(name: str, *flags: str, architecture: str = HERE) -> Built:
     """The image by this name, from the Dockerfile. What is not an OCI image names the host that built it."""
-    base = base_image()
+    base = base_image(architecture)
     # Whom the machine trusts, the build does too: who looks into its traffic may be between us and the registry.
     trusted = ("--volume", f"{TRUSTED}:{TRUSTED}:ro") if TRUSTED.exists() else ()
-    _buildah("build", "--layers", *SAME, "--build-arg", f"BASE={base}", *trusted, *flags, "--tag", name, ROOT)
+    made = ("--arch", architecture, "--build-arg", f"BASE={base}", *trusted, *flags)
+    _buildah("build", "--layers", *SAME, *made, "--tag", name, ROOT)
     told = _inspected(name)
     return Built(told["FromImageID"], tuple(told["OCIv1"]["rootfs"]["diff_ids"]))
+
+
+def architecture_of(name: str) -> str:
+    """For which an image says that it is."""
+    return str(_inspected(name)["OCIv1"]["architecture"])
+
+
+def says(name: str, *command: str) -> str:
+    """What a program of an image prints there."""
+    container = _buildah("from", "--pull-never", name)
+    try:
+        return _buildah("run", container, "--", *command)
+    finally:
+        _buildah("rm", container)
 
 
 def health_check(name: str) -> list[str]:
@@ -262,11 +279,11 @@ def _inspected(name: str) -> Any:
     return json.loads(_buildah("inspect", "--type", "image", name))
 
 
-def base_image() -> str:
-    """Its name; made where it is missing."""
-    base = f"localhost/base:{hashlib.sha256(_base_key().encode()).hexdigest()[:16]}"
+def base_image(architecture: str = HERE) -> str:
+    """Its name; made where it is missing. Of another architecture this machine has to run programs."""
+    base = f"localhost/base:{hashlib.sha256(_base_key(architecture).encode()).hexdigest()[:16]}"
     if base not in _buildah("images", "--format", "{{.Name}}:{{.Tag}}"):
-        _build_base(base)
+        _build_base(base, architecture)
     return base
 
 
@@ -333,14 +350,14 @@ def _join(archives: Iterable[Path], target: Path) -> None:
         joined.addfile(entry, io.BytesIO(content))
 
 
-def _build_base(name: str) -> None:
-    say(f"making the image's base from Debian {SUITE}'s packages")
+def _build_base(name: str, architecture: str) -> None:
+    say(f"making the image's base for {architecture} from Debian {SUITE}'s packages")
     with tempfile.TemporaryDirectory(dir=CACHE, prefix="base.") as made:
-        run("unshare", "--mount", "debootstrap", "--variant=minbase", f"--include={','.join(BASE_PACKAGES)}",
-            SUITE, Path(made, "root"), MIRROR)  # fmt: skip
+        run("unshare", "--mount", "debootstrap", f"--arch={architecture}", "--variant=minbase",
+            f"--include={','.join(BASE_PACKAGES)}", SUITE, Path(made, "root"), MIRROR)  # fmt: skip
         for directory in NOT_IN_BASE:
             shutil.rmtree(Path(made, "root", directory), ignore_errors=True)
             Path(made, "root", directory).mkdir()
-        container = _buildah("from", "scratch")
+        container = _buildah("from", "--arch", architecture, "scratch")
         _buildah("add", "--quiet", container, Path(made, "root"), "/")
         _buildah("commit", "--quiet", "--rm", *SAME, container, name)

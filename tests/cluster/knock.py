@@ -82,7 +82,8 @@ class Taken(Exception):
 
 FIRST_PORT, PORTS = 33000, 32000
 PACE = 50
-"""Rounds a second, at most: no port comes again within ten minutes."""
+"""Rounds a second, at most: no port comes again within ten minutes. Where there are no more connections either, each
+has a port of its own: IPVS mixes up two connections from one port to one pod, whichever EIPs they are for."""
 
 
 def port_of(number: int) -> int:
@@ -122,6 +123,9 @@ async def connect(connecting: socket.socket, address: str, port: int) -> None:
     try:
         async with asyncio.timeout(PATIENCE):
             await asyncio.get_running_loop().sock_connect(connecting, (address, port))
+    except ConnectionResetError as error:
+        # One that nobody took is *refused*: this one was taken, and reset before this program looked.
+        raise Taken from error
     except TimeoutError:
         # Where the machine lets this program sleep, it may have been taken at once.
         if told(connecting).state != ESTABLISHED:
@@ -247,8 +251,9 @@ async def knock(rate: float, least: int, targets: Sequence[str]) -> Mapping[str,
     async with asyncio.TaskGroup() as group:
         due, rounds, first = loop.time(), 0, int(time.time() * PACE)
         while rounds < least or not ended.is_set():
-            for target in targets:
-                group.create_task(once(target, first + rounds, tallies[target], fates))
+            for place, target in enumerate(targets):
+                number = rounds * len(targets) + place if rate <= PACE else rounds
+                group.create_task(once(target, first + number, tallies[target], fates))
             rounds += 1
             due = max(due + len(targets) / rate, loop.time())
             await asyncio.sleep(due - loop.time())

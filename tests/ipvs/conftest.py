@@ -25,19 +25,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from proxied_cluster import MACHINE, OUTSIDE
+from real_api import RealApi, binaries, missing
 
 REPORTS = os.environ.get("EIP_SPEAKER_GUEST_REPORTS")
 """Set inside the guest only: where its pytest leaves its reports."""
 CI = bool(os.environ.get("CI"))
 HANDED_ON = ("EIP_SPEAKER_HISTORIES",)
 """Variables that tests in the guest read."""
-STARTED = "import speaker.standalone.run, speaker.forwarding.ipvs.forwarder"
+STARTED = "import speaker.standalone.run, speaker.agent.run, speaker.controller.run, speaker.forwarding.ipvs.forwarder"
 """What the tests run as programs of their own, which collecting them does not import."""
 BOOTED = "The guest is up."
 """What its first process says first (see ``guest``): what goes wrong after it is no fault of the machine's."""
@@ -56,6 +58,8 @@ class Kind:
     """What a busy machine may take to boot the guest and collect the tests, 3 on an idle one (QEMU: 30), besides:"""
     silence: float
     """Without a new report for so long the guest counts as hung."""
+    has_a_way_out: bool = False
+    """To what listens on the machine's loopback."""
 
 
 HERE = Path(__file__).parent
@@ -65,7 +69,9 @@ QEMU = {"qemu-system-x86_64": "qemu-system-x86", "nft": "nftables"}
 SILENCE = os.environ.get("EIP_SPEAKER_GUEST_SILENCE")
 KINDS = {
     "uml": Kind("uml", HERE / "guest", NEEDED | UML, boot=60.0, silence=float(SILENCE or 120.0)),
-    "qemu": Kind("qemu", HERE / "guest-qemu", NEEDED | QEMU, boot=180.0, silence=float(SILENCE or 180.0)),
+    "qemu": Kind(
+        "qemu", HERE / "guest-qemu", NEEDED | QEMU, boot=180.0, silence=float(SILENCE or 400.0), has_a_way_out=True
+    ),
 }
 TRIED = [KINDS[name] for name in os.environ.get("EIP_SPEAKER_GUEST", "uml").split(",")]
 BROKEN = os.environ.get("EIP_SPEAKER_GUEST_BROKEN", "").split(",")
@@ -105,7 +111,9 @@ class Guest:
     came to its ``end``, and why no kind before it would do, ``passed_over``."""
 
     def __init__(self, session: pytest.Session) -> None:
-        nodes = [item.nodeid for item in session.items if item.get_closest_marker("ipvs")]
+        items = [item for item in session.items if item.get_closest_marker("ipvs")]
+        nodes = [item.nodeid for item in items]
+        self._api_wanted = any(item.get_closest_marker("apiserver") for item in items)
         self.reports: dict[str, list[pytest.TestReport]] = {node: [] for node in nodes}
         self.passed_over: list[Unusable] = []
         with tempfile.TemporaryDirectory(prefix="eip-speaker-guest-") as directory:
@@ -123,8 +131,9 @@ class Guest:
 
     def _run(self, kind: Kind, directory: Path, config: pytest.Config, nodes: Sequence[str]) -> None:
         _lacks_nothing(kind)
-        _prepare(directory, kind, config, nodes)
-        self.end = _boot(directory, kind)
+        with _api(directory, wanted=self._api_wanted and kind.has_a_way_out) as environment:
+            _prepare(directory, kind, config, nodes, environment)
+            self.end = _boot(directory, kind)
         for line in (directory / "reports").read_text().splitlines():
             report = config.hook.pytest_report_from_serializable(config=config, data=json.loads(line))
             if isinstance(report.longrepr, list):  # a skip's (path, line, reason): JSON knows no tuples
@@ -164,6 +173,18 @@ def _lacks_nothing(kind: Kind) -> None:
         raise Unusable(f"{kind.name}: its kernel cannot be fetched: {_last_words(fetched.stderr)}", blame=CI)
 
 
+@contextmanager
+def _api(directory: Path, *, wanted: bool) -> Iterator[Mapping[str, str]]:
+    """An API server on the machine's loopback, where it is wanted and its programs are here: what the guest is told of
+    it."""
+    if not wanted or missing():
+        yield {}
+        return
+    (home := directory / "api").mkdir()
+    with RealApi(home, f"--advertise-address={MACHINE}") as api:
+        yield {OUTSIDE: f"{api.port}:{home}", "KUBEBUILDER_ASSETS": str(binaries())}
+
+
 def _boot(directory: Path, kind: Kind) -> str:
     """How the guest ended that ran the directory's command; raises Unusable where it did not come so far."""
     console = directory / "console"
@@ -199,7 +220,7 @@ def _last_words(console: str) -> str:
     return ": ".join(line.strip() for line in lines)[-200:] or "it says nothing"
 
 
-def _prepare(directory: Path, kind: Kind, config: pytest.Config, nodes: Sequence[str]) -> None:
+def _prepare(directory: Path, kind: Kind, config: pytest.Config, nodes: Sequence[str], more: Mapping[str, str]) -> None:
     """Write the guest's command, and all its bytecode: compiling is slow in there, where nothing can be kept."""
     cache = getattr(config, "cache", None)  # missing with -p no:cacheprovider
     bytecode = cache.mkdir("guest-bytecode") if cache else directory / "bytecode"
@@ -219,7 +240,7 @@ def _prepare(directory: Path, kind: Kind, config: pytest.Config, nodes: Sequence
     pytest_line += ["--basetemp=/run/pytest", *nodes]
     environment |= {"EIP_SPEAKER_GUEST": kind.name, "EIP_SPEAKER_GUEST_REPORTS": "/run/out/reports"}
     environment |= {"PYTHONDONTWRITEBYTECODE": "1"}
-    environment |= {name: os.environ[name] for name in HANDED_ON if name in os.environ}
+    environment |= {name: os.environ[name] for name in HANDED_ON if name in os.environ} | more
     exports = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in environment.items())
     command = directory / "command"
     command.write_text(f"#!/bin/sh\n{exports}\ncd {shlex.quote(str(config.rootpath))}\n{shlex.join(pytest_line)}\n")
@@ -273,6 +294,10 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.getreports(outcome):
+            for name, value in report.user_properties if report.when == "call" else ():
+                terminalreporter.write_line(f"{name}: {value}")
     guest = config.stash.get(GUEST, None)
     if isinstance(guest, Guest) and guest.passed_over:
         terminalreporter.section("the guest")

@@ -1,0 +1,271 @@
+"""As ``agent_cluster``, with a real kube-proxy in ipvs mode on every node and real pods behind it, in a guest.
+
+The API server is outside, where it is fast: on the loopback of the machine that the guest runs on, which QEMU's user
+networking calls 10.0.2.2. The guest's one link to it is plugged into the host that has the API server elsewhere.
+"""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any
+
+from agent_cluster import API_ADDRESS, CLIENT_COUNT, MANAGEMENT, NODE_COUNT, Cluster, until
+from agent_objects import NODES, SERVICES, UDP_ECHO, Body
+from knock import Knocked, knocking
+from pyroute2 import IPRoute
+from real_api import RealApi, binaries, bound_to_us
+
+from speaker.lab.hosts.failover_manifests import ECHO_PORT, POD_PORT
+from speaker.lab.network.lan import Lan, netlink_in
+from speaker.lab.network.namespaces import Namespace
+from speaker.lab.network.topology import lab_topology
+from speaker.lab.watching.sending import echo_socket
+from speaker.model import IPAddress
+
+OUTSIDE = "EIP_SPEAKER_OUTER_API"
+"""The variable that names the API server's port on the machine and the directory with its certificate."""
+GUEST, MACHINE, SLIRP = "10.0.2.15", "10.0.2.2", "10.0.2.0/24"
+OUT = """
+table ip way {
+  chain out {
+    type nat hook postrouting priority srcnat
+    oifname wan masquerade
+  }
+}
+"""
+HELLO_MS = 500
+"""An emulated processor may keep an agent waiting for longer than its peers wait for three of the usual hellos."""
+WEB_PORT = 8080
+WEB = {"name": "web", "protocol": "TCP", "port": 80, "targetPort": WEB_PORT}
+HEALTH = "http://127.0.0.1:10256/healthz"
+POD_RANGES = "10.244.0.0/16,fd00:10:244::/48"
+SERVE = """
+import asyncio, socket, sys
+class Echo(asyncio.DatagramProtocol):
+    def connection_made(self, transport):
+        self.transport = transport
+    def datagram_received(self, data, sender):
+        self.transport.sendto(data, sender)
+async def answer(reader, writer):
+    await reader.readuntil(b"\\r\\n\\r\\n")
+    writer.write(b"HTTP/1.0 200 OK\\r\\n\\r\\n")
+    await writer.drain()
+    writer.close()
+async def serve():
+    for number in sys.argv[1:]:
+        sock = socket.socket(fileno=int(number))
+        sock.setblocking(False)
+        if sock.type == socket.SOCK_DGRAM:
+            await asyncio.get_running_loop().create_datagram_endpoint(Echo, sock=sock)
+        else:
+            await asyncio.start_server(answer, sock=sock)
+    print(flush=True)
+    await asyncio.Event().wait()
+asyncio.run(serve())
+"""
+"""Web servers and echoes on the sockets that it is started with; it says when it serves."""
+
+
+def outside() -> tuple[int, Path] | None:
+    """Port, and directory, of the API server outside; None where there is none."""
+    port, _, directory = os.environ.get(OUTSIDE, "").partition(":")
+    return (int(port), Path(directory)) if port else None
+
+
+class OuterApi(RealApi):
+    """An API server that somebody else runs, reached from ``place``."""
+
+    def __init__(self, directory: Path, place: Namespace) -> None:
+        found = outside()
+        assert found is not None, OUTSIDE
+        self.port, of = found
+        self.directory, self._place, self._address = directory, place, MACHINE
+        shutil.copytree(of / "certs", directory / "certs")
+
+    def __enter__(self) -> "OuterApi":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    @property
+    def running(self) -> bool:
+        return True
+
+    def thaw(self) -> None:
+        pass
+
+
+class ProxiedCluster(Cluster):
+    """``with ProxiedCluster(directory, lan, ports=(UDP_ECHO, WEB)) as cluster``."""
+
+    excluded: Sequence[str] = ()
+    """CIDRs whose virtual servers no kube-proxy that is started from now on removes."""
+
+    def _api(self, home: Path, place: Namespace) -> RealApi:
+        _plug_in(place)
+        place.sysctl("net.ipv4.ip_forward", 1)
+        with place.entered():
+            subprocess.run(["nft", "-f", "-"], input=OUT, text=True, check=True)
+        for node in self.nodes:
+            with netlink_in(self.lan.namespace(node)) as netlink:
+                link = netlink.link_lookup(ifname=MANAGEMENT)[0]
+                netlink.route("add", dst=SLIRP, gateway=API_ADDRESS, oif=link)
+        return OuterApi(home, place)
+
+    def start(self, node: str, *flags: str) -> None:
+        super().start(node, "--hello", str(HELLO_MS), *flags)
+
+    def _let_in(self, node: str) -> None:
+        super()._let_in(node)
+        addresses = [{"type": "InternalIP", "address": str(each)} for each in self._lan_addresses(node)]
+        self.done("PATCH", f"{NODES}/{node}/status", {"status": {"addresses": addresses}})
+
+    def _endpoints(self, eip: IPAddress, ready_on: Iterable[str]) -> list[Body]:
+        """One pod of each node: two on one bridge answer each other past the node (no ``br_netfilter`` here)."""
+        return super()._endpoints(eip, ready_on)[::2]
+
+    def _lan_addresses(self, node: str) -> Sequence[IPAddress]:
+        return [address.ip for address in self.lan.topology.host(node).ports[0].addresses]
+
+    def _forward(self, stack: ExitStack) -> None:
+        pods = [self.lan.namespace(pod) for node in self.nodes for pod in self.lan.topology.pods_of(node)]
+        stack.enter_context(_serving(pods))
+        self._proxies: dict[str, subprocess.Popen[bytes]] = {}
+        stack.callback(lambda: [self.end_proxy(node) for node in list(self._proxies)])
+        for node in self.nodes:
+            self.start_proxy(node)
+
+    # ── kube-proxy ──
+
+    def start_proxy(self, node: str) -> None:
+        file = self.directory / f"kube-proxy-{node}.json"
+        file.write_text(json.dumps(self._configuration(node)))
+        log = (self.directory / f"kube-proxy-{node}.log").open("ab")
+        with log, self.lan.namespace(node).entered():
+            self._proxies[node] = subprocess.Popen(
+                [str(binaries() / "kube-proxy"), "--config", str(file), "--v=2"],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=bound_to_us(),
+            )  # fmt: skip
+
+    def end_proxy(self, node: str) -> None:
+        """Its rules stay."""
+        process = self._proxies.pop(node)
+        process.kill()
+        process.wait()
+
+    def _configuration(self, node: str) -> Mapping[str, Any]:
+        return {
+            "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+            "kind": "KubeProxyConfiguration",
+            "mode": "ipvs",
+            "ipvs": {"strictARP": True, "excludeCIDRs": list(self.excluded)},
+            "nodePortAddresses": ["primary"],
+            "clusterCIDR": POD_RANGES,
+            "hostnameOverride": node,
+            "clientConnection": {"kubeconfig": str(self.api.kubeconfig())},
+            # These are the whole machine's.
+            "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
+        }
+
+    def proxied_by(self, node: str) -> set[str]:
+        """The virtual servers of its kernel, as ``ADDRESS:PORT``."""
+        with self.lan.namespace(node).entered():
+            done = subprocess.run(["ipvsadm", "--list", "--numeric"], capture_output=True, text=True, check=True)
+        words = (line.split() for line in done.stdout.splitlines())
+        return {each[1] for each in words if each and each[0] in ("TCP", "UDP")}
+
+    async def until_proxied(self, *nodes: str) -> None:
+        """Each of the nodes has a virtual server for every EIP and port."""
+        wanted = {f"{eip}:{port}" for eip in self._bracketed() for port in (ECHO_PORT, WEB["port"])}
+
+        def lacking() -> dict[str, set[str]]:
+            assert all(self._proxies[node].poll() is None for node in nodes), told()
+            return {node: less for node in nodes if (less := wanted - self.proxied_by(node))}
+
+        def told() -> object:
+            return {node: (self.directory / f"kube-proxy-{node}.log").read_text()[-1500:] for node in nodes}
+
+        await until(lambda: not lacking(), lambda: (lacking(), told()))
+
+    def modes(self) -> set[str]:
+        """``ipMode`` of every EIP, as Services' status has it."""
+        services = self.done("GET", SERVICES)["items"]
+        return {each["ipMode"] for service in services for each in service["status"]["loadBalancer"]["ingress"]}
+
+    async def until_synced(self, node: str) -> None:
+        """It says itself that its rules are as the API has it."""
+
+        def synced() -> bool:
+            try:
+                with self.lan.namespace(node).entered(), urllib.request.urlopen(HEALTH, timeout=5) as answer:
+                    return bool(answer.status == 200)
+            except OSError:
+                return False
+
+        await until(synced)
+
+    def _bracketed(self) -> Iterator[str]:
+        for eip in self.eips:
+            yield str(eip) if isinstance(eip, IPv4Address) else f"[{eip}]"
+
+    # ── Clients ──
+
+    @contextmanager
+    def clients(self, rate: float, least: int, place: str = "client") -> Iterator[Knocked]:
+        """One new connection after the other from ``place`` to every EIP: see ``knock``."""
+        inside = ("nsenter", f"--net={self.lan.namespace(place).path}")
+        targets = [f"{eip}{way}" for eip in self.eips for way in ("", f",{ECHO_PORT},udp")]
+        with knocking(inside, targets, rate, least) as knocked:
+            yield knocked
+
+
+def _plug_in(place: Namespace) -> None:
+    """The guest's link becomes ``wan`` in ``place``; closing that gives it back."""
+    name = next(link.name for link in Path("/sys/class/net").iterdir() if (link / "device").exists())
+    with IPRoute() as here:
+        index = here.link_lookup(ifname=name)[0]
+        here.link("set", index=index, state="down")
+        here.link("set", index=index, ifname="wan")
+        here.link("set", index=index, net_ns_fd=place.fileno())
+    with netlink_in(place) as there:
+        index = there.link_lookup(ifname="wan")[0]
+        there.link("set", index=index, state="up")
+        there.addr("add", index=index, address=GUEST, prefixlen=24)
+
+
+@contextmanager
+def _serving(places: Sequence[Namespace]) -> Iterator[None]:
+    """The web on port WEB_PORT of each and an echo on POD_PORT, by one process."""
+    with ExitStack() as stack:
+        listeners = []
+        for place in places:
+            with place.entered():
+                web = socket.create_server(("::", WEB_PORT), family=socket.AF_INET6, dualstack_ipv6=True)
+                listeners += [stack.enter_context(web), stack.enter_context(echo_socket(place, POD_PORT))]
+        numbers = [each.fileno() for each in listeners]
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", SERVE, *map(str, numbers)], stdout=subprocess.PIPE, pass_fds=numbers
+        )
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@contextmanager
+def proxied_cluster_in(directory: Path) -> Iterator[ProxiedCluster]:
+    topology = lab_topology(NODE_COUNT, CLIENT_COUNT)
+    with Lan(topology) as lan, ProxiedCluster(directory, lan, ports=(UDP_ECHO, WEB)) as cluster:
+        yield cluster
