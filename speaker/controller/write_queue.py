@@ -21,8 +21,9 @@ EVENTS, EVENT_SECONDS = 25, 300.0
 """Of one object at once, and seconds until it may have another: what client-go allows (EventSourceObjectSpamFilter)."""
 EVENT_OBJECTS = 10_000
 """For which that is remembered."""
-JOIN_SECONDS = 1.0
-"""For which the Event of an address waits for that of who announces it: as a rule one tells of both."""
+JOIN_SECONDS, CROWDED_SECONDS = 1.0, 10.0
+"""For which the Event of an address waits for that of who announces it: as a rule one tells of both. The longer time is
+for a crowd, in which nodes are slower to say so: more than WORKERS wait."""
 SLICE = 0.005
 """Seconds of taking orders before others get a turn: 10,000 may come at once."""
 
@@ -149,14 +150,21 @@ class WriteQueue:
             else:
                 self._tell_in_turn(about, assigned)
         if event.reason == "Assigned":
-            loop = asyncio.get_running_loop()
-            self._assigned[about] = event, loop.call_later(JOIN_SECONDS, self._tell_alone, about)
+            self._await_holder(about, event, asyncio.get_running_loop().time() + CROWDED_SECONDS)
         else:
             self._tell_in_turn(about, event)
 
-    def _tell_alone(self, about: str) -> None:
+    def _await_holder(self, about: str, event: Event, until: float) -> None:
+        timer = asyncio.get_running_loop().call_later(JOIN_SECONDS, self._tell_alone, about, until)
+        self._assigned[about] = event, timer
+
+    def _tell_alone(self, about: str, until: float) -> None:
+        """``until``: no later than then, by the loop's time, however many wait."""
         event, _ = self._assigned.pop(about)
-        self._tell_in_turn(about, event)
+        if len(self._assigned) >= WORKERS and asyncio.get_running_loop().time() < until:
+            self._await_holder(about, event, until)
+        else:
+            self._tell_in_turn(about, event)
 
     def _tell_in_turn(self, about: str, event: Event) -> None:
         """Not of an object that had too many: its condition says how it is now."""

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from speaker.cluster.kinds import FullMetadata
-from speaker.controller.write_queue import EVENTS, JOIN_SECONDS, WriteQueue
+from speaker.controller.write_queue import CROWDED_SECONDS, EVENTS, JOIN_SECONDS, WORKERS, WriteQueue
 from speaker.controller.writes import Event, Write
 
 
@@ -107,3 +107,27 @@ async def telling(happened, other=None):
     await asyncio.wait([working])
     assert [(event.reason, event.message) for event in logged] == [each for each, _ in happened], "logged at once"
     return api.said
+
+
+def test_in_a_crowd_the_address_waits_longer_for_who_announces_it_and_not_for_ever(in_virtual_time):
+    told_alone = {
+        number: in_virtual_time(crowd(number, announced_after=CROWDED_SECONDS / 2)) for number in (WORKERS, WORKERS + 1)
+    }
+    assert told_alone == {WORKERS: WORKERS, WORKERS + 1: 0}
+    assert in_virtual_time(crowd(WORKERS + 1, announced_after=2 * CROWDED_SECONDS)) == WORKERS + 1
+
+
+async def crowd(number, announced_after):
+    """So many Services are assigned at once, and announced later: of how many that was told apart."""
+    api = Api()
+    queue = WriteQueue(api, lambda: 10.0, lambda what, error: pytest.fail(f"{what}: {error}"))
+    working = asyncio.create_task(queue.run())
+    services = [about_it(f"web-{at}", 1) for at in range(number)]
+    for reason, seconds in (("Assigned", 0), ("Announced", announced_after)):
+        await asyncio.sleep(seconds)
+        for about in services:
+            queue.tell(Event("Service", about, "Normal", reason, reason, "2026-01-01"))
+    await asyncio.sleep(LATE)
+    working.cancel()
+    await asyncio.wait([working])
+    return [reason for reason, _ in api.said].count("Assigned")
