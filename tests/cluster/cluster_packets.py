@@ -51,6 +51,10 @@ class Seen:
         """As the function of this name has it."""
         return forgotten(self._around(begun), port, address)
 
+    def slipped(self, port: int, address: str, begun: float) -> bool:
+        """As the function of this name has it."""
+        return slipped(self._around(begun), port, address)
+
     def _around(self, begun: float) -> list[Line]:
         packets = (line for file in self._directory.glob("*.pcap*") for line in _packets(file))
         return sorted(line for line in packets if begun - BEFORE <= line[0] <= begun + AFTER)
@@ -94,6 +98,26 @@ def forgotten(packets: Sequence[Line], port: int, address: str) -> bool:
     ports = "|".join(_sent_on(packets, port, address))
     refused = re.compile(rf" Out .*( unreachable port, .*udp port ({ports})\b|udp port ({ports}) unreachable)")
     return bool(ports) and any(refused.search(text) for _, _, text in packets)
+
+
+_TAKEN = re.compile(r" In  ?IP6? (\S+)\.(\d+) > (\S+)\.(\d+): Flags \[S\], seq (\d+)")
+_SENT_ON = re.compile(r" Out IP6? \S+ > \S+\.8080: Flags \[S\], seq (\d+)")
+
+
+def slipped(packets: Sequence[Line], port: int, address: str) -> bool:
+    """Whether a node that took the client's SYN sent it on to no pod, and did so with those before and after it to the
+    same port of the EIP: kube-proxy's rules stood there all the time, and the kernel passed them by for one packet."""
+    for place in {place for _, place, _ in packets if place != "client"}:
+        here = [text for _, at, text in packets if at == place]
+        sent_on = {found[1] for text in here if (found := _SENT_ON.search(text))}
+        taken = [found for text in here if (found := _TAKEN.search(text)) and found[3] == address]
+        for at in {found[4] for found in taken if found[2] == str(port)}:
+            each = list(dict.fromkeys((found[2], found[5]) for found in taken if found[4] == at))
+            own = [place for place, (sender, _) in enumerate(each) if sender == str(port)]
+            beside = [each[place][1] for place in (own[0] - 1, own[0] + 1) if 0 <= place < len(each)]
+            if len(own) == 1 and each[own[0]][1] not in sent_on and len(beside) == 2 and sent_on.issuperset(beside):
+                return True
+    return False
 
 
 def _packets(file: Path) -> Iterator[Line]:
