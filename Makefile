@@ -54,7 +54,7 @@ cluster-down:
 	@python3 $(CLUSTER)/cluster_command.py down
 
 test-cluster: $(VENV)/.dev
-	@NEED_OPTIONAL=1 .ci/need $(NEED_CLUSTER) tcpdump:tcpdump
+	@NEED_OPTIONAL=1 .ci/need $(NEED_CLUSTER) tcpdump:tcpdump $(MQTT)
 	@$(BIN)/python $(CLUSTER)/cluster_command.py build
 	$(BIN)/pytest $(CLUSTER)
 

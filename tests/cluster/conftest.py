@@ -34,7 +34,7 @@ def during(request: pytest.FixtureRequest) -> Callable[..., Met]:
     def count(cluster: Serving, what: Callable[[], object], **more: Any) -> Met:
         met = cluster.clients(what, **more)
         name = request.node.originalname.removeprefix("test_").replace("_", " ")
-        _TABLE.extend((f"{cluster.proxy}: {name}: {met.all('failed')} of {met.all('asked')} failed", *met.rows()))
+        _TABLE.extend((f"{cluster.forwards_by}: {name}: {met.all('failed')} of {met.all('asked')} failed", *met.rows()))
         return met
 
     return count

@@ -11,7 +11,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -68,6 +68,8 @@ class RealCluster:
         *,
         nodes: int = 3,
         proxy: str = "iptables",
+        forwarder: str = "none",
+        components: Sequence[str] = (),
         plain_ca: bool = False,
         grace: int = 0,
         name: str = "",
@@ -76,6 +78,7 @@ class RealCluster:
         self.name = name or f"eip-cluster-{time.time_ns() // 1_000_000 % 10**9:x}"
         self.directory = CACHE / "running" / self.name
         self.proxy, self.plain_ca, self.grace = proxy, plain_ca, grace
+        self.forwarder, self.components = forwarder, ("make-key", *components)
         self.images = images
         self.keys = self.directory / "keys"
         self.manifest = self.directory / "speaker.yaml"
@@ -145,7 +148,8 @@ class RealCluster:
         """The speaker, with one file, as a newcomer does it: controllers and agents are Ready at the end."""
         from render import rendered  # `make cluster-down` has no more than Python
 
-        self.manifest.write_text(rendered(str(PROGRAMS / "kubectl"), "default", ["make-key"], DEV))
+        overlay = "default" if self.forwarder == "none" else self.forwarder
+        self.manifest.write_text(rendered(str(PROGRAMS / "kubectl"), overlay, self.components, DEV))
         self.until("the manifests are taken", lambda: self.kubectl("apply", "--filename", self.manifest))
         self.await_speaker()
 

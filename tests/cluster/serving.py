@@ -107,8 +107,9 @@ def unharmed(met: Met) -> None:
 class Serving(RealCluster):
     """``with Serving(proxy) as cluster``: each EIP answers."""
 
-    def __init__(self, proxy: str) -> None:
-        super().__init__(store(), proxy=proxy, grace=GRACE)
+    def __init__(self, proxy: str, forwarder: str = "none", components: Sequence[str] = ()) -> None:
+        super().__init__(store(), proxy=proxy, forwarder=forwarder, components=components, grace=GRACE)
+        self.forwards_by = proxy if forwarder == "none" else f"the speaker, {forwarder}"
         self.targets: Targets = {}
         self.seconds = 0.0
         """From `kubectl apply -f` to the first EIP that answered."""

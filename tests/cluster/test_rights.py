@@ -11,18 +11,19 @@ def status(said):
     return dict(line.split(":\t", 1) for line in said.splitlines() if ":\t" in line)
 
 
-def test_an_agent_has_net_raw_and_nothing_else(cluster):
+def agents_have(cluster, rights):
+    """These capabilities and no others; what an agent is besides is the same for all."""
     for node in cluster.nodes:
         told = status(cluster.in_agent(node, "cat", "/proc/1/status"))
-        assert int(told["CapEff"], 16) == int(told["CapPrm"], 16) == int(told["CapBnd"], 16) == NET_RAW
+        assert int(told["CapEff"], 16) == int(told["CapPrm"], 16) == int(told["CapBnd"], 16) == rights
         assert told["NoNewPrivs"] == "1"
         assert told["Seccomp"] == FILTERED
+        with pytest.raises(RuntimeError, match="Read-only file system"):
+            cluster.in_agent(node, "touch", "/opt/speaker/new")
 
 
-def test_an_agents_root_cannot_be_written(cluster):
-    node = next(iter(cluster.nodes))
-    with pytest.raises(RuntimeError, match="Read-only file system"):
-        cluster.in_agent(node, "touch", "/opt/speaker/new")
+def test_an_agent_has_net_raw_and_nothing_else_and_a_root_that_cannot_be_written(cluster):
+    agents_have(cluster, NET_RAW)
 
 
 def controllers(cluster):
