@@ -89,18 +89,18 @@ def _open(server: VirtualServer) -> Iterator[str]:
 def _masquerade(server: VirtualServer) -> Iterator[str]:
     """Without it a reply from another host bypasses us. One on this host passes here anyway, and may see the client;
     but if the client is the real server itself, it would answer itself directly. And if it is a socket of this host, it
-    has the EIP for its address."""
+    has the EIP for its address. Ports are random, as ``nftables/skeletons.py`` has them."""
     protocol = server.protocol.lower()
     original = f"-m conntrack --ctorigdst {server.address} --ctorigdstport {server.port}"
     if any(real.local for real in server.real_servers):
-        yield f"-s {_host(server.address)} -p {protocol} {original} -j MASQUERADE"
+        yield f"-s {_host(server.address)} -p {protocol} {original} -j MASQUERADE --random-fully"
     for real in server.real_servers:
         if real.local:
             to_real = f"-d {_host(real.address)} {_port(protocol, real.port)} {original}"
-            yield f"-s {_host(real.address)} {to_real} -j MASQUERADE"
+            yield f"-s {_host(real.address)} {to_real} -j MASQUERADE --random-fully"
             yield f"{to_real} -j RETURN"
     if server.masquerade:
-        yield f"-p {protocol} {original} -j MASQUERADE"
+        yield f"-p {protocol} {original} -j MASQUERADE --random-fully"
 
 
 def _host(address: IPAddress) -> str:

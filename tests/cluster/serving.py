@@ -3,14 +3,14 @@ on the LAN, on a node and in a pod."""
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
 from cluster_nodes import store
 from cluster_packets import Seen, seen
-from cluster_story import AFTERWARDS, AT_LEAST, all_answer, first_service, install, url
+from cluster_story import AFTERWARDS, AT_LEAST, all_answer, end_drain, first_service, install, url
 from knock import TOLD, UNANSWERED, Knocked, knocking
 from real_cluster import RealCluster
 
@@ -22,6 +22,10 @@ ENOUGH = 1000
 """Connections to each policy, of all places together; those on the LAN are as many by themselves."""
 LEAST = {"LAN": ENOUGH // 2}
 """To each target, however busy the machine is: no policy has fewer than two."""
+
+SOON = 3.0
+"""Seconds that no connection to EIPs of the policy Local may be refused for: the promise is half a second, and the
+clients need their share of a busy machine too."""
 
 Targets = Mapping[str, Sequence[str]]
 """Policy, or what a Service asks for → targets of clients."""
@@ -179,6 +183,33 @@ class Serving(RealCluster):
             what()
             time.sleep(max(AFTERWARDS, begun + seconds - time.monotonic()))
         return Met(self.targets, by_place, kept)
+
+
+@contextmanager
+def ended(cluster: Serving, node: str) -> Iterator[None]:
+    """Whatever happens: afterwards the node takes EIPs and pods again."""
+    try:
+        yield
+    finally:
+        end_drain(cluster, node)
+        cluster.kubectl("uncordon", node)
+
+
+def moved(cluster: Serving, eips, node):
+    for addresses in eips.values():
+        for eip in addresses:
+            assert cluster.holder(eip) not in ("", node)
+
+
+@contextmanager
+def booted_again(cluster: Serving, node: str) -> Iterator[None]:
+    """Whatever is found meanwhile: the tests after this one have all nodes."""
+    try:
+        yield
+    finally:
+        if not cluster.nodes[node].first:
+            cluster.boot(node)
+            cluster.settle()
 
 
 def _service(name: str, port: int, spec: str, annotations: str = "") -> str:

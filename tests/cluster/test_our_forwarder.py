@@ -1,5 +1,5 @@
-"""The overlays `nftables` and `ipvs`, where the kernel has that, and the component `mqtt` on a real cluster: the speaker
-forwards, beside a kube-proxy that leaves its EIPs alone, and tells a broker on the LAN what happens.
+"""The overlays `nftables` and `ipvs`, where the kernel has that, and the component `mqtt` on a real cluster: the
+speaker forwards, beside a kube-proxy that leaves its EIPs alone, and tells a broker on the LAN what happens.
 """
 
 import os
@@ -10,18 +10,15 @@ from pathlib import Path
 
 import mqtt_broker
 import pytest
+from cluster_rights import NET_ADMIN, NET_RAW, agents_have
 from cluster_story import drain, holders, update, url
 from mqtt_broker import Broker
 from real_cluster import SPEAKER_NAMESPACE, missing
-from serving import Serving, unharmed
-from test_planned_moves import ended
-from test_rights import NET_RAW, agents_have
-from test_unplanned_moves import SOON, booted_again, moved
+from serving import SOON, Serving, booted_again, ended, moved, unharmed
 
 from speaker.lab.network.namespaces import Namespace
 
 pytestmark = pytest.mark.cluster
-NET_ADMIN = 1 << 12  # include/uapi/linux/capability.h
 AT, LOGIN = "192.0.2.100", ("speaker", "hunter2")
 """The broker, on the client's host, and as whom it is told."""
 EC = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes"
@@ -140,7 +137,7 @@ def test_after_a_crash_nobody_is_sent_to_the_pods_of_the_dead_node_whatever_the_
     with booted_again(cluster, node):
         hearing = cluster.broker.watch("eip-speaker/v1/#")
         met = during(cluster, lambda: cluster.crash(node), avoid=node, places=("LAN",))
-        taken = hearing.event("taken", why="silent", address=eip)
+        taken = hearing.event("taken", why="silent", eip=eip)
         assert taken["from"] == node
         assert 0 < taken["unanswered"] < SOON
         moved(cluster, eips, node)

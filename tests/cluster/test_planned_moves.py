@@ -7,20 +7,10 @@ from contextlib import contextmanager
 import pytest
 from cluster_story import DRAIN, drain, end_drain, holders, update
 from real_cluster import SPEAKER_NAMESPACE
-from serving import Serving, unharmed
+from serving import Serving, ended, unharmed
 
 pytestmark = pytest.mark.cluster
 OTHER = {"iptables": "nftables", "nftables": "iptables", "ipvs": "iptables"}
-
-
-@contextmanager
-def ended(cluster: Serving, node: str) -> Iterator[None]:
-    """Whatever happens: afterwards the node takes EIPs and pods again."""
-    try:
-        yield
-    finally:
-        end_drain(cluster, node)
-        cluster.kubectl("uncordon", node)
 
 
 def test_a_drain_fails_no_new_connection(cluster, eips, during):

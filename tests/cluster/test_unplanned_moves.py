@@ -1,36 +1,14 @@
 """A node that dies with everything on it, and an API that is away meanwhile."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 from cluster_story import url
-from serving import Serving
+from serving import SOON, Serving, booted_again, moved
 
 pytestmark = pytest.mark.cluster
 OUTAGE = 60.0
 """Seconds."""
-SOON = 3.0
-"""Seconds that no connection to EIPs of the policy Local may be refused for: the promise is half a second, and the
-clients need their share of a busy machine too."""
-
-
-def moved(cluster: Serving, eips, node):
-    for addresses in eips.values():
-        for eip in addresses:
-            assert cluster.holder(eip) not in ("", node)
-
-
-@contextmanager
-def booted_again(cluster: Serving, node: str) -> Iterator[None]:
-    """Whatever is found meanwhile: the tests after this one have all nodes."""
-    try:
-        yield
-    finally:
-        if not cluster.nodes[node].first:
-            cluster.boot(node)
-            cluster.settle()
 
 
 def test_a_crashed_nodes_eips_are_answered_by_another(cluster: Serving, eips, during):

@@ -54,18 +54,24 @@ comment "to a connection the EIP itself opened"
 
 # The last chain is the same for both: without masquerade a reply from another host would bypass us and be refused by
 # the client; a real server that connects to itself through us would answer itself directly. A socket of this host
-# that talks to a bound EIP does so from that EIP: a real server would not know it for this node.
+# that talks to a bound EIP does so from that EIP: a real server would not know it for this node. Ports are random, as
+# kube-proxy's are: a client's own port may be taken here, and of two connections that are given one port in the same
+# instant one loses its first packet (kubernetes#56903).
 _POSTROUTING = """
   chain postrouting {
     type nat hook postrouting priority srcnat - 5; policy accept;
-    ct original ip daddr . ip saddr . ip daddr @hairpin4 masquerade comment "hairpin"
-    ct original ip6 daddr . ip6 saddr . ip6 daddr @hairpin6 masquerade comment "hairpin"
-    ct original ip daddr @eips4 ip saddr @eips4 masquerade comment "from this node, where the EIP is bound"
-    ct original ip6 daddr @eips6 ip6 saddr @eips6 masquerade comment "from this node, where the EIP is bound"
+    ct original ip daddr . ip saddr . ip daddr @hairpin4 masquerade fully-random comment "hairpin"
+    ct original ip6 daddr . ip6 saddr . ip6 daddr @hairpin6 masquerade fully-random comment "hairpin"
+    ct original ip daddr @eips4 ip saddr @eips4 \
+masquerade fully-random comment "from this node, where the EIP is bound"
+    ct original ip6 daddr @eips6 ip6 saddr @eips6 \
+masquerade fully-random comment "from this node, where the EIP is bound"
     ip daddr @local4 return comment "replies pass here anyway"
     ip6 daddr @local6 return comment "replies pass here anyway"
-    ct original ip daddr . ip daddr . meta l4proto . th dport @masquerade4 masquerade comment "bring replies back"
-    ct original ip6 daddr . ip6 daddr . meta l4proto . th dport @masquerade6 masquerade comment "bring replies back"
+    ct original ip daddr . ip daddr . meta l4proto . th dport @masquerade4 \
+masquerade fully-random comment "bring replies back"
+    ct original ip6 daddr . ip6 daddr . meta l4proto . th dport @masquerade6 \
+masquerade fully-random comment "bring replies back"
   }
 """
 

@@ -65,12 +65,13 @@ def test_the_whole_transaction_for_one_service():
         ":EIP-SPEAKER-MASQ - [0:0]\n"
         "-I POSTROUTING -j EIP-SPEAKER-MASQ\n"
         "-A EIP-SPEAKER-MASQ -s 192.0.2.1/32 -p tcp -m conntrack --ctorigdst 192.0.2.1 --ctorigdstport 80"
-        " -j MASQUERADE\n"
+        " -j MASQUERADE --random-fully\n"
         "-A EIP-SPEAKER-MASQ -s 10.0.0.1/32 -d 10.0.0.1/32 -p tcp -m tcp --dport 8080"
-        " -m conntrack --ctorigdst 192.0.2.1 --ctorigdstport 80 -j MASQUERADE\n"
+        " -m conntrack --ctorigdst 192.0.2.1 --ctorigdstport 80 -j MASQUERADE --random-fully\n"
         "-A EIP-SPEAKER-MASQ -d 10.0.0.1/32 -p tcp -m tcp --dport 8080"
         " -m conntrack --ctorigdst 192.0.2.1 --ctorigdstport 80 -j RETURN\n"
-        "-A EIP-SPEAKER-MASQ -p tcp -m conntrack --ctorigdst 192.0.2.1 --ctorigdstport 80 -j MASQUERADE\n"
+        "-A EIP-SPEAKER-MASQ -p tcp -m conntrack --ctorigdst 192.0.2.1 --ctorigdstport 80"
+        " -j MASQUERADE --random-fully\n"
         "COMMIT\n"
     )
 
@@ -103,11 +104,11 @@ def test_a_rule_for(service, version, line):
 
 def test_a_service_that_keeps_the_clients_address_is_masqueraded_only_towards_itself_and_this_node():
     text = script("", plan(VirtualServer(EIP, Protocol.TCP, 80, masquerade=False, real_servers=(NEAR,))), 4)
-    assert [line for line in text.splitlines() if line.endswith("MASQUERADE")] == [
+    assert [line for line in text.splitlines() if line.endswith("MASQUERADE --random-fully")] == [
         "-A EIP-SPEAKER-MASQ -s 192.0.2.1/32 -p tcp -m conntrack --ctorigdst 192.0.2.1 --ctorigdstport 80"
-        " -j MASQUERADE",
+        " -j MASQUERADE --random-fully",
         "-A EIP-SPEAKER-MASQ -s 10.0.0.1/32 -d 10.0.0.1/32 -p tcp -m tcp --dport 8080"
-        " -m conntrack --ctorigdst 192.0.2.1 --ctorigdstport 80 -j MASQUERADE",
+        " -m conntrack --ctorigdst 192.0.2.1 --ctorigdstport 80 -j MASQUERADE --random-fully",
     ]
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from speaker.forwarding.nftables.ruleset import Expressed, approximations, expressible, forwarder_ruleset, guard_ruleset
 from speaker.forwarding.nftables.script import change_script, rebuild_script, step_script
+from speaker.forwarding.nftables.skeletons import FORWARDER, GUARD
 from speaker.forwarding.plan import Plan, RealServer, VirtualServer
 from speaker.model import Protocol
 
@@ -183,3 +184,11 @@ def test_a_backend_is_on_this_node_only_where_all_who_name_it_say_so():
     assert forwarder_ruleset(made).elements["local4"] == frozenset()
     alone = expressible(plan_of(liar))
     assert forwarder_ruleset(alone).elements["local4"] == {"10.0.0.3"}
+
+
+@pytest.mark.parametrize("skeleton", [FORWARDER, GUARD])
+def test_no_masqueraded_connection_keeps_its_port(skeleton):
+    """Of two that are given one port in the same instant one loses its first packet."""
+    kept = [line for line in skeleton.splitlines() if re.search(r"\bmasquerade (?!fully-random)", line)]
+    assert "masquerade fully-random" in skeleton
+    assert kept == []
