@@ -56,7 +56,7 @@ cluster-down:
 test-cluster: $(VENV)/.dev
 	@NEED_OPTIONAL=1 .ci/need $(NEED_CLUSTER) tcpdump:tcpdump $(MQTT)
 	@$(BIN)/python $(CLUSTER)/cluster_command.py build
-	$(BIN)/pytest $(CLUSTER)
+	$(BIN)/pytest --durations=12 $(AGAIN) $(CLUSTER)
 
 test: $(VENV)/.dev
 	@NEED_OPTIONAL=1 .ci/need nft:nftables ip:iproute2 ping:iputils-ping arping:arping arp-scan:arp-scan ndisc6:ndisc6 curl:curl \
