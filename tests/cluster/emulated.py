@@ -30,6 +30,8 @@ def emulated(architecture: str) -> Iterator[None]:
         magic = b"\x7fELF\x02\x01\x01" + b"\0" * 9 + b"\x02\0" + number.to_bytes(2, "little")
         mask = b"\xff" * 7 + b"\0" * 9 + b"\xfe\xff" + b"\xff\xff"
         # F: QEMU is opened now, so that it is there behind a change of the root, too.
+        if ours.exists():  # of one that was killed
+            ours.write_text("-1")
         line = f":{ours.name}:M::{_escaped(magic)}:{_escaped(mask)}:{program}:F"
         (BINFMT / "register").write_text(line)
         try:

@@ -50,7 +50,7 @@ def test_in_dockers_format_it_says_how_to_ask_for_its_health(built, another):
     assert health_check(DEV) == [], "OCI's format has no place for it"
 
 
-@pytest.mark.skipif("EMULATE" not in os.environ, reason=f"EMULATE=1 builds for {OTHER} too, in many minutes")
+@pytest.mark.skipif("EMULATE" not in os.environ, reason=f"EMULATE=1 builds for {OTHER} too, by QEMU (docs/cluster.md)")
 def test_the_same_file_makes_one_for_another_processor_that_runs(built, another):
     with emulated(OTHER):
         build_speaker(another, architecture=OTHER)
