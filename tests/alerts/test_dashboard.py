@@ -10,6 +10,8 @@ import yaml
 from playing import load, series, served
 from prometheus import DASHBOARD, NOT_IN_A_CLUSTER, NOT_ON_A_LAN, OF_BUGS, questions
 
+COLUMNS = 24
+"""Of Grafana's grid."""
 PANELS = {panel["title"]: panel for panel in DASHBOARD["panels"]}
 
 
@@ -25,9 +27,22 @@ def test_a_panel_asks_for_what_there_is(panel):
         assert named <= served()
 
 
+@pytest.mark.parametrize("panel", PANELS)
+def test_a_panel_leaves_nothing_to_grafana_that_we_do_not_know(panel):
+    assert not [asked for asked in expressions(panel) if "$" in asked]
+
+
 def test_no_two_panels_are_in_one_place():
-    places = [tuple(panel["gridPos"].values()) for panel in PANELS.values()]
-    assert len(set(places)) == len(places) == len({panel["id"] for panel in PANELS.values()})
+    places = [panel["gridPos"] for panel in DASHBOARD["panels"]]
+    cells = [
+        (column, row)
+        for at in places
+        for column in range(at["x"], at["x"] + at["w"])
+        for row in range(at["y"], at["y"] + at["h"])
+    ]
+    assert len(set(cells)) == len(cells)
+    assert max(column for column, _ in cells) < COLUMNS
+    assert len(places) == len(PANELS) == len({panel["id"] for panel in PANELS.values()})
 
 
 def test_prometheus_understands_every_question(tmp_path):
