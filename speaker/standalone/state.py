@@ -11,7 +11,7 @@ import msgspec
 
 from speaker.errors import EdgeError
 from speaker.system.decoding import UNFIT
-from speaker.system.files import read_regular, shown, write_atomically
+from speaker.system.files import is_there, read_regular, shown, write_atomically
 
 MAX_BYTES = 256 * 1024 * 1024
 """Ten thousand Services take two million."""
@@ -58,6 +58,6 @@ def write_state(path: Path, ledger: object) -> None:
 
     Raises EdgeError, also for a link to nothing: what it leads to may be a volume that is not mounted.
     """
-    if path.is_symlink() and not path.exists():
+    if path.is_symlink() and not is_there(path):
         raise EdgeError(f"cannot write {shown(path)}: Is a link to {shown(path.readlink())}, which does not exist")
     write_atomically(path.resolve(), msgspec.json.encode({"version": VERSION, "ledger": ledger}), mode=0o600)

@@ -17,6 +17,18 @@ def shown(path: Path) -> str:
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
+def is_there(path: Path) -> bool:
+    """Whether ``path`` leads to anything. Raises EdgeError where that cannot be seen, for want of a right as a rule:
+    ``Path.exists`` raises then, or says no, by the kind of trouble and the release of Python."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise EdgeError(f"cannot look at {shown(path)}: {error.strerror}") from error
+    return True
+
+
 def read_regular(path: Path, most: int) -> tuple[bytes, os.stat_result]:
     """The content of the regular file that ``path`` leads to, cut off behind ``most + 1`` bytes, and whose it is.
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from speaker.errors import SettingError
 from speaker.ownership.hellos.keyfile import read_private
 from speaker.ownership.hellos.keys import MIN_SECRET, Keys, generate, parse
-from speaker.system.files import write_atomically
+from speaker.system.files import is_there, write_atomically
 from speaker.tools.following import following
 
 
@@ -57,7 +57,7 @@ def _told(keys: Keys) -> str:
 
 
 def _new(file: Path) -> bytes:
-    if file.exists():
+    if is_there(file):
         raise SettingError(
             f"{file}: exists: a new key there would part this host from its peers. To replace the key, "
             f"first `speaker keygen --add {file}`: a second key, accepted and not yet signing"

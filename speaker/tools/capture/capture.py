@@ -13,6 +13,7 @@ from speaker.errors import SettingError
 from speaker.ownership.hellos import frames
 from speaker.ownership.hellos.keyfile import read_keys
 from speaker.ownership.hellos.keys import Keys
+from speaker.system.files import is_there
 from speaker.tools.capture import tap
 from speaker.tools.capture.events import Event, sentence
 from speaker.tools.capture.neighbourhood import Neighbourhood
@@ -74,7 +75,7 @@ def _frames(settings: CaptureSettings) -> Iterator[tap.Frame | None]:
     if settings.target in links:
         return tap.of_link(settings.target, settings.ethertype, _deadline(settings.seconds))
     file = Path(settings.target)
-    if not file.exists():
+    if not is_there(file):
         raise SettingError(f"{settings.target}: is neither a link of this host ({', '.join(links)}) nor a file")
     if settings.seconds is not None or settings.write is not None:
         flag = "--seconds" if settings.seconds is not None else "--write"

@@ -121,3 +121,10 @@ def test_no_bytes_make_it_raise_anything_else(tmp_path_factory, content):
         assert isinstance(read_state(path, Ledger), Ledger)
     except EdgeError as error:
         assert str(path) in str(error)  # noqa: PT017 -- either is right
+
+
+def test_a_link_that_leads_where_nobody_may_look_is_an_edge_error(tmp_path):
+    link = tmp_path / "state.json"
+    link.symlink_to("x" * 300)
+    with pytest.raises(EdgeError, match=r"cannot look at .*state\.json: File name too long"):
+        write_state(link, LEDGER)

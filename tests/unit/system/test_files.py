@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speaker.errors import EdgeError
-from speaker.system.files import Lock, is_file, locked, read_regular, shown, write_atomically
+from speaker.system.files import Lock, is_file, is_there, locked, read_regular, shown, write_atomically
 
 
 def test_a_file_is_replaced_and_nothing_else_is_left_behind(tmp_path):
@@ -52,6 +52,26 @@ def test_what_is_no_regular_file_is_refused_at_once_and_in_words(tmp_path, make,
 def test_a_name_for_nothing_is_told_from_all_of_these(tmp_path):
     with pytest.raises(FileNotFoundError):
         read_regular(tmp_path / "file", 10)
+
+
+UNSEEN = {
+    "a name too long": lambda folder: folder / ("x" * 300),
+    "a link to itself": lambda folder: folder / "loop",
+}
+
+
+@pytest.mark.parametrize("of", UNSEEN.values(), ids=UNSEEN.keys())
+def test_whether_something_is_there_is_told_or_an_error_that_names_it(tmp_path, of):
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "nowhere").symlink_to("missing")
+    assert is_there(tmp_path / "file")
+    assert not is_there(tmp_path / "missing")
+    assert not is_there(tmp_path / "nowhere")
+    assert not is_there(tmp_path / "file" / "below")
+    path = of(tmp_path)
+    with pytest.raises(EdgeError, match=f"cannot look at {path}: "):
+        is_there(path)
 
 
 def test_a_regular_file_is_read_up_to_a_byte_more_than_wanted(tmp_path):

@@ -41,6 +41,15 @@ def test_an_existing_file_is_never_overwritten_and_the_way_to_replace_the_key_is
     assert file.read_text() == content
 
 
+@pytest.mark.parametrize("name", ["x" * 300, "loop"])
+def test_where_it_cannot_be_seen_whether_there_is_a_key_none_is_written(tmp_path, name):
+    loop = tmp_path / "loop"
+    loop.symlink_to("loop")
+    with pytest.raises(EdgeError, match=f"{name}: (File name too long|Too many levels of symbolic links)"):
+        keygen(tmp_path / name, Step.MAKE)
+    assert [*tmp_path.iterdir()] == [loop]
+
+
 def test_during_a_rotation_hosts_one_step_apart_accept_each_other(file):
     keygen(file, Step.MAKE)
     stages = [read_keys(file)]

@@ -127,3 +127,9 @@ def test_without_scapy_the_command_that_installs_it_is_named(monkeypatch, capsys
     monkeypatch.setitem(sys.modules, "scapy", None)
     assert main(["capture", "lo"]) == 2
     assert capsys.readouterr().err.endswith("pip install 'eip-speaker[tools]'\n")
+
+
+def test_a_file_that_nobody_may_look_at_is_named(tmp_path, capsys):
+    (tmp_path / "loop").symlink_to("loop")
+    assert main(["capture", str(tmp_path / "loop" / "seen.pcap")]) == 1
+    assert capsys.readouterr().err.startswith(f"speaker: cannot look at {tmp_path}/loop/seen.pcap: ")
