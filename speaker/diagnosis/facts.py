@@ -23,6 +23,8 @@ class Process:
     capabilities: int | None = None
     """Effective, as bits."""
     seccomp: int = 0
+    hidden: bool = False
+    """Whoever looks may not ask: nothing is known of it, not even whether there is one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,9 @@ class Finding:
     eip: str = ""
 
 
+NO_RIGHT = "no_right"
+"""Of whoever asks: what is wrong with the node, if anything, is not known then."""
+
 _NO_EIP = "manifests.md#why-a-service-has-no-eip"
 _NOT_HERE = "manifests.md#why-this-node-does-not-answer-for-an-eip"
 _CHECK = "operations.md#an-eip-does-not-answer"
@@ -55,6 +58,7 @@ _ORDER: tuple[Kind, ...] = (
     *_kinds(
         Symptom.NOTHING_SAID,
         _CHECK,
+        (NO_RIGHT, "what the speaker knows it tells its own user and root, and nobody else"),
         ("speaker_frozen", "a process that is stopped answers for nothing, and its peers take its EIPs"),
         ("speaker_gone", "without a speaker this node answers for nothing"),
         ("speaker_silent", "a speaker that does not answer cannot be told what to do"),

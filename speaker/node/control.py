@@ -252,6 +252,9 @@ def _connect(sock: socket.socket, path: Path) -> None:
         sock.connect(str(path))
     except (FileNotFoundError, ConnectionRefusedError) as error:
         raise EdgeError(f"no speaker runs here: cannot connect to {path}: {error.strerror}") from error
+    except PermissionError as error:
+        words = f"cannot connect to {path}: {error.strerror}: ask as root, or as the user that the speaker runs as"
+        raise EdgeError(words) from error
     except OSError as error:
         raise EdgeError(f"cannot connect to {path}: {error.strerror or error}") from error
 

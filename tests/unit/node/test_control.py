@@ -321,6 +321,11 @@ def test_no_speaker_is_said_with_the_path(path):
     assert str(refused.value) == f"no speaker runs here: cannot connect to {path}: No such file or directory"
 
 
+def test_who_may_not_ask_is_told_who_may(closed_off):
+    with pytest.raises(EdgeError, match=r"cannot connect to .*: Permission denied: ask as root, or as the user"):
+        list(ask(closed_off, "count"))
+
+
 def test_a_speaker_that_does_not_answer_in_time_is_given_up(path):
     with socket.socket(socket.AF_UNIX) as frozen:
         frozen.bind(str(path))
