@@ -94,12 +94,15 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o644) -> None:
 def locked(path: Path) -> int:
     """A file descriptor that holds the lock of ``path``; the kernel lets go of it with the process, however it ends.
 
-    Raises EdgeError when somebody else holds it.
+    Nobody but its owner may open the file: to read it is enough to lock it (flock(2)), and so to keep every speaker
+    from its start. Raises EdgeError when somebody else holds it.
     """
     fd = -1
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+        with contextlib.suppress(PermissionError):  # one of an earlier release; or somebody else's, who sees to it
+            os.fchmod(fd, 0o600)
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if fd >= 0:

@@ -124,6 +124,13 @@ def test_a_lock_is_held_once(tmp_path):
     os.close(locked(path))
 
 
+def test_nobody_but_its_owner_may_take_a_lock(tmp_path):
+    (tmp_path / "of an earlier release").touch(0o644)
+    for name in ("new", "of an earlier release"):
+        os.close(locked(tmp_path / name))
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
+
+
 @pytest.mark.parametrize("what", ["mkdir", "mkfifo", "symlink"])
 def test_what_is_no_file_is_no_lock_and_nobody_waits_for_it(tmp_path, what):
     path = tmp_path / "lock"
