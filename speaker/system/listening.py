@@ -236,6 +236,8 @@ def _host(headers: Iterable[bytes]) -> str:
     return found[0].decode("ascii", "replace") if len(found) == 1 else ""
 
 
-def plain(status: HTTPStatus) -> Answer:
-    """An answer that is only a status."""
-    return Answer(status, f"{status.phrase}\n".encode(), {"Content-Type": "text/plain; charset=utf-8"})
+def plain(status: HTTPStatus, words: str = "") -> Answer:
+    """An answer that is only a status, and what a person may have to know about it."""
+    return Answer(
+        status, f"{status.phrase}{words and ': '}{words}\n".encode(), {"Content-Type": "text/plain; charset=utf-8"}
+    )
