@@ -158,11 +158,11 @@ class _Visitor(asyncio.Protocol):
             return
         self._asked += data
         head, end, _ = bytes(self._asked).partition(b"\r\n\r\n")
-        if end:
+        if len(head) > MAX_REQUEST:  # also where its end came along in one piece
+            self._say(plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
+        elif end:
             self._state.crowd.occupy(self)
             self._task = asyncio.get_running_loop().create_task(self._serve(head), name="http answer")
-        elif len(self._asked) > MAX_REQUEST:
-            self._say(plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
 
     def eof_received(self) -> bool:
         """Whether it is kept open: somebody may have said all, and listen; of a stream only browsers are told, and

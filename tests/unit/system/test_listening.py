@@ -90,6 +90,7 @@ async def test_the_head_alone_is_sent_to_who_asks_for_that():
         (b"GET / HTTP/2.0\r\n\r\n", b"400"),
         (b"GET /" + b"x" * MAX_REQUEST, b"431"),
         (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * MAX_REQUEST, b"431"),
+        (b"GET / HTTP/1.1\r\nA: " + b"b" * MAX_REQUEST + b"\r\n\r\n", b"431"),
     ],
 )
 async def test_what_is_no_question_is_told_so(text, status):
