@@ -4,7 +4,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -34,22 +34,34 @@ class CaptureSettings:
 
 
 def capture(settings: CaptureSettings, out: TextIO) -> int:
-    """Prints a line for each event; 0 at the end. Raises SettingError and EdgeError."""
+    """Prints a line for each event, and how many there were; 0 at the end. Raises SettingError and EdgeError."""
     tap.need_scapy()
     keys = None if settings.key is None else read_keys(settings.key)
     captured = _frames(settings)
     recording = tap.into(settings.write) if settings.write is not None else nullcontext(_pass_over)
-    told: Counter[str] = Counter()
-    began: float | None = None
-    with recording as write:
+    with recording as write, _summed_up(settings, out) as told:
+        began: float | None = None
         for event in heard(captured, keys, settings, write):
             began = event.at if began is None else began
             told["alarms"] += event.alarm
             told["events"] += 1
             print(json.dumps(event.as_json()) if settings.as_json else line(event, began), file=out, flush=True)
+    return 0
+
+
+@contextmanager
+def _summed_up(settings: CaptureSettings, out: TextIO) -> Iterator[Counter[str]]:
+    """Ctrl-C is the usual end of a capture, and has its sum as well."""
+    told: Counter[str] = Counter()
+    interrupted: KeyboardInterrupt | None = None
+    try:
+        yield told
+    except KeyboardInterrupt as error:
+        interrupted = error
     if not settings.as_json:
         print(f"events: {told['events']}, alarms: {told['alarms'] or 'none'}", file=out)
-    return 0
+    if interrupted is not None:
+        raise interrupted
 
 
 def line(event: Event, began: float) -> str:

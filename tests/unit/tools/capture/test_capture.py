@@ -1,5 +1,6 @@
 """``speaker capture`` of files: pcap and pcapng by whoever wrote them, and what it cannot read."""
 
+import io
 import json
 import sys
 
@@ -16,6 +17,7 @@ from speaker.ownership.hellos import frames
 from speaker.ownership.hellos.keys import Key, Keys, generate
 from speaker.packets import arp
 from speaker.tools.capture import tap
+from speaker.tools.capture.capture import CaptureSettings, capture
 
 SECRET = b"k" * 32
 MAC = Mac(b"\x02\x00\x00\x00\x00\x02")
@@ -133,3 +135,18 @@ def test_a_file_that_nobody_may_look_at_is_named(tmp_path, capsys):
     (tmp_path / "loop").symlink_to("loop")
     assert main(["capture", str(tmp_path / "loop" / "seen.pcap")]) == 1
     assert capsys.readouterr().err.startswith(f"speaker: cannot look at {tmp_path}/loop/seen.pcap: ")
+
+
+def test_ctrl_c_ends_a_capture_with_how_much_there_was(tmp_path, frame):
+    class Terminal(io.StringIO):
+        """Where Ctrl-C is pressed as the first line is there."""
+
+        def flush(self):
+            if self.getvalue().count("\n") == 1:
+                raise KeyboardInterrupt
+
+    write_pcap(tmp_path / "seen.pcap", frame, frame)
+    terminal = Terminal()
+    with pytest.raises(KeyboardInterrupt):
+        capture(CaptureSettings(str(tmp_path / "seen.pcap")), terminal)
+    assert terminal.getvalue().splitlines()[1:] == ["events: 1, alarms: none"]
