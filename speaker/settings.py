@@ -14,8 +14,10 @@ from speaker.model import Forwarding, with_port
 LogFormat: TypeAlias = Literal["text", "json"]
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 
-_NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_LABEL_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_DNS_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = rf"(?=[-a-z0-9.]{{1,253}}(/|\Z)){_DNS_LABEL}(\.{_DNS_LABEL})*"
+_NODE_NAME = re.compile(_SUBDOMAIN)
+_LABEL_KEY = re.compile(rf"({_SUBDOMAIN}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 
 
@@ -35,10 +37,10 @@ class Bind:
         host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
         try:
             address = ip_address(host)
-            number = int(port)
         except ValueError:
-            address, number = None, 0
-        if address is None or not colon or not 0 < number < 65536:
+            address = None
+        number = whole_number(port, 65535)
+        if address is None or not colon or not number:
             raise SettingError(
                 f"{flag} {written(text)}: must be ADDRESS:PORT with a literal address and a port of 1-65535, or off"
             )
@@ -62,15 +64,17 @@ class Node:
                 f"--node {written(name)}: must be a DNS name in lower case (RFC 1123); it is how EndpointSlices name "
                 "this host"
             )
-        pairs = {"kubernetes.io/hostname": name}
+        pairs: dict[str, str] = {}
         for part in filter(None, labels.split(",")):
             key, equals, value = part.partition("=")
             if not (equals and _LABEL_KEY.fullmatch(key) and _LABEL_VALUE.fullmatch(value)):
                 raise SettingError(
                     f"--node-labels {written(part)}: must be key=value, as a Kubernetes label is written"
                 )
+            if key in pairs:
+                raise SettingError(f"--node-labels {written(part)}: names {key} again: must have one value")
             pairs[key] = value
-        return Node(name, pairs)
+        return Node(name, {"kubernetes.io/hostname": name, **pairs})
 
 
 DEFAULT_KEY = Path("/etc/speaker/key")
@@ -81,6 +85,8 @@ DEFAULT_ETHERTYPE = 0x88B5  # IEEE 802 local experimental EtherType 1
 _HELLO_MS = range(20, 1001)
 """Below, a busy host's own jitter looks like death (and the frames add up); above, failover takes seconds."""
 
+_NUMBER = re.compile("0[xX][0-9a-fA-F]{1,8}|[1-9][0-9]{0,8}")
+"""int() would also take ' 1_00 ', and digits of other scripts."""
 _TAKEN = {0x0800: "IPv4", 0x0806: "ARP", 0x86DD: "IPv6", 0x8100: "a VLAN tag", 0x88A8: "a VLAN tag"}
 
 
@@ -149,10 +155,7 @@ def _hello(text: str) -> float:
 
 
 def parse_ethertype(text: str) -> int:
-    try:
-        number = int(text, 0)
-    except ValueError:
-        number = -1
+    number = int(text, 0) if _NUMBER.fullmatch(text) else -1
     if not 0x0600 <= number <= 0xFFFF:  # below are lengths (IEEE 802.3 §3.2.6)
         raise SettingError(f"--ethertype {written(text)}: must be from 0x0600 to 0xFFFF, as 0x88B5 or decimal")
     if number in _TAKEN:
