@@ -236,6 +236,7 @@ DEFAULT_REST = 60.0
 
 _MQTT_PORTS = {"mqtts": 8883, "mqtt": 1883}
 _MQTT_PREFIX = re.compile(r"[A-Za-z0-9._-]{1,64}(/[A-Za-z0-9._-]{1,64}){0,7}")
+_HOST_NAME = re.compile(r"\w([-\w]{0,61}\w)?(\.\w([-\w]{0,61}\w)?)*\.?")
 DEFAULT_PREFIX = "eip-speaker"
 
 
@@ -300,11 +301,20 @@ def _mqtt_url(text: str) -> tuple[str, str, int, str]:
             "put them into a file for --mqtt-login"
         )
     prefix = url.path.strip("/") or DEFAULT_PREFIX
-    well = url.scheme in _MQTT_PORTS and url.hostname and port != 0 and not set(text) & set("?#")
+    host = url.hostname or ""
+    well = url.scheme in _MQTT_PORTS and _is_host(host) and port != 0 and not set(text) & set("?#")
     if not well or not _MQTT_PREFIX.fullmatch(prefix):
         raise SettingError(rule)
-    assert url.hostname is not None
-    return url.scheme, url.hostname, port or _MQTT_PORTS[url.scheme], prefix
+    return url.scheme, host, port or _MQTT_PORTS[url.scheme], prefix
+
+
+def _is_host(text: str) -> bool:
+    """A literal address, or a name that can be looked up, in any script (IDNA)."""
+    try:
+        ip_address(text)
+    except ValueError:
+        return len(text) <= 253 and _HOST_NAME.fullmatch(text) is not None
+    return True
 
 
 def _is_loopback(host: str) -> bool:
