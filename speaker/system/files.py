@@ -60,10 +60,10 @@ def _insist_on_regular(mode: int) -> None:
         raise OSError(errno.EINVAL, _KINDS.get(stat.S_IFMT(mode), "Is not a regular file"))
 
 
-def write_atomically(path: Path, content: bytes, *, mode: int = 0o644) -> None:
+def write_atomically(path: Path, content: bytes, *, mode: int = 0o644, new: bool = False) -> None:
     """Replace ``path`` by ``content``: after a crash at any moment it is the old file or the new one.
 
-    Raises EdgeError naming the path.
+    ``new``: there must be none yet, whoever else is about to make it. Raises EdgeError naming the path.
     """
     import tempfile  # a megabyte with what it brings, which the wire process does without
 
@@ -76,7 +76,10 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o644) -> None:
                 file.write(content)
                 file.flush()
                 os.fsync(fd)
-            Path(temporary).replace(path)
+            if new:
+                _name_it(temporary, path)
+            else:
+                Path(temporary).replace(path)
         except BaseException:
             with contextlib.suppress(FileNotFoundError):
                 Path(temporary).unlink()
@@ -89,6 +92,18 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o644) -> None:
             os.close(directory)
     except OSError as error:
         raise EdgeError(f"cannot write {shown(path)}: {error.strerror}") from error
+
+
+def _name_it(temporary: str, path: Path) -> None:
+    """Raises FileExistsError, where ``replace`` would not."""
+    try:
+        os.link(temporary, path)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
+            raise
+        Path(temporary).replace(path)  # a file system without hard links
+    else:
+        Path(temporary).unlink()
 
 
 def locked(path: Path) -> int:

@@ -37,7 +37,7 @@ def keygen(file: Path, step: Step) -> tuple[str, ...]:
     """
     content = _new(file) if step is Step.MAKE else _changed(file, step)
     keys = parse(content, str(file))
-    write_atomically(Path(os.path.realpath(file)), content, mode=0o600)
+    write_atomically(Path(os.path.realpath(file)), content, mode=0o600, new=step is Step.MAKE)
     return f"{file}: {_told(keys)}", *_next(file, step)
 
 

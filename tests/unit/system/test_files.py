@@ -31,6 +31,15 @@ def test_a_write_that_fails_names_the_path_and_leaves_what_was_there(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
 
 
+def test_a_file_that_must_be_new_is_never_written_over(tmp_path):
+    file = tmp_path / "key"
+    write_atomically(file, b"one", mode=0o600, new=True)
+    with pytest.raises(EdgeError, match=r"cannot write .*key: File exists"):
+        write_atomically(file, b"two", new=True)
+    assert (file.read_bytes(), file.stat().st_mode & 0o777) == (b"one", 0o600)
+    assert [*tmp_path.iterdir()] == [file]
+
+
 IRREGULAR = {
     "a directory": (lambda path: path.mkdir(), "Is a directory"),
     "a FIFO": (os.mkfifo, "Is a FIFO"),

@@ -1,6 +1,7 @@
 """``speaker keygen``: a key nobody else can read, and a rotation in which every host understands every other."""
 
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import pytest
@@ -48,6 +49,18 @@ def test_where_it_cannot_be_seen_whether_there_is_a_key_none_is_written(tmp_path
     with pytest.raises(EdgeError, match=f"{name}: (File name too long|Too many levels of symbolic links)"):
         keygen(tmp_path / name, Step.MAKE)
     assert [*tmp_path.iterdir()] == [loop]
+
+
+def test_of_several_that_make_a_key_at_once_one_does_and_the_others_say_that_they_did_not(file):
+    def make(_):
+        try:
+            return keygen(file, Step.MAKE)[0]
+        except (SettingError, EdgeError):
+            return None
+
+    with ThreadPoolExecutor(16) as pool:
+        said = [line for line in pool.map(make, range(16)) if line is not None]
+    assert said == [f"{file}: key {read_keys(file).signing.id.hex()} signs"]
 
 
 def test_during_a_rotation_hosts_one_step_apart_accept_each_other(file):
