@@ -31,6 +31,8 @@ LONGEST = 80
 def command(args: argparse.Namespace) -> int:
     """As the command line asks for; raises SettingError."""
     peers = {peer.value: peer for peer in Peer}
+    if "" in args.sources:
+        raise SettingError('PATH "": must be a path: this directory is .')
     if args.peer and args.peer not in peers:
         raise SettingError(f"--from {args.peer}: must be one of {', '.join(peers)}")
     settings = Settings(peers.get(args.peer), frozenset(args.classes), args.default_class, args.adopt)

@@ -57,6 +57,11 @@ def test_a_path_that_leads_nowhere_ends_with_2(tmp_path, capsys):
     assert "none.yaml" in capsys.readouterr().err
 
 
+def test_an_empty_word_is_no_path(capsys):
+    assert main(["convert", ""]) == 2
+    assert 'PATH "": must be a path' in capsys.readouterr().err
+
+
 def test_a_peer_that_is_none_ends_with_2(capsys):
     assert main(["convert", "--from", "f5"]) == 2
     assert "openelb, metallb, kube-vip, purelb, cilium" in capsys.readouterr().err
