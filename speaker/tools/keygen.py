@@ -17,7 +17,7 @@ from pathlib import Path
 from speaker.errors import SettingError
 from speaker.ownership.hellos.keyfile import read_private
 from speaker.ownership.hellos.keys import MIN_SECRET, Keys, generate, parse
-from speaker.system.files import is_there, write_atomically
+from speaker.system.files import is_there, shown, write_atomically
 from speaker.tools.following import following
 
 
@@ -38,7 +38,7 @@ def keygen(file: Path, step: Step) -> tuple[str, ...]:
     content = _new(file) if step is Step.MAKE else _changed(file, step)
     keys = parse(content, str(file))
     write_atomically(Path(os.path.realpath(file)), content, mode=0o600, new=step is Step.MAKE)
-    return f"{file}: {_told(keys)}", *_next(file, step)
+    return f"{shown(file)}: {_told(keys)}", *_next(file, step)
 
 
 _FOLLOWING = {Step.ADD: Step.PROMOTE, Step.PROMOTE: Step.RETIRE}
