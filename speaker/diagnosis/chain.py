@@ -1,14 +1,14 @@
 """The way of an EIP from its pool to its endpoints and back, each step with what was seen and what is wrong. Pure."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import Enum
 from itertools import chain
 
 from speaker.diagnosis import eip_checks, node_checks
 from speaker.diagnosis.facts import Facts
-from speaker.diagnosis.finding import NO_RIGHT, Finding, ranked
+from speaker.diagnosis.finding import NO_RIGHT, Finding, by_files, ranked
 from speaker.diagnosis.words import some
 from speaker.errors import shown
 from speaker.node.known.knowledge import Knowledge, KnownEip, an_address
@@ -51,6 +51,8 @@ class Chain:
 
 def explain(facts: Facts) -> Chain:
     steps = tuple(_steps(facts))
+    if not facts.by_api:
+        steps = tuple(replace(step, findings=tuple(map(by_files, step.findings))) for step in steps)
     found = list(dict.fromkeys(chain.from_iterable(step.findings for step in steps)))
     return Chain(facts.about, steps, found[0] if found else None, tuple(found[1:]))
 

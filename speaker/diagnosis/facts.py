@@ -184,6 +184,11 @@ class Facts:
         return next((each for each in self.asked if each.address == address), None)
 
     @property
+    def by_api(self) -> bool:
+        """What is wanted an API says, not files; as long as the speaker has not said, one does."""
+        return self.known is None or self.known.cluster
+
+    @property
     def own_macs(self) -> frozenset[str]:
         return frozenset(link.mac for link in self.links)
 

@@ -403,6 +403,30 @@ def test_the_first_broken_step_of_an_eip_is_that(case):
     assert chain.code == 1
 
 
+@pytest.mark.parametrize("case", FOUND | ONLY_THE_DOCTOR | ONLY_EXPLAINED)
+def test_where_files_say_what_is_wanted_nothing_is_mended_through_an_api(case):
+    facts, _ = (FOUND | ONLY_THE_DOCTOR | ONLY_EXPLAINED)[case]
+    if facts.known is not None:
+        facts = replace(facts, known=replace(facts.known, cluster=False))
+    chain = explain(facts)
+    found = [*findings(facts), *chain.others, *filter(None, [chain.verdict])]
+    by_kubectl = {each.kind for each in found if "kubectl" in each.mend}
+    assert by_kubectl <= {"kube_proxy", "kernel_answers", "node_excluded"}  # of kube-proxy, and of a Node's label
+
+
+def test_what_is_to_be_corrected_in_files_is_named():
+    full = service(refused="pool_full", message="pool has no free address", addresses=())
+    (found,) = findings(replace(full, known=replace(full.known, cluster=False)))
+    assert (
+        found.mend == "speaker validate DIR   # once Eip/POOL is corrected there: spec.addresses: add some; or free one"
+    )
+    unknown = replace(known(eips=(), services=(), pools=(), cluster=False), about="lab/no")
+    assert explain(unknown).others == ()
+    assert [each.mend for each in explain(unknown).steps[-1].findings] == [
+        "speaker validate DIR   # once Service/lab/no is corrected there"
+    ]
+
+
 OF_SEVERAL_NODES = {"two_holders"}
 """Those that ``test_together.py`` finds."""
 OF_WHOEVER_ASKS = {"no_right"}
