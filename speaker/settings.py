@@ -28,6 +28,9 @@ class Bind:
     host: str
     port: int
 
+    def __str__(self) -> str:
+        return with_port(self.host, self.port)
+
     @staticmethod
     def parse(text: str, flag: str = "--metrics") -> "Bind | None":
         """``127.0.0.1:9900``, ``[::1]:9900``, or ``off``. Raises SettingError, which names the ``flag``."""

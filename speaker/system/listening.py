@@ -236,6 +236,11 @@ def _host(headers: Iterable[bytes]) -> str:
     return found[0].decode("ascii", "replace") if len(found) == 1 else ""
 
 
+def refusal(error: OSError) -> str:
+    """Why a port cannot be had; ``create_server`` says where a second time, as Python writes it."""
+    return (error.strerror or str(error)).partition(" (while ")[0]
+
+
 def plain(status: HTTPStatus, words: str = "") -> Answer:
     """An answer that is only a status, and what a person may have to know about it."""
     return Answer(

@@ -9,7 +9,7 @@ from ipaddress import ip_address
 
 from speaker.errors import SettingError
 from speaker.settings import Bind
-from speaker.system.listening import Answer, Front, Question, Stream, plain
+from speaker.system.listening import Answer, Front, Question, Stream, plain, refusal
 from speaker.system.supervise import Supervisor, at_work
 from speaker.telemetry.page.live import Live
 
@@ -57,7 +57,7 @@ async def serving(bind: Bind, live: Live, supervisor: Supervisor) -> AsyncIterat
         try:
             await front.open(bind.host, bind.port, answer)
         except OSError as error:
-            raise SettingError(f"--page {bind.host}:{bind.port}: cannot listen there: {error.strerror}") from error
+            raise SettingError(f"--page {bind}: cannot listen there: {refusal(error)}") from error
         async with at_work("page", live.run, supervisor):
             yield
 
