@@ -2,6 +2,7 @@
 
 import io
 import json
+import resource
 import sys
 
 import pytest
@@ -150,3 +151,28 @@ def test_ctrl_c_ends_a_capture_with_how_much_there_was(tmp_path, frame):
     with pytest.raises(KeyboardInterrupt):
         capture(CaptureSettings(str(tmp_path / "seen.pcap")), terminal)
     assert terminal.getvalue().splitlines()[1:] == ["events: 1, alarms: none"]
+
+
+def test_a_stdout_that_is_gone_is_not_the_files_trouble(tmp_path, frame):
+    def tell(write):
+        write(1.0, frame)
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError), tap.into(tmp_path / "kept.pcap") as write:
+        tell(write)
+    assert [each for _, each in tap.of_file(tmp_path / "kept.pcap")] == [frame]
+
+
+def test_a_file_that_takes_no_more_is_named(tmp_path, frame):
+    def keep():
+        with tap.into(tmp_path / "kept.pcap") as write:
+            for number in range(1000):
+                write(number, frame)
+
+    most, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with pytest.raises(EdgeError, match=f"--write {tmp_path}/kept.pcap: File too large"):
+            keep()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
