@@ -60,10 +60,13 @@ def _insist_on_regular(mode: int) -> None:
         raise OSError(errno.EINVAL, _KINDS.get(stat.S_IFMT(mode), "Is not a regular file"))
 
 
-def write_atomically(path: Path, content: bytes, *, mode: int = 0o644, new: bool = False) -> None:
+def write_atomically(
+    path: Path, content: bytes, *, mode: int = 0o644, new: bool = False, owner: os.stat_result | None = None
+) -> None:
     """Replace ``path`` by ``content``: after a crash at any moment it is the old file or the new one.
 
-    ``new``: there must be none yet, whoever else is about to make it. Raises EdgeError naming the path.
+    ``new``: there must be none yet, whoever else is about to make it. ``owner``: whose it is to be, as far as we may
+    say so, instead of ours. Raises EdgeError naming the path.
     """
     import tempfile  # a megabyte with what it brings, which the wire process does without
 
@@ -73,6 +76,9 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o644, new: bool
         try:
             with os.fdopen(fd, "wb") as file:
                 os.fchmod(fd, mode)
+                if owner is not None:
+                    with contextlib.suppress(PermissionError):
+                        os.fchown(fd, owner.st_uid, owner.st_gid)
                 file.write(content)
                 file.flush()
                 os.fsync(fd)

@@ -11,6 +11,7 @@ At every moment, half copied or not, each host accepts what any other signs.
 
 import os
 import secrets
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 
@@ -35,9 +36,15 @@ def keygen(file: Path, step: Step) -> tuple[str, ...]:
 
     Raises SettingError where the file is not as the step needs it, and EdgeError where it cannot be written.
     """
-    content = _new(file) if step is Step.MAKE else _changed(file, step)
+    owner = None
+    if step is Step.MAKE:
+        content = _new(file)
+    else:
+        content = _changed(file, step)
+        with suppress(OSError):  # it is gone by now: then it is ours
+            owner = file.stat()  # root may replace what belongs to the user that a speaker runs as
     keys = parse(content, str(file))
-    write_atomically(Path(os.path.realpath(file)), content, mode=0o600, new=step is Step.MAKE)
+    write_atomically(Path(os.path.realpath(file)), content, mode=0o600, new=step is Step.MAKE, owner=owner)
     return f"{shown(file)}: {_told(keys)}", *_next(file, step)
 
 

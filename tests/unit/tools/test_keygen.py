@@ -1,5 +1,6 @@
 """``speaker keygen``: a key nobody else can read, and a rotation in which every host understands every other."""
 
+import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -115,6 +116,17 @@ def test_a_file_that_others_can_read_is_not_added_to(file):
     file.chmod(0o644)
     with pytest.raises(SettingError, match="has mode 0644"):
         keygen(file, Step.ADD)
+
+
+def test_whose_the_key_is_it_stays_whoever_replaces_it(file):
+    keygen(file, Step.MAKE)
+    try:
+        os.chown(file, 65534, 65534)
+    except OSError:
+        pytest.skip("root alone, and one that there are others beside, may give a file away")
+    for step in ROTATION:
+        keygen(file, step)
+        assert (file.stat().st_uid, file.stat().st_gid, stat.S_IMODE(file.stat().st_mode)) == (65534, 65534, 0o600)
 
 
 def test_a_link_to_the_key_stays_a_link(file, tmp_path):
