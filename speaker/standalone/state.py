@@ -15,7 +15,7 @@ import msgspec
 
 from speaker.errors import EdgeError
 from speaker.system.decoding import UNFIT
-from speaker.system.files import is_there, locked, read_regular, shown, write_atomically
+from speaker.system.files import absolute, is_there, locked, read_regular, shown, write_atomically
 
 MAX_BYTES = 256 * 1024 * 1024
 """Ten thousand Services take two million."""
@@ -68,7 +68,7 @@ def write_state(path: Path, ledger: object) -> None:
     """
     if path.is_symlink() and not is_there(path):
         raise EdgeError(f"cannot write {shown(path)}: Is a link to {shown(path.readlink())}, which does not exist")
-    write_atomically(path.resolve(), msgspec.json.encode({"version": VERSION, "ledger": ledger}), mode=0o600)
+    write_atomically(absolute(path).resolve(), msgspec.json.encode({"version": VERSION, "ledger": ledger}), mode=0o600)
 
 
 # ── Of two speakers each would write over what the other remembers ────────────────────────────────────────────
@@ -107,8 +107,8 @@ async def _lock(path: Path, patience: float) -> int | None:
 def _beside(path: Path) -> Path | None:
     """The lock of a regular file, or of nothing yet. What else is there ``read_state`` refuses: nothing is left beside
     that."""
-    real = Path(os.path.realpath(path))
     try:
+        real = Path(os.path.realpath(absolute(path)))
         if real.is_file() or not (path.is_symlink() or is_there(real)):
             return real.parent / f".{real.name}.lock"
     except (OSError, EdgeError):

@@ -17,6 +17,14 @@ def shown(path: Path) -> str:
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
+def absolute(path: Path) -> Path:
+    """Wherever this process goes. Raises EdgeError where the directory that it is in was removed."""
+    try:
+        return path.absolute()
+    except FileNotFoundError as error:
+        raise EdgeError(f"{shown(path)}: the current directory was removed: name it from / on") from error
+
+
 def is_there(path: Path) -> bool:
     """Whether ``path`` leads to anything. Raises EdgeError where that cannot be seen, for want of a right as a rule:
     ``Path.exists`` raises then, or says no, by the kind of trouble and the release of Python."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from speaker.errors import SettingError
 from speaker.ownership.hellos.keyfile import read_private
 from speaker.ownership.hellos.keys import MIN_SECRET, Keys, generate, parse
-from speaker.system.files import is_there, shown, write_atomically
+from speaker.system.files import absolute, is_there, shown, write_atomically
 from speaker.tools.following import following
 
 
@@ -44,7 +44,7 @@ def keygen(file: Path, step: Step) -> tuple[str, ...]:
         with suppress(OSError):  # it is gone by now: then it is ours
             owner = file.stat()  # root may replace what belongs to the user that a speaker runs as
     keys = parse(content, str(file))
-    write_atomically(Path(os.path.realpath(file)), content, mode=0o600, new=step is Step.MAKE, owner=owner)
+    write_atomically(Path(os.path.realpath(absolute(file))), content, mode=0o600, new=step is Step.MAKE, owner=owner)
     return f"{shown(file)}: {_told(keys)}", *_next(file, step)
 
 

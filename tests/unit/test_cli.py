@@ -98,6 +98,16 @@ def test_no_command_but_capture_brings_scapy_along():
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2] / "manifests" / "examples")
 
 
+@pytest.mark.parametrize("words", [["keygen", "key"], ["run", "/nowhere", "--runtime-dir", "run"]])
+def test_in_a_directory_that_was_removed_a_command_says_so(words, tmp_path, monkeypatch, capsys):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert main(words) == 1
+    assert "the current directory was removed" in capsys.readouterr().err
+
+
 NASTY = "\x1b[31m\x9bred\udce9"
 """Colours, and a byte that is no character."""
 

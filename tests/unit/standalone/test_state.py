@@ -4,6 +4,7 @@ import asyncio
 import os
 import stat
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -176,3 +177,12 @@ async def test_nothing_is_left_beside_what_is_no_state_file(tmp_path, make):
     before = sorted(tmp_path.rglob("*"))
     async with one_speakers(tmp_path / "state.json"):
         assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_state_file_in_a_directory_that_was_removed_is_an_edge_error(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(EdgeError, match=r"state\.json: the current directory was removed"):
+        write_state(Path("state.json"), LEDGER)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speaker.errors import EdgeError
-from speaker.system.files import Lock, is_file, is_there, locked, read_regular, shown, write_atomically
+from speaker.system.files import Lock, absolute, is_file, is_there, locked, read_regular, shown, write_atomically
 
 
 def test_a_file_is_replaced_and_nothing_else_is_left_behind(tmp_path):
@@ -81,6 +81,17 @@ def test_whether_something_is_there_is_told_or_an_error_that_names_it(tmp_path, 
     path = of(tmp_path)
     with pytest.raises(EdgeError, match=f"cannot look at {path}: "):
         is_there(path)
+
+
+def test_where_the_current_directory_was_removed_only_whole_paths_lead_anywhere(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    assert absolute(Path("key")) == gone / "key"
+    gone.rmdir()
+    assert absolute(tmp_path / "key") == tmp_path / "key"
+    with pytest.raises(EdgeError, match="key: the current directory was removed"):
+        absolute(Path("key"))
 
 
 def test_a_regular_file_is_read_up_to_a_byte_more_than_wanted(tmp_path):
