@@ -21,6 +21,7 @@ from speaker.errors import EdgeError, SettingError
 from speaker.lab import command as lab
 from speaker.system import streams
 from speaker.tools import explain, progress
+from speaker.tools.table import printable
 
 COMMANDS = (serve.add, files.add, changes.add, host.add, explain.add_commands, capture.add, lab.add, about.add)
 """Each adds a few commands, with what carries them out; `speaker help` lists them in this order."""
@@ -57,7 +58,9 @@ def _obey(argv: list[str]) -> int:
 
 
 def _complain(error: object, code: int) -> int:
-    print(f"speaker: {error}", file=sys.stderr)  # noqa: T201 -- a command's word to its user
+    # A path or a peer's name in it must not speak to the terminal.
+    lines = "\n".join(map(printable, f"speaker: {error}".split("\n")))
+    print(lines, file=sys.stderr)  # noqa: T201 -- a command's word to its user
     return code
 
 

@@ -14,8 +14,10 @@ from speaker.model import Forwarding, with_port
 LogFormat: TypeAlias = Literal["text", "json"]
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 
-_NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_LABEL_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_DNS_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = rf"(?=[-a-z0-9.]{{1,253}}(/|\Z)){_DNS_LABEL}(\.{_DNS_LABEL})*"
+_NODE_NAME = re.compile(_SUBDOMAIN)
+_LABEL_KEY = re.compile(rf"({_SUBDOMAIN}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 
 
@@ -26,6 +28,9 @@ class Bind:
     host: str
     port: int
 
+    def __str__(self) -> str:
+        return with_port(self.host, self.port)
+
     @staticmethod
     def parse(text: str, flag: str = "--metrics") -> "Bind | None":
         """``127.0.0.1:9900``, ``[::1]:9900``, or ``off``. Raises SettingError, which names the ``flag``."""
@@ -35,10 +40,10 @@ class Bind:
         host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
         try:
             address = ip_address(host)
-            number = int(port)
         except ValueError:
-            address, number = None, 0
-        if address is None or not colon or not 0 < number < 65536:
+            address = None
+        number = whole_number(port, 65535)
+        if address is None or not colon or not number:
             raise SettingError(
                 f"{flag} {written(text)}: must be ADDRESS:PORT with a literal address and a port of 1-65535, or off"
             )
@@ -62,15 +67,17 @@ class Node:
                 f"--node {written(name)}: must be a DNS name in lower case (RFC 1123); it is how EndpointSlices name "
                 "this host"
             )
-        pairs = {"kubernetes.io/hostname": name}
+        pairs: dict[str, str] = {}
         for part in filter(None, labels.split(",")):
             key, equals, value = part.partition("=")
             if not (equals and _LABEL_KEY.fullmatch(key) and _LABEL_VALUE.fullmatch(value)):
                 raise SettingError(
                     f"--node-labels {written(part)}: must be key=value, as a Kubernetes label is written"
                 )
+            if key in pairs:
+                raise SettingError(f"--node-labels {written(part)}: names {key} again: must have one value")
             pairs[key] = value
-        return Node(name, pairs)
+        return Node(name, {"kubernetes.io/hostname": name, **pairs})
 
 
 DEFAULT_KEY = Path("/etc/speaker/key")
@@ -81,6 +88,8 @@ DEFAULT_ETHERTYPE = 0x88B5  # IEEE 802 local experimental EtherType 1
 _HELLO_MS = range(20, 1001)
 """Below, a busy host's own jitter looks like death (and the frames add up); above, failover takes seconds."""
 
+_NUMBER = re.compile("0[xX][0-9a-fA-F]{1,8}|[1-9][0-9]{0,8}")
+"""int() would also take ' 1_00 ', and digits of other scripts."""
 _TAKEN = {0x0800: "IPv4", 0x0806: "ARP", 0x86DD: "IPv6", 0x8100: "a VLAN tag", 0x88A8: "a VLAN tag"}
 
 
@@ -149,10 +158,7 @@ def _hello(text: str) -> float:
 
 
 def parse_ethertype(text: str) -> int:
-    try:
-        number = int(text, 0)
-    except ValueError:
-        number = -1
+    number = int(text, 0) if _NUMBER.fullmatch(text) else -1
     if not 0x0600 <= number <= 0xFFFF:  # below are lengths (IEEE 802.3 §3.2.6)
         raise SettingError(f"--ethertype {written(text)}: must be from 0x0600 to 0xFFFF, as 0x88B5 or decimal")
     if number in _TAKEN:
@@ -233,6 +239,7 @@ DEFAULT_REST = 60.0
 
 _MQTT_PORTS = {"mqtts": 8883, "mqtt": 1883}
 _MQTT_PREFIX = re.compile(r"[A-Za-z0-9._-]{1,64}(/[A-Za-z0-9._-]{1,64}){0,7}")
+_HOST_NAME = re.compile(r"\w([-\w]{0,61}\w)?(\.\w([-\w]{0,61}\w)?)*\.?")
 DEFAULT_PREFIX = "eip-speaker"
 
 
@@ -297,11 +304,20 @@ def _mqtt_url(text: str) -> tuple[str, str, int, str]:
             "put them into a file for --mqtt-login"
         )
     prefix = url.path.strip("/") or DEFAULT_PREFIX
-    well = url.scheme in _MQTT_PORTS and url.hostname and port != 0 and not set(text) & set("?#")
+    host = url.hostname or ""
+    well = url.scheme in _MQTT_PORTS and _is_host(host) and port != 0 and not set(text) & set("?#")
     if not well or not _MQTT_PREFIX.fullmatch(prefix):
         raise SettingError(rule)
-    assert url.hostname is not None
-    return url.scheme, url.hostname, port or _MQTT_PORTS[url.scheme], prefix
+    return url.scheme, host, port or _MQTT_PORTS[url.scheme], prefix
+
+
+def _is_host(text: str) -> bool:
+    """A literal address, or a name that can be looked up, in any script (IDNA)."""
+    try:
+        ip_address(text)
+    except ValueError:
+        return len(text) <= 253 and _HOST_NAME.fullmatch(text) is not None
+    return True
 
 
 def _is_loopback(host: str) -> bool:

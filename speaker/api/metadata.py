@@ -51,12 +51,18 @@ def dns_subdomain(text: str) -> str:
     return text
 
 
-def _label_key(text: str) -> str:
+def _label_key(text: str, what: str = "label") -> str:
     prefix, slash, name = text.rpartition("/")
     if not QUALIFIED.fullmatch(name) or (slash and not (len(prefix) <= 253 and SUBDOMAIN.fullmatch(prefix))):
         raise ValueError(
-            "is no label key: 1-63 letters, digits, '-', '_' and '.', optionally after a DNS prefix and '/'"
+            f"is no {what} key: 1-63 letters, digits, '-', '_' and '.', optionally after a DNS prefix and '/'"
         )
+    return text
+
+
+def annotation_key(text: str) -> str:
+    """As ``ValidateAnnotations`` has it: a label's, but for capitals in the prefix. ValueError says the rule."""
+    _label_key(text.lower(), "annotation")
     return text
 
 

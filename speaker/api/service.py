@@ -14,7 +14,7 @@ from enum import Enum, StrEnum
 
 from speaker.api.addresses import parse_eip, parse_source_range
 from speaker.api.fields import Field, did_you_mean
-from speaker.api.metadata import TOP, Metadata, dns_label, dns_subdomain, label_map, metadata
+from speaker.api.metadata import TOP, Metadata, annotation_key, dns_label, dns_subdomain, label_map, metadata
 from speaker.model import (
     NOBODY,
     Family,
@@ -137,7 +137,7 @@ def _not_ours(kind: _Type | None, named: Field, default_class: bool) -> NotOurs 
 def _ours(root: Field, spec: Field, families_told: bool) -> Service:
     meta = metadata(root, namespaced=True, short_name=True)
     for annotation in meta.annotations.children():
-        _refuse_unknown(annotation, str(annotation.path[-1]))
+        _refuse_odd(annotation, str(annotation.path[-1]))
     requested = _requested(meta.annotations[ADDRESSES], spec["loadBalancerIP"])
     policy = spec["ipFamilyPolicy"].choice(FamilyPolicy, FamilyPolicy.SINGLE)
     # Local is the narrower one: of the nodes only those with endpoints, and of the endpoints only a node's own.
@@ -162,9 +162,16 @@ def _ours(root: Field, spec: Field, families_told: bool) -> Service:
     )
 
 
-def _refuse_unknown(annotation: Field, name: str) -> None:
-    if name.startswith(PREFIX) and name not in _ANNOTATIONS:
+def _refuse_odd(annotation: Field, name: str) -> None:
+    """Whatever looks like a wish, and would be passed over: the Service would take what it did not ask for."""
+    try:
+        annotation_key(name)
+    except ValueError as error:
+        annotation.refuse(str(error))
+    if name.lower().startswith(PREFIX) and name not in _ANNOTATIONS:
         annotation.refuse(f"is not an annotation of the speaker: {did_you_mean(name, _ANNOTATIONS)}")
+    elif name in _ANNOTATIONS and annotation.blank:
+        annotation.refuse("must have a value; leave it out to ask for nothing")
 
 
 # ── Addresses and families ────────────────────────────────────────────────────────────────────────────────────

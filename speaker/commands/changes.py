@@ -38,7 +38,7 @@ def _add_convert(commands: Commands) -> None:
         help="convert this loadBalancerClass, too",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout, with the report in it")
-    parser.set_defaults(command=_convert)
+    parser.set_defaults(command=_convert, working="reading what is to be converted")
 
 
 def _add_plan(commands: Commands) -> None:
@@ -73,7 +73,7 @@ def _add_plan(commands: Commands) -> None:
         "--drain", metavar="NODE", action="append", default=[], help="and the pods of this node are gone; several times"
     )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    parser.set_defaults(command=_plan)
+    parser.set_defaults(command=_plan, working="working out what would change")
 
 
 def _plan(args: argparse.Namespace) -> int:

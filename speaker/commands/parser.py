@@ -3,9 +3,11 @@
 import argparse
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from speaker.api.fields import did_you_mean
+from speaker.errors import written
 from speaker.tools.table import printable
 
 _RULES: dict[object, str] = {float: "must be a number", int: "must be a whole number"}
@@ -33,7 +35,7 @@ class Parser(argparse.ArgumentParser):
         """For words that nothing takes."""
         word = printable(unknown[0])
         if not word.startswith("-"):
-            self.error(f"{word}: is one word too many")
+            self.error(f"{written(unknown[0])}: is one word too many")
         flag, _, _ = word.partition("=")
         flags = [each for action in self._actions for each in action.option_strings if each.startswith("--")]
         self.error(f"{flag}: no such flag: {did_you_mean(flag, flags)}")
@@ -41,21 +43,23 @@ class Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
             return
-        choices, written = [str(choice) for choice in action.choices], str(value)
+        choices, said = [str(choice) for choice in action.choices], str(value)
+        hint = did_you_mean(said, choices)
         if isinstance(action, argparse._SubParsersAction):
-            self.error(f"{printable(written)}: no such command: {did_you_mean(written, choices)}")
-        hint = did_you_mean(written, choices)
+            self.error(f"{written(said)}: no such command: {hint}")
         meant = f": {hint}" if hint.startswith("did") else ""
-        self._cannot_be(action, written, f"must be one of {', '.join(choices)}{meant}")
+        self._cannot_be(action, said, f"must be one of {', '.join(choices)}{meant}")
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        if action.type is Path and not arg_string:  # of a variable that is not set: Path takes it for this directory
+            self._cannot_be(action, arg_string, "must be a path: this directory is .")
         try:
             return super()._get_value(action, arg_string)
         except argparse.ArgumentError as error:
             self._cannot_be(action, arg_string, _RULES.get(action.type, error.message))
 
     def _cannot_be(self, action: argparse.Action, value: str, rule: str) -> NoReturn:
-        self.error(f"{max(action.option_strings, key=len, default=action.metavar)} {printable(value)}: {rule}")
+        self.error(f"{max(action.option_strings, key=len, default=action.metavar)} {written(value)}: {rule}")
 
 
 def parse(parser: Parser, argv: list[str], **given: Any) -> argparse.Namespace:

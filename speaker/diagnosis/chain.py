@@ -1,14 +1,14 @@
 """The way of an EIP from its pool to its endpoints and back, each step with what was seen and what is wrong. Pure."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import Enum
 from itertools import chain
 
 from speaker.diagnosis import eip_checks, node_checks
 from speaker.diagnosis.facts import Facts
-from speaker.diagnosis.finding import Finding, ranked
+from speaker.diagnosis.finding import NO_RIGHT, Finding, by_files, ranked
 from speaker.diagnosis.words import some
 from speaker.errors import shown
 from speaker.node.known.knowledge import Knowledge, KnownEip, an_address
@@ -45,19 +45,22 @@ class Chain:
     def code(self) -> int:
         """0: well, 1: a step is broken, 2: it cannot be told."""
         if self.verdict is not None:
-            return 1
+            return 2 if self.verdict.kind == NO_RIGHT else 1
         return 2 if any(step.state is State.UNKNOWN for step in self.steps) else 0
 
 
 def explain(facts: Facts) -> Chain:
     steps = tuple(_steps(facts))
+    if not facts.by_api:
+        steps = tuple(replace(step, findings=tuple(map(by_files, step.findings))) for step in steps)
     found = list(dict.fromkeys(chain.from_iterable(step.findings for step in steps)))
     return Chain(facts.about, steps, found[0] if found else None, tuple(found[1:]))
 
 
 def _step(name: str, lines: Iterable[str], findings: Iterable[Finding], *, unknown: bool = False) -> Step:
     found = tuple(findings)
-    state = State.BROKEN if found else State.UNKNOWN if unknown else State.WELL
+    broken = any(finding.kind != NO_RIGHT for finding in found)
+    state = State.BROKEN if broken else State.UNKNOWN if unknown or found else State.WELL
     return Step(name, state, tuple(lines), found)
 
 

@@ -4,12 +4,13 @@ from collections.abc import Iterator
 
 from speaker.diagnosis import eip_checks, node_checks
 from speaker.diagnosis.facts import Facts
-from speaker.diagnosis.finding import Finding, ranked
+from speaker.diagnosis.finding import Finding, by_files, ranked
 from speaker.node.known.knowledge import KnownEip
 
 
 def findings(facts: Facts) -> list[Finding]:
-    return ranked([*_all(facts)])
+    found = ranked([*_all(facts)])
+    return found if facts.by_api else [*map(by_files, found)]
 
 
 def _all(facts: Facts) -> Iterator[Finding]:

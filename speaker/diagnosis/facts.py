@@ -23,6 +23,8 @@ class Process:
     capabilities: int | None = None
     """Effective, as bits."""
     seccomp: int = 0
+    hidden: bool = False
+    """Whoever looks may not ask: nothing is known of it, not even whether there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +182,11 @@ class Facts:
 
     def answers(self, address: str) -> Asked | None:
         return next((each for each in self.asked if each.address == address), None)
+
+    @property
+    def by_api(self) -> bool:
+        """What is wanted an API says, not files; as long as the speaker has not said, one does."""
+        return self.known is None or self.known.cluster
 
     @property
     def own_macs(self) -> frozenset[str]:

@@ -4,7 +4,8 @@
 likeliest cause. docs/troubleshooting.md is held to it by a test.
 """
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
@@ -39,7 +40,11 @@ class Finding:
     eip: str = ""
 
 
+NO_RIGHT = "no_right"
+"""Of whoever asks: what is wrong with the node, if anything, is not known then."""
+
 _NO_EIP = "manifests.md#why-a-service-has-no-eip"
+_UNREAD = "manifests.md#what-cannot-be-read"
 _NOT_HERE = "manifests.md#why-this-node-does-not-answer-for-an-eip"
 _CHECK = "operations.md#an-eip-does-not-answer"
 _PEERS = "operations.md#several-hosts"
@@ -55,12 +60,13 @@ _ORDER: tuple[Kind, ...] = (
     *_kinds(
         Symptom.NOTHING_SAID,
         _CHECK,
+        (NO_RIGHT, "what the speaker knows it tells its own user and root, and nobody else"),
         ("speaker_frozen", "a process that is stopped answers for nothing, and its peers take its EIPs"),
         ("speaker_gone", "without a speaker this node answers for nothing"),
         ("speaker_silent", "a speaker that does not answer cannot be told what to do"),
     ),
     *_kinds(Symptom.NOTHING_SAID, _NEEDS, ("capabilities", "without it the kernel refuses what the speaker is for")),
-    *_kinds(Symptom.NOTHING_SAID, _NOT_HERE, ("bad_manifests", "what runs is not what is on disk")),
+    *_kinds(Symptom.NOTHING_SAID, _UNREAD, ("bad_manifests", "what runs is not what is on disk")),
     *_kinds(
         Symptom.APART,
         _PEERS,
@@ -218,6 +224,28 @@ _ORDER: tuple[Kind, ...] = (
 
 KINDS = {kind.name: kind for kind in _ORDER}
 _RANKS = {name: rank for rank, name in enumerate(KINDS)}
+
+
+_OBJECT = re.compile(
+    r"kubectl (-n (?P<namespace>\S+) )?\w+ (?P<kind>eip|service|endpointslices)( (?P<name>[^-;\s]\S*))?"
+)
+_KINDS = {"eip": "Eip", "service": "Service", "endpointslices": "EndpointSlice"}
+
+
+def by_files(finding: Finding) -> Finding:
+    """As it is mended where no API says what is wanted: in the files that ``speaker run DIR`` reads."""
+    command, _, comment = finding.mend.partition("   # ")
+    told = comment and f": {comment}"
+    if (found := _OBJECT.match(command)) is not None:
+        names = (_KINDS[found["kind"]], found["namespace"], found["name"])
+        mend = f"speaker validate DIR   # once {'/'.join(filter(None, names))} is corrected there{told}"
+    elif command.startswith("kubectl get pods "):
+        mend = "ss -tln   # on that host"
+    elif command.startswith("kubectl get node "):
+        mend = f"speaker run DIR --node-labels K=V,…   # this node's labels{told}"
+    else:
+        return finding
+    return replace(finding, mend=mend)
 
 
 def ranked(findings: list[Finding]) -> list[Finding]:

@@ -1,6 +1,7 @@
 """What is wrong with a node, whichever EIP is asked about. Pure: facts in, findings out."""
 
 import re
+import shlex
 from collections.abc import Iterator
 from ipaddress import ip_address, ip_network
 
@@ -8,7 +9,7 @@ from speaker.allocator.ranges import names as offers
 from speaker.api.ranges import parse_range
 from speaker.diagnosis.eip_checks import bound_here
 from speaker.diagnosis.facts import ANYWHERE, Facts
-from speaker.diagnosis.finding import Finding
+from speaker.diagnosis.finding import NO_RIGHT, Finding
 from speaker.diagnosis.words import some
 from speaker.errors import shown
 from speaker.forwarding.limits import Tables, Use, Watch
@@ -29,7 +30,11 @@ _EDGES_OF_THE_API = ("edge api", "edge session", "edge records", "edge nodes", "
 def speaker(facts: Facts) -> Iterator[Finding]:
     """Whether it runs, and is let do its work."""
     process = facts.process
-    if process.state and process.state in "Tt":
+    if facts.known is None and process.hidden:
+        asking = ["explain", facts.about] if facts.about else ["doctor"]
+        mend = f"{shlex.join(['sudo', 'speaker', *asking])}   # or as the user that the speaker runs as"
+        yield Finding(NO_RIGHT, process.words, mend)
+    elif process.state and process.state in "Tt":
         what = f"the speaker's process {process.pid} is stopped (state {process.state}): it answers for nothing"
         yield Finding("speaker_frozen", what, f"kill -CONT -$(ps -o pgid= -p {process.pid} | tr -d ' ')")
     elif facts.known is None and not process.pid and facts.forwarder == "ipvs" and not facts.has_ipvs:

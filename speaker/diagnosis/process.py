@@ -20,6 +20,8 @@ def listener(runtime_dir: Path, words: str = "") -> Process:
             asking.settimeout(0.5)
             asking.connect(str(runtime_dir / NAME))
             pid, _, _ = _UCRED.unpack(asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    except PermissionError:
+        return Process(words, hidden=True)
     except OSError:
         return Process(words)
     return read(pid, words)

@@ -226,7 +226,8 @@ def ask(runtime_dir: Path, command: str, timeout: float | None = None, **more: s
     """What the speaker of ``runtime_dir`` answers, up to and with the last answer; ``timeout``: seconds for all of it,
     ``more``: what the command says besides its name.
 
-    Raises EdgeError where no speaker listens, it refuses, is silent for too long, or ends before it is done.
+    Raises EdgeError where no speaker listens, or something else does, it refuses, is silent for too long, or ends
+    before it is done.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
@@ -240,6 +241,8 @@ def ask(runtime_dir: Path, command: str, timeout: float | None = None, **more: s
                 yield answer
                 if answer.get("done"):
                     return
+        except UNFIT as error:
+            raise EdgeError(f"what listens on {runtime_dir / NAME} is no speaker: {error}") from error
         except TimeoutError as error:
             raise EdgeError(f"the speaker did not finish {command} within {timeout:g} s") from error
         except OSError as error:
@@ -252,6 +255,9 @@ def _connect(sock: socket.socket, path: Path) -> None:
         sock.connect(str(path))
     except (FileNotFoundError, ConnectionRefusedError) as error:
         raise EdgeError(f"no speaker runs here: cannot connect to {path}: {error.strerror}") from error
+    except PermissionError as error:
+        words = f"cannot connect to {path}: {error.strerror}: ask as root, or as the user that the speaker runs as"
+        raise EdgeError(words) from error
     except OSError as error:
         raise EdgeError(f"cannot connect to {path}: {error.strerror or error}") from error
 

@@ -33,9 +33,10 @@ _STATUS = "node", "link", "alive", "draining"
 
 
 def handlers(
-    node: str, own: PeerSettings | None, wire: Wire, report: Report, forwarder: Forwarder
+    node: str, own: PeerSettings | None, wire: Wire, report: Report, forwarder: Forwarder, *, cluster: bool
 ) -> dict[str, _Handler]:
-    """By command; each yields objects, the last one with ``done`` or ``error``."""
+    """By command; each yields objects, the last one with ``done`` or ``error``. ``cluster``: an API says what is
+    wanted."""
     alone = own is None
 
     async def status(_: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
@@ -48,7 +49,7 @@ def handlers(
 
     async def facts(command: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
         known = await know(node, own, wire, report, forwarder, str(command.get("about", "")))
-        yield {"done": True, "knowledge": msgspec.to_builtins(known)}
+        yield {"done": True, "knowledge": msgspec.to_builtins(replace(known, cluster=cluster))}
 
     async def drain(_: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
         if alone:

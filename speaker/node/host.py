@@ -368,7 +368,8 @@ class Host:
     async def _serve_control(self) -> None:
         path = self._settings.runtime_dir / NAME
         node, peers = self._settings.node.name, self._settings.peers
-        answers = handlers(node, peers, self._wire, self._report, self._forwarder)
+        cluster = self._source.record_sink is not None
+        answers = handlers(node, peers, self._wire, self._report, self._forwarder, cluster=cluster)
         async for attempt in retrying(self._failing("control"), on=EdgeError, limit=RUNTIME_DIR_SECONDS):
             with attempt:
                 while True:

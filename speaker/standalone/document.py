@@ -44,9 +44,15 @@ class Parsed:
     problems: list[InvalidField] = field(default_factory=list)
 
 
+_MARK_BETWEEN = re.compile(r"(?m)^(---[^\n]*\n)\ufeff")
+"""A byte order mark at the start of a document: that of a file which was appended to others. YAML 1.2 section 5.2 and
+kubectl take it, libyaml at the very start alone."""
+
+
 def parse(file: str, text: str) -> Parsed:
     """All documents of a file; empty ones count for nothing. After an error of syntax the rest cannot be read."""
     parsed = Parsed()
+    text = _MARK_BETWEEN.sub(r"\1", text)
     try:
         for count, root in enumerate(_composed(_with_whole_characters(file, text)), 1):
             if count > MAX_DOCUMENTS:

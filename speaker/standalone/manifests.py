@@ -87,13 +87,17 @@ def read_file(file: Path) -> tuple[list[ApiObject], list[InvalidField]]:
     except OSError as error:
         return [], [_unreadable(file, error, "must be a file that can be read")]
     except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        return [], [InvalidField("", error.object[error.start :][:1], "must be UTF-8", place=Place(name, line))]
+        return [], [no_utf8(name, error)]
     if len(content) > MAX_FILE_BYTES:
         rule = f"must not be larger than {MAX_FILE_BYTES} bytes"
         return [], [InvalidField("", shown(Path(file.name)), rule, place=Place(name))]
     parsed = parse(name, text)
     return parsed.objects, parsed.problems
+
+
+def no_utf8(file: str, error: UnicodeDecodeError) -> InvalidField:
+    line = error.object[: error.start].count(b"\n") + 1
+    return InvalidField("", error.object[error.start :][:1], "must be UTF-8", place=Place(file, line))
 
 
 def _unreadable(path: Path, error: OSError, rule: str) -> InvalidField:

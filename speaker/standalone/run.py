@@ -29,7 +29,7 @@ from speaker.settings import RunSettings
 from speaker.standalone.manifests import load, mount
 from speaker.standalone.memory import Holdings, holdings, only, recall
 from speaker.standalone.patience import Patience
-from speaker.standalone.state import write_state
+from speaker.standalone.state import one_speakers, write_state
 from speaker.standalone.watch import changes
 from speaker.system.clock import boottime
 from speaker.system.files import shown
@@ -45,7 +45,8 @@ DISK_SECONDS = 2.0
 async def run(end: socket.socket, settings: RunSettings, examine: Examine) -> None:
     """Serve ``settings.directory``; ``end`` leads to the wire process. Raises as ``node.serve`` does."""
 
-    async def open_source(report: Report, _: AsyncExitStack) -> Source:
+    async def open_source(report: Report, stack: AsyncExitStack) -> Source:
+        await stack.enter_async_context(one_speakers(settings.state))
         return Manifests(settings, recall(settings.state, settings.rest_seconds, boottime()), report)
 
     await serve(end, settings, open_source, examine=examine, directory=shown(settings.directory))

@@ -4,6 +4,10 @@ A file that cannot be understood is never taken for an empty one: every Service 
 that is cut short (power, disk full) leaves the former file as it was.
 """
 
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -11,13 +15,17 @@ import msgspec
 
 from speaker.errors import EdgeError
 from speaker.system.decoding import UNFIT
-from speaker.system.files import read_regular, shown, write_atomically
+from speaker.system.files import absolute, is_there, locked, read_regular, shown, write_atomically
 
 MAX_BYTES = 256 * 1024 * 1024
 """Ten thousand Services take two million."""
 
 VERSION = 1
 """Raised with every change of the ledger that an older reader would misread."""
+
+LOCK_SECONDS = 10.0
+"""For which a speaker that is ending may still have the file: the kernel may take so long to clear it away."""
+_AGAIN_SECONDS = 0.05
 
 L = TypeVar("L")
 
@@ -58,6 +66,51 @@ def write_state(path: Path, ledger: object) -> None:
 
     Raises EdgeError, also for a link to nothing: what it leads to may be a volume that is not mounted.
     """
-    if path.is_symlink() and not path.exists():
+    if path.is_symlink() and not is_there(path):
         raise EdgeError(f"cannot write {shown(path)}: Is a link to {shown(path.readlink())}, which does not exist")
-    write_atomically(path.resolve(), msgspec.json.encode({"version": VERSION, "ledger": ledger}), mode=0o600)
+    write_atomically(absolute(path).resolve(), msgspec.json.encode({"version": VERSION, "ledger": ledger}), mode=0o600)
+
+
+# ── Of two speakers each would write over what the other remembers ────────────────────────────────────────────
+
+
+@asynccontextmanager
+async def one_speakers(path: Path, patience: float = LOCK_SECONDS) -> AsyncIterator[None]:
+    """The file is this speaker's alone while the block lasts. Raises EdgeError where another one has it."""
+    fd = await _lock(path, patience)
+    try:
+        yield
+    finally:
+        if fd is not None:
+            os.close(fd)
+
+
+async def _lock(path: Path, patience: float) -> int | None:
+    """Of a file beside it, as it is itself another one after each write. None where none can be had, as on a read-only
+    disk, where nobody writes over anything."""
+    if (lock := _beside(path)) is None:
+        return None
+    loop = asyncio.get_running_loop()
+    until = loop.time() + patience
+    while True:
+        try:
+            return locked(lock)
+        except EdgeError as error:
+            if not isinstance(error.__cause__, BlockingIOError):
+                return None
+            if loop.time() >= until:
+                words = "another speaker has it, and each would forget what the other gives: name another one (--state)"
+                raise EdgeError(f"state file {shown(path)}: {words}") from error
+        await asyncio.sleep(_AGAIN_SECONDS)
+
+
+def _beside(path: Path) -> Path | None:
+    """The lock of a regular file, or of nothing yet. What else is there ``read_state`` refuses: nothing is left beside
+    that."""
+    try:
+        real = Path(os.path.realpath(absolute(path)))
+        if real.is_file() or not (path.is_symlink() or is_there(real)):
+            return real.parent / f".{real.name}.lock"
+    except (OSError, EdgeError):
+        pass
+    return None

@@ -17,6 +17,26 @@ def shown(path: Path) -> str:
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
+def absolute(path: Path) -> Path:
+    """Wherever this process goes. Raises EdgeError where the directory that it is in was removed."""
+    try:
+        return path.absolute()
+    except FileNotFoundError as error:
+        raise EdgeError(f"{shown(path)}: the current directory was removed: name it from / on") from error
+
+
+def is_there(path: Path) -> bool:
+    """Whether ``path`` leads to anything. Raises EdgeError where that cannot be seen, for want of a right as a rule:
+    ``Path.exists`` raises then, or says no, by the kind of trouble and the release of Python."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise EdgeError(f"cannot look at {shown(path)}: {error.strerror}") from error
+    return True
+
+
 def read_regular(path: Path, most: int) -> tuple[bytes, os.stat_result]:
     """The content of the regular file that ``path`` leads to, cut off behind ``most + 1`` bytes, and whose it is.
 
@@ -48,10 +68,13 @@ def _insist_on_regular(mode: int) -> None:
         raise OSError(errno.EINVAL, _KINDS.get(stat.S_IFMT(mode), "Is not a regular file"))
 
 
-def write_atomically(path: Path, content: bytes, *, mode: int = 0o644) -> None:
+def write_atomically(
+    path: Path, content: bytes, *, mode: int = 0o644, new: bool = False, owner: os.stat_result | None = None
+) -> None:
     """Replace ``path`` by ``content``: after a crash at any moment it is the old file or the new one.
 
-    Raises EdgeError naming the path.
+    ``new``: there must be none yet, whoever else is about to make it. ``owner``: whose it is to be, as far as we may
+    say so, instead of ours. Raises EdgeError naming the path.
     """
     import tempfile  # a megabyte with what it brings, which the wire process does without
 
@@ -61,10 +84,16 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o644) -> None:
         try:
             with os.fdopen(fd, "wb") as file:
                 os.fchmod(fd, mode)
+                if owner is not None:
+                    with contextlib.suppress(PermissionError):
+                        os.fchown(fd, owner.st_uid, owner.st_gid)
                 file.write(content)
                 file.flush()
                 os.fsync(fd)
-            Path(temporary).replace(path)
+            if new:
+                _name_it(temporary, path)
+            else:
+                Path(temporary).replace(path)
         except BaseException:
             with contextlib.suppress(FileNotFoundError):
                 Path(temporary).unlink()
@@ -79,15 +108,30 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o644) -> None:
         raise EdgeError(f"cannot write {shown(path)}: {error.strerror}") from error
 
 
+def _name_it(temporary: str, path: Path) -> None:
+    """Raises FileExistsError, where ``replace`` would not."""
+    try:
+        os.link(temporary, path)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
+            raise
+        Path(temporary).replace(path)  # a file system without hard links
+    else:
+        Path(temporary).unlink()
+
+
 def locked(path: Path) -> int:
     """A file descriptor that holds the lock of ``path``; the kernel lets go of it with the process, however it ends.
 
-    Raises EdgeError when somebody else holds it.
+    Nobody but its owner may open the file: to read it is enough to lock it (flock(2)), and so to keep every speaker
+    from its start. Raises EdgeError when somebody else holds it.
     """
     fd = -1
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+        with contextlib.suppress(PermissionError):  # one of an earlier release; or somebody else's, who sees to it
+            os.fchmod(fd, 0o600)
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if fd >= 0:

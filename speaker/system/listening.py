@@ -158,11 +158,11 @@ class _Visitor(asyncio.Protocol):
             return
         self._asked += data
         head, end, _ = bytes(self._asked).partition(b"\r\n\r\n")
-        if end:
+        if len(head) > MAX_REQUEST:  # also where its end came along in one piece
+            self._say(plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
+        elif end:
             self._state.crowd.occupy(self)
             self._task = asyncio.get_running_loop().create_task(self._serve(head), name="http answer")
-        elif len(self._asked) > MAX_REQUEST:
-            self._say(plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
 
     def eof_received(self) -> bool:
         """Whether it is kept open: somebody may have said all, and listen; of a stream only browsers are told, and
@@ -236,6 +236,13 @@ def _host(headers: Iterable[bytes]) -> str:
     return found[0].decode("ascii", "replace") if len(found) == 1 else ""
 
 
-def plain(status: HTTPStatus) -> Answer:
-    """An answer that is only a status."""
-    return Answer(status, f"{status.phrase}\n".encode(), {"Content-Type": "text/plain; charset=utf-8"})
+def refusal(error: OSError) -> str:
+    """Why a port cannot be had; ``create_server`` says where a second time, as Python writes it."""
+    return (error.strerror or str(error)).partition(" (while ")[0]
+
+
+def plain(status: HTTPStatus, words: str = "") -> Answer:
+    """An answer that is only a status, and what a person may have to know about it."""
+    return Answer(
+        status, f"{status.phrase}{words and ': '}{words}\n".encode(), {"Content-Type": "text/plain; charset=utf-8"}
+    )

@@ -10,7 +10,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from speaker.errors import SettingError
 from speaker.settings import Bind
-from speaker.system.listening import Answer, Front, Question, plain
+from speaker.system.listening import Answer, Front, Question, plain, refusal
 
 Health = Callable[[], tuple[bool, dict[str, object]]]
 
@@ -46,5 +46,5 @@ async def serving(
         try:
             await front.open(bind.host, bind.port, answer)
         except OSError as error:
-            raise SettingError(f"--metrics {bind.host}:{bind.port}: cannot listen there: {error.strerror}") from error
+            raise SettingError(f"--metrics {bind}: cannot listen there: {refusal(error)}") from error
         yield

@@ -19,6 +19,7 @@ from speaker.cluster.transport.executing import execute
 from speaker.cluster.transport.pages import listed
 from speaker.errors import EdgeError
 from speaker.settings import AGENTS_NAMESPACE
+from speaker.system.files import is_there
 
 SECONDS = 15.0
 """For the answer of one agent: it looks for 5 at most, and a program has to start where the CPU may be scarce."""
@@ -68,14 +69,17 @@ class PodObject(Object, frozen=True, gc=False):
     status: PodStatus = PodStatus()
 
 
-def kubeconfig(given: Path | None) -> Path | None:
-    """As kubectl finds it; None: a pod's own ServiceAccount."""
+def kubeconfig(given: Path | None, home: Callable[[], Path] = Path.home) -> Path | None:
+    """As kubectl finds it; None: a pod's own ServiceAccount. Raises EdgeError where it may not look."""
     if given is not None:
         return given
     if named := os.environ.get("KUBECONFIG"):
         return Path(named)
-    usual = Path("~/.kube/config").expanduser()
-    return usual if usual.exists() else None
+    try:
+        usual = home() / ".kube" / "config"
+    except RuntimeError:  # a user of a number alone, without $HOME
+        return None
+    return usual if is_there(usual) else None
 
 
 async def ask(cluster: Cluster, command: Sequence[str], read: Callable[[str, bytes], _T]) -> Answers[_T]:

@@ -62,9 +62,11 @@ def _limit(text: str) -> int:
 
 def _address(text: str) -> IPAddress | None:
     try:
+        if "%" in text:
+            raise ValueError("no EIP has a scope id")
         return ip_address(text) if text else None
     except ValueError as error:
-        raise SettingError(f"{written(text)}: must be an IPv4 or IPv6 address: an EIP") from error
+        raise SettingError(f"{written(text)}: must be an IPv4 or IPv6 address without a scope id: an EIP") from error
 
 
 def _source(runtime_dir: Path, eip: IPAddress | None) -> Source:

@@ -17,7 +17,7 @@ from speaker.convert.conversion import convert as converted
 from speaker.convert.document import Listed
 from speaker.errors import InvalidField, Place, SettingError, Unreadable
 from speaker.standalone.document import parse
-from speaker.standalone.manifests import MAX_FILE_BYTES, manifest_files, read_file
+from speaker.standalone.manifests import MAX_FILE_BYTES, manifest_files, no_utf8, read_file
 from speaker.system.files import shown, write_atomically
 
 STDIN = "-"
@@ -31,6 +31,8 @@ LONGEST = 80
 def command(args: argparse.Namespace) -> int:
     """As the command line asks for; raises SettingError."""
     peers = {peer.value: peer for peer in Peer}
+    if "" in args.sources:
+        raise SettingError('PATH "": must be a path: this directory is .')
     if args.peer and args.peer not in peers:
         raise SettingError(f"--from {args.peer}: must be one of {', '.join(peers)}")
     settings = Settings(peers.get(args.peer), frozenset(args.classes), args.default_class, args.adopt)
@@ -69,7 +71,7 @@ def _read(sources: Sequence[str]) -> tuple[list[ApiObject], list[InvalidField]]:
     objects: list[ApiObject] = []
     problems: list[InvalidField] = []
     for source in sources:
-        for read, wrong in _of_stdin(sys.stdin.buffer) if source == STDIN else _of_path(Path(source)):
+        for read, wrong in _of_stdin(getattr(sys.stdin, "buffer", None)) if source == STDIN else _of_path(Path(source)):
             objects += read
             problems += wrong
     return objects, problems
@@ -88,16 +90,25 @@ def _of_path(path: Path) -> Iterator[_Found]:
     yield from map(read_file, files)
 
 
-def _of_stdin(stream: BinaryIO) -> Iterator[_Found]:
-    content = stream.read(MAX_FILE_BYTES + 1)
+def _of_stdin(stream: BinaryIO | None) -> Iterator[_Found]:
+    """None: whoever started this has closed it."""
+    place = Place("stdin")
+    if stream is None:
+        yield [], [Unreadable("", None, "must be open, or name files or directories", place=place)]
+        return
+    try:
+        content = stream.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        yield [], [Unreadable("", None, f"must be a stream that can be read: {error.strerror or error}", place=place)]
+        return
     if len(content) > MAX_FILE_BYTES:
-        yield [], [InvalidField("", "", f"must not be larger than {MAX_FILE_BYTES} bytes", place=Place("stdin"))]
+        yield [], [InvalidField("", "", f"must not be larger than {MAX_FILE_BYTES} bytes", place=place)]
         return
     try:
         # kubectl -o json writes JSON, which is YAML but for characters beyond U+FFFF.
         parsed = parse("stdin.json" if content.lstrip().startswith(b"{") else "stdin", content.decode())
-    except UnicodeDecodeError:
-        yield [], [InvalidField("", "", "must be UTF-8", place=Place("stdin"))]
+    except UnicodeDecodeError as error:
+        yield [], [no_utf8("stdin", error)]
         return
     yield parsed.objects, parsed.problems
 

@@ -11,13 +11,14 @@ At every moment, half copied or not, each host accepts what any other signs.
 
 import os
 import secrets
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 
 from speaker.errors import SettingError
 from speaker.ownership.hellos.keyfile import read_private
 from speaker.ownership.hellos.keys import MIN_SECRET, Keys, generate, parse
-from speaker.system.files import write_atomically
+from speaker.system.files import absolute, is_there, shown, write_atomically
 from speaker.tools.following import following
 
 
@@ -35,10 +36,16 @@ def keygen(file: Path, step: Step) -> tuple[str, ...]:
 
     Raises SettingError where the file is not as the step needs it, and EdgeError where it cannot be written.
     """
-    content = _new(file) if step is Step.MAKE else _changed(file, step)
+    owner = None
+    if step is Step.MAKE:
+        content = _new(file)
+    else:
+        content = _changed(file, step)
+        with suppress(OSError):  # it is gone by now: then it is ours
+            owner = file.stat()  # root may replace what belongs to the user that a speaker runs as
     keys = parse(content, str(file))
-    write_atomically(Path(os.path.realpath(file)), content, mode=0o600)
-    return f"{file}: {_told(keys)}", *_next(file, step)
+    write_atomically(Path(os.path.realpath(absolute(file))), content, mode=0o600, new=step is Step.MAKE, owner=owner)
+    return f"{shown(file)}: {_told(keys)}", *_next(file, step)
 
 
 _FOLLOWING = {Step.ADD: Step.PROMOTE, Step.PROMOTE: Step.RETIRE}
@@ -57,7 +64,7 @@ def _told(keys: Keys) -> str:
 
 
 def _new(file: Path) -> bytes:
-    if file.exists():
+    if is_there(file):
         raise SettingError(
             f"{file}: exists: a new key there would part this host from its peers. To replace the key, "
             f"first `speaker keygen --add {file}`: a second key, accepted and not yet signing"

@@ -28,7 +28,7 @@ from typing import NoReturn, TypeAlias
 import speaker
 from speaker.errors import EdgeError
 from speaker.system.clock import boottime
-from speaker.system.files import Lock, locked
+from speaker.system.files import Lock, absolute, locked
 from speaker.system.priority import take_priority
 from speaker.system.programs import end_with
 from speaker.system.supervise import wait
@@ -56,7 +56,7 @@ def become(arguments: Sequence[str], runtime_dir: Path, outlive: float) -> NoRet
 
     Raises EdgeError where another speaker has the runtime directory: its lock is this process's for life.
     """
-    path = (runtime_dir / "lock").absolute()
+    path = absolute(runtime_dir / "lock")
     lock = locked(path)
     os.set_inheritable(lock, True)
     program = (*_python(), "speaker.wire.parent", str(outlive), str(lock), str(path), *arguments)

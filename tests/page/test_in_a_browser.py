@@ -116,12 +116,14 @@ def test_a_failover_is_on_it_while_one_looks_with_its_duration_and_is_read_out(b
 
 def test_eips_come_and_go_in_the_order_of_addresses(browser, page):
     looking(browser, page, made_up(3))
-    page.show(made_up(2, **{"10.0.0.100": eip("lan", [], None), "10.0.0.20": eip("lan", [], None)}))
-    browser.until("document.querySelectorAll('.rows > *').length === 4")
+    six = ("2001:db8::10", "2001:db8::9", "2001:db8:1::", "2001:db8::1:0", "fd00::", "::1")
+    page.show(made_up(2, **{each: eip("lan", [], None) for each in ("10.0.0.100", *six, "10.0.0.20")}))
+    browser.until("document.querySelectorAll('.rows > *').length === 10")
     names = browser.run(
         "return [...document.querySelectorAll('.rows [role=cell]:first-child')].map(x => x.textContent)"
     )
-    assert names == ["10.0.0.0", "10.0.0.1", "10.0.0.20", "10.0.0.100"]
+    assert names[:4] == ["10.0.0.0", "10.0.0.1", "10.0.0.20", "10.0.0.100"]
+    assert names[4:] == ["::1", "2001:db8::9", "2001:db8::10", "2001:db8::1:0", "2001:db8:1::", "fd00::"]
 
 
 def test_what_tenants_wrote_is_text(browser, page):

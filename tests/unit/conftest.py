@@ -2,9 +2,11 @@
 the kernel's filter machine; a loop in virtual time."""
 
 import asyncio
+import os
 import selectors
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from ipaddress import IPv4Address, IPv6Address
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +23,23 @@ settings.register_profile("unit", settings(), deadline=None, suppress_health_che
 settings.load_profile("unit")
 
 Json = dict[str, Any]
+
+
+@pytest.fixture
+def closed_off(tmp_path: Path) -> Iterator[Path]:
+    """A directory that nobody may look into; for the length of a test it is not root's, whom nothing stops."""
+    tmp_path.chmod(0)
+    us = os.geteuid()
+    if us == 0:
+        try:
+            os.seteuid(65534)
+        except OSError:
+            pytest.skip("root of a user namespace that has no other user")
+    try:
+        yield tmp_path
+    finally:
+        os.seteuid(us)
+        tmp_path.chmod(0o700)
 
 
 @pytest.fixture

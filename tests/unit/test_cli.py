@@ -96,3 +96,44 @@ def test_a_key_is_made_once_and_rotated_step_by_step(tmp_path, capsys):
 def test_no_command_but_capture_brings_scapy_along():
     code = "import sys; from speaker.cli import main; main(['validate', '.']); sys.exit('scapy' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2] / "manifests" / "examples")
+
+
+@pytest.mark.parametrize("words", [["keygen", "key"], ["run", "/nowhere", "--runtime-dir", "run"]])
+def test_in_a_directory_that_was_removed_a_command_says_so(words, tmp_path, monkeypatch, capsys):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert main(words) == 1
+    assert "the current directory was removed" in capsys.readouterr().err
+
+
+NASTY = "\x1b[31m\x9bred\udce9"
+"""Colours, and a byte that is no character."""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["status", "--runtime-dir", NASTY],
+        ["keygen", NASTY],
+        ["keygen", "--retire", NASTY],
+        ["keygen", f"{NASTY}/key"],
+        ["capture", NASTY],
+        ["convert", "--from", NASTY],
+        ["run", ".", "--key", NASTY],
+        ["run", ".", "--forwarder", "nftables", "--ipvs-timeouts", NASTY],
+    ],
+)
+def test_no_word_of_a_command_line_speaks_to_the_terminal(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / NASTY).write_bytes(b"")
+    assert main(words) in (1, 2)
+    told = capsys.readouterr()
+    assert told.err
+    assert all(line.isprintable() for line in (told.out + told.err).splitlines())
+
+
+def test_what_is_said_of_a_new_key_does_not_speak_to_the_terminal_either(tmp_path, capsys):
+    assert main(["keygen", str(tmp_path / NASTY)]) == 0
+    assert all(line.isprintable() for line in capsys.readouterr().out.splitlines())

@@ -18,6 +18,9 @@ FILE = Path("/etc/speaker/x")
         ("mqtts://broker.example:8884/site/one", "broker.example", 8884, "site/one", True),
         ("mqtt://127.0.0.1", "127.0.0.1", 1883, "eip-speaker", False),
         ("mqtts://[2001:db8::1]:8883/x", "2001:db8::1", 8883, "x", True),
+        ("mqtts://[fe80::1%eth0]", "fe80::1%eth0", 8883, "eip-speaker", True),
+        ("mqtts://my_broker.namespace.svc.", "my_broker.namespace.svc.", 8883, "eip-speaker", True),
+        ("mqtts://bröker.example", "bröker.example", 8883, "eip-speaker", True),
     ],
 )
 def test_a_broker_is_a_url(url, host, port, prefix, tls):
@@ -41,6 +44,13 @@ def test_a_broker_is_a_url(url, host, port, prefix, tls):
         "mqtts://broker/$SYS",
         "mqtts://broker/x?y=1",
         "mqtts://[broker/x",
+        "mqtts://bro ker",
+        "mqtts://one,two",
+        "mqtts://bro..ker",
+        "mqtts://-broker",
+        "mqtts://bro\\ker",
+        "mqtts://" + "b" * 64,
+        "mqtts://" + "b." * 127 + "b",
     ],
 )
 def test_what_is_none_is_refused_with_the_rule(url):

@@ -24,7 +24,11 @@ def test_a_metrics_address_is_a_literal_and_a_port(text, bind):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "9900", ":9900", "localhost:9900", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:x"]
+    "text",
+    [
+        *("", "9900", ":9900", "localhost:9900", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:x"),
+        *("127.0.0.1: 9900", "127.0.0.1:99_00", "127.0.0.1:+9900", "127.0.0.1:٩٩٠٠", "127.0.0.1:" + "9" * 5000),
+    ],
 )
 def test_a_metrics_address_that_cannot_work_is_refused_with_its_value(text):
     with pytest.raises(SettingError, match=r"must be ADDRESS:PORT") as refused:
@@ -38,16 +42,30 @@ def test_a_node_always_carries_its_hostname_label():
     )
 
 
-@pytest.mark.parametrize("name", ["", "Node", "n_1", "-n", "n" * 254])
+@pytest.mark.parametrize("name", ["", "Node", "n_1", "-n", "n" * 254, "a..b", "a.-b", "a-.b", "a.", "n/1"])
 def test_a_node_name_that_kubernetes_would_refuse_is_refused(name):
     with pytest.raises(SettingError, match="--node"):
         Node.parse(name)
 
 
-@pytest.mark.parametrize("labels", ["rack", "=a", "rack=a b", "a b=c", "rack=-"])
+@pytest.mark.parametrize(
+    "labels", ["rack", "=a", "rack=a b", "a b=c", "rack=-", "a..b/c=d", "/a=b", f"{'a' * 254}/b=c"]
+)
 def test_a_label_that_kubernetes_would_refuse_is_refused(labels):
     with pytest.raises(SettingError, match="--node-labels"):
         Node.parse("n1", labels)
+
+
+def test_a_label_that_is_named_twice_is_refused_and_the_hostname_may_be_another():
+    with pytest.raises(SettingError, match="--node-labels rack=b: names rack again"):
+        Node.parse("n1", "rack=a,rack=b")
+    assert Node.parse("n1", "kubernetes.io/hostname=h1").labels == {"kubernetes.io/hostname": "h1"}
+
+
+def test_a_name_as_long_as_kubernetes_takes_one_is_taken():
+    name = ".".join(["n" * 63] * 3 + ["n" * 61])
+    assert Node.parse(name, f"{name}/b=c").name == name
+    assert len(name) == 253
 
 
 def test_without_peers_there_are_no_peer_settings():
@@ -114,7 +132,10 @@ def test_an_ethertype_is_hexadecimal_or_decimal(text, number):
     assert peers.ethertype == number
 
 
-@pytest.mark.parametrize("text", ["", "88B5", "0x05FF", "0x10000", "-1", "0", "eth", "9" * 5000])
+@pytest.mark.parametrize(
+    "text",
+    ["", "88B5", "0x05FF", "0x10000", "-1", "0", "eth", "9" * 5000, " 0x88B5", "0x88_B5", "0b1", "٣٥٠٠٠"],
+)
 def test_what_is_no_ethertype_is_refused_with_its_value_and_the_rule(text):
     with pytest.raises(SettingError) as refused:
         PeerSettings.parse(True, ethertype=text)

@@ -159,6 +159,8 @@ class Knowledge:
     """EIPs, Services and pools beyond MOST."""
     version: str = ""
     """Of the running speaker."""
+    cluster: bool = True
+    """An API says what is wanted; False: files do."""
 
 
 @dataclass(frozen=True, slots=True)

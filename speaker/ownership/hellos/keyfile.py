@@ -24,6 +24,10 @@ def read_private(path: Path) -> bytes:
     name = shown(path)
     try:
         content, found = read_regular(path, MAX_BYTES)
+    except PermissionError as error:
+        raise SettingError(
+            f"{name}: cannot be read: {error.strerror}: must belong to the user that the speaker runs as"
+        ) from error
     except OSError as error:
         raise SettingError(
             f"{name}: cannot be read: {error.strerror}: make one with `speaker keygen {name}` and copy it to every host"

@@ -132,7 +132,12 @@ function fill(known, name, one) {
 }
 
 // In the order of addresses, as numbers: IPv4 first.
-const order = (name) => (name.includes(":") ? `6${name}` : `4${name.split(".").map((each) => each.padStart(3, "0")).join(".")}`);
+function order(name) {
+  if (!name.includes(":")) return `4${name.split(".").map((each) => each.padStart(3, "0")).join(".")}`;
+  const [head, tail = []] = name.split("::").map((half) => half.split(":").filter(Boolean));
+  const zeros = Array(Math.max(0, 8 - head.length - tail.length)).fill("");
+  return `6${[...head, ...zeros, ...tail].map((each) => each.padStart(4, "0")).join(":")}`;
+}
 
 function lay() {
   const table = at("eips");

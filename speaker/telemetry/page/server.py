@@ -9,7 +9,7 @@ from ipaddress import ip_address
 
 from speaker.errors import SettingError
 from speaker.settings import Bind
-from speaker.system.listening import Answer, Front, Question, Stream, plain
+from speaker.system.listening import Answer, Front, Question, Stream, plain, refusal
 from speaker.system.supervise import Supervisor, at_work
 from speaker.telemetry.page.live import Live
 
@@ -27,6 +27,8 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 """Nothing is loaded from elsewhere, nothing that a tenant wrote is run, and no other site shows or reads it."""
+BY_NAME = "this page is asked for by address, or as localhost, and by no other name: see docs/page.md"
+"""For people: the name itself, which may be anybody's, is not said again."""
 MOST_UNREAD = 32 * 1024 * 1024
 """Bytes, of all that look."""
 
@@ -37,7 +39,7 @@ async def serving(bind: Bind, live: Live, supervisor: Supervisor) -> AsyncIterat
 
     async def answer(question: Question) -> Answer | Stream:
         if not _by_address(question.host):
-            return plain(HTTPStatus.MISDIRECTED_REQUEST)
+            return plain(HTTPStatus.MISDIRECTED_REQUEST, BY_NAME)
         if question.path not in (*FILES, "/status.json", "/events"):
             return plain(HTTPStatus.NOT_FOUND)
         if question.method not in ("GET", "HEAD"):
@@ -55,7 +57,7 @@ async def serving(bind: Bind, live: Live, supervisor: Supervisor) -> AsyncIterat
         try:
             await front.open(bind.host, bind.port, answer)
         except OSError as error:
-            raise SettingError(f"--page {bind.host}:{bind.port}: cannot listen there: {error.strerror}") from error
+            raise SettingError(f"--page {bind}: cannot listen there: {refusal(error)}") from error
         async with at_work("page", live.run, supervisor):
             yield
 

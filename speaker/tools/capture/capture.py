@@ -4,7 +4,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -13,6 +13,7 @@ from speaker.errors import SettingError
 from speaker.ownership.hellos import frames
 from speaker.ownership.hellos.keyfile import read_keys
 from speaker.ownership.hellos.keys import Keys
+from speaker.system.files import is_there
 from speaker.tools.capture import tap
 from speaker.tools.capture.events import Event, sentence
 from speaker.tools.capture.neighbourhood import Neighbourhood
@@ -33,22 +34,34 @@ class CaptureSettings:
 
 
 def capture(settings: CaptureSettings, out: TextIO) -> int:
-    """Prints a line for each event; 0 at the end. Raises SettingError and EdgeError."""
+    """Prints a line for each event, and how many there were; 0 at the end. Raises SettingError and EdgeError."""
     tap.need_scapy()
     keys = None if settings.key is None else read_keys(settings.key)
     captured = _frames(settings)
     recording = tap.into(settings.write) if settings.write is not None else nullcontext(_pass_over)
-    told: Counter[str] = Counter()
-    began: float | None = None
-    with recording as write:
+    with recording as write, _summed_up(settings, out) as told:
+        began: float | None = None
         for event in heard(captured, keys, settings, write):
             began = event.at if began is None else began
             told["alarms"] += event.alarm
             told["events"] += 1
             print(json.dumps(event.as_json()) if settings.as_json else line(event, began), file=out, flush=True)
+    return 0
+
+
+@contextmanager
+def _summed_up(settings: CaptureSettings, out: TextIO) -> Iterator[Counter[str]]:
+    """Ctrl-C is the usual end of a capture, and has its sum as well."""
+    told: Counter[str] = Counter()
+    interrupted: KeyboardInterrupt | None = None
+    try:
+        yield told
+    except KeyboardInterrupt as error:
+        interrupted = error
     if not settings.as_json:
         print(f"events: {told['events']}, alarms: {told['alarms'] or 'none'}", file=out)
-    return 0
+    if interrupted is not None:
+        raise interrupted
 
 
 def line(event: Event, began: float) -> str:
@@ -74,7 +87,7 @@ def _frames(settings: CaptureSettings) -> Iterator[tap.Frame | None]:
     if settings.target in links:
         return tap.of_link(settings.target, settings.ethertype, _deadline(settings.seconds))
     file = Path(settings.target)
-    if not file.exists():
+    if not is_there(file):
         raise SettingError(f"{settings.target}: is neither a link of this host ({', '.join(links)}) nor a file")
     if settings.seconds is not None or settings.write is not None:
         flag = "--seconds" if settings.seconds is not None else "--write"

@@ -108,16 +108,28 @@ def into(path: Path) -> Iterator[Write]:
     """A new pcap file. Raises SettingError where there is one already, EdgeError where it cannot be written."""
     from scapy.utils import RawPcapWriter
 
+    with _refused(path):
+        file = path.open("xb")
     try:
-        with path.open("xb") as file:
-            writer = RawPcapWriter(file, linktype=_ETHERNET)
-            writer.write_header(None)
+        writer = RawPcapWriter(file, linktype=_ETHERNET)
+        writer.write_header(None)
 
-            def write(at: float, frame: bytes) -> None:
-                sec = int(max(at, 0))
+        def write(at: float, frame: bytes) -> None:
+            sec = int(max(at, 0))
+            with _refused(path):
                 writer.write_packet(frame, sec=sec, usec=int((max(at, 0) - sec) * 1e6))
 
-            yield write
+        yield write
+    finally:
+        with _refused(path):
+            file.close()  # with what it has not written yet
+
+
+@contextmanager
+def _refused(path: Path) -> Iterator[None]:
+    """Around what is done to the file, and nothing else: that stdout is full, or closed, is another's trouble."""
+    try:
+        yield
     except FileExistsError as error:
         raise SettingError(f"--write {path}: exists: must be a new file") from error
     except OSError as error:

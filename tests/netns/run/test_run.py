@@ -210,6 +210,19 @@ def test_a_second_speaker_on_the_same_host_is_refused(lan, write, start):
     assert "another speaker runs here already" in second.process.stderr.read()
 
 
+def test_a_second_speaker_with_another_runtime_directory_does_not_write_over_the_state_of_the_first(
+    lan, write, start, tmp_path
+):
+    node, _ = lan
+    write("site.yaml", POOL + service("web"))
+    start(node).until("ready")
+    before = (tmp_path / "state.json").read_bytes()
+    second = start(node, "--metrics", "off", "--forwarder", "none", "--runtime-dir", str(tmp_path / "other"))
+    assert second.process.wait(60) == 1
+    assert f"speaker: state file {tmp_path}/state.json: another speaker has it" in second.last_words()
+    assert (tmp_path / "state.json").read_bytes() == before
+
+
 def test_a_runtime_directory_that_is_removed_comes_back_with_its_control_socket_and_its_lock(lan, write, start, sh):
     node, client = lan
     write("site.yaml", POOL + service("web"))

@@ -167,3 +167,8 @@ def test_source_ranges_come_from_the_field_or_the_old_annotation_and_never_widen
 @pytest.mark.parametrize("typo", ["loadBalancerSourceRange", "loadbalancerSourceRanges", "sourceRanges"])
 def test_a_misspelt_restriction_is_refused_even_where_the_service_would_be_passed_over(typo):
     assert [path for path, _ in rules_about({"type": "ClusterIP", typo: ["10.0.0.0/8"]})] == [f"spec.{typo}"]
+
+
+def test_annotations_of_others_are_passed_over_as_long_as_an_api_server_would_take_their_keys():
+    others = {"Example.COM/Some_Thing": "x", "plain": "", "a.example/b": None}
+    assert service_of({}, others) == service_of({})

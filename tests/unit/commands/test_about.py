@@ -12,6 +12,11 @@ from speaker.commands.parser import subparsers
 
 COMMANDS = [*subparsers(_parser())]
 
+SERVING = {"run", "agent", "controller"}
+"""They log what they do; a dry run tells by itself what it waits for."""
+SHOWING = {"capture", "lab"}
+AT_ONCE = {"keygen", "help", "version", "completion"}
+
 
 def printed(capsys, *words):
     assert main([*words]) == 0
@@ -80,3 +85,8 @@ def test_bash_completes_commands_flags_and_values(words, completed, capsys):
     asked = f'COMP_WORDS=(speaker {quoted}); COMP_CWORD={len(words)}; _shtab_speaker; echo "${{COMPREPLY[@]}}"'
     done = subprocess.run(["bash", "-c", f"{script}\n{asked}"], text=True, capture_output=True, check=False)
     assert done.stdout.split() == completed, done.stderr
+
+
+@pytest.mark.parametrize("command", sorted({*COMMANDS} - SERVING - SHOWING - AT_ONCE))
+def test_whoever_waits_for_a_command_is_told_what_for(command):
+    assert subparsers(_parser())[command].get_default("working")

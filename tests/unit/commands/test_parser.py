@@ -49,6 +49,23 @@ def test_a_word_that_a_terminal_would_obey_is_shown_harmless(word, capsys):
     assert all(line.isprintable() for line in told.splitlines())
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["validate", ""], 'speaker validate: DIR "": must be a path: this directory is .'),
+        (["run", "site", "--state", ""], 'speaker run: --state "": must be a path: this directory is .'),
+        (["run", "site", "--log-level", ""], 'speaker run: --log-level "": must be one of debug, '),
+        (["run", "site", "a b"], 'speaker run: "a b": is one word too many'),
+        ([""], 'speaker: "": no such command: '),
+    ],
+)
+def test_a_word_that_would_not_be_seen_is_shown_and_an_empty_one_is_no_path(words, says, capsys):
+    with pytest.raises(SystemExit) as left:
+        main(words)
+    assert left.value.code == 2
+    assert capsys.readouterr().err.startswith(says)
+
+
 PYTHONS = re.compile(r"\bNone\b|\bTrue\b|\bFalse\b|\[']|<class|<enum|Traceback|argument |expected")
 
 

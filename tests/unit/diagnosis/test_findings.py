@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from healthy import ELSEWHERE, NOW, OWN, matching, of
 
-from speaker.diagnosis.chain import explain
+from speaker.diagnosis.chain import State, explain
 from speaker.diagnosis.doctor import findings
 from speaker.diagnosis.facts import (
     ANYWHERE,
@@ -366,6 +366,21 @@ def test_what_ipvs_sends_by_output_no_rule_of_what_is_forwarded_can_drop():
     assert findings(with_ipvs(drops)) == []
 
 
+HIDDEN = replace(
+    WELL, about="", known=None, process=Process("cannot connect to control: Permission denied", hidden=True)
+)
+
+
+def test_who_may_not_ask_the_speaker_is_told_so_and_not_that_there_is_none():
+    (found,) = findings(HIDDEN)
+    assert (found.kind, found.what) == ("no_right", "cannot connect to control: Permission denied")
+    assert found.mend.startswith("sudo speaker doctor ")
+    chain = explain(replace(HIDDEN, about=EIP))
+    assert (chain.code, chain.steps[0].state) == (2, State.UNKNOWN)
+    assert chain.verdict is not None
+    assert chain.verdict.mend.startswith(f"sudo speaker explain {EIP} ")
+
+
 def test_nothing_is_wrong_with_what_all_of_these_begin_with():
     assert findings(WELL) == []
     assert explain(WELL).code == 0
@@ -388,10 +403,35 @@ def test_the_first_broken_step_of_an_eip_is_that(case):
     assert chain.code == 1
 
 
+@pytest.mark.parametrize("case", FOUND | ONLY_THE_DOCTOR | ONLY_EXPLAINED)
+def test_where_files_say_what_is_wanted_nothing_is_mended_through_an_api(case):
+    facts, _ = (FOUND | ONLY_THE_DOCTOR | ONLY_EXPLAINED)[case]
+    if facts.known is not None:
+        facts = replace(facts, known=replace(facts.known, cluster=False))
+    chain = explain(facts)
+    found = [*findings(facts), *chain.others, *filter(None, [chain.verdict])]
+    by_kubectl = {each.kind for each in found if "kubectl" in each.mend}
+    assert by_kubectl <= {"kube_proxy", "kernel_answers", "node_excluded"}  # of kube-proxy, and of a Node's label
+
+
+def test_what_is_to_be_corrected_in_files_is_named():
+    full = service(refused="pool_full", message="pool has no free address", addresses=())
+    (found,) = findings(replace(full, known=replace(full.known, cluster=False)))
+    assert (
+        found.mend == "speaker validate DIR   # once Eip/POOL is corrected there: spec.addresses: add some; or free one"
+    )
+    unknown = replace(known(eips=(), services=(), pools=(), cluster=False), about="lab/no")
+    assert explain(unknown).others == ()
+    assert [each.mend for each in explain(unknown).steps[-1].findings] == [
+        "speaker validate DIR   # once Service/lab/no is corrected there"
+    ]
+
+
 OF_SEVERAL_NODES = {"two_holders"}
 """Those that ``test_together.py`` finds."""
+OF_WHOEVER_ASKS = {"no_right"}
 
 
 def test_every_kind_of_finding_is_found_somewhere_here():
     found = {kind for _, kind in (FOUND | ONLY_THE_DOCTOR | ONLY_EXPLAINED).values()}
-    assert found | OF_SEVERAL_NODES == KINDS.keys()
+    assert found | OF_SEVERAL_NODES | OF_WHOEVER_ASKS == KINDS.keys()

@@ -28,3 +28,7 @@ def test_one_that_may_not_be_looked_at_has_no_state(tmp_path):
 
 def test_where_nobody_listens_there_is_none(tmp_path):
     assert listener(tmp_path, "no speaker runs here") == Process("no speaker runs here")
+
+
+def test_who_may_not_ask_does_not_know_whether_there_is_one(closed_off):
+    assert listener(closed_off, "Permission denied") == Process("Permission denied", hidden=True)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 import stat
+import threading
 from contextlib import asynccontextmanager, suppress
 
 import pytest
@@ -319,6 +320,31 @@ def test_no_speaker_is_said_with_the_path(path):
     with pytest.raises(EdgeError) as refused:
         list(ask(path.parent, "count"))
     assert str(refused.value) == f"no speaker runs here: cannot connect to {path}: No such file or directory"
+
+
+def test_who_may_not_ask_is_told_who_may(closed_off):
+    with pytest.raises(EdgeError, match=r"cannot connect to .*: Permission denied: ask as root, or as the user"):
+        list(ask(closed_off, "count"))
+
+
+@pytest.mark.parametrize("said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"[1]\n", b"\xff\n", b"[" * 5000 + b"\n"])
+def test_what_is_no_speaker_is_told_to_be_none(path, said):
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(path))
+        other.listen()
+        answers = ask(path.parent, "count", PATIENCE)
+
+        def answer():
+            accepted, _ = other.accept()
+            with accepted:
+                accepted.recv(MAX_COMMAND)  # or who asks may find nobody to ask
+                accepted.sendall(said)
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        with pytest.raises(EdgeError, match=f"what listens on {path} is no speaker: "):
+            list(answers)
+        answering.join()
 
 
 def test_a_speaker_that_does_not_answer_in_time_is_given_up(path):

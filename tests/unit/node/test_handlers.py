@@ -52,10 +52,10 @@ class Wire:
             yield each
 
 
-async def answers(command, wire, report, alone=False, **command_words):
+async def answers(command, wire, report, alone=False, cluster=False, **command_words):
     """Every object, as it reaches the other end of the socket."""
     peers = None if alone else PeerSettings()
-    found = handlers("n1", peers, wire, report, NoForwarder())[command](command_words)
+    found = handlers("n1", peers, wire, report, NoForwarder(), cluster=cluster)[command](command_words)
     return [json.loads(json.dumps(each)) async for each in found]
 
 
@@ -186,3 +186,9 @@ async def test_before_anything_is_in_force_facts_are_of_the_node_alone(report):
     ((told),) = await answers("facts", Wire(), report)
     known = msgspec.convert(told["knowledge"], Knowledge)
     assert (known.node, known.in_force, known.eips) == ("n1", False, ())
+
+
+@pytest.mark.parametrize("cluster", [True, False])
+async def test_whether_an_api_or_files_say_what_is_wanted_is_among_the_facts(report, cluster):
+    (told,) = await answers("facts", Wire(), report, cluster=cluster)
+    assert told["knowledge"]["cluster"] is cluster

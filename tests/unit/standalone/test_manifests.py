@@ -376,3 +376,14 @@ def test_no_bytes_make_the_directory_reader_raise_anything_but_its_own_error(tmp
     (directory / "a.yaml").write_bytes(content)
     with suppress(InvalidManifests):
         load(directory)
+
+
+def test_files_with_byte_order_marks_may_be_put_together(tmp_path):
+    pool = "\ufeffapiVersion: eip-speaker.io/v1alpha1\nkind: Eip\nmetadata: {name: %s}\nspec: {addresses: [%s]}\n"
+    (tmp_path / "a.yaml").write_text(
+        f"{pool % ('a', '192.0.2.1')}---\n{pool % ('b', '192.0.2.2')}--- # c\r\n{pool % ('c', '192.0.2.3')}"
+    )
+    assert load(tmp_path).world.pools.keys() == {"a", "b", "c"}
+    (tmp_path / "b.yaml").write_text(f"---\n{pool % ('d', '192.0.2.300')}")
+    with pytest.raises(InvalidManifests, match=r"b\.yaml:5: Eip/d: spec\.addresses\[0\]"):
+        load(tmp_path)

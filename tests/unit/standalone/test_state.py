@@ -1,7 +1,10 @@
 """The state file: what was written is read, and what cannot be understood is never taken for nothing."""
 
+import asyncio
 import os
 import stat
+from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,7 +13,7 @@ from hypothesis import strategies as st
 from speaker.allocator.ledger import HeldAddresses, Ledger, Resting
 from speaker.errors import EdgeError
 from speaker.model import ServiceKey
-from speaker.standalone.state import read_state, write_state
+from speaker.standalone.state import one_speakers, read_state, write_state
 
 WEB = ServiceKey("default", "web")
 LEDGER = Ledger(
@@ -121,3 +124,65 @@ def test_no_bytes_make_it_raise_anything_else(tmp_path_factory, content):
         assert isinstance(read_state(path, Ledger), Ledger)
     except EdgeError as error:
         assert str(path) in str(error)  # noqa: PT017 -- either is right
+
+
+def test_a_link_that_leads_where_nobody_may_look_is_an_edge_error(tmp_path):
+    link = tmp_path / "state.json"
+    link.symlink_to("x" * 300)
+    with pytest.raises(EdgeError, match=r"cannot look at .*state\.json: File name too long"):
+        write_state(link, LEDGER)
+
+
+async def test_of_two_speakers_one_has_the_state_file_and_the_other_is_told_what_to_do(tmp_path):
+    path = tmp_path / "state.json"
+    (tmp_path / "link").symlink_to(path)
+    async with one_speakers(path):
+        write_state(path, LEDGER)
+        for name in (path, tmp_path / "link"):
+            with pytest.raises(EdgeError, match=r"state file .*: another speaker has it, .*--state"):
+                async with one_speakers(name, patience=0.0):
+                    pass
+        async with one_speakers(tmp_path / "other.json", patience=0.0):
+            pass
+    async with one_speakers(path, patience=0.0):
+        pass
+
+
+async def test_who_is_just_ending_is_waited_for(tmp_path):
+    path = tmp_path / "state.json"
+    async with AsyncExitStack() as first, asyncio.TaskGroup() as tasks:
+        await first.enter_async_context(one_speakers(path))
+
+        async def second():
+            async with one_speakers(path):
+                pass
+
+        waiting = tasks.create_task(second())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        await first.aclose()
+
+
+async def test_where_no_lock_can_be_had_a_speaker_starts_all_the_same(closed_off):
+    async with one_speakers(closed_off / "state.json", patience=0.0):
+        pass
+
+
+@pytest.mark.parametrize("make", [lambda path: None, os.mkfifo], ids=["a link to nothing", "a FIFO"])
+async def test_nothing_is_left_beside_what_is_no_state_file(tmp_path, make):
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    make(volume / "state")
+    (tmp_path / "state.json").symlink_to(volume / "state")
+    before = sorted(tmp_path.rglob("*"))
+    async with one_speakers(tmp_path / "state.json"):
+        assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_state_file_in_a_directory_that_was_removed_is_an_edge_error(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(EdgeError, match=r"state\.json: the current directory was removed"):
+        write_state(Path("state.json"), LEDGER)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speaker.errors import EdgeError
-from speaker.system.files import Lock, is_file, locked, read_regular, shown, write_atomically
+from speaker.system.files import Lock, absolute, is_file, is_there, locked, read_regular, shown, write_atomically
 
 
 def test_a_file_is_replaced_and_nothing_else_is_left_behind(tmp_path):
@@ -29,6 +29,15 @@ def test_a_write_that_fails_names_the_path_and_leaves_what_was_there(tmp_path):
     with pytest.raises(EdgeError, match=r"cannot write .*state\.json"):
         write_atomically(target, b"one")
     assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
+
+
+def test_a_file_that_must_be_new_is_never_written_over(tmp_path):
+    file = tmp_path / "key"
+    write_atomically(file, b"one", mode=0o600, new=True)
+    with pytest.raises(EdgeError, match=r"cannot write .*key: File exists"):
+        write_atomically(file, b"two", new=True)
+    assert (file.read_bytes(), file.stat().st_mode & 0o777) == (b"one", 0o600)
+    assert [*tmp_path.iterdir()] == [file]
 
 
 IRREGULAR = {
@@ -52,6 +61,37 @@ def test_what_is_no_regular_file_is_refused_at_once_and_in_words(tmp_path, make,
 def test_a_name_for_nothing_is_told_from_all_of_these(tmp_path):
     with pytest.raises(FileNotFoundError):
         read_regular(tmp_path / "file", 10)
+
+
+UNSEEN = {
+    "a name too long": lambda folder: folder / ("x" * 300),
+    "a link to itself": lambda folder: folder / "loop",
+}
+
+
+@pytest.mark.parametrize("of", UNSEEN.values(), ids=UNSEEN.keys())
+def test_whether_something_is_there_is_told_or_an_error_that_names_it(tmp_path, of):
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "nowhere").symlink_to("missing")
+    assert is_there(tmp_path / "file")
+    assert not is_there(tmp_path / "missing")
+    assert not is_there(tmp_path / "nowhere")
+    assert not is_there(tmp_path / "file" / "below")
+    path = of(tmp_path)
+    with pytest.raises(EdgeError, match=f"cannot look at {path}: "):
+        is_there(path)
+
+
+def test_where_the_current_directory_was_removed_only_whole_paths_lead_anywhere(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    assert absolute(Path("key")) == gone / "key"
+    gone.rmdir()
+    assert absolute(tmp_path / "key") == tmp_path / "key"
+    with pytest.raises(EdgeError, match="key: the current directory was removed"):
+        absolute(Path("key"))
 
 
 def test_a_regular_file_is_read_up_to_a_byte_more_than_wanted(tmp_path):
@@ -102,6 +142,13 @@ def test_a_lock_is_held_once(tmp_path):
         locked(path)
     os.close(fd)
     os.close(locked(path))
+
+
+def test_nobody_but_its_owner_may_take_a_lock(tmp_path):
+    (tmp_path / "of an earlier release").touch(0o644)
+    for name in ("new", "of an earlier release"):
+        os.close(locked(tmp_path / name))
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("what", ["mkdir", "mkfifo", "symlink"])

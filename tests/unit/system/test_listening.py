@@ -90,6 +90,7 @@ async def test_the_head_alone_is_sent_to_who_asks_for_that():
         (b"GET / HTTP/2.0\r\n\r\n", b"400"),
         (b"GET /" + b"x" * MAX_REQUEST, b"431"),
         (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * MAX_REQUEST, b"431"),
+        (b"GET / HTTP/1.1\r\nA: " + b"b" * MAX_REQUEST + b"\r\n\r\n", b"431"),
     ],
 )
 async def test_what_is_no_question_is_told_so(text, status):
@@ -261,11 +262,14 @@ async def test_a_crowd_keeps_nobody_from_the_metrics():
             each.close()
 
 
-async def test_a_port_that_cannot_be_had_for_the_metrics_is_told():
-    with socket.create_server(("127.0.0.1", 0)) as another:
-        bind = Bind("127.0.0.1", another.getsockname()[1])
-        with pytest.raises(SettingError, match="cannot listen there: Address already in use"):
-            await _served(bind)
+@pytest.mark.parametrize(("host", "written"), [("127.0.0.1", "127.0.0.1"), ("::1", "[::1]")])
+async def test_a_port_that_cannot_be_had_for_the_metrics_is_told_as_it_is_written_and_once(host, written):
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, 0), family=family) as another:
+        port = another.getsockname()[1]
+        with pytest.raises(SettingError) as refused:
+            await _served(Bind(host, port))
+    assert str(refused.value) == f"--metrics {written}:{port}: cannot listen there: Address already in use"
 
 
 async def _served(bind):

@@ -98,3 +98,9 @@ def test_a_file_name_that_is_not_utf8_is_told_on_any_stdout(speaker, tmp_path):
         done = speaker(*words, then="")
         assert (done.returncode, done.stderr) == (1, "")
         assert r"site/caf\xe9.yaml" in done.stdout.replace(r"\\", "\\")
+
+
+@pytest.mark.parametrize("then", ["<&-", "0>/dev/null"], ids=["closed", "for writing alone"])
+def test_a_stdin_that_cannot_be_read_is_told_and_ends_with_2(speaker, then):
+    done = speaker("convert", then=then)
+    assert (done.returncode, done.stderr[:14]) == (2, "stdin: must be")

@@ -12,7 +12,11 @@ STICKY = "TCP C000020A 0000 C6336401 0050 0A000102 1F90 ASSURED          60\n"
 
 @pytest.mark.parametrize(
     ("arguments", "named"),
-    [(["web"], "web: must be an IPv4 or IPv6 address"), (["--limit", "-1"], "--limit -1: must be a whole number")],
+    [
+        (["web"], "web: must be an IPv4 or IPv6 address"),
+        (["2001:db8::10%eth0"], "2001:db8::10%eth0: must be an IPv4 or IPv6 address without a scope id"),
+        (["--limit", "-1"], "--limit -1: must be a whole number"),
+    ],
 )
 def test_what_cannot_be_asked_for_ends_with_2(arguments, named, capsys):
     assert main(["connections", *arguments]) == 2

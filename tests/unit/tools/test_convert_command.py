@@ -46,9 +46,20 @@ def test_input_that_cannot_be_read_ends_with_2_and_writes_nothing(content, stdin
     assert not (tmp_path / "out").exists()
 
 
+def test_what_is_not_utf8_on_stdin_is_told_with_its_line(stdin, capsys):
+    stdin(b"kind: IPAddressPool\nmetadata: {name: caf\xe9}\n")
+    assert main(["convert"]) == 2
+    assert capsys.readouterr().err == "stdin:2: b'\\xe9': must be UTF-8\n"
+
+
 def test_a_path_that_leads_nowhere_ends_with_2(tmp_path, capsys):
     assert main(["convert", str(tmp_path / "none.yaml")]) == 2
     assert "none.yaml" in capsys.readouterr().err
+
+
+def test_an_empty_word_is_no_path(capsys):
+    assert main(["convert", ""]) == 2
+    assert 'PATH "": must be a path' in capsys.readouterr().err
 
 
 def test_a_peer_that_is_none_ends_with_2(capsys):

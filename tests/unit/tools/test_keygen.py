@@ -1,6 +1,8 @@
 """``speaker keygen``: a key nobody else can read, and a rotation in which every host understands every other."""
 
+import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import pytest
@@ -39,6 +41,27 @@ def test_an_existing_file_is_never_overwritten_and_the_way_to_replace_the_key_is
     assert str(refused.value).startswith(f"{file}: exists: ")
     assert f"`speaker keygen --add {file}`" in str(refused.value)
     assert file.read_text() == content
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "loop"])
+def test_where_it_cannot_be_seen_whether_there_is_a_key_none_is_written(tmp_path, name):
+    loop = tmp_path / "loop"
+    loop.symlink_to("loop")
+    with pytest.raises(EdgeError, match=f"{name}: (File name too long|Too many levels of symbolic links)"):
+        keygen(tmp_path / name, Step.MAKE)
+    assert [*tmp_path.iterdir()] == [loop]
+
+
+def test_of_several_that_make_a_key_at_once_one_does_and_the_others_say_that_they_did_not(file):
+    def make(_):
+        try:
+            return keygen(file, Step.MAKE)[0]
+        except (SettingError, EdgeError):
+            return None
+
+    with ThreadPoolExecutor(16) as pool:
+        said = [line for line in pool.map(make, range(16)) if line is not None]
+    assert said == [f"{file}: key {read_keys(file).signing.id.hex()} signs"]
 
 
 def test_during_a_rotation_hosts_one_step_apart_accept_each_other(file):
@@ -93,6 +116,17 @@ def test_a_file_that_others_can_read_is_not_added_to(file):
     file.chmod(0o644)
     with pytest.raises(SettingError, match="has mode 0644"):
         keygen(file, Step.ADD)
+
+
+def test_whose_the_key_is_it_stays_whoever_replaces_it(file):
+    keygen(file, Step.MAKE)
+    try:
+        os.chown(file, 65534, 65534)
+    except OSError:
+        pytest.skip("root alone, and one that there are others beside, may give a file away")
+    for step in ROTATION:
+        keygen(file, step)
+        assert (file.stat().st_uid, file.stat().st_gid, stat.S_IMODE(file.stat().st_mode)) == (65534, 65534, 0o600)
 
 
 def test_a_link_to_the_key_stays_a_link(file, tmp_path):

@@ -82,3 +82,9 @@ def test_what_is_wrong_inside_is_said_with_the_file_and_without_the_content(key_
         read_keys(file)
     assert str(refused.value).startswith(f"{file}{said}")
     assert b"not a key".decode() not in str(refused.value)
+
+
+def test_of_a_file_that_belongs_to_somebody_else_it_is_said_whose_it_must_be_and_not_to_make_another(closed_off):
+    with pytest.raises(SettingError, match="cannot be read: Permission denied: must belong to") as refused:
+        read_keys(closed_off / "key")
+    assert "keygen" not in str(refused.value)

@@ -1,6 +1,8 @@
 """``speaker capture`` of files: pcap and pcapng by whoever wrote them, and what it cannot read."""
 
+import io
 import json
+import resource
 import sys
 
 import pytest
@@ -16,6 +18,7 @@ from speaker.ownership.hellos import frames
 from speaker.ownership.hellos.keys import Key, Keys, generate
 from speaker.packets import arp
 from speaker.tools.capture import tap
+from speaker.tools.capture.capture import CaptureSettings, capture
 
 SECRET = b"k" * 32
 MAC = Mac(b"\x02\x00\x00\x00\x00\x02")
@@ -127,3 +130,49 @@ def test_without_scapy_the_command_that_installs_it_is_named(monkeypatch, capsys
     monkeypatch.setitem(sys.modules, "scapy", None)
     assert main(["capture", "lo"]) == 2
     assert capsys.readouterr().err.endswith("pip install 'eip-speaker[tools]'\n")
+
+
+def test_a_file_that_nobody_may_look_at_is_named(tmp_path, capsys):
+    (tmp_path / "loop").symlink_to("loop")
+    assert main(["capture", str(tmp_path / "loop" / "seen.pcap")]) == 1
+    assert capsys.readouterr().err.startswith(f"speaker: cannot look at {tmp_path}/loop/seen.pcap: ")
+
+
+def test_ctrl_c_ends_a_capture_with_how_much_there_was(tmp_path, frame):
+    class Terminal(io.StringIO):
+        """Where Ctrl-C is pressed as the first line is there."""
+
+        def flush(self):
+            if self.getvalue().count("\n") == 1:
+                raise KeyboardInterrupt
+
+    write_pcap(tmp_path / "seen.pcap", frame, frame)
+    terminal = Terminal()
+    with pytest.raises(KeyboardInterrupt):
+        capture(CaptureSettings(str(tmp_path / "seen.pcap")), terminal)
+    assert terminal.getvalue().splitlines()[1:] == ["events: 1, alarms: none"]
+
+
+def test_a_stdout_that_is_gone_is_not_the_files_trouble(tmp_path, frame):
+    def tell(write):
+        write(1.0, frame)
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError), tap.into(tmp_path / "kept.pcap") as write:
+        tell(write)
+    assert [each for _, each in tap.of_file(tmp_path / "kept.pcap")] == [frame]
+
+
+def test_a_file_that_takes_no_more_is_named(tmp_path, frame):
+    def keep():
+        with tap.into(tmp_path / "kept.pcap") as write:
+            for number in range(1000):
+                write(number, frame)
+
+    most, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with pytest.raises(EdgeError, match=f"--write {tmp_path}/kept.pcap: File too large"):
+            keep()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
