@@ -115,13 +115,15 @@ class Allocator:
         namespaces: Mapping[str, Mapping[str, str]],
         reserved: Mapping[IPAddress, str] = _NO_HOSTS,
         withheld: Collection[str] = (),
+        *,
+        all_known: bool = False,
     ) -> None:
-        """The pools and namespace labels from now on; ``reserved`` and ``withheld`` as in ``Catalogue``. Costs next to
-        nothing when equal to the last ones; changed pools cost time in proportion to the addresses in use. Takes no
-        address from anybody."""
+        """The pools and namespace labels from now on; ``reserved``, ``withheld`` and ``all_known`` as in ``Catalogue``.
+        Costs next to nothing when equal to the last ones; changed pools cost time in proportion to the addresses in
+        use. Takes no address from anybody."""
         if not self._book.catalogue.is_of(pools, reserved, withheld):
             self._book.stock(Catalogue(pools, reserved, withheld))
-        self._book.catalogue.set_namespaces(namespaces)
+        self._book.catalogue.set_namespaces(namespaces, all_known=all_known)
 
     def assign(self, service: Service, now: float) -> Outcome:
         """What the Service has from now on. Repeating it changes nothing; only a refusal may turn out better later."""

@@ -7,7 +7,7 @@ from heapq import heappop, heappush
 from itertools import chain
 
 from speaker.allocator.ranges import Offer, offers
-from speaker.model import Family, IPAddress, LabelRule, Pool, Service
+from speaker.model import Family, IPAddress, LabelRule, LabelSelector, Pool, Service
 
 #: Every namespace carries this label with its own name (KEP-2161), whether or not it was read.
 NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
@@ -96,6 +96,7 @@ class Catalogue:
         }
         self._by_address = {family: _AddressIndex(self._spaces_of(family)) for family in Family}
         self._namespaces: dict[str, Mapping[str, str]] = {}
+        self._all_known = False
         self._labels: dict[str, Mapping[str, str]] = {}
         """As ``namespace_labels`` gave them: one for all Services of a namespace."""
         self._by_namespace: dict[str, tuple[str, ...]] = {}
@@ -103,14 +104,17 @@ class Catalogue:
     def is_of(self, pools: Mapping[str, Pool], reserved: Mapping[IPAddress, str], withheld: Collection[str]) -> bool:
         return pools == self.pools and reserved == self.reserved and self.withheld == frozenset(withheld)
 
-    def set_namespaces(self, namespaces: Mapping[str, Mapping[str, str]]) -> None:
-        if namespaces == self._namespaces:
+    def set_namespaces(self, namespaces: Mapping[str, Mapping[str, str]], *, all_known: bool = False) -> None:
+        """``all_known``: whichever is not among them was not read yet, and may have any labels; else it has none."""
+        if namespaces == self._namespaces and all_known is self._all_known:
             return
         for name in self._namespaces.keys() | namespaces.keys():
             if self._namespaces.get(name) != namespaces.get(name):
                 self._by_namespace.pop(name, None)
                 self._labels.pop(name, None)
-        self._namespaces = dict(namespaces)
+        if all_known is not self._all_known:
+            self._by_namespace.clear()
+        self._namespaces, self._all_known = dict(namespaces), all_known
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str]:
         if namespace not in self._labels:
@@ -124,9 +128,8 @@ class Catalogue:
     def serving_namespace(self, namespace: str) -> Sequence[str]:
         """Names of the pools whose namespace rules let the namespace in, by priority, then name."""
         if namespace not in self._by_namespace:
-            labels = self.namespace_labels(namespace)
             self._by_namespace[namespace] = tuple(
-                name for name in self.spaces if _lets_in(self.pools[name], namespace, labels)
+                name for name in self.spaces if self._lets_in(self.pools[name], namespace)
             )
         return self._by_namespace[namespace]
 
@@ -151,12 +154,26 @@ class Catalogue:
     def objection(self, pool: Pool, service: Service) -> str | None:
         """Which of the pool's selectors keeps the Service out, in words; None when it may use the pool."""
         namespace = service.key.namespace
-        if not _lets_in(pool, namespace, self.namespace_labels(namespace)):
+        if not self._lets_in(pool, namespace):
             return f"its namespaces and namespaceSelector do not allow namespace {namespace}"
         if not pool.service_selector.matches(service.labels):
             failed = next(rule for rule in pool.service_selector.rules if not rule.matches(service.labels))
             return f"its serviceSelector wants the label {_rule_text(failed)}"
         return None
+
+    def _lets_in(self, pool: Pool, namespace: str) -> bool:
+        if not pool.namespaces and pool.namespace_selector is None:
+            return True
+        return namespace in pool.namespaces or (
+            pool.namespace_selector is not None and self._selects(pool.namespace_selector, namespace)
+        )
+
+    def _selects(self, selector: LabelSelector, namespace: str) -> bool:
+        """A label that it must not have may be among those that were not read yet."""
+        told = namespace in self._namespaces or not self._all_known
+        return selector.matches(self.namespace_labels(namespace)) and (
+            told or all(rule.key == NAMESPACE_NAME_LABEL for rule in selector.rules)
+        )
 
     def _spaces_of(self, family: Family) -> list[Space]:
         return [spaces[family] for spaces in self.spaces.values() if family in spaces]
@@ -187,14 +204,6 @@ class _AddressIndex:
 
 def _rank(pool: Pool) -> tuple[int, str]:
     return -pool.priority, pool.name
-
-
-def _lets_in(pool: Pool, namespace: str, labels: Mapping[str, str]) -> bool:
-    if not pool.namespaces and pool.namespace_selector is None:
-        return True
-    return namespace in pool.namespaces or (
-        pool.namespace_selector is not None and pool.namespace_selector.matches(labels)
-    )
 
 
 def _rule_text(rule: LabelRule) -> str:

@@ -97,7 +97,9 @@ class Decider:
             changed |= self._served.keys()
         if not self._begun:
             self._begin(now)
-        self._allocator.set_pools(self._pools.used, self._namespaces, self._reserved, self._pools.withheld)
+        self._allocator.set_pools(
+            self._pools.used, self._namespaces, self._reserved, self._pools.withheld, all_known=True
+        )
         moved = self._settling.step(changed, self._mistaken, now)
         for key, former in moved.items():
             self._account(key, former)
@@ -214,7 +216,10 @@ class Decider:
 
     def _begin(self, now: float) -> None:
         ours = [(self._read[key][0], service) for key, service in self._served.items()]
-        was = restored(ours, Catalogue(self._pools.used), Catalogue(self._pools.refused))
+        used, refused = Catalogue(self._pools.used), Catalogue(self._pools.refused)
+        for each in (used, refused):
+            each.set_namespaces(self._namespaces, all_known=True)
+        was = restored(ours, used, refused)
         self._allocator.restore(was.ledger, now)
         self._duplicates = was.duplicates
         self._begun = True

@@ -14,6 +14,7 @@ from speaker.controller.decider import HINT_SECONDS, ControllerSettings, Decider
 from speaker.controller.wanted import FINALIZER, IpMode
 
 AT = "2026-01-02T00:00:00Z"
+MARK = {"type": ASSIGNED, "status": "True", "reason": "Assigned", "message": ""}
 
 ADDRESS = st.sampled_from(["192.0.2.1", "192.0.2.2", "192.0.2.3", "203.0.113.9", "2001:db8::1", "2001:db8::1%eth0"])
 TEXT = st.one_of(ADDRESS, st.text(max_size=8), st.sampled_from(["lan", "dns", "192.0.2.1,2001:db8::1", ","]))
@@ -269,6 +270,60 @@ def test_who_may_use_a_pool_follows_the_labels_of_the_namespace(service_object, 
     assert (path_of("a") in then) == bool(labels)
 
 
+NO_TIER = {"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}
+NO_TIN = {"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["tin"]}]}
+GOLD = {"matchLabels": {"tier": "gold"}}
+BY_NAME = {"matchLabels": {"kubernetes.io/metadata.name": "default"}}
+
+
+@pytest.mark.parametrize(
+    ("selector", "labels", "served"),
+    [
+        (GOLD, {"tier": "gold"}, True),
+        (GOLD, {}, False),
+        (NO_TIER, {}, True),
+        (NO_TIER, {"tier": "gold"}, False),
+        (NO_TIN, {"tier": "tin"}, False),
+    ],
+)
+def test_by_its_record_a_service_has_what_the_labels_of_its_namespace_allow(
+    service_object, eip_object, selector, labels, served
+):
+    default = Object(Metadata(name="default", labels=labels))
+    web = service_object("web", annotations={"record": "192.0.2.7"})
+    change = news([web], [lan(eip_object, namespaceSelector=selector)])
+    decider = Decider(ControllerSettings())
+    decider.decide(News(change.services, change.eips, {default.key: default}), 1.0, AT)
+    assert addresses(decider) == (["192.0.2.7"] if served else [])
+
+
+@pytest.mark.parametrize(
+    ("selector", "labels", "before", "after"),
+    [
+        (NO_TIER, {"tier": "gold"}, [], []),
+        (NO_TIER, {}, [], ["192.0.2.1"]),
+        (NO_TIN, {"tier": "tin"}, [], []),
+        (NO_TIN, {"tier": "gold"}, [], ["192.0.2.1"]),
+        (BY_NAME, {"tier": "gold"}, ["192.0.2.1"], ["192.0.2.1"]),
+    ],
+)
+def test_a_service_that_is_heard_of_before_its_namespace_waits_for_the_labels_where_a_pool_looks_at_them(
+    service_object, eip_object, selector, labels, before, after
+):
+    decider = Decider(ControllerSettings())
+    decider.decide(news([], [lan(eip_object, namespaceSelector=selector)]), 1.0, AT)
+    decider.decide(news([service_object("web")]), 2.0, AT)
+    assert addresses(decider) == before
+    default = Object(Metadata(name="default", labels=labels))
+    decider.decide(News(namespaces={default.key: default}), 3.0, AT)
+    assert addresses(decider) == after
+
+
+def addresses(decider):
+    outcomes = decider.decided().outcomes.values()
+    return [str(address) for each in outcomes if each.assignment for address in each.assignment.addresses]
+
+
 def path_of(name):
     return f"/api/v1/namespaces/default/services/{name}/status"
 
@@ -346,8 +401,7 @@ def test_an_eip_stays_its_pools_unless_another_has_it_now_and_its_own_does_not(
 def test_what_no_pool_was_recorded_of_is_that_of_the_pool_which_has_it_also_where_that_must_not_be_used(
     service_object, eip_object
 ):
-    mark = {"type": ASSIGNED, "status": "True", "reason": "Assigned", "message": ""}
-    web = service_object("web", ingress=["192.0.2.1"], conditions=[mark])
+    web = service_object("web", ingress=["192.0.2.1"], conditions=[MARK])
     younger, older = lan(eip_object, "192.0.2.1-192.0.2.20"), eip_object("old", "192.0.2.20", age=5)
     orders = Decider(ControllerSettings()).decide(news([web], [younger, older]), 1.0, AT)
     assert told(orders, "web") == ("Flagged", "IPv4 from lan")
