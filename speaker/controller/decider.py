@@ -219,7 +219,7 @@ class Decider:
         used, refused = Catalogue(self._pools.used), Catalogue(self._pools.refused)
         for each in (used, refused):
             each.set_namespaces(self._namespaces, all_known=True)
-        was = restored(ours, used, refused)
+        was = restored(ours, used, refused, self._reserved)
         self._allocator.restore(was.ledger, now)
         self._duplicates = was.duplicates
         self._begun = True

@@ -1,14 +1,15 @@
 """Who held what when the last leader stopped, from the Services' statuses and, after them, their record annotations.
 
-An address in a status counts as held if our condition is beside it, or if one of our pools offers it: what another
-controller gave a Service that now is ours is not taken for an EIP. Which pool it is from says our other condition.
+An address in a status counts as held if our condition is beside it, or if one of our pools offers it and no host has
+it: what another controller gave a Service that now is ours is not taken for an EIP. Which pool it is from says our
+other condition.
 
 The annotation holds what a status cannot: the place of a Service that is suspended at a shared EIP, and everything
 where a restored backup brought Services back without their statuses. Whoever may edit a Service may edit it, so it is
 worth what a wish for that address is worth: it takes nothing from anybody, and nothing that could not be asked for.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
@@ -40,15 +41,18 @@ class Restored:
 
 
 def restored(
-    services: Iterable[tuple[ServiceObject, Service]], catalogue: Catalogue, refused: Catalogue | None = None
+    services: Iterable[tuple[ServiceObject, Service]],
+    catalogue: Catalogue,
+    refused: Catalogue | None = None,
+    hosts: Container[IPAddress] = (),
 ) -> Restored:
     """``services``: ours, each as it stands in the API and as it was read. Age decides, then the name. ``refused``:
-    pools that must not be used, and may have been when their EIPs were given."""
+    pools that must not be used, and may have been when their EIPs were given. ``hosts``: their own addresses."""
     draft = _Draft(catalogue, refused or Catalogue({}))
     by_age = sorted(services, key=lambda each: (each[1].created, each[1].key))
     for found, service in by_age:
         pools = _pools(found)
-        for family, address in _in_status(found, catalogue).items():
+        for family, address in _in_status(found, catalogue, hosts).items():
             draft.take_status(service, address, pools.get(family))
     for found, service in by_age:
         for address in _in_annotation(found).values():
@@ -81,7 +85,7 @@ class _Draft:
         rival = self._rival(service, address)
         if rival is None and _may_have(service, address, self._catalogue):
             self._serve(service, address)
-        elif rival is not None and _are_partners(service, rival):
+        elif rival is not None and _are_partners(service, rival) and self._is_let_in(service, address):
             self._place(service, address)
             self._suspended.add((service.key, address))
 
@@ -107,6 +111,13 @@ class _Draft:
             pools=tuple(map(self._pool, addresses)),
             suspended=tuple(str(address) for address in addresses if (key, address) in self._suspended),
         )
+
+    def _is_let_in(self, service: Service, address: IPAddress) -> bool:
+        """By the pool that it is from, or else by one that has it now; not where nobody knows."""
+        name, both = self._pools.get(address, ""), (self._catalogue, self._refused)
+        named = [(each, each.pools[name]) for each in both if name in each.pools]
+        having = [(each, space.pool) for each in both for space in each.offering(address)]
+        return any(each.objection(pool, service) is None for each, pool in named or having)
 
     def _pool(self, address: IPAddress) -> str:
         """As recorded, or else as it looks. '' where nobody knows: the EIP stays with its Service all the same."""
@@ -146,7 +157,7 @@ def _in_annotation(found: ServiceObject) -> Mapping[Family, IPAddress]:
     return recorded
 
 
-def _in_status(found: ServiceObject, catalogue: Catalogue) -> Mapping[Family, IPAddress]:
+def _in_status(found: ServiceObject, catalogue: Catalogue, hosts: Container[IPAddress]) -> Mapping[Family, IPAddress]:
     """The first address of each family."""
     ours = condition_of(found.status.conditions, ASSIGNED) is not None
     recorded: dict[Family, IPAddress] = {}
@@ -155,6 +166,6 @@ def _in_status(found: ServiceObject, catalogue: Catalogue) -> Mapping[Family, IP
             address = parse_eip(ingress.ip)
         except ValueError:  # a hostname instead
             continue
-        if ours or catalogue.offering(address):
+        if ours or (address not in hosts and catalogue.offering(address)):
             recorded.setdefault(Family.of(address), address)
     return recorded

@@ -324,6 +324,19 @@ def addresses(decider):
     return [str(address) for each in outcomes if each.assignment for address in each.assignment.addresses]
 
 
+@pytest.mark.parametrize(("conditions", "kept"), [([], ["192.0.2.1"]), ([MARK], [])])
+def test_what_another_gave_a_service_that_is_ours_now_is_no_eip_where_it_is_a_nodes_own_address(
+    service_object, eip_object, conditions, kept
+):
+    web = service_object("web", ingress=["192.0.2.7"], conditions=conditions)
+    change = news([web], [lan(eip_object)])
+    decider = Decider(ControllerSettings())
+    decider.decide(News(change.services, change.eips, nodes=host("n1", "192.0.2.7")), 1.0, AT)
+    assert addresses(decider) == kept
+    decider.decide(News(nodes={Key("", "n1"): None}), 2.0, AT)
+    assert addresses(decider) == (kept or ["192.0.2.7"])
+
+
 def path_of(name):
     return f"/api/v1/namespaces/default/services/{name}/status"
 

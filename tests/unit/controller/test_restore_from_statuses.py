@@ -166,3 +166,27 @@ def test_an_eip_of_a_pool_that_must_not_be_used_any_more_is_still_from_there(ser
     read = [(each, read_service(each, default_class=False)) for each in services]
     was = restored(read, Catalogue({"lan": lan}), Catalogue({"younger": younger}))
     assert held(was) == {"web": (("192.0.2.9",), ("younger",))}
+
+
+@pytest.mark.parametrize("namespaces", [["default"], ["others"]])
+@pytest.mark.parametrize("recorded_as", ["lan", "gone"])
+@pytest.mark.parametrize("used", [True, False])
+def test_beside_sharers_a_place_is_kept_by_those_alone_whom_the_pool_lets_in(
+    service_object, eip_object, namespaces, recorded_as, used
+):
+    lan = {"lan": read_pool(eip_object("lan", "192.0.2.10", namespaces=namespaces))}
+    share = {"share": "dns"}
+    said = recorded(f"IPv4 from {recorded_as}")
+    served = service_object("served", age=1, ingress=["192.0.2.10"], conditions=[MARK, said], annotations=share)
+    kept = service_object("kept", annotations={**share, "record": "192.0.2.10"})
+    read = [(each, read_service(each, default_class=False)) for each in (served, kept)]
+    was = restored(read, Catalogue(lan if used else {}), Catalogue({} if used else lan))
+    assert sorted(held(was)) == (["kept", "served"] if namespaces == ["default"] else ["served"])
+
+
+def test_a_place_of_which_nobody_knows_the_pool_is_kept_by_those_alone_who_are_served_there(service_object):
+    share = {"share": "dns"}
+    served = service_object("served", age=1, ingress=["192.0.2.10"], conditions=[MARK], annotations=share)
+    kept = service_object("kept", annotations={**share, "record": "192.0.2.10"})
+    read = [(each, read_service(each, default_class=False)) for each in (served, kept)]
+    assert list(held(restored(read, Catalogue({})))) == ["served"]
