@@ -6,7 +6,8 @@ an address is given to anybody, and only a list that was asked for now is sure t
 
 import asyncio
 import gc
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -36,6 +37,7 @@ from speaker.controller.published import Follower
 from speaker.controller.sweeper import Grace, Sweeper
 from speaker.controller.wanted import IpMode
 from speaker.controller.write_queue import WriteQueue
+from speaker.controller.writes import Orders
 from speaker.errors import EdgeError
 from speaker.model import Forwarding
 from speaker.settings import AGENTS_NAMESPACE
@@ -116,6 +118,7 @@ class Leader:
         # What the last leader found out stands until this one has.
         follows = self._settings.ip_mode is IpMode.PROXY
         decider = Decider(replace(self._settings, ip_mode=None) if follows else self._settings)
+        deciding = Deciding(decider)
         sweeper, forwarders, failovers, announced = Sweeper(self._grace), Forwarders(), Failovers(), Announced()
         unannounced: dict[Key, RecordedObject | None] = {}
         missed = asyncio.Event()
@@ -130,19 +133,20 @@ class Leader:
                 changes = announcements.take()
                 unannounced.update(changes)
                 found = list(failovers.news(changes))
-                for event in told(found, decider.users, time_of_day(), room, boottime()):
-                    writes.tell(event)
                 for follower in self.followers:
                     for failover in found:
                         follower.failed_over(failover)
                     follower.changed.set()
+                if found:
+                    async with deciding.done() as done:
+                        for event in told(found, done.users, time_of_day(), room, boottime()):
+                            writes.tell(event)
 
         async def decide() -> int:
             changed.clear()
             begun = boottime()
             news = News(services.take(), eips.take(), namespaces.take(), nodes.take(), _ip_mode(forwarders))
-            # In a thread, as 10,000 Services take their time.
-            await writes.want(await asyncio.to_thread(decider.decide, news, begun, time_of_day()))
+            await writes.want(await deciding.decide(news, begun, time_of_day()))
             for error in decider.failed.values():
                 self._supervisor.internal_error("decide", error)
             if self.followers:
@@ -241,6 +245,25 @@ class Leader:
         mirror = _Mirror(self._client, resource, changed, self._patience, told=told, restored=mirrors.restored)
         mirrors.add(mirror)
         return mirror
+
+
+class Deciding:
+    """``decider`` decides in a thread, as 10,000 Services take their time. Who asks it besides waits for that: what it
+    knows is in no state to be read."""
+
+    def __init__(self, decider: Decider) -> None:
+        self._decider, self._one = decider, asyncio.Lock()
+
+    async def decide(self, news: News, now: float, at: str) -> Orders:
+        """As ``Decider.decide``."""
+        async with self._one:
+            return await asyncio.to_thread(self._decider.decide, news, now, at)
+
+    @asynccontextmanager
+    async def done(self) -> AsyncIterator[Decider]:
+        """It decides nothing while the block lasts."""
+        async with self._one:
+            yield self._decider
 
 
 class _Mirror(Reflector[T]):
