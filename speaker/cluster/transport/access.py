@@ -6,6 +6,7 @@ The official client reads kubeconfigs, and is loaded only where there is one: it
 import os
 import ssl
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -58,7 +59,7 @@ async def configure(access: Access) -> Server:
 
 def _in_cluster(access: Access) -> Server:
     url = access.server or _service_address()
-    token = _TokenFile(access.service_account / "token")
+    token = TokenFile(access.service_account / "token")
     token.read()
     certificates = access.service_account / "ca.crt"
     try:
@@ -86,23 +87,32 @@ def _text(path: Path) -> str:
         raise EdgeError(f"{shown(path)}: must be UTF-8") from error
 
 
-class _TokenFile:
+class TokenFile:
     """A ServiceAccount's token, read again as the kubelet replaces it. By the clock that nobody sets."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path, self._clock = path, clock
         self._token = ""
         self._due = 0.0
+        self._refused = False
 
     async def __call__(self) -> str:
-        if time.monotonic() >= self._due:
-            self.read()
+        if self._clock() >= self._due:
+            try:
+                self.read()
+            except EdgeError:
+                # The one that was read last is good until the API says that it is not.
+                if self._refused or not self._token:
+                    raise
         return f"Bearer {self._token}"
 
     def read(self) -> None:
-        self._token = _text(self._path)
-        self._due = time.monotonic() + TOKEN_AGE
+        """Raises EdgeError."""
+        token = _text(self._path)
+        if not token or not token.isprintable():
+            raise EdgeError(f"{shown(self._path)}: must be one line with a token")
+        self._token, self._due, self._refused = token, self._clock() + TOKEN_AGE, False
 
     def expire(self) -> None:
         """The API does not know it any more: read again at once."""
-        self._due = 0.0
+        self._due, self._refused = float("-inf"), True

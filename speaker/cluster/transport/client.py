@@ -19,7 +19,7 @@ import msgspec
 from speaker import __version__
 from speaker.cluster.objects import read_refusal
 from speaker.cluster.transport.server import Server
-from speaker.errors import ApiRefused, ApiUnreachable
+from speaker.errors import ApiRefused, ApiUnreachable, EdgeError
 
 REQUEST = 5.0
 """Seconds a request may take unless its caller says otherwise, from connecting to the last byte."""
@@ -54,8 +54,8 @@ class Stream:
 class Client:
     """``async with Client(await configure(Access())) as client: …`` (one loop per Client)
 
-    Methods return the body. They raise ApiRefused for an answer that is a failure, ApiUnreachable for none; ``within``
-    is seconds for all of a request. Bodies are plain data, not bytes.
+    Methods return the body. They raise ApiRefused for an answer that is a failure, ApiUnreachable for none, EdgeError
+    where there is no token to ask with; ``within`` is seconds for all of a request. Bodies are plain data, not bytes.
     """
 
     def __init__(self, server: Server, took: Callable[[str, float], None] = lambda *_: None) -> None:
@@ -194,9 +194,11 @@ class Client:
         return answer
 
     async def _authorized(self) -> dict[str, str]:
-        if self._server.authorization is not None and (authorization := await self._server.authorization()):
-            return {"Authorization": authorization}
-        return {}
+        if self._server.authorization is None or not (authorization := await self._server.authorization()):
+            return {}
+        if not authorization.isprintable():  # as a kubeconfig may have it: a line break behind the token
+            raise EdgeError("the token for the API must be one line")
+        return {"Authorization": authorization}
 
 
 async def _messages(opened: aiohttp.ClientWebSocketResponse, path: str) -> AsyncIterator[bytes]:

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from speaker.cluster.transport.access import Access, configure
+from speaker.cluster.transport.access import TOKEN_AGE, Access, TokenFile, configure
+from speaker.cluster.transport.client import Client
+from speaker.cluster.transport.server import Server
 from speaker.errors import EdgeError, SettingError
 
 IRREGULAR = {
@@ -92,3 +94,45 @@ async def test_a_token_that_is_no_text_is_refused(tmp_path):
     (tmp_path / "token").write_bytes(b"\xff")
     with pytest.raises(EdgeError, match="token: must be UTF-8"):
         await configure(Access(server="https://192.0.2.1:6443", service_account=tmp_path))
+
+
+@pytest.mark.parametrize("text", ["", " \n", "two\nlines", "a\r\nX-Remote-User: b", "nul\0"])
+async def test_a_token_that_no_header_can_hold_is_refused(tmp_path, text):
+    (tmp_path / "token").write_text(text)
+    with pytest.raises(EdgeError, match="token: must be one line with a token"):
+        await configure(Access(server="https://192.0.2.1:6443", service_account=tmp_path))
+
+
+async def test_a_token_of_a_kubeconfig_that_no_header_can_hold_is_an_edge_error():
+    async def authorization():
+        return "Bearer two\nlines"
+
+    async with Client(Server("http://127.0.0.1:1", authorization=authorization)) as client:
+        with pytest.raises(EdgeError, match="must be one line"):
+            await client.get("/version")
+
+
+SPOILT = {
+    "gone": Path.unlink,
+    "a directory": lambda path: (path.unlink(), path.mkdir()),
+    "empty": lambda path: path.write_text(""),
+    "no text": lambda path: path.write_bytes(b"\xff"),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT.keys())
+async def test_while_a_token_cannot_be_read_the_last_one_counts_until_the_api_refuses_it(tmp_path, spoil):
+    now, path = [100.0], tmp_path / "token"
+    path.write_text("first")
+    token = TokenFile(path, clock=lambda: now[0])
+    token.read()
+    spoil(path)
+    now[0] += TOKEN_AGE
+    assert await token() == "Bearer first"
+    token.expire()
+    with pytest.raises(EdgeError, match=str(path)):
+        await token()
+    if path.is_dir():
+        path.rmdir()
+    path.write_text("second")
+    assert await token() == "Bearer second"
