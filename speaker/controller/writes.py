@@ -21,6 +21,8 @@ TOLD = frozenset(
 )
 """Reasons of Events that judge nothing."""
 
+_NAMED = 200
+"""Characters of an object's name in an Event's: a pool's may have 253, and so may an Event's."""
 _VERSIONS = {"Service": "v1", "Eip": "eip-speaker.io/v1alpha1"}
 
 
@@ -63,7 +65,7 @@ class Event:
         if meta.namespace:
             involved["namespace"] = meta.namespace
         return {
-            "metadata": {"name": f"{meta.name}.{mark}", "namespace": self._namespace},
+            "metadata": {"name": f"{meta.name[:_NAMED].rstrip('-.')}.{mark}", "namespace": self._namespace},
             "involvedObject": involved,
             "type": self.level,
             "reason": self.reason,

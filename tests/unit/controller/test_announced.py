@@ -1,13 +1,16 @@
 """What is told of EIPs that come, move, are nobody's or have a rival: once each, to those whose EIPs they are."""
 
+from dataclasses import replace
 from itertools import count
 
 import pytest
 
+from speaker.api.metadata import dns_subdomain
 from speaker.cluster.kinds import FullMetadata
 from speaker.cluster.objects import Key, Metadata
 from speaker.controller.announced import MOST, NOBODY_SECONDS, Announced, Users
 from speaker.controller.sweeper import HeldObject, Holder
+from speaker.controller.writes import Event
 
 EIP, AT = "192.0.2.10", "2026-11-23T03:00:00Z"
 WEB = FullMetadata(name="web", namespace="shop", uid="u", resource_version="7")
@@ -156,6 +159,17 @@ def test_every_transition_is_an_event_of_its_own_whichever_leader_tells_it():
     (back,) = told.step(HELD)
     assert moved.body()["metadata"]["name"] != back.body()["metadata"]["name"]
     assert moved.body()["involvedObject"]["name"] == "web"
+
+
+@pytest.mark.parametrize(
+    "name", ["lan", "a" * 253, ".".join(["a" * 49] * 5), "-".join(["a" * 49] * 5), "a" * 199 + "--b"]
+)
+def test_an_event_has_a_name_that_an_object_may_have_whatever_it_is_about(name):
+    event = Event("Eip", FullMetadata(name=name, uid="u", resource_version="7"), "Warning", "Overlap", "", "")
+    named = event.body()["metadata"]["name"]
+    assert dns_subdomain(named).startswith(name[:199])
+    assert event.body()["involvedObject"]["name"] == name
+    assert replace(event, reason="Invalid").body()["metadata"]["name"] != named
 
 
 def test_of_thousands_that_move_at_once_as_many_are_told_as_may_be():
