@@ -13,6 +13,8 @@ import msgspec
 from speaker.errors import ApiRefused, EdgeError
 from speaker.system.decoding import UNFIT
 
+MAX_RETRY_AFTER = 60.0
+"""Seconds. API servers ask for one to ten; a mirror that waited a day would say what was so a day ago."""
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 """The annotation of the bookmark that ends a streamed list (KEP-3157)."""
 
@@ -173,7 +175,7 @@ def read_refusal(body: bytes | msgspec.Raw, code: int = 0) -> ApiRefused:
         status = Status()
     details = status.details
     causes = frozenset(cause.reason for cause in details.causes or ()) if details else frozenset()
-    retry_after = details.retry_after_seconds if details else 0.0
+    retry_after = min(max(details.retry_after_seconds, 0.0), MAX_RETRY_AFTER) if details else 0.0
     return ApiRefused(status.code or code, status.reason, status.message, causes, retry_after)
 
 

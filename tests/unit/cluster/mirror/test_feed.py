@@ -197,6 +197,8 @@ def test_an_error_event_is_a_refusal():
     [
         (b'{"code":409,"reason":"Conflict","message":"m"}', ApiRefused(409, "Conflict", "m")),
         (b'{"code":429,"details":{"retryAfterSeconds":3}}', ApiRefused(429, "", "", retry_after=3)),
+        (b'{"code":429,"details":{"retryAfterSeconds":1e9}}', ApiRefused(429, "", "", retry_after=60)),
+        (b'{"code":429,"details":{"retryAfterSeconds":-3}}', ApiRefused(429, "", "")),
         (b'{"code":504,"details":{"causes":[{"reason":"x"}]}}', ApiRefused(504, "", "", frozenset("x"))),
         (b'{"code":504,"details":{"causes":null}}', ApiRefused(504, "", "")),
         (b"<html>", ApiRefused(502, "", "")),
