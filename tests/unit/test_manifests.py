@@ -204,6 +204,16 @@ def test_a_broker_is_told_as_a_secret_says(rendered, kind):
     assert pods["securityContext"]["runAsUser"] == 0 or (group == 65532 and volume["defaultMode"] & 0o040)
 
 
+def test_the_controller_may_reach_a_broker_by_its_name_where_there_is_one_and_nothing_but_the_api_elsewhere(rendered):
+    def let_out(*components: str) -> set[tuple[int, str]]:
+        (policy,) = (each["spec"] for each in rendered("default", *components) if each["kind"] == "NetworkPolicy")
+        return {(port["port"], port["protocol"]) for rule in policy["egress"] for port in rule["ports"]}
+
+    others = [each for each in COMPONENTS if each != "mqtt"]
+    assert let_out(*others) == {(443, "TCP"), (6443, "TCP")}
+    assert let_out("mqtt") - let_out() == {(8883, "TCP"), (53, "UDP"), (53, "TCP")}
+
+
 def test_components_add_what_they_say_and_nothing_else(rendered):
     def capabilities(*components: str) -> list[str]:
         return only_container(rendered("default", *components), "DaemonSet")["securityContext"]["capabilities"]["add"]
