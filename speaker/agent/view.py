@@ -31,6 +31,8 @@ from speaker.settings import Node
 
 DRAIN = "eip-speaker.io/drain"
 """An annotation on a Node: ``"true"`` hands its EIPs over."""
+MAX_READ = 2 * MAX_ENDPOINTS
+"""Pairs of address and port of a Service, after which no other slice is read: while endpoints move they are in two."""
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 """The taint of a node that was shut down for good (KEP-2268)."""
 
@@ -251,9 +253,11 @@ class Reader:
         if known is None or not self._needs(known.service):
             self._endpoints.pop(key, None)
         else:
-            # In the order of their names, so that every node uses the same where there are too many.
-            slices = [self._slice(found) for found in sorted(slices_of(key), key=lambda each: each.metadata.name)]
+            slices, left_out = self._read_slices(slices_of(key))
             problems += [sentence for _, told in slices for sentence in told]
+            if left_out:
+                rule = f"left out, as those before them hold more than {MAX_READ} pairs of address and port"
+                problems.append(f"Service/{key}: {left_out} of its EndpointSlices are {rule}")
             endpoints = merged(slice_ for slice_, _ in slices).get(key, ())
             self._endpoints[key] = endpoints[:MAX_ENDPOINTS]
             problems += _misfits(known, endpoints)
@@ -264,6 +268,19 @@ class Reader:
 
     def _needs(self, service: Service) -> bool:
         return self._settings.forwards or service.traffic_policy is TrafficPolicy.LOCAL
+
+    def _read_slices(self, found: Iterable[SliceObject]) -> tuple[list[tuple[Slice, tuple[str, ...]]], int]:
+        """No more of them than may be of use, and how many are left: some hundred small ones hold millions of pairs.
+        In the order of their names, so that every node uses the same."""
+        read, pairs, left_out = [], 0, 0
+        for each in sorted(found, key=lambda each: each.metadata.name):
+            if pairs > MAX_READ:
+                left_out += 1
+                self.forget_slice(each.key)
+            else:
+                read.append(self._slice(each))
+                pairs += len(read[-1][0].endpoints)
+        return read, left_out
 
     def _slice(self, found: SliceObject) -> tuple[Slice, tuple[str, ...]]:
         known = self._slices.get(found.key)

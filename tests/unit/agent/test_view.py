@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speaker.agent.objects import AssignedObject, NodeObject, SliceObject
-from speaker.agent.view import DRAIN, OUT_OF_SERVICE, News, Reader, ViewSettings, is_or_was_assigned, node_intent
+from speaker.agent.view import (
+    DRAIN,
+    MAX_READ,
+    OUT_OF_SERVICE,
+    News,
+    Reader,
+    ViewSettings,
+    is_or_was_assigned,
+    node_intent,
+)
 from speaker.api.endpoints import MAX_ENDPOINTS
 from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, EipObject, ServiceObject
 from speaker.cluster.objects import Key
@@ -544,6 +553,29 @@ def test_a_slice_and_a_service_have_no_more_endpoints_than_can_be_carried(servic
     assert len(world.endpoints[WEB]) == MAX_ENDPOINTS
     assert {str(endpoint.address)[:5] for endpoint in world.endpoints[WEB]} == {"10.1."}, "by the names of the slices"
     assert len(reader.problems()) == 3
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_of_slices_without_end_no_more_are_read_than_may_be_used_whichever_came_first(
+    service_object: MakeService, backwards: bool
+):
+    found, reader = service_object("web", ingress=[EIP], conditions=OURS), Reader(ViewSettings(forwards=True))
+    ports = [{"name": f"p{i}", "port": 1000 + i} for i in range(100)]
+    slices = [
+        slice_of(*(at(f"10.{net}.0.{i}") for i in range(100)), name=f"web-{net}", ports=ports) for net in range(10, 30)
+    ]
+    for number in range(1, 21):
+        world, _ = read(reader, [found], [], slices[-number:] if backwards else slices[:number])
+    assert len(reader._slices) == MAX_READ // 10_000 + 1
+    assert {str(endpoint.address)[:6] for endpoint in world.endpoints[WEB]} == {"10.10.", "10.11."}
+    assert reader.problems() == (
+        "Service/default/web: 15 of its EndpointSlices are left out, "
+        "as those before them hold more than 40000 pairs of address and port",
+        f"Service/default/web: of its 50000 pairs of address and port only {MAX_ENDPOINTS} are used",
+    )
+    world, _ = read(reader, [found], [], slices[-1:])
+    assert len(world.endpoints[WEB]) == 10_000
+    assert reader.problems() == ()
 
 
 def test_an_eip_that_a_slice_names_as_its_own_endpoint_is_told(service_object: MakeService):
