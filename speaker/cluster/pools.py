@@ -6,7 +6,7 @@ from enum import Enum
 
 from speaker.api.addresses import Span, Together, span, without
 from speaker.cluster.kinds import EipObject
-from speaker.cluster.reading import Unreadable, read_pool
+from speaker.cluster.reading import SHOWN, Unreadable, read_pool
 from speaker.model import Pool
 
 
@@ -47,7 +47,9 @@ def judge(eips: Iterable[EipObject]) -> Mapping[str, Judged]:
         spans = _offered(pool, len(owners))
         if rivals := sorted({owners[other.index] for one in spans for other in offered.meeting(one)}):
             rule = "an address belongs to one pool; this pool is the newer one, so nothing is assigned from it"
-            judged[name] = Judged(None, Verdict.OVERLAP, f"overlaps with Eip {', '.join(rivals)}: {rule}", pool)
+            more = f" and {len(rivals) - SHOWN} more" if len(rivals) > SHOWN else ""
+            overlap = f"overlaps with Eip {', '.join(rivals[:SHOWN])}{more}: {rule}"
+            judged[name] = Judged(None, Verdict.OVERLAP, overlap, pool)
             continue
         for each in spans:
             offered.add(each)

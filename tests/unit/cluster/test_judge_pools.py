@@ -38,6 +38,15 @@ def test_who_is_refused_refuses_nobody(eip_object):
     }
 
 
+def test_of_very_many_that_it_overlaps_with_some_are_named(eip_object):
+    older = [eip_object(f"p{number:03}" + "x" * 249, f"192.0.2.{number}", age=1) for number in range(1, 251)]
+    message = judge([*older, eip_object("lan", "192.0.2.0/24")])["lan"].message
+    assert "p010" in message
+    assert "p011" not in message
+    assert "and 240 more" in message
+    assert len(message) < 32768  # as the CRD has it
+
+
 def test_what_one_excludes_another_may_offer(eip_object):
     old = eip_object("old", "192.0.2.1-192.0.2.10", age=1, exclude=["192.0.2.5"])
     assert verdicts(old, eip_object("new", "192.0.2.5"))["new"] is Verdict.ACCEPTED
