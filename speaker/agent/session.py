@@ -24,9 +24,12 @@ from speaker.errors import ApiRefused, EdgeError
 from speaker.ownership.hello import Incarnation
 from speaker.system.decoding import UNFIT
 from speaker.system.waiting import set_within
+from speaker.telemetry.lines import Bound
 
 AGAIN = 1.0
 """Seconds at most after a renewal that failed."""
+WORDS, WORD_SECONDS = 10, 5.0
+"""Renewals out of turn at once, to say who fell silent, and seconds until there may be another."""
 LATE = 2.0
 """Seconds for which an answer is waited for that is too late already: to hang up costs a handshake each time."""
 
@@ -74,8 +77,8 @@ class Session:
         self._client, self._node = client, node
         self._collection = leases_in(namespace)
         self._pace, self._events, self._forwarder = pace, events, forwarder
-        self.misses: Collection[str] = ()
-        """Nodes that fell silent; who changes that has it written by ``hurry``."""
+        self._misses: Collection[str] = ()
+        self._words = Bound(WORDS, WORD_SECONDS, 1)
         self.owner = ""
         """The uid of our Node: once it is deleted, the garbage collector deletes the Lease."""
         self._life: Incarnation | None = None
@@ -87,6 +90,13 @@ class Session:
         """From now on it is this one's; written at once. None: another host has our name, and renews it for itself."""
         self._life = life
         self._born.set()
+
+    def misses(self, nodes: Collection[str]) -> None:
+        """These fell silent. It is on record at once, or with the next renewal where they come and go: all of us say
+        so."""
+        self._misses = nodes
+        if self._words.admits(asyncio.get_running_loop().time(), self._node):
+            self.hurry()
 
     def hurry(self) -> None:
         """Something did not answer: whether the API does is to be known now."""
@@ -135,7 +145,7 @@ class Session:
         if self.owner:
             owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self.owner}
             metadata["ownerReferences"] = [owner]
-        misses = misses_said(self.misses)
+        misses = misses_said(self._misses)
         metadata["annotations"] = {MISSES: misses}
         metadata["labels"] = {MISSES: "true" if misses else None}
         if (forwarder := self._forwarder()) is not None:

@@ -279,8 +279,7 @@ class Cluster:
 
     def lost(self, nodes: frozenset[str]) -> None:
         """On record at once, for the controller: one agent's word is none."""
-        self._session.misses = nodes
-        self._session.hurry()
+        self._session.misses(nodes)
 
     # ── A sink of records ────────────────────────────────────────────────────────────────────────────────────
 

@@ -249,8 +249,7 @@ async def test_whom_a_node_misses_is_on_record_at_once_and_goes_with_the_next_re
     await running.renewed()
     metadata = (await read())["metadata"]
     assert MISSES not in {**metadata.get("labels", {}), **metadata.get("annotations", {})}
-    running.session.misses = {"n3", "n2"}
-    running.session.hurry()
+    running.session.misses({"n3", "n2"})
     await running.renewed()
     metadata = (await read())["metadata"]
     assert (metadata["labels"], metadata["annotations"]) == ({MISSES: "true"}, {MISSES: "n2,n3"})

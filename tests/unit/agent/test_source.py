@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 from speaker.agent.known import known, recall, remember
 from speaker.agent.last_known import RECALL_SECONDS
 from speaker.agent.objects import AssignedObject
+from speaker.agent.session import WORD_SECONDS, WORDS
 from speaker.agent.source import Cluster
 from speaker.agent.view import DRAIN, ViewSettings
 from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, MISSES
@@ -518,6 +519,21 @@ def test_whom_this_node_misses_is_in_its_lease_at_once_and_no_longer_than_it_doe
             agent.source.lost(frozenset(missed))
             await asyncio.sleep(0.1)
             assert agent.api.objects[LEASES]["n1"]["metadata"]["annotations"] == said
+
+    play(story)
+
+
+def test_of_a_node_that_comes_and_goes_the_lease_tells_at_first_and_then_no_more_often_than_it_may(play):
+    async def story(agent):
+        versions = set()
+        for number in range(1200):
+            agent.source.lost(frozenset({"n2"} if number % 2 == 0 else ()))
+            await asyncio.sleep(0.5)
+            versions.add(agent.api.objects[LEASES]["n1"]["metadata"]["resourceVersion"])
+        assert 600 / TIMES.renew <= len(versions) <= WORDS + 600 / WORD_SECONDS + 600 / TIMES.renew
+        agent.source.lost(frozenset({"n3"}))
+        await asyncio.sleep(TIMES.renew + 1)
+        assert agent.api.objects[LEASES]["n1"]["metadata"]["annotations"] == {MISSES: "n3"}
 
     play(story)
 
