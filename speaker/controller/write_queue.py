@@ -16,7 +16,9 @@ BACKOFF, BACKOFF_LIMIT = 0.2, 30.0
 """Seconds, doubled with every failure in a row of one object."""
 LAZY = 1.0
 """Seconds that a write waits which nobody waits for: counts that change with every Service are written together."""
-
+WRITES, WRITE_SECONDS = 100, 0.2
+"""Of one object at once, and seconds until it may be written again. Another controller may put right what we put right,
+as fast as both can write."""
 EVENTS, EVENT_SECONDS = 25, 300.0
 """Of one object at once, and seconds until it may have another: what client-go allows (EventSourceObjectSpamFilter)."""
 EVENT_OBJECTS = 10_000
@@ -55,6 +57,7 @@ class WriteQueue:
         self._queue: asyncio.PriorityQueue[tuple[int, int, str | Event]] = asyncio.PriorityQueue()
         """Paths, then Events: who waits for an address goes before who wants to read about it."""
         self._turns = count()
+        self._paces = _Paces()
         self._events = Bound(EVENTS, EVENT_SECONDS, EVENT_OBJECTS)
         self._assigned: dict[str, tuple[Event, asyncio.TimerHandle]] = {}
         """Those that wait for what may be told with them, by what they are about."""
@@ -91,7 +94,8 @@ class WriteQueue:
         if order is None or path in self._busy or self._done.get(path) == order:
             return
         self._busy.add(path)
-        self._queue_after(path, LAZY if isinstance(order, Write) and order.lazy else 0.0)
+        lazy = LAZY if isinstance(order, Write) and order.lazy else 0.0
+        self._queue_after(path, max(lazy, self._paces.wait(path, asyncio.get_running_loop().time())))
 
     def _queue_after(self, path: str, seconds: float) -> None:
         place = (0, next(self._turns), path)
@@ -184,3 +188,20 @@ class WriteQueue:
         limit = min(BACKOFF_LIMIT, BACKOFF * 2.0 ** min(failures - 1, 16))
         seconds = limit * random.uniform(0.5, 1)  # noqa: S311 (spreads load, guards nothing)
         return max(seconds, error.retry_after) if isinstance(error, ApiRefused) else seconds
+
+
+class _Paces:
+    """When each object may be written. It outlasts that nothing is wanted there."""
+
+    def __init__(self) -> None:
+        self._due: dict[str, float] = {}
+        self._most = 1000
+
+    def wait(self, path: str, now: float) -> float:
+        """Seconds until it may be, now that it is to be written once more."""
+        rested = now - WRITES * WRITE_SECONDS
+        self._due[path] = due = max(self._due.get(path, rested), rested) + WRITE_SECONDS
+        if len(self._due) > self._most:
+            self._due = {each: at for each, at in self._due.items() if at > rested}
+            self._most = 2 * len(self._due) + 1000
+        return max(0.0, due - now)

@@ -1,11 +1,19 @@
-"""How many Events the queue writes about one object."""
+"""How often the queue writes one object, and how many Events about it."""
 
 import asyncio
 
 import pytest
 
 from speaker.cluster.kinds import FullMetadata
-from speaker.controller.write_queue import CROWDED_SECONDS, EVENTS, JOIN_SECONDS, WORKERS, WriteQueue
+from speaker.controller.write_queue import (
+    CROWDED_SECONDS,
+    EVENTS,
+    JOIN_SECONDS,
+    WORKERS,
+    WRITE_SECONDS,
+    WRITES,
+    WriteQueue,
+)
 from speaker.controller.writes import Event, Write
 
 
@@ -60,6 +68,33 @@ def test_an_object_that_changes_again_and_again_gets_no_more_events_than_it_may(
 def test_and_takes_none_from_others():
     found = asyncio.run(flapping(2 * EVENTS, "web", "api"))
     assert {name: found.count(name) for name in found} == {"web": EVENTS, "api": EVENTS}
+
+
+@pytest.mark.parametrize("seconds", [0.01, WRITE_SECONDS])
+def test_what_another_writes_anew_each_time_is_put_right_as_often_as_may_be_and_holds_up_nothing(
+    seconds, in_virtual_time
+):
+    lasts = 60.0
+
+    async def rivalry():
+        api, loop = Api(), asyncio.get_running_loop()
+        queue = WriteQueue(api, lambda: 10.0, lambda what, error: pytest.fail(f"{what}: {error}"))
+        working = asyncio.create_task(queue.run())
+        versions = iter(range(10**6))
+        while loop.time() < lasts:
+            await queue.want(write("web", next(versions)))  # the rival's word is heard
+            await asyncio.sleep(seconds)
+            await queue.want(dict.fromkeys(write("web", 0)))  # and then ours, if it was written
+        rivals, api.patched = api.patched, 0
+        await queue.want(write("api", 0))
+        await asyncio.sleep(0.001)
+        working.cancel()
+        await asyncio.wait([working])
+        return rivals, api.patched
+
+    written, others = in_virtual_time(rivalry())
+    assert 0.9 * lasts / WRITE_SECONDS <= written <= WRITES + lasts / WRITE_SECONDS + 1
+    assert others == 1
 
 
 ASSIGNED = ("Assigned", "192.0.2.10 from pool lan")
