@@ -55,24 +55,27 @@ class Store(Generic[T]):
         return self._indexed[index].get(term, {}).values()
 
     def put(self, found: T) -> tuple[Change[T], ...]:
-        """A changed uid is two changes: the namesake was deleted while nobody looked, and the object is another."""
+        """A changed uid is two changes: the namesake was deleted while nobody looked, and the object is another. Who
+        looks meanwhile, from another thread, finds under a term the one object or the other, where both belong."""
         key = found.key
         if (before := self._before.get(key)) is not None and not differences(key, before, found):
             found = before
         changes = differences(key, self._objects.get(key), found)
         if changes:
-            self._unindex(key)
+            before = self._objects.get(key)
             self._objects[key] = found
             for name, terms in self._terms.items():
-                for term in terms(found):
+                now = {*terms(found)}
+                for term in now:
                     self._indexed[name].setdefault(term, {})[key] = found
+                self._unindex(name, before, now)
         return changes
 
     def remove(self, key: Key) -> tuple[Change[T], ...]:
-        changes = differences(key, self._objects.get(key), None)
-        self._unindex(key)
-        self._objects.pop(key, None)
-        return changes
+        before = self._objects.pop(key, None)
+        for name in self._terms:
+            self._unindex(name, before)
+        return differences(key, before, None)
 
     def successor(self) -> "Store[T]":
         """Empty, with the same indexes: to be filled by a new list, and then ``replaced_by``."""
@@ -93,13 +96,14 @@ class Store(Generic[T]):
         self._objects, self._indexed = successor._objects, successor._indexed
         successor._before = {}
 
-    def _unindex(self, key: Key) -> None:
-        if (found := self._objects.get(key)) is None:
+    def _unindex(self, name: str, found: T | None, but: Collection[Hashable] = ()) -> None:
+        """It is found under these terms alone."""
+        if found is None:
             return
-        for name, terms in self._terms.items():
-            index = self._indexed[name]
-            for term in terms(found):
-                index[term].pop(key, None)
+        index = self._indexed[name]
+        for term in self._terms[name](found):
+            if term not in but:
+                index[term].pop(found.key, None)
                 if not index[term]:
                     del index[term]
 

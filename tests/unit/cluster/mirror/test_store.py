@@ -1,6 +1,6 @@
 """A store says what changed, and its indexes never disagree with its objects."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,6 +39,27 @@ def test_an_older_version_is_a_change_like_any_other():
     store: Store[Object] = Store()
     store.put(NEW)
     assert store.put(OLD) == (Change(key("a"), NEW, OLD),)
+
+
+def test_who_looks_while_an_object_is_replaced_finds_the_one_or_the_other():
+    """Agents look from another thread: a Service without its only EndpointSlice would lose its EIP."""
+    seen: list[list[Object]] = []
+
+    def looking(found: Object) -> Iterable[Hashable]:
+        for term in by_label(APP)(found):
+            seen.append(list(store.by("app", key("x"))))
+            yield term
+            seen.append(list(store.by("app", key("x"))))
+
+    store: Store[Object] = Store({"app": looking})
+    store.put(old := made("a", 1, app="x"))
+    del seen[:]
+    store.put(new := made("a", 2, app="x"))
+    assert seen
+    assert all(found in ([old], [new]) for found in seen)
+    assert list(store.by("app", key("x"))) == [new]
+    store.put(made("a", 3, app="y"))
+    assert list(store.by("app", key("x"))) == []
 
 
 def test_a_successor_shows_nothing_before_it_takes_over():
