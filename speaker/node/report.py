@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -263,7 +264,7 @@ class Report(gauges.Counted):
         recorded: Callable[[IPAddress], str | None] = lambda _: None,
     ) -> None:
         """Who holds what, to the status file and the gauges. ``ready``: this node has nothing to wait for any more.
-        ``recorded``: the node that the API names as an EIP's holder."""
+        ``recorded``: the node that the API names as an EIP's holder. What is wrong is asked here, where it changes."""
         self.stale.clear()
         if (in_force := self.in_force) is None:
             return
@@ -272,8 +273,9 @@ class Report(gauges.Counted):
         self._goes_by_records = any(c.holder is None and isinstance(eips[a], MayNotHold) for a, c in found.items())
         gauges.count_eips(self._metrics, eips, found, lambda eip: self.alive.unless_dead(recorded(eip)), rivalled)
         mine = gauges.count_held(self._metrics, eips, found, in_force.world.endpoints)
+        status = partial(self._status.told, in_force.settlement, in_force.decision, found, self.problems())
         try:
-            await asyncio.to_thread(self._write_status, in_force, found)
+            await asyncio.to_thread(self._write_status, in_force, status, self.conflicts())
         except EdgeError:
             asyncio.get_running_loop().call_later(WRITE_AGAIN, self.stale.set)
             raise
@@ -282,8 +284,8 @@ class Report(gauges.Counted):
             self.telling.finish()
             log.info("ready", eips=mine)
 
-    def _write_status(self, in_force: InForce, claim_statuses: Mapping[IPAddress, ClaimStatus]) -> None:
-        told, conflicts = self.status(in_force, claim_statuses), self.conflicts()
+    def _write_status(self, in_force: InForce, status: Callable[[], dict[str, Any]], conflicts: dict[str, str]) -> None:
+        told = status()
         self.telling.say(self._transitions.conflicts(conflicts))
         for each in self.shown:
             each(told, in_force.usage, conflicts)

@@ -1,16 +1,19 @@
 """What /metrics says of EIPs, as a node comes to know it."""
 
+import threading
 from ipaddress import ip_address
 
 import pytest
 
 from speaker.allocator.settle import Settlement
+from speaker.errors import EdgeError
 from speaker.interfaces.snapshot import Snapshot
 from speaker.model import Endpoint, Gratuitous, Link, Mac, Protocol, ServiceKey, World
 from speaker.node.decide import Decision, MayHold, MayNotHold, decide
 from speaker.node.publishing import places
 from speaker.node.report import InForce, Report
 from speaker.node.standing import MAX_DEAD, Alive
+from speaker.node.status import NAME
 from speaker.ownership.witness import Place
 from speaker.settings import Node
 from speaker.telemetry.metrics import Metrics
@@ -130,3 +133,17 @@ def test_a_node_is_dead_once_it_is_heard_on_no_link_and_the_dead_have_a_bound():
     for number in range(MAX_DEAD + 1):
         alive.note(f"made-up-{number}", ETH0, False)
     assert alive.unless_dead("n2") == "n2", "forgotten"
+
+
+async def test_what_is_wrong_is_looked_at_in_the_loops_thread_alone_where_it_changes(tmp_path):
+    threads = set()
+
+    def clock():
+        threads.add(threading.get_ident())
+        return 0.0
+
+    report = Report(Metrics(), tmp_path, clock)
+    report.failed("links", EdgeError("no buffer space"))
+    await published(report, [may(A)], {A: MINE})
+    assert "no buffer space" in (tmp_path / NAME).read_text()
+    assert threads == {threading.get_ident()}
