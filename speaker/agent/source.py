@@ -19,7 +19,15 @@ from speaker.agent.last_known import LastKnown, news_of
 from speaker.agent.objects import AnnouncementObject, AssignedObject, NodeObject, SliceObject, by_service
 from speaker.agent.record import Facts
 from speaker.agent.session import Pace, Session, SessionEvents
-from speaker.agent.view import News, NodeIntent, Reader, ViewSettings, is_or_was_assigned, node_intent
+from speaker.agent.view import (
+    News,
+    NodeIntent,
+    Reader,
+    ViewSettings,
+    is_or_was_assigned,
+    node_intent,
+    unread_wishes,
+)
 from speaker.cluster.hosts import HostObject, addresses_of
 from speaker.cluster.kinds import EipObject, announcement_name
 from speaker.cluster.mirror.mirrors import Mirrors
@@ -251,6 +259,8 @@ class Cluster:
         for mirror in self._mirrors:
             yield from mirror.set_aside
         yield from self._record_reader.problems()
+        if (node := self._nodes.store.get(Key("", self._node))) is not None:
+            yield from unread_wishes(node)
 
     def _slices_of(self, service: ServiceKey) -> tuple[SliceObject, ...]:
         return tuple(self._slices.store.by("service", service))

@@ -1,6 +1,6 @@
 """What the API holds → what is asked of this node. Pure; of 10,000 Services only those that changed are read again."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -10,11 +10,13 @@ from speaker.allocator.pools import Catalogue
 from speaker.allocator.settle import Settlement
 from speaker.api.addresses import parse_eip
 from speaker.api.endpoints import MAX_ENDPOINTS, Slice, merged
+from speaker.api.fields import show_path
 from speaker.cluster.hosts import HostObject, Hosts
 from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, EipObject, pools_read
 from speaker.cluster.objects import Key
 from speaker.cluster.pools import judge
 from speaker.cluster.reading import Unreadable, read_service
+from speaker.errors import InvalidField
 from speaker.model import (
     Assignment,
     Endpoint,
@@ -72,6 +74,13 @@ def node_intent(name: str, found: NodeObject | None, settings: ViewSettings, *, 
     conditions = found.status.conditions or ()
     cut_off = any(each.type == "NetworkUnavailable" and each.status == "True" for each in conditions)
     return NodeIntent(node, _drained(found, settings), found.status.ready and not cut_off)
+
+
+def unread_wishes(found: NodeObject) -> Iterator[str]:
+    """What our Node asks for in words that mean nothing."""
+    if (value := found.metadata.annotations.get(DRAIN, "true")) not in ("true", "false"):
+        path, rule = show_path(("metadata", "annotations", DRAIN)), "must be true or false: it drains nothing"
+        yield str(InvalidField(path, value, rule, f"Node/{found.metadata.name}"))
 
 
 def _drained(found: NodeObject, settings: ViewSettings) -> str | None:

@@ -430,6 +430,21 @@ def test_a_drain_and_its_end_are_handed_on_once_each(play, settings):
     play(story, settings)
 
 
+@pytest.mark.parametrize("value", ["True", "yes", "1", ""])
+def test_a_drain_in_words_that_mean_nothing_is_a_problem_until_they_are_others(play, value):
+    async def story(agent):
+        for said, told in ((value, 1), ("false", 0), (value, 1), ("true", 0)):
+            agent.api.put(NODES, node("n1", annotations={DRAIN: said}))
+            await asyncio.sleep(0.1)
+            await agent.view()
+            assert agent.report.problems() == told * [
+                f"Node/n1: metadata.annotations[{DRAIN}]: {value!r}: must be true or false: it drains nothing"
+            ]
+        assert agent.wire.heard("set_draining") == [("set_draining", True)]
+
+    play(story)
+
+
 def test_a_node_that_is_not_ready_goes_behind_others_until_it_is(play):
     async def story(agent):
         for ready, demoted in (("Unknown", True), ("True", False)):
