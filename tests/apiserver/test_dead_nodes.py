@@ -232,6 +232,9 @@ def test_the_controller_may_write_that_a_pod_is_not_ready_and_nothing_else_of_it
         {**marked, "podIP": "10.9.9.9", "podIPs": [{"ip": "10.9.9.9"}]},
         {**marked, "phase": "Failed"},
         {**marked, "containerStatuses": [container]},
+        {**marked, "observedGeneration": 7},
+        {**marked, "extendedResourceClaimStatus": {"resourceClaimName": "anothers", "requestMappings": []}},
+        {**marked, "phase": None},
     ):
         assert write(refused) == 422, refused
     assert write(marked, labels={"app": "another"}) == 422
