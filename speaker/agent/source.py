@@ -84,6 +84,8 @@ class Cluster:
         """In a thread; what it follows from now on is not known before it is done."""
         self._anew = False
         """The next reading is of everything."""
+        self._own_node: NodeObject | None = None
+        """As it was last. One that was drained and is deleted is not to take anything before its agent ends."""
         self._intent: NodeIntent | None = None
         self._exclusion = Exclusion(times.drain)
         self._wire: Wire | None = None
@@ -197,9 +199,8 @@ class Cluster:
         if self._first:
             self._first = False
             await self._told.join()  # whose everything is, is known before this node may have any of it
-        key = Key("", self._node)
-        found, unreadable = self._nodes.store.get(key), self._nodes.is_set_aside(key)
-        intent = self._asked_of_node(node_intent(self._node, found, self._settings, unreadable=unreadable))
+        unreadable = self._nodes.is_set_aside(Key("", self._node))
+        intent = self._asked_of_node(node_intent(self._node, self._own_node, self._settings, unreadable=unreadable))
         same_node = self._intent is not None and self._intent.node == intent.node
         await self._follow_intent(intent)
         news, self._news = self._news, News()
@@ -234,7 +235,7 @@ class Cluster:
     def _seen(self) -> tuple[Any, ...]:
         """What ``known`` takes behind our name."""
         return (
-            self._nodes.store.get(Key("", self._node)),
+            self._own_node,
             *(tuple(mirror.store) for mirror in (self._services, self._slices, self._eips)),
             tuple((self._hosts.known or {}).values()),
         )
@@ -259,8 +260,10 @@ class Cluster:
         for mirror in self._mirrors:
             yield from mirror.set_aside
         yield from self._record_reader.problems()
-        if (node := self._nodes.store.get(Key("", self._node))) is not None:
-            yield from unread_wishes(node)
+        if self._own_node is not None:
+            yield from unread_wishes(self._own_node)
+            if self._nodes.store.get(self._own_node.key) is None:
+                yield f"Node/{self._node}: it is gone: what it asked for last counts until it is back"
 
     def _slices_of(self, service: ServiceKey) -> tuple[SliceObject, ...]:
         return tuple(self._slices.store.by("service", service))
@@ -358,7 +361,7 @@ class Cluster:
         """Ours."""
         for change in changes:
             if change.after is not None:
-                self._session.owner = change.after.metadata.uid
+                self._own_node, self._session.owner = change.after, change.after.metadata.uid
         self._tell_changed()
 
     def _saw_hosts(self, news: Mapping[Key, HostObject | None]) -> None:

@@ -445,6 +445,25 @@ def test_a_drain_in_words_that_mean_nothing_is_a_problem_until_they_are_others(p
     play(story)
 
 
+def test_of_a_node_that_is_deleted_what_it_asked_for_last_counts_until_it_is_back(play):
+    async def story(agent):
+        agent.api.put(NODES, node("n1", labels={"lan": "no"}, annotations={DRAIN: "true"}))
+        await asyncio.sleep(0.1)
+        before = (await agent.view()).node
+        agent.api.remove(NODES, "n1")
+        await asyncio.sleep(0.1)
+        assert (await agent.view()).node == before
+        assert agent.wire.heard("set_draining") == [("set_draining", True)]
+        assert agent.report.problems() == ["Node/n1: it is gone: what it asked for last counts until it is back"]
+        agent.api.put(NODES, node("n1"))
+        await asyncio.sleep(0.1)
+        assert (await agent.view()).node.labels != before.labels
+        assert agent.wire.heard("set_draining")[-1] == ("set_draining", False)
+        assert agent.report.problems() == []
+
+    play(story)
+
+
 def test_a_node_that_is_not_ready_goes_behind_others_until_it_is(play):
     async def story(agent):
         for ready, demoted in (("Unknown", True), ("True", False)):
