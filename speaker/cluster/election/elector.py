@@ -10,6 +10,9 @@ from typing import TypeAlias
 
 from speaker.errors import SettingError
 
+LAST_TERM = 2**31 - 1
+"""That ``leaseTransitions`` may be (int32). It is followed by itself: who edited a Lease ends no election."""
+
 
 @dataclass(frozen=True, slots=True)
 class Timing:
@@ -50,8 +53,8 @@ class ObservedLease:
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """What a leader writes under. ``term`` is the Lease's ``leaseTransitions``, higher for every later leader;
-    ``version`` the Lease's resourceVersion when it began."""
+    """What a leader writes under. ``term`` is the Lease's ``leaseTransitions``, higher for every later leader, and
+    decides nothing; ``version`` the Lease's resourceVersion when it began."""
 
     term: int
     version: str
@@ -114,9 +117,9 @@ class Elector:
             return Look()
         record = self._record
         if record is None or (record.holder != self.identity and self._vacant(record, now)):
-            return Write(self._own(self._highest + 1), over=self._version)
+            return Write(self._own(self._next_term), over=self._version)
         if record.holder == self.identity:
-            renewed = record.transitions if self._version is not None else self._highest + 1
+            renewed = record.transitions if self._version is not None else self._next_term
             return Write(self._own(renewed), over=self._version)
         self._current = False
         self._due = min(now + self.timing.retry, self._expiry(record))
@@ -153,6 +156,10 @@ class Elector:
             return None
         # One second, as client-go writes it: the field must be positive.
         return Write(replace(self._own(self._record.transitions), holder="", duration=1), over=self._version)
+
+    @property
+    def _next_term(self) -> int:
+        return min(self._highest + 1, LAST_TERM)
 
     def _own(self, transitions: int) -> LeaseRecord:
         return LeaseRecord(self.identity, self.timing.duration, transitions)

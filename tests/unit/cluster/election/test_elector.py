@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speaker.cluster.election.elector import (
+    LAST_TERM,
     Elector,
     LeaseRecord,
     Look,
@@ -100,6 +101,19 @@ def test_its_own_lease_is_taken_back_at_once_in_the_same_term():
     one.looked(held_by("me"), 100)
     assert one.step(100) == Write(LeaseRecord("me", 15, 3), over="v-t0")
     assert one.leadership(100) is None  # before the write is done, it is only a name
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_lease_that_somebody_wrote_the_last_term_into_is_taken_all_the_same(lost):
+    one = elector()
+    one.looked(held_by("other", transitions=LAST_TERM), 100)
+    if lost:
+        one.looked(None, 101)
+    one.looked(None if lost else held_by("other", transitions=LAST_TERM), 120)
+    order = one.step(120)
+    assert order == Write(LeaseRecord("me", 15, LAST_TERM), over=None if lost else "v-t0")
+    one.written(ObservedLease(order.record, "9"), 120, 120)
+    assert one.leadership(121).term == LAST_TERM
 
 
 def test_after_a_conflict_it_looks_before_it_writes():
