@@ -116,7 +116,7 @@ class Cluster:
             node,
             Pace(times.lease, times.renew, times.record_timeout),
             SessionEvents(
-                self._mirrors.saw_lease,
+                self._saw_lease,
                 self._api.renewed,
                 self._api.lost,
                 self._api.tells("session"),
@@ -262,8 +262,8 @@ class Cluster:
         yield from self._record_reader.problems()
         if self._own_node is not None:
             yield from unread_wishes(self._own_node)
-            if self._nodes.store.get(self._own_node.key) is None:
-                yield f"Node/{self._node}: it is gone: what it asked for last counts until it is back"
+        if self._node_is_gone:
+            yield f"Node/{self._node}: it is gone: what it asked for last counts until it is back"
 
     def _slices_of(self, service: ServiceKey) -> tuple[SliceObject, ...]:
         return tuple(self._slices.store.by("service", service))
@@ -363,6 +363,15 @@ class Cluster:
             if change.after is not None:
                 self._own_node, self._session.owner = change.after, change.after.metadata.uid
         self._tell_changed()
+
+    @property
+    def _node_is_gone(self) -> bool:
+        return self._own_node is not None and self._nodes.store.get(self._own_node.key) is None
+
+    def _saw_lease(self, version: int) -> None:
+        """With its Node the Lease is deleted again and again: that says nothing of the API server's data."""
+        if version or not self._node_is_gone:
+            self._mirrors.saw_lease(version)
 
     def _saw_hosts(self, news: Mapping[Key, HostObject | None]) -> None:
         self._news.nodes.update(news)

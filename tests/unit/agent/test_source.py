@@ -581,6 +581,22 @@ def test_the_lease_belongs_to_our_node_and_ends_with_it(play):
     play(story)
 
 
+@pytest.mark.parametrize("node_gone", [True, False])
+def test_a_lease_that_goes_with_its_node_is_no_sign_of_other_data_and_one_that_goes_alone_is(play, node_gone):
+    async def story(agent):
+        await asyncio.sleep(TIMES.renew + 1)
+        if node_gone:
+            agent.api.remove(NODES, "n1")
+            await asyncio.sleep(0.1)
+        agent.wire.told = []
+        agent.api.remove(LEASES, "n1")
+        await asyncio.sleep(2 * TIMES.renew)
+        assert agent.wire.heard("restored") == ([] if node_gone else [("restored",)])
+        assert agent.api.objects[LEASES]["n1"]["spec"]["holderIdentity"] == "n1_7"
+
+    play(story)
+
+
 def test_another_host_that_writes_our_lease_is_told(play):
     async def story(agent):
         theirs = {"metadata": {"name": "n1"}, "spec": {"holderIdentity": "n1_99"}}
