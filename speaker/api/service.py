@@ -8,7 +8,7 @@ Left to others, and therefore not read: ``clusterIP``, node ports and ``external
 (EndpointSlices carry the real one).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from enum import Enum, StrEnum
 
@@ -87,6 +87,11 @@ SCHEDULERS = frozenset(
     }
 )
 
+MAX_SHARE_NAMESPACES = 256
+"""As many Services may share an EIP. Each is looked for whenever there is none that may be joined."""
+MAX_UNKNOWN = 10
+"""Annotations that are none of ours, though they look like it, of which it is said what was meant."""
+
 _AFFINITY_DEFAULT, _AFFINITY_MAX = 10800, 86400  # core/v1: three hours, at most a day
 
 
@@ -136,8 +141,7 @@ def _not_ours(kind: _Type | None, named: Field, default_class: bool) -> NotOurs 
 
 def _ours(root: Field, spec: Field, families_told: bool) -> Service:
     meta = metadata(root, namespaced=True, short_name=True)
-    for annotation in meta.annotations.children():
-        _refuse_odd(annotation, str(annotation.path[-1]))
+    _refuse_odd(meta.annotations.children())
     requested = _requested(meta.annotations[ADDRESSES], spec["loadBalancerIP"])
     policy = spec["ipFamilyPolicy"].choice(FamilyPolicy, FamilyPolicy.SINGLE)
     # Local is the narrower one: of the nodes only those with endpoints, and of the endpoints only a node's own.
@@ -162,23 +166,31 @@ def _ours(root: Field, spec: Field, families_told: bool) -> Service:
     )
 
 
-def _refuse_odd(annotation: Field, name: str) -> None:
+def _refuse_odd(annotations: Iterable[Field]) -> None:
     """Whatever looks like a wish, and would be passed over: the Service would take what it did not ask for."""
-    try:
-        annotation_key(name)
-    except ValueError as error:
-        annotation.refuse(str(error))
-    if name.lower().startswith(PREFIX) and name not in _ANNOTATIONS:
-        annotation.refuse(f"is not an annotation of the speaker: {did_you_mean(name, _ANNOTATIONS)}")
-    elif name in _ANNOTATIONS and annotation.blank:
-        annotation.refuse("must have a value; leave it out to ask for nothing")
+    unknown = 0
+    for annotation in annotations:
+        name = str(annotation.path[-1])
+        try:
+            annotation_key(name)
+        except ValueError as error:
+            annotation.refuse(str(error))
+        if name.lower().startswith(PREFIX) and name not in _ANNOTATIONS:
+            unknown += 1
+            if unknown <= MAX_UNKNOWN:
+                annotation.refuse(f"is not an annotation of the speaker: {did_you_mean(name, _ANNOTATIONS)}")
+        elif name in _ANNOTATIONS and annotation.blank:
+            annotation.refuse("must have a value; leave it out to ask for nothing")
 
 
 # ── Addresses and families ────────────────────────────────────────────────────────────────────────────────────
 
 
 def _requested(annotation: Field, field: Field) -> tuple[IPAddress, ...]:
-    named = [part.parsed(parse_eip) for part in annotation.comma_separated()]
+    parts = annotation.comma_separated()
+    if len(parts) > len(Family):
+        annotation.refuse("must be at most one address of each family")
+    named = [part.parsed(parse_eip) for part in parts[: len(Family)]]
     by_annotation = tuple(address for address in named if address is not None)
     if len({address.version for address in by_annotation}) != len(by_annotation):
         annotation.refuse("must be at most one address of each family")
@@ -271,7 +283,11 @@ def _share_namespaces(meta: Metadata) -> frozenset[str]:
     value = meta.annotations[SHARE_NAMESPACES]
     if value.given and not meta.annotations[SHARE].given:
         value.refuse(f"needs the annotation {SHARE} as well: without it nothing is shared")
-    names = (part.parsed(dns_label) for part in value.comma_separated())
+    parts = value.comma_separated()
+    if len(parts) > MAX_SHARE_NAMESPACES:
+        value.refuse(f"must be at most {MAX_SHARE_NAMESPACES} namespaces")
+        return _NO_NAMESPACES
+    names = (part.parsed(dns_label) for part in parts)
     return frozenset(name for name in names if name is not None) or _NO_NAMESPACES
 
 
@@ -324,12 +340,22 @@ def _networks(value: Field, items: Iterable[Field]) -> tuple[IPNetwork, ...] | N
     return tuple(dict.fromkeys(network for network in parsed if network is not None)) or NOBODY
 
 
-def _common(some: Iterable[IPNetwork], others: tuple[IPNetwork, ...]) -> tuple[IPNetwork, ...]:
+def _common(some: tuple[IPNetwork, ...], others: tuple[IPNetwork, ...]) -> tuple[IPNetwork, ...]:
     """Of two networks that meet one lies in the other."""
-    found = (
-        one if one.prefixlen >= other.prefixlen else other
-        for one in some
-        for other in others
-        if one.overlaps(other)  # never, where they are of two families
-    )
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys((*_inside(some, others), *_inside(others, some))))
+
+
+def _inside(some: Iterable[IPNetwork], others: Iterable[IPNetwork]) -> Iterator[IPNetwork]:
+    """Those that lie in one of ``others``: each is looked for once by each length of these, as there may be thousands
+    of both."""
+    known = {_prefix(other, other.prefixlen) for other in others}
+    lengths = sorted({(version, length) for version, length, _ in known})
+    for one in some:
+        shorter = (length for version, length in lengths if version == one.version and length <= one.prefixlen)
+        if any(_prefix(one, length) in known for length in shorter):
+            yield one
+
+
+def _prefix(network: IPNetwork, length: int) -> tuple[int, int, int]:
+    """The network of that length that it lies in."""
+    return network.version, length, int(network.network_address) >> (network.max_prefixlen - length)

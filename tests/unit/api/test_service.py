@@ -1,11 +1,13 @@
 """What is read of a Service, and whose it is."""
 
-from ipaddress import ip_address, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from speaker.api.fields import ApiObject, read
-from speaker.api.service import NotOurs, service
+from speaker.api.fields import ApiObject, read, read_leniently
+from speaker.api.service import MAX_SHARE_NAMESPACES, MAX_UNKNOWN, NotOurs, service
 from speaker.errors import InvalidManifests
 from speaker.model import Family, FamilyPolicy, Protocol, Service, ServiceKey, ServicePort, TrafficPolicy
 
@@ -172,3 +174,52 @@ def test_a_misspelt_restriction_is_refused_even_where_the_service_would_be_passe
 def test_annotations_of_others_are_passed_over_as_long_as_an_api_server_would_take_their_keys():
     others = {"Example.COM/Some_Thing": "x", "plain": "", "a.example/b": None}
     assert service_of({}, others) == service_of({})
+
+
+# ── What there may be very much of ──
+
+FOUR_BITS = st.tuples(st.integers(0, 15), st.integers(0, 4))
+NETWORKS = st.lists(
+    FOUR_BITS.map(lambda found: IPv4Network((found[0] << 28, found[1]), strict=False))
+    | FOUR_BITS.map(lambda found: IPv6Network((found[0] << 124, found[1]), strict=False)),
+    min_size=1,
+    max_size=6,
+)
+CLIENTS = [IPv4Address(n << 28 | 1) for n in range(16)] + [IPv6Address(n << 124 | 1) for n in range(16)]
+
+
+@given(NETWORKS, NETWORKS)
+def test_where_field_and_annotation_differ_whoever_both_let_in_is_let_in(by_field, by_annotation):
+    spec = {"type": "LoadBalancer", "ports": [{"port": 80}], "loadBalancerSourceRanges": [*map(str, by_field)]}
+    annotations = {RANGES: ",".join(map(str, by_annotation))}
+    data = {"kind": "Service", "metadata": {"name": "web", "annotations": annotations}, "spec": spec}
+    found, _ = read_leniently(ApiObject(data), lambda root: service(root, default_class=True))
+    for client in CLIENTS:
+        let_in = [any(client in each for each in some) for some in (by_field, by_annotation, found.source_ranges)]
+        assert let_in[2] == (let_in[0] and let_in[1]), client
+
+
+def test_of_annotations_without_end_that_are_none_of_ours_some_are_told():
+    rules = rules_about({}, {f"eip-speaker.io/pool{number}": "lan" for number in range(10_000)})
+    assert len(rules) == MAX_UNKNOWN
+    assert all("is not an annotation of the speaker" in rule for _, rule in rules)
+
+
+def test_of_addresses_without_end_no_more_are_looked_at_than_may_be_had():
+    for text in ("a," * 10_000 + "a", "192.0.2.1,2001:db8::1" + ",x" * 10_000):
+        rules = [
+            rule for _, rule in rules_about({"ipFamilyPolicy": "PreferDualStack"}, {"eip-speaker.io/addresses": text})
+        ]
+        assert "must be at most one address of each family" in rules
+        assert len(rules) <= 2
+
+
+def test_no_more_namespaces_share_than_there_may_be_sharers():
+    def names(count):
+        return {
+            "eip-speaker.io/share": "dns",
+            "eip-speaker.io/share-namespaces": ",".join(f"n{i}" for i in range(count)),
+        }
+
+    assert len(service_of({}, names(MAX_SHARE_NAMESPACES)).share_namespaces) == MAX_SHARE_NAMESPACES
+    assert [rule for _, rule in rules_about({}, names(MAX_SHARE_NAMESPACES + 1))] == ["must be at most 256 namespaces"]

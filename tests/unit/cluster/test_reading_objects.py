@@ -73,7 +73,7 @@ OLD = "service.beta.kubernetes.io/load-balancer-source-ranges"
         (None, "", NOBODY),
         (None, ",", NOBODY),
         (None, " 10.0.0.0/8 , nonsense", (ONE,)),
-        (["10.0.0.0/8", "192.0.2.0/24"], "10.1.0.0/16,192.0.0.0/8", (ip_network("10.1.0.0/16"), TWO)),
+        (["10.0.0.0/8", "192.0.2.0/24"], "10.1.0.0/16,192.0.0.0/8", (TWO, ip_network("10.1.0.0/16"))),
         (["10.0.0.0/8"], "192.0.2.0/24", NOBODY),
         (["10.0.0.0/8"], "2001:db8::/32", NOBODY),
         (["10.0.0.0/8"], "nonsense", NOBODY),

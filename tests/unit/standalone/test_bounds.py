@@ -141,6 +141,13 @@ def bad_labels(count):
     return f"apiVersion: v1\nkind: Service\nmetadata:\n  name: s\n  labels:\n{labels}spec: {{}}\n"
 
 
+def limited_twice(count):
+    by_field, by_annotation = (",".join(f"10.{i >> 8}.{i & 255}.{at}/32" for i in range(count)) for at in (1, 2))
+    named = f"service.beta.kubernetes.io/load-balancer-source-ranges: '{by_annotation}'"
+    spec = f"{{type: LoadBalancer, ports: [{{port: 80}}], loadBalancerSourceRanges: [{by_field}]}}"
+    return f"apiVersion: v1\nkind: Service\nmetadata:\n  name: s\n  annotations:\n    {named}\nspec: {spec}\n"
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -153,8 +160,9 @@ def bad_labels(count):
         lambda count: "---\n".join(f"{EIP}  addresses: [10.0.0.1]\n".replace("lan", f"lan{i}") for i in range(count)),
         bad_labels,
         lambda count: "a: 1\n" * count,
+        limited_twice,
     ],
-    ids=["exclude", "all excluded", "twice", "pools", "pools that overlap", "labels", "keys"],
+    ids=["exclude", "all excluded", "twice", "pools", "pools that overlap", "labels", "keys", "source ranges"],
 )
 def test_twice_as_many_entries_take_about_twice_the_work(tmp_path, text):
     def read(count):
