@@ -192,25 +192,27 @@ def _served_here(
 def _virtual_servers(
     service: Service, eips: tuple[IPAddress, ...], endpoints: tuple[Endpoint, ...], node: str, lost: Collection[str]
 ) -> tuple[VirtualServer, ...]:
-    return tuple(_virtual_server(service, eip, port, endpoints, node, lost) for eip in eips for port in service.ports)
+    keeps_client = service.traffic_policy is TrafficPolicy.LOCAL
+    usable: dict[tuple[str, Protocol, Family], list[Endpoint]] = {}
+    for endpoint in endpoints:
+        if endpoint.node == node or not keeps_client:
+            place = endpoint.port_name, endpoint.protocol, Family.of(endpoint.address)
+            usable.setdefault(place, []).append(endpoint)
+    return tuple(
+        _virtual_server(service, eip, port, usable.get((port.name, port.protocol, Family.of(eip)), []), node, lost)
+        for eip in eips
+        for port in service.ports
+    )
 
 
 def _virtual_server(
     service: Service,
     eip: IPAddress,
     port: ServicePort,
-    endpoints: tuple[Endpoint, ...],
+    usable: list[Endpoint],
     node: str,
     lost: Collection[str],
 ) -> VirtualServer:
-    keeps_client = service.traffic_policy is TrafficPolicy.LOCAL
-    usable = [
-        endpoint
-        for endpoint in endpoints
-        if (endpoint.port_name, endpoint.protocol) == (port.name, port.protocol)
-        and Family.of(endpoint.address) is Family.of(eip)
-        and (endpoint.node == node or not keeps_client)
-    ]
     return VirtualServer(
         address=eip,
         protocol=port.protocol,
@@ -220,7 +222,7 @@ def _virtual_server(
         # Ranges of the other family say nothing about this EIP's clients; if all are, nobody may connect, and an
         # empty tuple would mean everyone. So all of them stay, and the edges match by family.
         sources=service.source_ranges,
-        masquerade=not keeps_client,
+        masquerade=service.traffic_policy is not TrafficPolicy.LOCAL,
         real_servers=_real_servers(usable, node, port.protocol, lost),
     )
 

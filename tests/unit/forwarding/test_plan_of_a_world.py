@@ -1,5 +1,6 @@
 """From Services, endpoints and assignments to virtual servers."""
 
+import sys
 from dataclasses import replace
 from ipaddress import ip_address, ip_network
 
@@ -256,3 +257,31 @@ def test_a_udp_endpoint_of_a_node_that_died_is_left_out(web, pod, world):
     ]
     asked, assignments = world((web(ports=ports), tuple(pods), (EIP,)))
     assert weights(plan(replace(asked, lost=frozenset({"a"})), assignments, "b")) == {"10.0.0.4": 1}
+
+
+def test_twice_as_many_ports_and_endpoints_take_about_twice_the_work(web, pod, world):
+    def planned(count):
+        ports = tuple(ServicePort(Protocol.TCP, 1 + number, f"p{number}") for number in range(count))
+        endpoints = tuple(pod("10.0.0.3", port=1 + number, port_name=f"p{number}") for number in range(count))
+        made = plan(*world((web(ports=ports), endpoints, ("192.0.2.10",))), "a")
+        assert all(len(server.real_servers) == 1 for server in made.virtual_servers.values())
+
+    assert lines_run(lambda: planned(200)) < 2.6 * lines_run(lambda: planned(100))
+
+
+def lines_run(work):
+    """How many lines of Python ``work`` takes."""
+    count = 0
+
+    def trace(*_):
+        nonlocal count
+        count += 1
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
