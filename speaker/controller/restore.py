@@ -9,10 +9,12 @@ where a restored backup brought Services back without their statuses. Whoever ma
 worth what a wish for that address is worth: it takes nothing from anybody, and nothing that could not be asked for.
 """
 
+from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
+from speaker.allocator.choose import MAX_SHARING
 from speaker.allocator.ledger import HeldAddresses, Ledger
 from speaker.allocator.pools import Catalogue
 from speaker.allocator.sharing import objection
@@ -65,6 +67,8 @@ class _Draft:
         self._catalogue, self._refused = catalogue, refused
         self._served: dict[IPAddress, list[Service]] = {}
         self._places: dict[ServiceKey, dict[Family, IPAddress]] = {}
+        self._holders: Counter[IPAddress] = Counter()
+        """How many have a place there, served or not."""
         self._suspended: set[tuple[ServiceKey, IPAddress]] = set()
         self._duplicates: list[Duplicate] = []
         self._pools: dict[IPAddress, str] = {}
@@ -80,12 +84,12 @@ class _Draft:
                 self._pools.setdefault(address, pool)
 
     def take_annotation(self, service: Service, address: IPAddress) -> None:
-        if Family.of(address) in self._places.get(service.key, {}):
+        if Family.of(address) in self._places.get(service.key, {}) or self._holders[address] >= MAX_SHARING:
             return
         rival = self._rival(service, address)
         if rival is None and _may_have(service, address, self._catalogue):
             self._serve(service, address)
-        elif rival is not None and _are_partners(service, rival) and self._is_let_in(service, address):
+        elif rival is not None and _is_invited(service, rival) and self._is_let_in(service, address):
             self._place(service, address)
             self._suspended.add((service.key, address))
 
@@ -99,6 +103,7 @@ class _Draft:
 
     def _place(self, service: Service, address: IPAddress) -> None:
         self._places.setdefault(service.key, {})[Family.of(address)] = address
+        self._holders[address] += 1
 
     def _rival(self, service: Service, address: IPAddress) -> Service | None:
         others = self._served.get(address, ())
@@ -130,6 +135,12 @@ class _Draft:
 def _are_partners(service: Service, other: Service) -> bool:
     """They share an EIP, even if they clash there by now: the allocator knows what to do then."""
     return service.share is not None and service.share == other.share
+
+
+def _is_invited(service: Service, other: Service) -> bool:
+    """To a place beside ``other``, who cannot be asked whether it ever was so."""
+    namespace = service.key.namespace
+    return _are_partners(service, other) and namespace in {other.key.namespace, *other.share_namespaces}
 
 
 def _may_have(service: Service, address: IPAddress, catalogue: Catalogue) -> bool:

@@ -3,7 +3,9 @@
 from ipaddress import ip_address
 
 import pytest
+from msgspec.structs import replace
 
+from speaker.allocator.choose import MAX_SHARING
 from speaker.allocator.pools import Catalogue
 from speaker.cluster.reading import read_pool, read_service
 from speaker.controller.restore import restored
@@ -190,3 +192,27 @@ def test_a_place_of_which_nobody_knows_the_pool_is_kept_by_those_alone_who_are_s
     kept = service_object("kept", annotations={**share, "record": "192.0.2.10"})
     read = [(each, read_service(each, default_class=False)) for each in (served, kept)]
     assert list(held(restored(read, Catalogue({})))) == ["served"]
+
+
+@pytest.mark.parametrize(("names", "kept"), [("", False), ("elsewhere", True)])
+def test_beside_a_service_of_another_namespace_a_place_is_kept_by_whom_that_one_names(
+    restore, service_object, names, kept
+):
+    share = {"share": "dns"}
+    theirs = share | ({"share-namespaces": names} if names else {})
+    served = service_object("served", age=1, annotations=theirs, ingress=["192.0.2.10"])
+    ours = service_object("ours", annotations={**share, "record": "192.0.2.10"})
+    ours = replace(ours, metadata=replace(ours.metadata, namespace="elsewhere"))
+    assert list(held(restore(served, ours))) == (["served", "ours"] if kept else ["served"])
+
+
+@pytest.mark.parametrize("clash", [False, True])
+def test_no_more_have_a_place_by_their_records_than_may_share_an_eip(restore, service_object, clash):
+    annotations = {"share": "dns", "record": "192.0.2.10"}
+    was = restore(
+        *(
+            service_object(f"s{number}", annotations=annotations, ports=[{"port": 53 if clash else 1 + number}])
+            for number in range(MAX_SHARING + 10)
+        )
+    )
+    assert len(was.ledger.held) == MAX_SHARING
