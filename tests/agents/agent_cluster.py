@@ -314,7 +314,12 @@ class Cluster:
     def start(self, node: str, *flags: str) -> None:
         access = (*self._accesses[node], "--key", str(self._key))
         place, home = self.lan.namespace(node), self.directory / node
-        self.agents[node] = Agent(node, place, home, *access, "--revision", str(self.revision), *flags)
+        revision = ("--revision", str(self.revision))
+        self.agents[node] = Agent(node, place, home, *access, *revision, *flags, by=self._by(flags))
+
+    def _by(self, flags: Sequence[str]) -> Sequence[str]:
+        """Words that an agent with these flags is started by."""
+        return ()
 
     async def dies(self, node: str) -> float:
         """A machine: its agent, and its forwarding at once. Returns when."""
