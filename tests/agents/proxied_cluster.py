@@ -44,7 +44,7 @@ table ip way {
   }
 }
 """
-HELLO_MS = 500
+HELLO_MS = 1000
 """An emulated processor may keep an agent waiting for longer than its peers wait for three of the usual hellos."""
 WEB_PORT = 8080
 WEB = {"name": "web", "protocol": "TCP", "port": 80, "targetPort": WEB_PORT}
