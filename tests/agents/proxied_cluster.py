@@ -44,6 +44,9 @@ table ip way {
   }
 }
 """
+PACE = {"syncPeriod": "600s", "minSyncPeriod": "3s"}
+"""A sync starts some hundred programs, for which an emulated processor takes a minute: so not every 30 s, but when
+something changes, and when kube-proxy starts."""
 HELLO_MS = 1000
 """An emulated processor may keep an agent waiting for longer than its peers wait for three of the usual hellos."""
 WEB_PORT = 8080
@@ -176,9 +179,11 @@ class ProxiedCluster(Cluster):
         process.wait()
 
     def clean(self, node: str) -> None:
-        """As a node on which neither an agent nor kube-proxy has ever run, but for the settings of its kernel."""
+        """As a node on which neither an agent nor kube-proxy has ever run, but for the settings of its kernel. By hand:
+        `kube-proxy --cleanup` fails in ipvs mode, as it removes chains before those that lead there."""
         self.speaker_cleanup(node)
-        self._run(node, str(binaries() / "kube-proxy"), "--cleanup")
+        for command in ("ipvsadm --clear", "nft flush ruleset", "ip link delete kube-ipvs0", "ipset destroy"):
+            self._run(node, *command.split())
         assert self.virtual_servers(node) == set()
         assert self.bound(node) == {}
 
@@ -203,7 +208,7 @@ class ProxiedCluster(Cluster):
             "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
             "kind": "KubeProxyConfiguration",
             "mode": "ipvs",
-            "ipvs": {"strictARP": True, "excludeCIDRs": list(self.excluded)},
+            "ipvs": {"strictARP": True, "excludeCIDRs": list(self.excluded), **PACE},
             "nodePortAddresses": ["primary"],
             "clusterCIDR": POD_RANGES,
             "hostnameOverride": node,
