@@ -252,14 +252,15 @@ class ProxiedCluster(Cluster):
     async def until_synced(self, node: str) -> None:
         """It says itself that its rules are as the API has it."""
 
-        def synced() -> bool:
-            try:
-                with self.lan.namespace(node).entered(), urllib.request.urlopen(HEALTH, timeout=5) as answer:
-                    return bool(answer.status == 200)
-            except OSError:
-                return False
+        await until(lambda: self.says_yes(node, HEALTH))
 
-        await until(synced)
+    def says_yes(self, node: str, url: str) -> bool:
+        """Who answers there, asked on the node."""
+        try:
+            with self.lan.namespace(node).entered(), urllib.request.urlopen(url, timeout=5) as answer:
+                return bool(answer.status == 200)
+        except OSError:  # nobody, or 503
+            return False
 
     def _bracketed(self) -> Iterator[str]:
         for eip in self.eips:

@@ -8,7 +8,6 @@ EIPs are IPv6. In this order, one cluster after the other becoming the next: the
 
 import asyncio
 import subprocess
-import urllib.request
 
 import pytest
 from agent_cluster import MANAGEMENT, holders_of, until
@@ -306,8 +305,7 @@ async def test_without_kube_proxy_agents_find_no_problem_and_answer_health_check
     ports = {each["spec"].get("healthCheckNodePort") for each in alone.done("GET", SERVICES)["items"]} - {None}
     assert len(ports) == len(alone.local)
     for port in ports:
-        with alone.lan.namespace(alone.nodes[0]).entered():
-            await until(lambda port=port: urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5).status == 200)
+        await until(lambda url=f"http://127.0.0.1:{port}/": alone.says_yes(alone.nodes[0], url))
 
 
 async def test_without_kube_proxy_a_drained_node_fails_no_new_connection(alone, clients):
