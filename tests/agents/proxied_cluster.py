@@ -51,7 +51,7 @@ HELLO_MS = 1000
 """An emulated processor may keep an agent waiting for longer than its peers wait for three of the usual hellos."""
 WEB_PORT = 8080
 WEB = {"name": "web", "protocol": "TCP", "port": 80, "targetPort": WEB_PORT}
-HEALTH = "http://127.0.0.1:10256/healthz"
+HEALTH = 10256, "/healthz"
 POD_RANGES = "10.244.0.0/16,fd00:10:244::/48"
 IN_A_POD = """
 mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys || exit
@@ -252,10 +252,11 @@ class ProxiedCluster(Cluster):
     async def until_synced(self, node: str) -> None:
         """It says itself that its rules are as the API has it."""
 
-        await until(lambda: self.says_yes(node, HEALTH))
+        await until(lambda: self.says_yes(node, *HEALTH))
 
-    def says_yes(self, node: str, url: str) -> bool:
-        """Who answers there, asked on the node."""
+    def says_yes(self, node: str, port: int, path: str = "/") -> bool:
+        """Who answers at a port of the node, asked there."""
+        url = f"http://127.0.0.1:{port}{path}"
         try:
             with self.lan.namespace(node).entered(), urllib.request.urlopen(url, timeout=5) as answer:
                 return bool(answer.status == 200)

@@ -305,7 +305,7 @@ async def test_without_kube_proxy_agents_find_no_problem_and_answer_health_check
     ports = {each["spec"].get("healthCheckNodePort") for each in alone.done("GET", SERVICES)["items"]} - {None}
     assert len(ports) == len(alone.local)
     for port in ports:
-        await until(lambda url=f"http://127.0.0.1:{port}/": alone.says_yes(alone.nodes[0], url))
+        await until(lambda port=port: alone.says_yes(alone.nodes[0], port))
 
 
 async def test_without_kube_proxy_a_drained_node_fails_no_new_connection(alone, clients):
