@@ -27,6 +27,8 @@ def rank(address: IPAddress) -> tuple[int, int]:
 
 EIP_LINK = "eip-speaker0"
 """The speaker's own dummy link, for EIPs that have to be bound."""
+KUBE_PROXY_LINK = "kube-ipvs0"
+"""The same of kube-proxy in ipvs mode."""
 
 #: An Ethernet address, six bytes.
 Mac = NewType("Mac", bytes)

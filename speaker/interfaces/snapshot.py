@@ -9,7 +9,7 @@ from enum import Enum, IntEnum
 from ipaddress import ip_network
 from typing import Literal, NamedTuple, TypeAlias
 
-from speaker.model import EIP_LINK, IPAddress, IPNetwork, Link
+from speaker.model import EIP_LINK, KUBE_PROXY_LINK, IPAddress, IPNetwork, Link
 
 Version: TypeAlias = Literal[4, 6]
 
@@ -180,7 +180,7 @@ class Snapshot:
         return next((link for link in self.links.values() if link.name == name), None)
 
 
-OF_SERVICES = frozenset({EIP_LINK, "kube-ipvs0", "kube-dummy-if"})
+OF_SERVICES = frozenset({EIP_LINK, KUBE_PROXY_LINK, "kube-dummy-if"})
 """Links on which addresses of Services are bound: by us, by kube-proxy in ipvs mode, by kube-router."""
 
 

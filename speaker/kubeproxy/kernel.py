@@ -21,8 +21,8 @@ from speaker.kubeproxy.listings import (
     in_save,
     tables_named,
 )
-from speaker.kubeproxy.recognise import IPVS_LINK, NFT_TABLE, Mode
-from speaker.model import Family, IPAddress, Link
+from speaker.kubeproxy.recognise import NFT_TABLE, Mode
+from speaker.model import KUBE_PROXY_LINK, Family, IPAddress, Link
 from speaker.system.rights import may_administer_network
 
 _IP = {Family.IPV4: "ip", Family.IPV6: "ip6"}
@@ -72,7 +72,7 @@ async def answering(names: frozenset[str]) -> tuple[str, ...]:
 
 
 async def _bound(links: Mapping[int, Link]) -> frozenset[IPAddress]:
-    index = next((link.index for link in links.values() if link.name == IPVS_LINK), None)
+    index = next((link.index for link in links.values() if link.name == KUBE_PROXY_LINK), None)
     return await asyncio.to_thread(bound_on, index) if index is not None else frozenset()
 
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
-from speaker.model import IPNetwork
+from speaker.model import KUBE_PROXY_LINK, IPNetwork
 from speaker.system.decoding import UNFIT
 
 METRICS, HEALTH = 10249, 10256
 """Where kube-proxy listens unless told otherwise: metricsBindAddress, on localhost only, and healthzBindAddress."""
-IPVS_LINK, CILIUM_LINK = "kube-ipvs0", "cilium_host"
+CILIUM_LINK = "cilium_host"
 NFT_TABLE, IPTABLES_CHAIN = "kube-proxy", "KUBE-SERVICES"
 
 
@@ -83,7 +83,7 @@ def _by_its_word(signs: Signs) -> list[tuple[Mode, str]]:
 
 def _by_links(signs: Signs) -> list[tuple[Mode, str]]:
     """In another mode kube-proxy removes its own at the start."""
-    found = [(Mode.IPVS, IPVS_LINK), (Mode.CILIUM, CILIUM_LINK)]
+    found = [(Mode.IPVS, KUBE_PROXY_LINK), (Mode.CILIUM, CILIUM_LINK)]
     return [(mode, f"link {name}") for mode, name in found if name in signs.links]
 
 

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,15 @@ PYTHON = os.environ.get("EIP_SPEAKER_PYTHON", sys.executable)
 
 
 class Process:
-    """``speaker COMMAND …``; started when made. What it logs is in ``log``, that of earlier ones included."""
+    """``speaker COMMAND …``; started when made. What it logs is in ``log``, that of earlier ones included. ``by``:
+    words before it, of a program that becomes it."""
 
-    def __init__(self, place: Namespace, log: Path, *command: str) -> None:
+    def __init__(self, place: Namespace, log: Path, *command: str, by: Sequence[str] = ()) -> None:
         self.log = log
         self._said_before = log.stat().st_size if log.exists() else 0
         with log.open("ab") as out, place.entered():
             self.process = subprocess.Popen(
-                [PYTHON, "-m", "speaker", *command],
+                [*by, PYTHON, "-m", "speaker", *command],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=out,
@@ -69,13 +70,13 @@ def _settle() -> Callable[[], None]:
 
 
 class Agent(Process):
-    def __init__(self, node: str, place: Namespace, directory: Path, *flags: str) -> None:
+    def __init__(self, node: str, place: Namespace, directory: Path, *flags: str, by: Sequence[str] = ()) -> None:
         self.node, self.runtime_dir = node, directory / "run"
         self.runtime_dir.mkdir(parents=True, exist_ok=True)
         self._status = self.runtime_dir / "status.json"
         self._status.unlink(missing_ok=True)  # of a life before
         common = ("--runtime-dir", str(self.runtime_dir), "--forwarder", "none", "--log-format", "json")
-        super().__init__(place, directory / "log", "agent", "--node", node, *common, *flags)
+        super().__init__(place, directory / "log", "agent", "--node", node, *common, *flags, by=by)
 
     def status(self) -> Mapping[str, Any]:
         """What it says that it does; empty until it has said anything."""

@@ -1,5 +1,8 @@
 """As ``agent_cluster``, with a real kube-proxy in ipvs mode on every node and real pods behind it, in a guest.
 
+Agents have the rights of the shipped DaemonSet: without a forwarder ``NET_RAW`` alone, ``NET_ADMIN`` with one, and a
+read-only ``/proc/sys``.
+
 The API server is outside, where it is fast: on the loopback of the machine that the guest runs on, which QEMU's user
 networking calls 10.0.2.2. The guest's one link to it is plugged into the host that has the API server elsewhere.
 """
@@ -13,7 +16,7 @@ import sys
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +44,19 @@ table ip way {
   }
 }
 """
-HELLO_MS = 500
+PACE = {"syncPeriod": "600s", "minSyncPeriod": "3s"}
+"""A sync starts some hundred programs, for which an emulated processor takes a minute: so not every 30 s, but when
+something changes, and when kube-proxy starts."""
+HELLO_MS = 1000
 """An emulated processor may keep an agent waiting for longer than its peers wait for three of the usual hellos."""
 WEB_PORT = 8080
 WEB = {"name": "web", "protocol": "TCP", "port": 80, "targetPort": WEB_PORT}
-HEALTH = "http://127.0.0.1:10256/healthz"
+HEALTH = 10256, "/healthz"
 POD_RANGES = "10.244.0.0/16,fd00:10:244::/48"
+IN_A_POD = """
+mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys || exit
+exec setpriv --bounding-set "$0" --no-new-privs -- "$@"
+"""
 SERVE = """
 import asyncio, socket, sys
 class Echo(asyncio.DatagramProtocol):
@@ -109,6 +119,8 @@ class ProxiedCluster(Cluster):
 
     excluded: Sequence[str] = ()
     """CIDRs whose virtual servers no kube-proxy that is started from now on removes."""
+    flags: Sequence[str] = ()
+    """Of every agent that is started from now on."""
 
     def _api(self, home: Path, place: Namespace) -> RealApi:
         _plug_in(place)
@@ -122,7 +134,11 @@ class ProxiedCluster(Cluster):
         return OuterApi(home, place)
 
     def start(self, node: str, *flags: str) -> None:
-        super().start(node, "--hello", str(HELLO_MS), *flags)
+        super().start(node, "--hello", str(HELLO_MS), *self.flags, *flags)
+
+    def _by(self, flags: Sequence[str]) -> Sequence[str]:
+        rights = "-all,+net_raw,+net_admin" if "ipvs" in flags else "-all,+net_raw"
+        return ("unshare", "--mount", "sh", "-c", IN_A_POD, rights)
 
     def _let_in(self, node: str) -> None:
         super()._let_in(node)
@@ -162,12 +178,37 @@ class ProxiedCluster(Cluster):
         process.kill()
         process.wait()
 
+    def clean(self, node: str) -> None:
+        """As a node on which neither an agent nor kube-proxy has ever run, but for the settings of its kernel. By hand:
+        `kube-proxy --cleanup` fails in ipvs mode, as it removes chains before those that lead there."""
+        self.speaker_cleanup(node)
+        for command in ("ipvsadm --clear", "nft flush ruleset", "ip link delete kube-ipvs0", "ipset destroy"):
+            self._run(node, *command.split())
+        assert self.virtual_servers(node) == set()
+        assert self.bound(node) == {}
+
+    @property
+    def proxied(self) -> bool:
+        """Whether there is any kube-proxy."""
+        return bool(self._proxies)
+
+    def speaker_cleanup(self, node: str) -> str:
+        """What it says."""
+        home = str(self.directory / node / "run")
+        return self._run(node, sys.executable, "-m", "speaker", "cleanup", "--runtime-dir", home)
+
+    def _run(self, node: str, *command: str) -> str:
+        with self.lan.namespace(node).entered():
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
+        return done.stdout
+
     def _configuration(self, node: str) -> Mapping[str, Any]:
         return {
             "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
             "kind": "KubeProxyConfiguration",
             "mode": "ipvs",
-            "ipvs": {"strictARP": True, "excludeCIDRs": list(self.excluded)},
+            "ipvs": {"strictARP": True, "excludeCIDRs": list(self.excluded), **PACE},
             "nodePortAddresses": ["primary"],
             "clusterCIDR": POD_RANGES,
             "hostnameOverride": node,
@@ -176,20 +217,27 @@ class ProxiedCluster(Cluster):
             "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
         }
 
-    def proxied_by(self, node: str) -> set[str]:
-        """The virtual servers of its kernel, as ``ADDRESS:PORT``."""
-        with self.lan.namespace(node).entered():
-            done = subprocess.run(["ipvsadm", "--list", "--numeric"], capture_output=True, text=True, check=True)
-        words = (line.split() for line in done.stdout.splitlines())
+    def virtual_servers(self, node: str) -> set[str]:
+        """Of its kernel, whoever made them, as ``ADDRESS:PORT``."""
+        words = (line.split() for line in self._run(node, "ipvsadm", "--list", "--numeric").splitlines())
         return {each[1] for each in words if each and each[0] in ("TCP", "UDP")}
 
-    async def until_proxied(self, *nodes: str) -> None:
+    def bound(self, node: str) -> dict[IPAddress, set[str]]:
+        """On which links each EIP is bound that is bound at all."""
+        found: dict[IPAddress, set[str]] = {}
+        for link in json.loads(self._run(node, "ip", "-json", "address")):
+            for each in link["addr_info"]:
+                if (address := ip_address(each["local"])) in self.eips:
+                    found.setdefault(address, set()).add(link["ifname"])
+        return found
+
+    async def until_served(self, *nodes: str) -> None:
         """Each of the nodes has a virtual server for every EIP and port."""
         wanted = {f"{eip}:{port}" for eip in self._bracketed() for port in (ECHO_PORT, WEB["port"])}
 
         def lacking() -> dict[str, set[str]]:
-            assert all(self._proxies[node].poll() is None for node in nodes), told()
-            return {node: less for node in nodes if (less := wanted - self.proxied_by(node))}
+            assert all(process.poll() is None for process in self._proxies.values()), told()
+            return {node: less for node in nodes if (less := wanted - self.virtual_servers(node))}
 
         def told() -> object:
             return {node: (self.directory / f"kube-proxy-{node}.log").read_text()[-1500:] for node in nodes}
@@ -204,14 +252,16 @@ class ProxiedCluster(Cluster):
     async def until_synced(self, node: str) -> None:
         """It says itself that its rules are as the API has it."""
 
-        def synced() -> bool:
-            try:
-                with self.lan.namespace(node).entered(), urllib.request.urlopen(HEALTH, timeout=5) as answer:
-                    return bool(answer.status == 200)
-            except OSError:
-                return False
+        await until(lambda: self.says_yes(node, *HEALTH))
 
-        await until(synced)
+    def says_yes(self, node: str, port: int, path: str = "/") -> bool:
+        """Who answers at a port of the node, asked there."""
+        url = f"http://127.0.0.1:{port}{path}"
+        try:
+            with self.lan.namespace(node).entered(), urllib.request.urlopen(url, timeout=5) as answer:
+                return bool(answer.status == 200)
+        except OSError:  # nobody, or 503
+            return False
 
     def _bracketed(self) -> Iterator[str]:
         for eip in self.eips:

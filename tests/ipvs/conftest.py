@@ -39,7 +39,10 @@ REPORTS = os.environ.get("EIP_SPEAKER_GUEST_REPORTS")
 CI = bool(os.environ.get("CI"))
 HANDED_ON = ("EIP_SPEAKER_HISTORIES",)
 """Variables that tests in the guest read."""
-STARTED = "import speaker.standalone.run, speaker.agent.run, speaker.controller.run, speaker.forwarding.ipvs.forwarder"
+STARTED = """
+import speaker.commands.serve, speaker.wire.parent, speaker.diagnosis.gather, speaker.telemetry.lateness
+import speaker.standalone.run, speaker.agent.run, speaker.controller.run, speaker.forwarding.ipvs.forwarder
+"""
 """What the tests run as programs of their own, which collecting them does not import."""
 BOOTED = "The guest is up."
 """What its first process says first (see ``guest``): what goes wrong after it is no fault of the machine's."""

@@ -911,6 +911,54 @@ def test_an_eip_that_another_program_already_serves_is_left_to_it_and_named(besi
     assert any(f"EIP {late} is not served" in problem for problem in beside_others.problems())
 
 
+@pytest.fixture
+def beside_kube_proxy(node):
+    """In ipvs mode: it has V4 and V6 on its link, and virtual servers for them."""
+    node.apply(plan(server(V4), server(V6)))
+    mine = f"addr add {V4}/32 dev kube-ipvs0", f"addr add {V6}/128 dev kube-ipvs0 nodad"
+    ip(node.namespace, "link add kube-ipvs0 type dummy", "link set kube-ipvs0 up", *mine, "link del eip-speaker0")
+    node.restart()
+    yield node
+    ip(node.namespace, "link del kube-ipvs0")
+
+
+def let_go(node):
+    """What kube-proxy does for ``ipMode: Proxy`` where it may not remove a virtual server (``excludeCIDRs``)."""
+    ip(node.namespace, f"addr del {V4}/32 dev kube-ipvs0", f"addr del {V6}/128 dev kube-ipvs0")
+
+
+def test_kube_proxys_virtual_servers_for_an_eip_are_taken_over_with_their_connections(lan, beside_kube_proxy):
+    node = beside_kube_proxy
+    with talking(lan, V4) as old, talking(lan, V6) as old_v6:
+        assert list(map(str, node.apply(plan(server(V4), server(V6))))) == [f"+ EIP {V4}", f"+ EIP {V6}"]
+        assert echo(old)
+        let_go(node)
+        assert echo(old)
+        assert echo(old_v6)
+        assert {lan.ask(eip, 80)[0] for eip in (V4, V6) for _ in range(2)} == {"b1", "b2"}
+    assert node.problems() == ()
+    assert node.tend(after=LOOK_SECONDS) == ()
+
+
+def test_what_kube_proxy_has_left_behind_for_an_eip_is_taken_over_and_put_right(lan, beside_kube_proxy):
+    node = beside_kube_proxy
+    let_go(node)
+    node.apply(plan(server(V4, real_servers=reals(B2)), server(V6)))
+    assert weights(node) == {"10.0.1.2": 0, "10.0.2.2": 1}
+    assert {lan.ask(V4, 80)[0] for _ in range(4)} == {"b2"}
+    assert node.problems() == ()
+
+
+def test_kube_proxys_virtual_servers_for_what_nobody_asks_for_here_stay(beside_kube_proxy):
+    node = beside_kube_proxy
+    of_v6 = [line for line in node.ipvsadm() if str(V6) in line]
+    node.apply(plan(server(V4)))
+    node.apply(EMPTY)
+    assert [line for line in node.ipvsadm() if str(V4) in line] == []
+    assert [line for line in node.ipvsadm() if str(V6) in line] == of_v6
+    node.apply(plan(server(V6)))  # so that it goes
+
+
 def test_every_part_of_a_virtual_server_can_change(bare):
     before = server(V4, scheduler="rr")
     bare.apply(plan(before))

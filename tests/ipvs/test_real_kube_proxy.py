@@ -1,8 +1,9 @@
-"""Agents with forwarder ``none`` beside a real kube-proxy in ipvs mode: what clients of its Services meet.
+"""Agents beside a real kube-proxy in ipvs mode, and on nodes that have none: what clients of the Services meet.
 
 Needs QEMU's guest, and etcd and kube-apiserver outside it: `make test-qemu` on a machine that has run `make cluster`.
 Every Service has a port for TCP and one for UDP; half of them have ``externalTrafficPolicy: Local``; a quarter of the
-EIPs are IPv6.
+EIPs are IPv6. In this order, one cluster after the other becoming the next: the forwarder ``none``, the overlay
+``ipvs`` beside kube-proxy and back, the same without kube-proxy.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ import subprocess
 
 import pytest
 from agent_cluster import MANAGEMENT, holders_of, until
-from agent_objects import DRAIN, EXCLUDED
+from agent_objects import DRAIN, EXCLUDED, SERVICES
 from proxied_cluster import outside, proxied_cluster_in
 
 from speaker.lab.breaking.faults import cut
@@ -23,8 +24,14 @@ MODULES = (
     "ip_set", "ip_set_bitmap_port", "ip_set_hash_ip", "ip_set_hash_ipport", "ip_set_hash_ipportip",
     "ip_set_hash_ipportnet",
 )  # fmt: skip
-RATE, ENOUGH = 40, 1000
+RATE, ENOUGH = 16, 1000
 """Connections a second, as many as an emulated processor has time for; and in all, half of them datagrams."""
+PLACES = "client", "node1", "pod1"
+"""On the LAN; a node; a pod behind it that is, among others, a backend of every Service."""
+RANGES = ("192.0.2.200/29", "2001:db8:0:1::200/120")
+"""The pool."""
+FORWARDS = ("--forwarder", "ipvs")
+OURS, ITS = {"eip-speaker0"}, {"kube-ipvs0"}
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +45,8 @@ def standing(tmp_path_factory):
 
 @pytest.fixture
 async def cluster(standing):
-    await standing.until_proxied(*standing.nodes)
     await standing.whole()
+    await standing.until_served(*standing.nodes)
     return standing
 
 
@@ -61,9 +68,66 @@ async def nothing():
     pass
 
 
-@pytest.mark.parametrize("place", ["client", "node1", "pod1"])
+def drain_of(cluster, victim, patch):
+    async def drain():
+        cluster.on_node(victim, patch)
+        await cluster.agreed(lambda whose: victim not in whose.values())
+
+    return drain
+
+
+def update_of(cluster, *flags):
+    """Of all agents, to others with these flags."""
+
+    async def update():
+        cluster.revision += 1
+        cluster.flags = flags
+        for node in cluster.nodes:
+            await cluster.stopped(node)
+            await cluster.settled()
+            cluster.start(node)
+            await cluster.until_healthy(node)
+        await cluster.agreed()
+
+    return update
+
+
+def restart_of_kube_proxies(cluster):
+    async def restart():
+        for node in cluster.nodes:
+            cluster.end_proxy(node)
+            await asyncio.sleep(3)
+            cluster.start_proxy(node)
+            await cluster.until_synced(node)
+
+    return restart
+
+
+def crash_of(cluster, victim):
+    """While the API is away."""
+
+    async def crash():
+        for node in cluster.nodes:
+            await cluster.do(cut, node, MANAGEMENT)
+        await cluster.dies(victim)
+        await cluster.settled(lambda whose: victim not in whose.values())
+        await asyncio.sleep(10)
+
+    return crash
+
+
+def still_held(cluster, before, victim):
+    """Those that ``victim`` did not hold, by who held them ``before`` and who holds them now."""
+    whose = {eip: node for eip, (node,) in cluster.holders().items()}
+    others = [eip for eip, node in before.items() if node != victim]
+    return {eip: before[eip] for eip in others}, {eip: whose[eip] for eip in others}
+
+
+# ── The forwarder none beside kube-proxy ──────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("place", PLACES)
 async def test_every_eip_and_port_is_served(cluster, clients, place):
-    """``client`` is on the LAN, ``pod1`` behind node1 and, among others, a backend of every Service."""
     met = await clients(nothing, place)
     assert met.all("failed") == met.all("cut") == 0, met
 
@@ -88,62 +152,28 @@ async def test_a_holder_alone_answers_arp(cluster):
 )
 async def test_a_drained_node_fails_no_new_connection(cluster, clients, patch):
     victim = holds_most(holders_of(await cluster.agreed()))
-
-    async def drain():
-        cluster.on_node(victim, patch)
-        await cluster.agreed(lambda whose: victim not in whose.values())
-
-    met = await clients(drain)
+    met = await clients(drain_of(cluster, victim, patch))
     assert met.all("failed") == 0, met
 
 
 async def test_an_update_of_all_agents_fails_no_new_connection(cluster, clients):
-    cluster.revision += 1
-
-    async def update():
-        for node in cluster.nodes:
-            await cluster.stopped(node)
-            await cluster.settled()
-            cluster.start(node)
-            await cluster.until_healthy(node)
-        await cluster.agreed()
-
-    met = await clients(update)
+    met = await clients(update_of(cluster))
     assert met.all("failed") == 0, met
 
 
 async def test_a_restart_of_every_kube_proxy_fails_no_new_connection_and_moves_nothing(cluster, clients):
     before = holders_of(await cluster.agreed())
-
-    async def restart():
-        for node in cluster.nodes:
-            cluster.end_proxy(node)
-            await asyncio.sleep(3)
-            cluster.start_proxy(node)
-            await cluster.until_synced(node)
-
-    met = await clients(restart)
+    met = await clients(restart_of_kube_proxies(cluster))
     assert met.all("failed") == 0, met
     assert holders_of(await cluster.agreed()) == before
 
 
 async def test_a_crash_while_the_api_is_away_moves_what_the_dead_node_held(cluster, clients):
-    holders = holders_of(await cluster.agreed())
-    victim = holds_most(holders)
-    others = [node for node in cluster.nodes if node != victim]
-
-    async def crash():
-        for node in cluster.nodes:
-            await cluster.do(cut, node, MANAGEMENT)
-        await cluster.dies(victim)
-        await cluster.settled(lambda whose: victim not in whose.values())
-        await asyncio.sleep(10)
-
-    met = await clients(crash)
-    whose = {eip: node for eip, (node,) in cluster.holders().items()}
-    assert {eip: whose[eip] for eip in holders if holders[eip] in others} == {
-        eip: node for eip, node in holders.items() if node in others
-    }, met
+    before = holders_of(await cluster.agreed())
+    victim = holds_most(before)
+    met = await clients(crash_of(cluster, victim))
+    held, holds = still_held(cluster, before, victim)
+    assert holds == held, met
 
 
 async def test_a_kube_proxy_that_answers_arp_for_every_eip_is_a_problem(cluster):
@@ -158,29 +188,140 @@ async def test_a_kube_proxy_that_answers_arp_for_every_eip_is_a_problem(cluster)
         place.sysctl("net.ipv4.conf.all.arp_ignore", 1)
 
 
-RANGES = ("192.0.2.200/29", "2001:db8:0:1::200/120")
-"""The pool."""
+# ── The overlay ipvs beside kube-proxy ────────────────────────────────────────────────────────────────────────
 
 
-async def test_agents_of_the_overlay_ipvs_forward_beside_it(cluster, clients):
-    """In the order of a `kubectl apply`: the agents node by node, and the controller. The last of this file."""
+async def overlay_ipvs(cluster):
+    """In the order of a `kubectl apply`: the agents node by node, and the controller. Before it the pool is excluded
+    from what kube-proxy sweeps."""
     cluster.excluded = RANGES
+    await restart_of_kube_proxies(cluster)()
+    await update_of(cluster, *FORWARDS)()
+    await cluster.control("--forwarder=ipvs")
+    await until(lambda: cluster.modes() == {"Proxy"})
 
-    async def change():
-        for node in cluster.nodes:
-            cluster.end_proxy(node)
-            cluster.start_proxy(node)
-            await cluster.until_synced(node)
+
+@pytest.fixture
+async def overlay(cluster):
+    if cluster.modes() != {"Proxy"}:
+        await overlay_ipvs(cluster)
+    return cluster
+
+
+def bound(cluster):
+    """For each node, all links on which EIPs are bound."""
+    return {node: set().union(*cluster.bound(node).values()) for node in cluster.nodes}
+
+
+def problems(cluster):
+    """What agents say of themselves, by node."""
+    return {node: said for node, agent in cluster.agents.items() if (said := agent.status()["problems"])}
+
+
+async def test_a_change_to_the_overlay_ipvs_fails_no_new_connection(cluster, clients):
+    """The agents take kube-proxy's virtual servers over: it leaves them behind, since their range is excluded."""
+    met = await clients(lambda: overlay_ipvs(cluster))
+    assert met.all("failed") == 0, met
+    await until(lambda: bound(cluster) == dict.fromkeys(cluster.nodes, OURS), lambda: bound(cluster))
+    await until(lambda: not problems(cluster), lambda: problems(cluster))
+
+
+async def test_a_restart_of_every_kube_proxy_beside_agents_that_forward_fails_no_new_connection(overlay, clients):
+    """When it starts it removes every virtual server that it does not know."""
+    met = await clients(restart_of_kube_proxies(overlay))
+    assert met.all("failed") == 0, met
+
+
+@pytest.mark.parametrize("place", PLACES)
+async def test_beside_kube_proxy_agents_serve_every_eip_and_port(overlay, clients, place):
+    met = await clients(nothing, place)
+    assert met.all("failed") == met.all("cut") == 0, met
+
+
+async def test_a_change_back_to_the_overlay_default_fails_no_new_connection(overlay, clients):
+    """Its agents may not remove what those before them made: kube-proxy goes on with the virtual servers."""
+    cluster = overlay
+
+    async def back():
+        await cluster.control()
+        await update_of(cluster)()
+        await until(lambda: cluster.modes() == {"VIP"})
+
+    met = await clients(back)
+    assert met.all("failed") == 0, met
+    assert bound(cluster) == dict.fromkeys(cluster.nodes, OURS)
+
+
+async def test_a_node_that_is_cleaned_while_its_agent_is_stopped_is_kube_proxys_again(cluster, clients):
+    """What docs/beside-kube-proxy.md says to do after the overlay ``ipvs``."""
+
+    async def clean():
         for node in cluster.nodes:
             await cluster.stopped(node)
-            cluster.start(node, "--forwarder", "ipvs")
+            await cluster.settled()
+            cluster.speaker_cleanup(node)
+            cluster.end_proxy(node)
+            cluster.start_proxy(node)
+            await cluster.until_served(node)
+            cluster.start(node)
             await cluster.until_healthy(node)
-        await cluster.control("--forwarder=ipvs")
-        await until(lambda: cluster.modes() == {"Proxy"})
+        await cluster.agreed()
 
-    met = await clients(change)
+    met = await clients(clean)
     assert met.all("failed") == 0, met
-    await asyncio.sleep(35)  # kube-proxy sweeps every 30 s
-    for place in ("client", "node1", "pod1"):
-        met = await clients(nothing, place)
-        assert met.all("failed") == 0, met
+    assert bound(cluster) == dict.fromkeys(cluster.nodes, ITS)
+
+
+# ── The overlay ipvs where no kube-proxy is ───────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+async def alone(standing):
+    """As on nodes that have never had a kube-proxy."""
+    if standing.proxied:
+        for node in standing.nodes:
+            if node in standing.agents:
+                await standing.stopped(node)
+            standing.end_proxy(node)
+            standing.clean(node)
+        standing.flags = FORWARDS
+        await standing.control("--forwarder=ipvs")
+    await standing.whole()
+    await until(lambda: standing.modes() == {"Proxy"})
+    await standing.until_served(*standing.nodes)
+    return standing
+
+
+@pytest.mark.parametrize("place", PLACES)
+async def test_without_kube_proxy_agents_serve_every_eip_and_port(alone, clients, place):
+    met = await clients(nothing, place)
+    assert met.all("failed") == met.all("cut") == 0, met
+
+
+async def test_without_kube_proxy_agents_find_no_problem_and_answer_health_checks(alone):
+    await until(lambda: not problems(alone), lambda: problems(alone))
+    for node in alone.nodes:
+        assert alone.bound(node) == dict.fromkeys(alone.eips, OURS)
+    ports = {each["spec"].get("healthCheckNodePort") for each in alone.done("GET", SERVICES)["items"]} - {None}
+    assert len(ports) == len(alone.local)
+    for port in ports:
+        await until(lambda port=port: alone.says_yes(alone.nodes[0], port))
+
+
+async def test_without_kube_proxy_a_drained_node_fails_no_new_connection(alone, clients):
+    victim = holds_most(holders_of(await alone.agreed()))
+    met = await clients(drain_of(alone, victim, {"metadata": {"annotations": {DRAIN: "true"}}}))
+    assert met.all("failed") == 0, met
+
+
+async def test_without_kube_proxy_an_update_of_all_agents_fails_no_new_connection(alone, clients):
+    met = await clients(update_of(alone, *FORWARDS))
+    assert met.all("failed") == 0, met
+
+
+async def test_without_kube_proxy_a_crash_while_the_api_is_away_moves_what_the_dead_node_held(alone, clients):
+    before = holders_of(await alone.agreed())
+    victim = holds_most(before)
+    met = await clients(crash_of(alone, victim))
+    held, holds = still_held(alone, before, victim)
+    assert holds == held, met

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from ipaddress import ip_address
 
 from speaker.errors import EdgeError, Unsupported
-from speaker.model import EIP_LINK, IPAddress
+from speaker.model import EIP_LINK, KUBE_PROXY_LINK, IPAddress
 from speaker.netlink.messages import NLM_F_CREATE, NLM_F_EXCL, attribute, attributes, nested, u32
 from speaker.netlink.numbers import (
     IFA_ADDRESS,
@@ -140,6 +140,11 @@ class DummyLink:
     def _must(self, answers: list[int], verb: str) -> None:
         for answer in filter(None, answers):
             raise EdgeError(f"cannot {verb} the link {self.name}: {_sentence(answer)}")
+
+
+def is_kube_proxy_here() -> bool:
+    """Whether there is the link on which kube-proxy in ipvs mode binds addresses; in another mode it is removed."""
+    return any(name == KUBE_PROXY_LINK for _, name in socket.if_nameindex())
 
 
 def bound_on(index: int) -> frozenset[IPAddress]:

@@ -18,8 +18,6 @@ from typing import Protocol, TypeVar
 from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding.changes import (
     AddEip,
-    AddRealServer,
-    AddVirtualServer,
     Change,
     RemoveEip,
     RemoveVirtualServer,
@@ -28,8 +26,19 @@ from speaker.forwarding.changes import (
 )
 from speaker.forwarding.iptables import open_iptables_guard
 from speaker.forwarding.ipvs.counters import traffic
+from speaker.forwarding.ipvs.decisions import (
+    completed,
+    held_back,
+    idle,
+    in_between,
+    owned,
+    places,
+    root_causes,
+    standing,
+    taken,
+)
 from speaker.forwarding.ipvs.drain import Draining, Place, draining
-from speaker.forwarding.ipvs.dummy import DummyLink
+from speaker.forwarding.ipvs.dummy import DummyLink, is_kube_proxy_here
 from speaker.forwarding.ipvs.proc import FILE
 from speaker.forwarding.ipvs.remembered import Remembered
 from speaker.forwarding.ipvs.settings import IpvsSettings
@@ -37,7 +46,7 @@ from speaker.forwarding.ipvs.strict_arp import StrictArp, conf_all, lax_everywhe
 from speaker.forwarding.ipvs.tables import IpvsTables, Refusal
 from speaker.forwarding.ipvs.timeouts import IpvsTimeouts
 from speaker.forwarding.nftables.forwarder import open_guard
-from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer, VirtualServerKey, crowded, without
+from speaker.forwarding.plan import EMPTY, Plan, VirtualServer, VirtualServerKey, crowded, without
 from speaker.forwarding.sysctl import forwarding_off
 from speaker.forwarding.traffic import Traffic
 from speaker.model import Family, IPAddress
@@ -154,7 +163,7 @@ class IpvsForwarder:
             await self._do(self._arp.restore)
         self._plan = want
         causes = root_causes(refused)
-        self._refusals = (*map(str, causes), *map(_taken, sorted(map(str, plan.eips - want.eips))))
+        self._refusals = (*map(str, causes), *map(taken, sorted(map(str, plan.eips - want.eips))))
         if worth_retrying := [str(refusal) for refusal in causes if not refusal.final]:
             raise EdgeError("; ".join(worth_retrying))
         not_made = {refusal.change for refusal in refused}
@@ -200,7 +209,7 @@ class IpvsForwarder:
     async def cleanup(self) -> tuple[str, ...]:
         async with self._turn:
             self._asked = self._believed = None
-            have = (await self._do(self._look)).ours
+            have = (await self._do(self._look, frozenset())).ours
             if have.eips:
                 await self._guard.apply(Plan(have.eips, {}))
             removed = await self._do(self._remove, have)
@@ -230,7 +239,7 @@ class IpvsForwarder:
     ) -> KernelState:
         """What is ``believed``, brought up to date where somebody else's doing would matter."""
         if believed is None or self._link.index() != believed.link:
-            return self._look()
+            return self._look(eips)
         ours, foreign = believed.ours, believed.foreign
         connections: dict[Place, int] = {}
         if not count and eips <= ours.eips:
@@ -238,29 +247,31 @@ class IpvsForwarder:
         with IpvsTables() as tables:
             if not eips <= ours.eips:
                 foreign = frozenset(server.address for server in tables.virtual_servers()) - ours.eips
+                if foreign & eips and is_kube_proxy_here():
+                    return self._look(eips)
             for key in ours.virtual_servers.keys() & set(count):
                 counted = tables.real_servers(key)
-                if _places(counted) != _places(ours.virtual_servers[key].real_servers):
-                    return self._look()
-                connections |= _idle(key, counted)
+                if places(counted) != places(ours.virtual_servers[key].real_servers):
+                    return self._look(eips)
+                connections |= idle(key, counted)
         return replace(believed, foreign=foreign, connections=connections)
 
-    def _look(self) -> KernelState:
-        """If our link was taken from us, what we bound before still is ours."""
+    def _look(self, eips: frozenset[IPAddress]) -> KernelState:
+        """``eips``: to be forwarded. If our link was taken from us, what we bound before still is ours."""
         link = self._link.index()
         bound = self._link.eips()
-        ours = bound | self._plan.eips
         mine: dict[VirtualServerKey, VirtualServer] = {}
         connections: dict[Place, int] = {}
         with IpvsTables() as tables:
             servers = tables.virtual_servers()
+            served = {server.address for server in servers}
+            whose = owned(served, bound | self._plan.eips, eips, beside_kube_proxy=is_kube_proxy_here())
             for server in servers:
-                if server.address in ours:
+                if server.address in whose.ours:
                     counted = tables.real_servers(server.key)
                     mine[server.key] = replace(server, real_servers=tuple(counted))
-                    connections |= _idle(server.key, counted)
-        foreign = frozenset(server.address for server in servers) - ours
-        return KernelState(Plan(bound, mine), foreign, connections, link, fresh=True)
+                    connections |= idle(server.key, counted)
+        return KernelState(Plan(bound, mine), whose.foreign, connections, link, fresh=True)
 
     def _bring_to(self, want: Plan, changes: Sequence[Change], whole: bool) -> tuple[Refusal, ...]:
         coming = [change.eip for change in changes if isinstance(change, AddEip)]
@@ -323,73 +334,3 @@ async def _open_guard() -> Guard:
             return await open_iptables_guard()
         except Unsupported as no_iptables:
             raise Unsupported(f"nothing here can guard IPVS: {no_nft}; {no_iptables}") from no_iptables
-
-
-# ── Decisions ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def completed(have: Plan, remembered: Plan, want: Plan) -> Plan:
-    """``have`` with what IPVS does not know of a virtual server, but the guard does: as we last set it, or, after a
-    restart, as it should be; the guard compares for itself."""
-    servers: dict[VirtualServerKey, VirtualServer] = {}
-    for key, server in have.virtual_servers.items():
-        wanted = want.virtual_servers.get(key, server)
-        found = _completed(server, remembered.virtual_servers.get(key, wanted))
-        servers[key] = wanted if found == wanted else found  # the same object: whoever compares next is done at once
-    return Plan(have.eips, servers)
-
-
-def _completed(server: VirtualServer, known: VirtualServer) -> VirtualServer:
-    local = {(real.address, real.port) for real in known.real_servers if real.local}
-    reals = server.real_servers
-    if local:
-        reals = tuple(replace(real, local=(real.address, real.port) in local) for real in reals)
-    return replace(server, sources=known.sources, masquerade=known.masquerade, real_servers=reals)
-
-
-def in_between(have: Plan, want: Plan) -> Plan:
-    """What the guard holds while the kernel goes from one to the other: open are only ports that stand in both."""
-    both = want.virtual_servers.keys() & have.virtual_servers.keys()
-    return Plan(have.eips | want.eips, {key: want.virtual_servers[key] for key in both})
-
-
-def standing(want: Plan, refused: Collection[Refusal]) -> Plan:
-    """What the guard holds in the end: ``want``, but ports of virtual servers that the kernel did not take stay closed,
-    and so do all of an EIP that is not leaving yet."""
-    missing = {refusal.change.server.key for refusal in refused if isinstance(refusal.change, AddVirtualServer)}
-    servers = {key: server for key, server in want.virtual_servers.items() if key not in missing}
-    return Plan(want.eips | held_back(refused), servers)
-
-
-def held_back(refused: Iterable[Refusal]) -> frozenset[IPAddress]:
-    """EIPs with a virtual server that would not go: unbound, it would not be known as ours again."""
-    return frozenset(
-        refusal.change.server.address for refusal in refused if isinstance(refusal.change, RemoveVirtualServer)
-    )
-
-
-def root_causes(refused: Iterable[Refusal]) -> tuple[Refusal, ...]:
-    """Without real servers whose virtual server was refused already."""
-    refusals = tuple(refused)
-    missing = {refusal.change.server.key for refusal in refusals if isinstance(refusal.change, AddVirtualServer)}
-    return tuple(
-        refusal
-        for refusal in refusals
-        if not (isinstance(refusal.change, AddRealServer) and refusal.change.key in missing)
-    )
-
-
-def _places(real_servers: Iterable[RealServer]) -> set[tuple[IPAddress, int, int]]:
-    return {(real.address, real.port, real.weight) for real in real_servers}
-
-
-def _idle(key: VirtualServerKey, counted: Mapping[RealServer, int]) -> dict[Place, int]:
-    """The connections of those that are given no new ones."""
-    return {(key, real.address, real.port): count for real, count in counted.items() if real.weight == 0}
-
-
-def _taken(eip: str) -> str:
-    return (
-        f"EIP {eip} is not served: another program has a virtual server for it (`ipvsadm -Ln`);"
-        " remove that, or take the address out of the pool"
-    )

@@ -4,11 +4,12 @@ import errno
 from dataclasses import replace
 from ipaddress import ip_address, ip_network
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from speaker.forwarding.changes import AddRealServer, AddVirtualServer, ChangeVirtualServer, RemoveVirtualServer
-from speaker.forwarding.ipvs.forwarder import completed, held_back, in_between, root_causes, standing
+from speaker.forwarding.ipvs.decisions import Owned, completed, held_back, in_between, owned, root_causes, standing
 from speaker.forwarding.ipvs.tables import Refusal
 from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer, without
 from speaker.model import Protocol
@@ -52,6 +53,19 @@ def test_an_eip_whose_virtual_server_will_not_go_stays_bound_and_guarded():
     refused = (Refusal(RemoveVirtualServer(SERVER), errno.EPERM),)
     assert held_back(refused) == {A}
     assert standing(EMPTY, refused) == plan(eips=[A])
+
+
+@pytest.mark.parametrize(
+    ("bound", "asked", "beside_kube_proxy", "found"),
+    [
+        pytest.param([], [A], False, Owned(frozenset(), frozenset({A})), id="of another program"),
+        pytest.param([A], [A], False, Owned(frozenset({A}), frozenset()), id="of an EIP that is bound on our link"),
+        pytest.param([], [A], True, Owned(frozenset({A}), frozenset()), id="of kube-proxy, for an EIP asked for"),
+        pytest.param([], [B], True, Owned(frozenset({B}), frozenset({A})), id="of kube-proxy, for another address"),
+    ],
+)
+def test_whose_a_virtual_server_is(bound, asked, beside_kube_proxy, found):
+    assert owned([A], frozenset(bound), frozenset(asked), beside_kube_proxy=beside_kube_proxy) == found
 
 
 def test_an_eip_that_others_serve_is_left_out_with_all_its_ports():

@@ -1,0 +1,105 @@
+"""What the IPVS forwarder decides: whose a virtual server is, what the guard holds, what a refusal means. Pure."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from speaker.forwarding.changes import AddRealServer, AddVirtualServer, RemoveVirtualServer
+from speaker.forwarding.ipvs.drain import Place
+from speaker.forwarding.ipvs.tables import Refusal
+from speaker.forwarding.plan import Plan, RealServer, VirtualServer, VirtualServerKey
+from speaker.model import IPAddress
+
+
+class Owned(NamedTuple):
+    """Addresses of virtual servers."""
+
+    ours: frozenset[IPAddress]
+    foreign: frozenset[IPAddress]
+    """Another program's: left to it."""
+
+
+def owned(
+    served: Collection[IPAddress],
+    bound: frozenset[IPAddress],
+    asked: frozenset[IPAddress],
+    *,
+    beside_kube_proxy: bool,
+) -> Owned:
+    """``served``: every address that there is a virtual server for; ``bound``: on our link, those of EIPs that went on;
+    ``asked``: EIPs that are to be forwarded; ``beside_kube_proxy``: in ipvs mode.
+
+    There kube-proxy makes virtual servers for an EIP until its status says ``ipMode: Proxy``, and leaves them behind
+    then, because the pool has to be in its ``excludeCIDRs`` (pkg/proxy/ipvs/proxier.go, cleanLegacyService: it passes
+    over its own too). So those of an EIP that is asked for are taken over as they are, with their connections. Until
+    then both keep them, for the same endpoints.
+    """
+    ours = bound | asked if beside_kube_proxy else bound
+    return Owned(ours, frozenset(served) - ours)
+
+
+def completed(have: Plan, remembered: Plan, want: Plan) -> Plan:
+    """``have`` with what IPVS does not know of a virtual server, but the guard does: as we last set it, or, after a
+    restart, as it should be; the guard compares for itself."""
+    servers: dict[VirtualServerKey, VirtualServer] = {}
+    for key, server in have.virtual_servers.items():
+        wanted = want.virtual_servers.get(key, server)
+        found = _completed(server, remembered.virtual_servers.get(key, wanted))
+        servers[key] = wanted if found == wanted else found  # the same object: whoever compares next is done at once
+    return Plan(have.eips, servers)
+
+
+def _completed(server: VirtualServer, known: VirtualServer) -> VirtualServer:
+    local = {(real.address, real.port) for real in known.real_servers if real.local}
+    reals = server.real_servers
+    if local:
+        reals = tuple(replace(real, local=(real.address, real.port) in local) for real in reals)
+    return replace(server, sources=known.sources, masquerade=known.masquerade, real_servers=reals)
+
+
+def in_between(have: Plan, want: Plan) -> Plan:
+    """What the guard holds while the kernel goes from one to the other: open are only ports that stand in both."""
+    both = want.virtual_servers.keys() & have.virtual_servers.keys()
+    return Plan(have.eips | want.eips, {key: want.virtual_servers[key] for key in both})
+
+
+def standing(want: Plan, refused: Collection[Refusal]) -> Plan:
+    """What the guard holds in the end: ``want``, but ports of virtual servers that the kernel did not take stay closed,
+    and so do all of an EIP that is not leaving yet."""
+    missing = {refusal.change.server.key for refusal in refused if isinstance(refusal.change, AddVirtualServer)}
+    servers = {key: server for key, server in want.virtual_servers.items() if key not in missing}
+    return Plan(want.eips | held_back(refused), servers)
+
+
+def held_back(refused: Iterable[Refusal]) -> frozenset[IPAddress]:
+    """EIPs with a virtual server that would not go: unbound, it would not be known as ours again."""
+    return frozenset(
+        refusal.change.server.address for refusal in refused if isinstance(refusal.change, RemoveVirtualServer)
+    )
+
+
+def root_causes(refused: Iterable[Refusal]) -> tuple[Refusal, ...]:
+    """Without real servers whose virtual server was refused already."""
+    refusals = tuple(refused)
+    missing = {refusal.change.server.key for refusal in refusals if isinstance(refusal.change, AddVirtualServer)}
+    return tuple(
+        refusal
+        for refusal in refusals
+        if not (isinstance(refusal.change, AddRealServer) and refusal.change.key in missing)
+    )
+
+
+def places(real_servers: Iterable[RealServer]) -> set[tuple[IPAddress, int, int]]:
+    return {(real.address, real.port, real.weight) for real in real_servers}
+
+
+def idle(key: VirtualServerKey, counted: Mapping[RealServer, int]) -> dict[Place, int]:
+    """The connections of those that are given no new ones."""
+    return {(key, real.address, real.port): count for real, count in counted.items() if real.weight == 0}
+
+
+def taken(eip: str) -> str:
+    return (
+        f"EIP {eip} is not served: another program has a virtual server for it (`ipvsadm -Ln`);"
+        " remove that, or take the address out of the pool"
+    )
