@@ -111,11 +111,12 @@ def slipped(packets: Sequence[Line], port: int, address: str) -> bool:
         here = [text for _, at, text in packets if at == place]
         sent_on = {found[1] for text in here if (found := _SENT_ON.search(text))}
         taken = [found for text in here if (found := _TAKEN.search(text)) and found[3] == address]
-        for at in {found[4] for found in taken if found[2] == str(port)}:
-            each = list(dict.fromkeys((found[2], found[5]) for found in taken if found[4] == at))
-            own = [place for place, (sender, _) in enumerate(each) if sender == str(port)]
-            beside = [each[place][1] for place in (own[0] - 1, own[0] + 1) if 0 <= place < len(each)]
-            if len(own) == 1 and each[own[0]][1] not in sent_on and len(beside) == 2 and sent_on.issuperset(beside):
+        for eip_port in {found[4] for found in taken if found[2] == str(port)}:
+            # Client's port and sequence number of each SYN, in the order in which they came.
+            syns = list(dict.fromkeys((found[2], found[5]) for found in taken if found[4] == eip_port))
+            own = [number for number, (sender, _) in enumerate(syns) if sender == str(port)]
+            beside = [syns[number][1] for number in (own[0] - 1, own[0] + 1) if 0 <= number < len(syns)]
+            if len(own) == 1 and syns[own[0]][1] not in sent_on and len(beside) == 2 and sent_on.issuperset(beside):
                 return True
     return False
 
