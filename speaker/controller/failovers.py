@@ -32,7 +32,7 @@ class RecordedObject(HeldObject, frozen=True, gc=False):
 
 class Failover(NamedTuple):
     """``before`` fell silent, ``node`` answers; ``unanswered``: seconds from the one's last sign to the other's claim.
-    ``name``: the Announcement's."""
+    ``name``: the Announcement's; ``since``: of its holder, as the record has it."""
 
     eip: IPAddress
     name: str
@@ -40,6 +40,7 @@ class Failover(NamedTuple):
     node: str
     unanswered: float
     term: int
+    since: str
 
     def __str__(self) -> str:
         silent = f"{self.before}, which fell silent" if self.before else "a node that fell silent"
@@ -70,15 +71,15 @@ def _read(found: RecordedObject) -> Failover | None:
     eip = announced_eip(name)
     if eip is None or status.unanswered is None:
         return None
-    return Failover(eip, name, status.taken_from, status.holder, status.unanswered / 1000, status.term)
+    return Failover(eip, name, status.taken_from, status.holder, status.unanswered / 1000, status.term, status.since)
 
 
 def told(found: Iterable[Failover], users: FindUsers, at: str, room: Bound, now: float) -> Iterator[Event]:
     """Events of those that there is ``room`` for, one for each Service that has the EIP: what a record says of Services
-    is for people. ``at``: RFC 3339."""
+    is for people. ``at``: RFC 3339. Terms begin anew where a record is deleted, so a term alone marks none of them."""
     if not (kept := [one for one in found if room.admits(now, "failovers")]):
         return
     using = users({one.name for one in kept})
     for one in kept:
         for about in using.get(one.name, Users()).services[:SHOWN]:
-            yield Event("Service", about, "Warning", "FailedOver", str(one), at, f"{one.name} {one.term}")
+            yield Event("Service", about, "Warning", "FailedOver", str(one), at, f"{one.name} {one.term} {one.since}")

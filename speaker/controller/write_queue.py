@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from itertools import count
+from typing import NamedTuple
 
 from speaker.cluster.transport.client import REQUEST, Client
 from speaker.controller.writes import Event, Order, Orders, Removal, Write
@@ -26,6 +27,8 @@ EVENT_OBJECTS = 10_000
 JOIN_SECONDS, CROWDED_SECONDS = 1.0, 10.0
 """For which the Event of an address waits for that of who announces it: as a rule one tells of both. The longer time is
 for a crowd, in which nodes are slower to say so: more than WORKERS wait."""
+EVENT_TRIES = 12
+"""Of one Event, some two minutes in all, as often as client-go does: the API may be away because of what it tells."""
 SLICE = 0.005
 """Seconds of taking orders before others get a turn: 10,000 may come at once."""
 
@@ -54,7 +57,7 @@ class WriteQueue:
         self._failures: dict[str, int] = {}
         self._busy: set[str] = set()
         """Paths that are queued, being written, or waiting for another try: each is in one place."""
-        self._queue: asyncio.PriorityQueue[tuple[int, int, str | Event]] = asyncio.PriorityQueue()
+        self._queue: asyncio.PriorityQueue[tuple[int, int, str | _Untold]] = asyncio.PriorityQueue()
         """Paths, then Events: who waits for an address goes before who wants to read about it."""
         self._turns = count()
         self._paces = _Paces()
@@ -107,7 +110,7 @@ class WriteQueue:
     async def _work(self) -> None:
         while True:
             _, _, due = await self._queue.get()
-            if isinstance(due, Event):
+            if isinstance(due, _Untold):
                 await self._tell(due)
             else:
                 await self._see_to(due)
@@ -120,7 +123,8 @@ class WriteQueue:
             await self._carry_out(order)
         except EdgeError as error:
             self._told(path, error)
-            self._queue_after(path, self._backoff(path, error))
+            failures = self._failures[path] = self._failures.get(path, 0) + 1
+            self._queue_after(path, _backoff(failures, error))
         else:
             self._failures.pop(path, None)
             if path in self._wanted:  # it may have been heard of already
@@ -173,21 +177,43 @@ class WriteQueue:
     def _tell_in_turn(self, about: str, event: Event) -> None:
         """Not of an object that had too many: its condition says how it is now."""
         if self._events.admits(asyncio.get_running_loop().time(), about):
-            self._queue.put_nowait((1, next(self._turns), event))
+            self._queue_event(_Untold(event))
 
-    async def _tell(self, event: Event) -> None:
-        """Once: the condition says the same, and stays."""
+    def _queue_event(self, untold: "_Untold") -> None:
+        self._queue.put_nowait((1, next(self._turns), untold))
+
+    async def _tell(self, untold: "_Untold") -> None:
+        """Again and again, but not for ever: conditions say how it is, and stay. Its name has it told once."""
+        event, failures = untold
         try:
             await self._client.create(event.path, event.body(), within=min(REQUEST, self._fence()))
         except EdgeError as error:
-            if not (isinstance(error, ApiRefused) and error.code in _STALE):
-                self._told(event.path, error)
+            if isinstance(error, ApiRefused) and error.code in _STALE:
+                return
+            self._told(event.path, error)
+            failures += 1
+            if failures < EVENT_TRIES and _may_pass(error):
+                again = _Untold(event, failures)
+                asyncio.get_running_loop().call_later(_backoff(failures, error), self._queue_event, again)
 
-    def _backoff(self, path: str, error: EdgeError) -> float:
-        failures = self._failures[path] = self._failures.get(path, 0) + 1
-        limit = min(BACKOFF_LIMIT, BACKOFF * 2.0 ** min(failures - 1, 16))
-        seconds = limit * random.uniform(0.5, 1)  # noqa: S311 (spreads load, guards nothing)
-        return max(seconds, error.retry_after) if isinstance(error, ApiRefused) else seconds
+
+class _Untold(NamedTuple):
+    """An Event, and how often it was told in vain."""
+
+    event: Event
+    failures: int = 0
+
+
+def _may_pass(error: EdgeError) -> bool:
+    """What is refused for what it says is refused again."""
+    return not isinstance(error, ApiRefused) or error.code >= 500 or error.code == 429
+
+
+def _backoff(failures: int, error: EdgeError) -> float:
+    """Seconds; ``failures`` in a row."""
+    limit = min(BACKOFF_LIMIT, BACKOFF * 2.0 ** min(failures - 1, 16))
+    seconds = limit * random.uniform(0.5, 1)  # noqa: S311 (spreads load, guards nothing)
+    return max(seconds, error.retry_after) if isinstance(error, ApiRefused) else seconds
 
 
 class _Paces:

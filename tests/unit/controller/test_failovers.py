@@ -15,8 +15,9 @@ WEB, DNS = ServiceKey("default", "web"), ServiceKey("default", "dns")
 EIP = "192.0.2.10"
 AT = "2026-11-21T18:00:00Z"
 HELD = {"holder": "n1", "term": 3}
-TAKEN = {"holder": "n2", "term": 4, "taken_from": "n1", "unanswered": 231}
-FAILOVER = Failover(ip_address(EIP), EIP, "n1", "n2", 0.231, 4)
+SINCE = "2026-11-21T17:59:59Z"
+TAKEN = {"holder": "n2", "term": 4, "taken_from": "n1", "unanswered": 231, "since": SINCE}
+FAILOVER = Failover(ip_address(EIP), EIP, "n1", "n2", 0.231, 4, SINCE)
 
 
 def heard(*stages, name=EIP):
@@ -91,8 +92,10 @@ def test_of_very_many_services_of_one_eip_some_have_an_event():
 
 def test_two_failovers_of_a_service_that_nobody_touched_have_events_of_their_own_and_each_one_name():
     again = FAILOVER._replace(term=5, before="n2", node="n1")
-    first, second, repeated = (said(each, WEB)[0].body()["metadata"]["name"] for each in (FAILOVER, again, FAILOVER))
-    assert first == repeated != second
+    anew = FAILOVER._replace(since="2026-11-21T19:00:00Z")  # its record was deleted, and terms began anew
+    names = [said(each, WEB)[0].body()["metadata"]["name"] for each in (FAILOVER, again, anew, FAILOVER)]
+    assert names[0] == names[3]
+    assert len(set(names)) == 3
 
 
 def test_a_holder_that_nobody_knew_by_name_is_some_node():

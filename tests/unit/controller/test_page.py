@@ -75,7 +75,7 @@ def test_who_stands_by_says_so_and_knows_its_own_problems_alone(shown):
 
 
 def test_who_leads_shows_what_it_decided_and_who_leads_no_more_forgets_it(shown):
-    failover = Failover(ONE, "192.0.2.10", "n1", "n2", 0.231, 4)
+    failover = Failover(ONE, "192.0.2.10", "n1", "n2", 0.231, 4, "2026-01-01T00:00:00Z")
     leads = (lambda page: page.failed_over(failover), lambda page: page.follow(DECIDED))
     found = shown(*leads)
     assert (found["role"], found["counts"]["eips"]) == (LEADS, 2)

@@ -7,6 +7,7 @@ import pytest
 from speaker.cluster.kinds import FullMetadata
 from speaker.controller.write_queue import (
     CROWDED_SECONDS,
+    EVENT_TRIES,
     EVENTS,
     JOIN_SECONDS,
     WORKERS,
@@ -15,6 +16,7 @@ from speaker.controller.write_queue import (
     WriteQueue,
 )
 from speaker.controller.writes import Event, Write
+from speaker.errors import ApiRefused, EdgeError
 
 
 class Api:
@@ -166,3 +168,48 @@ async def crowd(number, announced_after):
     working.cancel()
     await asyncio.wait([working])
     return [reason for reason, _ in api.said].count("Assigned")
+
+
+AWAY = EdgeError("nobody listens there")
+REFUSALS = {
+    "the API is away for a moment": ([AWAY] * 5, 6, True),
+    "it has too much to do": ([ApiRefused(429, "TooManyRequests", "later", retry_after=3.0)] * 2, 3, True),
+    "it has no storage": ([ApiRefused(500, "InternalError", "etcd")], 2, True),
+    "it stays away": ([AWAY] * 10**3, EVENT_TRIES, False),
+    "it forbids that": ([ApiRefused(403, "Forbidden", "no")], 1, False),
+    "another leader told it": ([ApiRefused(409, "AlreadyExists", "there")], 1, False),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_an_event_that_cannot_be_told_is_told_later_and_holds_up_no_other(case, in_virtual_time):
+    errors, tries, is_told = REFUSALS[case]
+    tried, others, told, heard_of = in_virtual_time(telling_in_vain(errors))
+    assert (tried, others, told) == (tries, WORKERS + 1, is_told)
+    assert heard_of == [error for error in errors[:tries] if "AlreadyExists" not in str(error)]
+
+
+async def telling_in_vain(errors):
+    """How often an Event was tried whose object draws these errors, one a try; how many of as many others as there are
+    workers and one were told within a moment; whether it was told in the end; and the failures that were heard of."""
+    errors, failures, api, tried = iter(errors), [], Api(), []
+
+    async def create(path, body, *, within):
+        if body["involvedObject"]["name"] == "web":
+            tried.append(body["metadata"]["name"])
+            if (error := next(errors, None)) is not None:
+                raise error
+        await Api.create(api, path, body, within=within)
+
+    api.create = create
+    queue = WriteQueue(api, lambda: 10.0, lambda _, error: failures.append(error))
+    working = asyncio.create_task(queue.run())
+    for name in ("web", *(f"other-{at}" for at in range(WORKERS + 1))):
+        queue.tell(Event("Service", about_it(name, 1), "Warning", "FailedOver", "to n2", "2026-01-01"))
+    await asyncio.sleep(0.001)
+    others = len(api.events) - api.events.count("web")
+    await asyncio.sleep(1000)
+    working.cancel()
+    await asyncio.wait([working])
+    assert len(set(tried)) == 1, "by one name"
+    return len(tried), others, "web" in api.events, failures
