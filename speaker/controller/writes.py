@@ -16,7 +16,7 @@ from speaker.telemetry.lines import Transition
 TOLD = frozenset(
     (
         *("Assigned", "Released", "Flagged", "DuplicateAddress", "NotServed"),
-        *("Announced", "Moved", "HeldByNobody", "ConflictBegun", "ConflictEnded"),
+        *("Announced", "Moved", "FailedOver", "HeldByNobody", "ConflictBegun", "ConflictEnded"),
     )
 )
 """Reasons of Events that judge nothing."""

@@ -38,15 +38,21 @@ def page(cluster):
     return {}
 
 
-def told(cluster, since, victim=None):
-    """Of each EIP: who took over from whom, and the seconds; and of which Service that is said. Only of later ones, and
-    of the victim's: what an earlier test broke may be told late."""
+def failover_events(cluster):
+    """By uid."""
+    found = cluster.done("GET", f"/api/v1/namespaces/{NAMESPACE}/events")["items"]
+    return {each["metadata"]["uid"]: each for each in found if each["reason"] == "FailedOver"}
+
+
+def told(cluster, earlier, victim):
+    """Of each EIP of the victim's: who took over from it, and the seconds; and of which Service that is said. What an
+    earlier test broke may be told late."""
     found = {}
-    for each in cluster.done("GET", f"/api/v1/namespaces/{NAMESPACE}/events")["items"]:
-        if each["reason"] == "FailedOver" and each["metadata"]["uid"] not in since:
-            eip, node, before, seconds = WORDS.fullmatch(each["message"]).groups()
-            if victim in (None, before):
-                found[eip] = (node, before, float(seconds)), each["involvedObject"]["name"], each["metadata"]["uid"]
+    new = failover_events(cluster)
+    for uid in new.keys() - earlier:
+        eip, node, before, seconds = WORDS.fullmatch(new[uid]["message"]).groups()
+        if before == victim:
+            found[eip] = (node, before, float(seconds)), new[uid]["involvedObject"]["name"]
     return found
 
 
@@ -123,18 +129,23 @@ async def test_each_eip_of_a_node_that_died_has_one_duration_wherever_it_is_told
     browser.open(f"http://{PAGE}/")
     browser.until(f"document.querySelectorAll('.rows [role=row]').length === {len(holders)}")
     assert browser.text("#failovers").startswith("None since")
-    earlier = {uid for _, _, uid in told(cluster, set()).values()}
+    earlier = failover_events(cluster).keys()
     victim = holds_most(holders)
     lost = {eip for eip, node in holders.items() if node == victim}
     before = {node: (failovers(cluster.metrics(node)), len(agent.said())) for node, agent in cluster.agents.items()}
     await cluster.dies(victim)
     await cluster.agreed()
-    await until(lambda: told(cluster, earlier, victim).keys() == lost, lambda: told(cluster, earlier, victim))
+
+    def untold():
+        said = f"{victim} held {lost}; told of {told(cluster, earlier, victim)}; records {cluster.records()}"
+        return f"{said}; {cluster.controller.said()[-20:]}"
+
+    await until(lambda: told(cluster, earlier, victim).keys() == lost, untold)
     events = told(cluster, earlier, victim)
-    assert {eip: name for eip, (_, name, _) in events.items()} == {
+    assert {eip: name for eip, (_, name) in events.items()} == {
         str(eip): service_of(eip) for eip in cluster.eips if str(eip) in lost
     }
-    said = {eip: of_it for eip, (of_it, _, _) in events.items()}
+    said = {eip: of_it for eip, (of_it, _) in events.items()}
 
     logged = {}
     for node, agent in cluster.agents.items():

@@ -227,7 +227,8 @@ def _values(key: _Key, played: Iterable[tuple[Any, Any, Phase, int]]) -> Iterabl
             added = 0.0 if begun < last else added  # it was started anew
             lasted = phase.second.at - phase.first.at
             pace = max(value - begun, 0.0) / lasted * STEP if lasted else 0.0
-            yield f"{begun + added:.6f}+{pace:.6f}x{count - 1}"
+            # A counter that fell by a millionth would have been started anew, for Prometheus.
+            yield f"{begun + added:.6f}+{max(pace - 2e-6, 0.0):.6f}x{count - 1}"
             last, added = value, added + pace * (count - 1) - (value - begun)
         there = True
 

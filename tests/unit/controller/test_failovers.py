@@ -84,6 +84,7 @@ def test_each_service_that_has_the_eip_gets_an_event_with_the_nodes_and_the_seco
     words = "192.0.2.10: n2 answers in place of n1, which fell silent, 0.231 s after its last sign"
     assert {body["message"] for body in found} == {words}
     assert said(FAILOVER) == []
+    assert {event.logged().event for event in said(FAILOVER, DNS, WEB)} == {"failed over"}
 
 
 def test_of_very_many_services_of_one_eip_some_have_an_event():
