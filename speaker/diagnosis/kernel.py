@@ -149,9 +149,10 @@ def dropped() -> Drops:
 async def proxy(links: Mapping[int, Link], lan: Collection[str], eips: Collection[str]) -> Proxy:
     """Who implements Services here, by what the running speaker looks at."""
     mode, healthy, configuration = await _words()
-    chains = await kernel.chains() if mode is None else None
+    tables = kernel.Tables()
+    chains = await tables.chains() if mode is None else None
     found = recognise(Signs(mode, healthy, configuration, frozenset(link.name for link in links.values()), chains))
-    rules = await kernel.rules(found.mode, links)
+    rules = await tables.rules(found.mode, links)
     answering = await kernel.answering(frozenset(lan)) if found.mode is Mode.IPVS else ()
     return Proxy(
         found.mode.value,

@@ -2,14 +2,16 @@
 
 import asyncio
 import shutil
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from typing import Any, TypeAlias, TypeVar, cast
 
 from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding import iptables
 from speaker.forwarding.ipvs.dummy import bound_on
 from speaker.forwarding.ipvs.strict_arp import answers_for_all
 from speaker.forwarding.nftables import nft
+from speaker.forwarding.nftables.stamp import generation
 from speaker.kubeproxy.judge import Rules
 from speaker.kubeproxy.listings import (
     SERVICE_CHAINS,
@@ -26,41 +28,58 @@ from speaker.model import KUBE_PROXY_LINK, Family, IPAddress, Link
 from speaker.system.rights import may_administer_network
 
 _IP = {Family.IPV4: "ip", Family.IPV6: "ip6"}
+_T = TypeVar("_T")
+Lister: TypeAlias = Callable[..., Awaitable[bytes | None]]
+"""As ``nft.list_object``."""
 _LEGACY = {Family.IPV4: "iptables-legacy-save", Family.IPV6: "ip6tables-legacy-save"}
 
 
-async def chains() -> frozenset[tuple[str, str]] | None:
-    """Table and name of every program's chains; None where they may not be looked at."""
-    try:
-        _must_be_allowed()
-        listing = await nft.list_object("chains") or b""
-        saved = await _legacy_save(Family.IPV4, "nat")
-        return await asyncio.to_thread(
-            lambda: chains_named(listing) | {("nat", name) for name in chains_in_save(saved)}
-        )
-    except EdgeError:
-        return None
+class Tables:
+    """The kernel's. What ``nft`` has listed of them is remembered as long as nobody changes any table of nftables: each
+    listing takes a program."""
 
+    def __init__(self, lister: Lister = nft.list_object, generation: Callable[[], int] = generation) -> None:
+        self._lister, self._generation = lister, generation
+        self._listed: dict[str, tuple[int, Any]] = {}
+        """By what was listed: the generation of nftables before that, and what was made of it."""
 
-async def rules(mode: Mode, links: Mapping[int, Link]) -> Rules:
-    """For which addresses ``mode`` has rules here; ``links`` by number, as they are now. Of one whose tables or link
-    are gone there are none."""
-    try:
-        match mode:
-            case Mode.IPVS:
-                return Rules(await _bound(links))
-            case Mode.NFTABLES:
-                _must_be_allowed()
-                return Rules(await _in_maps())
-            case Mode.IPTABLES:
-                _must_be_allowed()
-                return Rules(await _in_chains())
-            case Mode.CILIUM:
-                return Rules(None, "Cilium does not show them")
-            case Mode.UNKNOWN | Mode.NONE:
-                return Rules(None, "nothing that forwards Services was recognised")
-    except EdgeError as error:
-        return Rules(None, str(error))
+    async def chains(self) -> frozenset[tuple[str, str]] | None:
+        """Table and name of every program's chains; None where they may not be looked at."""
+        try:
+            _must_be_allowed()
+            listed = await self._unchanged("chains", _chains)
+            saved = await _legacy_save(Family.IPV4, "nat")
+        except EdgeError:
+            return None
+        return listed | {("nat", name) for name in await asyncio.to_thread(chains_in_save, saved)}
+
+    async def rules(self, mode: Mode, links: Mapping[int, Link]) -> Rules:
+        """For which addresses ``mode`` has rules here; ``links`` by number, as they are now. Of one whose tables or
+        link are gone there are none."""
+        try:
+            match mode:
+                case Mode.IPVS:
+                    return Rules(await _bound(links))
+                case Mode.NFTABLES:
+                    _must_be_allowed()
+                    return Rules(await self._unchanged("maps", _in_maps))
+                case Mode.IPTABLES:
+                    _must_be_allowed()
+                    return Rules(await self._unchanged("rules", _in_chains) | await _in_old_chains())
+                case Mode.CILIUM:
+                    return Rules(None, "Cilium does not show them")
+                case Mode.UNKNOWN | Mode.NONE:
+                    return Rules(None, "nothing that forwards Services was recognised")
+        except EdgeError as error:
+            return Rules(None, str(error))
+
+    async def _unchanged(self, what: str, make: Callable[[Lister], Awaitable[_T]]) -> _T:
+        now = self._generation()
+        before, made = self._listed.pop(what, (None, None))
+        if now != before:
+            made = await make(self._lister)
+        self._listed[what] = now, made
+        return cast(_T, made)
 
 
 async def answering(names: frozenset[str]) -> tuple[str, ...]:
@@ -76,26 +95,38 @@ async def _bound(links: Mapping[int, Link]) -> frozenset[IPAddress]:
     return await asyncio.to_thread(bound_on, index) if index is not None else frozenset()
 
 
-async def _in_maps() -> frozenset[IPAddress]:
+async def _chains(lister: Lister) -> frozenset[tuple[str, str]]:
+    return await asyncio.to_thread(chains_named, await lister("chains") or b"")
+
+
+async def _in_maps(lister: Lister) -> frozenset[IPAddress]:
     """Raises EdgeError where the table is not as we know it; where it is gone there are no rules."""
     listings = [
         listing
         for ip in _IP.values()
         for name in SERVICE_MAPS
-        if (listing := await nft.list_object("map", ip, NFT_TABLE, name)) is not None
+        if (listing := await lister("map", ip, NFT_TABLE, name)) is not None
     ]
-    if not listings and NFT_TABLE in tables_named(await nft.list_object("tables") or b""):
+    if not listings and NFT_TABLE in tables_named(await lister("tables") or b""):
         raise EdgeError(f"there is no map {SERVICE_MAPS[0]} in the nftables table {NFT_TABLE}")
     return await asyncio.to_thread(lambda: frozenset[IPAddress]().union(*map(in_map, listings)))
 
 
-async def _in_chains() -> frozenset[IPAddress]:
-    """Of iptables-nft, and of the old iptables where that is in use: nobody says which of them kube-proxy took."""
+async def _in_chains(lister: Lister) -> frozenset[IPAddress]:
+    """Of iptables-nft."""
     found: frozenset[IPAddress] = frozenset()
-    for family, ip in _IP.items():
+    for ip in _IP.values():
         for table, chain in SERVICE_CHAINS:
-            if (listing := await nft.list_object("chain", ip, table, chain)) is not None:
+            if (listing := await lister("chain", ip, table, chain)) is not None:
                 found |= await asyncio.to_thread(in_chain, listing)
+    return found
+
+
+async def _in_old_chains() -> frozenset[IPAddress]:
+    """Of the old iptables, where that is in use: nobody says which of them kube-proxy took."""
+    found: frozenset[IPAddress] = frozenset()
+    for family in Family:
+        for table, _ in SERVICE_CHAINS:
             found |= await asyncio.to_thread(in_save, await _legacy_save(family, table))
     return found
 

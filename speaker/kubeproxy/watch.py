@@ -49,7 +49,7 @@ class KubeProxyWatch:
         """``held``: which EIPs this node answers for; ``healthy``: our forwarder does its work."""
         self._forwarder, self._held, self._tell = forwarder, held, tell
         self._server = HealthServer(healthy)
-        self._judge = Judge()
+        self._tables, self._judge = kernel.Tables(), Judge()
         self._asked: Asked | None = None
         self._first = asyncio.Event()
         """There is something asked."""
@@ -85,10 +85,10 @@ class KubeProxyWatch:
     async def _look(self, asked: Asked) -> Findings:
         words = await signs.ask()
         # What it says of itself counts most; without its word the kernel's tables are gone through.
-        chains = await kernel.chains() if words.proxy_mode is None else None
+        chains = await self._tables.chains() if words.proxy_mode is None else None
         found = recognise(Signs(*words, frozenset(link.name for link in asked.links.values()), chains))
         now = time.monotonic()
-        rules = await kernel.rules(self._judge.reckons_with(now, found), asked.links)
+        rules = await self._tables.rules(self._judge.reckons_with(now, found), asked.links)
         answering = await kernel.answering(asked.lan) if found.mode is Mode.IPVS else ()
         here = Here(self._forwarder, asked.pools, self._held())
         return self._judge.look(now, here, found, rules, answering)

@@ -150,8 +150,8 @@ def without_descriptors(folder: Path) -> dict[str, Callable[[], Any]]:
         "control": lambda: entered(serving_control(folder / "control", {}, Quiet())),
         "metrics": lambda: entered(serving(Bind("127.0.0.1", 0), CollectorRegistry(), lambda: (True, {}))),
         "API": requested,
-        "goes on: chains": kernel.chains,
-        "goes on: rules": lambda: kernel.rules(Mode.NFTABLES, {}),
+        "goes on: chains": kernel.Tables().chains,
+        "goes on: rules": lambda: kernel.Tables().rules(Mode.NFTABLES, {}),
         "goes on: answering": lambda: kernel.answering(frozenset({"lo"})),
     }
 

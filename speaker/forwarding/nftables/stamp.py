@@ -4,8 +4,10 @@
 """
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from errno import ENOENT
+from typing import TypeVar
 
 from speaker.errors import EdgeError
 from speaker.netlink.messages import attribute, attributes
@@ -18,6 +20,7 @@ _NFPROTO = {"inet": 1, "ip": 2, "ip6": 10}
 _HEADER = struct.Struct("!BBH")  # struct nfgenmsg
 _GENERATION_ID = 1  # NFTA_GEN_ID
 _NAME, _USE, _HANDLE = 1, 3, 4  # NFTA_TABLE_*
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +34,24 @@ class Stamp:
 
 def stamp(table: str, family: str = "inet") -> Stamp:
     """Of the table ``family`` ``table``, as it is now. Raises EdgeError; microseconds."""
+    return _asked(lambda kernel: Stamp(_generation(kernel), _table(kernel, table, family)))
+
+
+def generation() -> int:
+    """As it is now; see ``Stamp``. Raises EdgeError; microseconds."""
+    return _asked(_generation)
+
+
+def _asked(ask: Callable[[Netlink], _T]) -> _T:
     try:
         with Netlink(NETLINK_NETFILTER) as kernel:
-            generation = kernel.ask(Request(_GET_GENERATION, _HEADER.pack(0, 0, 0)))
-            return Stamp(_number(generation, _GENERATION_ID), _table(kernel, table, family))
+            return ask(kernel)
     except OSError as error:
         raise EdgeError(f"nftables: {error}") from error
+
+
+def _generation(kernel: Netlink) -> int:
+    return _number(kernel.ask(Request(_GET_GENERATION, _HEADER.pack(0, 0, 0))), _GENERATION_ID)
 
 
 def _table(kernel: Netlink, name: str, family: str) -> tuple[int, int] | None:
