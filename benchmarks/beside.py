@@ -1,4 +1,5 @@
-"""One look at kube-proxy's rules for many EIPs: what ``speaker.kubeproxy`` does every 30 s, in a thread and programs.
+"""One look at kube-proxy's rules for many EIPs: what ``speaker.kubeproxy`` does every 20 s, in a thread and programs
+where somebody has changed nftables since the last.
 
     python benchmarks/beside.py [--quick]
 
@@ -67,11 +68,13 @@ async def measured(name: str, look: Callable[[], Awaitable[object]]) -> None:
 
 
 async def run(eips: int) -> None:
-    found = await kernel.rules(Mode.NFTABLES, {})
+    tables = kernel.Tables()
+    found = await tables.rules(Mode.NFTABLES, {})
     assert found.eips is not None, found.why
     assert len(found.eips) == eips
-    await measured(f"rules for {eips:,} EIPs", lambda: kernel.rules(Mode.NFTABLES, {}))
-    await measured(f"names of {3 * eips:,} chains", kernel.chains)
+    await measured(f"rules for {eips:,} EIPs", lambda: kernel.Tables().rules(Mode.NFTABLES, {}))
+    await measured("that nobody has changed", lambda: tables.rules(Mode.NFTABLES, {}))
+    await measured(f"names of {3 * eips:,} chains", lambda: kernel.Tables().chains())
 
 
 def main() -> None:
