@@ -15,6 +15,7 @@ tests had run here. A guest that boots and then hangs, panics or exits fails the
 to.
 """
 
+import faulthandler
 import json
 import os
 import platform
@@ -197,6 +198,7 @@ def _boot(directory: Path, kind: Kind) -> str:
     """How the guest ended that ran the directory's command; raises Unusable where it did not come so far."""
     console = directory / "console"
     (directory / "reports").touch()
+    faulthandler.cancel_dump_traceback_later()  # of the test that waits for all: in there each has a limit of its own
     with console.open("w") as output:
         guest = subprocess.Popen(
             [kind.script, directory],
