@@ -192,9 +192,9 @@ class Cluster:
             last = self._last_known.recalled
             return await self._recalled_view(last) if last is not None else None
         if self._last_known.recalled is not None:
-            self._last_known.recalled = self._intent = None
             assert self._wire is not None
             await self._wire.recalled(False)
+            self._last_known.recalled = self._intent = None
             self._read_anew()
         if self._first:
             self._first = False
@@ -275,9 +275,10 @@ class Cluster:
         return asked
 
     async def _follow_intent(self, intent: NodeIntent) -> None:
-        """What our Node object asks for besides what may be held here. ``speaker drain`` ends when its drain ends."""
+        """What our Node object asks for besides what may be held here, until it was taken. ``speaker drain`` ends when
+        its drain ends."""
         assert self._wire is not None
-        before, self._intent = self._intent, intent
+        before = self._intent
         if intent.drained != (before.drained if before is not None else None):
             log.info("node", draining=intent.drained or False)
             await self._wire.set_draining(intent.drained is not None)
@@ -285,6 +286,7 @@ class Cluster:
             if before is not None or not intent.ready:
                 log.info("node", ready=intent.ready)
             await self._wire.demote(not intent.ready)
+        self._intent = intent
 
     def recorded(self, eip: IPAddress) -> str | None:
         found = self._announcements.store.get(Key("", announcement_name(eip)))
