@@ -17,7 +17,7 @@ from speaker.agent.exclusion import Exclusion
 from speaker.agent.known import Known
 from speaker.agent.last_known import LastKnown, news_of
 from speaker.agent.objects import AnnouncementObject, AssignedObject, NodeObject, SliceObject, by_service
-from speaker.agent.record import Facts
+from speaker.agent.record import Facts, eip_of
 from speaker.agent.session import Pace, Session, SessionEvents
 from speaker.agent.view import (
     News,
@@ -166,7 +166,7 @@ class Cluster:
                 ("nodes", self._hosts.run),
                 ("api", self._api.come_up),
                 ("hand on", partial(self._hand_on, wire)),
-                ("correct", self._correct),
+                ("correct", partial(self._correct, wire)),
                 ("recall", partial(self._last_known.recall, lambda: self._listed, wire.informed, changed)),
                 ("remember", partial(self._last_known.remember, self._seen)),
             ]
@@ -319,7 +319,7 @@ class Cluster:
         why = self._report.noted.why_not(eip)
         return Facts("", "", self._reader.services_on(eip), reason=f"{self._node}: {why}" if why else "")
 
-    async def _correct(self) -> None:
+    async def _correct(self, wire: Wire) -> None:
         """Services come to share an EIP or leave it, links get other MACs, strangers come and go; and somebody else may
         have written to a record."""
         while True:
@@ -331,6 +331,8 @@ class Cluster:
             self._changed.clear()
             if self._api.up:
                 mine = [found for found in self._announcements.store if found.status.holder == self._node]
+                named = {eip for found in mine if (eip := eip_of(found)) is not None}
+                self._records.only(named | wire.held)
                 await self._records.correct(mine)
             await asyncio.sleep(CORRECT_SECONDS)
 

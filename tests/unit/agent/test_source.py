@@ -202,6 +202,7 @@ class Wire:
         self.told, self.placements, self.peer_reads_api, self.known_records = [], {}, False, ()
         self.refuses = set()
         """What it takes in vain once, by name."""
+        self.held = frozenset()
         self.takes_records = asyncio.Event()
         self.takes_records.set()
 
@@ -691,6 +692,21 @@ def test_what_a_record_of_ours_says_for_people_is_put_right_when_services_change
         await asyncio.sleep(5)
         assert agent.api.objects[ANNOUNCEMENTS]["192.0.2.10"]["status"]["services"] == ["default/web"]
         assert "services" not in agent.api.objects[ANNOUNCEMENTS]["192.0.2.11"]["status"], "another's"
+
+    play(story)
+
+
+def test_a_record_that_could_not_be_written_is_a_problem_for_as_long_as_it_is_ours_to_write(play):
+    async def story(agent):
+        async def full(*_, **__):
+            raise ApiRefused(500, "InternalError", "etcd: no space")
+
+        agent.wire.placements, agent.api.create = {A: Placement(ETH0, Gratuitous())}, full
+        agent.source.write_record(WriteRecord(A, 1, expected=0, holder="n1", incarnation=Incarnation(7), term=4))
+        for held, problems in ((frozenset((A,)), 1), (frozenset(), 0)):  # another takes it, and writes that
+            agent.wire.held = held
+            await asyncio.sleep(300)
+            assert len(agent.report.problems()) == problems
 
     play(story)
 
