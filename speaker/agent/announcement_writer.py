@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
@@ -78,6 +78,13 @@ class AnnouncementWriter:
             self._failing = ours
         if not self._failing:
             self._told(None)
+
+    def only(self, eips: Collection[IPAddress]) -> None:
+        """What failed of others is over: somebody else writes their records."""
+        if self._failing:
+            self._failing = {eip: why for eip, why in self._failing.items() if eip in eips}
+            if not self._failing:
+                self._told(None)
 
     async def _write(self, order: WriteRecord) -> tuple[bool, Record]:
         path, facts = path_of(order.eip), (self._facts if order.holder else self._vacant)(order.eip)

@@ -17,7 +17,7 @@ from speaker.agent.exclusion import Exclusion
 from speaker.agent.known import Known
 from speaker.agent.last_known import LastKnown, news_of
 from speaker.agent.objects import AnnouncementObject, AssignedObject, NodeObject, SliceObject, by_service
-from speaker.agent.record import Facts
+from speaker.agent.record import Facts, eip_of
 from speaker.agent.session import Pace, Session, SessionEvents
 from speaker.agent.view import (
     News,
@@ -166,7 +166,7 @@ class Cluster:
                 ("nodes", self._hosts.run),
                 ("api", self._api.come_up),
                 ("hand on", partial(self._hand_on, wire)),
-                ("correct", self._correct),
+                ("correct", partial(self._correct, wire)),
                 ("recall", partial(self._last_known.recall, lambda: self._listed, wire.informed, changed)),
                 ("remember", partial(self._last_known.remember, self._seen)),
             ]
@@ -192,9 +192,9 @@ class Cluster:
             last = self._last_known.recalled
             return await self._recalled_view(last) if last is not None else None
         if self._last_known.recalled is not None:
-            self._last_known.recalled = self._intent = None
             assert self._wire is not None
             await self._wire.recalled(False)
+            self._last_known.recalled = self._intent = None
             self._read_anew()
         if self._first:
             self._first = False
@@ -275,9 +275,10 @@ class Cluster:
         return asked
 
     async def _follow_intent(self, intent: NodeIntent) -> None:
-        """What our Node object asks for besides what may be held here. ``speaker drain`` ends when its drain ends."""
+        """What our Node object asks for besides what may be held here, until it was taken. ``speaker drain`` ends when
+        its drain ends."""
         assert self._wire is not None
-        before, self._intent = self._intent, intent
+        before = self._intent
         if intent.drained != (before.drained if before is not None else None):
             log.info("node", draining=intent.drained or False)
             await self._wire.set_draining(intent.drained is not None)
@@ -285,6 +286,7 @@ class Cluster:
             if before is not None or not intent.ready:
                 log.info("node", ready=intent.ready)
             await self._wire.demote(not intent.ready)
+        self._intent = intent
 
     def recorded(self, eip: IPAddress) -> str | None:
         found = self._announcements.store.get(Key("", announcement_name(eip)))
@@ -317,7 +319,7 @@ class Cluster:
         why = self._report.noted.why_not(eip)
         return Facts("", "", self._reader.services_on(eip), reason=f"{self._node}: {why}" if why else "")
 
-    async def _correct(self) -> None:
+    async def _correct(self, wire: Wire) -> None:
         """Services come to share an EIP or leave it, links get other MACs, strangers come and go; and somebody else may
         have written to a record."""
         while True:
@@ -329,6 +331,8 @@ class Cluster:
             self._changed.clear()
             if self._api.up:
                 mine = [found for found in self._announcements.store if found.status.holder == self._node]
+                named = {eip for found in mine if (eip := eip_of(found)) is not None}
+                self._records.only(named | wire.held)
                 await self._records.correct(mine)
             await asyncio.sleep(CORRECT_SECONDS)
 

@@ -137,6 +137,8 @@ class Reader:
         self._catalogue = Catalogue({})
         self._failed: dict[ServiceKey, Exception] = {}
         """Services that met what nobody foresaw when they were last read: they are as they were before."""
+        self._unmerged: dict[ServiceKey, Exception] = {}
+        """The same of their endpoints."""
         self._hosts = Hosts()
         self._reserved: Mapping[IPAddress, str] = {}
 
@@ -148,10 +150,11 @@ class Reader:
         changed = {key for found in news.services.items() if (key := self._try(*found)) is not None}
         changed |= {key for key in news.slices if self.follows(key)}
         for key in changed:
+            self._unmerged.pop(key, None)
             try:
                 self._merge(key, slices_of)
             except Exception as error:
-                self._failed[key] = error
+                self._unmerged[key] = error
         pools_changed = news.eips is not None and self._read_pools(news.eips)
         for key in changed | self._known.keys() if pools_changed else changed:
             self._assign(key)
@@ -159,7 +162,7 @@ class Reader:
             self._reserved = self._hosts.reserved()
         services = {key: known.service for key, known in self._known.items()}
         world = World(dict(self._pools), services, dict(self._endpoints), reserved=self._reserved)
-        settlement = Settlement(dict(self._assigned), {}, dict(self._failed))
+        settlement = Settlement(dict(self._assigned), {}, self._unmerged | self._failed)
         return world, settlement, None if pools_changed or hosts_changed else frozenset(changed)
 
     def services_on(self, eip: IPAddress) -> tuple[str, ...]:
@@ -172,7 +175,7 @@ class Reader:
 
     def follows(self, service: ServiceKey) -> bool:
         """Its endpoints matter."""
-        return service in self._endpoints
+        return service in self._endpoints or service in self._unmerged
 
     def _read_pools(self, eips: tuple[EipObject, ...]) -> bool:
         """Whether anything that counts is another."""

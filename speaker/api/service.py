@@ -92,6 +92,9 @@ MAX_SHARE_NAMESPACES = 256
 MAX_UNKNOWN = 10
 """Annotations that are none of ours, though they look like it, of which it is said what was meant."""
 
+MAX_MISSPELT = 100
+"""Source ranges of one list that cannot be read; behind the next one nobody looks, and nobody is let in."""
+
 _AFFINITY_DEFAULT, _AFFINITY_MAX = 10800, 86400  # core/v1: three hours, at most a day
 
 
@@ -336,8 +339,15 @@ def _networks(value: Field, items: Iterable[Field]) -> tuple[IPNetwork, ...] | N
     """None where nothing is written."""
     if not value.given:
         return NOBODY if value.blank else None
-    parsed = (item.require().parsed(parse_source_range) for item in items)
-    return tuple(dict.fromkeys(network for network in parsed if network is not None)) or NOBODY
+    found: dict[IPNetwork, None] = {}
+    misspelt = 0
+    for item in items:
+        network = item.require().parsed(parse_source_range)
+        if network is not None:
+            found[network] = None
+        elif (misspelt := misspelt + 1) > MAX_MISSPELT:
+            break
+    return tuple(found) or NOBODY
 
 
 def _common(some: tuple[IPNetwork, ...], others: tuple[IPNetwork, ...]) -> tuple[IPNetwork, ...]:

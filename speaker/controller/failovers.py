@@ -11,6 +11,7 @@ from speaker.cluster.objects import Key
 from speaker.controller.announced import FindUsers, Users
 from speaker.controller.sweeper import HeldObject, Holder
 from speaker.controller.writes import Event
+from speaker.errors import shown
 from speaker.model import IPAddress
 from speaker.telemetry.lines import SHOWN, Bound
 
@@ -43,8 +44,9 @@ class Failover(NamedTuple):
     since: str
 
     def __str__(self) -> str:
-        silent = f"{self.before}, which fell silent" if self.before else "a node that fell silent"
-        return f"{self.eip}: {self.node} answers in place of {silent}, {self.unanswered:.3f} s after its last sign"
+        silent = f"{shown(self.before)}, which fell silent" if self.before else "a node that fell silent"
+        after = f"{self.unanswered:.3f} s after its last sign"
+        return f"{self.eip}: {shown(self.node)} answers in place of {silent}, {after}"
 
 
 class Failovers:

@@ -158,8 +158,9 @@ def _pools(found: ServiceObject) -> Mapping[Family, str]:
 
 
 def _in_annotation(found: ServiceObject) -> Mapping[Family, IPAddress]:
+    """Ours names one address of each family; what else somebody wrote there may be without end."""
     recorded: dict[Family, IPAddress] = {}
-    for text in found.metadata.annotations.get(RECORD, "").split(","):
+    for text in found.metadata.annotations.get(RECORD, "").split(",", len(Family))[: len(Family)]:
         try:
             address = parse_eip(text)
         except ValueError:

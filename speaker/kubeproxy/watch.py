@@ -60,7 +60,7 @@ class KubeProxyWatch:
         self._asked = asked
         self._first.set()
         if self._alone:
-            await self._server.bring_to(await self._served(asked))
+            await self._serve(asked)
 
     async def run(self) -> None:
         """Endless."""
@@ -71,10 +71,16 @@ class KubeProxyWatch:
                 assert self._asked is not None
                 seen = await self._look(self._asked)
                 self._alone = seen.kube_proxy.mode is Mode.NONE
-                await self._server.bring_to(await self._served(self._asked), again=True)
+                await self._serve(self._asked, again=True)
                 self._tell(LookReport(seen, self._server.served, self._server.left_alone))
                 await asyncio.sleep(AGAIN_SECONDS if seen.unsure else pace)
                 pace = min(2 * pace, LOOK_SECONDS)
+
+    async def _serve(self, asked: Asked, *, again: bool = False) -> None:
+        """But where something else was asked meanwhile: that has been served, or will be."""
+        checks = await self._served(asked)
+        if asked is self._asked:
+            await self._server.bring_to(checks, again=again)
 
     async def _served(self, asked: Asked) -> Mapping[Place, HealthCheck]:
         """Kube-proxy answers for every Service, whoever forwards, and fails loudly where it finds the port taken."""

@@ -171,7 +171,7 @@ class Election:
                 self._elector.written(await self._write(order), sent_at, self._clock())
             self.answered = True
         except ApiRefused as error:
-            if isinstance(order, Write) and error.code in (_NOT_THERE, _CONFLICT):
+            if isinstance(order, Write) and _is_stale(order, error.code):
                 self._elector.conflicted(self._clock())
             else:
                 self._elector.failed(self._clock())
@@ -244,6 +244,11 @@ class Election:
             spec.renew_time or "",
         )
         return ObservedLease(record, lease.metadata.resource_version)
+
+
+def _is_stale(order: Write, code: int) -> bool:
+    """The Lease is not what it was. What is not there where it is to be created is its namespace."""
+    return code == _CONFLICT or (code == _NOT_THERE and order.over is not None)
 
 
 _KIND: Final = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}

@@ -159,7 +159,7 @@ class IpvsForwarder:
             self._look_again = now + LOOK_SECONDS
         self._draining = step.draining
         refused = await self._change(step)
-        if not want.eips:
+        if not standing(want, refused).eips:
             await self._do(self._arp.restore)
         self._plan = want
         causes = root_causes(refused)

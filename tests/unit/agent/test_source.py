@@ -19,7 +19,7 @@ from speaker.agent.source import Cluster
 from speaker.agent.view import DRAIN, ViewSettings
 from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, MISSES
 from speaker.cluster.objects import INITIAL_EVENTS_END, Key
-from speaker.errors import ApiRefused, ApiUnreachable
+from speaker.errors import ApiRefused, ApiUnreachable, WireError
 from speaker.layer2.links import Placement
 from speaker.model import Forwarding, Gratuitous, Link, Mac, ServiceKey
 from speaker.node.report import Report
@@ -200,11 +200,17 @@ class Wire:
 
     def __init__(self):
         self.told, self.placements, self.peer_reads_api, self.known_records = [], {}, False, ()
+        self.refuses = set()
+        """What it takes in vain once, by name."""
+        self.held = frozenset()
         self.takes_records = asyncio.Event()
         self.takes_records.set()
 
     def __getattr__(self, name):
         async def tell(*arguments):
+            if name in self.refuses:
+                self.refuses.discard(name)
+                raise WireError(name)
             self.told.append((name, *arguments))
 
         return tell
@@ -430,6 +436,22 @@ def test_a_drain_and_its_end_are_handed_on_once_each(play, settings):
     play(story, settings)
 
 
+def test_a_wish_of_our_node_that_the_wire_process_refused_is_handed_on_again(play):
+    async def story(agent):
+        agent.api.put(NODES, node("n1", "Unknown", labels={"lan": "no"}, annotations={DRAIN: "true"}))
+        await asyncio.sleep(0.1)
+        for name in ("set_draining", "demote"):
+            agent.wire.refuses = {name}
+            with pytest.raises(WireError):
+                await agent.view()
+        agent.wire.told.clear()
+        view = await agent.view()
+        assert (view.node.labels, view.changed) == ({"lan": "no"}, None)
+        assert agent.wire.heard("set_draining", "demote") == [("set_draining", True), ("demote", True)]
+
+    play(story)
+
+
 @pytest.mark.parametrize("value", ["True", "yes", "1", ""])
 def test_a_drain_in_words_that_mean_nothing_is_a_problem_until_they_are_others(play, value):
     async def story(agent):
@@ -510,6 +532,25 @@ def test_without_an_api_from_the_start_it_goes_by_what_was_known_last_until_ther
         assert agent.wire.heard("recalled") == [("recalled", False)]
         await agent.view()
         assert agent.wire.heard("recalled") == []
+
+    play(story, before=lambda agent: agent.api.put(SERVICES, service("web", A)), begun=False)
+
+
+def test_what_was_known_last_is_put_away_also_where_the_wire_process_refuses_that_at_first(play, tmp_path):
+    last = msgspec.convert(service("dns", B), AssignedObject)
+    remember(tmp_path, known("n1", None, [last], (), (), ()))
+
+    async def story(agent):
+        agent.api.away = True
+        await asyncio.sleep(RECALL_SECONDS + 1)
+        await agent.view()
+        agent.api.away = False
+        await asyncio.sleep(60)
+        agent.wire.told, agent.wire.refuses = [], {"recalled"}
+        with pytest.raises(WireError):
+            await agent.view()
+        assert assigned(await agent.view()) == {"web": ["192.0.2.10"]}
+        assert agent.wire.heard("recalled") == [("recalled", False)]
 
     play(story, before=lambda agent: agent.api.put(SERVICES, service("web", A)), begun=False)
 
@@ -651,6 +692,21 @@ def test_what_a_record_of_ours_says_for_people_is_put_right_when_services_change
         await asyncio.sleep(5)
         assert agent.api.objects[ANNOUNCEMENTS]["192.0.2.10"]["status"]["services"] == ["default/web"]
         assert "services" not in agent.api.objects[ANNOUNCEMENTS]["192.0.2.11"]["status"], "another's"
+
+    play(story)
+
+
+def test_a_record_that_could_not_be_written_is_a_problem_for_as_long_as_it_is_ours_to_write(play):
+    async def story(agent):
+        async def full(*_, **__):
+            raise ApiRefused(500, "InternalError", "etcd: no space")
+
+        agent.wire.placements, agent.api.create = {A: Placement(ETH0, Gratuitous())}, full
+        agent.source.write_record(WriteRecord(A, 1, expected=0, holder="n1", incarnation=Incarnation(7), term=4))
+        for held, problems in ((frozenset((A,)), 1), (frozenset(), 0)):  # another takes it, and writes that
+            agent.wire.held = held
+            await asyncio.sleep(300)
+            assert len(agent.report.problems()) == problems
 
     play(story)
 

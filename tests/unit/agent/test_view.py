@@ -615,6 +615,22 @@ def test_a_service_that_meets_a_bug_stays_as_it_was_and_the_others_are_read(serv
     assert not settlement.failed
 
 
+def test_a_slice_that_meets_a_bug_sets_its_service_aside_until_it_is_another(service_object: MakeService):
+    reader = Reader(ViewSettings(forwards=True))
+    web, one = service_object("web", ingress=[EIP], conditions=OURS), slice_of(at("198.51.100.1"))
+    odd = SliceObject(one.metadata, one.address_type, Odd(), one.ports)  # type: ignore[arg-type]
+    failed, seen = [], []
+    for services, found in (([web], odd), ([], one), ([], odd), ([], slice_of(at("198.51.100.2")))):
+        world, settlement = read(reader, services, slices=[found])
+        assert reader.follows(WEB)
+        failed.append([*settlement.failed])
+        seen.append([str(endpoint.address)[-1] for endpoint in world.endpoints.get(WEB, ())])
+    assert seen == [[], ["1"], ["1"], ["2"]]
+    assert failed == [[WEB], [], [WEB], []]
+    _, settlement = read(reader, slices=[odd], gone=[web.key])
+    assert (settlement.failed, reader.follows(WEB)) == ({}, False)
+
+
 @pytest.mark.parametrize(
     ("settings", "mode", "alone"),
     [

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speaker.api.fields import ApiObject, read, read_leniently
-from speaker.api.service import MAX_SHARE_NAMESPACES, MAX_UNKNOWN, NotOurs, service
+from speaker.api.service import MAX_MISSPELT, MAX_SHARE_NAMESPACES, MAX_UNKNOWN, NotOurs, service
 from speaker.errors import InvalidManifests
-from speaker.model import Family, FamilyPolicy, Protocol, Service, ServiceKey, ServicePort, TrafficPolicy
+from speaker.model import NOBODY, Family, FamilyPolicy, Protocol, Service, ServiceKey, ServicePort, TrafficPolicy
 
 
 def service_of(spec, annotations=None, default_class=True):
@@ -212,6 +212,19 @@ def test_of_addresses_without_end_no_more_are_looked_at_than_may_be_had():
         ]
         assert "must be at most one address of each family" in rules
         assert len(rules) <= 2
+
+
+def test_behind_too_many_source_ranges_that_cannot_be_read_none_is_looked_at_and_nobody_let_in():
+    for misspelt, let_in in ((MAX_MISSPELT, (ip_network("10.0.0.0/8"),)), (MAX_MISSPELT + 1, NOBODY)):
+        text = ",".join((*(f"x{number}" for number in range(misspelt)), "10.0.0.0/8", *["y"] * 10_000))
+        data = {
+            "kind": "Service",
+            "metadata": {"name": "web", "annotations": {RANGES: text}},
+            "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
+        }
+        found, problems = read_leniently(ApiObject(data), lambda root: service(root, default_class=True))
+        assert found.source_ranges == let_in
+        assert len(problems) == MAX_MISSPELT + 1
 
 
 def test_no_more_namespaces_share_than_there_may_be_sharers():

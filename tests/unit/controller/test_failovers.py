@@ -101,3 +101,10 @@ def test_two_failovers_of_a_service_that_nobody_touched_have_events_of_their_own
 
 def test_a_holder_that_nobody_knew_by_name_is_some_node():
     assert "a node that fell silent" in str(FAILOVER._replace(before=""))
+
+
+def test_what_a_record_says_of_nodes_does_not_speak_to_the_terminal():
+    odd = FAILOVER._replace(before="n1\x1b[2J", node="n2\u202e")
+    (event,) = said(odd, WEB)
+    assert event.message.isprintable()
+    assert "\\x1b[2J" in event.message

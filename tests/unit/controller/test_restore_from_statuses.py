@@ -139,6 +139,15 @@ def test_a_record_takes_nothing_that_could_not_be_asked_for(restore, service_obj
     assert was.duplicates == ()
 
 
+def test_of_a_record_no_more_is_looked_at_than_one_of_ours_says(restore, service_object):
+    def first_of(*said):
+        return held(restore(service_object("web", annotations={"record": ",".join(said)})))
+
+    assert first_of("2001:db8::15", "192.0.2.15")["web"][0] == ("2001:db8::15", "192.0.2.15")
+    assert first_of("nonsense", "192.0.2.15")["web"][0] == ("192.0.2.15",)
+    assert first_of("nonsense", "nonsense", "192.0.2.15") == {}  # a quarter of a million take seconds to read
+
+
 def test_who_was_suspended_keeps_the_place(restore, service_object):
     share = {"share": "dns"}
     was = restore(
