@@ -57,14 +57,21 @@ def add_commands(commands: flags.Commands) -> None:
 def _explain(args: argparse.Namespace) -> int:
     about = asked_about(args.about)
     if (cluster := flags.asked_cluster(args)) is not None:
-        return _together(cluster, args, ["explain", "--facts", "--", about])
+        return _together(cluster, args, asked_of_each("explain", about, args.forwarder))
     return explain(args.runtime_dir, sys.stdout, about, args.forwarder, args.json, args.facts)
 
 
 def _doctor(args: argparse.Namespace) -> int:
     if (cluster := flags.asked_cluster(args)) is not None:
-        return _together(cluster, args, ["doctor", "--facts"])
+        return _together(cluster, args, asked_of_each("doctor", "", args.forwarder))
     return doctor(args.runtime_dir, sys.stdout, args.forwarder, args.json, args.facts)
+
+
+def asked_of_each(command: str, about: str, forwarder: str) -> list[str]:
+    """What every agent of a cluster is to run; the rest of the flags is for whoever puts the answers together."""
+    words = [command, "--facts"]
+    words += ["--forwarder", forwarder] if forwarder else []
+    return [*words, "--", about] if about else words
 
 
 def asked_about(about: str) -> str:
