@@ -22,16 +22,16 @@ class KeyFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._seen = self._stamp()
+        self._seen: tuple[int, ...] | None = self._stamp()
         self.current: Keys = read_keys(path)
 
     async def follow(self, wire: Wire, report: Report) -> None:
-        """Read again when the file changes; what cannot be read leaves the keys as they are."""
+        """Read again when the file changes, until it can be; what cannot be read leaves the keys as they are."""
         while True:
             await tick(KEY_SECONDS)
             if (stamp := self._stamp()) == self._seen:
                 continue
-            self._seen = stamp
+            self._seen = None  # what fails is tried again
             try:
                 self.current = read_keys(self._path)
             except SettingError as error:
@@ -39,6 +39,7 @@ class KeyFile:
             else:
                 report.recovered("key file")
                 await wire.keys(self.current.secrets)
+                self._seen = stamp
                 log.info("keys read", signing=repr(self.current.signing), accepted=len(self.current.accepted))
 
     def _stamp(self) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ import gc
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
@@ -89,10 +89,10 @@ async def _serve(
         opened = await open_forwarder(settings.forwarder, settings.runtime_dir, settings.limits.ipvs_timeouts)
         forwarder = Isolating(opened, report)
         if settings.metrics is not None:
-            traffic = _traffic(forwarder, report, real_servers=settings.metrics_real_servers)
+            traffic = traffic_told(forwarder, report, real_servers=settings.metrics_real_servers)
 
             async def more() -> bytes:
-                return metrics.of_eips.text() + await traffic.text()
+                return metrics.of_eips.text() + await traffic()
 
             await stack.enter_async_context(serving(settings.metrics, metrics.registry, report.health, more))
         if settings.page is not None:
@@ -147,16 +147,17 @@ async def _publishing(
         yield
 
 
-def _traffic(forwarder: Forwarder, report: Report, *, real_servers: bool) -> Kept:
-    """What /metrics tells of the traffic; nothing for as long as the kernel does not."""
+def traffic_told(forwarder: Forwarder, report: Report, *, real_servers: bool) -> Callable[[], Awaitable[bytes]]:
+    """What /metrics tells of the traffic; nothing for as long as the kernel does not, or a bug of ours keeps it."""
+    kept = Kept(lambda: exposition(*forwarder.traffic(real_servers=real_servers)))
 
-    def read() -> bytes:
-        text = b""
+    async def text() -> bytes:
+        found = b""
         with report.trying("traffic"):
-            text = exposition(*forwarder.traffic(real_servers=real_servers))
-        return text  # noqa: RET504 -- what raised has not been assigned
+            found = await kept.text()
+        return found  # noqa: RET504 -- what raised has not been assigned
 
-    return Kept(read)
+    return text
 
 
 def _spec(settings: HostSettings, keys: KeyFile | None, api: bool) -> Spec:

@@ -7,8 +7,11 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
+import msgspec
+
+from speaker.errors import EdgeError
 from speaker.node.control import ask
 from speaker.tools.table import printable, table
 
@@ -19,7 +22,11 @@ QUICK = 10.0
 def status(runtime_dir: Path, as_json: bool) -> Iterator[str]:
     for answer in ask(runtime_dir, "status", QUICK):
         told = {name: value for name, value in answer.items() if name != "done"}
-        yield from [json.dumps(told)] if as_json else describe(told)
+        if as_json:
+            yield json.dumps(told)
+        else:
+            _read(told, _Status)
+            yield from describe(told)
 
 
 def drain(runtime_dir: Path, out: TextIO, timeout: float) -> int:
@@ -27,9 +34,10 @@ def drain(runtime_dir: Path, out: TextIO, timeout: float) -> int:
     left: list[str] = []
     for answer in ask(runtime_dir, "drain", timeout):
         if answer.get("done"):
-            left = answer["left"]
+            left = _read(answer, _Drained).left
         else:
-            _write(out, [f"{answer['eip']} → {printable(answer['to'] or 'nobody')}"])
+            moved = _read(answer, _Moved)
+            _write(out, [f"{printable(moved.eip)} → {printable(moved.to or 'nobody')}"])
     if left:
         _write(out, [f"no other host took {', '.join(left)}: nobody answers for them now"])
         return 1
@@ -45,17 +53,101 @@ def undrain(runtime_dir: Path, out: TextIO) -> int:
 
 def rebalance(runtime_dir: Path, out: TextIO) -> int:
     """Every change of the numbers; 1 where a move was refused."""
-    told: dict[str, Any] = {}
+    told: _Moves | None = None
     for answer in ask(runtime_dir, "rebalance"):
-        if "planned" in answer and answer != told:
-            told = answer
-            _write(out, ["planned {planned}, moved {moved}, refused {refused}".format(**told)])
-    return 1 if told.get("refused") else 0
+        if "planned" in answer and (moves := _read(answer, _Moves)) != told:
+            told = moves
+            _write(out, [f"planned {moves.planned}, moved {moves.moved}, refused {moves.refused}"])
+    return 1 if told is not None and told.refused else 0
 
 
 def _write(out: TextIO, lines: Iterable[str]) -> None:
     for line in lines:
         print(line, file=out, flush=True)
+
+
+# ── What of the answers is read ───────────────────────────────────────────────────────────────────────────────
+
+
+class _Moved(msgspec.Struct):
+    eip: str
+    to: str | None
+
+
+class _Drained(msgspec.Struct):
+    left: list[str]
+
+
+class _Moves(msgspec.Struct):
+    planned: int
+    moved: int
+    refused: int
+
+
+class _Eip(msgspec.Struct):
+    address: str
+    services: list[str]
+    claimed: bool
+    holder: str | None
+    term: int
+    since: float = 0.0
+    link: str = ""
+    mac: str = ""
+    message: str = ""
+
+
+class _Peer(msgspec.Struct):
+    node: str
+    link: str
+    alive: bool
+    draining: bool
+
+
+class _KubeProxy(msgspec.Struct):
+    mode: str
+    evidence: list[str]
+    notes: list[str]
+
+
+class _HandedOver(msgspec.Struct):
+    eips: int
+    address: str
+    link: str
+
+
+class _Use(msgspec.Struct):
+    connections: int
+    size: int
+
+
+class _Refused(msgspec.Struct):
+    service: str
+    message: str
+
+
+class _Status(msgspec.Struct):
+    """What ``describe`` reads."""
+
+    node: str
+    draining: bool
+    eips: list[_Eip] = []
+    peers: list[_Peer] = []
+    kube_proxy: _KubeProxy | None = None
+    handed_over: list[_HandedOver] = []
+    tables: dict[str, _Use] = {}
+    refused: list[_Refused] = []
+    problems: list[str] = []
+
+
+_T = TypeVar("_T")
+
+
+def _read(answer: Mapping[str, Any], kind: type[_T]) -> _T:
+    """Raises EdgeError: the speaker that runs was perhaps not started again since this program was replaced."""
+    try:
+        return msgspec.convert(answer, kind)
+    except msgspec.ValidationError as error:
+        raise EdgeError(f"the speaker is of another version than this program: {error}") from error
 
 
 # ── In words ──────────────────────────────────────────────────────────────────────────────────────────────────

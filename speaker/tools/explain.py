@@ -7,7 +7,7 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -57,14 +57,21 @@ def add_commands(commands: flags.Commands) -> None:
 def _explain(args: argparse.Namespace) -> int:
     about = asked_about(args.about)
     if (cluster := flags.asked_cluster(args)) is not None:
-        return _together(cluster, args, ["explain", "--facts", "--", about])
+        return _together(cluster, args, asked_of_each("explain", about, args.forwarder))
     return explain(args.runtime_dir, sys.stdout, about, args.forwarder, args.json, args.facts)
 
 
 def _doctor(args: argparse.Namespace) -> int:
     if (cluster := flags.asked_cluster(args)) is not None:
-        return _together(cluster, args, ["doctor", "--facts"])
+        return _together(cluster, args, asked_of_each("doctor", "", args.forwarder))
     return doctor(args.runtime_dir, sys.stdout, args.forwarder, args.json, args.facts)
+
+
+def asked_of_each(command: str, about: str, forwarder: str) -> list[str]:
+    """What every agent of a cluster is to run; the rest of the flags is for whoever puts the answers together."""
+    words = [command, "--facts"]
+    words += ["--forwarder", forwarder] if forwarder else []
+    return [*words, "--", about] if about else words
 
 
 def asked_about(about: str) -> str:
@@ -127,16 +134,18 @@ def _together(cluster: "Cluster", args: argparse.Namespace, command: Sequence[st
         else (together.examining, together.examination, report.examination_lines)
     )
 
-    def read(node: str, body: bytes) -> "Part":
-        try:
-            return judged(node, decode(body))
-        except ValueError as error:
-            raise EdgeError(f"its facts cannot be judged: {error}") from error
-
-    answers = asyncio.run(ask(cluster, command, read))
+    answers = asyncio.run(ask(cluster, command, lambda node, body: judged_with(judged, node, decode(body))))
     whole = merged([*answers.told.values()], answers.silent)
     _write(sys.stdout, [json.dumps(report.whole_json(whole))] if args.json else told(whole))
     return whole.code
+
+
+def judged_with(judge: "Callable[[str, Facts], Part]", node: str, facts: "Facts") -> "Part":
+    """Raises EdgeError where that fails, whatever ``node`` says: what the others say is told all the same."""
+    try:
+        return judge(node, facts)
+    except Exception as error:
+        raise EdgeError(f"its facts cannot be judged: {type(error).__name__}: {error}") from error
 
 
 def _write(out: TextIO, lines: Iterable[str]) -> None:

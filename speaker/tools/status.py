@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Annotated, Any, TextIO
 
 import msgspec
 
@@ -65,13 +65,17 @@ def _write(out: TextIO, lines: Iterable[str]) -> None:
     out.flush()
 
 
+LATEST = 253_402_300_799
+"""Seconds since 1970, to the end of the year 9999: behind it there is no date."""
+
+
 class SeenEip(msgspec.Struct, omit_defaults=True):
     address: str
     services: list[str]
     claimed: bool
     holder: str | None
     term: int
-    since: float | None = None
+    since: Annotated[float, msgspec.Meta(ge=0, le=LATEST)] | None = None
     link: str = ""
     mac: str = ""
     message: str = ""

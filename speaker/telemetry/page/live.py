@@ -39,6 +39,9 @@ class Live:
         self._onlookers: set[_Onlooker] = set()
         self._shown: Document = {}
         """What those who know everything were told."""
+        self._turn, self._text = asyncio.Lock(), b"{}"
+        self._news = self._text_is_of = 0
+        """How often it was another."""
         self._changed = asyncio.Event()
         self.looked_at = asyncio.Event()
         """Set whenever somebody comes to look; who waits for it clears it."""
@@ -46,11 +49,17 @@ class Live:
     def show(self, make: Callable[[], Document]) -> None:
         """``make`` gives what is so from now on."""
         self._make = make
+        self._news += 1
         self._changed.set()
 
     async def now(self) -> bytes:
-        """All of it, as JSON; an empty object where nothing is known yet."""
-        return msgspec.json.encode(await asyncio.to_thread(self._make) if self._make is not None else {})
+        """All of it, as JSON; an empty object where nothing is known yet. Made once for all who ask, by one thread:
+        they may be many, and others need threads too."""
+        async with self._turn:
+            news = self._news
+            if self._make is not None and news != self._text_is_of:
+                self._text, self._text_is_of = msgspec.json.encode(await asyncio.to_thread(self._make)), news
+            return self._text
 
     def __len__(self) -> int:
         """Who look."""

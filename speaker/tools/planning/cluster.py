@@ -27,6 +27,7 @@ from speaker.cluster.transport.pages import listed
 from speaker.controller.decider import ControllerSettings, Decider, News
 from speaker.errors import EdgeError, InvalidManifests, SettingError
 from speaker.model import ServiceKey, TrafficPolicy
+from speaker.settings import DEFAULT_STATE
 from speaker.standalone.manifests import load, manifest_files, read_file
 from speaker.system.clock import boottime, time_of_day
 from speaker.tools.agents import kubeconfig
@@ -176,6 +177,8 @@ async def read(access: Access) -> Live:
 def command(args: argparse.Namespace) -> int:
     if args.then is not None:
         raise SettingError("--cluster: one directory at most: the cluster is what is in force")
+    if args.state != DEFAULT_STATE:
+        raise SettingError("--state: not together with --cluster: what its Services have stands in their status")
     try:
         live = asyncio.run(read(Access(kubeconfig(args.kubeconfig), args.context)))
     except EdgeError as error:

@@ -211,6 +211,28 @@ async def test_a_rebalancing_is_followed_by_its_numbers_each_told_once(said, ref
     )
 
 
+async def test_the_last_numbers_of_a_rebalancing_come_with_its_end_and_are_told_once(said):
+    ended = {"planned": 1, "moved": 1, "refused": 0}
+    assert await said(["rebalance"], [ended, ended | {"done": True}]) == (0, "planned 1, moved 1, refused 0\n", "")
+
+
+@pytest.mark.parametrize(
+    ("command", "answer", "lacks"),
+    [
+        ("status", {}, "missing required field `node`"),
+        ("status", STATUS | {"eips": [{"address": "192.0.2.201"}]}, "`services` - at `$.eips[0]`"),
+        ("status", STATUS | {"peers": ["n2"]}, "got `str` - at `$.peers[0]`"),
+        ("drain", {}, "missing required field `left`"),
+        ("rebalance", {"planned": 1}, "missing required field `moved`"),
+    ],
+)
+async def test_an_answer_of_another_release_is_told_to_be_one_with_what_it_lacks(said, command, answer, lacks):
+    code, _, err = await said([command], [answer | {"done": True}])
+    assert code == 1
+    assert err.startswith("speaker: the speaker is of another version than this program: ")
+    assert lacks in err
+
+
 @pytest.mark.parametrize("command", ["status", "drain", "undrain", "rebalance"])
 def test_without_a_speaker_every_command_ends_with_1_and_says_where_it_looked(command, tmp_path, capsys):
     assert main([command, "--runtime-dir", str(tmp_path)]) == 1

@@ -180,6 +180,7 @@ def test_a_mistake_in_the_manifests_ends_with_2_and_names_it(told):
         (["now"], "needs two directories"),
         (["now", "then", "--kubeconfig", "x"], "--kubeconfig: goes with --cluster"),
         (["now", "then", "--cluster"], "one directory at most"),
+        (["now", "--cluster", "--state", "x"], "--state: not together with --cluster"),
     ],
 )
 def test_what_does_not_go_together_is_refused(arguments, words, capsys):

@@ -44,6 +44,12 @@ def test_one_who_is_only_said_to_hold_it_is_in_doubt_and_who_is_silent_is_named(
     assert lines[-1] == "n2: no answer: timeout"
 
 
+@pytest.mark.parametrize("since", [1e300, -1e300, 253_402_300_800])
+def test_a_status_with_a_time_that_is_none_is_refused_so_that_all_others_can_be_shown(since):
+    with pytest.raises(EdgeError, match="this is no status of a speaker"):
+        status("n1", [HELD | {"since": since}])
+
+
 def test_two_who_hold_it_are_both_named():
     lines = [*describe(whole(n1=status("n1", [HELD]), n2=status("n2", [HELD])))]
     assert "n1, n2" in lines[1]

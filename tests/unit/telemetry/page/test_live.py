@@ -91,6 +91,17 @@ def test_where_nobody_looks_nothing_is_made(play):
     play(story)
 
 
+def test_all_who_ask_for_the_whole_of_it_have_it_made_once_until_it_is_another(play):
+    async def story(site):
+        for number, holder in enumerate(["n1", "n2"], 1):
+            site.show(holder)
+            told = await asyncio.gather(*(site.live.now() for _ in range(20)))
+            assert {json.loads(text)["eips"]["192.0.2.10"]["holder"] for text in told} == {holder}
+            assert site.made == number
+
+    play(story)
+
+
 def test_who_comes_before_anything_is_known_is_told_when_it_is(play):
     async def story(site):
         assert await site.live.now() == b"{}"
