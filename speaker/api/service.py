@@ -92,7 +92,7 @@ MAX_SHARE_NAMESPACES = 256
 MAX_UNKNOWN = 10
 """Annotations that are none of ours, though they look like it, of which it is said what was meant."""
 
-MAX_MISSPELT = 100
+MAX_MISSPELT = 1000
 """Source ranges of one list that cannot be read; behind the next one nobody looks, and nobody is let in."""
 
 _AFFINITY_DEFAULT, _AFFINITY_MAX = 10800, 86400  # core/v1: three hours, at most a day
@@ -346,6 +346,7 @@ def _networks(value: Field, items: Iterable[Field]) -> tuple[IPNetwork, ...] | N
         if network is not None:
             found[network] = None
         elif (misspelt := misspelt + 1) > MAX_MISSPELT:
+            value.refuse(f"has more than {MAX_MISSPELT} entries that cannot be read: behind them nobody is let in")
             break
     return tuple(found) or NOBODY
 

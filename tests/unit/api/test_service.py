@@ -224,7 +224,8 @@ def test_behind_too_many_source_ranges_that_cannot_be_read_none_is_looked_at_and
         }
         found, problems = read_leniently(ApiObject(data), lambda root: service(root, default_class=True))
         assert found.source_ranges == let_in
-        assert len(problems) == MAX_MISSPELT + 1
+        assert len(problems) == MAX_MISSPELT + 2
+        assert "behind them nobody is let in" in problems[-1].rule
 
 
 def test_no_more_namespaces_share_than_there_may_be_sharers():
