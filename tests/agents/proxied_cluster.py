@@ -254,9 +254,9 @@ class ProxiedCluster(Cluster):
 
         await until(lambda: self.says_yes(node, *HEALTH))
 
-    def says_yes(self, node: str, port: int, path: str = "/") -> bool:
+    def says_yes(self, node: str, port: int, path: str = "/", host: str = "127.0.0.1") -> bool:
         """Who answers at a port of the node, asked there."""
-        url = f"http://127.0.0.1:{port}{path}"
+        url = f"http://{host}:{port}{path}"
         try:
             with self.lan.namespace(node).entered(), urllib.request.urlopen(url, timeout=5) as answer:
                 return bool(answer.status == 200)

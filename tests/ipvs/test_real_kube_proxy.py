@@ -8,6 +8,7 @@ EIPs are IPv6. In this order, one cluster after the other becoming the next: the
 
 import asyncio
 import subprocess
+from functools import partial
 
 import pytest
 from agent_cluster import MANAGEMENT, holders_of, until
@@ -31,6 +32,7 @@ PLACES = "client", "node1", "pod1"
 RANGES = ("192.0.2.200/29", "2001:db8:0:1::200/120")
 """The pool."""
 FORWARDS = ("--forwarder", "ipvs")
+LOOPBACK = {"IPv4": "127.0.0.1", "IPv6": "[::1]"}
 OURS, ITS = {"eip-speaker0"}, {"kube-ipvs0"}
 
 
@@ -302,10 +304,12 @@ async def test_without_kube_proxy_agents_find_no_problem_and_answer_health_check
     await until(lambda: not problems(alone), lambda: problems(alone))
     for node in alone.nodes:
         assert alone.bound(node) == dict.fromkeys(alone.eips, OURS)
-    ports = {each["spec"].get("healthCheckNodePort") for each in alone.done("GET", SERVICES)["items"]} - {None}
+    specs = (each["spec"] for each in alone.done("GET", SERVICES)["items"])
+    ports = {each["healthCheckNodePort"]: each["ipFamilies"] for each in specs if "healthCheckNodePort" in each}
     assert len(ports) == len(alone.local)
-    for port in ports:
-        await until(lambda port=port: alone.says_yes(alone.nodes[0], port))
+    for port, (family,) in ports.items():
+        asked = partial(alone.says_yes, alone.nodes[0], port, host=LOOPBACK[family])
+        await until(asked, lambda port=port, family=family: f"port {port}, {family}")
 
 
 async def test_without_kube_proxy_a_drained_node_fails_no_new_connection(alone, clients):
