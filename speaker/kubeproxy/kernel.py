@@ -62,7 +62,7 @@ class Tables:
                     return Rules(await _bound(links))
                 case Mode.NFTABLES:
                     _must_be_allowed()
-                    return Rules(await self._unchanged("maps", _in_maps))
+                    return await self._unchanged("maps", _in_maps)
                 case Mode.IPTABLES:
                     _must_be_allowed()
                     return Rules(await self._unchanged("rules", _in_chains) | await _in_old_chains())
@@ -99,8 +99,8 @@ async def _chains(lister: Lister) -> frozenset[tuple[str, str]]:
     return await asyncio.to_thread(chains_named, await lister("chains") or b"")
 
 
-async def _in_maps(lister: Lister) -> frozenset[IPAddress]:
-    """Raises EdgeError where the table is not as we know it; where it is gone there are no rules."""
+async def _in_maps(lister: Lister) -> Rules:
+    """Where the table is not as we know it, it cannot be told; where it is gone there are none."""
     listings = [
         listing
         for ip in _IP.values()
@@ -108,8 +108,8 @@ async def _in_maps(lister: Lister) -> frozenset[IPAddress]:
         if (listing := await lister("map", ip, NFT_TABLE, name)) is not None
     ]
     if not listings and NFT_TABLE in tables_named(await lister("tables") or b""):
-        raise EdgeError(f"there is no map {SERVICE_MAPS[0]} in the nftables table {NFT_TABLE}")
-    return await asyncio.to_thread(lambda: frozenset[IPAddress]().union(*map(in_map, listings)))
+        return Rules(None, f"there is no map {SERVICE_MAPS[0]} in the nftables table {NFT_TABLE}")
+    return Rules(await asyncio.to_thread(lambda: frozenset[IPAddress]().union(*map(in_map, listings))))
 
 
 async def _in_chains(lister: Lister) -> frozenset[IPAddress]:

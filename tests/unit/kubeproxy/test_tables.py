@@ -71,6 +71,26 @@ def test_rules_are_listed_again_once_anybody_has_changed_nftables(mode):
     asyncio.run(looks())
 
 
+def test_a_table_of_that_name_that_is_not_kube_proxys_is_looked_at_once():
+    async def looks():
+        asked = []
+
+        async def lister(*what):
+            asked.append(what)
+            return (
+                json.dumps({"nftables": [{"table": {"name": "kube-proxy"}}]}).encode() if what == ("tables",) else None
+            )
+
+        tables = Tables(lister, lambda: 7)
+        for _ in range(2):
+            assert (
+                await tables.rules(Mode.NFTABLES, {})
+            ).why == "there is no map service-ips in the nftables table kube-proxy"
+        assert len(asked) == len(set(asked))
+
+    asyncio.run(looks())
+
+
 def test_what_could_not_be_listed_is_not_remembered():
     async def looks():
         nftables = Nftables()
