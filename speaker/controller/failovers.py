@@ -85,3 +85,8 @@ def told(found: Iterable[Failover], users: FindUsers, at: str, room: Bound, now:
     for one in kept:
         for about in using.get(one.name, Users()).services[:SHOWN]:
             yield Event("Service", about, "Warning", "FailedOver", str(one), at, f"{one.name} {one.term} {one.since}")
+
+
+def left_out(room: Bound, now: float) -> int:
+    """Failovers that had no Event for want of ``room``, once nothing was left out for a moment, or it lasts."""
+    return sum(left.lines for left in room.left_out(now))

@@ -28,7 +28,7 @@ from speaker.cluster.transport.client import Client
 from speaker.cluster.transport.pages import listed
 from speaker.controller.announced import Announced
 from speaker.controller.decider import ControllerSettings, Decider, News
-from speaker.controller.failovers import Failovers, RecordedObject, told
+from speaker.controller.failovers import Failovers, RecordedObject, left_out, told
 from speaker.controller.forwarders import Forwarders
 from speaker.controller.key import make_key
 from speaker.controller.lives import Lives
@@ -204,8 +204,8 @@ class Leader:
                     unannounced.clear()
                     for event in (*happened, *decider.hints(now, time_of_day())):
                         writes.tell(event)
-                    if announced.left_out:
-                        log.warning("events left out", count=announced.left_out)
+                    if count := announced.left_out + left_out(room, now):
+                        log.warning("events left out", count=count)
 
     async def _ask_agents(self, forwarders: Forwarders, changed: asyncio.Event) -> None:
         """Asked for now and then: a watch would bring every renewal of every node. Endless."""

@@ -7,7 +7,7 @@ import pytest
 from speaker.cluster.kinds import FullMetadata
 from speaker.cluster.objects import Key, Metadata
 from speaker.controller.announced import Users
-from speaker.controller.failovers import Failover, Failovers, RecordedClaim, RecordedObject, told
+from speaker.controller.failovers import Failover, Failovers, RecordedClaim, RecordedObject, left_out, told
 from speaker.model import ServiceKey
 from speaker.telemetry.lines import SHOWN, Bound
 
@@ -71,10 +71,11 @@ def said(failover, *keys, room=None):
     return list(told([failover], having(*keys), AT, room or Bound(3, 1.0), 100.0))
 
 
-def test_of_very_many_at_once_only_some_have_events_and_later_ones_again():
+def test_of_very_many_at_once_only_some_have_events_and_later_ones_again_and_the_rest_is_counted():
     room = Bound(3, 1.0)
     assert len(list(told([FAILOVER] * 10, having(WEB), AT, room, 100.0))) == 3
     assert len(list(told([FAILOVER] * 10, having(WEB), AT, room, 102.0))) == 2
+    assert [left_out(room, 100.0 + seconds) for seconds in (2.0, 100.0, 200.0)] == [0, 15, 0]
 
 
 def test_each_service_that_has_the_eip_gets_an_event_with_the_nodes_and_the_seconds():
