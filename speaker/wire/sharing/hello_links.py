@@ -200,8 +200,9 @@ class HelloLinks:
     def _tell_filtered(self, link: int, node: str) -> None:
         if (hello_link := self._open.get(link)) is None or node not in hello_link.speakers.filtered:
             return
-        if (speaker := hello_link.speakers.get(node)) is not None:
-            eips = frozenset(hello_link.speakers.filtered.pop(node))
+        eips, speaker = frozenset(hello_link.speakers.filtered.pop(node)), hello_link.speakers.get(node)
+        # After a cut it may answer a moment before its first hello comes.
+        if speaker is not None and hello_link.speakers.is_unheard(node, self._clock(), FILTERED_SECONDS):
             self._events.hellos_filtered(hello_link.link, node, speaker.mac, eips)
 
     # ── what follows ──

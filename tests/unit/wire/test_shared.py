@@ -710,3 +710,17 @@ def test_a_peer_that_answers_and_says_no_hello_is_told_of_once_in_a_while(during
         assert parts.events.of("hellos_filtered") == told
 
     during(tell)
+
+
+def test_of_a_peer_that_answers_a_moment_before_its_first_hello_after_a_cut_nothing_is_told(during, parts):
+    async def tell(owner):
+        await asyncio.sleep(FILTERED * TIMES.dead)
+        parts.sockets.open[ETH0.index].arrives(PEER, THEIRS)
+        await asyncio.sleep(2 * FILTERED * TIMES.dead)
+        owner._hear_answer(ETH0.index, Answer(A, THEIRS))
+        await asyncio.sleep(FILTERED_SECONDS / 2)
+        parts.sockets.open[ETH0.index].arrives(PEER._replace(sequence=PEER.sequence + 1), THEIRS)
+        await asyncio.sleep(2 * FILTERED_SECONDS)
+        assert parts.events.of("hellos_filtered") == []
+
+    during(tell)
