@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
 
@@ -73,18 +73,17 @@ class AnnouncementWriter:
             self._told(error)
 
     def _succeeded(self, eip: IPAddress) -> None:
-        if self._failing:
-            ours = {each: why for each, why in self._failing.items() if each != eip and self._facts(each) is not None}
-            self._failing = ours
-        if not self._failing:
-            self._told(None)
+        self._go_on_failing(each for each in self._failing if each != eip and self._facts(each) is not None)
 
     def only(self, eips: Collection[IPAddress]) -> None:
         """What failed of others is over: somebody else writes their records."""
         if self._failing:
-            self._failing = {eip: why for eip, why in self._failing.items() if eip in eips}
-            if not self._failing:
-                self._told(None)
+            self._go_on_failing(each for each in self._failing if each in eips)
+
+    def _go_on_failing(self, eips: Iterable[IPAddress]) -> None:
+        self._failing = {each: self._failing[each] for each in eips}
+        if not self._failing:
+            self._told(None)
 
     async def _write(self, order: WriteRecord) -> tuple[bool, Record]:
         path, facts = path_of(order.eip), (self._facts if order.holder else self._vacant)(order.eip)

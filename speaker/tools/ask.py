@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import Annotated, Any, TextIO, TypeVar
 
 import msgspec
 
@@ -84,22 +84,36 @@ class _Moves(msgspec.Struct):
     refused: int
 
 
-class _Eip(msgspec.Struct):
+LATEST = 253_402_300_799
+"""Seconds since 1970, to the end of the year 9999: behind it there is no date."""
+
+
+class SeenEip(msgspec.Struct, omit_defaults=True):
     address: str
     services: list[str]
     claimed: bool
     holder: str | None
     term: int
-    since: float = 0.0
+    since: Annotated[float, msgspec.Meta(ge=0, le=LATEST)] | None = None
     link: str = ""
     mac: str = ""
     message: str = ""
+    answering: int | None = None
+    ready_endpoints: int | None = None
 
 
-class _Peer(msgspec.Struct):
+class SeenPeer(msgspec.Struct):
+    alive: bool
+
+
+class Refused(msgspec.Struct):
+    service: str
+    message: str
+
+
+class _Peer(SeenPeer):
     node: str
     link: str
-    alive: bool
     draining: bool
 
 
@@ -120,22 +134,17 @@ class _Use(msgspec.Struct):
     size: int
 
 
-class _Refused(msgspec.Struct):
-    service: str
-    message: str
-
-
 class _Status(msgspec.Struct):
     """What ``describe`` reads."""
 
     node: str
     draining: bool
-    eips: list[_Eip] = []
+    eips: list[SeenEip] = []
     peers: list[_Peer] = []
     kube_proxy: _KubeProxy | None = None
     handed_over: list[_HandedOver] = []
     tables: dict[str, _Use] = {}
-    refused: list[_Refused] = []
+    refused: list[Refused] = []
     problems: list[str] = []
 
 
@@ -184,10 +193,11 @@ def _kube_proxy(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _eip(eip: Mapping[str, Any]) -> Sequence[str]:
-    since = f"{datetime.fromtimestamp(eip['since'], UTC):%Y-%m-%d %H:%M:%S}" if "since" in eip else ""
+    at = eip.get("since")
+    since = f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}" if at is not None else ""
     services = ", ".join(eip["services"])
     term = str(eip["term"] or "")  # 0: no other node could have claimed it
-    mac = eip["mac"] if eip["claimed"] else ""  # ours: not that of another holder
+    mac = eip.get("mac", "") if eip["claimed"] else ""  # ours: not that of another holder
     return eip["address"], eip["holder"] or "nobody", term, eip.get("link", ""), mac, since, services
 
 

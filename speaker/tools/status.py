@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Any, TextIO
 
 import msgspec
 
@@ -65,42 +65,15 @@ def _write(out: TextIO, lines: Iterable[str]) -> None:
     out.flush()
 
 
-LATEST = 253_402_300_799
-"""Seconds since 1970, to the end of the year 9999: behind it there is no date."""
-
-
-class SeenEip(msgspec.Struct, omit_defaults=True):
-    address: str
-    services: list[str]
-    claimed: bool
-    holder: str | None
-    term: int
-    since: Annotated[float, msgspec.Meta(ge=0, le=LATEST)] | None = None
-    link: str = ""
-    mac: str = ""
-    message: str = ""
-    answering: int | None = None
-    ready_endpoints: int | None = None
-
-
-class SeenPeer(msgspec.Struct):
-    alive: bool
-
-
-class Refused(msgspec.Struct):
-    service: str
-    message: str
-
-
 class SeenStatus(msgspec.Struct, omit_defaults=True):
     """What is put together of what a node's speaker says, be it of another release."""
 
     draining: bool
-    eips: list[SeenEip]
+    eips: list[ask.SeenEip]
     ready: bool = True
     alone: bool = True
-    peers: list[SeenPeer] = []
-    refused: list[Refused] = []
+    peers: list[ask.SeenPeer] = []
+    refused: list[ask.Refused] = []
     problems: list[str] = []
 
 

@@ -515,44 +515,55 @@ def test_a_reading_that_meets_a_bug_is_made_again_of_everything(play):
 # ── Without an API ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_without_an_api_from_the_start_it_goes_by_what_was_known_last_until_there_is_one(play, tmp_path):
-    last = msgspec.convert(service("dns", B), AssignedObject)
-    remember(tmp_path, known("n1", None, [last], (), (), ()))
+@pytest.fixture
+def play_recalled(play, tmp_path):
+    """As ``play``, from a start without the API, which has web: dns is remembered, and there was time to recall it."""
 
+    def played(story):
+        last = msgspec.convert(service("dns", B), AssignedObject)
+        remember(tmp_path, known("n1", None, [last], (), (), ()))
+
+        async def recalled(agent):
+            agent.api.away = True
+            await asyncio.sleep(RECALL_SECONDS + 1)
+            await story(agent)
+
+        play(recalled, before=lambda agent: agent.api.put(SERVICES, service("web", A)), begun=False)
+
+    return played
+
+
+async def back(agent):
+    agent.api.away = False
+    await asyncio.sleep(60)
+
+
+def test_without_an_api_from_the_start_it_goes_by_what_was_known_last_until_there_is_one(play_recalled):
     async def story(agent):
-        agent.api.away = True
-        await asyncio.sleep(RECALL_SECONDS + 1)
         assert agent.changes
         assert assigned(await agent.view()) == {"dns": ["192.0.2.11"]}
         assert agent.wire.heard("recalled") == [("recalled", True)]
-        agent.api.away = False
-        await asyncio.sleep(60)
+        await back(agent)
         view = await agent.view()
         assert (assigned(view), view.changed) == ({"web": ["192.0.2.10"]}, None)
         assert agent.wire.heard("recalled") == [("recalled", False)]
         await agent.view()
         assert agent.wire.heard("recalled") == []
 
-    play(story, before=lambda agent: agent.api.put(SERVICES, service("web", A)), begun=False)
+    play_recalled(story)
 
 
-def test_what_was_known_last_is_put_away_also_where_the_wire_process_refuses_that_at_first(play, tmp_path):
-    last = msgspec.convert(service("dns", B), AssignedObject)
-    remember(tmp_path, known("n1", None, [last], (), (), ()))
-
+def test_what_was_known_last_is_put_away_also_where_the_wire_process_refuses_that_at_first(play_recalled):
     async def story(agent):
-        agent.api.away = True
-        await asyncio.sleep(RECALL_SECONDS + 1)
         await agent.view()
-        agent.api.away = False
-        await asyncio.sleep(60)
+        await back(agent)
         agent.wire.told, agent.wire.refuses = [], {"recalled"}
         with pytest.raises(WireError):
             await agent.view()
         assert assigned(await agent.view()) == {"web": ["192.0.2.10"]}
         assert agent.wire.heard("recalled") == [("recalled", False)]
 
-    play(story, before=lambda agent: agent.api.put(SERVICES, service("web", A)), begun=False)
+    play_recalled(story)
 
 
 def test_what_is_known_is_kept_for_a_start_without_an_api(play, tmp_path):

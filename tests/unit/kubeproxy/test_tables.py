@@ -77,15 +77,12 @@ def test_a_table_of_that_name_that_is_not_kube_proxys_is_looked_at_once():
 
         async def lister(*what):
             asked.append(what)
-            return (
-                json.dumps({"nftables": [{"table": {"name": "kube-proxy"}}]}).encode() if what == ("tables",) else None
-            )
+            return b'{"nftables": [{"table": {"name": "kube-proxy"}}]}' if what == ("tables",) else None
 
         tables = Tables(lister, lambda: 7)
         for _ in range(2):
-            assert (
-                await tables.rules(Mode.NFTABLES, {})
-            ).why == "there is no map service-ips in the nftables table kube-proxy"
+            rules = await tables.rules(Mode.NFTABLES, {})
+            assert rules.why == "there is no map service-ips in the nftables table kube-proxy"
         assert len(asked) == len(set(asked))
 
     asyncio.run(looks())

@@ -222,6 +222,7 @@ async def test_the_last_numbers_of_a_rebalancing_come_with_its_end_and_are_told_
         ("status", {}, "missing required field `node`"),
         ("status", STATUS | {"eips": [{"address": "192.0.2.201"}]}, "`services` - at `$.eips[0]`"),
         ("status", STATUS | {"peers": ["n2"]}, "got `str` - at `$.peers[0]`"),
+        ("status", STATUS | {"eips": [STATUS["eips"][0] | {"since": 1e300}]}, "`float` <= 253402300799"),
         ("drain", {}, "missing required field `left`"),
         ("rebalance", {"planned": 1}, "missing required field `moved`"),
     ],
