@@ -61,7 +61,7 @@ test-cluster: $(VENV)/.dev
 test: $(VENV)/.dev
 	@NEED_OPTIONAL=1 .ci/need nft:nftables ip:iproute2 ping:iputils-ping arping:arping arp-scan:arp-scan ndisc6:ndisc6 curl:curl \
 	  tcpdump:tcpdump $(MQTT) openssl:openssl $(UML) ipvsadm:ipvsadm iptables-legacy:iptables modprobe:kmod sysctl:procps \
-	  promtool:prometheus $(BROWSER)
+	  promtool:prometheus zsh:zsh fish:fish $(BROWSER)
 	@$(INSIDE) $(BIN)/python .ci/lanes.py \
 	  "$(BIN)/python .ci/aside.py $(BIN)/pytest $(PATIENT)" "nice -n 10 $(BIN)/pytest -m 'not apiserver' $(WAITING)" "$(BIN)/pytest $(SOAK_OF)" \
 	  -- "nice -n 10 $(BIN)/pytest $(REST)" "$(BIN)/pytest -m 'not apiserver' $(GUEST)" "nice -n 10 $(BIN)/pytest -m 'not apiserver' $(SIGNALS)" \
