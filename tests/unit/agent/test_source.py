@@ -722,6 +722,30 @@ def test_a_record_that_could_not_be_written_is_a_problem_for_as_long_as_it_is_ou
     play(story)
 
 
+def test_what_failed_of_an_eip_that_this_node_may_not_hold_any_more_is_over_once_another_record_is_written(play):
+    async def story(agent):
+        create = agent.api.create
+
+        async def full(path, body, **within):
+            if body["metadata"]["name"] == str(A):
+                raise ApiRefused(500, "InternalError", "etcd: no space")
+            return await create(path, body, **within)
+
+        async def problems_after(eip, *offered):
+            agent.wire.placements = dict.fromkeys(offered, Placement(ETH0, Gratuitous()))
+            order = WriteRecord(eip, 1, expected=0, holder="n1", incarnation=Incarnation(7), term=4)
+            agent.source.write_record(order)
+            await asyncio.sleep(1)
+            return len(agent.report.problems())
+
+        agent.api.create, agent.wire.held = full, frozenset((A, B))
+        assert await problems_after(A, A, B) == 1
+        assert await problems_after(B, A, B) == 1
+        assert await problems_after(B, B) == 0
+
+    play(story)
+
+
 def test_a_term_that_somebody_made_up_is_a_problem_and_news(play):
     async def story(agent):
         agent.api.put(ANNOUNCEMENTS, announcement("192.0.2.10", term=-1))
