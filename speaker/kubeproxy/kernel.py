@@ -36,7 +36,7 @@ _LEGACY = {Family.IPV4: "iptables-legacy-save", Family.IPV6: "ip6tables-legacy-s
 
 class Tables:
     """The kernel's. What ``nft`` has listed of them is remembered as long as nobody changes any table of nftables: each
-    listing takes a program."""
+    listing takes a program. An element that times out is no change; those of kube-proxy's maps have no timeout."""
 
     def __init__(self, lister: Lister = nft.list_object, generation: Callable[[], int] = generation) -> None:
         self._lister, self._generation = lister, generation
