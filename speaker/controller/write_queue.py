@@ -26,7 +26,7 @@ EVENT_OBJECTS = 10_000
 """For which that is remembered."""
 JOIN_SECONDS, CROWDED_SECONDS = 1.0, 10.0
 """For which the Event of an address waits for that of who announces it: as a rule one tells of both. The longer time is
-for a crowd, in which nodes are slower to say so: more than WORKERS wait."""
+for a crowd, in which nodes are slower to say so: more than WORKERS wait, or did within that time."""
 EVENT_TRIES = 12
 """Of one Event, some two minutes in all, as often as client-go does: the API may be away because of what it tells."""
 SLICE = 0.005
@@ -64,6 +64,7 @@ class WriteQueue:
         self._events = Bound(EVENTS, EVENT_SECONDS, EVENT_OBJECTS)
         self._assigned: dict[str, tuple[Event, asyncio.TimerHandle]] = {}
         """Those that wait for what may be told with them, by what they are about."""
+        self._crowded_until = 0.0
 
     @property
     def waiting(self) -> int:
@@ -157,8 +158,11 @@ class WriteQueue:
                 event = assigned.joined(event)
             else:
                 self._tell_in_turn(about, assigned)
+        now = asyncio.get_running_loop().time()
         if event.reason == "Assigned":
-            self._await_holder(about, event, asyncio.get_running_loop().time() + CROWDED_SECONDS)
+            self._await_holder(about, event, now + CROWDED_SECONDS)
+            if len(self._assigned) > WORKERS:
+                self._crowded_until = now + CROWDED_SECONDS
         else:
             self._tell_in_turn(about, event)
 
@@ -169,7 +173,7 @@ class WriteQueue:
     def _tell_alone(self, about: str, until: float) -> None:
         """``until``: no later than then, by the loop's time, however many wait."""
         event, _ = self._assigned.pop(about)
-        if len(self._assigned) >= WORKERS and asyncio.get_running_loop().time() < until:
+        if asyncio.get_running_loop().time() < min(until, self._crowded_until):
             self._await_holder(about, event, until)
         else:
             self._tell_in_turn(about, event)

@@ -11,8 +11,9 @@ Where only a package is missing they are as well; but where ``CI`` is set, which
 
 The outer pytest boots the guest (see ``guest``) at the first such test with all of them on its command line; the pytest
 in there writes each report to a file the outer one then replays, so tracebacks, skips and durations look as if the
-tests had run here. A guest that boots and then hangs, panics or exits fails the test it was in and those it never came
-to.
+tests had run here. Where a guest hangs, panics or exits, another one runs the test it was in and those it never came
+to, which fail if that one does so too. The end of the run tells of the first: its kernel's stacks show whose fault it
+was.
 """
 
 import faulthandler
@@ -45,6 +46,8 @@ import speaker.standalone.run, speaker.agent.run, speaker.controller.run, speake
 """What the tests run as programs of their own, which collecting them does not import."""
 BOOTED = "The guest is up."
 """What its first process says first (see ``guest``): what goes wrong after it is no fault of the machine's."""
+CONSOLE, PROCESSES = 16_000, 60_000
+"""How much is shown of a guest that hung, in characters: the stacks of all threads of its pytest, and its kernel's."""
 NEEDED = {"ipvsadm": "ipvsadm", "iptables-legacy": "iptables", "ip": "iproute2", "modprobe": "kmod"}
 """Packages by the program they bring."""
 
@@ -118,6 +121,8 @@ class Guest:
         self._api_wanted = any(item.get_closest_marker("apiserver") for item in items)
         self.reports: dict[str, list[pytest.TestReport]] = {node: [] for node in nodes}
         self.passed_over: list[Unusable] = []
+        self.lost: list[str] = []
+        """How guests ended before their time that another one came after."""
         with tempfile.TemporaryDirectory(prefix="eip-speaker-guest-") as directory:
             for kind in TRIED:
                 try:
@@ -134,19 +139,35 @@ class Guest:
     def _run(self, kind: Kind, directory: Path, config: pytest.Config, nodes: Sequence[str]) -> None:
         _lacks_nothing(kind)
         with _api(directory, wanted=self._api_wanted and kind.has_a_way_out) as environment:
-            _prepare(directory, kind, config, nodes, environment)
-            self.end = _boot(directory, kind)
+            self._boot(kind, directory, config, nodes, environment)
+            left = [node for node in nodes if not self._is_done(node)]
+            if left and not (directory / "exit").exists():
+                self.lost.append(f"{'in' if self.reports[left[0]] else 'before'} {left[0]} {self.end}")
+                self.reports |= {node: [] for node in left}
+                try:
+                    self._boot(kind, directory, config, left, environment)
+                except Unusable as why:
+                    self.end = f"a guest was lost, and the next one: {why}"
+
+    def _boot(
+        self, kind: Kind, directory: Path, config: pytest.Config, nodes: Sequence[str], environment: Mapping[str, str]
+    ) -> None:
+        _prepare(directory, kind, config, nodes, environment)
+        self.end = _boot(directory, kind)
         for line in (directory / "reports").read_text().splitlines():
             report = config.hook.pytest_report_from_serializable(config=config, data=json.loads(line))
             if isinstance(report.longrepr, list):  # a skip's (path, line, reason): JSON knows no tuples
                 report.longrepr = tuple(report.longrepr)
             self.reports[report.nodeid].append(report)
 
+    def _is_done(self, node: str) -> bool:
+        return bool(known := self.reports[node]) and known[-1].when == "teardown"
+
     def of(self, item: pytest.Item) -> Iterator[pytest.TestReport]:
         """The item's reports; a failed one in place of what the guest did not live to write."""
         known = self.reports[item.nodeid]
         yield from known
-        if not known or known[-1].when != "teardown":
+        if not self._is_done(item.nodeid):
             yield _made_up(item, "failed", f"{'in' if known else 'before'} this test {self.end}")
             self.end = self.end.partition(";")[0]  # its console is shown once
 
@@ -197,7 +218,9 @@ def _api(directory: Path, *, wanted: bool) -> Iterator[Mapping[str, str]]:
 def _boot(directory: Path, kind: Kind) -> str:
     """How the guest ended that ran the directory's command; raises Unusable where it did not come so far."""
     console = directory / "console"
-    (directory / "reports").touch()
+    (directory / "reports").write_text("")
+    for left_by_another in ("hung", "told", "exit"):
+        (directory / left_by_another).unlink(missing_ok=True)
     faulthandler.cancel_dump_traceback_later()  # of the test that waits for all: in there each has a limit of its own
     with console.open("w") as output:
         guest = subprocess.Popen(
@@ -209,6 +232,7 @@ def _boot(directory: Path, kind: Kind) -> str:
         )
         try:
             hung = _is_hung(guest, directory / "reports", kind.boot, kind.silence)
+            waiting = _what_it_waits_for(directory) if hung else ""
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(guest.pid, signal.SIGKILL)
@@ -220,7 +244,17 @@ def _boot(directory: Path, kind: Kind) -> str:
     exit_status = directory / "exit"
     if exit_status.exists():
         why = f"ended: pytest in it exited with {exit_status.read_text().strip()}"
-    return f"the guest {why}; the end of its console:\n{said[-4000:]}"
+    return f"the guest {why}; the end of its console:\n{said[-CONSOLE:]}{waiting}"
+
+
+def _what_it_waits_for(directory: Path) -> str:
+    """Its processes' places in its kernel, where it can still say so."""
+    (directory / "hung").touch()
+    for _ in range(200):
+        if (directory / "told").exists():
+            return f"\nits processes:\n{(directory / 'processes').read_text(errors='replace')[-PROCESSES:]}"
+        time.sleep(0.1)
+    return "\nit does not say what its processes do"
 
 
 def _last_words(console: str) -> str:
@@ -312,3 +346,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if isinstance(guest, Guest) and guest.passed_over:
         terminalreporter.section("the guest")
         terminalreporter.line(f"{guest.kind.name}, since {'; '.join(map(str, guest.passed_over))}")
+    if isinstance(guest, Guest) and guest.lost:
+        terminalreporter.section("a guest was lost, another one booted")
+        terminalreporter.line("\n".join(guest.lost))

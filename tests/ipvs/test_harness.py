@@ -31,6 +31,17 @@ def test_before(): pass
 def test_hangs(): signal.pause()
 def test_after(): pass
 """
+HANGS_ONCE = """
+import pytest, signal
+from pathlib import Path
+pytestmark = pytest.mark.ipvs
+def test_before(): pass
+def test_hangs_once():
+    if not Path("/run/out/once").exists():
+        Path("/run/out/once").touch()
+        signal.pause()
+def test_after(): pass
+"""
 TWO = """
 import pytest, os
 pytestmark = pytest.mark.ipvs
@@ -97,7 +108,7 @@ def run(tmp_path, tmp_path_factory):
             "3 failed, 5 passed, 1 skipped",
             ["assert 2 == 1", "because", "in this test the guest ended early", "before this test the guest ended"],
         ),
-        (HANGS, "2 failed, 3 passed", ["in this test the guest hung: no report in 6 s", "in test_hangs"]),
+        (HANGS, "2 failed, 3 passed", ["in this test the guest hung: no report in 6 s", "in test_hangs", "sys_pause"]),
     ],
     ids=["panics", "hangs"],
 )
@@ -107,8 +118,18 @@ def test_what_happens_in_the_guest_shows_outside(run, tests, outcomes, shown):
         pytest.skip("needs a guest whose kernel has IPVS")
     for text in (outcomes, *shown):
         assert text in done.stdout
-    assert done.stdout.count("its console") == 1
+    assert done.stdout.count("its console") == 2, "once of each guest"
     assert done.returncode == 1
+
+
+def test_where_a_guest_is_lost_another_one_goes_on_and_that_is_told(run):
+    done = run(HANGS_ONCE, EIP_SPEAKER_GUEST_SILENCE="6")
+    if NONE in done.stdout:
+        pytest.skip("needs a guest whose kernel has IPVS")
+    assert "5 passed" in done.stdout
+    assert "a guest was lost" in done.stdout
+    assert "in a/test_2.py::test_hangs_once the guest hung: no report in 6 s" in done.stdout
+    assert done.returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -152,17 +152,24 @@ def test_in_a_crowd_the_address_waits_longer_for_who_announces_it_and_not_for_ev
     }
     assert told_alone == {WORKERS: WORKERS, WORKERS + 1: 0}
     assert in_virtual_time(crowd(WORKERS + 1, announced_after=2 * CROWDED_SECONDS)) == WORKERS + 1
+    assert in_virtual_time(crowd(WORKERS + 1, announced_after=CROWDED_SECONDS / 2, soon=WORKERS - 1)) == 0, "its last"
 
 
-async def crowd(number, announced_after):
-    """So many Services are assigned at once, and announced later: of how many that was told apart."""
+async def crowd(number, announced_after, soon=0):
+    """So many Services are assigned at once, and announced later, but for so many ``soon``: of how many that was told
+    apart."""
     api = Api()
     queue = WriteQueue(api, lambda: 10.0, lambda what, error: pytest.fail(f"{what}: {error}"))
     working = asyncio.create_task(queue.run())
     services = [about_it(f"web-{at}", 1) for at in range(number)]
-    for reason, seconds in (("Assigned", 0), ("Announced", announced_after)):
+    early, late = services[:soon], services[soon:]
+    for reason, seconds, those in (
+        ("Assigned", 0, services),
+        ("Announced", SOON, early),
+        ("Announced", announced_after, late),
+    ):
         await asyncio.sleep(seconds)
-        for about in services:
+        for about in those:
             queue.tell(Event("Service", about, "Normal", reason, reason, "2026-01-01"))
     await asyncio.sleep(LATE)
     working.cancel()
