@@ -10,13 +10,17 @@ In a pod the first process must live for the others to live. What must never be 
 it goes on with what it was last offered when the main process is killed or fails, and the next one takes it over.
 """
 
+import sys
+
+if __name__ == "__main__":
+    sys.modules["ssl"] = None  # type: ignore[assignment]  # asyncio's, which does without: more than a megabyte
+
 import asyncio
 import gc
 import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
