@@ -62,7 +62,8 @@ def bound_here(facts: Facts, address: str) -> Iterator[Finding]:
             yield Finding("bound_secondary", what, delete, address)
         else:
             what = f"{address}/{each.prefix} is bound on {each.link}: it is this host's own"
-            yield Finding("host_address", what, f"{delete}   # or exclude it in its pool", address)
+            mend = f"kubectl edit eip POOL   # spec.exclude: {address}; or, if no host needs it: {delete}"
+            yield Finding("host_address", what, mend, address)
 
 
 def no_candidate(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
