@@ -431,7 +431,11 @@ def test_what_is_to_be_corrected_in_files_is_named():
 
 def test_nobody_is_told_first_to_take_an_address_from_a_host_that_may_need_it():
     (own,) = findings(replace(WELL, bound=(Bound("eth0", "192.0.2.207", 32),)))
-    assert own.mend.endswith("# spec.exclude: 192.0.2.207; or, if no host needs it: ip addr del 192.0.2.207/32 dev eth0")
+    exclude, _, delete = own.mend.partition("; or, if no host needs it: ")
+    assert (exclude, delete) == (
+        "kubectl edit eip POOL   # spec.exclude: 192.0.2.207",
+        "ip addr del 192.0.2.207/32 dev eth0",
+    )
 
 
 OF_SEVERAL_NODES = {"two_holders"}
