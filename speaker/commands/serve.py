@@ -26,6 +26,7 @@ from speaker.settings import (
     Node,
     PeerSettings,
     RunSettings,
+    metrics_of_real_servers,
 )
 from speaker.tools import flags, progress
 from speaker.tools.flags import Commands
@@ -166,7 +167,7 @@ def _run(args: argparse.Namespace) -> int:
         settle_seconds=args.settle,
         peers=PeerSettings.parse(args.with_peers, args.key, args.hello, args.ethertype, args.hand_over),
         limits=Limits.parse(Forwarding(args.forwarder), args.ipvs_timeouts, args.conntrack_max),
-        metrics_real_servers=args.metrics_real_servers,
+        metrics_real_servers=metrics_of_real_servers(args.metrics_real_servers, Forwarding(args.forwarder)),
     )
     if args.dry_run:
         from speaker.tools.preview import preview
@@ -230,7 +231,7 @@ def _agent(args: argparse.Namespace) -> int:
         log_format=args.log_format,
         log_level=args.log_level,
         limits=Limits.parse(forwarder, args.ipvs_timeouts, args.conntrack_max),
-        metrics_real_servers=args.metrics_real_servers,
+        metrics_real_servers=metrics_of_real_servers(args.metrics_real_servers, forwarder),
     )
     watched(run(_wire_end(args, settings.peers), settings, partial(_examined, settings.runtime_dir)))
     return 0

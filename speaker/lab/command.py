@@ -22,10 +22,10 @@ INTERRUPTED = 130
 def add(commands: Commands) -> None:
     parser = commands.add_parser("lab", help="a LAN in network namespaces with the real speaker in it")
     parser.set_defaults(command=main)
-    parser.add_argument("--scenario", choices=SCENARIOS, default="reach", help="what to play (default: reach)")
+    parser.add_argument("--scenario", choices=SCENARIOS, help="what to play (default: reach)")
     parser.add_argument(
         "--fault",
-        metavar="NAME",
+        metavar="NAME,…",
         help="inject a fault, see `speaker explain` or `doctor` name it, and mend it; `all`: each of them, in turn",
     )
     parser.add_argument(
@@ -62,12 +62,16 @@ def add(commands: Commands) -> None:
     sick.add_argument("--delay", metavar="MS", type=int, default=0, help="of all frames on the LAN, all the time")
 
 
-def _practice(fault: str) -> Request:
+def _practice(args: argparse.Namespace, trouble: Trouble) -> Request:
     from speaker.lab.practice.practise import names
 
+    for flag in ("scenario", "nodes", "eips", "hello"):
+        if (value := getattr(args, flag)) is not None:
+            raise SettingError(f"--{flag} {value}: not together with --fault, whose LAN is always the same")
+    fault: str = args.fault
     if not {*fault.split(",")} <= {*names()}:
         raise SettingError(f"--fault {fault[:80]!r}: must be some of {', '.join(names())}")
-    return practice(fault)
+    return practice(fault, trouble)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -79,9 +83,9 @@ def main(args: argparse.Namespace) -> int:
 
     trouble = Trouble(args.seconds, args.after, args.carrier, args.second_link, args.loss, args.delay)
     if args.fault is None:
-        request = parse(args.scenario, args.nodes, args.eips, args.hello, trouble)
+        request = parse(args.scenario or "reach", args.nodes, args.eips, args.hello, trouble)
     else:
-        request = _practice(args.fault)
+        request = _practice(args, trouble)
     timeline = Timeline(None if args.json else sys.stdout, wants_colour(sys.stdout))
     try:
         outcome = play(request, timeline, args.keep)

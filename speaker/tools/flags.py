@@ -153,7 +153,8 @@ def limits(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metrics-real-servers",
         action="store_true",
-        help="tell the connections of every real server in /metrics: two lines for each that is in use",
+        help="with --forwarder ipvs: tell the connections of every real server in /metrics, two lines for each that is "
+        "in use",
     )
 
 
