@@ -35,7 +35,7 @@ def _capture(args: argparse.Namespace) -> int:
     from speaker.tools.capture.capture import CaptureSettings, capture
 
     if args.seconds is not None and not 0 < args.seconds < 86400:
-        raise SettingError(f"--seconds {args.seconds:g}: must be above 0 and below a day")
+        raise SettingError(f"--seconds {args.seconds:g}: must be seconds above 0 and below a day")
     ethertype = DEFAULT_ETHERTYPE if args.ethertype is None else parse_ethertype(args.ethertype)
     settings = CaptureSettings(args.target, args.seconds, args.write, args.key, ethertype, args.all, args.json)
     return capture(settings, sys.stdout)

@@ -85,7 +85,7 @@ def test_with_the_key_hellos_are_verified_and_the_key_is_never_shown(tmp_path, f
         (["nowhere"], "nowhere: is neither a link of this host (lo"),
         (["FILE", "--seconds", "2"], "--seconds: "),
         (["FILE", "--write", "x"], "--write: "),
-        (["lo", "--seconds", "0"], "--seconds 0: must be above 0"),
+        (["lo", "--seconds", "0"], "--seconds 0: must be seconds above 0"),
         (["lo", "--ethertype", "ARP"], "--ethertype"),
     ],
 )
