@@ -18,7 +18,7 @@ def add(commands: Commands) -> None:
         "is therefore an extra: pip install 'eip-speaker[tools]'. Needs CAP_NET_RAW, unless it reads a file.",
     )
     parser.add_argument("target", metavar="LINK|FILE", help="a link of this host, or a pcap or pcapng file")
-    parser.add_argument("--seconds", metavar="N", type=float, help="how long to listen (default: until Ctrl-C)")
+    parser.add_argument("--seconds", metavar="S", type=float, help="how long to listen (default: until Ctrl-C)")
     parser.add_argument("--write", metavar="FILE", type=Path, help="keep what was shown in a new pcap file")
     parser.add_argument(
         "--key", metavar="FILE", type=Path, help="verify hellos with it; without one they are shown as unverified"

@@ -41,7 +41,7 @@ def add(commands: Commands) -> None:
 
 def _add_run(commands: Commands) -> None:
     run = commands.add_parser("run", help="serve the EIPs that the YAML files in DIR ask for, without Kubernetes")
-    run.add_argument("directory", metavar="DIR", type=Path)
+    run.add_argument("directory", metavar="DIR", type=Path, help=flags.DIRECTORY)
     run.add_argument(
         "--state",
         metavar="FILE",
@@ -81,7 +81,10 @@ def _add_agent(commands: Commands) -> None:
     )
     flags.api(agent)
     agent.add_argument(
-        "--namespace", default="", help="of the session Leases (default: the pod's own, or eip-speaker-agents)"
+        "--namespace",
+        metavar="NAME",
+        default="",
+        help="of the session Leases (default: the pod's own, or eip-speaker-agents)",
     )
     agent.add_argument(
         "--ignore-exclude-label",
@@ -121,7 +124,9 @@ def _add_controller(commands: Commands) -> None:
         "controller", help="give EIPs to the Services of a Kubernetes cluster; of several, one works at a time"
     )
     flags.api(controller)
-    controller.add_argument("--namespace", default="", help="of the Lease (default: the pod's own, or eip-speaker)")
+    controller.add_argument(
+        "--namespace", metavar="NAME", default="", help="of the Lease (default: the pod's own, or eip-speaker)"
+    )
     controller.add_argument(
         "--forwarder",
         choices=[kind.value for kind in Forwarding if kind is not Forwarding.AUTO],
@@ -130,6 +135,7 @@ def _add_controller(commands: Commands) -> None:
     )
     controller.add_argument(
         "--agents-namespace",
+        metavar="NAME",
         default=AGENTS_NAMESPACE,
         help="of the agents' session Leases and key (default %(default)s)",
     )

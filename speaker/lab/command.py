@@ -48,7 +48,12 @@ def add(commands: Commands) -> None:
         f"{', '.join(SICK_LINKS)}: the switch spoils frames, clients ask for every EIP by ARP and NDP, and "
         "what they saw is held against the promise",
     )
-    sick.add_argument("--seconds", metavar="S", type=float, help="how long it lasts, for flap how long each time")
+    sick.add_argument(
+        "--seconds",
+        metavar="S",
+        type=float,
+        help="how long it lasts, for flap how long each time (default 10; blip and flap 1, stp 2)",
+    )
     sick.add_argument(
         "--after",
         metavar="S",
@@ -58,8 +63,12 @@ def add(commands: Commands) -> None:
     )
     sick.add_argument("--carrier", action="store_true", help="flap: the cable is pulled, and the carrier goes with it")
     sick.add_argument("--second-link", action="store_true", help="hellos go over a second, healthy link too")
-    sick.add_argument("--loss", metavar="PERCENT", type=int, default=0, help="of all frames on the LAN, all the time")
-    sick.add_argument("--delay", metavar="MS", type=int, default=0, help="of all frames on the LAN, all the time")
+    sick.add_argument(
+        "--loss", metavar="PERCENT", type=int, default=0, help="of all frames on the LAN, all the time (default 0)"
+    )
+    sick.add_argument(
+        "--delay", metavar="MS", type=int, default=0, help="of all frames on the LAN, all the time (default 0)"
+    )
 
 
 def _practice(args: argparse.Namespace, trouble: Trouble) -> Request:
