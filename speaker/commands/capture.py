@@ -15,7 +15,7 @@ def add(commands: Commands) -> None:
         help="hellos, ARP and NDP on a link in words, with who is who; needs the extra `tools`",
         description="Says who asks, who answers, who announces and who claims which EIP, and marks with ! what should "
         "not be: a stranger who answers for an EIP that a node claims. Needs scapy, whose licence is GPL-2.0 and which "
-        "is therefore an extra: pip install 'eip-speaker[tools]'. Needs CAP_NET_RAW, unless it reads a file.",
+        "is therefore an extra: pip install 'scapy>=2.6,<3'. Needs CAP_NET_RAW, unless it reads a file.",
     )
     parser.add_argument("target", metavar="LINK|FILE", help="a link of this host, or a pcap or pcapng file")
     parser.add_argument("--seconds", metavar="S", type=float, help="how long to listen (default: until Ctrl-C)")
