@@ -226,6 +226,13 @@ def whole_number(text: str, most: int) -> int | None:
     return int(text) if well else None
 
 
+def metrics_of_real_servers(asked: bool, forwarder: Forwarding) -> bool:
+    """Whether /metrics tells of every real server too. Raises SettingError where there is no IPVS that counts."""
+    if asked and forwarder is not Forwarding.IPVS:
+        raise SettingError("--metrics-real-servers: needs --forwarder ipvs: only IPVS counts their connections")
+    return asked
+
+
 DEFAULT_STATE = Path("/var/lib/eip-speaker/state.json")
 AGENTS_NAMESPACE = "eip-speaker-agents"
 """Of the agents' session Leases."""

@@ -199,7 +199,7 @@ class Field:
     def require(self) -> "Field":
         """Itself; a problem where it is absent or ''."""
         if not self.nonempty().given:
-            self.refuse("is required")
+            self.refuse("must not be empty" if self.given else "is required")
         return self.nonempty()
 
     def comma_separated(self) -> "list[Field]":

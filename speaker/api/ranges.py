@@ -31,6 +31,12 @@ NEVER_AN_EIP: tuple[tuple[IPNetwork, str], ...] = (
 )
 
 
+NOTATIONS = (
+    "must be a single address, a range a-b with both ends in full, a CIDR such as 192.0.2.0/24 or 2001:db8::/64, or an "
+    "IPv4 address with a netmask"
+)
+
+
 def parse_range(text: str) -> AddressRange:
     """The addresses that ``text`` names. Raises ValueError whose message is a sentence stating the broken rule."""
     text = text.strip()
@@ -102,10 +108,7 @@ def _address(text: str) -> IPAddress:
     try:
         return ip_address(text)
     except ValueError:
-        raise ValueError(
-            "must be a single address, a range a-b with both ends in full, a CIDR such as 192.0.2.0/24 or "
-            "2001:db8::/64, or an IPv4 address with a netmask"
-        ) from None
+        raise ValueError(NOTATIONS) from None
 
 
 def _refuse_what_is_never_an_eip(parsed: AddressRange) -> None:

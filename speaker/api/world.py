@@ -111,7 +111,7 @@ def read_world(objects: Iterable[ApiObject], *, default_class: bool, named: bool
     world = World(
         pools={pool.name: pool for _, pool in draft.pools},
         services={service.key: service for service in draft.services},
-        endpoints=merged(found for _, found in draft.slices),
+        endpoints={service.key: () for service in draft.services} | merged(found for _, found in draft.slices),
         namespaces={found.name: found.labels for found in draft.namespaces},
     )
     return Reading(world, tuple(draft.notices))

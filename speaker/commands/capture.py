@@ -15,10 +15,10 @@ def add(commands: Commands) -> None:
         help="hellos, ARP and NDP on a link in words, with who is who; needs the extra `tools`",
         description="Says who asks, who answers, who announces and who claims which EIP, and marks with ! what should "
         "not be: a stranger who answers for an EIP that a node claims. Needs scapy, whose licence is GPL-2.0 and which "
-        "is therefore an extra: pip install 'eip-speaker[tools]'. Needs CAP_NET_RAW, unless it reads a file.",
+        "is therefore an extra: pip install 'scapy>=2.6,<3'. Needs CAP_NET_RAW, unless it reads a file.",
     )
     parser.add_argument("target", metavar="LINK|FILE", help="a link of this host, or a pcap or pcapng file")
-    parser.add_argument("--seconds", metavar="N", type=float, help="how long to listen (default: until Ctrl-C)")
+    parser.add_argument("--seconds", metavar="S", type=float, help="how long to listen (default: until Ctrl-C)")
     parser.add_argument("--write", metavar="FILE", type=Path, help="keep what was shown in a new pcap file")
     parser.add_argument(
         "--key", metavar="FILE", type=Path, help="verify hellos with it; without one they are shown as unverified"
@@ -35,7 +35,7 @@ def _capture(args: argparse.Namespace) -> int:
     from speaker.tools.capture.capture import CaptureSettings, capture
 
     if args.seconds is not None and not 0 < args.seconds < 86400:
-        raise SettingError(f"--seconds {args.seconds:g}: must be above 0 and below a day")
+        raise SettingError(f"--seconds {args.seconds:g}: must be seconds above 0 and below a day")
     ethertype = DEFAULT_ETHERTYPE if args.ethertype is None else parse_ethertype(args.ethertype)
     settings = CaptureSettings(args.target, args.seconds, args.write, args.key, ethertype, args.all, args.json)
     return capture(settings, sys.stdout)

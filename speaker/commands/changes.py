@@ -18,7 +18,9 @@ def _add_convert(commands: Commands) -> None:
         "Reads manifests of OpenELB, MetalLB, kube-vip, PureLB and Cilium, writes ours, and lists what has no equal. "
         "Ends with 1 where something of them needs a decision, and with 2 where the input cannot be read."
     )
-    parser.add_argument("sources", metavar="PATH", nargs="*", default=["-"], help="files, directories, or - for stdin")
+    parser.add_argument(
+        "sources", metavar="PATH", nargs="*", default=["-"], help="files, directories, or - for stdin (default: -)"
+    )
     parser.add_argument("-o", "--output", metavar="DIR", type=Path, help="write pools.yaml and services.yaml there")
     parser.add_argument("--adopt", action="store_true", help="every Service asks for the address that it has now")
     parser.add_argument(
@@ -27,7 +29,11 @@ def _add_convert(commands: Commands) -> None:
         help="Services without a class stay so, as for controllers and agents with this flag",
     )
     parser.add_argument(
-        "--from", dest="peer", metavar="PEER", default="", help="whose the Services are, if none says it"
+        "--from",
+        dest="peer",
+        metavar="PEER",
+        default="",
+        help="whose the Services are, if none says it: openelb, metallb, kube-vip, purelb or cilium",
     )
     parser.add_argument(
         "--class",
@@ -35,7 +41,7 @@ def _add_convert(commands: Commands) -> None:
         metavar="NAME",
         action="append",
         default=[],
-        help="convert this loadBalancerClass, too",
+        help="convert this loadBalancerClass, too; several times",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout, with the report in it")
     parser.set_defaults(command=_convert, working="reading what is to be converted")

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from speaker.settings import DEFAULT_KEY
+from speaker.tools import flags
 from speaker.tools.flags import Commands
 
 
@@ -15,7 +16,7 @@ def add(commands: Commands) -> None:
 
 def _add_validate(commands: Commands) -> None:
     validate = commands.add_parser("validate", help="check the YAML files in DIR; exit 1 when something is wrong")
-    validate.add_argument("directory", metavar="DIR", type=Path)
+    validate.add_argument("directory", metavar="DIR", type=Path, help=flags.DIRECTORY)
     validate.add_argument(
         "--with-peers",
         action="store_true",

@@ -23,7 +23,7 @@ def _add_cleanup(commands: Commands) -> None:
         description="Needs CAP_NET_ADMIN, and that no speaker runs with this --runtime-dir. Ends with 1 where "
         "something is left, or may be, and says what.",
     )
-    flags.kernel(cleanup)
+    flags.kernel(cleanup, "whose traces to remove (default %(default)s: all of them)")
     cleanup.set_defaults(command=_cleanup, working="removing what the speaker made in this kernel")
 
 

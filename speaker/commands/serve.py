@@ -26,6 +26,7 @@ from speaker.settings import (
     Node,
     PeerSettings,
     RunSettings,
+    metrics_of_real_servers,
 )
 from speaker.tools import flags, progress
 from speaker.tools.flags import Commands
@@ -40,7 +41,7 @@ def add(commands: Commands) -> None:
 
 def _add_run(commands: Commands) -> None:
     run = commands.add_parser("run", help="serve the EIPs that the YAML files in DIR ask for, without Kubernetes")
-    run.add_argument("directory", metavar="DIR", type=Path)
+    run.add_argument("directory", metavar="DIR", type=Path, help=flags.DIRECTORY)
     run.add_argument(
         "--state",
         metavar="FILE",
@@ -80,7 +81,10 @@ def _add_agent(commands: Commands) -> None:
     )
     flags.api(agent)
     agent.add_argument(
-        "--namespace", default="", help="of the session Leases (default: the pod's own, or eip-speaker-agents)"
+        "--namespace",
+        metavar="NAME",
+        default="",
+        help="of the session Leases (default: the pod's own, or eip-speaker-agents)",
     )
     agent.add_argument(
         "--ignore-exclude-label",
@@ -120,7 +124,9 @@ def _add_controller(commands: Commands) -> None:
         "controller", help="give EIPs to the Services of a Kubernetes cluster; of several, one works at a time"
     )
     flags.api(controller)
-    controller.add_argument("--namespace", default="", help="of the Lease (default: the pod's own, or eip-speaker)")
+    controller.add_argument(
+        "--namespace", metavar="NAME", default="", help="of the Lease (default: the pod's own, or eip-speaker)"
+    )
     controller.add_argument(
         "--forwarder",
         choices=[kind.value for kind in Forwarding if kind is not Forwarding.AUTO],
@@ -129,6 +135,7 @@ def _add_controller(commands: Commands) -> None:
     )
     controller.add_argument(
         "--agents-namespace",
+        metavar="NAME",
         default=AGENTS_NAMESPACE,
         help="of the agents' session Leases and key (default %(default)s)",
     )
@@ -166,7 +173,7 @@ def _run(args: argparse.Namespace) -> int:
         settle_seconds=args.settle,
         peers=PeerSettings.parse(args.with_peers, args.key, args.hello, args.ethertype, args.hand_over),
         limits=Limits.parse(Forwarding(args.forwarder), args.ipvs_timeouts, args.conntrack_max),
-        metrics_real_servers=args.metrics_real_servers,
+        metrics_real_servers=metrics_of_real_servers(args.metrics_real_servers, Forwarding(args.forwarder)),
     )
     if args.dry_run:
         from speaker.tools.preview import preview
@@ -230,7 +237,7 @@ def _agent(args: argparse.Namespace) -> int:
         log_format=args.log_format,
         log_level=args.log_level,
         limits=Limits.parse(forwarder, args.ipvs_timeouts, args.conntrack_max),
-        metrics_real_servers=args.metrics_real_servers,
+        metrics_real_servers=metrics_of_real_servers(args.metrics_real_servers, forwarder),
     )
     watched(run(_wire_end(args, settings.peers), settings, partial(_examined, settings.runtime_dir)))
     return 0

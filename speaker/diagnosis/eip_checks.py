@@ -62,7 +62,8 @@ def bound_here(facts: Facts, address: str) -> Iterator[Finding]:
             yield Finding("bound_secondary", what, delete, address)
         else:
             what = f"{address}/{each.prefix} is bound on {each.link}: it is this host's own"
-            yield Finding("host_address", what, f"{delete}   # or exclude it in its pool", address)
+            mend = f"kubectl edit eip POOL   # spec.exclude: {address}; or, if no host needs it: {delete}"
+            yield Finding("host_address", what, mend, address)
 
 
 def no_candidate(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
@@ -107,7 +108,7 @@ def endpoints_there(facts: Facts, eip: KnownEip) -> Iterator[Finding]:
         namespace, _, name = service.key.partition("/")
         mend = f"kubectl -n {namespace} get endpointslices -l kubernetes.io/service-name={name}"
         if not mine:
-            what = f"{service.key} has no IPv{family} endpoint: does its selector match any pod?"
+            what = f"{service.key} has no IPv{family} endpoint in any EndpointSlice: does its selector match a pod?"
             yield Finding("no_endpoint", what, mend, eip.address)
         elif not any(each.takes_new for each in mine):
             what = f"none of the {len(mine)} IPv{family} endpoints of {service.key} is ready"

@@ -227,7 +227,8 @@ _RANKS = {name: rank for rank, name in enumerate(KINDS)}
 
 
 _OBJECT = re.compile(
-    r"kubectl (-n (?P<namespace>\S+) )?\w+ (?P<kind>eip|service|endpointslices)( (?P<name>[^-;\s]\S*))?"
+    r"kubectl (-n (?P<namespace>\S+) )?\w+ (?P<kind>eip|service|endpointslices)"
+    r"( (?P<name>[^-;\s]\S*)| -l kubernetes\.io/service-name=(?P<service>[^;\s]+))?"
 )
 _KINDS = {"eip": "Eip", "service": "Service", "endpointslices": "EndpointSlice"}
 
@@ -238,7 +239,9 @@ def by_files(finding: Finding) -> Finding:
     told = comment and f": {comment}"
     if (found := _OBJECT.match(command)) is not None:
         names = (_KINDS[found["kind"]], found["namespace"], found["name"])
-        mend = f"speaker validate DIR   # once {'/'.join(filter(None, names))} is corrected there{told}"
+        of_service = f"an EndpointSlice of {found['namespace']}/{found['service']}"
+        named = of_service if found["service"] else "/".join(filter(None, names))
+        mend = f"speaker validate DIR   # once {named} is corrected there{told}"
     elif command.startswith("kubectl get pods "):
         mend = "ss -tln   # on that host"
     elif command.startswith("kubectl get node "):

@@ -22,10 +22,10 @@ INTERRUPTED = 130
 def add(commands: Commands) -> None:
     parser = commands.add_parser("lab", help="a LAN in network namespaces with the real speaker in it")
     parser.set_defaults(command=main)
-    parser.add_argument("--scenario", choices=SCENARIOS, default="reach", help="what to play (default: reach)")
+    parser.add_argument("--scenario", choices=SCENARIOS, help="what to play (default: reach)")
     parser.add_argument(
         "--fault",
-        metavar="NAME",
+        metavar="NAME,…",
         help="inject a fault, see `speaker explain` or `doctor` name it, and mend it; `all`: each of them, in turn",
     )
     parser.add_argument(
@@ -48,7 +48,12 @@ def add(commands: Commands) -> None:
         f"{', '.join(SICK_LINKS)}: the switch spoils frames, clients ask for every EIP by ARP and NDP, and "
         "what they saw is held against the promise",
     )
-    sick.add_argument("--seconds", metavar="S", type=float, help="how long it lasts, for flap how long each time")
+    sick.add_argument(
+        "--seconds",
+        metavar="S",
+        type=float,
+        help="how long it lasts, for flap how long each time (default 10; blip and flap 1, stp 2)",
+    )
     sick.add_argument(
         "--after",
         metavar="S",
@@ -58,16 +63,24 @@ def add(commands: Commands) -> None:
     )
     sick.add_argument("--carrier", action="store_true", help="flap: the cable is pulled, and the carrier goes with it")
     sick.add_argument("--second-link", action="store_true", help="hellos go over a second, healthy link too")
-    sick.add_argument("--loss", metavar="PERCENT", type=int, default=0, help="of all frames on the LAN, all the time")
-    sick.add_argument("--delay", metavar="MS", type=int, default=0, help="of all frames on the LAN, all the time")
+    sick.add_argument(
+        "--loss", metavar="PERCENT", type=int, default=0, help="of all frames on the LAN, all the time (default 0)"
+    )
+    sick.add_argument(
+        "--delay", metavar="MS", type=int, default=0, help="of all frames on the LAN, all the time (default 0)"
+    )
 
 
-def _practice(fault: str) -> Request:
+def _practice(args: argparse.Namespace, trouble: Trouble) -> Request:
     from speaker.lab.practice.practise import names
 
+    for flag in ("scenario", "nodes", "eips", "hello"):
+        if (value := getattr(args, flag)) is not None:
+            raise SettingError(f"--{flag} {value}: not together with --fault, whose LAN is always the same")
+    fault: str = args.fault
     if not {*fault.split(",")} <= {*names()}:
         raise SettingError(f"--fault {fault[:80]!r}: must be some of {', '.join(names())}")
-    return practice(fault)
+    return practice(fault, trouble)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -79,9 +92,9 @@ def main(args: argparse.Namespace) -> int:
 
     trouble = Trouble(args.seconds, args.after, args.carrier, args.second_link, args.loss, args.delay)
     if args.fault is None:
-        request = parse(args.scenario, args.nodes, args.eips, args.hello, trouble)
+        request = parse(args.scenario or "reach", args.nodes, args.eips, args.hello, trouble)
     else:
-        request = _practice(args.fault)
+        request = _practice(args, trouble)
     timeline = Timeline(None if args.json else sys.stdout, wants_colour(sys.stdout))
     try:
         outcome = play(request, timeline, args.keep)

@@ -47,15 +47,15 @@ class Trouble:
 
     def of(self, scenario: str) -> "Trouble":
         """With the ``seconds`` of ``scenario`` where none were asked for. Raises SettingError for what cannot be."""
-        for name, value, most in (
-            ("loss", self.loss, MAX_LOSS),
-            ("delay", self.delay, MAX_DELAY_MS),
-            ("after", self.after, MAX_SECONDS),
+        for name, value, unit, most in (
+            ("loss", self.loss, "percent", MAX_LOSS),
+            ("delay", self.delay, "milliseconds", MAX_DELAY_MS),
+            ("after", self.after, "seconds", MAX_SECONDS),
         ):
             if not 0 <= value <= most:
-                raise SettingError(f"--{name} {value:g}: must be from 0 to {most:g}")
+                raise SettingError(f"--{name} {value:g}: must be {unit} from 0 to {most:g}")
         if self.seconds is not None and not 0 < self.seconds <= MAX_SECONDS:
-            raise SettingError(f"--seconds {self.seconds:g}: must be above 0 and at most {MAX_SECONDS:g}")
+            raise SettingError(f"--seconds {self.seconds:g}: must be seconds above 0 and at most {MAX_SECONDS:g}")
         if self.carrier and scenario != "flap":
             raise SettingError(f"--carrier: {scenario} leaves every carrier up: choose flap")
         return replace(self, seconds=SICK_LINKS[scenario]) if self.seconds is None else self
@@ -78,8 +78,9 @@ class Request:
     """To be practised instead of a scenario."""
 
 
-def practice(fault: str) -> Request:
-    """Two nodes, and a second client to be the stranger."""
+def practice(fault: str, trouble: Trouble = NO_TROUBLE) -> Request:
+    """Two nodes, and a second client to be the stranger. Raises SettingError: no switch spoils frames there."""
+    _refuse(trouble, "a fault")
     return Request("fault", 2, clients=2, fault=fault)
 
 

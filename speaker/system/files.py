@@ -128,7 +128,8 @@ def locked(path: Path) -> int:
     """
     fd = -1
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):  # it is no directory: to open a file in it says so
+            path.parent.mkdir(parents=True, exist_ok=True)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
         with contextlib.suppress(PermissionError):  # one of an earlier release; or somebody else's, who sees to it
             os.fchmod(fd, 0o600)

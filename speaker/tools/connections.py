@@ -56,7 +56,7 @@ def connections(runtime_dir: Path, out: TextIO, eip: str, limit: str, as_json: b
 
 def _limit(text: str) -> int:
     if (number := whole_number(text, 10**9 - 1)) is None:
-        raise SettingError(f"--limit {written(text)}: must be a whole number: how many connections to print")
+        raise SettingError(f"--limit {written(text)}: must be a whole number from 0 to 999999999")
     return number
 
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 Commands: TypeAlias = "argparse._SubParsersAction[Any]"
 """Where a command is added: ``commands.add_parser(NAME)``, with a function of its own as the default of ``command``."""
 
+DIRECTORY = "whose files *.yaml, *.yml and *.json are read; those of its subdirectories are not"
+
 
 def api(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -98,7 +100,7 @@ def peers(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--hello",
         metavar="MS",
-        help="milliseconds between two hellos, the same on all hosts: shorter makes failover faster "
+        help="milliseconds between two hellos, 20 to 1000, the same on all hosts: shorter makes failover faster "
         f"(default {DEFAULT_HELLO_MS})",
     )
     run.add_argument(
@@ -129,13 +131,13 @@ def runtime(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def kernel(parser: argparse.ArgumentParser) -> None:
+def kernel(
+    parser: argparse.ArgumentParser,
+    forwarder: str = "who carries the traffic (default %(default)s: ipvs where the kernel has it, else nftables)",
+) -> None:
     runtime(parser)
     parser.add_argument(
-        "--forwarder",
-        choices=[kind.value for kind in Forwarding],
-        default=Forwarding.AUTO.value,
-        help="who carries the traffic (default %(default)s: ipvs where the kernel has it, else nftables)",
+        "--forwarder", choices=[kind.value for kind in Forwarding], default=Forwarding.AUTO.value, help=forwarder
     )
 
 
@@ -143,17 +145,19 @@ def limits(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ipvs-timeouts",
         metavar="TCP,TCPFIN,UDP",
-        help="seconds of silence after which IPVS forgets a connection, as `ipvsadm --set`; 0 leaves one as it is",
+        help="with --forwarder ipvs: seconds of silence after which IPVS forgets a connection, as `ipvsadm --set`; "
+        "0 leaves one as it is (default: all of them)",
     )
     parser.add_argument(
         "--conntrack-max",
         metavar="N",
-        help="raise net.netfilter.nf_conntrack_max to N; it is never lowered",
+        help="raise net.netfilter.nf_conntrack_max to N; it is never lowered (default: left as it is)",
     )
     parser.add_argument(
         "--metrics-real-servers",
         action="store_true",
-        help="tell the connections of every real server in /metrics: two lines for each that is in use",
+        help="with --forwarder ipvs: tell the connections of every real server in /metrics, two lines for each that is "
+        "in use",
     )
 
 
@@ -208,7 +212,7 @@ def mqtt_settings(args: argparse.Namespace) -> MqttSettings | None:
     """None where no broker is to be told. Raises SettingError."""
     found = MqttSettings.parse(args.mqtt, args.mqtt_ca, args.mqtt_cert, args.mqtt_key, args.mqtt_login)
     if found is not None and find_spec("aiomqtt") is None:
-        raise SettingError("--mqtt: needs aiomqtt, which is not installed: pip install 'eip-speaker[mqtt]'")
+        raise SettingError("--mqtt: needs aiomqtt, which is not installed: pip install 'aiomqtt>=2.5.1,<3'")
     return found
 
 

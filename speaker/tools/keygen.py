@@ -52,7 +52,7 @@ _FOLLOWING = {Step.ADD: Step.PROMOTE, Step.PROMOTE: Step.RETIRE}
 
 
 def _next(file: Path, step: Step) -> tuple[str, ...]:
-    copy = "copy it to every host, readable by root alone"
+    copy = "copy it to every host, readable by its owner alone"
     if (after := _FOLLOWING.get(step)) is None:
         return (copy,)
     return f"{copy}, and when all have it:", following("keygen", f"--{after.value}", str(file))

@@ -38,6 +38,8 @@ def test_the_version_is_the_packages_own(capsys):
         (["--with-peers", "--ethertype", "ARP"], "--ethertype ARP"),
         (["--key", "/k"], "--key /k: needs --with-peers"),
         (["--hand-over"], "--hand-over: needs --with-peers"),
+        (["--metrics-real-servers"], "--metrics-real-servers: needs --forwarder ipvs"),
+        (["--metrics-real-servers", "--forwarder", "nftables"], "--metrics-real-servers: needs --forwarder ipvs"),
         (["--with-peers", "--key", "/nowhere/key"], "speaker keygen /nowhere/key"),
     ],
 )
@@ -49,8 +51,21 @@ def test_a_setting_that_cannot_work_is_named_and_ends_with_2(flags, names, tmp_p
 @pytest.mark.parametrize(
     ("flags", "names"),
     [
+        (["--nodes", "5"], "--nodes 5: not together with --fault"),
+        (["--scenario", "crash"], "--scenario crash: not together with --fault"),
+        (["--loss", "3"], "--loss: a fault has no sick links"),
+    ],
+)
+def test_a_fault_to_practise_takes_no_flag_that_would_change_nothing(flags, names, capsys):
+    assert main(["lab", "--fault", "pool_full", *flags]) == 2
+    assert names in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "names"),
+    [
         (["--metrics", "localhost:9900"], "localhost:9900"),
-        (["--kubeconfig", "/nowhere/config"], "/nowhere/config"),
+        (["--kubeconfig", "/nowhere/config"], "kubeconfig /nowhere/config: cannot be read: No such file"),
         ([], "name a kubeconfig"),
     ],
 )

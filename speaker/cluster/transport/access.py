@@ -72,7 +72,7 @@ def _in_cluster(access: Access) -> Server:
 def _service_address() -> str:
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
     if not host or not port:
-        raise SettingError("not in a cluster (KUBERNETES_SERVICE_HOST is not set): name a kubeconfig")
+        raise SettingError("not in a cluster (KUBERNETES_SERVICE_HOST is not set): name a kubeconfig with --kubeconfig")
     return f"https://{with_port(host, port)}"
 
 

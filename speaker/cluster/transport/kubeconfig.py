@@ -28,7 +28,8 @@ async def read_kubeconfig(path: Path, context: str = "") -> Server:
         )
     # The library reads fields before it knows that they are there.
     except (ConfigException, YAMLError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise SettingError(f"kubeconfig {name}: {error}") from error
+        unread = f"cannot be read: {error.strerror}" if isinstance(error, OSError) and error.strerror else error
+        raise SettingError(f"kubeconfig {name}: {unread}") from error
     named = (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
     try:
         trust = Trust(lambda: RESTClientObject(configuration).ssl_context, *(Path(file) for file in named if file))

@@ -24,6 +24,7 @@ from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer, Virt
 from speaker.forwarding.sysctl import forwarding_off
 from speaker.forwarding.traffic import UNKNOWN, Traffic
 from speaker.model import Family, Protocol
+from speaker.system.rights import may_administer_network
 
 _REAL = RealServer(IPv4Address("192.0.2.2"), 80)
 #: A plan that needs every expression our rules ever use (documentation addresses; it is checked, never applied).
@@ -134,7 +135,14 @@ async def _supported(ruleset: Ruleset) -> None:
     try:
         await nft.run(rebuild_script(ruleset), check=True)
     except nft.Refused as error:
-        raise Unsupported(f"this kernel refuses our nftables rules (it needs Linux 5.9): {error}") from error
+        raise Unsupported(refusal(str(error), privileged=may_administer_network())) from error
+
+
+def refusal(words: str, *, privileged: bool) -> str:
+    """What ``nft`` said, and what it takes: a kernel says the same to whom it shows nothing."""
+    if privileged:
+        return f"this kernel refuses our nftables rules (it needs Linux 5.9): {words}"
+    return f"nftables needs CAP_NET_ADMIN (root): {words}"
 
 
 def _forwarder_step(listing: Listing | None, want: Plan) -> Step:

@@ -22,7 +22,7 @@ Frame: TypeAlias = tuple[float, bytes]
 
 Write: TypeAlias = Callable[[float, bytes], None]
 
-INSTALL = "pip install 'eip-speaker[tools]'"
+INSTALL = "pip install 'scapy>=2.6,<3'"
 _ETHERNET = 1
 """LINKTYPE_ETHERNET (https://www.tcpdump.org/linktypes.html)."""
 _IPV6_TYPE = 54
@@ -38,7 +38,7 @@ def need_scapy() -> None:
     try:
         import scapy.config  # noqa: F401 -- whether it can be
     except ImportError as error:
-        raise SettingError(f"speaker capture needs scapy (GPL-2.0), which is not installed: {INSTALL}") from error
+        raise SettingError(f"capture needs scapy (GPL-2.0), which is not installed: {INSTALL}") from error
 
 
 def wanted(ethertype: int) -> Program:

@@ -420,11 +420,22 @@ def test_what_is_to_be_corrected_in_files_is_named():
     assert (
         found.mend == "speaker validate DIR   # once Eip/POOL is corrected there: spec.addresses: add some; or free one"
     )
+    (without,) = findings(replace(WELL, known=replace(service(endpoints=()).known, cluster=False)))
+    assert without.mend == "speaker validate DIR   # once an EndpointSlice of lab/web is corrected there"
     unknown = replace(known(eips=(), services=(), pools=(), cluster=False), about="lab/no")
     assert explain(unknown).others == ()
     assert [each.mend for each in explain(unknown).steps[-1].findings] == [
         "speaker validate DIR   # once Service/lab/no is corrected there"
     ]
+
+
+def test_nobody_is_told_first_to_take_an_address_from_a_host_that_may_need_it():
+    (own,) = findings(replace(WELL, bound=(Bound("eth0", "192.0.2.207", 32),)))
+    exclude, _, delete = own.mend.partition("; or, if no host needs it: ")
+    assert (exclude, delete) == (
+        "kubectl edit eip POOL   # spec.exclude: 192.0.2.207",
+        "ip addr del 192.0.2.207/32 dev eth0",
+    )
 
 
 OF_SEVERAL_NODES = {"two_holders"}

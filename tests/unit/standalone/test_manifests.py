@@ -387,3 +387,10 @@ def test_files_with_byte_order_marks_may_be_put_together(tmp_path):
     (tmp_path / "b.yaml").write_text(f"---\n{pool % ('d', '192.0.2.300')}")
     with pytest.raises(InvalidManifests, match=r"b\.yaml:5: Eip/d: spec\.addresses\[0\]"):
         load(tmp_path)
+
+
+def test_a_service_without_slices_is_known_to_have_no_endpoint(tmp_path):
+    """Not to be unknown: `speaker status` tells of it."""
+    service = "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\n"
+    (tmp_path / "web.yaml").write_text(service + "spec: {type: LoadBalancer, ports: [{port: 80}]}\n")
+    assert load(tmp_path).world.endpoints == {ServiceKey("shop", "web"): ()}

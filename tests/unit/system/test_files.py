@@ -162,6 +162,12 @@ def test_what_is_no_file_is_no_lock_and_nobody_waits_for_it(tmp_path, what):
             locked(path)
 
 
+def test_a_lock_in_what_is_no_directory_is_refused_with_that_reason(tmp_path):
+    (tmp_path / "run").touch()
+    with pytest.raises(EdgeError, match=r"cannot lock .*/run/lock: Not a directory"):
+        locked(tmp_path / "run" / "lock")
+
+
 def test_a_lock_that_somebody_removed_is_taken_anew(tmp_path):
     path = tmp_path / "run" / "lock"
     lock = Lock(path, locked(path))

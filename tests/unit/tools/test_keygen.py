@@ -30,6 +30,7 @@ def test_what_is_said_names_the_file_and_the_key_and_never_shows_it(file):
     said = "\n".join(line for step in (Step.MAKE, *ROTATION) for line in keygen(file, step))
     assert f"{file}: key {read_keys(file).signing.id.hex()} signs" in said
     assert file.read_text().strip() not in said
+    assert said.count("copy it to every host, readable by its owner alone") == 4  # who need not be root
 
 
 @pytest.mark.parametrize("content", ["", "anything"])

@@ -2,7 +2,10 @@
 
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
+ROOT = Path(__file__).parents[4]
 WITHOUT = "import sys; sys.modules['aiomqtt'] = sys.modules['paho'] = None; "
 
 
@@ -19,4 +22,5 @@ def test_what_tells_no_broker_starts_without_its_library():
 def test_whoever_asks_for_it_is_told_what_to_install():
     done = python(f"{WITHOUT}from speaker.cli import main; sys.exit(main(['agent', '--mqtt', 'mqtts://broker']))")
     assert done.returncode == 2
-    assert "pip install 'eip-speaker[mqtt]'" in done.stderr
+    (wanted,) = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["mqtt"]
+    assert f"pip install '{wanted}'" in done.stderr

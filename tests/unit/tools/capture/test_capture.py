@@ -4,6 +4,8 @@ import io
 import json
 import resource
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -85,7 +87,7 @@ def test_with_the_key_hellos_are_verified_and_the_key_is_never_shown(tmp_path, f
         (["nowhere"], "nowhere: is neither a link of this host (lo"),
         (["FILE", "--seconds", "2"], "--seconds: "),
         (["FILE", "--write", "x"], "--write: "),
-        (["lo", "--seconds", "0"], "--seconds 0: must be above 0"),
+        (["lo", "--seconds", "0"], "--seconds 0: must be seconds above 0"),
         (["lo", "--ethertype", "ARP"], "--ethertype"),
     ],
 )
@@ -129,7 +131,9 @@ def test_without_scapy_the_command_that_installs_it_is_named(monkeypatch, capsys
     monkeypatch.setitem(sys.modules, "scapy.config", None)
     monkeypatch.setitem(sys.modules, "scapy", None)
     assert main(["capture", "lo"]) == 2
-    assert capsys.readouterr().err.endswith("pip install 'eip-speaker[tools]'\n")
+    pyproject = tomllib.loads((Path(__file__).parents[4] / "pyproject.toml").read_text())
+    (wanted,) = pyproject["project"]["optional-dependencies"]["tools"]
+    assert capsys.readouterr().err.endswith(f"pip install '{wanted}'\n")
 
 
 def test_a_file_that_nobody_may_look_at_is_named(tmp_path, capsys):
