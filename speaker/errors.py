@@ -150,6 +150,12 @@ class ApiRefused(EdgeError):
         return f"the API answered {self.code} {self.reason}: {self.message}"
 
     @property
+    def no_such_object(self) -> bool:
+        """The API itself says so. A server that does not know the kind (yet), and a proxy without a server, answer 404
+        as well, with no Status: that says nothing of the object."""
+        return self.code == 404 and self.reason == "NotFound"
+
+    @property
     def too_old(self) -> bool:
         """What was asked about is forgotten, or lies in the future of a server that was restored: list anew."""
         return self.code == 410 or "ResourceVersionTooLarge" in self.causes

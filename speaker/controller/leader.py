@@ -114,7 +114,13 @@ class Leader:
         recorded = asyncio.Event()
         announcements = self._mirror(ANNOUNCEMENTS, RecordedObject, recorded, mirrors)
         telling = Telling()
-        writes = WriteQueue(self._client, self._election.fence, self._told, lambda event: telling.tell(event.logged()))
+        writes = WriteQueue(
+            self._client,
+            self._election.fence,
+            self._told,
+            self._supervisor,
+            lambda event: telling.tell(event.logged()),
+        )
         # What the last leader found out stands until this one has.
         follows = self._settings.ip_mode is IpMode.PROXY
         decider = Decider(replace(self._settings, ip_mode=None) if follows else self._settings)

@@ -818,11 +818,11 @@ async def test_an_object_that_cannot_be_written_holds_up_no_other(api, cluster, 
 
 
 @ONLY_FAKE
-@pytest.mark.parametrize("code", [404, 409])
-async def test_an_announcement_that_is_another_by_now_is_no_failure(api, cluster, start, code):
+@pytest.mark.parametrize(("code", "reason"), [(404, "NotFound"), (409, "Conflict")])
+async def test_an_announcement_that_is_another_by_now_is_no_failure(api, cluster, start, code, reason):
     path = f"{ANNOUNCEMENTS}/192.0.2.15"
     await cluster.announce("192.0.2.15", "")
-    api.fake.broken[path] = Refused(code, "Conflict")
+    api.fake.broken[path] = Refused(code, reason)
     running = await start(grace=Grace(vacant=0.0, held=0.0))
 
     async def tried() -> bool:
