@@ -94,6 +94,8 @@ class Reflector(Generic[T]):
         self._streams_lists = True
         self._trying: asyncio.Task[None] | None = None
         self._watching = False
+        self.resting = False
+        """Between two tries, of which the last got nowhere."""
         self._moved = False
         """The watch has got further since this attempt began: another is worth making at once."""
         self._silent_watches = 0
@@ -204,7 +206,11 @@ class Reflector(Generic[T]):
         self._told(error)
 
     async def _rest(self, seconds: float) -> None:
-        await asyncio.sleep(max(seconds, self._retry_after))
+        self.resting = True
+        try:
+            await asyncio.sleep(max(seconds, self._retry_after))
+        finally:
+            self.resting = False
 
     # ── Lists and watches ─────────────────────────────────────────────────────────────────────────────────────
 
