@@ -112,7 +112,12 @@ async def sit(api: Any, admin: Client) -> AsyncIterator[Callable[..., Awaitable[
         async def writing(client: Client | None = None, deadline: float = LONG) -> Writing:
             facts = {EIP: FACTS, EIP6: FACTS}
             writer = AnnouncementWriter(
-                client or await api.client(), deadline, facts.get, lambda error: made.tell(error), NoBugs(), lambda _: VACANT
+                client or await api.client(),
+                deadline,
+                facts.get,
+                lambda error: made.tell(error),
+                NoBugs(),
+                lambda _: VACANT,
             )
             made = Writing(writer, facts)
             working.append(group.create_task(writer.run(made), name="writer"))  # type: ignore[arg-type]

@@ -185,6 +185,8 @@ async def crowd(number, announced_after, soon=0):
 
 
 AWAY = EdgeError("nobody listens there")
+FINAL = "AlreadyExists", "no such namespace"
+"""Answers that are no failure."""
 REFUSALS = {
     "the API is away for a moment": ([AWAY] * 5, 6, True),
     "it has too much to do": ([ApiRefused(429, "TooManyRequests", "later", retry_after=3.0)] * 2, 3, True),
@@ -202,7 +204,9 @@ def test_an_event_that_cannot_be_told_is_told_later_and_holds_up_no_other(case, 
     errors, tries, is_told = REFUSALS[case]
     tried, others, told, heard_of = in_virtual_time(telling_in_vain(errors))
     assert (tried, others, told) == (tries, WORKERS + 1, is_told)
-    assert heard_of == [error for error in errors[:tries] if "AlreadyExists" not in str(error) and "no such" not in str(error)]
+    assert heard_of == [
+        error for error in errors[:tries] if "AlreadyExists" not in str(error) and "no such" not in str(error)
+    ]
 
 
 async def telling_in_vain(errors):
