@@ -12,6 +12,7 @@
     └── EdgeError             the kernel, a file or a program refused
         ├── WireError         the wire process met a bug of ours: tried again like all others
         ├── Unsupported       the kernel lacks what the setting needs: retrying will not help
+        ├── NotDone           a program hung or was killed: what it was asked for is not to blame
         ├── ApiUnreachable    the Kubernetes API did not answer: whether it did what it was asked is unknown
         └── ApiRefused        the Kubernetes API said no, and why
 """
@@ -126,6 +127,10 @@ class WireError(EdgeError):
 
 class Unsupported(EdgeError):
     """Raised when this kernel or machine lacks what a setting needs; retrying will not help."""
+
+
+class NotDone(EdgeError):
+    """Raised when a program said neither yes nor no: it hung, waited for a lock in vain, or somebody killed it."""
 
 
 class ApiUnreachable(EdgeError):
