@@ -12,6 +12,7 @@
     └── EdgeError             the kernel, a file or a program refused
         ├── WireError         the wire process met a bug of ours: tried again like all others
         ├── Unsupported       the kernel lacks what the setting needs: retrying will not help
+        ├── NotDone           a program hung or was killed: what it was asked for is not to blame
         ├── ApiUnreachable    the Kubernetes API did not answer: whether it did what it was asked is unknown
         └── ApiRefused        the Kubernetes API said no, and why
 """
@@ -128,6 +129,10 @@ class Unsupported(EdgeError):
     """Raised when this kernel or machine lacks what a setting needs; retrying will not help."""
 
 
+class NotDone(EdgeError):
+    """Raised when a program said neither yes nor no: it hung, waited for a lock in vain, or somebody killed it."""
+
+
 class ApiUnreachable(EdgeError):
     """Raised when the Kubernetes API did not answer, or not in time. A write may have been done all the same."""
 
@@ -148,6 +153,12 @@ class ApiRefused(EdgeError):
 
     def __str__(self) -> str:
         return f"the API answered {self.code} {self.reason}: {self.message}"
+
+    @property
+    def no_such_object(self) -> bool:
+        """The API itself says so. A server that does not know the kind (yet), and a proxy without a server, answer 404
+        as well, with no Status: that says nothing of the object."""
+        return self.code == 404 and self.reason == "NotFound"
 
     @property
     def too_old(self) -> bool:

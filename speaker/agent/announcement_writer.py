@@ -15,6 +15,7 @@ from speaker.model import IPAddress
 from speaker.ownership.events import Record, WriteRecord, gone
 from speaker.system.clock import time_of_day
 from speaker.system.decoding import UNFIT
+from speaker.system.supervise import Supervisor, contained
 from speaker.wire.remote import A_SLICE, Wire
 
 WORKERS = 32
@@ -25,7 +26,7 @@ _decode = msgspec.json.Decoder(AnnouncementObject).decode
 
 class AnnouncementWriter:
     """``facts`` says of an EIP what people want to know, ``vacant`` of one that nobody holds; ``told`` hears of each
-    failure, and of each success as None.
+    failure, and of each success as None, ``supervisor`` of a bug, which ends no more than the order it is met in.
 
     An order that is ``deadline`` seconds old has been given up by the machine: one that waited here for so long is not
     sent. What was sent is waited for, as the record that it finds is news at any time.
@@ -37,10 +38,11 @@ class AnnouncementWriter:
         deadline: float,
         facts: Callable[[IPAddress], Facts | None],
         told: Callable[[EdgeError | None], None],
+        supervisor: Supervisor,
         vacant: Callable[[IPAddress], Facts | None] = lambda _: None,
     ) -> None:
         self._client, self._deadline, self._facts, self._told = client, deadline, facts, told
-        self._vacant = vacant
+        self._supervisor, self._vacant = supervisor, vacant
         self._orders: asyncio.Queue[tuple[WriteRecord, float]] = asyncio.Queue()
         self._failing: dict[IPAddress, str] = {}
         """Of which EIPs the record cannot be written, and why: others go on, and that it fails again is no news."""
@@ -57,15 +59,18 @@ class AnnouncementWriter:
     async def _work(self, wire: Wire) -> None:
         while True:
             order, due = await self._orders.get()
-            if time.monotonic() >= due:
-                continue
-            try:
-                succeeded, record = await self._write(order)
-            except EdgeError as error:
-                self._failed(order.eip, error)
-            else:
-                self._succeeded(order.eip)
-                await wire.written(order, succeeded, record)
+            if time.monotonic() < due:
+                with contained("records", self._supervisor):
+                    await self._carry_out(order, wire)
+
+    async def _carry_out(self, order: WriteRecord, wire: Wire) -> None:
+        try:
+            succeeded, record = await self._write(order)
+        except EdgeError as error:
+            self._failed(order.eip, error)
+        else:
+            self._succeeded(order.eip)
+            await wire.written(order, succeeded, record)
 
     def _failed(self, eip: IPAddress, error: EdgeError) -> None:
         if self._failing.get(eip) != str(error):
@@ -93,7 +98,7 @@ class AnnouncementWriter:
                 return True, _read(await self._client.patch(path, change(order, facts, at)))
             return True, _read(await self._client.create(ANNOUNCEMENTS, creation(order, facts, at)))
         except ApiRefused as error:
-            if error.code == 404:
+            if error.no_such_object:
                 return False, gone(order.expected)
             if error.code != 409:
                 raise
@@ -103,7 +108,7 @@ class AnnouncementWriter:
         try:
             return _read(await self._client.get(path))
         except ApiRefused as error:
-            if error.code != 404:
+            if not error.no_such_object:
                 raise
             return gone(version)
 
@@ -112,17 +117,21 @@ class AnnouncementWriter:
         for at, found in enumerate(ours):
             if at % A_SLICE == 0:
                 await asyncio.sleep(0)
-            eip = eip_of(found)
-            facts = self._facts(eip) if eip is not None else None
-            if eip is None or facts is None or (patch := correction(found, facts)) is None:
-                continue
-            try:
-                await self._client.patch(path_of(eip), patch, within=REQUEST)
-            except EdgeError as error:
-                if not (isinstance(error, ApiRefused) and error.code in (404, 409)):
-                    self._failed(eip, error)
-            else:
-                self._succeeded(eip)
+            with contained("correct", self._supervisor):
+                await self._correct(found)
+
+    async def _correct(self, found: AnnouncementObject) -> None:
+        eip = eip_of(found)
+        facts = self._facts(eip) if eip is not None else None
+        if eip is None or facts is None or (patch := correction(found, facts)) is None:
+            return
+        try:
+            await self._client.patch(path_of(eip), patch, within=REQUEST)
+        except EdgeError as error:
+            if not (isinstance(error, ApiRefused) and (error.no_such_object or error.code == 409)):
+                self._failed(eip, error)
+        else:
+            self._succeeded(eip)
 
 
 def _read(body: bytes) -> Record:

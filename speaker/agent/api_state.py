@@ -20,6 +20,8 @@ class Mirror(Protocol):
     def resource(self) -> Resource[Any]: ...
     @property
     def following(self) -> bool: ...
+    @property
+    def resting(self) -> bool: ...
     def reconnect(self) -> None: ...
 
 
@@ -68,7 +70,8 @@ class ApiState:
             return
         self.lost(dead=False)
         for mirror in self._mirrors:
-            if self._doubted or not mirror.following:
+            # One that is at work is let: a list may take longer than we have between two renewals.
+            if self._doubted or mirror.resting:
                 mirror.reconnect()
         self._doubted = False
         self._answered.set()

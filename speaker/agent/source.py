@@ -109,7 +109,7 @@ class Cluster:
         self._local = EndpointWatch(node, self._own, self._retell) if forwarder is Forwarding.NONE else None
         self._hosts = HostsAsked(client, self._saw_hosts, self._api.tells("nodes"))
         told = self._api.tells("records")
-        self._records = AnnouncementWriter(client, times.record_timeout, self._facts, told, self._vacant)
+        self._records = AnnouncementWriter(client, times.record_timeout, self._facts, told, report, self._vacant)
         self._session = Session(
             client,
             namespace,

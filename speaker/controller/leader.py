@@ -43,7 +43,7 @@ from speaker.model import Forwarding
 from speaker.settings import AGENTS_NAMESPACE
 from speaker.system.clock import boottime, time_of_day
 from speaker.system.garbage import start_over, uncollected
-from speaker.system.supervise import Supervisor, supervised
+from speaker.system.supervise import Supervisor, contained, supervised
 from speaker.system.waiting import set_within
 from speaker.telemetry.lines import Bound
 from speaker.telemetry.telling import Telling
@@ -114,7 +114,13 @@ class Leader:
         recorded = asyncio.Event()
         announcements = self._mirror(ANNOUNCEMENTS, RecordedObject, recorded, mirrors)
         telling = Telling()
-        writes = WriteQueue(self._client, self._election.fence, self._told, lambda event: telling.tell(event.logged()))
+        writes = WriteQueue(
+            self._client,
+            self._election.fence,
+            self._told,
+            self._supervisor,
+            lambda event: telling.tell(event.logged()),
+        )
         # What the last leader found out stands until this one has.
         follows = self._settings.ip_mode is IpMode.PROXY
         decider = Decider(replace(self._settings, ip_mode=None) if follows else self._settings)
@@ -134,8 +140,9 @@ class Leader:
                 unannounced.update(changes)
                 found = list(failovers.news(changes))
                 for follower in self.followers:
-                    for failover in found:
-                        follower.failed_over(failover)
+                    with contained("published", self._supervisor):
+                        for failover in found:
+                            follower.failed_over(failover)
                     follower.changed.set()
                 if found:
                     async with deciding.done() as done:
@@ -152,7 +159,8 @@ class Leader:
             if self.followers:
                 decided = decider.decided()
                 for follower in self.followers:
-                    follower.follow(decided)
+                    with contained("published", self._supervisor):
+                        follower.follow(decided)
             # Half the time for the others: each write comes back as a change, many at once.
             await asyncio.sleep(boottime() - begun)
             return len(news.services)
@@ -195,17 +203,20 @@ class Leader:
                 since = boottime() - counted_at
                 if since >= COUNT or (since >= SWEEP and (uncounted or writes.waiting)):
                     counted_at, uncounted = boottime(), writes.waiting > 0
-                    self._counted(decider.tally(counted_at), writes.waiting)
+                    with contained("counts", self._supervisor):
+                        self._counted(decider.tally(counted_at), writes.waiting)
                 if announcements.synced and (now := boottime()) >= swept_at + SWEEP:
-                    await writes.want(sweeper.step(announcements.store, decider.uses, now))
                     swept_at = now
-                    gone = lives.gone(now) if announcements.following else None
-                    happened = announced.step(unannounced, decider.users, now, time_of_day(), gone)
-                    unannounced.clear()
-                    for event in (*happened, *decider.hints(now, time_of_day())):
-                        writes.tell(event)
-                    if count := announced.left_out + left_out(room, now):
-                        log.warning("events left out", count=count)
+                    with contained("sweep", self._supervisor):
+                        await writes.want(sweeper.step(announcements.store, decider.uses, now))
+                    with contained("events", self._supervisor):
+                        gone = lives.gone(now) if announcements.following else None
+                        new, unannounced = unannounced, {}
+                        happened = announced.step(new, decider.users, now, time_of_day(), gone)
+                        for event in (*happened, *decider.hints(now, time_of_day())):
+                            writes.tell(event)
+                        if count := announced.left_out + left_out(room, now):
+                            log.warning("events left out", count=count)
 
     async def _ask_agents(self, forwarders: Forwarders, changed: asyncio.Event) -> None:
         """Asked for now and then: a watch would bring every renewal of every node. Endless."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from speaker.cluster.transport.client import REQUEST, Client
 from speaker.controller.writes import Event, Order, Orders, Removal, Write
 from speaker.errors import ApiRefused, EdgeError
+from speaker.system.supervise import Supervisor, contained
 from speaker.telemetry.lines import Bound
 
 WORKERS = 16
@@ -31,9 +32,8 @@ EVENT_TRIES = 12
 """Of one Event, some two minutes in all, as often as client-go does: the API may be away because of what it tells."""
 SLICE = 0.005
 """Seconds of taking orders before others get a turn: 10,000 may come at once."""
-
-_STALE = (404, 409)
-"""The object is not what the write was decided from. Trying again is of no use, and what it is now will be heard."""
+HEARD_SECONDS = 30.0
+"""After which a write is tried again whose object was said to be another by now, where nothing else was heard of it."""
 
 
 class WriteQueue:
@@ -41,7 +41,7 @@ class WriteQueue:
     ``happened`` of what is written that has an Event, told or one too many.
 
     A write is done once. The same one is not sent again while it is wanted, even if the mirror still shows the object
-    as it was before.
+    as it was before. ``supervisor`` hears of bugs, which keep no more than their object waiting.
     """
 
     def __init__(
@@ -49,11 +49,15 @@ class WriteQueue:
         client: Client,
         fence: Callable[[], float],
         told: Callable[[str, EdgeError], None],
+        supervisor: Supervisor,
         happened: Callable[[Event], None] = lambda _: None,
     ) -> None:
+        self._supervisor = supervisor
         self._client, self._fence, self._told, self._happened = client, fence, told, happened
         self._wanted: dict[str, Order] = {}
         self._done: dict[str, Order] = {}
+        self._stale: dict[str, Order] = {}
+        """Refused because the object is another by now, of which nothing was heard yet."""
         self._failures: dict[str, int] = {}
         self._busy: set[str] = set()
         """Paths that are queued, being written, or waiting for another try: each is in one place."""
@@ -79,6 +83,7 @@ class WriteQueue:
             if order is None:
                 self._wanted.pop(path, None)
                 self._done.pop(path, None)
+                self._stale.pop(path, None)
                 self._failures.pop(path, None)
             else:
                 self._wanted[path] = order
@@ -111,21 +116,24 @@ class WriteQueue:
     async def _work(self) -> None:
         while True:
             _, _, due = await self._queue.get()
-            if isinstance(due, _Untold):
-                await self._tell(due)
-            else:
+            if not isinstance(due, _Untold):
                 await self._see_to(due)
+                continue
+            with contained("writes", self._supervisor):
+                await self._tell(due)
 
     async def _see_to(self, path: str) -> None:
         if (order := self._wanted.get(path)) is None:
             self._busy.discard(path)
             return
         try:
-            await self._carry_out(order)
+            await self._carry_out(path, order)
         except EdgeError as error:
             self._told(path, error)
-            failures = self._failures[path] = self._failures.get(path, 0) + 1
-            self._queue_after(path, _backoff(failures, error))
+            self._try_again(path, error)
+        except Exception as error:
+            self._supervisor.internal_error("writes", error)
+            self._try_again(path, error)
         else:
             self._failures.pop(path, None)
             if path in self._wanted:  # it may have been heard of already
@@ -133,7 +141,11 @@ class WriteQueue:
             self._busy.discard(path)
             self._take_up(path)  # something else may be wanted by now
 
-    async def _carry_out(self, order: Order) -> None:
+    def _try_again(self, path: str, error: Exception) -> None:
+        failures = self._failures[path] = self._failures.get(path, 0) + 1
+        self._queue_after(path, _backoff(failures, error))
+
+    async def _carry_out(self, path: str, order: Order) -> None:
         within = min(REQUEST, self._fence())
         try:
             if isinstance(order, Removal):
@@ -141,11 +153,20 @@ class WriteQueue:
             else:
                 await self._client.patch(order.path, order.body(), within=within)
         except ApiRefused as error:
-            if error.code not in _STALE:
+            if not _is_stale(error) or self._stale.get(path) == order:
                 raise
+            self._stale[path] = order
+            asyncio.get_running_loop().call_later(HEARD_SECONDS, self._doubt, path, order)
             return
+        self._stale.pop(path, None)
         if isinstance(order, Write) and order.event is not None:
             self.tell(order.event)
+
+    def _doubt(self, path: str, order: Order) -> None:
+        """It is still wanted as it was: the object is none other, or nothing is heard of it."""
+        if self._done.get(path) is order:
+            del self._done[path]
+            self._take_up(path)
 
     def tell(self, event: Event) -> None:
         """Behind all that is to be written by now; not where its object had too many."""
@@ -192,7 +213,7 @@ class WriteQueue:
         try:
             await self._client.create(event.path, event.body(), within=min(REQUEST, self._fence()))
         except EdgeError as error:
-            if isinstance(error, ApiRefused) and error.code in _STALE:
+            if isinstance(error, ApiRefused) and _is_stale(error):
                 return
             self._told(event.path, error)
             failures += 1
@@ -208,12 +229,18 @@ class _Untold(NamedTuple):
     failures: int = 0
 
 
+def _is_stale(error: ApiRefused) -> bool:
+    """The object is not what the write was decided from. Trying again is of no use, and what it is now will be
+    heard."""
+    return error.code == 409 or error.no_such_object
+
+
 def _may_pass(error: EdgeError) -> bool:
     """What is refused for what it says is refused again."""
-    return not isinstance(error, ApiRefused) or error.code >= 500 or error.code == 429
+    return not isinstance(error, ApiRefused) or error.code >= 500 or error.code in (404, 429)
 
 
-def _backoff(failures: int, error: EdgeError) -> float:
+def _backoff(failures: int, error: Exception) -> float:
     """Seconds; ``failures`` in a row."""
     limit = min(BACKOFF_LIMIT, BACKOFF * 2.0 ** min(failures - 1, 16))
     seconds = limit * random.uniform(0.5, 1)  # noqa: S311 (spreads load, guards nothing)

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from speaker.errors import EdgeError, Unsupported
+from speaker.errors import EdgeError, NotDone, Unsupported
 from speaker.forwarding.changes import AddRealServer, Change, ChangeRealServer, RemoveRealServer
 from speaker.forwarding.plan import Plan, VirtualServer, by_address
 from speaker.model import IPAddress, IPNetwork
@@ -19,6 +19,8 @@ from speaker.system.programs import run as run_program
 EIPS, GUARD, SPOOFED, MASQUERADE = "EIP-SPEAKER", "EIP-SPEAKER-GUARD", "EIP-SPEAKER-SPOOFED", "EIP-SPEAKER-MASQ"
 """Our chains: what goes to an EIP; what of it may pass; what comes from one; what IPVS sends on."""
 
+_RESOURCE_PROBLEM = 4
+"""The exit code of a program that did not get the lock (iptables/xtables.h)."""
 _REPLY = "-m conntrack --ctstate RELATED,ESTABLISHED --ctdir REPLY"
 
 
@@ -233,6 +235,8 @@ async def programs(table: str) -> dict[int, str]:
     found = {4: _program("iptables"), 6: _program("ip6tables")}
     try:
         await run(f"{found[4]}-save", "-t", table)
+    except NotDone:
+        raise
     except EdgeError as error:
         raise Unsupported(f"this kernel has no iptables: {error}") from error
     return found
@@ -247,8 +251,11 @@ def _program(name: str) -> str:
 
 
 async def run(*command: str, text: str = "") -> str:
-    """What the program says, given ``text``. Raises EdgeError with its complaint."""
+    """What the program says, given ``text``. Raises EdgeError with its complaint, NotDone where another one holds the
+    lock."""
     status, output, complaint = await run_program(*command, text=text)
+    if status == _RESOURCE_PROBLEM:
+        raise NotDone(f"{' '.join(command)}: {complaint}")
     if status != 0:
         raise EdgeError(f"{' '.join(command)}: {complaint}")
     return output.decode(errors="replace")

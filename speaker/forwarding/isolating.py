@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from typing import TypeAlias
 
-from speaker.errors import EdgeError
+from speaker.errors import EdgeError, NotDone
 from speaker.forwarding.changes import (
     AddEip,
     AddRealServer,
@@ -27,6 +27,8 @@ from speaker.system.supervise import Supervisor
 
 BARREN = 64
 """Tries in a row that were all refused, after which it is not the parts but the kernel. What stands is tried first."""
+HANGS = 4
+"""As many tries in which a program hung, a minute each: what is asked for next waits meanwhile."""
 
 Part: TypeAlias = IPAddress | VirtualServerKey
 """What is asked for and refused by itself: a virtual server, or an EIP without one."""
@@ -90,7 +92,7 @@ class Isolating:
                 tried = mixed(good, plan, some)
                 changes += await self._apply(tried)
             except EdgeError as why:
-                barren, failed = barren + 1, True
+                barren, failed = barren + (BARREN // HANGS if isinstance(why, NotDone) else 1), True
                 if len(some) == 1:
                     refused[some[0]] = str(why)
                 else:

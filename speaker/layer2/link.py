@@ -153,11 +153,16 @@ class LinkResponder:
 
     async def _serve(self) -> None:
         # A link that returns is tried at once: the longest wait is only between two hopeless tries.
-        async for attempt in retrying(partial(self._lost, self.link), on=Exception, multiplier=0.05):
+        async for attempt in retrying(self._tell_lost, on=Exception, multiplier=0.05):
             if self._task is None:
                 return  # stopped just when it failed: a TaskGroup then raises the failure alone
             with attempt:
                 await self._serve_once()
+
+    def _tell_lost(self, error: Exception) -> None:
+        """Whatever becomes of that, the link is tried again."""
+        with contained("link", self._observer):
+            self._lost(self.link, error)
 
     async def _serve_once(self) -> None:
         """Raises EdgeError when the link goes down or away."""

@@ -7,7 +7,7 @@ import os
 import signal
 from typing import NamedTuple
 
-from speaker.errors import EdgeError, Unsupported
+from speaker.errors import EdgeError, NotDone, Unsupported
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _libc = ctypes.CDLL(None)
@@ -27,8 +27,9 @@ async def run(*command: str, text: str = "", seconds: float | None = None) -> En
     """Runs ``command`` with ``text`` on its standard input, to its end, however that came.
 
     Raises Unsupported where there is no such program or it may not be executed, EdgeError where the host cannot run it
-    now (no process, thread, descriptor or memory left) or it is not done within ``seconds``, else SECONDS. Cancelled,
-    it leaves nothing running: that could still commit after whatever comes next.
+    now (no process, thread, descriptor or memory left), NotDone where it is not done within ``seconds``, else SECONDS,
+    or is killed, by a kernel without memory perhaps. Cancelled, it leaves nothing running: that could still commit
+    after whatever comes next.
     """
     limit = SECONDS if seconds is None else seconds
     try:
@@ -47,12 +48,14 @@ async def run(*command: str, text: str = "", seconds: float | None = None) -> En
         async with asyncio.timeout(limit):
             output, complaint = await process.communicate(text.encode())
     except TimeoutError as error:
-        raise EdgeError(f"{command[0]} was not done within {limit:g} s") from error
+        raise NotDone(f"{command[0]} was not done within {limit:g} s") from error
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
     assert process.returncode is not None  # communicate() waited
+    if process.returncode < 0:
+        raise NotDone(f"{command[0]} was killed: {signal.strsignal(-process.returncode)}")
     return Ended(process.returncode, output, " ".join(complaint.decode(errors="replace").split()))
 
 

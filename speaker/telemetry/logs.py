@@ -192,12 +192,15 @@ class Writer:
                 continue
             try:
                 self._out("\n".join([*lines, *told]) + "\n")
-            except OSError:  # a disk that is full, a reader that is gone: there may be room or another one later
+            except Exception:  # a disk that is full, a reader that is gone, no memory: there may be some later
                 self._lost += lost + len(lines)
 
     def _next(self) -> str | None:
         while True:
-            again = self._now_and_then()
+            try:
+                again = self._now_and_then()
+            except Exception:  # of all that might tell of it, this thread is the last
+                again = True
             with suppress(Empty):
                 return self._lines.get(timeout=LOOK_SECONDS if again else None)
 

@@ -82,6 +82,8 @@ _STARTER = ThreadPoolExecutor(1, "start", initializer=take_priority)
 """Waits until a new process runs, and until the kernel has cleared away one that ended. On a busy host either takes as
 long as a second, because whoever holds a lock of the kernel's may be kept from the CPU. A thread that stays: with the
 one that started it the main process would end (prctl(2), PR_SET_PDEATHSIG)."""
+POLL_SECONDS = 0.05
+"""Between two looks at whether a main process has ended, where the kernel cannot tell us."""
 _THREADS = 4
 """For what else takes long: asking the kernel for carriers, closing sockets."""
 
@@ -95,14 +97,20 @@ class Main:
 
     async def ended(self) -> str:
         """Wait for it; how it ended, in words."""
-        number, loop = os.pidfd_open(self.process.pid), asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         try:
-            over = asyncio.Event()
-            loop.add_reader(number, over.set)
-            await over.wait()
-            loop.remove_reader(number)
-        finally:
-            os.close(number)
+            number = os.pidfd_open(self.process.pid)
+        except OSError:  # no descriptor is left
+            while self.process.poll() is None:  # noqa: ASYNC110 -- of this nobody is told
+                await asyncio.sleep(POLL_SECONDS)
+        else:
+            try:
+                over = asyncio.Event()
+                loop.add_reader(number, over.set)
+                await over.wait()
+                loop.remove_reader(number)
+            finally:
+                os.close(number)
         code = await loop.run_in_executor(_STARTER, self.process.wait)
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
@@ -190,10 +198,11 @@ async def _one(
         return "", 0
     try:
         main = await begin()
-    except OSError as error:
+    except Exception as error:  # without memory nearly anything is raised
         if not talk.offered:
             raise
-        return f"it could not be started: {error.strerror}", 1
+        words = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+        return f"it could not be started: {words}", 1
     ending = asyncio.create_task(main.ended())
     interrupting = asyncio.create_task(_interrupt(main, talk, stopping))
     why = ""

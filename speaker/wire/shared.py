@@ -93,7 +93,7 @@ class SharedOwner:
         self._inquiries = Inquiries(ours, self._hear_frame, self._hear_answer, events)
         lost, hear, age = self.hello_links.lost, self.hello_links.hear, times.request_age
         self._layer2 = layer2(clock, events, lost, hear, age, self._excuses, times.listen, ours, self._found)
-        self.offers = Offers(self._step, self.informed, lambda: self.hello_links.indexes, self._tasks)
+        self.offers = Offers(self._step, self.informed, lambda: self.hello_links.indexes, self._tasks, events)
         self._held: dict[IPAddress, _Held] = {}
         self._macs: frozenset[Mac] = frozenset()
         self._ever_macs: frozenset[Mac] = frozenset()

@@ -153,6 +153,10 @@ class FakeApi:
         self.requests: list[tuple[str, str, dict[str, str]]] = []
         self.bookmark_every = 0.2
         self.streams_lists = True
+        self.ends_lists = True
+        """Says of a streamed list when it is whole."""
+        self.watch_seconds = 1800.0
+        """After which it ends a watch that asks for no less."""
         self._objects: dict[tuple[str, str, str], Object] = {}
         self.revision = 1000
         self._history: list[Written] = []
@@ -397,7 +401,7 @@ class FakeApi:
                 await response.write(line)
             # An aiohttp server may end a response from a handler, but only its transport can be cut.
             with suppress(TimeoutError, ConnectionError):
-                async with asyncio.timeout(float(query.get("timeoutSeconds", 1800))):
+                async with asyncio.timeout(min(self.watch_seconds, float(query.get("timeoutSeconds", 1800)))):
                     await self._tell_on(watch, request, response, query.get("allowWatchBookmarks") == "true")
         finally:
             self._watches.discard(watch)
@@ -411,7 +415,7 @@ class FakeApi:
             for found in self._matching(target, watch.selector):
                 yield _line("ADDED", found)
             watch.since = self.revision
-            if streamed:
+            if streamed and self.ends_lists:
                 yield self._bookmark(target.kind, {"k8s.io/initial-events-end": "true"})
         elif int(version) < self._oldest:
             yield _line("ERROR", expired().status())

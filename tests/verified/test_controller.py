@@ -818,11 +818,11 @@ async def test_an_object_that_cannot_be_written_holds_up_no_other(api, cluster, 
 
 
 @ONLY_FAKE
-@pytest.mark.parametrize("code", [404, 409])
-async def test_an_announcement_that_is_another_by_now_is_no_failure(api, cluster, start, code):
+@pytest.mark.parametrize(("code", "reason"), [(404, "NotFound"), (409, "Conflict")])
+async def test_an_announcement_that_is_another_by_now_is_no_failure(api, cluster, start, code, reason):
     path = f"{ANNOUNCEMENTS}/192.0.2.15"
     await cluster.announce("192.0.2.15", "")
-    api.fake.broken[path] = Refused(code, "Conflict")
+    api.fake.broken[path] = Refused(code, reason)
     running = await start(grace=Grace(vacant=0.0, held=0.0))
 
     async def tried() -> bool:
@@ -965,3 +965,32 @@ async def test_after_a_restore_it_goes_by_the_data_of_now_however_much_was_writt
     await cluster.service("new")
     await cluster.until_addresses(old=("192.0.2.10",), new=("192.0.2.11",))
     assert not running.stopped.is_set(), "it leads on: what it knows was not begun anew"
+
+
+class Broken:
+    """A follower, and a counter, that meet a bug whatever they are told."""
+
+    def __init__(self) -> None:
+        self.changed = asyncio.Event()
+
+    def follow(self, decided: Any) -> None:
+        raise TypeError("a bug")
+
+    def failed_over(self, failover: Any) -> None:
+        raise TypeError("a bug")
+
+    async def run(self, records: Any) -> None:
+        raise TypeError("a bug")
+
+
+@ONLY_FAKE
+async def test_bugs_in_what_is_told_keep_no_service_from_its_address(cluster, start):
+    await cluster.pool("lan", "192.0.2.10-192.0.2.20")
+    running = await start()
+    running._leader.followers = (Broken(),)
+    await cluster.service("web")
+    await cluster.until_addresses(web=("192.0.2.10",))
+    await cluster.service("dns")
+    await cluster.until_addresses(web=("192.0.2.10",), dns=("192.0.2.11",))
+    assert {task for task, _ in running.bugs} == {"published"}
+    running.bugs.clear()

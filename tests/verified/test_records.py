@@ -59,6 +59,13 @@ class Writing:
         return await self.outcomes.get()
 
 
+class NoBugs:
+    """A supervisor of what has none."""
+
+    def internal_error(self, task: str, error: BaseException) -> None:
+        pytest.fail(f"{task}: {error!r}")
+
+
 @pytest.fixture(autouse=True)
 async def guard() -> AsyncIterator[None]:
     async with asyncio.timeout(GUARD):
@@ -105,7 +112,12 @@ async def sit(api: Any, admin: Client) -> AsyncIterator[Callable[..., Awaitable[
         async def writing(client: Client | None = None, deadline: float = LONG) -> Writing:
             facts = {EIP: FACTS, EIP6: FACTS}
             writer = AnnouncementWriter(
-                client or await api.client(), deadline, facts.get, lambda error: made.tell(error), lambda _: VACANT
+                client or await api.client(),
+                deadline,
+                facts.get,
+                lambda error: made.tell(error),
+                NoBugs(),
+                lambda _: VACANT,
             )
             made = Writing(writer, facts)
             working.append(group.create_task(writer.run(made), name="writer"))  # type: ignore[arg-type]

@@ -1,6 +1,7 @@
 """A reflector ends with what the API holds, whatever happens to the API, the connection or the history in between."""
 
 import asyncio
+from itertools import count
 
 import pytest
 
@@ -10,6 +11,7 @@ from speaker.cluster.objects import Object
 from speaker.errors import ApiRefused, ApiUnreachable
 
 SERVICE = "kubernetes.io/service-name"
+ONLY_FAKE = pytest.mark.parametrize("api", ["fake"], indirect=True)
 
 
 async def test_the_first_batch_is_everything_there_is(api, mirror, maps, key):
@@ -146,6 +148,27 @@ async def test_a_frozen_api_is_noticed_and_taken_up_again(api, mirror, maps):
     await api.thaw()
     await maps.create("a")
     await seen.until_names({"a"})
+
+
+@ONLY_FAKE
+@pytest.mark.parametrize("watch_seconds", [1800.0, 1.2, 0.0], ids=["goes on", "is ended", "is ended at once"])
+async def test_a_streamed_list_that_never_is_whole_is_asked_for_in_pages(api, mirror, maps, watch_seconds):
+    """Though something comes all the time, as of a resource where much changes."""
+    api.fake.ends_lists, api.fake.watch_seconds = False, watch_seconds
+    await maps.create("a")
+
+    async def change_all_the_time():
+        for number in count():
+            await maps.change("a", str(number))
+            await asyncio.sleep(0.1)
+
+    changing = asyncio.create_task(change_all_the_time())
+    patience = Patience(answer=0.5, whole=0.8, backoff=0.02, backoff_limit=0.2)
+    seen = await mirror(await api.client(), patience=patience)
+    assert seen.names() == {"a"}
+    assert any("did not end the list" in str(error) for error in seen.errors)
+    changing.cancel()
+    await asyncio.wait([changing])
 
 
 async def test_a_half_open_connection_is_noticed(api, mirror, maps):

@@ -15,7 +15,7 @@ from speaker.errors import ApiRefused, EdgeError
 from speaker.system.clock import boottime
 from speaker.system.decoding import UNFIT
 
-_NOT_THERE, _CONFLICT = 404, 409
+_CONFLICT = 409
 
 Work: TypeAlias = Callable[[Leadership], Coroutine[Any, Any, None]]
 
@@ -171,7 +171,7 @@ class Election:
                 self._elector.written(await self._write(order), sent_at, self._clock())
             self.answered = True
         except ApiRefused as error:
-            if isinstance(order, Write) and _is_stale(order, error.code):
+            if isinstance(order, Write) and _is_stale(order, error):
                 self._elector.conflicted(self._clock())
             else:
                 self._elector.failed(self._clock())
@@ -200,7 +200,7 @@ class Election:
         try:
             return self._taken(await self._client.get(self._lease.path, within=self._elector.timing.request))
         except ApiRefused as error:
-            if error.code != _NOT_THERE:
+            if not error.no_such_object:
                 raise
             self.saw(0)
             return None
@@ -246,9 +246,9 @@ class Election:
         return ObservedLease(record, lease.metadata.resource_version)
 
 
-def _is_stale(order: Write, code: int) -> bool:
+def _is_stale(order: Write, error: ApiRefused) -> bool:
     """The Lease is not what it was. What is not there where it is to be created is its namespace."""
-    return code == _CONFLICT or (code == _NOT_THERE and order.over is not None)
+    return error.code == _CONFLICT or (error.no_such_object and order.over is not None)
 
 
 _KIND: Final = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}

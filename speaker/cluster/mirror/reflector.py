@@ -53,6 +53,8 @@ class Patience:
 
     answer: float = 15.0
     """For a page, for the beginning of a watch, and between two pieces of a streamed list."""
+    whole: float = 120.0
+    """For a streamed list. Where much changes something comes all the time, even if the word that ends it does not."""
     silence: float = 150.0
     """On a watch, before another is opened in its place. A bookmark comes every minute (cacher.go), but on a quiet
     resource only once etcd has told the server of its progress: within 5 s where kubeadm set it up, else 10 min."""
@@ -94,6 +96,8 @@ class Reflector(Generic[T]):
         self._streams_lists = True
         self._trying: asyncio.Task[None] | None = None
         self._watching = False
+        self.resting = False
+        """Between two tries, of which the last got nowhere."""
         self._moved = False
         """The watch has got further since this attempt began: another is worth making at once."""
         self._silent_watches = 0
@@ -204,7 +208,11 @@ class Reflector(Generic[T]):
         self._told(error)
 
     async def _rest(self, seconds: float) -> None:
-        await asyncio.sleep(max(seconds, self._retry_after))
+        self.resting = True
+        try:
+            await asyncio.sleep(max(seconds, self._retry_after))
+        finally:
+            self.resting = False
 
     # ── Lists and watches ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -279,6 +287,10 @@ class Reflector(Generic[T]):
             self._hand_over()
             if not listing:
                 self._fresh_at = heard_at
+            elif self._feed.listing and self._now() - begun > self.patience.whole:
+                break
+        if self._feed.listing:
+            raise self._not_whole()
         if lines.cut:
             raise EdgeError(f"{self.resource.path}: the watch was cut in the middle of an event")
 
@@ -291,8 +303,12 @@ class Reflector(Generic[T]):
         try:
             return await stream.read(self.patience.answer)
         except TimeoutError as error:
-            self._streams_lists = False  # etcd before 3.5 cannot say when such a list is whole
-            raise ApiUnreachable(f"{self.resource.path}: the server did not end the list") from error
+            raise self._not_whole() from error
+
+    def _not_whole(self) -> ApiUnreachable:
+        """etcd before 3.5 cannot say when a streamed list is whole, and what stands before a server may end it."""
+        self._streams_lists = False
+        return ApiUnreachable(f"{self.resource.path}: the server did not end the list")
 
     async def _end_list(self, version: str, begun: float) -> None:
         for _ in self._feed.end_list(version):

@@ -5,6 +5,7 @@ A system call for 64 packets instead of one each is what lets Python answer as f
 """
 
 import ctypes
+import errno
 import socket
 from collections.abc import Sequence
 from types import TracebackType
@@ -93,6 +94,8 @@ class Received(NamedTuple):
 
 
 _NOTHING = Received([], bytearray(), [], [])
+_NOT_TAKEN = sockets.FULL | {errno.EMSGSIZE}
+"""A link without room for a solicitation's answer, as one that was given an MTU of 68, still has room for ARP."""
 
 
 class Batch:
@@ -204,7 +207,7 @@ class PacketSocket:
 
     def send(self, frames: Sequence[bytes]) -> int:
         """Hands at most ``SEND`` frames to the link, each of ``frame_length``; returns how many it took.
-        Fewer than given means that there is no room right now."""
+        Fewer than given means that there is no room right now, or that the link takes no frames of that length."""
         outbox = self._outbox
         joined = b"".join(frames)
         outbox.data[: len(joined)] = joined
@@ -220,7 +223,7 @@ class PacketSocket:
 
     def _check(self, what: str) -> None:
         error = sockets.last_error()
-        if error.errno not in sockets.FULL:
+        if error.errno not in _NOT_TAKEN:
             raise sockets.refused(f"{self._link.name}: {what}", error)
 
     def close(self) -> None:

@@ -6,12 +6,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from speaker.layer2.links import Placement
 from speaker.model import IPAddress
 from speaker.ownership.events import EligibilityChanged
+from speaker.system.supervise import Supervisor, contained
 
 
 class Offers:
     """``tell`` hears of every EIP that may be held, or may not. ``informed``: a peer goes by what it reads in the API,
     and knows better whose an EIP is than an offer that is ``recalled``. ``links``: those that EIPs are announced on.
-    ``tasks``: what takes longer is done there."""
+    ``tasks``: what takes longer is done there; a bug in it ends none of the others."""
 
     def __init__(
         self,
@@ -19,8 +20,10 @@ class Offers:
         informed: Callable[[], bool],
         links: Callable[[], Collection[int]],
         tasks: asyncio.TaskGroup,
+        supervisor: Supervisor,
     ) -> None:
-        self._tell, self._informed, self._links, self._tasks = tell, informed, links, tasks
+        self._tell, self._informed, self._links = tell, informed, links
+        self._tasks, self._supervisor = tasks, supervisor
         self._placements: dict[IPAddress, Placement] = {}
         self._silent_gateways: set[int] = set()
         self._demoted = self._recalled = False
@@ -70,8 +73,9 @@ class Offers:
 
     async def _offer_again(self, links: Collection[int]) -> None:
         for address in [address for address, placement in self._placements.items() if placement.link.index in links]:
-            if address in self._placements:
-                self._offer(address)
+            with contained("offer again", self._supervisor):
+                if address in self._placements:
+                    self._offer(address)
             await asyncio.sleep(0)
 
     def _offer(self, address: IPAddress) -> None:

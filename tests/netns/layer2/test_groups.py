@@ -80,6 +80,16 @@ def test_a_withdrawn_group_that_only_we_reported_is_reported_as_left(speaking, e
     assert switch.until(says_left)[54:62] == b"\x3a" + mld.ROUTER_ALERT[1:]
 
 
+def test_a_link_that_is_too_narrow_for_ndp_answers_arp(lan, speaking, sh):
+    sh(lan.node, "ip link set eth0 mtu 68")
+    station, failed = speaking("192.0.2.10"), []
+    station.counts.send_failed = lambda family, _: failed.append(family)
+    station.hold("192.0.2.10", EIP6)
+    station.counts.wait_for(lambda counts: counts.refused)
+    assert "timeout" not in sh(lan.client, "timeout 60 arping -r -C 5 -c 5 -i eth0 192.0.2.10")
+    assert failed == [Family.IPV6]
+
+
 def test_leaving_leaves_the_groups(lan, speaking, groups, eventually):
     station = speaking(EIP6)
     eventually(lambda: GROUP in groups())

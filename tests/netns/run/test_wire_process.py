@@ -125,6 +125,26 @@ def test_the_next_main_process_finds_what_the_one_before_had_offered():
     assert [told.replaced for told in mains.heard] == [[]] + [[("killed by SIGKILL", 3)]] * 2
 
 
+@pytest.mark.parametrize(
+    "error",
+    [OSError(12, "Cannot allocate memory"), MemoryError(), RuntimeError("can't start new thread")],
+    ids=lambda error: type(error).__name__,
+)
+def test_one_that_cannot_be_started_is_tried_again_and_what_was_offered_stands(error):
+    mains = Mains(offer, settle, withdraw)
+    begin, refusals = mains.begin, [None, error, error]
+
+    async def begin_in_vain():
+        if refusals and (refusal := refusals.pop(0)) is not None:
+            raise refusal
+        return await begin()
+
+    mains.begin = begin_in_vain
+    code, found = asyncio.run(served(mains))
+    assert code == 137
+    assert found[1:] == [found[0]] * 2
+
+
 def test_without_a_main_process_for_too_long_everything_is_given_up():
     async def never(wire):
         return await look(wire)

@@ -15,7 +15,8 @@ FORBIDDEN = ApiRefused(403, "Forbidden", "nodes is forbidden")
 
 class Mirror:
     def __init__(self, path):
-        self.resource, self.following, self.reconnects = Resource(path, object), True, 0
+        self.resource, self.reconnects = Resource(path, object), 0
+        self.following, self.resting = True, False
 
     def reconnect(self):
         self.reconnects += 1
@@ -94,9 +95,9 @@ def test_it_is_down_until_a_renewal_was_answered(play):
 
 
 @pytest.mark.parametrize("behind", [0, 1])
-def test_every_mirror_must_follow_by_then_and_one_that_does_not_is_connected_anew(play, behind):
+def test_every_mirror_must_follow_by_then_and_one_that_waits_before_it_tries_again_does_so_at_once(play, behind):
     async def story(api):
-        api.mirrors[behind].following = False
+        api.mirrors[behind].following, api.mirrors[behind].resting = False, True
         api.state.renewed(1)
         assert [mirror.reconnects for mirror in api.mirrors] == [int(number == behind) for number in (0, 1)]
         await asyncio.sleep(10)
@@ -104,6 +105,17 @@ def test_every_mirror_must_follow_by_then_and_one_that_does_not_is_connected_ane
         api.mirrors[behind].following = True
         await asyncio.sleep(1.5 * LOOK_SECONDS)
         assert api.state.up
+
+    play(story)
+
+
+def test_one_that_lists_is_not_broken_off_by_a_renewal(play):
+    async def story(api):
+        api.services.following = False
+        for number in range(10):
+            api.state.renewed(number)
+            await asyncio.sleep(15)
+        assert (api.services.reconnects, api.state.up) == (0, False)
 
     play(story)
 
@@ -171,7 +183,7 @@ def test_after_it_was_dead_nothing_that_came_by_old_connections_proves_anything(
 def test_a_mirror_that_falls_behind_takes_it_down_with_the_next_renewal(play):
     async def story(api):
         await come_up(api)
-        api.services.following = False
+        api.services.following, api.services.resting = False, True
         assert api.state.up
         api.state.renewed(2)
         assert not api.state.up

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.errors import EdgeError
+from speaker.errors import EdgeError, NotDone
 from speaker.forwarding.changes import diff
-from speaker.forwarding.isolating import Isolating, differing, mixed
+from speaker.forwarding.isolating import HANGS, Isolating, differing, mixed
 from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer
 from speaker.model import Protocol
 
@@ -119,6 +119,16 @@ async def test_a_kernel_that_refuses_everything_is_asked_a_few_times_and_its_ref
     with pytest.raises(EdgeError, match="no nft here"):
         await isolating.apply(plan_of([(eip, port) for eip in range(6) for port in (80, 443)]))
     assert kernel.tries == 2
+
+
+async def test_a_kernel_whose_program_hangs_is_asked_fewer_times_yet():
+    """A minute passes each time, in which nothing else is done."""
+    ports = [(eip, port) for eip in range(6) for port in (80, 443, 8443)]
+    kernel = Kernel(frozenset(plan_of(ports).virtual_servers), NotDone)
+    isolating = Isolating(kernel, Heard())
+    with pytest.raises(NotDone):
+        await isolating.apply(plan_of(ports))
+    assert kernel.tries == 2 + HANGS
 
 
 async def test_a_speaker_that_has_just_started_takes_nothing_of_what_stands_away():

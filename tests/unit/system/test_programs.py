@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from speaker.errors import EdgeError, Unsupported
+from speaker.errors import EdgeError, NotDone, Unsupported
 from speaker.forwarding import iptables
 from speaker.forwarding.nftables import forwarder as nftables
 from speaker.forwarding.nftables import nft
@@ -74,6 +74,21 @@ async def test_a_program_that_hangs_is_ended(path, monkeypatch):
     program(path, "hang", f"echo $$ >{path}/pid; exec sleep 1000")
     with pytest.raises(EdgeError, match=r"hang was not done within 0.05 s"):
         await programs.run("hang")
+
+
+async def test_one_that_is_killed_has_refused_nothing(path):
+    """As by a kernel that runs out of memory: taken for a refusal, it would say that this kernel has no nftables."""
+    for name in ("nft", "iptables-legacy-save", "iptables-legacy-restore", "ip6tables-legacy-restore"):
+        program(path, name, "kill -9 $$")
+    for opening in (nftables.open_nftables(), nftables.open_guard(), iptables.open_iptables_guard()):
+        with pytest.raises(NotDone, match="was killed: Killed"):
+            await opening
+
+
+async def test_who_waits_for_the_lock_of_iptables_in_vain_has_been_refused_nothing(path):
+    program(path, "restore", "echo Another app is currently holding the xtables lock >&2; exit 4")
+    with pytest.raises(NotDone, match="holding the xtables lock"):
+        await iptables.run("restore", "--wait", "5")
 
 
 async def test_a_look_that_hangs_is_ended_long_before_a_change_would_be(path, monkeypatch):

@@ -178,3 +178,30 @@ class Colour(Enum):
 )
 def test_people_read_words_where_python_has_others(value, said):
     assert in_words(None, "info", {"event": "moved", "before": value}) == {"event": "moved", "before": said}
+
+
+def test_no_bug_ends_the_thread_that_writes():
+    """Nobody else could tell of it."""
+    bugs, out, tried = [ValueError("a bug"), MemoryError()], io.StringIO(), threading.Semaphore(0)
+
+    def write(text):
+        tried.release()
+        if bugs:
+            raise bugs.pop()
+        out.write(text)
+
+    asked = threading.Event()
+
+    def ask():
+        if not asked.is_set():
+            asked.set()
+            raise TypeError("a bug")
+        return False
+
+    writer = Writer(write, now_and_then=ask)
+    assert asked.wait(60)
+    for number in range(3):
+        writer.info(str(number))
+        assert tried.acquire(timeout=60)
+    writer.finish()
+    assert out.getvalue().splitlines() == ["2", "2 lines were lost: nobody read them in time"]

@@ -1,6 +1,7 @@
 """The end of a main process, as the wire process sees it: whoever answers for EIPs waits for nothing."""
 
 import asyncio
+import resource
 import socket
 import subprocess
 import sys
@@ -26,3 +27,21 @@ async def test_a_process_that_takes_long_to_be_cleared_away_keeps_nothing_else_w
     process.loop = asyncio.get_running_loop()
     with ours, theirs:
         assert await Main(process, ours).ended() == "exit code 3"
+
+
+def leaving() -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
+
+
+async def test_without_a_descriptor_to_be_told_by_its_end_is_noticed_all_the_same() -> None:
+    ours, theirs = socket.socketpair()
+    process = leaving()
+    with ours, theirs:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        ending = asyncio.ensure_future(Main(process, ours).ended())
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+        try:
+            await asyncio.sleep(0)  # it asks for one
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert await ending == "exit code 3"
