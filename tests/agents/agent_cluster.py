@@ -15,6 +15,7 @@ cut off, killed, frozen and told lies, for itself.
 
 import asyncio
 import os
+import shutil
 import subprocess
 import threading
 import time
@@ -207,6 +208,14 @@ class Cluster:
         self.key = self.directory / "key"
         self.key.touch(mode=0o600)
         self.key.write_text(generate(os.urandom(32)))
+        for node in self.nodes:
+            self.hand_out_key(node)
+
+    def hand_out_key(self, node: str) -> None:
+        shutil.copy(self.key, self._key_of(node))
+
+    def _key_of(self, node: str) -> Path:
+        return self.directory / f"key-{node}"
 
     def _install(self) -> None:
         """The shipped manifests, and namespaces of our own."""
@@ -319,7 +328,7 @@ class Cluster:
     # ── Agents ──
 
     def start(self, node: str, *flags: str) -> None:
-        access = (*self._accesses[node], "--key", str(self.key))
+        access = (*self._accesses[node], "--key", str(self._key_of(node)))
         place, home = self.lan.namespace(node), self.directory / node
         revision = ("--revision", str(self.revision))
         self.agents[node] = Agent(node, place, home, *access, *revision, *flags, by=self._by(flags))

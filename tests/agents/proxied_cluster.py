@@ -314,10 +314,12 @@ class ProxiedCluster(Cluster):
             return None
 
     async def rekey(self, step: str) -> None:
-        """One of `speaker keygen`'s, until every agent has read what it made."""
-        read = {node: self._keys_read(node) for node in self.nodes}
+        """One of `speaker keygen`'s, until every agent has read what it made, one after the other."""
         self._run(self.nodes[0], sys.executable, "-m", "speaker", "keygen", step, str(self.key))
-        await until(lambda: all(self._keys_read(node) > read[node] for node in self.nodes))
+        for node in self.nodes:
+            read = self._keys_read(node)
+            self.hand_out_key(node)
+            await until(lambda node=node, read=read: self._keys_read(node) > read)
 
     async def other_token(self, node: str) -> None:
         """Its agent finds another one, until the API knows the former no more."""
