@@ -15,6 +15,7 @@ cut off, killed, frozen and told lies, for itself.
 
 import asyncio
 import os
+import shutil
 import subprocess
 import threading
 import time
@@ -204,9 +205,17 @@ class Cluster:
         self._start_controller(*flags)
 
     def _write_key(self) -> None:
-        self._key = self.directory / "key"
-        self._key.touch(mode=0o600)
-        self._key.write_text(generate(os.urandom(32)))
+        self.key = self.directory / "key"
+        self.key.touch(mode=0o600)
+        self.key.write_text(generate(os.urandom(32)))
+        for node in self.nodes:
+            self.hand_out_key(node)
+
+    def hand_out_key(self, node: str) -> None:
+        shutil.copy(self.key, self._key_of(node))
+
+    def _key_of(self, node: str) -> Path:
+        return self.directory / f"key-{node}"
 
     def _install(self) -> None:
         """The shipped manifests, and namespaces of our own."""
@@ -219,6 +228,10 @@ class Cluster:
         self.done("POST", NODES, {"metadata": {"name": node}})
         self.done("PATCH", f"{NODES}/{node}", whole_node())
         self.done("PATCH", f"{NODES}/{node}/status", readiness(True))
+        self._give_token(node)
+
+    def _give_token(self, node: str) -> None:
+        """Of a pod that is made now."""
         self.done("POST", f"/api/v1/namespaces/{AGENTS}/pods", pod := agent_pod(node))
         bound = ("--bound-object-kind=Pod", f"--bound-object-name={pod['metadata']['name']}")
         token = self.api.kubectl("create", "token", "eip-speaker-agent", f"--namespace={AGENTS}", *bound)
@@ -315,7 +328,7 @@ class Cluster:
     # ── Agents ──
 
     def start(self, node: str, *flags: str) -> None:
-        access = (*self._accesses[node], "--key", str(self._key))
+        access = (*self._accesses[node], "--key", str(self._key_of(node)))
         place, home = self.lan.namespace(node), self.directory / node
         revision = ("--revision", str(self.revision))
         self.agents[node] = Agent(node, place, home, *access, *revision, *flags, by=self._by(flags))

@@ -21,12 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from agent_cluster import API_ADDRESS, CLIENT_COUNT, MANAGEMENT, NODE_COUNT, Cluster, until
-from agent_objects import NODES, SERVICES, UDP_ECHO, Body
+from agent_objects import AGENTS, NODES, SERVICES, SLICES, UDP_ECHO, Body, service, slice_of
+from asking import Asking
 from knock import Knocked, knocking
 from pyroute2 import IPRoute
 from real_api import RealApi, binaries, bound_to_us
 
-from speaker.lab.hosts.failover_manifests import ECHO_PORT, POD_PORT
+from speaker.lab.hosts.failover_manifests import ECHO_PORT, POD_PORT, service_of
 from speaker.lab.network.lan import Lan, netlink_in
 from speaker.lab.network.namespaces import Namespace
 from speaker.lab.network.topology import lab_topology
@@ -66,7 +67,7 @@ class Echo(asyncio.DatagramProtocol):
         self.transport.sendto(data, sender)
 async def answer(reader, writer):
     await reader.readuntil(b"\\r\\n\\r\\n")
-    writer.write(b"HTTP/1.0 200 OK\\r\\n\\r\\n")
+    writer.write(f"HTTP/1.0 200 OK\\r\\n\\r\\n{writer.get_extra_info('sockname')[0]}".encode())
     await writer.drain()
     writer.close()
 async def serve():
@@ -81,7 +82,17 @@ async def serve():
     await asyncio.Event().wait()
 asyncio.run(serve())
 """
-"""Web servers and echoes on the sockets that it is started with; it says when it serves."""
+"""Web servers, which answer with their address, and echoes on the sockets that it is started with; it says when it
+serves."""
+SHARE = {"eip-speaker.io/share": "both"}
+LET_IN = (
+    "192.0.2.100/31", "192.0.2.8/29", "10.244.0.0/16",
+    "2001:db8:0:1::100/127", "2001:db8:0:1::10/124", "fd00:10:244::/48",
+)  # fmt: skip
+"""Of the fenced Services' clients: ``client``, nodes and pods; so ``STRANGER`` is out. None is one address alone: those
+kube-proxy takes out and puts in again whenever it goes through everything (docs/beside-kube-proxy.md)."""
+STRANGER = "host1"
+UNAUTHORIZED = 401
 
 
 def outside() -> tuple[int, Path] | None:
@@ -121,6 +132,38 @@ class ProxiedCluster(Cluster):
     """CIDRs whose virtual servers no kube-proxy that is started from now on removes."""
     flags: Sequence[str] = ()
     """Of every agent that is started from now on."""
+
+    @property
+    def fenced(self) -> tuple[IPAddress, ...]:
+        """The EIPs whose Service has source ranges: of both policies and families."""
+        return self.eips[2], self.eips[5], self.eips[6]
+
+    @property
+    def sticky(self) -> tuple[IPAddress, ...]:
+        """Those whose Service has session affinity: of both families, and any node's pods behind them."""
+        return self.eips[1], self.eips[7]
+
+    @property
+    def shared(self) -> IPAddress:
+        """That of two Services: one has the port for TCP, the other that for UDP."""
+        return self.eips[3]
+
+    def _objects(self) -> None:
+        super()._objects()
+        for eip in self.fenced:
+            self._change(eip, {"spec": {"loadBalancerSourceRanges": LET_IN}})
+        for eip in self.sticky:
+            self._change(eip, {"spec": {"sessionAffinity": "ClientIP"}})
+        self._change(self.shared, {"spec": {"ports": [WEB]}, "metadata": {"annotations": SHARE}})
+        second = service(self.shared), slice_of(self.shared, self._endpoints(self.shared, self.nodes))
+        second[0]["metadata"]["annotations"] |= SHARE
+        second[1]["metadata"]["labels"]["kubernetes.io/service-name"] = "second"
+        for path, each in zip((SERVICES, SLICES), second, strict=True):
+            each["metadata"]["name"] = "second"
+            self.done("POST", path, each)
+
+    def _change(self, eip: IPAddress, patch: Body) -> None:
+        self.done("PATCH", f"{SERVICES}/{service_of(eip)}", patch)
 
     def _api(self, home: Path, place: Namespace) -> RealApi:
         _plug_in(place)
@@ -233,7 +276,7 @@ class ProxiedCluster(Cluster):
 
     async def until_served(self, *nodes: str) -> None:
         """Each of the nodes has a virtual server for every EIP and port."""
-        wanted = {f"{eip}:{port}" for eip in self._bracketed() for port in (ECHO_PORT, WEB["port"])}
+        wanted = {f"{eip}:{port}" for eip in map(_bracketed, self.eips) for port in (ECHO_PORT, WEB["port"])}
 
         def lacking() -> dict[str, set[str]]:
             assert all(process.poll() is None for process in self._proxies.values()), told()
@@ -256,26 +299,59 @@ class ProxiedCluster(Cluster):
 
     def says_yes(self, node: str, port: int, path: str = "/", host: str = "127.0.0.1") -> bool:
         """Who answers at a port of the node, asked there."""
-        url = f"http://{host}:{port}{path}"
-        try:
-            with self.lan.namespace(node).entered(), urllib.request.urlopen(url, timeout=5) as answer:
-                return bool(answer.status == 200)
-        except OSError:  # nobody, or 503
-            return False
+        return self._answer(node, f"{host}:{port}{path}") is not None
 
-    def _bracketed(self) -> Iterator[str]:
-        for eip in self.eips:
-            yield str(eip) if isinstance(eip, IPv4Address) else f"[{eip}]"
+    def pod_behind(self, eip: IPAddress) -> str | None:
+        """The address of the one that answers the client's next connection."""
+        return self._answer("client", _bracketed(eip))
+
+    def _answer(self, place: str, where: str) -> str | None:
+        url = f"http://{where}"
+        try:
+            with self.lan.namespace(place).entered(), urllib.request.urlopen(url, timeout=5) as answer:
+                return bytes(answer.read()).decode()
+        except OSError:  # nobody, or 503
+            return None
+
+    async def rekey(self, step: str) -> None:
+        """One of `speaker keygen`'s, until every agent has read what it made, one after the other."""
+        self._run(self.nodes[0], sys.executable, "-m", "speaker", "keygen", step, str(self.key))
+        for node in self.nodes:
+            read = self._keys_read(node)
+            self.hand_out_key(node)
+            await until(lambda node=node, read=read: self._keys_read(node) > read)
+
+    async def other_token(self, node: str) -> None:
+        """Its agent finds another one, until the API knows the former no more."""
+        former = Asking(self.api, (self.directory / f"agent-{node}-account" / "token").read_text())
+        self.done("DELETE", f"/api/v1/namespaces/{AGENTS}/pods/agent-{node}", {"gracePeriodSeconds": 0})
+        self._give_token(node)
+
+        def refused() -> bool:
+            with self.api.inside():
+                return former("GET", "/version")[0] == UNAUTHORIZED
+
+        await until(refused)
+
+    def _keys_read(self, node: str) -> int:
+        return sum(line.get("event") == "keys read" for line in self.agents[node].said())
 
     # ── Clients ──
+
+    def targets(self, eips: Iterable[IPAddress]) -> list[str]:
+        """What clients of these ask."""
+        return [f"{eip}{way}" for eip in eips for way in ("", f",{ECHO_PORT},udp")]
 
     @contextmanager
     def clients(self, rate: float, least: int, place: str = "client") -> Iterator[Knocked]:
         """One new connection after the other from ``place`` to every EIP: see ``knock``."""
         inside = ("nsenter", f"--net={self.lan.namespace(place).path}")
-        targets = [f"{eip}{way}" for eip in self.eips for way in ("", f",{ECHO_PORT},udp")]
-        with knocking(inside, targets, rate, least) as knocked:
+        with knocking(inside, self.targets(self.eips), rate, least) as knocked:
             yield knocked
+
+
+def _bracketed(eip: IPAddress) -> str:
+    return str(eip) if isinstance(eip, IPv4Address) else f"[{eip}]"
 
 
 def _plug_in(place: Namespace) -> None:

@@ -1,19 +1,22 @@
 """Agents beside a real kube-proxy in ipvs mode, and on nodes that have none: what clients of the Services meet.
 
 Needs QEMU's guest, and etcd and kube-apiserver outside it: `make test-qemu` on a machine that has run `make cluster`.
-Every Service has a port for TCP and one for UDP; half of them have ``externalTrafficPolicy: Local``; a quarter of the
-EIPs are IPv6. In this order, one cluster after the other becoming the next: the forwarder ``none``, the overlay
-``ipvs`` beside kube-proxy and back, the same without kube-proxy.
+Every EIP has a port for TCP and one for UDP; half of them are of Services with ``externalTrafficPolicy: Local``; a
+quarter are IPv6. One is of two Services, three have source ranges, two session affinity. In this order, one cluster
+after the other becoming the next: the forwarder ``none``, the overlay ``ipvs`` beside kube-proxy and back, the same
+without kube-proxy.
 """
 
 import asyncio
+import re
 import subprocess
 from functools import partial
+from itertools import groupby
 
 import pytest
 from agent_cluster import MANAGEMENT, holders_of, until
 from agent_objects import DRAIN, EXCLUDED, SERVICES
-from proxied_cluster import outside, proxied_cluster_in
+from proxied_cluster import STRANGER, outside, proxied_cluster_in
 
 from speaker.lab.breaking.faults import cut
 from speaker.lab.hosts.speakers import holds_most
@@ -33,6 +36,7 @@ RANGES = ("192.0.2.200/29", "2001:db8:0:1::200/120")
 """The pool."""
 FORWARDS = ("--forwarder", "ipvs")
 LOOPBACK = {"IPv4": "127.0.0.1", "IPv6": "[::1]"}
+DRAINED = {"metadata": {"annotations": {DRAIN: "true"}}}
 OURS, ITS = {"eip-speaker0"}, {"kube-ipvs0"}
 
 
@@ -57,7 +61,7 @@ def clients(standing, request, record_property):
     """``await clients(what)``: what those met that opened ENOUGH connections meanwhile; told at the end of the run."""
     least = -(-ENOUGH // (2 * len(standing.eips)))
 
-    async def run(what, place="client"):
+    async def run(what, place="client", least=least):
         with standing.clients(RATE, least, place) as met:
             await what()
         record_property("told", f"{request.node.name} ({place}): {met}")
@@ -70,7 +74,7 @@ async def nothing():
     pass
 
 
-def drain_of(cluster, victim, patch):
+def drain_of(cluster, victim, patch=DRAINED):
     async def drain():
         cluster.on_node(victim, patch)
         await cluster.agreed(lambda whose: victim not in whose.values())
@@ -125,6 +129,36 @@ def still_held(cluster, before, victim):
     return {eip: before[eip] for eip in others}, {eip: whose[eip] for eip in others}
 
 
+async def only_who_is_let_in(cluster, clients):
+    """The ranges of the fenced Services name all places but one, and no other Service has any."""
+    met = await clients(nothing, STRANGER, least=5)
+    refused = {target for target, counts in met.targets.items() if counts["failed"] == counts["asked"]}
+    assert refused == set(cluster.targets(cluster.fenced)), met
+    assert met.all("failed") == met.all("asked", list(refused)), met
+
+
+async def pods_behind(cluster, what):
+    """EIP → the pods that answer one client in turn, each once in a row, until ``what`` is done and for 20 rounds."""
+    doing = asyncio.create_task(what())
+    rounds = []
+    while len(rounds) < 20 or not doing.done():
+        rounds.append({eip: cluster.pod_behind(eip) for eip in (*cluster.sticky, cluster.shared)})
+        await asyncio.sleep(0.2)
+    await doing
+    return {eip: [pod for pod, _ in groupby(each[eip] for each in rounds if each[eip])] for eip in rounds[0]}
+
+
+async def clients_stay_with_their_pod(cluster, what):
+    """With session affinity; it is one node's, so each move of the EIP may lead to one other."""
+    before = holders_of(await cluster.agreed())
+    pods = await pods_behind(cluster, what)
+    after = holders_of(await cluster.agreed())
+    assert len(set(pods.pop(cluster.shared))) == len(cluster.nodes), "without affinity each has its turn"
+    moved = {eip: before[eip] != after[eip] for eip in cluster.sticky}
+    assert all(1 <= len(pods[eip]) <= 1 + moved[eip] for eip in cluster.sticky), (pods, moved)
+    return moved
+
+
 # ── The forwarder none beside kube-proxy ──────────────────────────────────────────────────────────────────────
 
 
@@ -148,7 +182,7 @@ async def test_a_holder_alone_answers_arp(cluster):
 @pytest.mark.parametrize(
     "patch",
     [
-        pytest.param({"metadata": {"annotations": {DRAIN: "true"}}}, id="drain annotation"),
+        pytest.param(DRAINED, id="drain annotation"),
         pytest.param({"metadata": {"labels": {EXCLUDED: ""}}}, id="excluded from external load balancers"),
     ],
 )
@@ -168,6 +202,52 @@ async def test_a_restart_of_every_kube_proxy_fails_no_new_connection_and_moves_n
     met = await clients(restart_of_kube_proxies(cluster))
     assert met.all("failed") == 0, met
     assert holders_of(await cluster.agreed()) == before
+
+
+async def test_kube_proxy_lets_only_those_in_whom_source_ranges_name(cluster, clients):
+    await only_who_is_let_in(cluster, clients)
+
+
+async def test_a_client_stays_with_its_pod_while_every_kube_proxy_is_restarted(cluster):
+    moved = await clients_stay_with_their_pod(cluster, restart_of_kube_proxies(cluster))
+    assert not any(moved.values())
+
+
+async def test_a_client_stays_with_its_pod_until_the_eip_moves(cluster):
+    victim = holders_of(await cluster.agreed())[cluster.sticky[0]]
+    moved = await clients_stay_with_their_pod(cluster, drain_of(cluster, victim))
+    assert moved[cluster.sticky[0]]
+
+
+async def test_another_key_of_the_agents_fails_no_new_connection_and_moves_nothing(cluster, clients):
+    """Three steps, as docs/kubernetes.md has them."""
+    before, old = holders_of(await cluster.agreed()), cluster.key.read_text().split()
+
+    async def rotate():
+        for step in ("--add", "--promote", "--retire"):
+            await cluster.rekey(step)
+
+    met = await clients(rotate)
+    assert met.all("failed") == 0, met
+    assert holders_of(await cluster.agreed()) == before
+    assert not set(old) & set(cluster.key.read_text().split())
+    for node in cluster.nodes:
+        heard = set(re.findall(r'hellos_received_total\{.*result="(.*)"', cluster.metrics(node)))
+        assert "read" in heard, heard
+        assert "wrong_key" not in heard, heard
+
+
+async def test_other_tokens_of_the_agents_fail_no_new_connection(cluster, clients):
+    """The API knows the former ones no more when the drain comes."""
+    victim = holds_most(holders_of(await cluster.agreed()))
+
+    async def renew():
+        for node in cluster.nodes:
+            await cluster.other_token(node)
+        await drain_of(cluster, victim)()
+
+    met = await clients(renew)
+    assert met.all("failed") == 0, met
 
 
 async def test_a_crash_while_the_api_is_away_moves_what_the_dead_node_held(cluster, clients):
@@ -238,6 +318,14 @@ async def test_a_restart_of_every_kube_proxy_beside_agents_that_forward_fails_no
 async def test_beside_kube_proxy_agents_serve_every_eip_and_port(overlay, clients, place):
     met = await clients(nothing, place)
     assert met.all("failed") == met.all("cut") == 0, met
+
+
+async def test_beside_kube_proxy_agents_let_only_those_in_whom_source_ranges_name(overlay, clients):
+    await only_who_is_let_in(overlay, clients)
+
+
+async def test_beside_kube_proxy_a_client_of_agents_that_forward_stays_with_its_pod(overlay):
+    await clients_stay_with_their_pod(overlay, restart_of_kube_proxies(overlay))
 
 
 async def test_a_change_back_to_the_overlay_default_fails_no_new_connection(overlay, clients):
@@ -312,9 +400,19 @@ async def test_without_kube_proxy_agents_find_no_problem_and_answer_health_check
         await until(asked, lambda port=port, family=family: f"port {port}, {family}")
 
 
+async def test_without_kube_proxy_agents_let_only_those_in_whom_source_ranges_name(alone, clients):
+    await only_who_is_let_in(alone, clients)
+
+
+async def test_without_kube_proxy_a_client_stays_with_its_pod_until_the_eip_moves(alone):
+    victim = holders_of(await alone.agreed())[alone.sticky[0]]
+    moved = await clients_stay_with_their_pod(alone, drain_of(alone, victim))
+    assert moved[alone.sticky[0]]
+
+
 async def test_without_kube_proxy_a_drained_node_fails_no_new_connection(alone, clients):
     victim = holds_most(holders_of(await alone.agreed()))
-    met = await clients(drain_of(alone, victim, {"metadata": {"annotations": {DRAIN: "true"}}}))
+    met = await clients(drain_of(alone, victim))
     assert met.all("failed") == 0, met
 
 
