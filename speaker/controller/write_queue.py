@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Callable
 from itertools import count
 from typing import NamedTuple
@@ -27,7 +28,7 @@ EVENT_OBJECTS = 10_000
 """For which that is remembered."""
 JOIN_SECONDS, CROWDED_SECONDS = 1.0, 10.0
 """For which the Event of an address waits for that of who announces it: as a rule one tells of both. The longer time is
-for a crowd, in which nodes are slower to say so: more than WORKERS wait, or did within that time."""
+for a crowd, in which nodes are slower to say so: of more than WORKERS in a second, and of those that come after it."""
 EVENT_TRIES = 12
 """Of one Event, some two minutes in all, as often as client-go does: the API may be away because of what it tells."""
 SLICE = 0.005
@@ -68,6 +69,8 @@ class WriteQueue:
         self._events = Bound(EVENTS, EVENT_SECONDS, EVENT_OBJECTS)
         self._assigned: dict[str, tuple[Event, asyncio.TimerHandle]] = {}
         """Those that wait for what may be told with them, by what they are about."""
+        self._lately: deque[float] = deque(maxlen=WORKERS + 1)
+        """When the last of them were assigned."""
         self._crowded_until = 0.0
 
     @property
@@ -182,7 +185,8 @@ class WriteQueue:
         now = asyncio.get_running_loop().time()
         if event.reason == "Assigned":
             self._await_holder(about, event, now + CROWDED_SECONDS)
-            if len(self._assigned) > WORKERS:
+            self._lately.append(now)
+            if len(self._lately) > WORKERS and now - self._lately[0] <= JOIN_SECONDS:
                 self._crowded_until = now + CROWDED_SECONDS
         else:
             self._tell_in_turn(about, event)

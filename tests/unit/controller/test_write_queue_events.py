@@ -160,21 +160,24 @@ def test_in_a_crowd_the_address_waits_longer_for_who_announces_it_and_not_for_ev
     assert told_alone == {WORKERS: WORKERS, WORKERS + 1: 0}
     assert in_virtual_time(crowd(WORKERS + 1, announced_after=2 * CROWDED_SECONDS)) == WORKERS + 1
     assert in_virtual_time(crowd(WORKERS + 1, announced_after=CROWDED_SECONDS / 2, soon=WORKERS - 1)) == 0, "its last"
+    assert in_virtual_time(crowd(WORKERS + 1, announced_after=CROWDED_SECONDS / 2, soon=WORKERS, gap=0)) == 0, (
+        "its slow"
+    )
 
 
-async def crowd(number, announced_after, soon=0):
-    """So many Services are assigned at once, and announced later, but for so many ``soon``: of how many that was told
-    apart."""
+async def crowd(number, announced_after, soon=0, gap=SOON):
+    """So many Services are assigned at once, and announced later, but for so many ``soon``, ``gap`` seconds after (0:
+    before the next is assigned): of how many that was told apart."""
     api = Api()
     queue = WriteQueue(api, lambda: 10.0, lambda what, error: pytest.fail(f"{what}: {error}"), NoBugs())
     working = asyncio.create_task(queue.run())
     services = [about_it(f"web-{at}", 1) for at in range(number)]
     early, late = services[:soon], services[soon:]
-    for reason, seconds, those in (
-        ("Assigned", 0, services),
-        ("Announced", SOON, early),
-        ("Announced", announced_after, late),
-    ):
+    steps = [("Assigned", 0, services), ("Announced", gap, early), ("Announced", announced_after, late)]
+    if not gap:
+        steps[:2] = [(reason, 0, [about]) for about in early for reason in ("Assigned", "Announced")]
+        steps.insert(-1, ("Assigned", 0, late))
+    for reason, seconds, those in steps:
         await asyncio.sleep(seconds)
         for about in those:
             queue.tell(Event("Service", about, "Normal", reason, reason, "2026-01-01"))
