@@ -161,6 +161,11 @@ class ApiRefused(EdgeError):
         return self.code == 404 and self.reason == "NotFound"
 
     @property
+    def outdated(self) -> bool:
+        """The object is not what the write was decided from. Trying again is of no use: what it is now will be heard."""
+        return self.code == 409 or self.no_such_object
+
+    @property
     def too_old(self) -> bool:
         """What was asked about is forgotten, or lies in the future of a server that was restored: list anew."""
         return self.code == 410 or "ResourceVersionTooLarge" in self.causes

@@ -128,7 +128,7 @@ class AnnouncementWriter:
         try:
             await self._client.patch(path_of(eip), patch, within=REQUEST)
         except EdgeError as error:
-            if not (isinstance(error, ApiRefused) and (error.no_such_object or error.code == 409)):
+            if not (isinstance(error, ApiRefused) and error.outdated):
                 self._failed(eip, error)
         else:
             self._succeeded(eip)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from itertools import takewhile
 
-from speaker.api.ranges import NOTATIONS, parse_range
+from speaker.api.ranges import NoNotation, parse_range
 from speaker.intervals import subtracted
 from speaker.model import AddressRange, IPAddress, IPNetwork
 
@@ -47,10 +47,8 @@ def parse_eip(text: str) -> IPAddress:
     """One address that can be an EIP; ValueError says the rule."""
     try:
         found = parse_range(text)
-    except ValueError as error:
-        if str(error) == NOTATIONS:  # of which one alone is meant here
-            raise ValueError("must be a single address, such as 192.0.2.10 or 2001:db8::10") from None
-        raise
+    except NoNotation:  # of all that it knows one alone is meant here
+        raise ValueError("must be a single address, such as 192.0.2.10 or 2001:db8::10") from None
     if found.first != found.last:
         raise ValueError("must be a single address")
     return found.first

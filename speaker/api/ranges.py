@@ -31,10 +31,8 @@ NEVER_AN_EIP: tuple[tuple[IPNetwork, str], ...] = (
 )
 
 
-NOTATIONS = (
-    "must be a single address, a range a-b with both ends in full, a CIDR such as 192.0.2.0/24 or 2001:db8::/64, or an "
-    "IPv4 address with a netmask"
-)
+class NoNotation(ValueError):
+    """Raised by ``parse_range`` for what is written as nothing that it knows."""
 
 
 def parse_range(text: str) -> AddressRange:
@@ -108,7 +106,10 @@ def _address(text: str) -> IPAddress:
     try:
         return ip_address(text)
     except ValueError:
-        raise ValueError(NOTATIONS) from None
+        raise NoNotation(
+            "must be a single address, a range a-b with both ends in full, a CIDR such as 192.0.2.0/24 or "
+            "2001:db8::/64, or an IPv4 address with a netmask"
+        ) from None
 
 
 def _refuse_what_is_never_an_eip(parsed: AddressRange) -> None:

@@ -119,18 +119,18 @@ class WriteQueue:
     async def _work(self) -> None:
         while True:
             _, _, due = await self._queue.get()
-            if not isinstance(due, _Untold):
+            if isinstance(due, _Untold):
+                with contained("writes", self._supervisor):
+                    await self._tell(due)
+            else:
                 await self._see_to(due)
-                continue
-            with contained("writes", self._supervisor):
-                await self._tell(due)
 
     async def _see_to(self, path: str) -> None:
         if (order := self._wanted.get(path)) is None:
             self._busy.discard(path)
             return
         try:
-            await self._carry_out(path, order)
+            await self._carry_out(order)
         except EdgeError as error:
             self._told(path, error)
             self._try_again(path, error)
@@ -148,7 +148,7 @@ class WriteQueue:
         failures = self._failures[path] = self._failures.get(path, 0) + 1
         self._queue_after(path, _backoff(failures, error))
 
-    async def _carry_out(self, path: str, order: Order) -> None:
+    async def _carry_out(self, order: Order) -> None:
         within = min(REQUEST, self._fence())
         try:
             if isinstance(order, Removal):
@@ -156,20 +156,20 @@ class WriteQueue:
             else:
                 await self._client.patch(order.path, order.body(), within=within)
         except ApiRefused as error:
-            if not _is_stale(error) or self._stale.get(path) == order:
+            if not error.outdated or self._stale.get(order.path) == order:
                 raise
-            self._stale[path] = order
-            asyncio.get_running_loop().call_later(HEARD_SECONDS, self._doubt, path, order)
+            self._stale[order.path] = order
+            asyncio.get_running_loop().call_later(HEARD_SECONDS, self._doubt, order)
             return
-        self._stale.pop(path, None)
+        self._stale.pop(order.path, None)
         if isinstance(order, Write) and order.event is not None:
             self.tell(order.event)
 
-    def _doubt(self, path: str, order: Order) -> None:
+    def _doubt(self, order: Order) -> None:
         """It is still wanted as it was: the object is none other, or nothing is heard of it."""
-        if self._done.get(path) is order:
-            del self._done[path]
-            self._take_up(path)
+        if self._done.get(order.path) is order:
+            del self._done[order.path]
+            self._take_up(order.path)
 
     def tell(self, event: Event) -> None:
         """Behind all that is to be written by now; not where its object had too many."""
@@ -217,7 +217,7 @@ class WriteQueue:
         try:
             await self._client.create(event.path, event.body(), within=min(REQUEST, self._fence()))
         except EdgeError as error:
-            if isinstance(error, ApiRefused) and _is_stale(error):
+            if isinstance(error, ApiRefused) and error.outdated:
                 return
             self._told(event.path, error)
             failures += 1
@@ -231,12 +231,6 @@ class _Untold(NamedTuple):
 
     event: Event
     failures: int = 0
-
-
-def _is_stale(error: ApiRefused) -> bool:
-    """The object is not what the write was decided from. Trying again is of no use, and what it is now will be
-    heard."""
-    return error.code == 409 or error.no_such_object
 
 
 def _may_pass(error: EdgeError) -> bool:

@@ -309,7 +309,7 @@ class ProxiedCluster(Cluster):
         url = f"http://{where}"
         try:
             with self.lan.namespace(place).entered(), urllib.request.urlopen(url, timeout=5) as answer:
-                return bytes(answer.read()).decode()
+                return bytes(answer.read()).decode() if answer.status == 200 else None
         except OSError:  # nobody, or 503
             return None
 

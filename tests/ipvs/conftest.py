@@ -139,17 +139,17 @@ class Guest:
     def _run(self, kind: Kind, directory: Path, config: pytest.Config, nodes: Sequence[str]) -> None:
         _lacks_nothing(kind)
         with _api(directory, wanted=self._api_wanted and kind.has_a_way_out) as environment:
-            self._boot(kind, directory, config, nodes, environment)
+            self._run_in_one(kind, directory, config, nodes, environment)
             left = [node for node in nodes if not self._is_done(node)]
             if left and not (directory / "exit").exists():
                 self.lost.append(f"{'in' if self.reports[left[0]] else 'before'} {left[0]} {self.end}")
                 self.reports |= {node: [] for node in left}
                 try:
-                    self._boot(kind, directory, config, left, environment)
+                    self._run_in_one(kind, directory, config, left, environment)
                 except Unusable as why:
                     self.end = f"a guest was lost, and the next one: {why}"
 
-    def _boot(
+    def _run_in_one(
         self, kind: Kind, directory: Path, config: pytest.Config, nodes: Sequence[str], environment: Mapping[str, str]
     ) -> None:
         _prepare(directory, kind, config, nodes, environment)
