@@ -162,7 +162,7 @@ class ApiRefused(EdgeError):
 
     @property
     def outdated(self) -> bool:
-        """The object is not what the write was decided from. Trying again is of no use: what it is now will be heard."""
+        """The object is not what a write was decided from. To try again is of no use: what it is now will be heard."""
         return self.code == 409 or self.no_such_object
 
     @property

@@ -163,6 +163,38 @@ def test_in_a_crowd_the_address_waits_longer_for_who_announces_it_and_not_for_ev
         assert in_virtual_time(crowd(WORKERS + 1, announced_after=CROWDED_SECONDS / 2, **others)) == 0
 
 
+@pytest.mark.parametrize(("of_the_second", "are_told_alone"), [(0.9, 0), (1.2, WORKERS + 1)])
+def test_a_crowd_is_more_than_so_many_in_a_second(of_the_second, are_told_alone, in_virtual_time):
+    every = of_the_second * JOIN_SECONDS / WORKERS
+    said = in_virtual_time(stream(WORKERS + 1, every, seconds=CROWDED_SECONDS / 2))
+    assert len(said) == are_told_alone
+
+
+def test_in_a_crowd_without_end_none_waits_for_ever(in_virtual_time):
+    said = in_virtual_time(stream(1000, every=0.05, seconds=50.0))
+    assert min(said) <= CROWDED_SECONDS + JOIN_SECONDS
+
+
+async def stream(number, every, seconds):
+    """So many Services are assigned, one ``every`` so many seconds, and nobody announces them: when each was told of,
+    until ``seconds``, all from the first on."""
+    api, loop = Api(), asyncio.get_running_loop()
+    queue = WriteQueue(api, lambda: 10.0, lambda what, error: pytest.fail(f"{what}: {error}"), NoBugs())
+    working, begun, said = asyncio.create_task(queue.run()), loop.time(), []
+
+    async def create(path, body, *, within):
+        said.append(loop.time() - begun)
+
+    api.create = create
+    for at in range(number):
+        queue.tell(Event("Service", about_it(f"web-{at}", 1), "Normal", *ASSIGNED, "2026-01-01"))
+        await asyncio.sleep(every)
+    await asyncio.sleep(begun + seconds - loop.time())
+    working.cancel()
+    await asyncio.wait([working])
+    return said
+
+
 async def crowd(number, announced_after, soon=0, at_once=0):
     """So many Services are assigned, one right after the other, and announced later, but for those that are ``soon``,
     or ``at_once``, before the next is assigned: of how many that was told apart."""
