@@ -19,8 +19,9 @@ from speaker.system.programs import run as run_program
 EIPS, GUARD, SPOOFED, MASQUERADE = "EIP-SPEAKER", "EIP-SPEAKER-GUARD", "EIP-SPEAKER-SPOOFED", "EIP-SPEAKER-MASQ"
 """Our chains: what goes to an EIP; what of it may pass; what comes from one; what IPVS sends on."""
 
-_RESOURCE_PROBLEM = 4
-"""The exit code of a program that did not get the lock (iptables/xtables.h)."""
+_LOCKED = "holding the xtables lock"
+"""What a program says that did not get the lock. Its exit code, 4, is iptables-nft's too where a kernel refuses a rule,
+and of those who may not do what they are asked for."""
 _REPLY = "-m conntrack --ctstate RELATED,ESTABLISHED --ctdir REPLY"
 
 
@@ -254,8 +255,6 @@ async def run(*command: str, text: str = "") -> str:
     """What the program says, given ``text``. Raises EdgeError with its complaint, NotDone where another one holds the
     lock."""
     status, output, complaint = await run_program(*command, text=text)
-    if status == _RESOURCE_PROBLEM:
-        raise NotDone(f"{' '.join(command)}: {complaint}")
     if status != 0:
-        raise EdgeError(f"{' '.join(command)}: {complaint}")
+        raise (NotDone if _LOCKED in complaint else EdgeError)(f"{' '.join(command)}: {complaint}")
     return output.decode(errors="replace")

@@ -124,3 +124,25 @@ async def test_outside_a_cluster_a_kubeconfig_is_asked_for(connect, monkeypatch)
 async def test_a_service_account_without_a_token_is_an_edge_error(connect, tmp_path):
     with pytest.raises(EdgeError, match="token"):
         await connect(Access(service_account=tmp_path, server="https://127.0.0.1:1"))
+
+
+NOWHERE = "/api/v1/namespaces/nowhere/configmaps"
+GONE = {"an object": (f"{MAPS}/nothing", True), "a namespace": (f"{NOWHERE}/nothing", True)}
+UNKNOWN = {
+    "a group that is not served": ("/apis/nobody.example/v1/things/x", False),
+    "a version that is not": ("/apis/eip-speaker.io/v9/eips/x", False),
+    "a kind that is not": ("/apis/eip-speaker.io/v1alpha1/nothings/x", False),
+}
+
+
+@pytest.mark.parametrize("method", ["get", "patch", "delete"])
+@pytest.mark.parametrize("case", GONE | UNKNOWN)
+async def test_that_an_object_is_not_there_is_told_from_a_kind_that_is_not_served(
+    case, method, api_server, admin, connect
+):
+    path, is_said = (GONE | UNKNOWN)[case]
+    client = await connect(Access(api_server.kubeconfig()))
+    asked = {"get": (path,), "patch": (path, {"metadata": {"labels": {"a": "b"}}}), "delete": (path, {})}[method]
+    with pytest.raises(ApiRefused) as raised:
+        await getattr(client, method)(*asked)
+    assert (raised.value.code, raised.value.no_such_object) == (404, is_said)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 
 import pytest
@@ -89,6 +90,15 @@ async def test_who_waits_for_the_lock_of_iptables_in_vain_has_been_refused_nothi
     program(path, "restore", "echo Another app is currently holding the xtables lock >&2; exit 4")
     with pytest.raises(NotDone, match="holding the xtables lock"):
         await iptables.run("restore", "--wait", "5")
+
+
+@pytest.mark.parametrize("words", ["iptables-restore (nf_tables):", "Permission denied (you must be root)"])
+async def test_an_iptables_that_ends_with_the_same_code_for_another_reason_is_refused(path, words):
+    """iptables-nft where the kernel will not have a rule, or its caller may not change one (1.8.9)."""
+    program(path, "restore", f"echo '{words}' >&2; exit 4")
+    with pytest.raises(EdgeError, match=re.escape(words)) as refused:
+        await iptables.run("restore", "--wait", "5")
+    assert not isinstance(refused.value, NotDone)
 
 
 async def test_a_look_that_hangs_is_ended_long_before_a_change_would_be(path, monkeypatch):
