@@ -13,14 +13,15 @@ from itertools import groupby
 from typing import Any
 
 from speaker.errors import EdgeError
+from speaker.kubeproxy.watch import LOOK_SECONDS
 from speaker.lab.practice.ground import Ground, Said, ground
 from speaker.lab.practice.site import EIPS, WEB
 from speaker.lab.practice.table import FAULTS, HOLDER, OTHER, Do, Fault
 from speaker.lab.stage import Stage
 from speaker.lab.timeline import Tone
 
-PATIENCE = 20.0
-"""Seconds until a fault has to be named, and until a repaired one is over; a lab also runs on a busy machine."""
+PATIENCE = 2 * LOOK_SECONDS
+"""Seconds until a fault has to be named, and until a repaired one is over: two looks of the slowest that looks."""
 ALL = "all"
 
 
