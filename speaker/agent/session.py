@@ -169,13 +169,13 @@ class Session:
             try:
                 return await self._client.patch(path, ours, within=LATE)
             except ApiRefused as error:
-                if error.code not in (404, 409):
+                if not error.outdated:
                     raise
             await self._look()
         try:
             return await self._client.patch(path, body, within=LATE)
         except ApiRefused as error:
-            if error.code != 404:
+            if not error.no_such_object:
                 raise
             return await self._client.create(self._collection, _without_none(body), within=LATE)
 

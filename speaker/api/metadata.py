@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import cast
 
 from speaker.api.fields import Field
@@ -11,6 +12,7 @@ from speaker.model import LabelRule, LabelSelector
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 QUALIFIED = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
 
 # ObjectMeta of meta/v1; `clusterName` and `selfLink` are gone from it but not from old dumps.
 _METADATA = frozenset(
@@ -72,6 +74,20 @@ def _label_value(text: str) -> str:
     return text
 
 
+def timestamp(text: str) -> str:
+    """A moment, written as the API writes it: in UTC, to the second, so that it sorts; '' is none. ValueError says the
+    rule."""
+    if not text:
+        return ""
+    if not _TIME.fullmatch(text):
+        raise ValueError("must be a time such as 2026-01-31T12:00:00Z (RFC 3339)")
+    try:
+        moment = datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ValueError("is no time that there is") from None
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
 @dataclass(frozen=True, slots=True)
 class Metadata:
     name: str
@@ -94,7 +110,7 @@ def metadata(root: Field, *, namespaced: bool, short_name: bool) -> Metadata:
         namespace=(namespace.parsed(dns_label) or "default") if namespaced else "",
         labels=label_map(meta["labels"]),
         annotations=meta["annotations"],
-        created=meta["creationTimestamp"].text() or "",
+        created=meta["creationTimestamp"].parsed(timestamp) or "",
     )
 
 

@@ -157,7 +157,7 @@ class Marker:
         try:
             return msgspec.json.decode(await self._client.get(path), type=Named).metadata.resource_version
         except EdgeError as error:
-            if not (isinstance(error, ApiRefused) and error.code == 404):
+            if not (isinstance(error, ApiRefused) and error.no_such_object):
                 self._told(path, error)
         except UNFIT as error:
             self._told(path, EdgeError(f"cannot be read as a Lease: {error}"))
