@@ -5,7 +5,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from speaker.lab.scenarios.reach import reach
 from speaker.lab.scenarios.sick import endure
 from speaker.lab.stage import Outcome, Stage
 from speaker.lab.timeline import Timeline, Tone
+from speaker.node.status import NAME as STATUS
 from speaker.tools.following import command, following
 
 MANIFESTS = Path(__file__).parent / "manifests"
@@ -44,7 +45,8 @@ async def _act(request: Request, lan: Lan, timeline: Timeline, keep: bool, in_us
         stage = Stage(lan, timeline, Path(name), manifests=Path(name, "manifests"))
 
         async def linger() -> None:
-            for line in hints(request, lan, stage.manifests, keep, in_user_namespace):
+            running = sorted(each.parent for each in stage.directory.rglob(STATUS))
+            for line in hints(request, lan, stage.manifests, running, keep, in_user_namespace):
                 timeline.write(timeline.paint(line, Tone.DIM))
             if keep:
                 await until_interrupted()
@@ -66,8 +68,10 @@ async def _play(request: Request, stage: Stage, linger: Callable[[], Awaitable[N
     return await reach(stage, linger)
 
 
-def hints(request: Request, lan: Lan, manifests: Path, keep: bool, in_user_namespace: bool) -> Iterator[str]:
-    """What to try next."""
+def hints(
+    request: Request, lan: Lan, manifests: Path, running: Sequence[Path], keep: bool, in_user_namespace: bool
+) -> Iterator[str]:
+    """What to try next. ``running``: runtime directories of the speakers, by node."""
     if not keep:
         if request.scenario == "reach":
             yield f"Its YAML is in {MANIFESTS}."
@@ -82,6 +86,8 @@ def hints(request: Request, lan: Lan, manifests: Path, keep: bool, in_user_names
     yield f"Next: {enter['client']} {question}"
     yield f"Next: {enter['client']} {command('capture', 'eth0')}"
     yield f"Next: {enter[_a_node(enter)]} curl http://127.0.0.1:9900/metrics"
+    yield from (f"Next: {command('status', '--runtime-dir', str(directory))}" for directory in running)
+    yield "`speaker explain` and `doctor` take the same --runtime-dir, on the node that it is of."
     yield "The same words in front of any command run it on that host:"
     yield from (f"  {name}: {words}" for name, words in enter.items())
     if request.scenario == "reach":

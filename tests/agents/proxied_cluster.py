@@ -13,6 +13,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -20,8 +21,8 @@ from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 from typing import Any
 
-from agent_cluster import API_ADDRESS, CLIENT_COUNT, MANAGEMENT, NODE_COUNT, Cluster, until
-from agent_objects import AGENTS, NODES, SERVICES, SLICES, UDP_ECHO, Body, service, slice_of
+from agent_cluster import API_ADDRESS, CLIENT_COUNT, GUARD, MANAGEMENT, NODE_COUNT, Administrator, Cluster, until
+from agent_objects import AGENTS, NODES, POOL, POOLS, SERVICES, SLICES, UDP_ECHO, Body, service, slice_of
 from asking import Asking
 from knock import Knocked, knocking
 from pyroute2 import IPRoute
@@ -37,6 +38,8 @@ from speaker.model import IPAddress
 OUTSIDE = "EIP_SPEAKER_OUTER_API"
 """The variable that names the API server's port on the machine and the directory with its certificate."""
 GUEST, MACHINE, SLIRP = "10.0.2.15", "10.0.2.2", "10.0.2.0/24"
+SHARED = Path("/run/out")
+"""The guest and the machine see the same there."""
 OUT = """
 table ip way {
   chain out {
@@ -101,6 +104,26 @@ def outside() -> tuple[int, Path] | None:
     return (int(port), Path(directory)) if port else None
 
 
+ASKABLE = ("start", "back_up", "restore", "another_certificate", "change_certificate")
+"""Methods of the API server outside that a test in here may call."""
+
+
+def do_what_is_asked(directory: Path, api: RealApi) -> None:
+    """Outside: of ``OuterApi``'s, by files of a directory that both see."""
+    try:
+        name = (directory / "asked").read_text()
+    except FileNotFoundError:
+        return
+    (directory / "asked").unlink()
+    assert name in ASKABLE, name
+    try:
+        said, well = getattr(api, name)() or "", True
+    except Exception as error:
+        said, well = repr(error), False
+    (directory / "answer").write_text(json.dumps([well, said]))
+    (directory / "answer").replace(directory / "answered")
+
+
 class OuterApi(RealApi):
     """An API server that somebody else runs, reached from ``place``."""
 
@@ -123,6 +146,33 @@ class OuterApi(RealApi):
 
     def thaw(self) -> None:
         pass
+
+    def start(self, *flags: str) -> None:
+        self._have("start")
+
+    def back_up(self) -> None:
+        self._have("back_up")
+
+    def restore(self) -> None:
+        self._have("restore")
+
+    def another_certificate(self) -> str:
+        return self._have("another_certificate")
+
+    def change_certificate(self) -> None:
+        self._have("change_certificate")
+
+    def _have(self, name: str) -> str:
+        (SHARED / "ask").write_text(name)
+        (SHARED / "ask").replace(SHARED / "asked")
+        deadline = time.monotonic() + GUARD
+        while not (SHARED / "answered").exists():
+            assert time.monotonic() < deadline, name
+            time.sleep(0.1)
+        well, said = json.loads((SHARED / "answered").read_text())
+        (SHARED / "answered").unlink()
+        assert well, (name, said)
+        return str(said)
 
 
 class ProxiedCluster(Cluster):
@@ -333,6 +383,41 @@ class ProxiedCluster(Cluster):
 
         await until(refused)
 
+    def trust(self, authorities: str) -> None:
+        """Everybody has these for the API server. Kube-proxy reads them when it starts, ours when they change."""
+        for file in (self.api.ca, *self.directory.glob("*-account/ca.crt")):
+            draft = file.with_suffix(".draft")
+            draft.write_text(authorities)
+            draft.replace(file)
+        self.ask = Administrator(self.api)
+
+    # ── The way out, as docs/kubernetes.md has it, and in again ──
+
+    async def uninstalled(self) -> None:
+        for path in (SERVICES, SLICES):
+            for found in self.done("GET", path)["items"]:
+                self.done("DELETE", f"{path}/{found['metadata']['name']}")
+        self.done("DELETE", f"{POOLS}/{POOL}")
+        await until(lambda: not any(self.done("GET", path)["items"] for path in (SERVICES, SLICES, POOLS)))
+        for node in self.nodes:
+            await self.stopped(node)
+        self.controller.terminate()
+        await until(lambda: self.controller.process.poll() is not None)
+
+    async def installed(self, *flags: str) -> None:
+        """``flags``: the controller's."""
+        self._objects()
+        self._start_controller(*flags)
+        await until(self._assigned)
+
+    def left(self, node: str) -> set[str]:
+        """What is in its kernel of the EIPs, and of ours."""
+        links = [link["ifname"] for link in json.loads(self._run(node, "ip", "-json", "link"))]
+        tables = self._run(node, "nft", "list", "tables").split()
+        mine = {name for name in (*links, *tables) if "eip-speaker" in name}
+        servers = {place for place in self.virtual_servers(node) if ip_address(_host(place)) in self.eips}
+        return mine | servers | set(map(str, self.bound(node)))
+
     def _keys_read(self, node: str) -> int:
         return sum(line.get("event") == "keys read" for line in self.agents[node].said())
 
@@ -352,6 +437,11 @@ class ProxiedCluster(Cluster):
 
 def _bracketed(eip: IPAddress) -> str:
     return str(eip) if isinstance(eip, IPv4Address) else f"[{eip}]"
+
+
+def _host(place: str) -> str:
+    """Of ``ADDRESS:PORT``."""
+    return place.rpartition(":")[0].strip("[]")
 
 
 def _plug_in(place: Namespace) -> None:

@@ -27,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,22 +138,28 @@ class Guest:
 
     def _run(self, kind: Kind, directory: Path, config: pytest.Config, nodes: Sequence[str]) -> None:
         _lacks_nothing(kind)
-        with _api(directory, wanted=self._api_wanted and kind.has_a_way_out) as environment:
-            self._run_in_one(kind, directory, config, nodes, environment)
+        with _api(directory, wanted=self._api_wanted and kind.has_a_way_out) as (environment, meanwhile):
+            self._run_in_one(kind, directory, config, nodes, environment, meanwhile)
             left = [node for node in nodes if not self._is_done(node)]
             if left and not (directory / "exit").exists():
                 self.lost.append(f"{'in' if self.reports[left[0]] else 'before'} {left[0]} {self.end}")
                 self.reports |= {node: [] for node in left}
                 try:
-                    self._run_in_one(kind, directory, config, left, environment)
+                    self._run_in_one(kind, directory, config, left, environment, meanwhile)
                 except Unusable as why:
                     self.end = f"a guest was lost, and the next one: {why}"
 
     def _run_in_one(
-        self, kind: Kind, directory: Path, config: pytest.Config, nodes: Sequence[str], environment: Mapping[str, str]
+        self,
+        kind: Kind,
+        directory: Path,
+        config: pytest.Config,
+        nodes: Sequence[str],
+        environment: Mapping[str, str],
+        meanwhile: Callable[[], None],
     ) -> None:
         _prepare(directory, kind, config, nodes, environment)
-        self.end = _boot(directory, kind)
+        self.end = _boot(directory, kind, meanwhile)
         for line in (directory / "reports").read_text().splitlines():
             report = config.hook.pytest_report_from_serializable(config=config, data=json.loads(line))
             if isinstance(report.longrepr, list):  # a skip's (path, line, reason): JSON knows no tuples
@@ -197,25 +203,28 @@ def _lacks_nothing(kind: Kind) -> None:
 
 
 @contextmanager
-def _api(directory: Path, *, wanted: bool) -> Iterator[Mapping[str, str]]:
+def _api(directory: Path, *, wanted: bool) -> Iterator[tuple[Mapping[str, str], Callable[[], None]]]:
     """An API server on the machine's loopback, where it is wanted and its programs are here: what the guest is told of
-    it."""
+    it, and what is to be called again and again, lest a test in there ask in vain."""
+    nothing: tuple[Mapping[str, str], Callable[[], None]] = ({}, lambda: None)
     if not wanted:
-        yield {}
+        yield nothing
         return
     # Where nobody wants one, these need not be there (test_harness.py).
-    from proxied_cluster import MACHINE, OUTSIDE
+    from proxied_cluster import MACHINE, OUTSIDE, do_what_is_asked
     from real_api import RealApi, binaries, missing
 
     if missing():
-        yield {}
+        yield nothing
         return
     (home := directory / "api").mkdir()
     with RealApi(home, f"--advertise-address={MACHINE}") as api:
-        yield {OUTSIDE: f"{api.port}:{home}", "KUBEBUILDER_ASSETS": str(binaries())}
+        api.addresses.append(MACHINE)
+        told = {OUTSIDE: f"{api.port}:{home}", "KUBEBUILDER_ASSETS": str(binaries())}
+        yield told, lambda: do_what_is_asked(directory, api)
 
 
-def _boot(directory: Path, kind: Kind) -> str:
+def _boot(directory: Path, kind: Kind, meanwhile: Callable[[], None]) -> str:
     """How the guest ended that ran the directory's command; raises Unusable where it did not come so far."""
     console = directory / "console"
     (directory / "reports").write_text("")
@@ -231,7 +240,7 @@ def _boot(directory: Path, kind: Kind) -> str:
             start_new_session=True,  # a guest is many processes: they go together
         )
         try:
-            hung = _is_hung(guest, directory / "reports", kind.boot, kind.silence)
+            hung = _is_hung(guest, directory / "reports", kind.boot, kind.silence, meanwhile)
             waiting = _what_it_waits_for(directory) if hung else ""
         finally:
             with suppress(ProcessLookupError):
@@ -291,13 +300,16 @@ def _prepare(directory: Path, kind: Kind, config: pytest.Config, nodes: Sequence
     command.chmod(0o755)
 
 
-def _is_hung(guest: "subprocess.Popen[bytes]", reports: Path, boot: float, silence: float) -> bool:
+def _is_hung(
+    guest: "subprocess.Popen[bytes]", reports: Path, boot: float, silence: float, meanwhile: Callable[[], None]
+) -> bool:
     """Waits until the guest has ended by itself (False) or nothing comes from it any more (True)."""
     size, deadline = 0, time.monotonic() + boot + silence
     while True:
         try:
             guest.wait(timeout=0.1)
         except subprocess.TimeoutExpired:
+            meanwhile()
             if reports.stat().st_size != size:
                 size, deadline = reports.stat().st_size, time.monotonic() + silence
             elif time.monotonic() > deadline:

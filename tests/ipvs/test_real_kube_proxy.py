@@ -129,12 +129,27 @@ def still_held(cluster, before, victim):
     return {eip: before[eip] for eip in others}, {eip: whose[eip] for eip in others}
 
 
+def moves_told(cluster):
+    """The last by each agent."""
+    told = {node: agent.said() for node, agent in cluster.agents.items()}
+    return {
+        node: [line for line in said if line.get("event") in ("claimed", "withdrawn")][-9:]
+        for node, said in told.items()
+    }
+
+
 async def only_who_is_let_in(cluster, clients):
     """The ranges of the fenced Services name all places but one, and no other Service has any."""
     met = await clients(nothing, STRANGER, least=5)
     refused = {target for target, counts in met.targets.items() if counts["failed"] == counts["asked"]}
     assert refused == set(cluster.targets(cluster.fenced)), met
     assert met.all("failed") == met.all("asked", list(refused)), met
+
+
+async def nobody_answers(cluster):
+    async with cluster.asking() as asks:
+        await asyncio.sleep(5)
+    return not asks.replies()
 
 
 async def pods_behind(cluster, what):
@@ -250,6 +265,46 @@ async def test_other_tokens_of_the_agents_fail_no_new_connection(cluster, client
     assert met.all("failed") == 0, met
 
 
+async def test_another_authority_of_the_api_fails_no_new_connection_and_moves_nothing(cluster, clients):
+    """Both are trusted before the server shows the other certificate, and afterwards that one alone."""
+    before, former = holders_of(await cluster.agreed()), cluster.api.ca.read_text()
+
+    async def rotate():
+        latter = cluster.api.another_certificate()
+        cluster.trust(former + latter)
+        await restart_of_kube_proxies(cluster)()
+        cluster.api.change_certificate()
+        cluster.trust(latter)
+        await restart_of_kube_proxies(cluster)()
+        await cluster.agreed()
+
+    met = await clients(rotate)
+    assert met.all("failed") == 0, met
+    assert holders_of(await cluster.agreed()) == before, moves_told(cluster)
+    await drain_of(cluster, holds_most(before))()  # which agents hear of by the API alone
+
+
+async def test_an_older_etcd_backup_fails_no_new_connection_and_moves_nothing(cluster, clients):
+    """What watches is restarted, as docs/kubernetes.md says: but for the speaker, which notices by itself."""
+    await cluster.agreed()
+    cluster.api.back_up()
+    cluster.api.start()
+    victim = holds_most(holders_of(await cluster.agreed()))
+    await drain_of(cluster, victim)()
+    moved = holders_of(await cluster.agreed())
+
+    async def restore():
+        cluster.api.restore()
+        cluster.api.start()
+        cluster.on_node(victim, DRAINED)  # as it was not yet when the backup was made
+        await restart_of_kube_proxies(cluster)()
+        await cluster.agreed()
+
+    met = await clients(restore)
+    assert met.all("failed") == 0, met
+    assert holders_of(await cluster.agreed()) == moved
+
+
 async def test_a_crash_while_the_api_is_away_moves_what_the_dead_node_held(cluster, clients):
     before = holders_of(await cluster.agreed())
     victim = holds_most(before)
@@ -362,6 +417,13 @@ async def test_a_node_that_is_cleaned_while_its_agent_is_stopped_is_kube_proxys_
     assert bound(cluster) == dict.fromkeys(cluster.nodes, ITS)
 
 
+async def test_uninstalled_as_the_documentation_says_nothing_is_left_beside_kube_proxy(cluster):
+    await cluster.uninstalled()
+    await until(lambda: not any(map(cluster.left, cluster.nodes)), lambda: [*map(cluster.left, cluster.nodes)])
+    assert await nobody_answers(cluster)
+    await cluster.installed()
+
+
 # ── The overlay ipvs where no kube-proxy is ───────────────────────────────────────────────────────────────────
 
 
@@ -427,3 +489,12 @@ async def test_without_kube_proxy_a_crash_while_the_api_is_away_moves_what_the_d
     met = await clients(crash_of(alone, victim))
     held, holds = still_held(alone, before, victim)
     assert holds == held, met
+
+
+async def test_without_kube_proxy_uninstalled_and_cleaned_nothing_is_left(alone):
+    """The last: here it does not come again."""
+    await alone.uninstalled()
+    assert await nobody_answers(alone)
+    for node in alone.nodes:
+        alone.speaker_cleanup(node)
+        assert alone.left(node) == set()

@@ -65,7 +65,7 @@ def test_what_a_kept_lab_says_to_type_next_can_be_pasted_and_so_can_its_end(kept
     lab = kept_lab()
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     pasted = re.findall(r"^Next: (.*)$", lab.story, re.MULTILINE)
-    assert len(pasted) == 3
+    assert len(pasted) == 4
     for line in pasted:
         line += " --seconds 0.5" * ("speaker capture" in line)
         done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, env=os.environ | {"PATH": path})
