@@ -25,7 +25,7 @@ An address that its pool avoids or excludes is refused even when it is named: wh
 offers, not its tenants. The pool can list such an address singly, or set ``avoidNetworkAndBroadcast: false``.
 """
 
-from collections.abc import Collection, KeysView, Mapping
+from collections.abc import Collection, Iterable, KeysView, Mapping
 from dataclasses import dataclass
 
 from speaker.allocator.book import Book, NotServed
@@ -166,6 +166,15 @@ class Allocator:
         self.failed.pop(key, None)
         for address in list(self._book.held_by(key).values()):
             self._book.leave(key, address, now)
+
+    def remind(self, service: Service, addresses: Iterable[IPAddress], now: float) -> None:
+        """It had these addresses, says somebody who need not be right. So it gets back at once what nobody holds and a
+        pool would choose for it."""
+        self._book.wake(now)
+        catalogue = self._book.catalogue
+        for address in addresses:
+            if any(catalogue.chooses(space.pool, service) for space in catalogue.offering(address)):
+                self._book.note_left(service.key, address, now)
 
     def ledger(self, now: float) -> Ledger:
         """All that a fresh allocator needs to carry on (see ``Ledger``), in an order that does not jump about."""

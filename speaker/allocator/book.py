@@ -125,6 +125,13 @@ class Book:
             del self.eips[address]
             self._start_rest(address, _Rest(now + self._rest, key))
 
+    def note_left(self, key: ServiceKey, address: IPAddress, now: float) -> None:
+        """As if ``key`` had held the address until now, unless somebody holds it."""
+        if address not in self.eips:
+            self.revision += 1
+            self._end_rest(address)
+            self._start_rest(address, _Rest(now + self._rest, key))
+
     def wake(self, now: float) -> None:
         """Free what has rested."""
         while self._resting:

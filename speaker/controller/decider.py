@@ -1,6 +1,6 @@
 """One leadership's decisions. Pure: what has changed in the mirrors in, what is to be written otherwise out."""
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from speaker.cluster.objects import Key, Object
 from speaker.cluster.pools import Judged, judge
 from speaker.cluster.reading import Parsed, Unreadable, read_service
 from speaker.controller.announced import Users
-from speaker.controller.restore import Duplicate, restored
+from speaker.controller.restore import Duplicate, in_annotation, restored
 from speaker.controller.settling import Settling
 from speaker.controller.sweeper import Uses
 from speaker.controller.wanted import FINALIZER, IpMode, pool_paths, pool_writes, service_status, service_write
@@ -89,6 +89,7 @@ class Decider:
         """``now``: seconds, as in ``Allocator``; ``at``: RFC 3339, for what people read."""
         self.failed.clear()
         services = {ServiceKey(key.namespace, key.name): found for key, found in news.services.items()}
+        came_with = self._came_with(services)
         changed = self._read_services(services) | self._read_namespaces(news.namespaces)
         self._note_unclaimed(services.keys(), now)
         if self._pools.read(news.eips):
@@ -100,7 +101,7 @@ class Decider:
         self._allocator.set_pools(
             self._pools.used, self._namespaces, self._reserved, self._pools.withheld, all_known=True
         )
-        moved = self._settling.step(changed, self._mistaken, now)
+        moved = self._settling.step(changed, self._mistaken, now, came_with)
         for key, former in moved.items():
             self._account(key, former)
         written = moved.keys() | services.keys()
@@ -160,6 +161,11 @@ class Decider:
         return {name: self._allocator.usage(name) for name in self._pools.used}
 
     # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _came_with(self, news: Mapping[ServiceKey, ServiceObject | None]) -> dict[ServiceKey, Collection[IPAddress]]:
+        """What new ones had before, as from a backup. What is there at first ``_begin`` restores."""
+        new = {key: found for key, found in news.items() if found is not None and key not in self._read}
+        return {key: had for key, found in new.items() if (had := in_annotation(found).values())} if self._begun else {}
 
     def _read_services(self, news: Mapping[ServiceKey, ServiceObject | None]) -> set[ServiceKey]:
         """Returns who asks for something else than before, or for nothing more."""

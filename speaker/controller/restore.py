@@ -6,7 +6,8 @@ other condition.
 
 The annotation holds what a status cannot: the place of a Service that is suspended at a shared EIP, and everything
 where a restored backup brought Services back without their statuses. Whoever may edit a Service may edit it, so it is
-worth what a wish for that address is worth: it takes nothing from anybody, and nothing that could not be asked for.
+worth what a wish for that address is worth: it takes nothing from anybody, and nothing that could not be asked for. Of
+Services that come back while one leads ``Settling`` sees to it.
 """
 
 from collections import Counter
@@ -57,7 +58,7 @@ def restored(
         for family, address in _in_status(found, catalogue, hosts).items():
             draft.take_status(service, address, pools.get(family))
     for found, service in by_age:
-        for address in _in_annotation(found).values():
+        for address in in_annotation(found).values():
             draft.take_annotation(service, address)
     return draft.restored()
 
@@ -157,7 +158,7 @@ def _pools(found: ServiceObject) -> Mapping[Family, str]:
     return pools_read(str(said.get("message", ""))) if said is not None else {}
 
 
-def _in_annotation(found: ServiceObject) -> Mapping[Family, IPAddress]:
+def in_annotation(found: ServiceObject) -> Mapping[Family, IPAddress]:
     """Ours names one address of each family; what else somebody wrote there may be without end."""
     recorded: dict[Family, IPAddress] = {}
     for text in found.metadata.annotations.get(RECORD, "").split(",", len(Family))[: len(Family)]:

@@ -10,9 +10,10 @@ from typing import TypeAlias
 
 from speaker.allocator.assign import Allocator, Outcome
 from speaker.allocator.settle import precedence
-from speaker.model import FamilyPolicy, Service, ServiceKey
+from speaker.model import FamilyPolicy, IPAddress, Service, ServiceKey
 
 _Mark: TypeAlias = tuple[int, int]
+_NOTHING: Mapping[ServiceKey, Collection[IPAddress]] = {}
 
 
 class Settling:
@@ -28,17 +29,25 @@ class Settling:
         """Holders that are others than they were: the allocator's revision passes over those that hold on."""
 
     def step(
-        self, changed: Iterable[ServiceKey], nothing_new: Collection[ServiceKey], now: float
+        self,
+        changed: Iterable[ServiceKey],
+        nothing_new: Collection[ServiceKey],
+        now: float,
+        came_with: Mapping[ServiceKey, Collection[IPAddress]] = _NOTHING,
     ) -> Mapping[ServiceKey, Outcome | None]:
         """``changed``: Services that are new, others than they were, in a changed namespace, or gone; all of them after
         a change of pools. ``nothing_new``: those that keep what they hold and are given nothing. ``now`` as in
-        ``Allocator``. Returns whose outcomes are others now, and what they were."""
+        ``Allocator``. ``came_with``: what those of them that were just made had before, as from a backup. Returns whose
+        outcomes are others now, and what they were."""
         before: dict[ServiceKey, Outcome | None] = {}
         due = set(changed)
         for key in sorted(due - self._services.keys()):
             self._allocator.release(key, now)
             self._forget(key, before)
         due &= self._services.keys()
+        came = [self._services[key] for key in came_with.keys() & due - self._allocator.holders]
+        for service in sorted(came, key=precedence, reverse=True):  # of two with one address the first has it
+            self._allocator.remind(service, came_with[service.key], now)
         while due or self._anyone_stale():
             self._round(due, nothing_new, now, before)
         return {key: former for key, former in before.items() if self.outcomes.get(key) != former}

@@ -319,6 +319,89 @@ def test_a_service_that_is_heard_of_before_its_namespace_waits_for_the_labels_wh
     assert addresses(decider) == after
 
 
+# ── Services that a backup brings back ────────────────────────────────────────────────────────────────────────
+
+
+def restored_while_one_leads(decider, eip_object, *came, pools=None):
+    """What each of ``came`` has."""
+    decider.decide(news([], pools or [lan(eip_object, "192.0.2.1-192.0.2.9", "2001:db8::1-2001:db8::9")]), 1.0, AT)
+    decider.decide(news(came), 2.0, AT)
+    outcomes = decider.decided().outcomes
+    return {key.name: [str(each) for each in outcomes[key].assignment.addresses] for key in sorted(outcomes)}
+
+
+def test_a_service_that_comes_back_from_a_backup_while_one_leads_has_the_addresses_of_its_record(
+    service_object, eip_object
+):
+    both = {"ipFamilies": ["IPv6", "IPv4"], "ipFamilyPolicy": "RequireDualStack"}
+    web = service_object("web", annotations={"record": "192.0.2.7,2001:db8::7"}, **both)
+    new = service_object("a-new-one", age=1)
+    assert restored_while_one_leads(Decider(ControllerSettings()), eip_object, web, new) == {
+        "a-new-one": ["192.0.2.1"],
+        "web": ["2001:db8::7", "192.0.2.7"],
+    }
+
+
+def test_no_free_choice_takes_what_one_that_comes_back_with_it_had(service_object, eip_object):
+    older, back = service_object("older", age=1), service_object("back", annotations={"record": "192.0.2.1"})
+    assert restored_while_one_leads(Decider(ControllerSettings()), eip_object, older, back) == {
+        "back": ["192.0.2.1"],
+        "older": ["192.0.2.2"],
+    }
+
+
+def test_services_that_shared_an_eip_come_back_to_it_together(service_object, eip_object):
+    parts = {"annotations": {"record": "192.0.2.7", "share": "k"}}
+    some = [service_object(f"s{port}", ports=[{"port": port}], **parts) for port in (80, 81)]
+    assert restored_while_one_leads(Decider(ControllerSettings()), eip_object, *some) == {
+        "s80": ["192.0.2.7"],
+        "s81": ["192.0.2.7"],
+    }
+
+
+def test_of_two_that_come_with_one_record_the_older_has_the_address(service_object, eip_object):
+    copies = [service_object(name, age=age, annotations={"record": "192.0.2.7"}) for name, age in (("a", 1), ("b", 2))]
+    assert restored_while_one_leads(Decider(ControllerSettings()), eip_object, *copies) == {
+        "a": ["192.0.2.1"],
+        "b": ["192.0.2.7"],
+    }
+
+
+def test_what_went_in_the_same_news_is_free_for_one_that_had_it_before(service_object, eip_object):
+    """As after etcd went back: what was given since is gone, and who was deleted since is back."""
+    decider, since = Decider(ControllerSettings()), service_object("since")
+    decider.decide(news([since], [lan(eip_object)]), 1.0, AT)
+    assert addresses(decider) == ["192.0.2.1"]
+    back = service_object("back", annotations={"record": "192.0.2.1"})
+    decider.decide(News({since.key: None, back.key: back}), 2.0, AT)
+    assert addresses(decider) == ["192.0.2.1"]
+
+
+@pytest.mark.parametrize(
+    ("pool", "has"),
+    [
+        ({}, "192.0.2.9"),
+        ({"serviceSelector": {"matchLabels": {"tier": "gold"}}}, None),
+        ({"disabled": True}, None),
+        ({"exclude": ["192.0.2.9"]}, "192.0.2.2"),
+    ],
+)
+def test_a_record_is_worth_no_more_than_a_wish(service_object, eip_object, pool, has):
+    decider = Decider(ControllerSettings())
+    decider.decide(news([service_object("holds")], [lan(eip_object, **{**pool, "disabled": False})]), 1.0, AT)
+    decider.decide(news([], [lan(eip_object, **pool)]), 1.0, AT)
+    decider.decide(news([service_object("back", annotations={"record": "192.0.2.9"})]), 2.0, AT)
+    given = {key.name: outcome.assignment for key, outcome in decider.decided().outcomes.items()}
+    assert (str(given["back"].addresses[0]) if given["back"] else None) == has
+
+
+def test_a_record_takes_nothing_from_anybody(service_object, eip_object):
+    decider = Decider(ControllerSettings())
+    decider.decide(news([service_object("holds")], [lan(eip_object)]), 1.0, AT)
+    decider.decide(news([service_object("copy", annotations={"record": "192.0.2.1"})]), 2.0, AT)
+    assert addresses(decider) == ["192.0.2.1", "192.0.2.2"]
+
+
 def addresses(decider):
     outcomes = decider.decided().outcomes.values()
     return [str(address) for each in outcomes if each.assignment for address in each.assignment.addresses]
