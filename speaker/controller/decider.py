@@ -89,6 +89,7 @@ class Decider:
         """``now``: seconds, as in ``Allocator``; ``at``: RFC 3339, for what people read."""
         self.failed.clear()
         services = {ServiceKey(key.namespace, key.name): found for key, found in news.services.items()}
+        self._forget_former(services, now)
         came_with = self._came_with(services)
         changed = self._read_services(services) | self._read_namespaces(news.namespaces)
         self._note_unclaimed(services.keys(), now)
@@ -161,6 +162,16 @@ class Decider:
         return {name: self._allocator.usage(name) for name in self._pools.used}
 
     # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _forget_former(self, news: Mapping[ServiceKey, ServiceObject | None], now: float) -> None:
+        """One that was made anew under its name is another, which its end and its beginning in one news do not show."""
+        for key, found in news.items():
+            known = self._read.get(key)
+            if known is not None and found is not None and known[0].metadata.uid != found.metadata.uid:
+                del self._read[key]
+                self._serve(key, None)
+                self._unclaimed.pop(key, None)
+                self._allocator.release(key, now)
 
     def _came_with(self, news: Mapping[ServiceKey, ServiceObject | None]) -> dict[ServiceKey, Collection[IPAddress]]:
         """What new ones had before, as from a backup. What is there at first ``_begin`` restores."""

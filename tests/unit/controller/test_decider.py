@@ -319,6 +319,42 @@ def test_a_service_that_is_heard_of_before_its_namespace_waits_for_the_labels_wh
     assert addresses(decider) == after
 
 
+def made_anew(found):
+    """Another one under the same name, without what was written to it."""
+    metadata = msgspec.structs.replace(found.metadata, uid="another", resource_version="99")
+    return msgspec.structs.replace(found, metadata=metadata)
+
+
+@pytest.mark.parametrize("at_once", [False, True], ids=["each change by itself", "both changes in one"])
+@pytest.mark.parametrize(
+    ("anew", "has"),
+    [
+        ({"annotations": {"share": "k"}, "ports": [{"port": 81}]}, "192.0.2.1"),
+        ({"annotations": {"share": "k"}, "ports": [{"port": 80}]}, "192.0.2.2"),
+        ({"annotations": {}, "ports": [{"port": 81}]}, "192.0.2.2"),
+    ],
+    ids=["shares as before", "clashes", "shares no more"],
+)
+def test_a_service_that_is_made_anew_is_a_new_one_however_its_end_and_its_beginning_are_heard_of(
+    service_object, eip_object, at_once, anew, has
+):
+    decider, parts = Decider(ControllerSettings()), {"annotations": {"share": "k"}}
+    some = [service_object(f"s{port}", ports=[{"port": port}], **parts) for port in (80, 81)]
+    decider.decide(news(some, [lan(eip_object)]), 1.0, AT)
+    other = made_anew(service_object("s81", **anew))
+    if not at_once:
+        decider.decide(News({other.key: None}), 2.0, AT)
+    orders = decider.decide(news([other]), 2.0, AT)
+    assert orders[path_of("s81")].body()["status"]["loadBalancer"]["ingress"] == [{"ip": has, "ipMode": "VIP"}]
+
+
+def test_a_service_that_is_made_anew_as_it_was_keeps_its_address(service_object, eip_object):
+    decider, web = Decider(ControllerSettings()), service_object("web")
+    decider.decide(news([service_object("a"), web], [lan(eip_object)]), 1.0, AT)
+    orders = decider.decide(news([made_anew(web)]), 2.0, AT)
+    assert orders[path_of("web")].body()["status"]["loadBalancer"]["ingress"] == [{"ip": "192.0.2.2", "ipMode": "VIP"}]
+
+
 # ── Services that a backup brings back ────────────────────────────────────────────────────────────────────────
 
 
