@@ -7,9 +7,9 @@ from typing import NamedTuple
 from speaker.allocator.assign import Allocator, Outcome, Usage
 from speaker.allocator.pools import Catalogue
 from speaker.allocator.tally import INVALID, Given, Tally, given, tally
-from speaker.api.service import LOAD_BALANCER_CLASS, PREFIX, RECORD, NotOurs
+from speaker.api.service import LOAD_BALANCER_CLASS, PREFIX, RECORD, SHARE, NotOurs
 from speaker.cluster.hosts import HostObject, Hosts
-from speaker.cluster.kinds import EipObject, ServiceObject, announcement_name
+from speaker.cluster.kinds import ASSIGNED, EipObject, ServiceObject, announcement_name, condition_of
 from speaker.cluster.objects import Key, Object
 from speaker.cluster.pools import Judged, judge
 from speaker.cluster.reading import Parsed, Unreadable, read_service
@@ -201,7 +201,8 @@ class Decider:
             return read_service(found, default_class=self._settings.default_class)
         except Exception as error:
             self.failed[key] = error
-            return Unreadable(f"set aside because of a bug in the speaker ({type(error).__name__}: {error})")
+            words = f"set aside because of a bug in the speaker ({type(error).__name__}: {error})"
+            return Unreadable(words, self._served.get(key) or _as_it_stands(key, found))
 
     def _serve(self, key: ServiceKey, parsed: Parsed | None) -> None:
         self._mistaken.discard(key)
@@ -272,6 +273,8 @@ class Decider:
     def _service_order(
         self, key: ServiceKey, known: tuple[ServiceObject, Parsed], outcome: Outcome, lost: str | None, at: str
     ) -> Order | None:
+        if isinstance(known[1], Unreadable) and key not in self._served:
+            return None  # it may be anybody's
         held = self._allocator.held_by(key)
         # By family: a restored Service's EIPs may come in another order than they were given in.
         record = ",".join(str(held[family]) for family in sorted(held)) or None
@@ -332,6 +335,14 @@ class _Pools:
 
 
 _NOTHING = Outcome(None)
+
+
+def _as_it_stands(key: ServiceKey, found: ServiceObject) -> Service | None:
+    """One that nobody can read: what stands in its status is its own, where that is ours."""
+    if condition_of(found.status.conditions, ASSIGNED) is None:
+        return None
+    meta = found.metadata
+    return Service(key, (), share=meta.annotations.get(SHARE), created=meta.creation_timestamp)
 
 
 def _is_ours(annotation: str) -> bool:

@@ -213,13 +213,43 @@ def test_a_service_whose_reading_meets_a_bug_keeps_what_it_holds(service_object,
     web = service_object("web")
     first = decider.decide(news([web], [eip_object("lan", "192.0.2.1-192.0.2.2")]), 1.0, AT)
     web = written(web, {path_of("web"): first[path_of("web")].body()})
-    # No API server comes to such a label, and nothing here expects it.
-    metadata = msgspec.structs.replace(web.metadata, labels={"tier": object()}, resource_version="99")
-    orders = decider.decide(news([msgspec.structs.replace(web, metadata=metadata), service_object("other")]), 1.0, AT)
+    orders = decider.decide(news([met_with_a_bug(web), service_object("other")]), 1.0, AT)
     assert [key.name for key in decider.failed] == ["web"]
     assert "loadBalancer" not in orders[path_of("web")].body()["status"]
     other = orders[path_of("other")].body()["status"]["loadBalancer"]["ingress"]
     assert other == [{"ip": "192.0.2.2", "ipMode": "VIP"}], "web's is not free"
+
+
+def met_with_a_bug(found):
+    """No API server comes to such a label, and nothing here expects it."""
+    metadata = msgspec.structs.replace(found.metadata, labels={"tier": object()}, resource_version="99")
+    return msgspec.structs.replace(found, metadata=metadata)
+
+
+def test_a_new_leader_gives_the_eip_of_a_service_whose_reading_meets_a_bug_to_nobody(service_object, eip_object):
+    lan = eip_object("lan", "192.0.2.1-192.0.2.3")
+    some = [service_object(f"s{port}", ports=[{"port": port}], annotations={"share": "k"}) for port in (80, 81)]
+    first = Decider(ControllerSettings()).decide(news(some, [lan]), 1.0, AT)
+    bodies = {path: order.body() for path, order in first.items() if order is not None}
+    bad, good = (written(found, bodies) for found in some)
+    decider = Decider(ControllerSettings())
+    orders = decider.decide(news([met_with_a_bug(bad), good, service_object("other")], [lan]), 1.0, AT)
+    assert [key.name for key in decider.failed] == ["s80"]
+    status = orders[path_of("s80")].body()["status"]
+    assert "loadBalancer" not in status
+    assert (status["conditions"][0]["status"], status["conditions"][0]["reason"]) == ("True", "Invalid")
+    assert orders[path_of("s81")] is None, "who shares it notices nothing"
+    other = orders[path_of("other")].body()["status"]["loadBalancer"]["ingress"]
+    assert other == [{"ip": "192.0.2.2", "ipMode": "VIP"}]
+
+
+@pytest.mark.parametrize("cls", ["else.where/lb", None])
+def test_nothing_is_written_to_a_service_of_another_whose_reading_meets_a_bug(service_object, eip_object, cls):
+    decider = Decider(ControllerSettings())
+    theirs = service_object("theirs", loadBalancerClass=cls, ingress=["203.0.113.1"])
+    orders = decider.decide(news([met_with_a_bug(theirs)], [eip_object("lan", "192.0.2.1")]), 1.0, AT)
+    assert [key.name for key in decider.failed] == ["theirs"]
+    assert orders[path_of("theirs")] is None
 
 
 class Unequal:
