@@ -44,7 +44,7 @@ class Settling:
         for key in sorted(due - self._services.keys()):
             self._allocator.release(key, now)
             self._forget(key, before)
-        due &= self._services.keys()
+        due = (due | self._allocator.outdated) & self._services.keys()
         came = [self._services[key] for key in came_with.keys() & due - self._allocator.holders]
         for service in sorted(came, key=precedence, reverse=True):  # of two with one address the first has it
             self._allocator.remind(service, came_with[service.key], now)
@@ -91,6 +91,7 @@ class Settling:
             former, outcome = self.outcomes.get(key), self._allocator.assign(asking, now)
             before.setdefault(key, former)
             self.outcomes[key] = outcome
+            due |= self._allocator.outdated & self._services.keys()
             if outcome.refusal is None:
                 self._refused.pop(key, None)
             else:
@@ -98,9 +99,10 @@ class Settling:
 
     def _as_held(self, service: Service) -> Service:
         """It asks for what it holds: what of its families cannot be read takes none away, and gives none."""
-        families = tuple(self._allocator.held_by(service.key))
+        families, pools = tuple(self._allocator.held_by(service.key)), self._allocator.pools_of(service.key)
         policy = FamilyPolicy.SINGLE if len(families) == 1 else FamilyPolicy.PREFER_DUAL
-        return replace(service, families=families, family_policy=policy)
+        pool = next(iter(pools)) or None if len(pools) == 1 else None
+        return replace(service, families=families, family_policy=policy, pool=pool)
 
     def _forget(self, key: ServiceKey, before: dict[ServiceKey, Outcome | None]) -> None:
         self._refused.pop(key, None)
