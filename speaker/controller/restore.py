@@ -1,8 +1,8 @@
 """Who held what when the last leader stopped, from the Services' statuses and, after them, their record annotations.
 
 An address in a status counts as held if our condition is beside it, or if one of our pools offers it and no host has
-it: what another controller gave a Service that now is ours is not taken for an EIP. Which pool it is from says our
-other condition.
+it: what another controller gave a Service that now is ours is not taken for an EIP, and takes from nobody what we gave.
+Which pool it is from says our other condition.
 
 The annotation holds what a status cannot: the place of a Service that is suspended at a shared EIP, and everything
 where a restored backup brought Services back without their statuses. Whoever may edit a Service may edit it, so it is
@@ -49,11 +49,12 @@ def restored(
     refused: Catalogue | None = None,
     hosts: Container[IPAddress] = (),
 ) -> Restored:
-    """``services``: ours, each as it stands in the API and as it was read. Age decides, then the name. ``refused``:
-    pools that must not be used, and may have been when their EIPs were given. ``hosts``: their own addresses."""
+    """``services``: ours, each as it stands in the API and as it was read. Whom we gave something comes first; then
+    age decides, then the name. ``refused``: pools that must not be used, and may have been when their EIPs were given.
+    ``hosts``: their own addresses."""
     draft = _Draft(catalogue, refused or Catalogue({}))
     by_age = sorted(services, key=lambda each: (each[1].created, each[1].key))
-    for found, service in by_age:
+    for found, service in sorted(by_age, key=lambda each: not _is_marked(each[0])):
         pools = _pools(found)
         for family, address in _in_status(found, catalogue, hosts).items():
             draft.take_status(service, address, pools.get(family))
@@ -153,6 +154,10 @@ def _may_have(service: Service, address: IPAddress, catalogue: Catalogue) -> boo
     )
 
 
+def _is_marked(found: ServiceObject) -> bool:
+    return condition_of(found.status.conditions, ASSIGNED) is not None
+
+
 def _pools(found: ServiceObject) -> Mapping[Family, str]:
     said = condition_of(found.status.conditions, ASSIGNED_FROM)
     return pools_read(str(said.get("message", ""))) if said is not None else {}
@@ -172,7 +177,7 @@ def in_annotation(found: ServiceObject) -> Mapping[Family, IPAddress]:
 
 def _in_status(found: ServiceObject, catalogue: Catalogue, hosts: Container[IPAddress]) -> Mapping[Family, IPAddress]:
     """The first address of each family."""
-    ours = condition_of(found.status.conditions, ASSIGNED) is not None
+    ours = _is_marked(found)
     recorded: dict[Family, IPAddress] = {}
     for ingress in found.status.load_balancer.ingress:
         try:

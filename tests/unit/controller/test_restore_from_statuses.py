@@ -82,6 +82,15 @@ def test_the_older_of_two_keeps_a_duplicate(restore, service_object, names):
     )
 
 
+def test_what_we_gave_is_taken_from_nobody_by_what_another_controller_gave_an_older_one(restore, service_object):
+    was = restore(
+        service_object("theirs-until-now", age=1, ingress=["192.0.2.10"]),
+        service_object("ours", ingress=["192.0.2.10"], conditions=[MARK]),
+    )
+    assert held(was) == {"ours": (("192.0.2.10",), ("lan",))}
+    assert [each.loser.name for each in was.duplicates] == ["theirs-until-now"]
+
+
 def test_who_loses_one_family_keeps_the_other(restore, service_object):
     was = restore(
         service_object("older", age=1, ingress=["192.0.2.10"]),
