@@ -176,14 +176,17 @@ def in_annotation(found: ServiceObject) -> Mapping[Family, IPAddress]:
 
 
 def _in_status(found: ServiceObject, catalogue: Catalogue, hosts: Container[IPAddress]) -> Mapping[Family, IPAddress]:
-    """The first address of each family."""
-    ours = _is_marked(found)
+    """The first address of each family. A host's own beside our condition is one that we gave before the host had it,
+    or another controller wrote it over ours, which the annotation still names."""
+    ours, noted = _is_marked(found), in_annotation(found)
     recorded: dict[Family, IPAddress] = {}
     for ingress in found.status.load_balancer.ingress:
         try:
             address = parse_eip(ingress.ip)
         except ValueError:  # a hostname instead
             continue
-        if ours or (address not in hosts and catalogue.offering(address)):
-            recorded.setdefault(Family.of(address), address)
+        family = Family.of(address)
+        overwritten = address in hosts and noted.get(family, address) != address
+        if (ours and not overwritten) or (address not in hosts and catalogue.offering(address)):
+            recorded.setdefault(family, address)
     return recorded

@@ -486,6 +486,29 @@ def test_what_another_gave_a_service_that_is_ours_now_is_no_eip_where_it_is_a_no
     assert addresses(decider) == (kept or ["192.0.2.7"])
 
 
+@pytest.mark.parametrize(
+    ("record", "has", "waits"),
+    [
+        ("192.0.2.7", ["192.0.2.7"], ["192.0.2.7"]),
+        ("192.0.2.9", [], ["192.0.2.9"]),
+        (None, [], ["192.0.2.9"]),
+    ],
+    ids=["another controller wrote it there", "a host has what we gave", "nobody knows"],
+)
+def test_a_nodes_own_address_beside_our_mark_is_an_eip_where_the_record_names_it(
+    service_object, eip_object, record, has, waits
+):
+    """As where two controllers write over each other's status while the leader changes."""
+    annotations = {"record": record} if record else {}
+    web = service_object("web", ingress=["192.0.2.9"], conditions=[MARK], annotations=annotations)
+    change = news([web], [lan(eip_object)])
+    decider = Decider(ControllerSettings())
+    decider.decide(News(change.services, change.eips, nodes=host("n1", "192.0.2.9")), 1.0, AT)
+    assert addresses(decider) == has
+    decider.decide(News(nodes={Key("", "n1"): None}), 2.0, AT)
+    assert addresses(decider) == waits
+
+
 def path_of(name):
     return f"/api/v1/namespaces/default/services/{name}/status"
 
