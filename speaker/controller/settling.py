@@ -25,6 +25,8 @@ class Settling:
         self._allocator, self._services = allocator, services
         self._refused: dict[ServiceKey, _Mark] = {}
         """Who lacks something, and at which mark it was asked."""
+        self._came_with: dict[ServiceKey, Collection[IPAddress]] = {}
+        """What Services had that hold nothing yet: their pool, or their namespace, may be heard of later."""
         self._replaced = 0
         """Holders that are others than they were: the allocator's revision passes over those that hold on."""
 
@@ -42,12 +44,11 @@ class Settling:
         before: dict[ServiceKey, Outcome | None] = {}
         due = set(changed)
         for key in sorted(due - self._services.keys()):
+            self._came_with.pop(key, None)
             self._allocator.release(key, now)
             self._forget(key, before)
         due = (due | self._allocator.outdated) & self._services.keys()
-        came = [self._services[key] for key in came_with.keys() & due - self._allocator.holders]
-        for service in sorted(came, key=precedence, reverse=True):  # of two with one address the first has it
-            self._allocator.remind(service, came_with[service.key], now)
+        self._came_with |= {key: came_with[key] for key in came_with.keys() & due}
         while due or self._anyone_stale():
             self._round(due, nothing_new, now, before)
         return {key: former for key, former in before.items() if self.outcomes.get(key) != former}
@@ -70,6 +71,9 @@ class Settling:
         # One holder may want what another gives up only now: before any newcomer.
         while asked := [each for each in holding if each.key in due or self._is_stale(each.key)]:
             self._ask(asked, due, nothing_new, now, before)
+        # Before any of them is asked; of two that had the same the first has it now.
+        for service in reversed([each for each in newcomers if each.key in due]):
+            self._allocator.remind(service, self._came_with.get(service.key, ()), now)
         self._ask(newcomers, due, nothing_new, now, before)
 
     def _ask(
@@ -91,6 +95,8 @@ class Settling:
             former, outcome = self.outcomes.get(key), self._allocator.assign(asking, now)
             before.setdefault(key, former)
             self.outcomes[key] = outcome
+            if outcome.assignment is not None:
+                self._came_with.pop(key, None)
             due |= self._allocator.outdated & self._services.keys()
             if outcome.refusal is None:
                 self._refused.pop(key, None)

@@ -443,6 +443,17 @@ def test_what_went_in_the_same_news_is_free_for_one_that_had_it_before(service_o
     assert addresses(decider) == ["192.0.2.1"]
 
 
+def test_it_has_what_it_had_also_where_its_namespace_or_its_pool_is_heard_of_later(service_object, eip_object):
+    decider = Decider(ControllerSettings())
+    decider.decide(news([]), 1.0, AT)
+    decider.decide(news([service_object("web", annotations={"record": "192.0.2.7"})]), 2.0, AT)
+    decider.decide(news([], [lan(eip_object, namespaceSelector=GOLD)]), 100.0, AT)
+    assert addresses(decider) == []
+    default = Object(Metadata(name="default", labels={"tier": "gold"}))
+    decider.decide(News(namespaces={default.key: default}), 200.0, AT)
+    assert addresses(decider) == ["192.0.2.7"]
+
+
 @pytest.mark.parametrize(
     ("pool", "has"),
     [
