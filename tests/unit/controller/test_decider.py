@@ -641,3 +641,22 @@ def test_a_pool_is_not_gone_while_a_service_keeps_a_place_there_that_a_host_has(
     assert decider.decide(News(nodes=host("n1", "192.0.2.1")), 1.0, AT)[pool] is None
     released = decider.decide(News({web.key: None}), 1.0, AT)
     assert released[pool].body()["metadata"]["finalizers"] is None
+
+
+@pytest.mark.parametrize(
+    ("parts", "older"),
+    [({"priority": "high"}, ()), ({}, ("192.0.2.9",))],
+    ids=["one that cannot be read", "one that overlaps an older one"],
+)
+def test_a_pool_that_is_deleted_names_who_it_waits_for_also_where_it_must_not_be_used(
+    service_object, eip_object, parts, older
+):
+    decider, web = Decider(ControllerSettings()), service_object("web")
+    decider.decide(news([web], [lan(eip_object)]), 1.0, AT)
+    others = [eip_object("old", *older, age=5)] if older else []
+    deleted = lan(eip_object, metadata={"finalizers": [FINALIZER], "deletionTimestamp": AT}, **parts)
+    orders = decider.decide(news([], [*others, deleted]), 2.0, AT)
+    (condition,) = orders["/apis/eip-speaker.io/v1alpha1/eips/lan/status"].body()["status"]["conditions"]
+    assert (condition["reason"], condition["status"]) == ("Terminating", "False")
+    assert "192.0.2.1 (default/web)" in condition["message"]
+    assert addresses(decider) == ["192.0.2.1"]
