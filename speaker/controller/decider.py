@@ -164,10 +164,11 @@ class Decider:
     # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _forget_former(self, news: Mapping[ServiceKey, ServiceObject | None], now: float) -> None:
-        """One that was made anew under its name is another, which its end and its beginning in one news do not show."""
+        """One that was made anew under its name is another, which its end and its beginning in one news do not show. Of
+        one that could not be decoded there may be no uid."""
         for key, found in news.items():
             known = self._read.get(key)
-            if known is not None and found is not None and known[0].metadata.uid != found.metadata.uid:
+            if known is not None and found is not None and "" != known[0].metadata.uid != found.metadata.uid != "":
                 del self._read[key]
                 self._serve(key, None)
                 self._unclaimed.pop(key, None)

@@ -378,6 +378,20 @@ def test_a_service_that_is_made_anew_is_a_new_one_however_its_end_and_its_beginn
     assert orders[path_of("s81")].body()["status"]["loadBalancer"]["ingress"] == [{"ip": has, "ipMode": "VIP"}]
 
 
+@pytest.mark.parametrize("uids", [("", "web"), ("web", "")])
+def test_a_service_without_a_uid_is_the_one_of_its_name(service_object, eip_object, uids):
+    """One that could not be decoded; its pool gives nothing new meanwhile."""
+
+    def known_as(uid):
+        found = service_object("web", ingress=["192.0.2.1"], conditions=[MARK])
+        return msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, uid=uid))
+
+    decider, (before, after) = Decider(ControllerSettings()), map(known_as, uids)
+    decider.decide(news([before], [lan(eip_object, disabled=True)]), 1.0, AT)
+    decider.decide(news([after]), 2.0, AT)
+    assert addresses(decider) == ["192.0.2.1"]
+
+
 def test_a_service_that_is_made_anew_as_it_was_keeps_its_address(service_object, eip_object):
     decider, web = Decider(ControllerSettings()), service_object("web")
     decider.decide(news([service_object("a"), web], [lan(eip_object)]), 1.0, AT)
