@@ -139,6 +139,8 @@ class Reader:
         """Services that met what nobody foresaw when they were last read: they are as they were before."""
         self._unmerged: dict[ServiceKey, Exception] = {}
         """The same of their endpoints."""
+        self._failed_pools: tuple[str, ...] = ()
+        """Those that met it, each a sentence: they are as they were before."""
         self._hosts = Hosts()
         self._reserved: Mapping[IPAddress, str] = {}
 
@@ -170,8 +172,9 @@ class Reader:
         return tuple(map(str, sorted(self._on.get(eip, ()))))
 
     def problems(self) -> tuple[str, ...]:
-        """What could not be read of Services and their slices, and is left out."""
-        return tuple(sentence for key in sorted(self._problems) for sentence in self._problems[key])
+        """What could not be read of Services and their slices, and is left out; and pools that are set aside."""
+        of_services = (sentence for key in sorted(self._problems) for sentence in self._problems[key])
+        return *self._failed_pools, *of_services
 
     def follows(self, service: ServiceKey) -> bool:
         """Its endpoints matter."""
@@ -180,11 +183,13 @@ class Reader:
     def _read_pools(self, eips: tuple[EipObject, ...]) -> bool:
         """Whether anything that counts is another."""
         judged = judge(eips)
+        self._failed_pools = tuple(f"Eip/{name}: {each.message}" for name, each in judged.items() if each.failed)
+        aside = {name: self._pools[name] for name, each in judged.items() if each.failed and name in self._pools}
         offering = {name: each.pool for name, each in judged.items() if each.pool is not None}
         refused = {name: each.refused for name, each in judged.items() if each.refused is not None}
         in_use = {pool for assignment in self._assigned.values() for pool in assignment.pools}
         former = {name: pool for name, pool in self._pools.items() if name in in_use}
-        pools = {**former, **refused, **offering}
+        pools = {**former, **aside, **refused, **offering}
         if pools == self._pools and offering == self._catalogue.pools:
             return False
         self._pools, self._catalogue = pools, Catalogue(offering)

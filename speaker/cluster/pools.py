@@ -28,6 +28,8 @@ class Judged:
     verdict: Verdict
     message: str = ""
     refused: Pool | None = None
+    failed: Exception | None = None
+    """A bug of ours that its reading met."""
 
 
 def judge(eips: Iterable[EipObject]) -> Mapping[str, Judged]:
@@ -40,11 +42,16 @@ def judge(eips: Iterable[EipObject]) -> Mapping[str, Judged]:
     owners: list[str] = []
     for found in sorted(eips, key=lambda each: (each.metadata.creation_timestamp, each.metadata.name)):
         name = found.metadata.name
-        pool = read_pool(found)
+        try:
+            pool = read_pool(found)
+            spans = _offered(pool, len(owners)) if isinstance(pool, Pool) else []
+        except Exception as error:
+            words = f"set aside because of a bug in the speaker ({type(error).__name__}: {error})"
+            judged[name] = replace(_refused(found, Verdict.INVALID, words), failed=error)
+            continue
         if isinstance(pool, Unreadable):
             judged[name] = _refused(found, Verdict.INVALID, pool.message)
             continue
-        spans = _offered(pool, len(owners))
         if rivals := sorted({owners[other.index] for one in spans for other in offered.meeting(one)}):
             rule = "an address belongs to one pool; this pool is the newer one, so nothing is assigned from it"
             more = f" and {len(rivals) - SHOWN} more" if len(rivals) > SHOWN else ""

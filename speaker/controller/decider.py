@@ -84,17 +84,23 @@ class Decider:
         """Load balancers without a class and without an address: since when."""
         self.failed: dict[ServiceKey, Exception] = {}
         """Services that met what nobody foresaw in the last decision: they keep what they have."""
+        self.failed_pools: dict[str, Exception] = {}
+        """The same of pools that were read for it: they keep what they gave, and give nothing."""
 
     def decide(self, news: News, now: float, at: str) -> Orders:
         """``now``: seconds, as in ``Allocator``; ``at``: RFC 3339, for what people read."""
         self.failed.clear()
+        self.failed_pools.clear()
         services = {ServiceKey(key.namespace, key.name): found for key, found in news.services.items()}
         self._forget_former(services, now)
         came_with = self._came_with(services)
         changed = self._read_services(services) | self._read_namespaces(news.namespaces)
         self._note_unclaimed(services.keys(), now)
+        judged = self._pools.judged
         if self._pools.read(news.eips):
             changed |= self._served.keys()
+        if self._pools.judged is not judged:
+            self.failed_pools = {name: each.failed for name, each in self._pools.judged.items() if each.failed}
         if self._read_nodes(news.nodes):
             changed |= self._served.keys()
         if not self._begun:

@@ -674,3 +674,30 @@ def test_a_pool_that_is_deleted_names_who_it_waits_for_also_where_it_must_not_be
     assert (condition["reason"], condition["status"]) == ("Terminating", "False")
     assert "192.0.2.1 (default/web)" in condition["message"]
     assert addresses(decider) == ["192.0.2.1"]
+
+
+def met_with_another_bug(pool):
+    """What no API server comes to, and nothing here expects."""
+    spec = {**pool.spec, "priority": object()}
+    return msgspec.structs.replace(pool, spec=spec)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_pool_whose_reading_meets_a_bug_keeps_what_it_gave_and_nobody_else_waiting(
+    service_object, eip_object, restarted
+):
+    decider, web, other = Decider(ControllerSettings()), service_object("web"), eip_object("other", "192.0.2.20")
+    first = decider.decide(news([web], [lan(eip_object)]), 1.0, AT)
+    web = written(web, {path_of("web"): first[path_of("web")].body()})
+    if restarted:
+        decider = Decider(ControllerSettings())
+    bad = met_with_another_bug(lan(eip_object))
+    orders = decider.decide(news([web, service_object("new", age=1)], [bad, other]), 2.0, AT)
+    assert [str(error) for error in decider.failed_pools.values()] == ["Encoding objects of type object is unsupported"]
+    assert addresses(decider) == ["192.0.2.1", "192.0.2.20"]
+    assert told(orders, "web") == ("Flagged", "IPv4 from lan")
+    (condition,) = orders["/apis/eip-speaker.io/v1alpha1/eips/lan/status"].body()["status"]["conditions"]
+    assert condition["reason"] == "Invalid"
+    assert "bug in the speaker" in condition["message"]
+    decider.decide(News(), 3.0, AT)
+    assert decider.failed_pools == {}, "it is told once"
