@@ -12,7 +12,7 @@ from speaker.api.addresses import parse_eip
 from speaker.api.endpoints import MAX_ENDPOINTS, Slice, merged
 from speaker.api.fields import show_path
 from speaker.cluster.hosts import HostObject, Hosts
-from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, EipObject, pools_read
+from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, NOT_ASSIGNED, EipObject, pools_read
 from speaker.cluster.objects import Key
 from speaker.cluster.pools import judge
 from speaker.cluster.reading import Unreadable, read_service
@@ -324,7 +324,8 @@ def is_or_was_assigned(before: AssignedObject | None, after: AssignedObject | No
 
 def _addresses(found: AssignedObject) -> tuple[IPAddress, ...]:
     """Those that our controller wrote."""
-    if not any(condition.type == ASSIGNED for condition in found.status.conditions or ()):
+    said = (each.status for each in found.status.conditions or () if each.type == ASSIGNED)
+    if next(said, NOT_ASSIGNED) == NOT_ASSIGNED:
         return ()
     addresses: dict[Family, IPAddress] = {}
     for ingress in found.status.load_balancer.ingress:

@@ -268,13 +268,13 @@ class Decider:
         for key in keys:
             orders[service_status(key)] = None
             outcome, known = self._outcome(key), self._read.get(key)
-            if known is not None:
-                try:
+            try:
+                self.uses.note(key, known[0] if known is not None else None, outcome.assignment)
+                if known is not None:
                     orders[service_status(key)] = self._service_order(key, known, outcome, lost.get(key), at)
-                except Exception as error:  # what was written last stays
-                    self.failed[key] = error
-                    del orders[service_status(key)]
-            self.uses.note(key, known[0] if known is not None else None, outcome.assignment)
+            except Exception as error:  # what was written last stays
+                self.failed[key] = error
+                del orders[service_status(key)]
         return orders
 
     def _service_order(

@@ -21,7 +21,7 @@ from speaker.allocator.pools import Catalogue
 from speaker.allocator.sharing import objection
 from speaker.api.addresses import parse_eip
 from speaker.api.service import RECORD
-from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, ServiceObject, condition_of, pools_read
+from speaker.cluster.kinds import ASSIGNED_FROM, ServiceObject, condition_of, has_ours, pools_read
 from speaker.model import Family, IPAddress, Service, ServiceKey
 
 
@@ -54,7 +54,7 @@ def restored(
     ``hosts``: their own addresses."""
     draft = _Draft(catalogue, refused or Catalogue({}))
     by_age = sorted(services, key=lambda each: (each[1].created, each[1].key))
-    for found, service in sorted(by_age, key=lambda each: not _is_marked(each[0])):
+    for found, service in sorted(by_age, key=lambda each: not has_ours(each[0].status.conditions)):
         pools = _pools(found)
         for family, address in _in_status(found, catalogue, hosts).items():
             draft.take_status(service, address, pools.get(family))
@@ -154,10 +154,6 @@ def _may_have(service: Service, address: IPAddress, catalogue: Catalogue) -> boo
     )
 
 
-def _is_marked(found: ServiceObject) -> bool:
-    return condition_of(found.status.conditions, ASSIGNED) is not None
-
-
 def _pools(found: ServiceObject) -> Mapping[Family, str]:
     said = condition_of(found.status.conditions, ASSIGNED_FROM)
     return pools_read(str(said.get("message", ""))) if said is not None else {}
@@ -178,7 +174,7 @@ def in_annotation(found: ServiceObject) -> Mapping[Family, IPAddress]:
 def _in_status(found: ServiceObject, catalogue: Catalogue, hosts: Container[IPAddress]) -> Mapping[Family, IPAddress]:
     """The first address of each family. A host's own beside our condition is one that we gave before the host had it,
     or another controller wrote it over ours, which the annotation still names."""
-    ours, noted = _is_marked(found), in_annotation(found)
+    ours, noted = has_ours(found.status.conditions), in_annotation(found)
     recorded: dict[Family, IPAddress] = {}
     for ingress in found.status.load_balancer.ingress:
         try:

@@ -21,6 +21,7 @@ from speaker.cluster.kinds import (
     Ingress,
     ServiceObject,
     condition_of,
+    has_ours,
     in_one_line,
     pools_said,
 )
@@ -154,7 +155,7 @@ def _leaving(found: ServiceObject, reason: NotOurs, at: str) -> Write | None:
     if condition_of(found.status.conditions, ASSIGNED) is None:
         return None
     former = found.status.load_balancer.ingress
-    ingress = former if reason is NotOurs.OTHER_CLASS else ()
+    ingress = former if reason is NotOurs.OTHER_CLASS or not has_ours(found.status.conditions) else ()
     told = _listed(former) if former and not ingress else "its loadBalancerClass is no longer the speaker's"
     return _service_write(found, ingress, None, (), ("Normal", "Released", told), at)
 

@@ -251,6 +251,16 @@ def test_what_was_known_of_a_pool_that_is_gone_is_forgotten_with_its_last_eip(se
     assert set(read(reader, eips=[eip_object("wan", "198.51.100.0/24")])[0].pools) == {"wan"}
 
 
+@pytest.mark.parametrize(("status", "served"), [("True", True), (None, True), ("False", False)])
+def test_beside_our_word_that_nothing_is_assigned_an_address_is_anothers(service_object: MakeService, status, served):
+    """``None``: as an earlier release kept it for a start without an API."""
+    ours = {"type": ASSIGNED} if status is None else {"type": ASSIGNED, "status": status}
+    found = service_object("web", ingress=[EIP], conditions=[ours])
+    assert is_or_was_assigned(None, found) is served
+    _, settlement = read(Reader(AS_IT_COMES), [found])
+    assert (WEB in settlement.assignments) is served
+
+
 def test_a_pool_whose_reading_meets_a_bug_stays_as_it_was_and_is_told(service_object, eip_object):
     reader, lan = Reader(AS_IT_COMES), eip_object("lan", EIP, interface="eth1")
     from_lan = ({"type": ASSIGNED_FROM, "status": "True", "message": "IPv4 from lan"}, *OURS)

@@ -118,6 +118,16 @@ def test_an_address_of_nobodys_pool_is_ours_only_with_our_mark(restore, service_
     assert held(was) == {"stranded": (("203.0.113.1",), ("",))}
 
 
+def test_beside_our_word_that_nothing_is_assigned_an_address_is_anothers(restore, service_object):
+    refused = {**MARK, "status": "False", "reason": "PoolFull"}
+    was = restore(
+        service_object("stranded", ingress=["203.0.113.1"], conditions=[MARK]),
+        service_object("theirs", ingress=["203.0.113.2"], conditions=[refused]),
+        service_object("theirs-of-ours", ingress=["192.0.2.10"], conditions=[refused]),
+    )
+    assert held(was) == {"stranded": (("203.0.113.1",), ("",)), "theirs-of-ours": (("192.0.2.10",), ("lan",))}
+
+
 def test_of_one_family_the_first_address_counts(restore, service_object):
     assert held(restore(service_object("web", ingress=["192.0.2.11", "192.0.2.10"])))["web"][0] == ("192.0.2.11",)
 
