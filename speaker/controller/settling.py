@@ -72,8 +72,8 @@ class Settling:
         while asked := [each for each in holding if each.key in due or self._is_stale(each.key)]:
             self._ask(asked, due, nothing_new, now, before)
         # Before any of them is asked; of two that had the same the first has it now.
-        for service in reversed([each for each in newcomers if each.key in due]):
-            self._allocator.remind(service, self._came_with.get(service.key, ()), now)
+        for service in reversed([each for each in newcomers if each.key in due and each.key in self._came_with]):
+            self._allocator.remind(service, self._came_with[service.key], now)
         self._ask(newcomers, due, nothing_new, now, before)
 
     def _ask(
