@@ -188,6 +188,7 @@ class Reader:
         offering = {name: each.pool for name, each in judged.items() if each.pool is not None}
         refused = {name: each.refused for name, each in judged.items() if each.refused is not None}
         in_use = {pool for assignment in self._assigned.values() for pool in assignment.pools}
+        in_use.update(pool for known in self._known.values() for pool in known.pools.values())
         former = {name: pool for name, pool in self._pools.items() if name in in_use}
         pools = {**former, **aside, **refused, **offering}
         if pools == self._pools and offering == self._catalogue.pools:

@@ -261,6 +261,21 @@ def test_beside_our_word_that_nothing_is_assigned_an_address_is_anothers(service
     assert (WEB in settlement.assignments) is served
 
 
+@pytest.mark.parametrize("at_once", [False, True])
+def test_the_rules_of_a_pool_that_is_gone_hold_for_an_eip_that_was_heard_of_with_that(
+    service_object, eip_object, at_once
+):
+    reader, lan = Reader(AS_IT_COMES), eip_object("lan", EIP, interface="eth1")
+    from_lan = ({"type": ASSIGNED_FROM, "status": "True", "message": "IPv4 from lan"}, *OURS)
+    web = service_object("web", ingress=[EIP], conditions=from_lan)
+    read(reader, eips=[lan])
+    if not at_once:
+        read(reader, [web])
+    world, settlement = read(reader, [web], eips=[])
+    assert settlement.assignments[WEB].pools == ("lan",)
+    assert world.pools["lan"].interface == LinkNames(("eth1",))
+
+
 def test_a_pool_whose_reading_meets_a_bug_stays_as_it_was_and_is_told(service_object, eip_object):
     reader, lan = Reader(AS_IT_COMES), eip_object("lan", EIP, interface="eth1")
     from_lan = ({"type": ASSIGNED_FROM, "status": "True", "message": "IPv4 from lan"}, *OURS)
