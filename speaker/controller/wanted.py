@@ -99,7 +99,8 @@ def _say(assignment: Assignment | None, refusal: Refusal | None, unreadable: str
         raise AssertionError("neither assigned nor refused")
     if assignment.flagged:
         flagged = ", ".join(sorted(map(str, assignment.flagged)))
-        return _Say(status, "Flagged", f"{flagged}: kept although no pool offers it to this Service any more", True)
+        kept = f"{flagged}: kept although its pool does not offer it to this Service any more"
+        return _Say(status, "Flagged", kept, warns=True)
     pools = ", ".join(dict.fromkeys(assignment.pools))
     return _Say(status, "Assigned", f"from pool {pools}", warns=False)
 

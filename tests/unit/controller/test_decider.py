@@ -701,3 +701,13 @@ def test_a_pool_whose_reading_meets_a_bug_keeps_what_it_gave_and_nobody_else_wai
     assert "bug in the speaker" in condition["message"]
     decider.decide(News(), 3.0, AT)
     assert decider.failed_pools == {}, "it is told once"
+
+
+def test_a_flagged_eip_is_said_to_be_none_that_its_own_pool_offers_as_another_may(service_object, eip_object):
+    decider, web = Decider(ControllerSettings()), service_object("web", annotations={"pool": "lan"})
+    decider.decide(news([web], [lan(eip_object)]), 1.0, AT)
+    split = [lan(eip_object, exclude=["192.0.2.1"]), eip_object("dmz", "192.0.2.1")]
+    orders = decider.decide(news([], split), 2.0, AT)
+    assert told(orders, "web") == ("Flagged", "IPv4 from lan")
+    conditions = orders[path_of("web")].body()["status"]["conditions"]
+    assert "its pool does not offer it" in conditions[0]["message"]
