@@ -106,7 +106,7 @@ class Service:
     ports: tuple[ServicePort, ...]
     labels: Mapping[str, str] = field(default_factory=dict)
     selector: Mapping[str, str] = field(default_factory=dict)
-    """Pod selector: two Services with equal selectors have the same backends."""
+    """Pod selector: two Services of one namespace with equal selectors have the same backends."""
     families: tuple[Family, ...] = (Family.IPV4,)
     """In the order asked for; the first is the primary family."""
     family_policy: FamilyPolicy = FamilyPolicy.SINGLE

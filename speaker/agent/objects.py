@@ -67,6 +67,7 @@ class AssignedLoadBalancer(msgspec.Struct, frozen=True, gc=False):
 
 class AssignedCondition(msgspec.Struct, frozen=True, gc=False):
     type: str = ""
+    status: str = ""
     message: str = ""
 
 

@@ -208,15 +208,15 @@ class Cluster:
         self._reading = True
         try:
             world, settlement, changed = await asyncio.to_thread(self._reader.read, news, self._slices_of)
+            if self._anew:
+                self._anew, changed = False, None
+            if self._local is not None:
+                world, changed = self._local.follow(world, changed)
         except Exception:
             self._read_anew()
             raise
         finally:
             self._reading = False
-        if self._anew:
-            self._anew, changed = False, None
-        if self._local is not None:
-            world, changed = self._local.follow(world, changed)
         self._changed.set()
         self._last_known.learned.set()
         with contained("report", self._report):  # what was read is not read again

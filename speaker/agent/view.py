@@ -12,7 +12,7 @@ from speaker.api.addresses import parse_eip
 from speaker.api.endpoints import MAX_ENDPOINTS, Slice, merged
 from speaker.api.fields import show_path
 from speaker.cluster.hosts import HostObject, Hosts
-from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, EipObject, pools_read
+from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, NOT_ASSIGNED, EipObject, pools_read
 from speaker.cluster.objects import Key
 from speaker.cluster.pools import judge
 from speaker.cluster.reading import Unreadable, read_service
@@ -139,6 +139,8 @@ class Reader:
         """Services that met what nobody foresaw when they were last read: they are as they were before."""
         self._unmerged: dict[ServiceKey, Exception] = {}
         """The same of their endpoints."""
+        self._failed_pools: tuple[str, ...] = ()
+        """Those that met it, each a sentence: they are as they were before."""
         self._hosts = Hosts()
         self._reserved: Mapping[IPAddress, str] = {}
 
@@ -170,8 +172,9 @@ class Reader:
         return tuple(map(str, sorted(self._on.get(eip, ()))))
 
     def problems(self) -> tuple[str, ...]:
-        """What could not be read of Services and their slices, and is left out."""
-        return tuple(sentence for key in sorted(self._problems) for sentence in self._problems[key])
+        """What could not be read of Services and their slices, and is left out; and pools that are set aside."""
+        of_services = (sentence for key in sorted(self._problems) for sentence in self._problems[key])
+        return *self._failed_pools, *of_services
 
     def follows(self, service: ServiceKey) -> bool:
         """Its endpoints matter."""
@@ -180,11 +183,14 @@ class Reader:
     def _read_pools(self, eips: tuple[EipObject, ...]) -> bool:
         """Whether anything that counts is another."""
         judged = judge(eips)
+        self._failed_pools = tuple(f"Eip/{name}: {each.message}" for name, each in judged.items() if each.failed)
+        aside = {name: self._pools[name] for name, each in judged.items() if each.failed and name in self._pools}
         offering = {name: each.pool for name, each in judged.items() if each.pool is not None}
         refused = {name: each.refused for name, each in judged.items() if each.refused is not None}
         in_use = {pool for assignment in self._assigned.values() for pool in assignment.pools}
+        in_use.update(pool for known in self._known.values() for pool in known.pools.values())
         former = {name: pool for name, pool in self._pools.items() if name in in_use}
-        pools = {**former, **refused, **offering}
+        pools = {**former, **aside, **refused, **offering}
         if pools == self._pools and offering == self._catalogue.pools:
             return False
         self._pools, self._catalogue = pools, Catalogue(offering)
@@ -319,7 +325,8 @@ def is_or_was_assigned(before: AssignedObject | None, after: AssignedObject | No
 
 def _addresses(found: AssignedObject) -> tuple[IPAddress, ...]:
     """Those that our controller wrote."""
-    if not any(condition.type == ASSIGNED for condition in found.status.conditions or ()):
+    said = (each.status for each in found.status.conditions or () if each.type == ASSIGNED)
+    if next(said, NOT_ASSIGNED) == NOT_ASSIGNED:
         return ()
     addresses: dict[Family, IPAddress] = {}
     for ingress in found.status.load_balancer.ingress:

@@ -6,7 +6,7 @@ that might take an address away from a Service that did nothing has another answ
 - **A pool edited, shrunk, deleted, or no longer selecting the Service**: the EIP stays, is flagged, and is still that
   pool's: a deleted one's as it was last. Only where another pool offers the address, and its own does not (it was
   renamed, or the address was moved), the EIP is accounted to that one. A pool that is there and must not be used, as
-  an older one has come to overlap with it, keeps what it gave.
+  an older one has come to overlap with it, keeps what it gave; and so does one that its Service names.
 - **An ask that cannot be met** (another address or pool, a second family): what is held stays in use, and the outcome
   carries the refusal beside the assignment. A Service that holds nothing gets both families of RequireDualStack, or
   nothing; of PreferDualStack it gets those that there are, unless it names an address of its primary one.
@@ -25,7 +25,7 @@ An address that its pool avoids or excludes is refused even when it is named: wh
 offers, not its tenants. The pool can list such an address singly, or set ``avoidNetworkAndBroadcast: false``.
 """
 
-from collections.abc import Collection, KeysView, Mapping
+from collections.abc import Collection, Iterable, KeysView, Mapping
 from dataclasses import dataclass
 
 from speaker.allocator.book import Book, NotServed
@@ -73,6 +73,8 @@ class Allocator:
         """Of Services that lack nothing: while they and the pools stay as they are, so does the outcome."""
         self.failed: dict[ServiceKey, Exception] = {}
         """Services that met what nobody foresaw when they were last asked."""
+        self.outdated: set[ServiceKey] = set()
+        """Those whose EIP went to another pool since they were last asked, and whose outcome says something else."""
 
     @property
     def holders(self) -> KeysView[ServiceKey]:
@@ -82,6 +84,10 @@ class Allocator:
     def held_by(self, key: ServiceKey) -> Mapping[Family, IPAddress]:
         """What the Service holds, also where it is not served at it."""
         return self._book.held_by(key)
+
+    def pools_of(self, key: ServiceKey) -> frozenset[str]:
+        """Those that it has its EIPs from; '' among them where nobody knows."""
+        return frozenset(self._book.eips[address].pool for address in self._book.held_by(key).values())
 
     @property
     def revision(self) -> int:
@@ -128,6 +134,7 @@ class Allocator:
     def assign(self, service: Service, now: float) -> Outcome:
         """What the Service has from now on. Repeating it changes nothing; only a refusal may turn out better later."""
         self.failed.pop(service.key, None)
+        self.outdated.discard(service.key)
         try:
             return self._assign(service, now)
         except Exception as error:
@@ -150,6 +157,8 @@ class Allocator:
         settled = self._settled.get(service.key)
         if settled is not None and settled[0] == seen:
             return settled[1]
+        for address in self._book.held_by(service.key).values():
+            self._account(address, service)
         decisions, refusal = decide(self._book, service)
         self._carry_out(service, decisions, now)
         outcome = Outcome(self._assignment(service, decisions), refusal)
@@ -159,13 +168,35 @@ class Allocator:
             self._settled.pop(service.key, None)
         return outcome
 
+    def _account(self, address: IPAddress, asking: Service | None = None) -> None:
+        if self._book.account(address, asking):
+            for key in self._book.eips[address].holders:
+                self._settled.pop(key, None)
+                if asking is None or key != asking.key:
+                    self.outdated.add(key)
+
+    def _leave(self, key: ServiceKey, address: IPAddress, now: float) -> None:
+        self._book.leave(key, address, now)
+        if address in self._book.eips:
+            self._account(address)
+
     def release(self, key: ServiceKey, now: float) -> None:
         """The Service is gone: its addresses rest, unless others share them. Unknown keys are fine."""
         self._book.wake(now)
         self._settled.pop(key, None)
         self.failed.pop(key, None)
+        self.outdated.discard(key)
         for address in list(self._book.held_by(key).values()):
-            self._book.leave(key, address, now)
+            self._leave(key, address, now)
+
+    def remind(self, service: Service, addresses: Iterable[IPAddress], now: float) -> None:
+        """It had these addresses, says somebody who need not be right. So it gets back at once what nobody holds and a
+        pool would choose for it."""
+        self._book.wake(now)
+        catalogue = self._book.catalogue
+        for address in addresses:
+            if any(catalogue.chooses(space.pool, service) for space in catalogue.offering(address)):
+                self._book.note_left(service.key, address, now)
 
     def ledger(self, now: float) -> Ledger:
         """All that a fresh allocator needs to carry on (see ``Ledger``), in an order that does not jump about."""
@@ -186,7 +217,7 @@ class Allocator:
     def _carry_out(self, service: Service, decisions: Mapping[Family, Decision], now: float) -> None:
         for family, address in list(self._book.held_by(service.key).items()):
             if family not in decisions or decisions[family].address != address:
-                self._book.leave(service.key, address, now)
+                self._leave(service.key, address, now)
         for decision in decisions.values():
             if decision.address is not None:
                 holder = NotServed.SUSPENDED if decision.suspended else service

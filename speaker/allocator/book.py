@@ -5,7 +5,7 @@ counts, and the two indexes that make a choice cheap.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from ipaddress import ip_address
@@ -71,20 +71,35 @@ class Book:
     # ── Changing ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def stock(self, catalogue: Catalogue) -> None:
-        """New pools: what is used and resting in them, and EIPs whose pool lost them go to one that has them, unless
-        theirs is only withheld."""
+        """New pools: what is used and resting in them, and whose EIPs are whose."""
         self.catalogue = catalogue
-        for address, eip in self.eips.items():
-            offering = catalogue.offering(address)
-            for space in offering:
+        for address in self.eips:
+            for space in catalogue.offering(address):
                 space.use(address)
-            if offering and eip.pool not in catalogue.withheld.union(space.pool.name for space in offering):
-                eip.pool = offering[0].pool.name
-                self.revision += 1
+            self.account(address)
         for address in self._resting:
             for space in catalogue.offering(address):
                 space.rest(address)
         self._follow_pools()
+
+    def account(self, address: IPAddress, asking: Service | None = None) -> bool:
+        """An EIP whose pool lost it goes to one that has it: whether it does now. It does not where its own is only
+        withheld, or is there and named by a Service that holds the EIP, which would be given another address then.
+        ``asking``: one of them as it is now; any that was not read yet may name it."""
+        eip, there = self.eips[address], self.catalogue
+        having = [space.pool.name for space in there.offering(address)]
+        if not having or eip.pool in having or eip.pool in there.withheld:
+            return False
+        if eip.pool in there.pools and any(_names(eip.pool, each) for each in self._holders(eip, asking)):
+            return False
+        eip.pool = having[0]
+        self.revision += 1
+        return True
+
+    @staticmethod
+    def _holders(eip: Eip, asking: Service | None) -> Iterator["Service | NotServed"]:
+        for key, holder in eip.holders.items():
+            yield asking if asking is not None and asking.key == key else holder
 
     def _follow_pools(self) -> None:
         before, in_use = self._rules(), {eip.pool for eip in self.eips.values()}
@@ -123,6 +138,13 @@ class Book:
         self._count_shared(key, address, eip.holders.pop(key), -1)
         if not eip.holders:
             del self.eips[address]
+            self._start_rest(address, _Rest(now + self._rest, key))
+
+    def note_left(self, key: ServiceKey, address: IPAddress, now: float) -> None:
+        """As if ``key`` had held the address until now, unless somebody holds it."""
+        if address not in self.eips:
+            self.revision += 1
+            self._end_rest(address)
             self._start_rest(address, _Rest(now + self._rest, key))
 
     def wake(self, now: float) -> None:
@@ -198,6 +220,10 @@ class Book:
                 str(address) for address in addresses if self.eips[address].holders[key] is NotServed.SUSPENDED
             ),
         )
+
+
+def _names(pool: str, holder: Service | NotServed) -> bool:
+    return holder is NotServed.UNSEEN or (isinstance(holder, Service) and holder.pool == pool)
 
 
 def _places(held: HeldAddresses) -> Mapping[IPAddress, tuple[str, NotServed]]:

@@ -32,9 +32,9 @@ def settle(allocator: Allocator, world: World, now: float) -> Settlement:
     outcomes = _ask(allocator, ordered, now)
     # Whoever was refused something may have been asked before others changed: as they are now, it may have it, or it is
     # to be told something else.
-    while refused := [service for service in ordered if outcomes[service.key].refusal is not None]:
+    while lacking := [each for each in ordered if outcomes[each.key].refusal or each.key in allocator.outdated]:
         before = allocator.revision
-        outcomes.update(_ask(allocator, refused, now))
+        outcomes.update(_ask(allocator, lacking, now))
         if allocator.revision == before:
             break
     return Settlement(

@@ -25,7 +25,8 @@ def objection(service: Service, other: Service, address: IPAddress) -> tuple[Ref
     if not _backends_agree(service, other):
         return RefusalReason.SHARED_BACKENDS, (
             f"{address} is shared with Service {other.key}, and with externalTrafficPolicy Local both need the same "
-            f"(and not an empty) selector, as one node must have endpoints of both: use Cluster, or another address"
+            f"(and not an empty) selector in one namespace, as one node must have endpoints of both: use Cluster, or "
+            f"another address"
         )
     return None
 
@@ -43,4 +44,5 @@ def _backends_agree(service: Service, other: Service) -> bool:
     """A Service without a selector has endpoints that somebody else writes: nothing says they are the same."""
     if TrafficPolicy.LOCAL not in (service.traffic_policy, other.traffic_policy):
         return True
-    return bool(service.selector) and service.selector == other.selector
+    same_pods = service.key.namespace == other.key.namespace and service.selector == other.selector
+    return bool(service.selector) and same_pods

@@ -17,7 +17,10 @@ Condition = dict[str, Any]
 """As the API writes it; others' are kept as they came."""
 
 ASSIGNED = "eip-speaker.io/Assigned"
-"""The condition that the controller writes beside a Service's addresses: they are its doing."""
+"""The condition that the controller writes beside a Service's addresses: they are its doing, unless it says that there
+are none."""
+NOT_ASSIGNED = "False"
+"""The status of that condition beside which an address is another controller's."""
 ASSIGNED_FROM = "eip-speaker.io/AssignedFrom"
 """The condition beside it that says which pool each address is from. Agents go by that, not by which pool has the
 address now; and nobody but the controller may write a Service's status, its owner least of all."""
@@ -138,6 +141,11 @@ def pools_read(message: str) -> dict[Family, str]:
 
 def condition_of(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
     return next((each for each in conditions if each.get("type") == kind), None)
+
+
+def has_ours(conditions: tuple[Condition, ...]) -> bool:
+    """Whether the addresses beside them are the controller's doing."""
+    return (said := condition_of(conditions, ASSIGNED)) is not None and said.get("status") != NOT_ASSIGNED
 
 
 def misses_said(nodes: Collection[str]) -> str | None:

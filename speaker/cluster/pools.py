@@ -28,6 +28,8 @@ class Judged:
     verdict: Verdict
     message: str = ""
     refused: Pool | None = None
+    failed: Exception | None = None
+    """A bug of ours that its reading met."""
 
 
 def judge(eips: Iterable[EipObject]) -> Mapping[str, Judged]:
@@ -40,16 +42,21 @@ def judge(eips: Iterable[EipObject]) -> Mapping[str, Judged]:
     owners: list[str] = []
     for found in sorted(eips, key=lambda each: (each.metadata.creation_timestamp, each.metadata.name)):
         name = found.metadata.name
-        pool = read_pool(found)
-        if isinstance(pool, Unreadable):
-            judged[name] = Judged(None, Verdict.INVALID, pool.message)
+        try:
+            pool = read_pool(found)
+            spans = _offered(pool, len(owners)) if isinstance(pool, Pool) else []
+        except Exception as error:
+            words = f"set aside because of a bug in the speaker ({type(error).__name__}: {error})"
+            judged[name] = replace(_refused(found, Verdict.INVALID, words), failed=error)
             continue
-        spans = _offered(pool, len(owners))
+        if isinstance(pool, Unreadable):
+            judged[name] = _refused(found, Verdict.INVALID, pool.message)
+            continue
         if rivals := sorted({owners[other.index] for one in spans for other in offered.meeting(one)}):
             rule = "an address belongs to one pool; this pool is the newer one, so nothing is assigned from it"
             more = f" and {len(rivals) - SHOWN} more" if len(rivals) > SHOWN else ""
             overlap = f"overlaps with Eip {', '.join(rivals[:SHOWN])}{more}: {rule}"
-            judged[name] = Judged(None, Verdict.OVERLAP, overlap, pool)
+            judged[name] = _refused(found, Verdict.OVERLAP, overlap, pool)
             continue
         for each in spans:
             offered.add(each)
@@ -58,8 +65,17 @@ def judge(eips: Iterable[EipObject]) -> Mapping[str, Judged]:
     return judged
 
 
+def _refused(found: EipObject, verdict: Verdict, message: str, pool: Pool | None = None) -> Judged:
+    """Of one that is being deleted nobody has to mend anything: what matters is whom it waits for."""
+    return Judged(None, Verdict.TERMINATING if _is_deleted(found) else verdict, message, pool)
+
+
+def _is_deleted(found: EipObject) -> bool:
+    return found.metadata.deletion_timestamp is not None
+
+
 def _accepted(found: EipObject, pool: Pool) -> Judged:
-    if found.metadata.deletion_timestamp is not None:
+    if _is_deleted(found):
         return Judged(replace(pool, disabled=True), Verdict.TERMINATING)
     return Judged(pool, Verdict.DISABLED if pool.disabled else Verdict.ACCEPTED)
 

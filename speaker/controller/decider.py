@@ -1,20 +1,20 @@
 """One leadership's decisions. Pure: what has changed in the mirrors in, what is to be written otherwise out."""
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from speaker.allocator.assign import Allocator, Outcome, Usage
 from speaker.allocator.pools import Catalogue
 from speaker.allocator.tally import INVALID, Given, Tally, given, tally
-from speaker.api.service import LOAD_BALANCER_CLASS, PREFIX, RECORD, NotOurs
+from speaker.api.service import LOAD_BALANCER_CLASS, PREFIX, RECORD, SHARE, NotOurs
 from speaker.cluster.hosts import HostObject, Hosts
-from speaker.cluster.kinds import EipObject, ServiceObject, announcement_name
+from speaker.cluster.kinds import ASSIGNED, EipObject, ServiceObject, announcement_name, condition_of
 from speaker.cluster.objects import Key, Object
 from speaker.cluster.pools import Judged, judge
 from speaker.cluster.reading import Parsed, Unreadable, read_service
 from speaker.controller.announced import Users
-from speaker.controller.restore import Duplicate, restored
+from speaker.controller.restore import Duplicate, in_annotation, restored
 from speaker.controller.settling import Settling
 from speaker.controller.sweeper import Uses
 from speaker.controller.wanted import FINALIZER, IpMode, pool_paths, pool_writes, service_status, service_write
@@ -84,15 +84,23 @@ class Decider:
         """Load balancers without a class and without an address: since when."""
         self.failed: dict[ServiceKey, Exception] = {}
         """Services that met what nobody foresaw in the last decision: they keep what they have."""
+        self.failed_pools: dict[str, Exception] = {}
+        """The same of pools that were read for it: they keep what they gave, and give nothing."""
 
     def decide(self, news: News, now: float, at: str) -> Orders:
         """``now``: seconds, as in ``Allocator``; ``at``: RFC 3339, for what people read."""
         self.failed.clear()
+        self.failed_pools.clear()
         services = {ServiceKey(key.namespace, key.name): found for key, found in news.services.items()}
+        self._forget_former(services, now)
+        came_with = self._came_with(services)
         changed = self._read_services(services) | self._read_namespaces(news.namespaces)
         self._note_unclaimed(services.keys(), now)
+        judged = self._pools.judged
         if self._pools.read(news.eips):
             changed |= self._served.keys()
+        if self._pools.judged is not judged:
+            self.failed_pools = {name: each.failed for name, each in self._pools.judged.items() if each.failed}
         if self._read_nodes(news.nodes):
             changed |= self._served.keys()
         if not self._begun:
@@ -100,7 +108,7 @@ class Decider:
         self._allocator.set_pools(
             self._pools.used, self._namespaces, self._reserved, self._pools.withheld, all_known=True
         )
-        moved = self._settling.step(changed, self._mistaken, now)
+        moved = self._settling.step(changed, self._mistaken, now, came_with)
         for key, former in moved.items():
             self._account(key, former)
         written = moved.keys() | services.keys()
@@ -161,6 +169,22 @@ class Decider:
 
     # ── Reading ───────────────────────────────────────────────────────────────────────────────────────────────
 
+    def _forget_former(self, news: Mapping[ServiceKey, ServiceObject | None], now: float) -> None:
+        """One that was made anew under its name is another, which its end and its beginning in one news do not show. Of
+        one that could not be decoded there may be no uid."""
+        for key, found in news.items():
+            known = self._read.get(key)
+            if known is not None and found is not None and "" != known[0].metadata.uid != found.metadata.uid != "":
+                del self._read[key]
+                self._serve(key, None)
+                self._unclaimed.pop(key, None)
+                self._allocator.release(key, now)
+
+    def _came_with(self, news: Mapping[ServiceKey, ServiceObject | None]) -> dict[ServiceKey, Collection[IPAddress]]:
+        """What new ones had before, as from a backup. What is there at first ``_begin`` restores."""
+        new = {key: found for key, found in news.items() if found is not None and key not in self._read}
+        return {key: had for key, found in new.items() if (had := in_annotation(found).values())} if self._begun else {}
+
     def _read_services(self, news: Mapping[ServiceKey, ServiceObject | None]) -> set[ServiceKey]:
         """Returns who asks for something else than before, or for nothing more."""
         changed = set()
@@ -184,7 +208,8 @@ class Decider:
             return read_service(found, default_class=self._settings.default_class)
         except Exception as error:
             self.failed[key] = error
-            return Unreadable(f"set aside because of a bug in the speaker ({type(error).__name__}: {error})")
+            words = f"set aside because of a bug in the speaker ({type(error).__name__}: {error})"
+            return Unreadable(words, self._served.get(key) or _as_it_stands(key, found))
 
     def _serve(self, key: ServiceKey, parsed: Parsed | None) -> None:
         self._mistaken.discard(key)
@@ -243,18 +268,20 @@ class Decider:
         for key in keys:
             orders[service_status(key)] = None
             outcome, known = self._outcome(key), self._read.get(key)
-            if known is not None:
-                try:
+            try:
+                self.uses.note(key, known[0] if known is not None else None, outcome.assignment)
+                if known is not None:
                     orders[service_status(key)] = self._service_order(key, known, outcome, lost.get(key), at)
-                except Exception as error:  # what was written last stays
-                    self.failed[key] = error
-                    del orders[service_status(key)]
-            self.uses.note(key, known[0] if known is not None else None, outcome.assignment)
+            except Exception as error:  # what was written last stays
+                self.failed[key] = error
+                del orders[service_status(key)]
         return orders
 
     def _service_order(
         self, key: ServiceKey, known: tuple[ServiceObject, Parsed], outcome: Outcome, lost: str | None, at: str
     ) -> Order | None:
+        if isinstance(known[1], Unreadable) and key not in self._served:
+            return None  # it may be anybody's
         held = self._allocator.held_by(key)
         # By family: a restored Service's EIPs may come in another order than they were given in.
         record = ",".join(str(held[family]) for family in sorted(held)) or None
@@ -315,6 +342,14 @@ class _Pools:
 
 
 _NOTHING = Outcome(None)
+
+
+def _as_it_stands(key: ServiceKey, found: ServiceObject) -> Service | None:
+    """One that nobody can read: what stands in its status is its own, where that is ours."""
+    if condition_of(found.status.conditions, ASSIGNED) is None:
+        return None
+    meta = found.metadata
+    return Service(key, (), share=meta.annotations.get(SHARE), created=meta.creation_timestamp)
 
 
 def _is_ours(annotation: str) -> bool:

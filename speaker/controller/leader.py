@@ -154,7 +154,7 @@ class Leader:
             begun = boottime()
             news = News(services.take(), eips.take(), namespaces.take(), nodes.take(), _ip_mode(forwarders))
             await writes.want(await deciding.decide(news, begun, time_of_day()))
-            for error in decider.failed.values():
+            for error in (*decider.failed.values(), *decider.failed_pools.values()):
                 self._supervisor.internal_error("decide", error)
             if self.followers:
                 decided = decider.decided()

@@ -1,12 +1,13 @@
 """Who held what when the last leader stopped, from the Services' statuses and, after them, their record annotations.
 
 An address in a status counts as held if our condition is beside it, or if one of our pools offers it and no host has
-it: what another controller gave a Service that now is ours is not taken for an EIP. Which pool it is from says our
-other condition.
+it: what another controller gave a Service that now is ours is not taken for an EIP, and takes from nobody what we gave.
+Which pool it is from says our other condition.
 
 The annotation holds what a status cannot: the place of a Service that is suspended at a shared EIP, and everything
 where a restored backup brought Services back without their statuses. Whoever may edit a Service may edit it, so it is
-worth what a wish for that address is worth: it takes nothing from anybody, and nothing that could not be asked for.
+worth what a wish for that address is worth: it takes nothing from anybody, and nothing that could not be asked for. Of
+Services that come back while one leads ``Settling`` sees to it.
 """
 
 from collections import Counter
@@ -20,7 +21,7 @@ from speaker.allocator.pools import Catalogue
 from speaker.allocator.sharing import objection
 from speaker.api.addresses import parse_eip
 from speaker.api.service import RECORD
-from speaker.cluster.kinds import ASSIGNED, ASSIGNED_FROM, ServiceObject, condition_of, pools_read
+from speaker.cluster.kinds import ASSIGNED_FROM, ServiceObject, condition_of, has_ours, pools_read
 from speaker.model import Family, IPAddress, Service, ServiceKey
 
 
@@ -48,16 +49,17 @@ def restored(
     refused: Catalogue | None = None,
     hosts: Container[IPAddress] = (),
 ) -> Restored:
-    """``services``: ours, each as it stands in the API and as it was read. Age decides, then the name. ``refused``:
-    pools that must not be used, and may have been when their EIPs were given. ``hosts``: their own addresses."""
+    """``services``: ours, each as it stands in the API and as it was read. Whom we gave something comes first; then
+    age decides, then the name. ``refused``: pools that must not be used, and may have been when their EIPs were given.
+    ``hosts``: their own addresses."""
     draft = _Draft(catalogue, refused or Catalogue({}))
     by_age = sorted(services, key=lambda each: (each[1].created, each[1].key))
-    for found, service in by_age:
+    for found, service in sorted(by_age, key=lambda each: not has_ours(each[0].status.conditions)):
         pools = _pools(found)
         for family, address in _in_status(found, catalogue, hosts).items():
             draft.take_status(service, address, pools.get(family))
     for found, service in by_age:
-        for address in _in_annotation(found).values():
+        for address in in_annotation(found).values():
             draft.take_annotation(service, address)
     return draft.restored()
 
@@ -157,7 +159,7 @@ def _pools(found: ServiceObject) -> Mapping[Family, str]:
     return pools_read(str(said.get("message", ""))) if said is not None else {}
 
 
-def _in_annotation(found: ServiceObject) -> Mapping[Family, IPAddress]:
+def in_annotation(found: ServiceObject) -> Mapping[Family, IPAddress]:
     """Ours names one address of each family; what else somebody wrote there may be without end."""
     recorded: dict[Family, IPAddress] = {}
     for text in found.metadata.annotations.get(RECORD, "").split(",", len(Family))[: len(Family)]:
@@ -170,14 +172,17 @@ def _in_annotation(found: ServiceObject) -> Mapping[Family, IPAddress]:
 
 
 def _in_status(found: ServiceObject, catalogue: Catalogue, hosts: Container[IPAddress]) -> Mapping[Family, IPAddress]:
-    """The first address of each family."""
-    ours = condition_of(found.status.conditions, ASSIGNED) is not None
+    """The first address of each family. A host's own beside our condition is one that we gave before the host had it,
+    or another controller wrote it over ours, which the annotation still names."""
+    ours, noted = has_ours(found.status.conditions), in_annotation(found)
     recorded: dict[Family, IPAddress] = {}
     for ingress in found.status.load_balancer.ingress:
         try:
             address = parse_eip(ingress.ip)
         except ValueError:  # a hostname instead
             continue
-        if ours or (address not in hosts and catalogue.offering(address)):
-            recorded.setdefault(Family.of(address), address)
+        family = Family.of(address)
+        overwritten = address in hosts and noted.get(family, address) != address
+        if (ours and not overwritten) or (address not in hosts and catalogue.offering(address)):
+            recorded.setdefault(family, address)
     return recorded

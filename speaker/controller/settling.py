@@ -10,9 +10,10 @@ from typing import TypeAlias
 
 from speaker.allocator.assign import Allocator, Outcome
 from speaker.allocator.settle import precedence
-from speaker.model import FamilyPolicy, Service, ServiceKey
+from speaker.model import FamilyPolicy, IPAddress, Service, ServiceKey
 
 _Mark: TypeAlias = tuple[int, int]
+_NOTHING: Mapping[ServiceKey, Collection[IPAddress]] = {}
 
 
 class Settling:
@@ -24,21 +25,30 @@ class Settling:
         self._allocator, self._services = allocator, services
         self._refused: dict[ServiceKey, _Mark] = {}
         """Who lacks something, and at which mark it was asked."""
+        self._came_with: dict[ServiceKey, Collection[IPAddress]] = {}
+        """What Services had that hold nothing yet: their pool, or their namespace, may be heard of later."""
         self._replaced = 0
         """Holders that are others than they were: the allocator's revision passes over those that hold on."""
 
     def step(
-        self, changed: Iterable[ServiceKey], nothing_new: Collection[ServiceKey], now: float
+        self,
+        changed: Iterable[ServiceKey],
+        nothing_new: Collection[ServiceKey],
+        now: float,
+        came_with: Mapping[ServiceKey, Collection[IPAddress]] = _NOTHING,
     ) -> Mapping[ServiceKey, Outcome | None]:
         """``changed``: Services that are new, others than they were, in a changed namespace, or gone; all of them after
         a change of pools. ``nothing_new``: those that keep what they hold and are given nothing. ``now`` as in
-        ``Allocator``. Returns whose outcomes are others now, and what they were."""
+        ``Allocator``. ``came_with``: what those of them that were just made had before, as from a backup. Returns whose
+        outcomes are others now, and what they were."""
         before: dict[ServiceKey, Outcome | None] = {}
         due = set(changed)
         for key in sorted(due - self._services.keys()):
+            self._came_with.pop(key, None)
             self._allocator.release(key, now)
             self._forget(key, before)
-        due &= self._services.keys()
+        due = (due | self._allocator.outdated) & self._services.keys()
+        self._came_with |= {key: came_with[key] for key in came_with.keys() & due}
         while due or self._anyone_stale():
             self._round(due, nothing_new, now, before)
         return {key: former for key, former in before.items() if self.outcomes.get(key) != former}
@@ -61,6 +71,9 @@ class Settling:
         # One holder may want what another gives up only now: before any newcomer.
         while asked := [each for each in holding if each.key in due or self._is_stale(each.key)]:
             self._ask(asked, due, nothing_new, now, before)
+        # Before any of them is asked; of two that had the same the first has it now.
+        for service in reversed([each for each in newcomers if each.key in due and each.key in self._came_with]):
+            self._allocator.remind(service, self._came_with[service.key], now)
         self._ask(newcomers, due, nothing_new, now, before)
 
     def _ask(
@@ -82,6 +95,9 @@ class Settling:
             former, outcome = self.outcomes.get(key), self._allocator.assign(asking, now)
             before.setdefault(key, former)
             self.outcomes[key] = outcome
+            if outcome.assignment is not None:
+                self._came_with.pop(key, None)
+            due |= self._allocator.outdated & self._services.keys()
             if outcome.refusal is None:
                 self._refused.pop(key, None)
             else:
@@ -89,9 +105,10 @@ class Settling:
 
     def _as_held(self, service: Service) -> Service:
         """It asks for what it holds: what of its families cannot be read takes none away, and gives none."""
-        families = tuple(self._allocator.held_by(service.key))
+        families, pools = tuple(self._allocator.held_by(service.key)), self._allocator.pools_of(service.key)
         policy = FamilyPolicy.SINGLE if len(families) == 1 else FamilyPolicy.PREFER_DUAL
-        return replace(service, families=families, family_policy=policy)
+        pool = next(iter(pools)) or None if len(pools) == 1 else None
+        return replace(service, families=families, family_policy=policy, pool=pool)
 
     def _forget(self, key: ServiceKey, before: dict[ServiceKey, Outcome | None]) -> None:
         self._refused.pop(key, None)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from speaker.api.addresses import parse_eip
-from speaker.cluster.kinds import ASSIGNED, ServiceObject, announcement_name, condition_of
+from speaker.cluster.kinds import ServiceObject, announcement_name, has_ours
 from speaker.cluster.objects import Object
 from speaker.cluster.paths import ANNOUNCEMENTS
 from speaker.controller.writes import Order, Removal
@@ -79,7 +79,7 @@ class Uses:
 
 
 def _in_status(found: ServiceObject | None) -> Iterable[IPAddress]:
-    if found is None or condition_of(found.status.conditions, ASSIGNED) is None:
+    if found is None or not has_ours(found.status.conditions):
         return
     for ingress in found.status.load_balancer.ingress:
         try:

@@ -21,6 +21,7 @@ from speaker.cluster.kinds import (
     Ingress,
     ServiceObject,
     condition_of,
+    has_ours,
     in_one_line,
     pools_said,
 )
@@ -98,7 +99,8 @@ def _say(assignment: Assignment | None, refusal: Refusal | None, unreadable: str
         raise AssertionError("neither assigned nor refused")
     if assignment.flagged:
         flagged = ", ".join(sorted(map(str, assignment.flagged)))
-        return _Say(status, "Flagged", f"{flagged}: kept although no pool offers it to this Service any more", True)
+        kept = f"{flagged}: kept although its pool does not offer it to this Service any more"
+        return _Say(status, "Flagged", kept, warns=True)
     pools = ", ".join(dict.fromkeys(assignment.pools))
     return _Say(status, "Assigned", f"from pool {pools}", warns=False)
 
@@ -154,7 +156,7 @@ def _leaving(found: ServiceObject, reason: NotOurs, at: str) -> Write | None:
     if condition_of(found.status.conditions, ASSIGNED) is None:
         return None
     former = found.status.load_balancer.ingress
-    ingress = former if reason is NotOurs.OTHER_CLASS else ()
+    ingress = former if reason is NotOurs.OTHER_CLASS or not has_ours(found.status.conditions) else ()
     told = _listed(former) if former and not ingress else "its loadBalancerClass is no longer the speaker's"
     return _service_write(found, ingress, None, (), ("Normal", "Released", told), at)
 

@@ -487,7 +487,7 @@ def _in_api_words(told: Mapping[ServiceKey, tuple[str, str]]) -> Mapping[Service
         for link in ("eth0", "eth1"):
             message = message.replace(f"this host ({link})", f"node {NODE}")
         if reason == "flagged":
-            message += ": kept although no pool offers it to this Service any more"
+            message += ": kept although its pool does not offer it to this Service any more"
         return "".join(word.capitalize() for word in reason.split("_")), message
 
     return {key: said(*each) for key, each in told.items()}

@@ -1,6 +1,7 @@
 """What an agent keeps of ten thousand objects."""
 
 import json
+import tracemalloc
 
 import msgspec
 import pytest
@@ -39,6 +40,31 @@ def test_what_two_objects_say_alike_is_kept_once(kind, body, parts):
     first, second = parts(decoded(kind, body, "a")), parts(decoded(kind, body, "b"))
     assert first == second
     assert all(one is other for one, other in zip(first, second, strict=True))
+
+
+RANGES = "service.beta.kubernetes.io/load-balancer-source-ranges"
+
+
+@pytest.mark.parametrize(
+    ("kind", "long"),
+    [
+        (AssignedObject, lambda n: {"metadata": {"annotations": {RANGES: f"{n}" + "x" * 250_000}}}),
+        (AssignedObject, lambda n: {"metadata": {"annotations": {"eip-speaker.io/scheduler": f"{n}" + "x" * 250_000}}}),
+        (AssignedObject, lambda n: {"spec": {"ports": [{"port": n, "name": f"{p}"} for p in range(2_000)]}}),
+        (AssignedObject, lambda n: {"status": {"conditions": [{"type": "x", "message": f"{n}" + "x" * 30_000}]}}),
+        (SliceObject, lambda n: {"ports": [{"port": n, "name": f"{p}"} for p in range(2_000)]}),
+    ],
+    ids=["source ranges", "scheduler", "ports", "conditions", "ports of a slice"],
+)
+def test_who_writes_something_long_again_and_again_fills_no_memory(kind, long):
+    tracemalloc.start()
+    try:
+        for n in range(20):
+            msgspec.json.decode(json.dumps({"metadata": {}, **long(n)}), type=kind)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 100_000
 
 
 def test_what_they_say_differently_stays_theirs():

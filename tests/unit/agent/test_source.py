@@ -512,6 +512,21 @@ def test_a_reading_that_meets_a_bug_is_made_again_of_everything(play):
     play(story)
 
 
+def test_what_was_read_when_the_look_at_kube_proxys_endpoints_met_a_bug_is_read_again(play):
+    async def story(agent):
+        agent.api.put(SERVICES, service("web", A))
+        await asyncio.sleep(0.1)
+        endpoints = agent.source._local._endpoints
+        awaited, endpoints._awaited = endpoints._awaited, 7  # nothing that is ever there
+        with pytest.raises(AttributeError):
+            await agent.view()
+        endpoints._awaited = awaited
+        view = await agent.view()
+        assert (assigned(view), view.changed) == ({"web": ["192.0.2.10"]}, None)
+
+    play(story)
+
+
 # ── Without an API ────────────────────────────────────────────────────────────────────────────────────────────
 
 

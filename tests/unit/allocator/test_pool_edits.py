@@ -75,6 +75,45 @@ def test_a_renamed_pool_takes_its_addresses_over_so_that_their_link_is_known(lan
     assert lan.pools_of("s1") == ("renamed",)
 
 
+def move_some(lan):
+    """As an administrator does it who splits a pool."""
+    lan.pool("lan", "192.0.2.0/28", exclude="192.0.2.1-192.0.2.2")
+    lan.pool("dmz", "192.0.2.1-192.0.2.2")
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_service_that_names_its_pool_keeps_its_address_when_that_is_moved_to_another(lan, restarted):
+    lan.pool("lan", "192.0.2.0/28")
+    assert lan.ask("s1", pool="lan") == "192.0.2.1"
+    move_some(lan)
+    assert lan.ask("s1", pool="lan") == "192.0.2.1"
+    assert lan.flagged == "192.0.2.1"
+    if restarted:
+        lan.restart()
+    assert lan.ask("s1", pool="lan") == "192.0.2.1"
+    assert lan.pools_of("s1", pool="lan") == ("lan",), "its rules go on"
+    assert lan.ask("s2", pool="dmz") == "192.0.2.2"
+    assert lan.pools_of("s1") == ("dmz",), "once it does not name the other any more"
+    assert lan.ask("s1", pool="lan") == "192.0.2.3", "which is a wish by now"
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize(("names", "pools"), [("lan", "lan"), (None, "dmz")])
+def test_an_eip_that_is_shared_stays_the_pools_that_one_of_its_services_names(lan, service, names, pools, restarted):
+    some = [service("s1", share="k", ports="80"), service("s2", share="k", ports="81", pool=names)]
+    lan.pool("lan", "192.0.2.0/28")
+    assert lan.settle(some) == {"s1": "192.0.2.1", "s2": "192.0.2.1"}
+    move_some(lan)
+    if restarted:
+        lan.restart()
+    assert lan.settle(some) == {"s1": "192.0.2.1", "s2": "192.0.2.1"}
+    assert lan.settle(some) == {"s1": "192.0.2.1", "s2": "192.0.2.1"}
+    assert lan.pools_of("s1", share="k", ports="80") == (pools,)
+    assert lan.flagged == ("192.0.2.1" if names else "")
+    lan.settle(some[:1])
+    assert lan.pools_of("s1", share="k", ports="80") == ("dmz",), "nobody is left who names the other"
+
+
 def test_a_service_whose_own_labels_stop_matching_keeps_its_address(lan):
     lan.pool("web", "192.0.2.1", service_label="app=web")
     lan.ask("s1", label="app=web")

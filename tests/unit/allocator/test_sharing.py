@@ -60,6 +60,15 @@ def test_namespaces_share_only_when_each_names_the_other(lan, red_names, blue_na
     assert free == ("192.0.2.1" if answer == "192.0.2.1" else "192.0.2.2")
 
 
+def test_a_selector_selects_pods_of_its_own_namespace_alone(lan):
+    lan.pool("lan", "192.0.2.0/29")
+    sharing = {"share": "k", "local": True, "picks": "app=a", "addresses": "192.0.2.1"}
+    assert lan.ask("red/s1", share_with="blue", **sharing) == "192.0.2.1"
+    assert lan.ask("blue/s1", ports="81", share_with="red", **sharing) == "shared_backends"
+    assert "in one namespace" in lan.said[-1]
+    assert lan.ask("red/s2", ports="82", **sharing) == "192.0.2.1"
+
+
 def test_the_same_key_means_the_same_address_where_possible(lan):
     lan.pool("lan", "192.0.2.0/29")
     assert lan.ask("other") == "192.0.2.1"

@@ -108,7 +108,8 @@ def may_share(one, other):
     )
     apart = not {port.port for port in one.ports} & {port.port for port in other.ports}
     local = TrafficPolicy.LOCAL in (one.traffic_policy, other.traffic_policy)
-    return agree and near and apart and (not local or (one.selector == other.selector != {}))
+    alike = one.key.namespace == other.key.namespace and one.selector == other.selector != {}
+    return agree and near and apart and (not local or alike)
 
 
 def wanted(service):

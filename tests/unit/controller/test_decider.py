@@ -213,13 +213,43 @@ def test_a_service_whose_reading_meets_a_bug_keeps_what_it_holds(service_object,
     web = service_object("web")
     first = decider.decide(news([web], [eip_object("lan", "192.0.2.1-192.0.2.2")]), 1.0, AT)
     web = written(web, {path_of("web"): first[path_of("web")].body()})
-    # No API server comes to such a label, and nothing here expects it.
-    metadata = msgspec.structs.replace(web.metadata, labels={"tier": object()}, resource_version="99")
-    orders = decider.decide(news([msgspec.structs.replace(web, metadata=metadata), service_object("other")]), 1.0, AT)
+    orders = decider.decide(news([met_with_a_bug(web), service_object("other")]), 1.0, AT)
     assert [key.name for key in decider.failed] == ["web"]
     assert "loadBalancer" not in orders[path_of("web")].body()["status"]
     other = orders[path_of("other")].body()["status"]["loadBalancer"]["ingress"]
     assert other == [{"ip": "192.0.2.2", "ipMode": "VIP"}], "web's is not free"
+
+
+def met_with_a_bug(found):
+    """No API server comes to such a label, and nothing here expects it."""
+    metadata = msgspec.structs.replace(found.metadata, labels={"tier": object()}, resource_version="99")
+    return msgspec.structs.replace(found, metadata=metadata)
+
+
+def test_a_new_leader_gives_the_eip_of_a_service_whose_reading_meets_a_bug_to_nobody(service_object, eip_object):
+    lan = eip_object("lan", "192.0.2.1-192.0.2.3")
+    some = [service_object(f"s{port}", ports=[{"port": port}], annotations={"share": "k"}) for port in (80, 81)]
+    first = Decider(ControllerSettings()).decide(news(some, [lan]), 1.0, AT)
+    bodies = {path: order.body() for path, order in first.items() if order is not None}
+    bad, good = (written(found, bodies) for found in some)
+    decider = Decider(ControllerSettings())
+    orders = decider.decide(news([met_with_a_bug(bad), good, service_object("other")], [lan]), 1.0, AT)
+    assert [key.name for key in decider.failed] == ["s80"]
+    status = orders[path_of("s80")].body()["status"]
+    assert "loadBalancer" not in status
+    assert (status["conditions"][0]["status"], status["conditions"][0]["reason"]) == ("True", "Invalid")
+    assert orders[path_of("s81")] is None, "who shares it notices nothing"
+    other = orders[path_of("other")].body()["status"]["loadBalancer"]["ingress"]
+    assert other == [{"ip": "192.0.2.2", "ipMode": "VIP"}]
+
+
+@pytest.mark.parametrize("cls", ["else.where/lb", None])
+def test_nothing_is_written_to_a_service_of_another_whose_reading_meets_a_bug(service_object, eip_object, cls):
+    decider = Decider(ControllerSettings())
+    theirs = service_object("theirs", loadBalancerClass=cls, ingress=["203.0.113.1"])
+    orders = decider.decide(news([met_with_a_bug(theirs)], [eip_object("lan", "192.0.2.1")]), 1.0, AT)
+    assert [key.name for key in decider.failed] == ["theirs"]
+    assert orders[path_of("theirs")] is None
 
 
 class Unequal:
@@ -319,6 +349,150 @@ def test_a_service_that_is_heard_of_before_its_namespace_waits_for_the_labels_wh
     assert addresses(decider) == after
 
 
+def made_anew(found):
+    """Another one under the same name, without what was written to it."""
+    metadata = msgspec.structs.replace(found.metadata, uid="another", resource_version="99")
+    return msgspec.structs.replace(found, metadata=metadata)
+
+
+@pytest.mark.parametrize("at_once", [False, True], ids=["each change by itself", "both changes in one"])
+@pytest.mark.parametrize(
+    ("anew", "has"),
+    [
+        ({"annotations": {"share": "k"}, "ports": [{"port": 81}]}, "192.0.2.1"),
+        ({"annotations": {"share": "k"}, "ports": [{"port": 80}]}, "192.0.2.2"),
+        ({"annotations": {}, "ports": [{"port": 81}]}, "192.0.2.2"),
+    ],
+    ids=["shares as before", "clashes", "shares no more"],
+)
+def test_a_service_that_is_made_anew_is_a_new_one_however_its_end_and_its_beginning_are_heard_of(
+    service_object, eip_object, at_once, anew, has
+):
+    decider, parts = Decider(ControllerSettings()), {"annotations": {"share": "k"}}
+    some = [service_object(f"s{port}", ports=[{"port": port}], **parts) for port in (80, 81)]
+    decider.decide(news(some, [lan(eip_object)]), 1.0, AT)
+    other = made_anew(service_object("s81", **anew))
+    if not at_once:
+        decider.decide(News({other.key: None}), 2.0, AT)
+    orders = decider.decide(news([other]), 2.0, AT)
+    assert orders[path_of("s81")].body()["status"]["loadBalancer"]["ingress"] == [{"ip": has, "ipMode": "VIP"}]
+
+
+@pytest.mark.parametrize("uids", [("", "web"), ("web", "")])
+def test_a_service_without_a_uid_is_the_one_of_its_name(service_object, eip_object, uids):
+    """One that could not be decoded; its pool gives nothing new meanwhile."""
+
+    def known_as(uid):
+        found = service_object("web", ingress=["192.0.2.1"], conditions=[MARK])
+        return msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, uid=uid))
+
+    decider, (before, after) = Decider(ControllerSettings()), map(known_as, uids)
+    decider.decide(news([before], [lan(eip_object, disabled=True)]), 1.0, AT)
+    decider.decide(news([after]), 2.0, AT)
+    assert addresses(decider) == ["192.0.2.1"]
+
+
+def test_a_service_that_is_made_anew_as_it_was_keeps_its_address(service_object, eip_object):
+    decider, web = Decider(ControllerSettings()), service_object("web")
+    decider.decide(news([service_object("a"), web], [lan(eip_object)]), 1.0, AT)
+    orders = decider.decide(news([made_anew(web)]), 2.0, AT)
+    assert orders[path_of("web")].body()["status"]["loadBalancer"]["ingress"] == [{"ip": "192.0.2.2", "ipMode": "VIP"}]
+
+
+# ── Services that a backup brings back ────────────────────────────────────────────────────────────────────────
+
+
+def restored_while_one_leads(decider, eip_object, *came, pools=None):
+    """What each of ``came`` has."""
+    decider.decide(news([], pools or [lan(eip_object, "192.0.2.1-192.0.2.9", "2001:db8::1-2001:db8::9")]), 1.0, AT)
+    decider.decide(news(came), 2.0, AT)
+    outcomes = decider.decided().outcomes
+    return {key.name: [str(each) for each in outcomes[key].assignment.addresses] for key in sorted(outcomes)}
+
+
+def test_a_service_that_comes_back_from_a_backup_while_one_leads_has_the_addresses_of_its_record(
+    service_object, eip_object
+):
+    both = {"ipFamilies": ["IPv6", "IPv4"], "ipFamilyPolicy": "RequireDualStack"}
+    web = service_object("web", annotations={"record": "192.0.2.7,2001:db8::7"}, **both)
+    new = service_object("a-new-one", age=1)
+    assert restored_while_one_leads(Decider(ControllerSettings()), eip_object, web, new) == {
+        "a-new-one": ["192.0.2.1"],
+        "web": ["2001:db8::7", "192.0.2.7"],
+    }
+
+
+def test_no_free_choice_takes_what_one_that_comes_back_with_it_had(service_object, eip_object):
+    older, back = service_object("older", age=1), service_object("back", annotations={"record": "192.0.2.1"})
+    assert restored_while_one_leads(Decider(ControllerSettings()), eip_object, older, back) == {
+        "back": ["192.0.2.1"],
+        "older": ["192.0.2.2"],
+    }
+
+
+def test_services_that_shared_an_eip_come_back_to_it_together(service_object, eip_object):
+    parts = {"annotations": {"record": "192.0.2.7", "share": "k"}}
+    some = [service_object(f"s{port}", ports=[{"port": port}], **parts) for port in (80, 81)]
+    assert restored_while_one_leads(Decider(ControllerSettings()), eip_object, *some) == {
+        "s80": ["192.0.2.7"],
+        "s81": ["192.0.2.7"],
+    }
+
+
+def test_of_two_that_come_with_one_record_the_older_has_the_address(service_object, eip_object):
+    copies = [service_object(name, age=age, annotations={"record": "192.0.2.7"}) for name, age in (("a", 1), ("b", 2))]
+    assert restored_while_one_leads(Decider(ControllerSettings()), eip_object, *copies) == {
+        "a": ["192.0.2.1"],
+        "b": ["192.0.2.7"],
+    }
+
+
+def test_what_went_in_the_same_news_is_free_for_one_that_had_it_before(service_object, eip_object):
+    """As after etcd went back: what was given since is gone, and who was deleted since is back."""
+    decider, since = Decider(ControllerSettings()), service_object("since")
+    decider.decide(news([since], [lan(eip_object)]), 1.0, AT)
+    assert addresses(decider) == ["192.0.2.1"]
+    back = service_object("back", annotations={"record": "192.0.2.1"})
+    decider.decide(News({since.key: None, back.key: back}), 2.0, AT)
+    assert addresses(decider) == ["192.0.2.1"]
+
+
+def test_it_has_what_it_had_also_where_its_namespace_or_its_pool_is_heard_of_later(service_object, eip_object):
+    decider = Decider(ControllerSettings())
+    decider.decide(news([]), 1.0, AT)
+    decider.decide(news([service_object("web", annotations={"record": "192.0.2.7"})]), 2.0, AT)
+    decider.decide(news([], [lan(eip_object, namespaceSelector=GOLD)]), 100.0, AT)
+    assert addresses(decider) == []
+    default = Object(Metadata(name="default", labels={"tier": "gold"}))
+    decider.decide(News(namespaces={default.key: default}), 200.0, AT)
+    assert addresses(decider) == ["192.0.2.7"]
+
+
+@pytest.mark.parametrize(
+    ("pool", "has"),
+    [
+        ({}, "192.0.2.9"),
+        ({"serviceSelector": {"matchLabels": {"tier": "gold"}}}, None),
+        ({"disabled": True}, None),
+        ({"exclude": ["192.0.2.9"]}, "192.0.2.2"),
+    ],
+)
+def test_a_record_is_worth_no_more_than_a_wish(service_object, eip_object, pool, has):
+    decider = Decider(ControllerSettings())
+    decider.decide(news([service_object("holds")], [lan(eip_object, **{**pool, "disabled": False})]), 1.0, AT)
+    decider.decide(news([], [lan(eip_object, **pool)]), 1.0, AT)
+    decider.decide(news([service_object("back", annotations={"record": "192.0.2.9"})]), 2.0, AT)
+    given = {key.name: outcome.assignment for key, outcome in decider.decided().outcomes.items()}
+    assert (str(given["back"].addresses[0]) if given["back"] else None) == has
+
+
+def test_a_record_takes_nothing_from_anybody(service_object, eip_object):
+    decider = Decider(ControllerSettings())
+    decider.decide(news([service_object("holds")], [lan(eip_object)]), 1.0, AT)
+    decider.decide(news([service_object("copy", annotations={"record": "192.0.2.1"})]), 2.0, AT)
+    assert addresses(decider) == ["192.0.2.1", "192.0.2.2"]
+
+
 def addresses(decider):
     outcomes = decider.decided().outcomes.values()
     return [str(address) for each in outcomes if each.assignment for address in each.assignment.addresses]
@@ -335,6 +509,29 @@ def test_what_another_gave_a_service_that_is_ours_now_is_no_eip_where_it_is_a_no
     assert addresses(decider) == kept
     decider.decide(News(nodes={Key("", "n1"): None}), 2.0, AT)
     assert addresses(decider) == (kept or ["192.0.2.7"])
+
+
+@pytest.mark.parametrize(
+    ("record", "has", "waits"),
+    [
+        ("192.0.2.7", ["192.0.2.7"], ["192.0.2.7"]),
+        ("192.0.2.9", [], ["192.0.2.9"]),
+        (None, [], ["192.0.2.9"]),
+    ],
+    ids=["another controller wrote it there", "a host has what we gave", "nobody knows"],
+)
+def test_a_nodes_own_address_beside_our_mark_is_an_eip_where_the_record_names_it(
+    service_object, eip_object, record, has, waits
+):
+    """As where two controllers write over each other's status while the leader changes."""
+    annotations = {"record": record} if record else {}
+    web = service_object("web", ingress=["192.0.2.9"], conditions=[MARK], annotations=annotations)
+    change = news([web], [lan(eip_object)])
+    decider = Decider(ControllerSettings())
+    decider.decide(News(change.services, change.eips, nodes=host("n1", "192.0.2.9")), 1.0, AT)
+    assert addresses(decider) == has
+    decider.decide(News(nodes={Key("", "n1"): None}), 2.0, AT)
+    assert addresses(decider) == waits
 
 
 def path_of(name):
@@ -458,3 +655,59 @@ def test_a_pool_is_not_gone_while_a_service_keeps_a_place_there_that_a_host_has(
     assert decider.decide(News(nodes=host("n1", "192.0.2.1")), 1.0, AT)[pool] is None
     released = decider.decide(News({web.key: None}), 1.0, AT)
     assert released[pool].body()["metadata"]["finalizers"] is None
+
+
+@pytest.mark.parametrize(
+    ("parts", "older"),
+    [({"priority": "high"}, ()), ({}, ("192.0.2.9",))],
+    ids=["one that cannot be read", "one that overlaps an older one"],
+)
+def test_a_pool_that_is_deleted_names_who_it_waits_for_also_where_it_must_not_be_used(
+    service_object, eip_object, parts, older
+):
+    decider, web = Decider(ControllerSettings()), service_object("web")
+    decider.decide(news([web], [lan(eip_object)]), 1.0, AT)
+    others = [eip_object("old", *older, age=5)] if older else []
+    deleted = lan(eip_object, metadata={"finalizers": [FINALIZER], "deletionTimestamp": AT}, **parts)
+    orders = decider.decide(news([], [*others, deleted]), 2.0, AT)
+    (condition,) = orders["/apis/eip-speaker.io/v1alpha1/eips/lan/status"].body()["status"]["conditions"]
+    assert (condition["reason"], condition["status"]) == ("Terminating", "False")
+    assert "192.0.2.1 (default/web)" in condition["message"]
+    assert addresses(decider) == ["192.0.2.1"]
+
+
+def met_with_another_bug(pool):
+    """What no API server comes to, and nothing here expects."""
+    spec = {**pool.spec, "priority": object()}
+    return msgspec.structs.replace(pool, spec=spec)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_pool_whose_reading_meets_a_bug_keeps_what_it_gave_and_nobody_else_waiting(
+    service_object, eip_object, restarted
+):
+    decider, web, other = Decider(ControllerSettings()), service_object("web"), eip_object("other", "192.0.2.20")
+    first = decider.decide(news([web], [lan(eip_object)]), 1.0, AT)
+    web = written(web, {path_of("web"): first[path_of("web")].body()})
+    if restarted:
+        decider = Decider(ControllerSettings())
+    bad = met_with_another_bug(lan(eip_object))
+    orders = decider.decide(news([web, service_object("new", age=1)], [bad, other]), 2.0, AT)
+    assert [str(error) for error in decider.failed_pools.values()] == ["Encoding objects of type object is unsupported"]
+    assert addresses(decider) == ["192.0.2.1", "192.0.2.20"]
+    assert told(orders, "web") == ("Flagged", "IPv4 from lan")
+    (condition,) = orders["/apis/eip-speaker.io/v1alpha1/eips/lan/status"].body()["status"]["conditions"]
+    assert condition["reason"] == "Invalid"
+    assert "bug in the speaker" in condition["message"]
+    decider.decide(News(), 3.0, AT)
+    assert decider.failed_pools == {}, "it is told once"
+
+
+def test_a_flagged_eip_is_said_to_be_none_that_its_own_pool_offers_as_another_may(service_object, eip_object):
+    decider, web = Decider(ControllerSettings()), service_object("web", annotations={"pool": "lan"})
+    decider.decide(news([web], [lan(eip_object)]), 1.0, AT)
+    split = [lan(eip_object, exclude=["192.0.2.1"]), eip_object("dmz", "192.0.2.1")]
+    orders = decider.decide(news([], split), 2.0, AT)
+    assert told(orders, "web") == ("Flagged", "IPv4 from lan")
+    conditions = orders[path_of("web")].body()["status"]["conditions"]
+    assert "its pool does not offer it" in conditions[0]["message"]

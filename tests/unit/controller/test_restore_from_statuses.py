@@ -82,6 +82,15 @@ def test_the_older_of_two_keeps_a_duplicate(restore, service_object, names):
     )
 
 
+def test_what_we_gave_is_taken_from_nobody_by_what_another_controller_gave_an_older_one(restore, service_object):
+    was = restore(
+        service_object("theirs-until-now", age=1, ingress=["192.0.2.10"]),
+        service_object("ours", ingress=["192.0.2.10"], conditions=[MARK]),
+    )
+    assert held(was) == {"ours": (("192.0.2.10",), ("lan",))}
+    assert [each.loser.name for each in was.duplicates] == ["theirs-until-now"]
+
+
 def test_who_loses_one_family_keeps_the_other(restore, service_object):
     was = restore(
         service_object("older", age=1, ingress=["192.0.2.10"]),
@@ -107,6 +116,16 @@ def test_an_address_of_nobodys_pool_is_ours_only_with_our_mark(restore, service_
         service_object("foreign", ingress=["203.0.113.2"]),
     )
     assert held(was) == {"stranded": (("203.0.113.1",), ("",))}
+
+
+def test_beside_our_word_that_nothing_is_assigned_an_address_is_anothers(restore, service_object):
+    refused = {**MARK, "status": "False", "reason": "PoolFull"}
+    was = restore(
+        service_object("stranded", ingress=["203.0.113.1"], conditions=[MARK]),
+        service_object("theirs", ingress=["203.0.113.2"], conditions=[refused]),
+        service_object("theirs-of-ours", ingress=["192.0.2.10"], conditions=[refused]),
+    )
+    assert held(was) == {"stranded": (("203.0.113.1",), ("",)), "theirs-of-ours": (("192.0.2.10",), ("lan",))}
 
 
 def test_of_one_family_the_first_address_counts(restore, service_object):

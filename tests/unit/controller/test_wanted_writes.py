@@ -155,6 +155,15 @@ def test_what_another_class_has_written_already_stays(service_object, after):
     assert decide(left, NOTHING).body()["status"] == {"conditions": []}
 
 
+def test_what_another_gave_a_service_that_got_nothing_of_us_stays_when_it_leaves(service_object, after):
+    refused_by_us = after(decide(service_object("web"), refused()))
+    assert refused_by_us.status.load_balancer.ingress == ()
+    said = refused_by_us.status.conditions
+    left = service_object("web", ingress=["203.0.113.1"], conditions=said, loadBalancerClass=None)
+    body = decide(left, NOTHING).body()
+    assert body["status"] == {"conditions": []}
+
+
 @pytest.mark.parametrize("spec", [{"type": "ClusterIP"}, {"loadBalancerClass": "example.com/other"}])
 def test_what_never_was_ours_is_left_alone(service_object, spec):
     assert decide(service_object("web", ingress=["192.0.2.10"], **spec), NOTHING) is None
