@@ -4,10 +4,11 @@ import asyncio
 import socket
 from contextlib import AsyncExitStack
 from ipaddress import ip_address
+from types import SimpleNamespace
 
 import pytest
 
-from speaker.errors import WireError
+from speaker.errors import EdgeError, WireError
 from speaker.layer2.links import Placement
 from speaker.model import Gratuitous, Link, Mac
 from speaker.wire.channel import Channel
@@ -18,13 +19,15 @@ from speaker.wire.messages import (
     BugMet,
     BugsMetAgain,
     Counts,
+    EdgeFailed,
+    EdgeRecovered,
     EipClaimed,
     EipYielded,
     HellosSent,
     Reply,
     Request,
 )
-from speaker.wire.process import MAX_WAITING, Conversation
+from speaker.wire.process import MAX_WAITING, Conversation, follow_carrier
 from speaker.wire.sender import MAX_DELAYS, EventSender
 
 
@@ -215,3 +218,34 @@ def test_an_error_that_comes_without_end_is_told_once_and_counted_until_somebody
     sender.start_over()
     stumble(2)
     assert isinstance(told[-1], BugMet)
+
+
+class CarrierOwner:
+    """Hears of one link's carrier."""
+
+    def __init__(self):
+        self.hello_links = SimpleNamespace(indexes={2}, doubted=asyncio.Event())
+        self.heard = []
+
+    def carrier(self, link, up):
+        self.heard.append((link, up))
+
+
+def test_a_kernel_that_refused_to_tell_of_carriers_and_tells_again_is_no_problem_any_more(in_virtual_time):
+    sent, owner, tries = [], CarrierOwner(), iter((False, False, True))
+
+    async def watch(links, tell, doubted):
+        if not next(tries):
+            raise EdgeError("rtnetlink: Too many open files")
+        for up in (True, False):
+            tell(*links(), up)
+        await asyncio.sleep(1e9)
+
+    async def story():
+        following = asyncio.create_task(follow_carrier(owner, EventSender(sent.append), watch))
+        await asyncio.sleep(60)
+        following.cancel()
+
+    in_virtual_time(story())
+    assert sent == [*[EdgeFailed("carrier", "rtnetlink: Too many open files")] * 2, EdgeRecovered("carrier")]
+    assert owner.heard == [(2, True), (2, False)]
