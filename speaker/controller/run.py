@@ -113,10 +113,10 @@ async def run(settings: CommandSettings) -> None:
 
         async def work(leadership: Leadership) -> None:
             async with AsyncExitStack() as leading:
+                if page is not None:
+                    leading.callback(page.stand_by)  # once the problems of the one that leads are over
                 leading.enter_context(metrics.leading(leadership))
                 leader.followers = (page,) if page is not None else ()
-                if page is not None:
-                    leading.callback(page.stand_by)
                 if settings.mqtt is not None:
                     published = await leading.enter_async_context(_published(settings.mqtt, identity, metrics))
                     leader.followers += (published,)
@@ -208,6 +208,9 @@ class ControllerMetrics:
             self._leads.set(0)
             self._given.clear()
             self._waiting.set(0)
+            self._broker = ""  # whoever leads now tells it
+            if self._mqtt is not None:
+                self._mqtt.waiting.set(0)
             log.info("leads no more", term=leadership.term)
 
     def finish(self) -> None:
