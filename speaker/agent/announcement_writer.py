@@ -45,7 +45,9 @@ class AnnouncementWriter:
         self._supervisor, self._vacant = supervisor, vacant
         self._orders: asyncio.Queue[tuple[WriteRecord, float]] = asyncio.Queue()
         self._failing: dict[IPAddress, str] = {}
-        """Of which EIPs the record cannot be written, and why: others go on, and that it fails again is no news."""
+        """Of which EIPs the record cannot be written, and why: others go on."""
+        self._said = ""
+        """The words of them that were told last."""
 
     def take(self, order: WriteRecord) -> None:
         self._orders.put_nowait((order, time.monotonic() + self._deadline))
@@ -73,9 +75,12 @@ class AnnouncementWriter:
             await wire.written(order, succeeded, record)
 
     def _failed(self, eip: IPAddress, error: EdgeError) -> None:
-        if self._failing.get(eip) != str(error):
-            self._failing[eip] = str(error)
+        """Each is told once, and one of them whenever it fails again: that counts, and other words would be news."""
+        words = str(error)
+        if self._failing.get(eip) != words or self._said == words or self._said not in self._failing.values():
+            self._said = words
             self._told(error)
+        self._failing[eip] = words
 
     def _succeeded(self, eip: IPAddress) -> None:
         self._go_on_failing(each for each in self._failing if each != eip and self._facts(each) is not None)

@@ -111,3 +111,57 @@ def test_only_the_api_itself_says_that_a_record_is_gone(refusal, is_gone, expect
     in_virtual_time(site.write(order(EIP, expected)))
     gone = [(succeeded, record.gone) for succeeded, record in site.replies.values()]
     assert (gone, site.told) == ([(False, True)], []) if is_gone else ([], [refusal])
+
+
+A, B = OTHERS[:2]
+
+
+@pytest.mark.parametrize(
+    ("orders", "told"),
+    [
+        ([A, A, A], [A, A, A]),
+        ([A, B, A, B, A], [A, B, B]),
+        ([A, B, EIP, B, A], [A, B, B]),
+    ],
+    ids=["one that is refused is counted each time", "of two, that which was told last", "whatever becomes of others"],
+)
+def test_a_record_that_is_refused_again_and_again_is_told_again_and_of_many_one(orders, told, in_virtual_time):
+    """``told`` of whom."""
+    refusals = {eip: ApiRefused(403, "Forbidden", f"{eip} is forbidden") for eip in (A, B)}
+    site = Site(Refusing(refusals))
+
+    async def story():
+        for eip in orders:
+            await site.write(order(eip))
+
+    in_virtual_time(story())
+    assert site.told == [refusals[eip] for eip in told]
+
+
+class Refusing(Api):
+    """Refuses changes as ``refused`` says, by EIP."""
+
+    def __init__(self, refused):
+        super().__init__()
+        self._refused = {path_of(eip): refusal for eip, refusal in refused.items()}
+
+    async def patch(self, path, body, **_):
+        if path in self._refused:
+            raise self._refused[path]
+        return await super().patch(path, body)
+
+
+def test_where_the_one_that_was_told_last_is_written_another_is_told(in_virtual_time):
+    refusals = {eip: ApiRefused(403, "Forbidden", f"{eip} is forbidden") for eip in (A, B)}
+    api = Refusing(refusals)
+    site = Site(api)
+
+    async def story():
+        await site.write(order(A))
+        await site.write(order(B))
+        del api._refused[path_of(B)]
+        await site.write(order(B))
+        await site.write(order(A))
+
+    in_virtual_time(story())
+    assert site.told == [refusals[A], refusals[B], refusals[A]]
