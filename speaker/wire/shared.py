@@ -134,8 +134,8 @@ class SharedOwner:
         self.offers.withdraw(addresses)
 
     def offer(self, placements: Mapping[IPAddress, Placement]) -> list[IPAddress]:
-        """This node may hold these: the machine hears of each (``sharing/offers.py``), and claims it in its turn. Those
-        that will not be tried, through a bug of ours: none, as what failed is set aside for a while."""
+        """This node may hold these: the machine hears of each (``sharing/offers.py``), and claims it in its turn.
+        Returns those that a bug of ours keeps from it: none, as what fails is set aside for a while and tried again."""
         held = {address: placement for address, placement in placements.items() if address in self._held}
         self.offers.add(placements)
         _, failed = take_each(self._layer2, {a: s for a, s in held.items() if a in self._held}, (), self._events)
