@@ -199,9 +199,10 @@ class Conversation:
         if self.life is not None:
             self.life.owner.withdraw(list(self.life.owner.offered))
 
-    async def hold(self, end: socket.socket, stack: AsyncExitStack, before: Before) -> None:
-        """Serves one main process until it closes its end. The life that begins with it is entered on ``stack``. Raises
-        WireError, or what pickle does, where the other end does not speak as this process does."""
+    async def hold(self, end: socket.socket, stack: AsyncExitStack, before: Callable[[], Before]) -> None:
+        """Serves one main process until it closes its end. The life that begins with it is entered on ``stack``.
+        ``before`` is asked for when it has come. Raises WireError, or what pickle does, where the other end does not speak
+        as this process does."""
         self.offered_all = False  # also for one that never comes to say what it is
         channel: Channel[FromWire, FromMain] = await Channel.over(end)
         messages = channel.messages()
@@ -212,7 +213,7 @@ class Conversation:
                 self._channel = channel
                 self.events.start_over()
                 life = await self._begin(spec, stack)
-                channel.send(Began(before, life.owner.resumed()))
+                channel.send(Began(before(), life.owner.resumed()))
                 life.owner.retell()
                 self.events.retell()
                 await self._obey(life, channel, messages)

@@ -36,7 +36,7 @@ async def said(spec, *commands):
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     async with AsyncExitStack() as stack:
         talk, heard = Conversation(), []
-        holding = asyncio.create_task(talk.hold(near, stack, Before()))
+        holding = asyncio.create_task(talk.hold(near, stack, Before))
         main = await Channel.over(far)
         main.send(spec)
         for number, command in enumerate(commands, 1):
@@ -72,6 +72,21 @@ async def test_one_that_is_not_obeyed_is_told_and_the_next_is():
     assert not offered_all
 
 
+async def test_for_how_long_there_was_none_is_told_as_it_is_when_the_next_one_has_come():
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    async with AsyncExitStack() as stack:
+        away = 0.1
+        holding = asyncio.create_task(Conversation().hold(near, stack, lambda: Before("killed by SIGKILL", away)))
+        main = await Channel.over(far)
+        await asyncio.sleep(0)
+        away = 1.5  # it had much to import
+        main.send(ALONE)
+        began = await anext(aiter(main.messages()))
+        assert began.before == Before("killed by SIGKILL", 1.5)
+        main.close()
+        await holding
+
+
 @pytest.mark.parametrize("messages", [["who are you"], [Request(1, IsReady())], [ALONE, "what"], [ALONE, ALONE]])
 async def test_whoever_speaks_another_language_is_hung_up_on(messages):
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -80,7 +95,7 @@ async def test_whoever_speaks_another_language_is_hung_up_on(messages):
         main.send(message)
     async with AsyncExitStack() as stack:
         with pytest.raises(WireError, match=r"expected a (Spec|Request)"):
-            await Conversation().hold(near, stack, Before())
+            await Conversation().hold(near, stack, Before)
     assert [type(heard) for heard in [message async for message in main.messages()]] == [Began] * (len(messages) - 1)
     main.close()
 
@@ -183,7 +198,7 @@ async def test_a_main_process_hears_of_a_claim_from_before_it_came_after_what_it
         talk, heard = Conversation(), []
         for _ in range(2):
             near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-            holding = asyncio.create_task(talk.hold(near, stack, Before()))
+            holding = asyncio.create_task(talk.hold(near, stack, Before))
             main = await Channel.over(far)
             main.send(ALONE)
             main.send(Request(1, IsReady()))
