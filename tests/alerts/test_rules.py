@@ -116,3 +116,14 @@ def test_every_alert_is_driven_by_a_real_fault():
 )
 def test_what_is_no_fault_is_silent(given, tmp_path):
     assert evaluated(given, {74: {}, 150: {}}, tmp_path) == ""
+
+
+@pytest.mark.parametrize(
+    ("alert", "counted"),
+    [
+        ("InternalErrors", 'eip_speaker_internal_errors_total{task="source",instance="n1"}'),
+        ("HellosFiltered", 'eip_speaker_hellos_filtered_total{link="eth0",instance="n1"}'),
+    ],
+)
+def test_what_comes_soon_after_a_restart_is_told_although_more_of_it_was_counted_before(alert, counted, tmp_path):
+    assert evaluated({counted: "5x60 _x4 1x40"}, {60: {}, 66: {alert: 1}, 90: {}}, tmp_path) == ""
