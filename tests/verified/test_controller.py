@@ -1005,7 +1005,7 @@ class Follower:
         self._rests = False
 
     def follow(self, decided: Any) -> None:
-        resting = sum(family.resting for family in decided.usage["lan"].values())
+        resting = sum(family.resting for pool in decided.usage.values() for family in pool.values())
         if self._rests and not resting:
             self.rested.set()
         self._rests = bool(resting)
