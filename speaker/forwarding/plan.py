@@ -165,9 +165,7 @@ MAX_REAL_SERVERS = 4096
 """Of a virtual server: whoever may write EndpointSlices in one namespace must not fill every node's kernel."""
 
 
-def _ask(
-    asked: dict[K, dict[ServiceKey, T]], service: ServiceKey, before: Mapping[K, T], now: Mapping[K, T]
-) -> None:
+def _ask(asked: dict[K, dict[ServiceKey, T]], service: ServiceKey, before: Mapping[K, T], now: Mapping[K, T]) -> None:
     """``service`` asks for ``now``, and no longer for the rest of ``before``."""
     for key in before.keys() - now.keys():
         del asked[key][service]

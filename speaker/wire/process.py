@@ -201,8 +201,8 @@ class Conversation:
 
     async def hold(self, end: socket.socket, stack: AsyncExitStack, before: Callable[[], Before]) -> None:
         """Serves one main process until it closes its end. The life that begins with it is entered on ``stack``.
-        ``before`` is asked for when it has come. Raises WireError, or what pickle does, where the other end does not speak
-        as this process does."""
+        ``before`` is asked for when it has come. Raises WireError, or what pickle does, where the other end does not
+        speak as this process does."""
         self.offered_all = False  # also for one that never comes to say what it is
         channel: Channel[FromWire, FromMain] = await Channel.over(end)
         messages = channel.messages()
