@@ -26,6 +26,7 @@ from speaker.wire.messages import (
     HellosSent,
     Reply,
     Request,
+    WasFrozen,
 )
 from speaker.wire.process import MAX_WAITING, Conversation, follow_carrier
 from speaker.wire.sender import MAX_DELAYS, EventSender
@@ -166,6 +167,19 @@ def test_what_was_claimed_while_nobody_listened_is_told_once_to_the_next_as_it_w
         EipClaimed(A, HERE, 5, "n2", 0.231),
         EipClaimed(C, HERE, 11, "n4", 4.2),
     ]
+
+
+def test_freezes_while_nobody_listened_are_told_once_to_the_next():
+    told, listens = [], [False]
+    sender = EventSender(told.append, listened=lambda: listens[0])
+    sender.frozen()
+    sender.frozen()
+    assert told == []
+    listens[0] = True
+    sender.retell()
+    sender.retell()
+    sender.frozen()
+    assert told == [WasFrozen()] * 3
 
 
 def test_bugs_met_while_nobody_listened_are_told_once_to_the_next_and_then_counted():
