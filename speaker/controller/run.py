@@ -29,6 +29,7 @@ from speaker.errors import EdgeError
 from speaker.settings import AGENTS_NAMESPACE, Bind, LogFormat, LogLevel, MqttSettings
 from speaker.system.descriptors import raise_limit
 from speaker.system.signals import stopped_by_signals
+from speaker.system.supervise import at_work
 from speaker.system.threads import start_threads
 from speaker.telemetry import logs
 from speaker.telemetry.given import GivenMetrics
@@ -110,6 +111,7 @@ async def run(settings: CommandSettings) -> None:
         page = ControllerPage(identity, metrics.problems) if settings.page is not None else None
         if settings.page is not None and page is not None:
             await stack.enter_async_context(page_serving(settings.page, page.live, metrics))
+            await stack.enter_async_context(at_work("page", page.go_on_standing_by, metrics))
 
         async def work(leadership: Leadership) -> None:
             async with AsyncExitStack() as leading:
