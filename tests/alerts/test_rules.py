@@ -127,3 +127,15 @@ def test_what_is_no_fault_is_silent(given, tmp_path):
 )
 def test_what_comes_soon_after_a_restart_is_told_although_more_of_it_was_counted_before(alert, counted, tmp_path):
     assert evaluated({counted: "5x60 _x4 1x40"}, {60: {}, 66: {alert: 1}, 90: {}}, tmp_path) == ""
+
+
+AGENT = {'eip_speaker_api_up{job="agents",instance="n1"}': "0x100", "eip_speaker_controller_leads": "1x100"}
+
+
+@pytest.mark.parametrize(
+    ("edge", "fires"),
+    [("/api/v1/services", {}), ("records", {}), ("session", {}), ("nodes", {}), ("reconcile", {"EdgeFails": 1})],
+)
+def test_an_api_that_is_away_is_told_once_and_hides_no_other_refusal(edge, fires, tmp_path):
+    counted = f'eip_speaker_edge_errors_total{{job="agents",instance="n1",edge="{edge}"}}'
+    assert evaluated({counted: "0+1x100"} | AGENT, {90: {"ApiStale": 1} | fires}, tmp_path) == ""
