@@ -392,5 +392,6 @@ class SharedOwner:
         """Reports who came and who fell silent."""
         if not self._news.may_have_changed(self.machine.peers_changed, now := self._clock()):
             return
-        if self._news.peers(self.machine.peers(now), self.hello_links.links) and self.offers.recalled:
+        fresh = {each.link.index for each in self.hello_links if now < each.opened_at + self._times.listen}
+        if self._news.peers(self.machine.peers(now), self.hello_links.links, fresh) and self.offers.recalled:
             self.offers.offer_again()

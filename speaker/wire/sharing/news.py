@@ -1,6 +1,6 @@
 """What was last reported of peers, names and addresses: only news is reported, and all of it to a new main process."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from speaker.model import IPAddress, Link, Mac
 from speaker.ownership.hello import Incarnation
@@ -75,16 +75,21 @@ class News:
         self._peers_changed, self._counted_at = peers_changed, now
         return True
 
-    def peers(self, states: Mapping[int, Iterable[PeerState]], links: Mapping[int, Link]) -> bool:
+    def peers(
+        self, states: Mapping[int, Iterable[PeerState]], links: Mapping[int, Link], fresh: Collection[int] = ()
+    ) -> bool:
         """Who lives, by index of the link, on the ``links`` that carry hellos; who is silent and did not say that it
         goes. On a link that carries them no more nobody is counted; who fell silent there meanwhile is told of when it
-        carries them again. Whether anything is news."""
+        carries them again, and no longer is one of the ``fresh``, where nobody had the time to be heard yet. Whether
+        anything is news."""
         alive = {(index, peer.node): peer.alive for index, some in states.items() for peer in some}
         gone = {(index, peer.node) for index, some in states.items() for peer in some if peer.draining}
         changed = alive != self._alive
         self._alive = alive
         for index, node in dict.fromkeys((*alive, *self._heard)):
             lives = alive.get((index, node), False)
+            if not lives and index in fresh:
+                continue
             if ((index, node) in self._heard) is not lives and (link := links.get(index)) is not None:
                 self._note_heard((index, node), lives)
                 self._events.peer(node, link, lives)
@@ -92,11 +97,13 @@ class News:
         for index, link in links.items():
             number = sum(lives for (at, _), lives in alive.items() if at == index)
             silent = sum(one[0] == index and not lives and one not in gone for one, lives in alive.items())
-            counts[link.name] = number, silent
+            counts[link.name] = number, 0 if index in fresh else silent
         for name, count in counts.items():
             if self._counted.get(name) != count:
                 self._counted[name] = count
                 self._events.peers(name, *count)
+        if fresh:
+            self._peers_changed = None  # there is more to tell soon, though nothing changes
         return changed
 
     def _note_heard(self, one: tuple[int, str], lives: bool) -> None:

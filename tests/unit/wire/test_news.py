@@ -52,3 +52,16 @@ def test_of_a_link_that_carries_no_hellos_nobody_is_counted(parts, looks, told):
         if not number:
             parts.events.take()
     assert parts.events.all == told
+
+
+def test_who_is_not_heard_yet_on_a_link_that_is_back_is_silent_only_once_there_was_time(parts):
+    news = News(parts.events, parts.sink)
+    alive, silent = ({ETH0.index: them(lives)} for lives in (True, False))
+    news.peers(alive, BOTH)
+    news.peers(silent, ETH1_ALONE)
+    parts.events.take()
+    for links, told in (({ETH0.index}, []), ((), [("peer", "them", ETH0, False), ("peers", "eth0", 0, 1)])):
+        assert news.may_have_changed(0, 0.0)
+        news.peers(silent, BOTH, fresh=links)
+        assert parts.events.take() == told
+    assert not news.may_have_changed(0, 0.0)

@@ -566,6 +566,7 @@ def test_somebody_new_is_told_what_goes_on(during, parts):
 
 def test_a_peer_that_comes_and_goes_is_told_and_could_take_over_meanwhile(during, parts):
     async def tell(owner):
+        await asyncio.sleep(TIMES.listen)
         for alive, draining in ((True, False), (True, True), (False, False)):
             parts.machine.seen = {ETH0.index: (them(alive=alive, draining=draining),)}
             owner.look()
