@@ -139,3 +139,18 @@ AGENT = {'eip_speaker_api_up{job="agents",instance="n1"}': "0x100", "eip_speaker
 def test_an_api_that_is_away_is_told_once_and_hides_no_other_refusal(edge, fires, tmp_path):
     counted = f'eip_speaker_edge_errors_total{{job="agents",instance="n1",edge="{edge}"}}'
     assert evaluated({counted: "0+1x100"} | AGENT, {90: {"ApiStale": 1} | fires}, tmp_path) == ""
+
+
+HELD = "eip_speaker_held_since_timestamp_seconds"
+
+
+@pytest.mark.parametrize(
+    ("before", "fires"),
+    [("1x60 stale", {}), ("1x60 _ stale", {}), ("1x140", {"EipAnsweredByTwo": 1})],
+    ids=["scraped twice a minute", "scraped once a minute", "it goes on"],
+)
+def test_what_a_node_said_when_it_was_scraped_last_is_no_second_holder(before, fires, tmp_path):
+    """A node died, or gave the EIP up, just after it was scraped, and another that took it is scraped at once."""
+    of = '{eip="192.0.2.10",instance="%s"}'
+    held = {HELD + of % "n1": before, HELD + of % "n2": "_x60 2x80"}
+    assert evaluated(held, {at: {} for at in range(58, 64)} | {70: fires}, tmp_path) == ""
