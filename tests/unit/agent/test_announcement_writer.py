@@ -1,6 +1,7 @@
 """The writer of the records, where one of them meets a bug, or an API that says nothing of the object."""
 
 import asyncio
+from dataclasses import replace
 from ipaddress import ip_address
 
 import msgspec
@@ -8,9 +9,9 @@ import pytest
 
 from speaker.agent.announcement_writer import WORKERS, AnnouncementWriter
 from speaker.agent.objects import AnnouncementObject
-from speaker.agent.record import Facts, path_of
+from speaker.agent.record import Facts, creation, path_of
 from speaker.cluster.paths import ANNOUNCEMENTS
-from speaker.errors import ApiRefused, WireError
+from speaker.errors import ApiRefused, ApiUnreachable, WireError
 from speaker.ownership.events import WriteRecord
 from speaker.ownership.hello import Incarnation
 
@@ -149,6 +150,38 @@ class Refusing(Api):
         if path in self._refused:
             raise self._refused[path]
         return await super().patch(path, body)
+
+
+def recorded(eip, term):
+    """As the API has it by now."""
+    return msgspec.convert(creation(replace(order(eip), term=term), FACTS, "") | {"metadata": META}, AnnouncementObject)
+
+
+META = {"name": "192.0.2.2", "resourceVersion": "8"}
+
+
+@pytest.mark.parametrize(
+    ("term", "facts", "over"),
+    [(5, FACTS, True), (6, FACTS, True), (4, FACTS, False), (5, FACTS._replace(link="eth1"), False)],
+    ids=["as ordered", "as ordered later", "as it was before", "of another link, which cannot be put right"],
+)
+def test_a_write_whose_answer_was_lost_is_over_once_the_record_says_what_was_ordered(
+    term, facts, over, in_virtual_time
+):
+    told = []
+    api = Refusing({A: ApiUnreachable("no answer in time")})
+    writer = AnnouncementWriter(api, 1000.0, lambda _: facts, told.append, Site(api))
+
+    async def story():
+        working = asyncio.create_task(writer.run(None))
+        writer.take(replace(order(A), term=5))
+        await asyncio.sleep(1.0)
+        working.cancel()
+        assert len(told) == 1
+        await writer.correct([recorded(A, term)])
+
+    in_virtual_time(story())
+    assert (told[-1] is None) is over
 
 
 def test_where_the_one_that_was_told_last_is_written_another_is_told(in_virtual_time):
