@@ -92,12 +92,14 @@ class AnnouncementWriter:
 
     def _failed(self, eip: IPAddress, error: EdgeError, order: WriteRecord | None = None) -> None:
         """Each is told once, and one of them whenever it fails again: that counts, and other words would be news."""
-        words, told = str(error), {failure.words for failure in self._failing.values()}
-        known = self._failing.get(eip)
-        if known is None or known.words != words or self._said == words or self._said not in told:
+        words, known = str(error), self._failing.get(eip)
+        if known is None or known.words != words or self._said == words or not self._fails_still(self._said):
             self._said = words
             self._told(error)
         self._failing[eip] = _Failure(words, order or (known.order if known is not None else None))
+
+    def _fails_still(self, words: str) -> bool:
+        return any(failure.words == words for failure in self._failing.values())
 
     def _succeeded(self, eip: IPAddress) -> None:
         self._go_on_failing(each for each in self._failing if each != eip and self._facts(each) is not None)
