@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -22,6 +23,21 @@ WORKERS = 32
 """Records written at a time."""
 
 _decode = msgspec.json.Decoder(AnnouncementObject).decode
+
+
+class _Failure(NamedTuple):
+    """``order``: what was to be written; None: only what it says for people was to be put right."""
+
+    words: str
+    order: WriteRecord | None
+
+    def is_over(self, found: AnnouncementObject) -> bool:
+        """The record says what was ordered: the answer was lost, or it came to be so since."""
+        order, status = self.order, found.status
+        if order is None:
+            return True
+        said = status.holder, status.incarnation
+        return said == (order.holder, order.incarnation) and status.term >= order.term
 
 
 class AnnouncementWriter:
@@ -44,8 +60,10 @@ class AnnouncementWriter:
         self._client, self._deadline, self._facts, self._told = client, deadline, facts, told
         self._supervisor, self._vacant = supervisor, vacant
         self._orders: asyncio.Queue[tuple[WriteRecord, float]] = asyncio.Queue()
-        self._failing: dict[IPAddress, str] = {}
-        """Of which EIPs the record cannot be written, and why: others go on, and that it fails again is no news."""
+        self._failing: dict[IPAddress, _Failure] = {}
+        """Of which EIPs the record cannot be written: others go on."""
+        self._said = ""
+        """The words of them that were told last."""
 
     def take(self, order: WriteRecord) -> None:
         self._orders.put_nowait((order, time.monotonic() + self._deadline))
@@ -67,15 +85,21 @@ class AnnouncementWriter:
         try:
             succeeded, record = await self._write(order)
         except EdgeError as error:
-            self._failed(order.eip, error)
+            self._failed(order.eip, error, order)
         else:
             self._succeeded(order.eip)
             await wire.written(order, succeeded, record)
 
-    def _failed(self, eip: IPAddress, error: EdgeError) -> None:
-        if self._failing.get(eip) != str(error):
-            self._failing[eip] = str(error)
+    def _failed(self, eip: IPAddress, error: EdgeError, order: WriteRecord | None = None) -> None:
+        """Each is told once, and one of them whenever it fails again: that counts, and other words would be news."""
+        words, known = str(error), self._failing.get(eip)
+        if known is None or known.words != words or self._said == words or not self._fails_still(self._said):
+            self._said = words
             self._told(error)
+        self._failing[eip] = _Failure(words, order or (known.order if known is not None else None))
+
+    def _fails_still(self, words: str) -> bool:
+        return any(failure.words == words for failure in self._failing.values())
 
     def _succeeded(self, eip: IPAddress) -> None:
         self._go_on_failing(each for each in self._failing if each != eip and self._facts(each) is not None)
@@ -123,7 +147,11 @@ class AnnouncementWriter:
     async def _correct(self, found: AnnouncementObject) -> None:
         eip = eip_of(found)
         facts = self._facts(eip) if eip is not None else None
-        if eip is None or facts is None or (patch := correction(found, facts)) is None:
+        if eip is None or facts is None:
+            return
+        if (patch := correction(found, facts)) is None:
+            if eip in self._failing and self._failing[eip].is_over(found):
+                self._succeeded(eip)
             return
         try:
             await self._client.patch(path_of(eip), patch, within=REQUEST)

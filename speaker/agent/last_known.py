@@ -55,10 +55,13 @@ class LastKnown:
         """Endless. Seldom, and only what was read from the API. ``seen``: what ``known`` takes behind our name."""
         while True:
             await self.learned.wait()
+            now, remembered = seen(), False
             self.learned.clear()
-            now = seen()
             with self._report.trying("last known"):
                 await asyncio.to_thread(self._remember_now, now)
+                remembered = True
+            if not remembered:
+                self.learned.set()  # to try again
             await asyncio.sleep(REMEMBER_SECONDS)
 
     def _remember_now(self, seen: tuple[Any, ...]) -> None:

@@ -6,7 +6,7 @@ an address is given to anybody, and only a list that was asked for now is sure t
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -14,6 +14,7 @@ from typing import Any
 
 import structlog
 
+from speaker.allocator.assign import Usage
 from speaker.allocator.tally import Tally
 from speaker.cluster.election.elector import Leadership
 from speaker.cluster.election.lease import Election, leases_in
@@ -27,7 +28,7 @@ from speaker.cluster.paths import ANNOUNCEMENTS, EIPS, NAMESPACES, NODES, SERVIC
 from speaker.cluster.transport.client import Client
 from speaker.cluster.transport.pages import listed
 from speaker.controller.announced import Announced
-from speaker.controller.decider import ControllerSettings, Decider, News
+from speaker.controller.decider import ControllerSettings, Decided, Decider, News
 from speaker.controller.failovers import Failovers, RecordedObject, left_out, told
 from speaker.controller.forwarders import Forwarders
 from speaker.controller.key import make_key
@@ -39,7 +40,7 @@ from speaker.controller.wanted import IpMode
 from speaker.controller.write_queue import WriteQueue
 from speaker.controller.writes import Orders
 from speaker.errors import EdgeError
-from speaker.model import Forwarding
+from speaker.model import Family, Forwarding
 from speaker.settings import AGENTS_NAMESPACE
 from speaker.system.clock import boottime, time_of_day
 from speaker.system.garbage import start_over, uncollected
@@ -90,6 +91,8 @@ class Leader:
         writes wait."""
         self.followers: tuple[Follower, ...] = ()
         """Who is told of all that is decided and recorded: a broker, a page."""
+        self._usage_shown: Mapping[str, Mapping[Family, Usage]] = {}
+        """Of pools, as they were told."""
         self._supervisor = supervisor
         self._agents, self._make_key, self._mark_pods, self._counted = agents, make_key, mark_pods, counted
         self._client, self._election, self._settings = client, election, settings
@@ -157,10 +160,7 @@ class Leader:
             for error in (*decider.failed.values(), *decider.failed_pools.values()):
                 self._supervisor.internal_error("decide", error)
             if self.followers:
-                decided = decider.decided()
-                for follower in self.followers:
-                    with contained("published", self._supervisor):
-                        follower.follow(decided)
+                self._show(decider.decided())
             # Half the time for the others: each write comes back as a change, many at once.
             await asyncio.sleep(boottime() - begun)
             return len(news.services)
@@ -205,6 +205,9 @@ class Leader:
                     counted_at, uncounted = boottime(), writes.waiting > 0
                     with contained("counts", self._supervisor):
                         self._counted(decider.tally(counted_at), writes.waiting)
+                        # What rested is free by now, and no decision says so.
+                        if self.followers and (decided := decider.decided()).usage != self._usage_shown:
+                            self._show(decided)
                 if announcements.synced and (now := boottime()) >= swept_at + SWEEP:
                     swept_at = now
                     with contained("sweep", self._supervisor):
@@ -217,6 +220,12 @@ class Leader:
                             writes.tell(event)
                         if count := announced.left_out + left_out(room, now):
                             log.warning("events left out", count=count)
+
+    def _show(self, decided: Decided) -> None:
+        self._usage_shown = decided.usage
+        for follower in self.followers:
+            with contained("published", self._supervisor):
+                follower.follow(decided)
 
     async def _ask_agents(self, forwarders: Forwarders, changed: asyncio.Event) -> None:
         """Asked for now and then: a watch would bring every renewal of every node. Endless."""

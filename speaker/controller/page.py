@@ -37,6 +37,13 @@ class ControllerPage:
         self._decided = None
         self.live.show(partial(document, self._identity, STANDS_BY, {}, {}, [], [*self._problems()], []))
 
+    async def go_on_standing_by(self) -> None:
+        """Looks at the problems again, which end by themselves, while this replica does not lead. Endless."""
+        while True:
+            await asyncio.sleep(AGAIN)
+            if self._decided is None:
+                self.stand_by()
+
     def follow(self, decided: Decided) -> None:
         self._decided = decided
         self.changed.set()

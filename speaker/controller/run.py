@@ -29,6 +29,7 @@ from speaker.errors import EdgeError
 from speaker.settings import AGENTS_NAMESPACE, Bind, LogFormat, LogLevel, MqttSettings
 from speaker.system.descriptors import raise_limit
 from speaker.system.signals import stopped_by_signals
+from speaker.system.supervise import at_work
 from speaker.system.threads import start_threads
 from speaker.telemetry import logs
 from speaker.telemetry.given import GivenMetrics
@@ -110,13 +111,14 @@ async def run(settings: CommandSettings) -> None:
         page = ControllerPage(identity, metrics.problems) if settings.page is not None else None
         if settings.page is not None and page is not None:
             await stack.enter_async_context(page_serving(settings.page, page.live, metrics))
+            await stack.enter_async_context(at_work("page", page.go_on_standing_by, metrics))
 
         async def work(leadership: Leadership) -> None:
             async with AsyncExitStack() as leading:
+                if page is not None:
+                    leading.callback(page.stand_by)  # once the problems of the one that leads are over
                 leading.enter_context(metrics.leading(leadership))
                 leader.followers = (page,) if page is not None else ()
-                if page is not None:
-                    leading.callback(page.stand_by)
                 if settings.mqtt is not None:
                     published = await leading.enter_async_context(_published(settings.mqtt, identity, metrics))
                     leader.followers += (published,)
@@ -208,6 +210,9 @@ class ControllerMetrics:
             self._leads.set(0)
             self._given.clear()
             self._waiting.set(0)
+            self._broker = ""  # whoever leads now tells it
+            if self._mqtt is not None:
+                self._mqtt.waiting.set(0)
             log.info("leads no more", term=leadership.term)
 
     def finish(self) -> None:

@@ -19,7 +19,7 @@ from speaker.forwarding import limits
 from speaker.forwarding.ipvs.proc import FILE as IPVS_FILE
 from speaker.forwarding.nftables import nft
 from speaker.forwarding.sysctl import read
-from speaker.interfaces.martians import martian_sources, reverse_path_drops
+from speaker.interfaces import martians
 from speaker.kubeproxy import kernel
 from speaker.kubeproxy.recognise import HEALTH, METRICS, Configuration, Mode, Signs, recognise
 from speaker.model import Link, format_mac
@@ -143,7 +143,8 @@ def legacy_tables() -> tuple[str, ...]:
 
 def dropped() -> Drops:
     """Since the kernel runs. Raises EdgeError."""
-    return Drops(martian_sources() - reverse_path_drops(), reverse_path_drops())
+    total, reverse_path = martians.dropped()
+    return Drops(total - reverse_path, reverse_path)
 
 
 async def proxy(links: Mapping[int, Link], lan: Collection[str], eips: Collection[str]) -> Proxy:

@@ -90,7 +90,7 @@ def plan(world: World, assignments: Mapping[ServiceKey, Assignment], node: str) 
     """The virtual servers of every assigned EIP, as seen from ``node``.
 
     An assignment whose Service is gone contributes nothing, nor does an EIP that this node could only refuse. Where two
-    Services claim the same port of a shared EIP (the allocator does not let them), the first by name has it.
+    Services ask for one port of a shared EIP (the allocator does not let them), the first by name has it.
     """
     return Planner().plan(world, assignments, node, None)
 
@@ -100,7 +100,8 @@ class Planner:
 
     def __init__(self) -> None:
         self._eips: dict[IPAddress, dict[ServiceKey, None]] = {}
-        self._claims: dict[VirtualServerKey, dict[ServiceKey, VirtualServer]] = {}
+        self._servers: dict[VirtualServerKey, dict[ServiceKey, VirtualServer]] = {}
+        """Both by the Services that ask for them."""
         self._of: dict[ServiceKey, tuple[tuple[IPAddress, ...], tuple[VirtualServer, ...]]] = {}
         self._plan = EMPTY
         self.failed: dict[ServiceKey, Exception] = {}
@@ -136,8 +137,8 @@ class Planner:
                     made = before[1]
                 self._of[key] = here, made
             eips, servers = self._of.get(key, ((), ()))
-            _claim(self._eips, key, dict.fromkeys(before[0]), dict.fromkeys(eips))
-            _claim(self._claims, key, {old.key: old for old in before[1]}, {new.key: new for new in servers})
+            _ask(self._eips, key, dict.fromkeys(before[0]), dict.fromkeys(eips))
+            _ask(self._servers, key, {old.key: old for old in before[1]}, {new.key: new for new in servers})
             moved.update(before[0], eips)
             touched.update(server.key for server in (*before[1], *servers))
         if touched or moved:
@@ -147,8 +148,8 @@ class Planner:
     def _after(self, moved: set[IPAddress], touched: set[VirtualServerKey]) -> Plan:
         servers = dict(self._plan.virtual_servers)  # the plan before keeps its own
         for key in touched:
-            if claims := self._claims.get(key):
-                servers[key] = claims[min(claims)]
+            if asked := self._servers.get(key):
+                servers[key] = asked[min(asked)]
             else:
                 servers.pop(key, None)
         eips = self._plan.eips
@@ -164,15 +165,14 @@ MAX_REAL_SERVERS = 4096
 """Of a virtual server: whoever may write EndpointSlices in one namespace must not fill every node's kernel."""
 
 
-def _claim(
-    claims: dict[K, dict[ServiceKey, T]], service: ServiceKey, before: Mapping[K, T], now: Mapping[K, T]
-) -> None:
+def _ask(asked: dict[K, dict[ServiceKey, T]], service: ServiceKey, before: Mapping[K, T], now: Mapping[K, T]) -> None:
+    """``service`` asks for ``now``, and no longer for the rest of ``before``."""
     for key in before.keys() - now.keys():
-        del claims[key][service]
-        if not claims[key]:
-            del claims[key]
+        del asked[key][service]
+        if not asked[key]:
+            del asked[key]
     for key, value in now.items():
-        claims.setdefault(key, {})[service] = value
+        asked.setdefault(key, {})[service] = value
 
 
 def _served_here(

@@ -15,6 +15,8 @@ RT_CACHE = Path("/proc/thread-self/net/stat/rt_cache")
 """The same in every network namespace: the kernel counts for all of them together."""
 NETSTAT = Path("/proc/thread-self/net/netstat")
 """Of the calling thread's network namespace; ``/proc/net`` is that of the process's first thread."""
+TRIES = 10
+"""To read both files with no packet between, each some 0.1 ms."""
 
 
 def martian_sources(path: Path = RT_CACHE) -> int:
@@ -28,6 +30,22 @@ def martian_sources(path: Path = RT_CACHE) -> int:
 def reverse_path_drops(path: Path = NETSTAT) -> int:
     """How many of them by this network namespace's reverse path filter. Raises EdgeError as above."""
     return _read(path, count_reverse_path)
+
+
+def dropped() -> tuple[int, int]:
+    """What both say of one moment. Raises EdgeError as they do."""
+    return of_one_moment(martian_sources, reverse_path_drops)
+
+
+def of_one_moment(whole: Callable[[], int], part: Callable[[], int]) -> tuple[int, int]:
+    """Of a count and one that is part of it: read again where the part grew meanwhile, as what is left of the whole
+    would go back and forth. Where it grows all the time, the whole is a little behind."""
+    now = part()
+    for _ in range(TRIES):
+        before, total, now = now, whole(), part()
+        if before == now:
+            break
+    return total, now
 
 
 def _read(path: Path, counted: Callable[[str], int]) -> int:

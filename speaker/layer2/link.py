@@ -265,13 +265,13 @@ class LinkResponder:
 
     def _dispute(self, rival: Rival) -> None:
         now, held = self._clock(), self._claims.answered(rival.address)
-        self._find(rival)
+        self._note_used(rival)
         if self._holdings.disputes.act(rival.address, now):
             self._observer.conflict(self.link, ip_address(rival.address), rival.mac, held)
             if held:
                 self._announcer.defend(rival.address)
 
-    def _find(self, rival: Rival) -> None:
+    def _note_used(self, rival: Rival) -> None:
         """Somebody uses what is probed for."""
         self._holdings.probes.taken(rival.address, self._clock())
         if not self._claims.answered(rival.address):
@@ -280,7 +280,7 @@ class LinkResponder:
     def _suspect(self, rival: Rival) -> None:
         """A peer speaks for an EIP of ours: a conflict, unless its hellos claim the EIP by the end of ``trial``."""
         if not rival.asks and not self._policy.ours(rival.mac):
-            self._find(rival)
+            self._note_used(rival)
         if rival.address in self._suspected or self._is_excused(rival):
             return
         loop = asyncio.get_running_loop()

@@ -84,7 +84,7 @@ def count_held(
 
 
 def ready_endpoints(services: Iterable[ServiceKey], endpoints: Mapping[ServiceKey, Collection[Endpoint]]) -> int | None:
-    """Addresses that take new connections; None where this node does not know of them all."""
+    """Addresses that are ready; None where this node does not know of them all."""
     found = [endpoints.get(key) for key in services]
     if any(some is None for some in found):
         return None

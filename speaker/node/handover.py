@@ -38,7 +38,7 @@ Asks: TypeAlias = Callable[[Question, int, float], Awaitable[bool]]
 
 
 class HandOver:
-    """``wire.remote.Moves``: hears of each claim. Whoever decides what may be held here tells ``follow`` first."""
+    """``wire.receiver.Moves``: hears of each claim. Whoever decides what may be held here tells ``follow`` first."""
 
     def __init__(self, unknown_flows: UnknownFlows, report: Report, asks: Asks = answers) -> None:
         """``asks``: whether somebody answers a question within so many times of so many seconds."""
@@ -135,6 +135,8 @@ class HandOver:
                 await set_within(self._asked[hop], ASK_SECONDS - AGAIN_SECONDS)
         finally:
             del self._asked[hop]
+            if not self._asked:  # nobody is left who could not be asked
+                self._report.recovered("previous holder")
 
     async def _answers(self, hop: NextHop) -> bool:
         link = self._snapshot.link_named(hop.link)

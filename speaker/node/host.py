@@ -29,7 +29,7 @@ from speaker.forwarding.limits import look, raise_conntrack_max
 from speaker.forwarding.sysctl import links_not_forwarding
 from speaker.interfaces.addresses import bound_addresses, gateways, own_addresses
 from speaker.interfaces.gateway import watch_gateways
-from speaker.interfaces.martians import martian_sources, reverse_path_drops
+from speaker.interfaces.martians import dropped
 from speaker.interfaces.snapshot import Snapshot
 from speaker.interfaces.watcher import Watcher
 from speaker.kubeproxy.health_checks import health_checks
@@ -347,7 +347,7 @@ class Host:
         least, ipvs = self._settings.limits.conntrack_max, self._forwarder.name == Forwarding.IPVS.value
         while True:
             with self._report.trying("martians"):
-                self._report.martians(martian_sources(), reverse_path_drops())
+                self._report.martians(*dropped())
             with self._report.trying("limits"):
                 refused = raise_conntrack_max(least) if least else ()
                 self._report.limits(await asyncio.to_thread(look, ipvs=ipvs), refused)

@@ -117,11 +117,7 @@ class Report(gauges.Counted):
     def unreadable(self, problems: Sequence[str]) -> None:
         """What of the API's objects is left out, each a sentence. Whoever may write Services may bring about any number
         of them: the first are named, the rest are counted."""
-        change = self._problems.found(Area.API_OBJECTS, first(problems, "{} more values in the API cannot be read"))
-        for problem in change.appeared:
-            log.warning("problem", message=problem)
-        if change.any:
-            self.stale.set()
+        self._found(Area.API_OBJECTS, first(problems, "{} more values in the API cannot be read"))
 
     # ── edges ──
 

@@ -48,6 +48,8 @@ class Witness:
         self._unsure: dict[IPAddress, tuple[int, int]] = {}
         """What the last answers say that the ones before did not, and how often in a row."""
         self._asked: dict[IPAddress, None] = {}
+        self._alive: Mapping[int, frozenset[str]] = {}
+        """Those that the verdicts reckon with."""
         self.verdicts: dict[IPAddress, int] = {}
 
     def follow(self, places: Mapping[IPAddress, Place]) -> None:
@@ -64,6 +66,7 @@ class Witness:
 
     def due(self, alive: Mapping[int, Collection[str]]) -> list[IPAddress]:
         """What to ask for in this turn: first what is in doubt. ``alive``: the other living nodes by link."""
+        self._reckon_with({link: frozenset(nodes) for link, nodes in alive.items()})
         known = len(self._in_turn)
         self._due += self.pause * min(RATE, known / PERIOD)
         turn = min(int(self._due), known)
@@ -72,13 +75,23 @@ class Witness:
         self._at = (self._at + turn) % max(known, 1)
         mine = []
         for eip in dict.fromkeys((*self._unsure, *looked_at)):
-            place = self._places[eip]
-            if asker(eip, place.holder, (self._node, *alive.get(place.link, ()))) == self._node:
+            if self._is_mine(eip):
                 mine.append(eip)
             else:
                 self._forget(eip)
         self._asked = dict.fromkeys(mine[: max(turn, 1)])
         return [*self._asked]
+
+    def _reckon_with(self, alive: Mapping[int, frozenset[str]]) -> None:
+        """Others ask for some from now on: what was found out of these is theirs to say, long before their turn."""
+        before, self._alive = self._alive, alive
+        if alive != before:
+            for eip in [eip for eip in self.verdicts if not self._is_mine(eip)]:
+                self._forget(eip)
+
+    def _is_mine(self, eip: IPAddress) -> bool:
+        place = self._places[eip]
+        return asker(eip, place.holder, (self._node, *self._alive.get(place.link, ()))) == self._node
 
     def judge(self, answers: Iterable[tuple[IPAddress, Mac]], unasked: Collection[IPAddress] = ()) -> None:
         """The turn is over: who answered for what was ``due``; ``unasked``: of them those for which no request left."""

@@ -8,7 +8,7 @@ ENDPOINTS = "eip_speaker_endpoints_ready"
 ANSWERED = "eip_speaker_answered"
 METRICS = {
     SINCE: "When this node began to hold the EIP; only its holder has this",
-    ENDPOINTS: "Endpoints of the EIP's Services that take new connections, as its holder counts them",
+    ENDPOINTS: "Ready endpoints of the EIP's Services, on whatever node, as its holder counts them",
     ANSWERED: "Hosts that answer for the EIP when a node that does not hold it asks by ARP or NDP",
 }
 """Every metric that is made here, with its help."""

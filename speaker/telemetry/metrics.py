@@ -158,10 +158,12 @@ class Metrics:
         self.claim_changes = self._counter(
             "eip_speaker_claim_changes", "EIPs claimed, and EIPs given up by reason", "change"
         )
-        self.peers = self._gauge("eip_speaker_peers", "Other speakers heard on a link", "link")
+        self.peers = self._gauge(
+            "eip_speaker_peers", "Other speakers that live, by the link they were heard on", "link"
+        )
         self.peers_silent = self._gauge(
             "eip_speaker_peers_silent",
-            "Other speakers heard on a link within the last hour, but not now, that did not say that they stop",
+            "Other speakers heard on a link within the last hour that live no more, and did not say that they stop",
             "link",
         )
         self.failovers = Histogram(

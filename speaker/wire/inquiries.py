@@ -1,6 +1,7 @@
 """What the ownership machine has asked of the LAN (``events.Ask``), on all links. Nothing is open while nothing is
 asked."""
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
@@ -17,6 +18,8 @@ NEIGHBORS = 8
 """That the kernel knows on a link: asked as well, as anybody's answer says that this node hears."""
 SPEAKERS = 8
 """Silent ones that are asked at a time, in turn."""
+OVER_SECONDS = 10.0
+"""Without a question that is refused, after which that counts as over: there may be none for months."""
 EDGE = "inquiry"
 
 
@@ -36,6 +39,7 @@ class Inquiries:
         """As they were when listening began."""
         self._failing: dict[int, str] = {}
         """Link → why it cannot be asked, as last told."""
+        self._over: dict[int, asyncio.TimerHandle] = {}
         self._turn = 0
         self.gateways: Mapping[int, Sequence[IPAddress]] = {}
         """By the index of the link."""
@@ -50,9 +54,7 @@ class Inquiries:
             others = self._others(link.index, speakers) if anybody else ()
             inquirer.ask(eips, self._questions(link, own, eips, others))
         except EdgeError as error:
-            if self._failing.get(link.index) != str(error):
-                self._failing[link.index] = str(error)
-                self._events.failed(EDGE, str(error))
+            self._refused(link.index, str(error))
         else:
             self._recovered(link.index)
 
@@ -103,7 +105,17 @@ class Inquiries:
             if address not in own and (frame := question(link.mac, own, address, mac)) is not None:
                 yield frame
 
+    def _refused(self, link: int, words: str) -> None:
+        if self._failing.get(link) != words:
+            self._failing[link] = words
+            self._events.failed(EDGE, words)
+        if (over := self._over.get(link)) is not None:
+            over.cancel()
+        self._over[link] = asyncio.get_running_loop().call_later(OVER_SECONDS, self._recovered, link)
+
     def _recovered(self, link: int) -> None:
+        if (over := self._over.pop(link, None)) is not None:
+            over.cancel()
         if self._failing.pop(link, None) is not None and not self._failing:
             self._events.recovered(EDGE)
 

@@ -169,7 +169,8 @@ async def serve(begin: Begin, lock: Lock, outlive: float) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    before, failures, alone_since = Before(), 0, boottime()
+    failures, alone_since = 0, boottime()
+    before: Callable[[], Before] = Before
     async with AsyncExitStack() as stack:
         while True:
             begun = boottime()
@@ -183,7 +184,12 @@ async def serve(begin: Begin, lock: Lock, outlive: float) -> int:
             await _pause(stopping, min(wait(failures), max(alone_since + outlive - boottime(), 0.0)))
             if boottime() >= alone_since + outlive:
                 talk.forsake()
-            before = Before(words, boottime() - gone)
+            before = partial(_before, words, gone)
+
+
+def _before(words: str, gone: float) -> Before:
+    """A new one takes a second or so from its start until it comes."""
+    return Before(words, boottime() - gone)
 
 
 async def _one(
@@ -191,7 +197,7 @@ async def _one(
     talk: Conversation,
     stopping: asyncio.Event,
     stack: AsyncExitStack,
-    before: Before,
+    before: Callable[[], Before],
 ) -> tuple[str, int]:
     """The life of one main process; how it ended, in words and as an exit code."""
     if stopping.is_set():

@@ -11,7 +11,7 @@ The owner claims EIPs and has ARP and NDP answered for them. All else here bring
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AsyncExitStack
 from functools import partial
 from secrets import randbits
@@ -67,6 +67,10 @@ MAX_WAITING = 64 * 2**20
 """Bytes that a main process may leave unread: one that does not read them is started anew."""
 
 _Owner: TypeAlias = SoloOwner | SharedOwner
+WatchCarrier: TypeAlias = Callable[
+    [Callable[[], Collection[int]], Callable[[int, bool], None], asyncio.Event], Awaitable[None]
+]
+"""As ``watch_carrier``."""
 
 
 class Keyring:
@@ -97,7 +101,7 @@ class Life:
         self._start("counts", self._events.run)
         self._start("wire loop", partial(watch_loop, self._events.loop_delay))
         if isinstance(self.owner, SharedOwner):
-            self._start("carrier", partial(_watch_carrier, self.owner, self._events))
+            self._start("carrier", partial(follow_carrier, self.owner, self._events))
         return self
 
     async def __aexit__(
@@ -195,9 +199,10 @@ class Conversation:
         if self.life is not None:
             self.life.owner.withdraw(list(self.life.owner.offered))
 
-    async def hold(self, end: socket.socket, stack: AsyncExitStack, before: Before) -> None:
-        """Serves one main process until it closes its end. The life that begins with it is entered on ``stack``. Raises
-        WireError, or what pickle does, where the other end does not speak as this process does."""
+    async def hold(self, end: socket.socket, stack: AsyncExitStack, before: Callable[[], Before]) -> None:
+        """Serves one main process until it closes its end. The life that begins with it is entered on ``stack``.
+        ``before`` is asked for when it has come. Raises WireError, or what pickle does, where the other end does not
+        speak as this process does."""
         self.offered_all = False  # also for one that never comes to say what it is
         channel: Channel[FromWire, FromMain] = await Channel.over(end)
         messages = channel.messages()
@@ -208,7 +213,7 @@ class Conversation:
                 self._channel = channel
                 self.events.start_over()
                 life = await self._begin(spec, stack)
-                channel.send(Began(before, life.owner.resumed()))
+                channel.send(Began(before(), life.owner.resumed()))
                 life.owner.retell()
                 self.events.retell()
                 await self._obey(life, channel, messages)
@@ -284,7 +289,22 @@ def incarnate(known: Incarnation) -> Incarnation:
     return fresh if fresh > known else above(known, randbits(31))
 
 
-async def _watch_carrier(owner: SharedOwner, events: EventSender) -> None:
-    async for attempt in retrying(lambda error: events.failed("carrier", str(error)), on=EdgeError, limit=5):
+async def follow_carrier(owner: SharedOwner, events: EventSender, watch: WatchCarrier = watch_carrier) -> None:
+    """Endless: what ``watch`` tells comes to the owner. What the kernel refuses is told, and tried again."""
+    refused = False
+
+    def failed(error: EdgeError) -> None:
+        nonlocal refused
+        refused = True
+        events.failed("carrier", str(error))
+
+    def tell(link: int, up: bool) -> None:
+        nonlocal refused
+        if refused:  # the first look after that tells of every link
+            refused = False
+            events.recovered("carrier")
+        owner.carrier(link, up)
+
+    async for attempt in retrying(failed, on=EdgeError, limit=5):
         with attempt:
-            await watch_carrier(lambda: owner.hello_links.indexes, owner.carrier, owner.hello_links.doubted)
+            await watch(lambda: owner.hello_links.indexes, tell, owner.hello_links.doubted)

@@ -70,6 +70,7 @@ class EventSender:
         """Task and place of those that were told."""
         self._untold_bugs: dict[tuple[str, str], BugMet] = {}
         """By task and place: the first of each that was met while nobody listened."""
+        self._untold_freezes = 0
 
     async def run(self) -> None:
         """Endless."""
@@ -90,10 +91,14 @@ class EventSender:
         self._bugs.clear()
 
     def retell(self) -> None:
-        """What was claimed while nobody listened, with the seconds that it took then, and the bugs that were met."""
+        """What was claimed while nobody listened, with the seconds that it took then, how often this process froze, and
+        the bugs that were met."""
         untold, self._untold = self._untold, {}
         bugs, self._untold_bugs = self._untold_bugs, {}
+        freezes, self._untold_freezes = self._untold_freezes, 0
         self._bugs |= bugs.keys()
+        for _ in range(freezes):
+            self._send(WasFrozen())
         for event in untold.values():
             self._send(event)
         for bug in bugs.values():
@@ -148,7 +153,10 @@ class EventSender:
         self._send(EipYielded(address, reason, holder))
 
     def frozen(self) -> None:
-        self._send(WasFrozen())
+        if self._listened():
+            self._send(WasFrozen())
+        else:
+            self._untold_freezes += 1
 
     def peer(self, node: str, link: Link, alive: bool) -> None:
         self._send(PeerChanged(node, link, alive))

@@ -16,7 +16,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from ipaddress import ip_address
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
 from speaker.errors import EdgeError
 from speaker.layer2.links import Links, Placement, drop_each, take_each
@@ -63,11 +63,6 @@ FILTERED = 10
 """Times ``dead`` without a hello, after which a peer that answers for EIPs all the same is reported."""
 
 
-class _Held(NamedTuple):
-    term: int
-    since: float
-
-
 class SharedOwner:
     """One of several speakers on its links.
 
@@ -94,7 +89,8 @@ class SharedOwner:
         lost, hear, age = self.hello_links.lost, self.hello_links.hear, times.request_age
         self._layer2 = layer2(clock, events, lost, hear, age, self._excuses, times.listen, ours, self._found)
         self.offers = Offers(self._step, self.informed, lambda: self.hello_links.indexes, self._tasks, events)
-        self._held: dict[IPAddress, _Held] = {}
+        self._held: dict[IPAddress, float] = {}
+        """What this node answers for, and since when (seconds since 1970)."""
         self._macs: frozenset[Mac] = frozenset()
         self._ever_macs: frozenset[Mac] = frozenset()
         """This host's, and those that it had while we run: frames of ours with them may still come back."""
@@ -134,8 +130,8 @@ class SharedOwner:
         self.offers.withdraw(addresses)
 
     def offer(self, placements: Mapping[IPAddress, Placement]) -> list[IPAddress]:
-        """This node may hold these: the machine hears of each (``sharing/offers.py``), and claims it in its turn. Those
-        that will not be tried, through a bug of ours: none, as what failed is set aside for a while."""
+        """This node may hold these: the machine hears of each (``sharing/offers.py``), and claims it in its turn.
+        Returns those that a bug of ours keeps from it: none, as what fails is set aside for a while and tried again."""
         held = {address: placement for address, placement in placements.items() if address in self._held}
         self.offers.add(placements)
         _, failed = take_each(self._layer2, {a: s for a, s in held.items() if a in self._held}, (), self._events)
@@ -175,8 +171,8 @@ class SharedOwner:
     # ── What an operator asks ─────────────────────────────────────────────────────────────────────────────────
 
     def claim_status(self, address: IPAddress) -> ClaimStatus:
-        if (claim := self._held.get(address)) is not None:
-            return ClaimStatus(True, self.node, claim.term, claim.since)
+        if (since := self._held.get(address)) is not None:
+            return ClaimStatus(True, self.node, self.machine.term(address), since)
         known = self.machine.holder(address, self._clock())
         return ClaimStatus(False, *known, None, self.machine.heard_on(address, known[0])) if known else NOBODYS
 
@@ -360,7 +356,7 @@ class SharedOwner:
         if failed:
             asyncio.get_running_loop().call_soon(self._set_aside, failed)  # not in the middle of these orders
         for order in map({order.eip: order for order in orders}.__getitem__, taken):
-            self._held[order.eip] = _Held(order.term, time.time())
+            self._held[order.eip] = time.time()
             came = self.machine.held_before(order.eip), order.unanswered(self._clock())
             self._events.claimed(order.eip, placements[order.eip], order.term, *came)
 
@@ -396,5 +392,6 @@ class SharedOwner:
         """Reports who came and who fell silent."""
         if not self._news.may_have_changed(self.machine.peers_changed, now := self._clock()):
             return
-        if self._news.peers(self.machine.peers(now), self.hello_links.links) and self.offers.recalled:
+        fresh = {each.link.index for each in self.hello_links if now < each.opened_at + self._times.listen}
+        if self._news.peers(self.machine.peers(now), self.hello_links.links, fresh) and self.offers.recalled:
             self.offers.offer_again()

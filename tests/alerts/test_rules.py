@@ -116,3 +116,41 @@ def test_every_alert_is_driven_by_a_real_fault():
 )
 def test_what_is_no_fault_is_silent(given, tmp_path):
     assert evaluated(given, {74: {}, 150: {}}, tmp_path) == ""
+
+
+@pytest.mark.parametrize(
+    ("alert", "counted"),
+    [
+        ("InternalErrors", 'eip_speaker_internal_errors_total{task="source",instance="n1"}'),
+        ("HellosFiltered", 'eip_speaker_hellos_filtered_total{link="eth0",instance="n1"}'),
+    ],
+)
+def test_what_comes_soon_after_a_restart_is_told_although_more_of_it_was_counted_before(alert, counted, tmp_path):
+    assert evaluated({counted: "5x60 _x4 1x40"}, {60: {}, 66: {alert: 1}, 90: {}}, tmp_path) == ""
+
+
+AGENT = {'eip_speaker_api_up{job="agents",instance="n1"}': "0x100", "eip_speaker_controller_leads": "1x100"}
+
+
+@pytest.mark.parametrize(
+    ("edge", "fires"),
+    [("/api/v1/services", {}), ("records", {}), ("session", {}), ("nodes", {}), ("reconcile", {"EdgeFails": 1})],
+)
+def test_an_api_that_is_away_is_told_once_and_hides_no_other_refusal(edge, fires, tmp_path):
+    counted = f'eip_speaker_edge_errors_total{{job="agents",instance="n1",edge="{edge}"}}'
+    assert evaluated({counted: "0+1x100"} | AGENT, {90: {"ApiStale": 1} | fires}, tmp_path) == ""
+
+
+HELD = "eip_speaker_held_since_timestamp_seconds"
+
+
+@pytest.mark.parametrize(
+    ("before", "fires"),
+    [("1x60 stale", {}), ("1x60 _ stale", {}), ("1x140", {"EipAnsweredByTwo": 1})],
+    ids=["scraped twice a minute", "scraped once a minute", "it goes on"],
+)
+def test_what_a_node_said_when_it_was_scraped_last_is_no_second_holder(before, fires, tmp_path):
+    """A node died, or gave the EIP up, just after it was scraped, and another that took it is scraped at once."""
+    of = '{eip="192.0.2.10",instance="%s"}'
+    held = {HELD + of % "n1": before, HELD + of % "n2": "_x60 2x80"}
+    assert evaluated(held, {at: {} for at in range(58, 64)} | {70: fires}, tmp_path) == ""

@@ -995,3 +995,29 @@ async def test_bugs_in_what_is_told_keep_no_service_from_its_address(cluster, st
     running._leader.followers = ()
     assert {task for task, _ in running.bugs} == {"published"}
     running.bugs.clear()
+
+
+class Follower:
+    """``rested`` once it was told that an address rests, and then that none does."""
+
+    def __init__(self) -> None:
+        self.changed, self.rested = asyncio.Event(), asyncio.Event()
+        self._rests = False
+
+    def follow(self, decided: Any) -> None:
+        resting = sum(family.resting for pool in decided.usage.values() for family in pool.values())
+        if self._rests and not resting:
+            self.rested.set()
+        self._rests = bool(resting)
+
+
+@ONLY_FAKE
+async def test_that_an_address_has_rested_is_shown_though_nothing_else_happens(cluster, start):
+    await cluster.pool("lan", "192.0.2.10-192.0.2.20")
+    running = await start(rest=0.01)
+    await cluster.service("web")
+    await cluster.until_addresses(web=("192.0.2.10",))
+    running._leader.followers = (follower := Follower(),)
+    await cluster.delete("web")
+    async with asyncio.timeout(GUARD):
+        await follower.rested.wait()

@@ -216,6 +216,8 @@ async def test_an_object_that_does_not_fit_stays_as_it_was(api, mirror, maps, ke
     client = await api.client()
     await client.patch(api.path("configmaps", "a"), {"data": None})
     await seen.until(lambda: seen.reflector.store.get(key("a")))
+    _, changed, *aside = seen.batches
+    assert ([change.key for change in changed], aside) == ([key("a")], [()]), "it is set aside no more, whoever it is"
     await maps.change("a", "text")
     await client.create(api.path("configmaps"), {"metadata": {"name": "after-it"}})
     await seen.until(lambda: seen.reflector.store.get(key("after-it")))

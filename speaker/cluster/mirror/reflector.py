@@ -67,9 +67,9 @@ class Patience:
 class Reflector(Generic[T]):
     """``run`` mirrors ``resource`` into ``store``, until it is cancelled.
 
-    ``deliver`` gets what has changed after the store has, in order: first
-    everything there is, even if that is nothing, then a batch for whatever the network brought in one go, which is
-    empty where only ``set_aside`` changed. It is called in the event loop and must be quick. ``told`` hears of every
+    ``deliver`` gets what has changed after the store has, in order: first everything there is, even if that is nothing,
+    then a batch for whatever the network brought in one go, and an empty one where ``set_aside`` changed, as who needs
+    none of the objects must hear of that. It is called in the event loop and must be quick. ``told`` hears of every
     failure; ``listed`` of every list that was completed, once it was handed over: its version, and whether it is of
     other data than what was known before (``list_anew``). ``restored`` hears that the server's data went back.
     """
@@ -320,10 +320,11 @@ class Reflector(Generic[T]):
         self._listed(version, anew)
 
     def _hand_over(self, *, even_nothing: bool = False) -> None:
-        aside = self.set_aside
-        if (changes := self._feed.collect()) or even_nothing or aside != self._told_aside:
-            self._told_aside = aside
+        before, self._told_aside = self._told_aside, self.set_aside
+        if (changes := self._feed.collect()) or even_nothing:
             self._deliver(changes)
+        if self._told_aside != before and (changes or not even_nothing):
+            self._deliver(())
 
     async def _turn(self) -> None:
         """Others', when ours has lasted long enough."""

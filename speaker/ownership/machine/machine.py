@@ -111,6 +111,11 @@ class Ownership(Hearing):
         known = self.eips.get(eip)
         return known is not None and known.holding
 
+    def term(self, eip: IPAddress) -> int:
+        """Of this node's claim, which rises while it holds the EIP, too; 0 where it never had one."""
+        known = self.eips.get(eip)
+        return known.term if known is not None else 0
+
     def held(self) -> dict[IPAddress, int]:
         """EIP → term."""
         return {eip: term for segment in self.segments.values() for eip, term in segment.own.terms.items()}

@@ -64,12 +64,16 @@ class HostPage:
         while True:
             await self.live.looked_at.wait()
             found = await asyncio.to_thread(examine)
-            self._examination = examination(time.time(), found)
-            if self._make is not None:
-                self._show(self._make)
+            self._show_examination(examination(time.time(), found))
             await asyncio.sleep(EXAMINED)
             if not self.live:
                 self.live.looked_at.clear()
+                self._show_examination(None)
+
+    def _show_examination(self, found: Document | None) -> None:
+        self._examination = found
+        if self._make is not None:
+            self._show(self._make)
 
     def _document(self, told: Mapping[str, Any], pools: Pools, conflicts: Mapping[str, str]) -> Document:
         nodes = {node for node, _ in self._alive}

@@ -31,7 +31,8 @@ class HelloLink:
     """A link that carries our hellos now. ``failed`` is why it does no longer."""
 
     def __init__(self, hellos: Hellos, now: float, failed: asyncio.Future[str]) -> None:
-        self.hellos, self.left_at, self.failed = hellos, now, failed
+        self.hellos, self.failed = hellos, failed
+        self.opened_at = self.left_at = now
         self.speakers = Speakers(now)
         self.crowded_until = now
 

@@ -1,6 +1,6 @@
 """What was last reported of peers, names and addresses: only news is reported, and all of it to a new main process."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from speaker.model import IPAddress, Link, Mac
 from speaker.ownership.hello import Incarnation
@@ -19,10 +19,12 @@ class News:
         self.incarnation: Incarnation | None = None
         self._alive: Mapping[tuple[int, str], bool] = {}
         """By index of the link, and node."""
+        self._heard: dict[tuple[int, str], None] = {}
+        """Those of them that were told of as alive, and not as silent since."""
         self._claims_heard = 0
         """Changes of what others claim that were told of."""
-        self._counted: dict[int, tuple[int, int]] = {}
-        """Link → how many are alive there, and how many silent."""
+        self._counted: dict[str, tuple[int, int]] = {}
+        """Name of the link → how many are alive there, and how many silent."""
         self._peers_changed: int | None = None
         self._counted_at = float("-inf")
         self._peers_own: dict[IPAddress, str] = {}
@@ -33,6 +35,7 @@ class News:
     def retell(self) -> None:
         """What a new main process must hear, and is not in ``Resumed``."""
         self._counted.clear()
+        self._heard.clear()
         self._alive = {}
         self._peers_changed = None
         if self._clash is not None:
@@ -72,20 +75,39 @@ class News:
         self._peers_changed, self._counted_at = peers_changed, now
         return True
 
-    def peers(self, states: Mapping[int, Iterable[PeerState]], links: Mapping[int, Link]) -> bool:
+    def peers(
+        self, states: Mapping[int, Iterable[PeerState]], links: Mapping[int, Link], fresh: Collection[int] = ()
+    ) -> bool:
         """Who lives, by index of the link, on the ``links`` that carry hellos; who is silent and did not say that it
-        goes. Whether that is news."""
+        goes. On a link that carries them no more nobody is counted; who fell silent there meanwhile is told of when it
+        carries them again, and no longer is one of the ``fresh``, where nobody had the time to be heard yet. Whether
+        anything is news."""
         alive = {(index, peer.node): peer.alive for index, some in states.items() for peer in some}
         gone = {(index, peer.node) for index, some in states.items() for peer in some if peer.draining}
         changed = alive != self._alive
-        for (index, node), lives in alive.items():
-            if self._alive.get((index, node), False) is not lives and (link := links.get(index)) is not None:
-                self._events.peer(node, link, lives)
         self._alive = alive
+        for index, node in dict.fromkeys((*alive, *self._heard)):
+            lives = alive.get((index, node), False)
+            if not lives and index in fresh:
+                continue
+            if ((index, node) in self._heard) is not lives and (link := links.get(index)) is not None:
+                self._note_heard((index, node), lives)
+                self._events.peer(node, link, lives)
+        counts = dict.fromkeys(self._counted, (0, 0))
         for index, link in links.items():
             number = sum(lives for (at, _), lives in alive.items() if at == index)
             silent = sum(one[0] == index and not lives and one not in gone for one, lives in alive.items())
-            if self._counted.get(index) != (number, silent):
-                self._counted[index] = number, silent
-                self._events.peers(link.name, number, silent)
+            counts[link.name] = number, 0 if index in fresh else silent
+        for name, count in counts.items():
+            if self._counted.get(name) != count:
+                self._counted[name] = count
+                self._events.peers(name, *count)
+        if fresh:
+            self._peers_changed = None  # there is more to tell soon, though nothing changes
         return changed
+
+    def _note_heard(self, one: tuple[int, str], lives: bool) -> None:
+        if lives:
+            self._heard[one] = None
+        else:
+            self._heard.pop(one, None)

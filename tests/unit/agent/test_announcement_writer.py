@@ -1,6 +1,7 @@
 """The writer of the records, where one of them meets a bug, or an API that says nothing of the object."""
 
 import asyncio
+from dataclasses import replace
 from ipaddress import ip_address
 
 import msgspec
@@ -8,9 +9,9 @@ import pytest
 
 from speaker.agent.announcement_writer import WORKERS, AnnouncementWriter
 from speaker.agent.objects import AnnouncementObject
-from speaker.agent.record import Facts, path_of
+from speaker.agent.record import Facts, creation, path_of
 from speaker.cluster.paths import ANNOUNCEMENTS
-from speaker.errors import ApiRefused, WireError
+from speaker.errors import ApiRefused, ApiUnreachable, WireError
 from speaker.ownership.events import WriteRecord
 from speaker.ownership.hello import Incarnation
 
@@ -111,3 +112,89 @@ def test_only_the_api_itself_says_that_a_record_is_gone(refusal, is_gone, expect
     in_virtual_time(site.write(order(EIP, expected)))
     gone = [(succeeded, record.gone) for succeeded, record in site.replies.values()]
     assert (gone, site.told) == ([(False, True)], []) if is_gone else ([], [refusal])
+
+
+A, B = OTHERS[:2]
+
+
+@pytest.mark.parametrize(
+    ("orders", "told"),
+    [
+        ([A, A, A], [A, A, A]),
+        ([A, B, A, B, A], [A, B, B]),
+        ([A, B, EIP, B, A], [A, B, B]),
+    ],
+    ids=["one that is refused is counted each time", "of two, that which was told last", "whatever becomes of others"],
+)
+def test_a_record_that_is_refused_again_and_again_is_told_again_and_of_many_one(orders, told, in_virtual_time):
+    """``told`` of whom."""
+    refusals = {eip: ApiRefused(403, "Forbidden", f"{eip} is forbidden") for eip in (A, B)}
+    site = Site(Refusing(refusals))
+
+    async def story():
+        for eip in orders:
+            await site.write(order(eip))
+
+    in_virtual_time(story())
+    assert site.told == [refusals[eip] for eip in told]
+
+
+class Refusing(Api):
+    """Refuses changes as ``refused`` says, by EIP."""
+
+    def __init__(self, refused):
+        super().__init__()
+        self._refused = {path_of(eip): refusal for eip, refusal in refused.items()}
+
+    async def patch(self, path, body, **_):
+        if path in self._refused:
+            raise self._refused[path]
+        return await super().patch(path, body)
+
+
+def recorded(eip, term):
+    """As the API has it by now."""
+    return msgspec.convert(creation(replace(order(eip), term=term), FACTS, "") | {"metadata": META}, AnnouncementObject)
+
+
+META = {"name": "192.0.2.2", "resourceVersion": "8"}
+
+
+@pytest.mark.parametrize(
+    ("term", "facts", "over"),
+    [(5, FACTS, True), (6, FACTS, True), (4, FACTS, False), (5, FACTS._replace(link="eth1"), False)],
+    ids=["as ordered", "as ordered later", "as it was before", "of another link, which cannot be put right"],
+)
+def test_a_write_whose_answer_was_lost_is_over_once_the_record_says_what_was_ordered(
+    term, facts, over, in_virtual_time
+):
+    told = []
+    api = Refusing({A: ApiUnreachable("no answer in time")})
+    writer = AnnouncementWriter(api, 1000.0, lambda _: facts, told.append, Site(api))
+
+    async def story():
+        working = asyncio.create_task(writer.run(None))
+        writer.take(replace(order(A), term=5))
+        await asyncio.sleep(1.0)
+        working.cancel()
+        assert len(told) == 1
+        await writer.correct([recorded(A, term)])
+
+    in_virtual_time(story())
+    assert (told[-1] is None) is over
+
+
+def test_where_the_one_that_was_told_last_is_written_another_is_told(in_virtual_time):
+    refusals = {eip: ApiRefused(403, "Forbidden", f"{eip} is forbidden") for eip in (A, B)}
+    api = Refusing(refusals)
+    site = Site(api)
+
+    async def story():
+        await site.write(order(A))
+        await site.write(order(B))
+        del api._refused[path_of(B)]
+        await site.write(order(B))
+        await site.write(order(A))
+
+    in_virtual_time(story())
+    assert site.told == [refusals[A], refusals[B], refusals[A]]

@@ -165,15 +165,15 @@ def test_what_the_api_says_is_kept_when_it_is_learned_and_seldom(in_virtual_time
 
 def test_a_directory_that_takes_no_file_is_told_and_tried_again(in_virtual_time, site):
     async def story():
-        site.last_known = LastKnown(site.home / NAME, "n1", site.report)
+        site.last_known, site.listed = LastKnown(site.home / NAME, "n1", site.report), True
         async with site.running():
+            await asyncio.sleep(RECALL_SECONDS + 1)
             site.last_known.learned.set()
             await asyncio.sleep(1)
             assert len(site.report.problems()) == 1
             (site.home / NAME).unlink()
-            site.last_known.learned.set()
             await asyncio.sleep(REMEMBER_SECONDS)
-            assert site.report.problems() == []
+            assert site.report.problems() == [], "though nothing was learned meanwhile"
 
     in_virtual_time(story())
 

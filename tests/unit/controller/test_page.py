@@ -11,7 +11,7 @@ from speaker.allocator.refusals import Refusal, RefusalReason
 from speaker.cluster.objects import Metadata
 from speaker.controller.decider import Decided
 from speaker.controller.failovers import Failover, RecordedClaim, RecordedObject
-from speaker.controller.page import LEADS, STANDS_BY, ControllerPage, of_controller
+from speaker.controller.page import AGAIN, LEADS, STANDS_BY, ControllerPage, of_controller
 from speaker.model import Assignment, Family, ServiceKey
 
 WEB, DNS = ServiceKey("default", "web"), ServiceKey("default", "dns")
@@ -72,6 +72,24 @@ def shown(in_virtual_time):
 def test_who_stands_by_says_so_and_knows_its_own_problems_alone(shown):
     found = shown(lambda page: None)
     assert (found["by"], found["role"], found["eips"], found["problems"]) == ("c1", STANDS_BY, {}, ["a problem"])
+
+
+def test_who_stands_by_has_a_problem_for_as_long_as_it_lasts(in_virtual_time):
+    async def story():
+        problems = ["a bug"]
+        page = ControllerPage("c1", lambda: problems)
+        standing_by = asyncio.create_task(page.go_on_standing_by())
+        assert json.loads(await page.live.now())["problems"] == ["a bug"]
+        problems.clear()
+        await asyncio.sleep(AGAIN + 1)
+        assert json.loads(await page.live.now())["problems"] == []
+        page.follow(DECIDED)
+        problems.append("another")
+        await asyncio.sleep(AGAIN + 1)
+        assert json.loads(await page.live.now())["problems"] == [], "what it leads with is told by its other loop"
+        standing_by.cancel()
+
+    in_virtual_time(story())
 
 
 def test_who_leads_shows_what_it_decided_and_who_leads_no_more_forgets_it(shown):

@@ -51,12 +51,14 @@ class Kernel:
 
 
 class Lan:
-    """Who answers there; every question is noted with its time."""
+    """Who answers there; every question is noted with its time. ``refused``: nobody can be asked, for this reason."""
 
     def __init__(self, *there):
-        self.there, self.asked = {*there}, []
+        self.there, self.asked, self.refused = {*there}, [], ""
 
     async def asks(self, question, requests, seconds):
+        if self.refused:
+            raise EdgeError(self.refused)
         self.asked.append((asyncio.get_running_loop().time(), question.gateway))
         if question.gateway in self.there:
             return True
@@ -181,6 +183,22 @@ def test_a_previous_holder_is_asked_for_as_long_as_it_answers_and_something_is_h
             await asyncio.sleep(10 * ASK_SECONDS)
             assert len(here.lan.asked) == asked
             assert here.kernel.next_hops == {A: None}
+
+    in_virtual_time(story())
+
+
+def test_that_one_cannot_be_asked_is_a_problem_until_there_is_nobody_to_ask(in_virtual_time, site):
+    async def story():
+        here = site(N2)
+        async with here.running():
+            await here.hand_over.follow(frozenset({A}), LAN)
+            here.lan.refused = "Too many open files"
+            here.hand_over.claimed(A, SPOT, "n2")
+            await asyncio.sleep(ASK_SECONDS)
+            assert here.report.problems() == ["Too many open files"]
+            here.hand_over.yielded(A)
+            await asyncio.sleep(2 * ASK_SECONDS)
+            assert here.report.problems() == []
 
     in_virtual_time(story())
 

@@ -123,6 +123,17 @@ def test_whoever_is_not_its_turn_any_more_says_nothing_of_an_eip():
     assert witness.verdicts == {}
 
 
+def test_of_none_of_a_thousand_eips_two_nodes_say_anything_once_one_of_them_has_come():
+    witness = Witness("us")
+    witness.follow({A + number: Place(LINK, "them") for number in range(1000)})
+    for _ in range(round(1000 / RATE / PERIOD)):
+        witness.judge([(eip, THEIRS) for eip in witness.due({LINK: ["them"]})])
+    assert len(witness.verdicts) == 1000
+    witness.due({LINK: ["them", "other"]})
+    ours = {A + number for number in range(1000) if asker(A + number, "them", ["us", "other"]) == "us"}
+    assert witness.verdicts.keys() == ours
+
+
 def test_as_long_as_there_is_nothing_nothing_is_asked():
     witness = Witness("us")
     assert [witness.due({}) for _ in range(9)] == [[]] * 9

@@ -11,7 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from speaker.allocator.assign import Outcome, Usage
 from speaker.allocator.tally import given, tally
+from speaker.cluster.election.elector import Leadership
 from speaker.controller.run import ControllerMetrics
+from speaker.errors import EdgeError
 from speaker.layer2.answer import Ignored
 from speaker.model import Family, Link, Mac
 from speaker.telemetry.metrics import Metrics
@@ -122,11 +124,21 @@ def test_what_is_decided_elsewhere_is_not_served():
 
 def test_a_replica_that_leads_no_more_says_nothing_of_what_was_given():
     metrics = ControllerMetrics()
-    metrics.counted(GIVEN, 3)
-    metrics._given.clear()
+    with metrics.leading(Leadership(1, "7")):
+        metrics.counted(GIVEN, 3)
     found = generate_latest(metrics.registry).decode()
     assert "eip_speaker_services{" not in found
     assert "eip_speaker_pool_addresses{" not in found
+
+
+def test_a_replica_that_leads_no_more_has_no_broker_to_tell():
+    metrics = ControllerMetrics()
+    with metrics.leading(Leadership(1, "7")):
+        metrics.mqtt().waiting.set(3)
+        metrics.broker_failed(EdgeError("mqtt broker.example:8883: refused"))
+        assert metrics.problems() == ("mqtt broker.example:8883: refused",)
+    assert metrics.problems() == ()
+    assert metrics.registry.get_sample_value("eip_speaker_mqtt_waiting") == 0
 
 
 def test_pools_that_are_gone_are_not_told_of_any_more():

@@ -159,7 +159,7 @@ class Machine:
         self.ready, self.wakes_in, self.known, self.seen = True, 1e6, None, {}
         self.spoken_again = 0
         self.speaking = set()
-        self.claims_heard = 0
+        self.claims_heard, self.terms = 0, {}
 
     def step(self, now, event):
         if not isinstance(event, Tick):
@@ -185,6 +185,9 @@ class Machine:
 
     def heard_on(self, eip, node):
         return 2
+
+    def term(self, eip):
+        return self.terms[eip]
 
     def held_before(self, eip):
         return "before"

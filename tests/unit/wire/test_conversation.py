@@ -4,10 +4,11 @@ import asyncio
 import socket
 from contextlib import AsyncExitStack
 from ipaddress import ip_address
+from types import SimpleNamespace
 
 import pytest
 
-from speaker.errors import WireError
+from speaker.errors import EdgeError, WireError
 from speaker.layer2.links import Placement
 from speaker.model import Gratuitous, Link, Mac
 from speaker.wire.channel import Channel
@@ -18,13 +19,16 @@ from speaker.wire.messages import (
     BugMet,
     BugsMetAgain,
     Counts,
+    EdgeFailed,
+    EdgeRecovered,
     EipClaimed,
     EipYielded,
     HellosSent,
     Reply,
     Request,
+    WasFrozen,
 )
-from speaker.wire.process import MAX_WAITING, Conversation
+from speaker.wire.process import MAX_WAITING, Conversation, follow_carrier
 from speaker.wire.sender import MAX_DELAYS, EventSender
 
 
@@ -33,7 +37,7 @@ async def said(spec, *commands):
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     async with AsyncExitStack() as stack:
         talk, heard = Conversation(), []
-        holding = asyncio.create_task(talk.hold(near, stack, Before()))
+        holding = asyncio.create_task(talk.hold(near, stack, Before))
         main = await Channel.over(far)
         main.send(spec)
         for number, command in enumerate(commands, 1):
@@ -69,6 +73,21 @@ async def test_one_that_is_not_obeyed_is_told_and_the_next_is():
     assert not offered_all
 
 
+async def test_for_how_long_there_was_none_is_told_as_it_is_when_the_next_one_has_come():
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    async with AsyncExitStack() as stack:
+        away = 0.1
+        holding = asyncio.create_task(Conversation().hold(near, stack, lambda: Before("killed by SIGKILL", away)))
+        main = await Channel.over(far)
+        await asyncio.sleep(0)
+        away = 1.5  # it had much to import
+        main.send(ALONE)
+        began = await anext(aiter(main.messages()))
+        assert began.before == Before("killed by SIGKILL", 1.5)
+        main.close()
+        await holding
+
+
 @pytest.mark.parametrize("messages", [["who are you"], [Request(1, IsReady())], [ALONE, "what"], [ALONE, ALONE]])
 async def test_whoever_speaks_another_language_is_hung_up_on(messages):
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -77,7 +96,7 @@ async def test_whoever_speaks_another_language_is_hung_up_on(messages):
         main.send(message)
     async with AsyncExitStack() as stack:
         with pytest.raises(WireError, match=r"expected a (Spec|Request)"):
-            await Conversation().hold(near, stack, Before())
+            await Conversation().hold(near, stack, Before)
     assert [type(heard) for heard in [message async for message in main.messages()]] == [Began] * (len(messages) - 1)
     main.close()
 
@@ -150,6 +169,19 @@ def test_what_was_claimed_while_nobody_listened_is_told_once_to_the_next_as_it_w
     ]
 
 
+def test_freezes_while_nobody_listened_are_told_once_to_the_next():
+    told, listens = [], [False]
+    sender = EventSender(told.append, listened=lambda: listens[0])
+    sender.frozen()
+    sender.frozen()
+    assert told == []
+    listens[0] = True
+    sender.retell()
+    sender.retell()
+    sender.frozen()
+    assert told == [WasFrozen()] * 3
+
+
 def test_bugs_met_while_nobody_listened_are_told_once_to_the_next_and_then_counted():
     told, listens = [], [False]
     sender = EventSender(told.append, listened=lambda: listens[0])
@@ -180,7 +212,7 @@ async def test_a_main_process_hears_of_a_claim_from_before_it_came_after_what_it
         talk, heard = Conversation(), []
         for _ in range(2):
             near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-            holding = asyncio.create_task(talk.hold(near, stack, Before()))
+            holding = asyncio.create_task(talk.hold(near, stack, Before))
             main = await Channel.over(far)
             main.send(ALONE)
             main.send(Request(1, IsReady()))
@@ -215,3 +247,34 @@ def test_an_error_that_comes_without_end_is_told_once_and_counted_until_somebody
     sender.start_over()
     stumble(2)
     assert isinstance(told[-1], BugMet)
+
+
+class CarrierOwner:
+    """Hears of one link's carrier."""
+
+    def __init__(self):
+        self.hello_links = SimpleNamespace(indexes={2}, doubted=asyncio.Event())
+        self.heard = []
+
+    def carrier(self, link, up):
+        self.heard.append((link, up))
+
+
+def test_a_kernel_that_refused_to_tell_of_carriers_and_tells_again_is_no_problem_any_more(in_virtual_time):
+    sent, owner, tries = [], CarrierOwner(), iter((False, False, True))
+
+    async def watch(links, tell, doubted):
+        if not next(tries):
+            raise EdgeError("rtnetlink: Too many open files")
+        for up in (True, False):
+            tell(*links(), up)
+        await asyncio.sleep(1e9)
+
+    async def story():
+        following = asyncio.create_task(follow_carrier(owner, EventSender(sent.append), watch))
+        await asyncio.sleep(60)
+        following.cancel()
+
+    in_virtual_time(story())
+    assert sent == [*[EdgeFailed("carrier", "rtnetlink: Too many open files")] * 2, EdgeRecovered("carrier")]
+    assert owner.heard == [(2, True), (2, False)]

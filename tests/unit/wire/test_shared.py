@@ -319,8 +319,10 @@ def test_what_is_claimed_is_answered_for_and_told(during, parts):
         parts.order(*claimed(A, B, first=True))  # B was withdrawn meanwhile
         assert parts.layer2.all == [("drop", []), ("take", {A: HERE}, {A, B})]
         assert parts.events.of("claimed") == [("claimed", A, HERE, 3, "before", None)]
-        claim = owner.claim_status(A)
-        assert (claim.mine, claim.holder, claim.term) == (True, "us", 3)
+        for term in (3, 5):  # it rises while the EIP is held
+            parts.machine.terms = {A: term}
+            claim = owner.claim_status(A)
+            assert (claim.mine, claim.holder, claim.term) == (True, "us", term)
         assert owner.resumed() == Resumed({A: HERE}, {A: Taken(HERE, "before")}, Incarnation(7), (), False)
 
     during(tell)
@@ -564,6 +566,7 @@ def test_somebody_new_is_told_what_goes_on(during, parts):
 
 def test_a_peer_that_comes_and_goes_is_told_and_could_take_over_meanwhile(during, parts):
     async def tell(owner):
+        await asyncio.sleep(TIMES.listen)
         for alive, draining in ((True, False), (True, True), (False, False)):
             parts.machine.seen = {ETH0.index: (them(alive=alive, draining=draining),)}
             owner.look()

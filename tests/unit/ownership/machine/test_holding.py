@@ -63,6 +63,7 @@ def test_a_holder_that_stands_keeps_the_eip_and_announces_it() -> None:
     machine = holder()
     orders = machine.step(2.0, hello(machine, 9000, {EIP: 2}, "a", **WEAK))
     assert machine.held() == {EIP: 3}
+    assert machine.term(EIP) == 3
     assert announced(orders) == [EIP]
 
 

@@ -115,6 +115,7 @@ def test_the_doctor_looks_while_somebody_looks_and_once_a_minute_at_most(in_virt
         await stream.aclose()
         await asyncio.sleep(3600)
         assert looked == [3600, 3600 + EXAMINED]
+        assert json.loads(await page.live.now())["doctor"] is None  # what it found an hour ago
         stream = page.live.stream()
         await anext(stream)
         await asyncio.sleep(1)

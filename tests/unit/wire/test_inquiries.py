@@ -1,0 +1,26 @@
+"""What the owner asks of a LAN that cannot be asked."""
+
+import asyncio
+from ipaddress import ip_address
+
+from speaker.model import Link, Mac
+from speaker.wire.inquiries import EDGE, OVER_SECONDS, Inquiries
+
+GONE = Link(7777, "eth0", Mac(b"\x02\0\0\0\0\x01"))
+EIP = ip_address("192.0.2.10")
+
+
+def test_a_link_that_could_not_be_asked_is_no_problem_any_more_once_nobody_asks_it(virtually, parts):
+    async def story():
+        inquiries = Inquiries(lambda _: False, lambda _: None, lambda *_: None, parts.events)
+        for _ in range(3):
+            inquiries.ask(GONE, (), (EIP,), (), anybody=False)
+            await asyncio.sleep(OVER_SECONDS / 2)
+        ((kind, edge, _),) = parts.events.take()
+        assert (kind, edge) == ("failed", EDGE)
+        await asyncio.sleep(OVER_SECONDS)
+        assert parts.events.take() == [("recovered", EDGE)]
+        inquiries.ask(GONE, (), (EIP,), (), anybody=False)
+        assert parts.events.of("failed")
+
+    virtually(story)
