@@ -553,6 +553,17 @@ def test_without_an_api_from_the_start_it_goes_by_what_was_known_last_until_ther
     play_recalled(story)
 
 
+def test_what_a_main_process_that_died_without_an_api_said_of_itself_is_taken_back(play):
+    async def story(agent):
+        await asyncio.sleep(1)
+        await agent.view()
+        assert agent.wire.heard("recalled") == [("recalled", False)]
+        await agent.view()
+        assert agent.wire.heard("recalled") == []
+
+    play(story, begun=False)
+
+
 def test_what_was_known_last_is_put_away_also_where_the_wire_process_refuses_that_at_first(play_recalled):
     async def story(agent):
         await agent.view()
