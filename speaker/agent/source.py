@@ -195,7 +195,7 @@ class Cluster:
             assert self._wire is not None
             await self._wire.recalled(False)  # as we said, or a main process before us that died without an API
         if self._last_known.recalled is not None:
-            self._last_known.recalled = self._intent = None
+            self._last_known.recalled = None
             self._read_anew()
         if self._first:
             self._first = False
