@@ -506,6 +506,22 @@ def test_an_address_told_before_its_eip_was_asked_for_counts_too() -> None:
     assert told_owners(machine.step(2.0, EligibilityChanged(EIP + 9, None))) == [(EIP + 9, None)]
 
 
+def on_another_link(machine: Ownership, sequence: int, link: int, **more: object) -> HelloHeard:
+    heard = {"me": Heard(machine.incarnation, 10, link)}
+    return hello(machine, sequence, heard=heard, **more)._replace(link=link)  # type: ignore[arg-type]
+
+
+def test_a_link_that_was_made_anew_is_where_an_eip_is_heard_of() -> None:
+    machine, anew = alone(), LINK + 5
+    machine.step(0.1, hello(machine, 0, {EIP: 3}))
+    assert machine.heard_on(EIP, "peer") == LINK
+    machine.step(0.11, LinkChanged(LINK, up=False))
+    assert machine.heard_on(EIP, "peer") is None
+    machine.step(0.12, LinkChanged(anew, up=True))
+    machine.step(0.13, on_another_link(machine, 1, anew, claims={EIP: 3}))
+    assert machine.heard_on(EIP, "peer") == anew
+
+
 def test_a_peer_that_is_gone_is_told_of_for_an_hour_and_its_recordings_are_refused_for_ever() -> None:
     machine = alone()
     timed(machine, 0.0, 1.0)
