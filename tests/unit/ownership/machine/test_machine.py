@@ -522,6 +522,24 @@ def test_a_link_that_was_made_anew_is_where_an_eip_is_heard_of() -> None:
     assert machine.heard_on(EIP, "peer") == anew
 
 
+def test_what_a_peer_says_by_a_link_that_was_made_anew_counts_instead_of_what_it_said_before() -> None:
+    machine, anew, its = alone(), LINK + 5, frozenset({EIP + 99})
+    machine.step(0.1, hello(machine, 0, own=its | {EIP}))
+    machine.step(0.11, LinkChanged(LINK, up=False))
+    machine.step(0.12, EligibilityChanged(EIP, anew))
+    assert machine.eips[EIP].owner == "peer"
+    machine.step(0.13, LinkChanged(anew, up=True))
+    machine.step(0.14, on_another_link(machine, 1, anew, own=its | {EIP}))
+    assert machine.eips[EIP].owner == "peer"
+    now = 0.14
+    for n in range(2, 42):
+        now = 0.14 + n / 10
+        timed(machine, now - 0.1, now)
+        machine.step(now, on_another_link(machine, n, anew, own=its))
+    assert machine.eips[EIP].owner is None
+    assert machine.held().keys() == {EIP}
+
+
 def test_a_peer_that_is_gone_is_told_of_for_an_hour_and_its_recordings_are_refused_for_ever() -> None:
     machine = alone()
     timed(machine, 0.0, 1.0)
