@@ -21,8 +21,8 @@ class News:
         """By index of the link, and node."""
         self._claims_heard = 0
         """Changes of what others claim that were told of."""
-        self._counted: dict[int, tuple[int, int]] = {}
-        """Link → how many are alive there, and how many silent."""
+        self._counted: dict[int, tuple[str, int, int]] = {}
+        """Link → its name, how many are alive there, and how many silent."""
         self._peers_changed: int | None = None
         self._counted_at = float("-inf")
         self._peers_own: dict[IPAddress, str] = {}
@@ -74,7 +74,7 @@ class News:
 
     def peers(self, states: Mapping[int, Iterable[PeerState]], links: Mapping[int, Link]) -> bool:
         """Who lives, by index of the link, on the ``links`` that carry hellos; who is silent and did not say that it
-        goes. Whether that is news."""
+        goes; where no hellos are carried any more, nobody does either. Whether that is news."""
         alive = {(index, peer.node): peer.alive for index, some in states.items() for peer in some}
         gone = {(index, peer.node) for index, some in states.items() for peer in some if peer.draining}
         changed = alive != self._alive
@@ -82,10 +82,12 @@ class News:
             if self._alive.get((index, node), False) is not lives and (link := links.get(index)) is not None:
                 self._events.peer(node, link, lives)
         self._alive = alive
+        for index in self._counted.keys() - links.keys():
+            self._events.peers(self._counted.pop(index)[0], 0, 0)
         for index, link in links.items():
             number = sum(lives for (at, _), lives in alive.items() if at == index)
             silent = sum(one[0] == index and not lives and one not in gone for one, lives in alive.items())
-            if self._counted.get(index) != (number, silent):
-                self._counted[index] = number, silent
-                self._events.peers(link.name, number, silent)
+            if self._counted.get(index) != (told := (link.name, number, silent)):
+                self._counted[index] = told
+                self._events.peers(*told)
         return changed
