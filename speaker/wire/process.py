@@ -97,7 +97,7 @@ class Life:
         self._start("counts", self._events.run)
         self._start("wire loop", partial(watch_loop, self._events.loop_delay))
         if isinstance(self.owner, SharedOwner):
-            self._start("carrier", partial(_watch_carrier, self.owner, self._events))
+            self._start("carrier", partial(follow_carrier, self.owner, self._events))
         return self
 
     async def __aexit__(
@@ -284,7 +284,24 @@ def incarnate(known: Incarnation) -> Incarnation:
     return fresh if fresh > known else above(known, randbits(31))
 
 
-async def _watch_carrier(owner: SharedOwner, events: EventSender) -> None:
-    async for attempt in retrying(lambda error: events.failed("carrier", str(error)), on=EdgeError, limit=5):
+async def follow_carrier(
+    owner: SharedOwner, events: EventSender, watch: Callable[..., Awaitable[None]] = watch_carrier
+) -> None:
+    """Endless. ``watch``: as ``watch_carrier``."""
+    failing = False
+
+    def failed(error: EdgeError) -> None:
+        nonlocal failing
+        failing = True
+        events.failed("carrier", str(error))
+
+    def looked() -> None:
+        nonlocal failing
+        if failing:
+            failing = False
+            events.recovered("carrier")
+
+    links = owner.hello_links
+    async for attempt in retrying(failed, on=EdgeError, limit=5):
         with attempt:
-            await watch_carrier(lambda: owner.hello_links.indexes, owner.carrier, owner.hello_links.doubted)
+            await watch(lambda: links.indexes, owner.carrier, links.doubted, looked=looked)

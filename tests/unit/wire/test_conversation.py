@@ -7,7 +7,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from speaker.errors import WireError
+from speaker.errors import EdgeError, WireError
 from speaker.layer2.links import Placement
 from speaker.model import Gratuitous, Link, Mac
 from speaker.wire.channel import Channel
@@ -24,8 +24,9 @@ from speaker.wire.messages import (
     Reply,
     Request,
 )
-from speaker.wire.process import MAX_WAITING, Conversation
+from speaker.wire.process import MAX_WAITING, Conversation, follow_carrier
 from speaker.wire.sender import MAX_DELAYS, EventSender
+from speaker.wire.shared import SharedOwner
 
 
 async def said(spec, *commands):
@@ -215,3 +216,26 @@ def test_an_error_that_comes_without_end_is_told_once_and_counted_until_somebody
     sender.start_over()
     stumble(2)
     assert isinstance(told[-1], BugMet)
+
+
+def test_that_carriers_are_seen_again_is_told_once(virtually, parts):
+    owner = SharedOwner(parts.machine, parts.sockets, parts.clock, parts.events, parts.sink, parts.links)
+    tries = 0
+
+    async def watch(links, tell, doubted, *, looked):
+        nonlocal tries
+        tries += 1
+        if tries <= 2:
+            raise EdgeError("rtnetlink: Too many open files")
+        looked()
+        looked()
+        await asyncio.Event().wait()
+
+    async def story():
+        following = asyncio.create_task(follow_carrier(owner, parts.events, watch))
+        await asyncio.sleep(60)
+        following.cancel()
+
+    virtually(story)
+    failed = ("failed", "carrier", "rtnetlink: Too many open files")
+    assert parts.events.all == [failed, failed, ("recovered", "carrier")]
