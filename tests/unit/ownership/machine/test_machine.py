@@ -112,6 +112,19 @@ def test_a_better_claim_silences_and_a_worse_one_is_answered_with_an_announcemen
     assert orders[0] == Withdraw(EIP, LINK, Yielded.BETTER_CLAIM, 1.03 + machine.times.linger)
 
 
+def test_what_one_gives_way_for_and_another_takes_in_the_same_moment_is_not_answered_for() -> None:
+    machine = alone()
+    beside(machine, 0.0, 0.3, {"a": {}, "b": {}})
+    claimed_at, _ = of_kind(beside(machine, 0.3, 0.5, {"a": {}, "b": {}}), Claim)[0]
+    now = claimed_at + machine.times.hello - 1e-3
+    assert now < machine.eips[EIP].probed_until, "the probe that goes before the first answer is not over"
+    machine.step(now, hello(machine, 9000, {}, "a", yielded={EIP: 1})._replace(more=True))
+    machine.step(now, hello(machine, 9001, {EIP: 2}, "b")._replace(more=True))
+    orders = machine.step(now, Tick())
+    assert not machine.holding(EIP)
+    assert [type(order) for order in orders if isinstance(order, Claim | Withdraw)] == [Withdraw]
+
+
 def test_a_replayed_frame_is_refused() -> None:
     machine = alone()
     timed(machine, 0.0, 1.0)
