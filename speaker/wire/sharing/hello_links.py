@@ -1,6 +1,7 @@
 """The links that carry our hellos: each has a socket that is opened, read, and opened anew when it fails."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from functools import partial
@@ -28,10 +29,12 @@ OpenHellos: TypeAlias = Callable[[Link, Callable[[Enum | None, int], None]], Hel
 
 
 class HelloLink:
-    """A link that carries our hellos now. ``failed`` is why it does no longer."""
+    """A link that carries our hellos now. ``failed`` is why it does no longer; ``read``: hellos that were read, and not
+    heard yet."""
 
     def __init__(self, hellos: Hellos, now: float, failed: asyncio.Future[str]) -> None:
         self.hellos, self.left_at, self.failed = hellos, now, failed
+        self.read: deque[Received] = deque()
         self.speakers = Speakers(now)
         self.crowded_until = now
 
@@ -164,8 +167,9 @@ class HelloLinks:
             self._hear_or_drop(hello_link)
 
     def drop_queued(self) -> None:
-        """Read none of those that wait."""
+        """Hear none of those that wait."""
         for hello_link in self:
+            hello_link.read.clear()
             hello_link.hellos.drop_queued()
 
     def lost(self, link: Link, error: Exception) -> None:
@@ -239,16 +243,17 @@ class HelloLinks:
             self._hear(hello_link)
         except Exception as error:
             self._events.internal_error("hear", error)
+            hello_link.read.clear()
             hello_link.hellos.drop_queued()
 
     def _hear(self, hello_link: HelloLink) -> None:
         try:
-            hellos = hello_link.hellos.receive()
+            hello_link.read.extend(hello_link.hellos.receive())
         except EdgeError as error:
             hello_link.fail(error)
             return
-        for received in hellos:
-            self._user.heard(hello_link, received)
+        while hello_link.read:  # what the first one leads to may be that none of them counts
+            self._user.heard(hello_link, hello_link.read.popleft())
         self._come_back(hello_link)
 
     def _come_back(self, hello_link: HelloLink) -> None:

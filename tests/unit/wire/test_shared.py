@@ -490,6 +490,18 @@ def test_who_was_away_falls_silent_and_drops_what_waits(during, parts):
     during(tell)
 
 
+def test_who_was_away_hears_nothing_of_what_was_read_together_with_the_first_that_waited(during, parts):
+    async def tell(owner):
+        socket = parts.sockets.open[ETH0.index]
+        for sequence in range(3):
+            socket.arrives(PEER._replace(sequence=sequence), THEIRS)
+        parts.machine.orders = [Listen(1.0)]
+        owner.hello_links.hear()
+        assert [event.hello.sequence for event in parts.machine.told] == [0]
+
+    during(tell)
+
+
 WRITE = WriteRecord(A, 1, 0, "us", Incarnation(7), 3)
 CLASH = ("name_clash", ETH0, THEIRS, True)
 
