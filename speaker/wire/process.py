@@ -251,7 +251,7 @@ def _owner(spec: Spec, keyring: Keyring | None, events: EventSender) -> _Owner:
 def _obey_with_peers(owner: SharedOwner, keyring: Keyring, command: PeerCommand) -> object:
     match command:
         case UseKeys():
-            owner.hello_links.hear()  # what waits was signed with the keys until now
+            owner.look()  # what waits was signed with the keys until now
             keyring.replace(command.secrets)
         case UseAddresses():
             owner.addresses(command)

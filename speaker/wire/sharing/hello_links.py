@@ -161,10 +161,17 @@ class HelloLinks:
             hello_link.fail(EdgeError(f"{hello_link.link.name}: no hello left for {self._self_lease} s"))
         return left
 
-    def hear(self) -> None:
-        """Read every hello that waits."""
+    def hear(self) -> bool:
+        """Read every hello that waits. Whether one of them is not routine: once it was read, nothing wakes for it."""
+        news = False
         for hello_link in self:
-            self._hear_or_drop(hello_link)
+            news |= self._hear_or_drop(hello_link)
+        return news
+
+    def hear_before_answering(self) -> None:
+        """Rule 28: what news leads to is not only heard but done before any request is answered."""
+        if self.hear():
+            self._user.look()
 
     def drop_queued(self) -> None:
         """Hear none of those that wait."""
@@ -237,24 +244,29 @@ class HelloLinks:
                     del self._open[link.index]
                     self._user.closed(link.index)
 
-    def _hear_or_drop(self, hello_link: HelloLink) -> None:
+    def _hear_or_drop(self, hello_link: HelloLink) -> bool:
         """What a bug of ours keeps from being read is dropped: left there, it would be tried again without a pause."""
         try:
-            self._hear(hello_link)
+            return self._hear(hello_link)
         except Exception as error:
             self._events.internal_error("hear", error)
             hello_link.read.clear()
             hello_link.hellos.drop_queued()
+            return False
 
-    def _hear(self, hello_link: HelloLink) -> None:
+    def _hear(self, hello_link: HelloLink) -> bool:
+        news = False
         try:
             hello_link.read.extend(hello_link.hellos.receive())
         except EdgeError as error:
             hello_link.fail(error)
-            return
+            return news
         while hello_link.read:  # what the first one leads to may be that none of them counts
-            self._user.heard(hello_link, hello_link.read.popleft())
+            received = hello_link.read.popleft()
+            news |= not received.hello.routine
+            self._user.heard(hello_link, received)
         self._come_back(hello_link)
+        return news
 
     def _come_back(self, hello_link: HelloLink) -> None:
         """A flood of what says that it is routine would wake nobody, and push the rest out of the queue."""

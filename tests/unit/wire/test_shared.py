@@ -34,10 +34,12 @@ from speaker.ownership.events import (
     WriteRecord,
     Yielded,
 )
-from speaker.ownership.hello import Digest, Hello, Incarnation
+from speaker.ownership.hello import EVERYTHING, Digest, Heard, Hello, Incarnation
 from speaker.ownership.inquiry import Answer
+from speaker.ownership.machine.machine import Ownership
 from speaker.ownership.machine.peers import PeerState
 from speaker.ownership.parameters import Parameters
+from speaker.ownership.score import claim_hash
 from speaker.wire.commands import UseAddresses
 from speaker.wire.events import ClaimStatus, PeerSeen, Resumed, Speaker, Taken
 from speaker.wire.shared import AGAIN_SECONDS, FILTERED, SharedOwner
@@ -219,6 +221,29 @@ def test_hellos_that_wait_are_heard_before_anything_is_answered_or_believed(duri
             assert type(parts.machine.take()[0]) is HelloHeard
 
     during(tell)
+
+
+@pytest.mark.parametrize("routine", [False, True])
+def test_what_news_leads_to_is_done_before_anything_is_answered_and_for_what_is_routine_nothing_is(
+    virtually, parts, routine
+):
+    machine = Ownership("us", lambda known: Incarnation(5 << 31), 0.0)
+
+    async def story():
+        owner = SharedOwner(machine, parts.sockets, parts.clock, parts.events, parts.sink, parts.links)
+        async with owner:
+            owner.links([ETH0], MACS)
+            owner.offer({A: HERE})
+            await asyncio.sleep(1)
+            assert owner._layer2.held == {A: HERE}
+            heard = {"us": Heard(machine.incarnation, 10, ETH0.index)}
+            digest = Digest(1, claim_hash(A, 9))
+            better = PEER._replace(heard=heard, claims={A: 9}, covers=EVERYTHING, digest=digest, routine=routine)
+            parts.sockets.open[ETH0.index].arrives(better, THEIRS)
+            owner._layer2.before_answer()
+            assert owner._layer2.held == ({A: HERE} if routine else {})
+
+    virtually(story)
 
 
 def test_the_first_word_of_a_peer_is_passed_on_and_what_it_says_of_its_eips_is_no_conflict(during, parts):
