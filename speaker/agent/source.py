@@ -191,10 +191,11 @@ class Cluster:
         if not self._listed:
             last = self._last_known.recalled
             return await self._recalled_view(last) if last is not None else None
-        if self._last_known.recalled is not None:
+        if self._first or self._last_known.recalled is not None:
             assert self._wire is not None
-            await self._wire.recalled(False)
-            self._last_known.recalled = self._intent = None
+            await self._wire.recalled(False)  # as we said, or a main process before us that died without an API
+        if self._last_known.recalled is not None:
+            self._last_known.recalled = None
             self._read_anew()
         if self._first:
             self._first = False

@@ -36,9 +36,14 @@ Tell = Callable[[int, bool], None]
 
 
 async def watch_carrier(
-    links: Callable[[], Collection[int]], tell: Tell, doubted: asyncio.Event, every: float = EVERY
+    links: Callable[[], Collection[int]],
+    tell: Tell,
+    doubted: asyncio.Event,
+    every: float = EVERY,
+    looked: Callable[[], None] = lambda: None,
 ) -> None:
-    """Calls ``tell(index, carrier)`` for each of ``links`` when it is first seen, and whenever that changes.
+    """Calls ``tell(index, carrier)`` for each of ``links`` when it is first seen, and whenever that changes; and
+    ``looked()`` whenever the kernel has said.
 
     ``doubted``: to be set when ``links`` gives others, and when there is a reason to look; cleared here. A link that is
     down or gone has no carrier, nor has a VLAN or macvlan whose lower link has none. Works in the network namespace it
@@ -49,6 +54,7 @@ async def watch_carrier(
         while True:
             doubted.clear()
             seen = await in_thread(None, _look, tuple(links()))
+            looked()
             for link, carrier in seen.items():
                 if told.get(link) is not carrier:
                     tell(link, carrier)

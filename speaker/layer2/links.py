@@ -144,6 +144,11 @@ class Links:
         for responder in self._responders.values():
             responder.drop_queued()
 
+    def is_unproven(self, address: IPAddress) -> bool:
+        """It is held, and not answered for until a probe finds nobody else."""
+        responder = self._where.get(address.packed)
+        return responder is not None and responder.is_unproven(address.packed)
+
     def answers_on(self, link: int) -> bool:
         """The sockets of the link of this index are open."""
         return any(responder.is_open for responder in self._responders.values() if responder.link.index == link)

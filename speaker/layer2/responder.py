@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from speaker.errors import EdgeError
 from speaker.layer2.answer import Ignored, Rival, in_time
 from speaker.layer2.claims import Claims
 from speaker.layer2.observer import Observer
@@ -95,8 +96,11 @@ class Responder:
         try:
             work()
         except BaseException as error:  # whatever it is belongs to the task, not to the loop's exception handler
-            self._error = error
-            self._over.set()
+            self._end(error)
+
+    def _end(self, error: BaseException) -> None:
+        self._error = error
+        self._over.set()
 
     def _answer_turn(self) -> None:
         for _ in range(BATCHES_A_TURN):
@@ -138,7 +142,11 @@ class Responder:
         if self._claims.expired(self._clock()):  # frozen since the batch was read: another may answer by now
             self._observer.ignored(family, Ignored.CLAIM_EXPIRED, len(replies))
             return
-        taken = self._socket.send(replies)
+        try:
+            taken = self._socket.send(replies)
+        except EdgeError as error:  # no bug: the link went down since the batch was read
+            self._end(error)
+            return
         self._observer.answered(family, taken)
         if taken < len(replies):  # not worth waiting for: the askers ask again
             self._observer.send_failed(family, len(replies) - taken)

@@ -25,7 +25,9 @@ this tells."""
 LOAD_VLAN_TAG = Instruction(0x20, 0, 0, 0xFFFFF02C)
 """SKF_AD_OFF + SKF_AD_VLAN_TAG: the tag that was taken off the frame, 0 where it had none."""
 
-
+LOAD_LINK = Instruction(0x20, 0, 0, 0xFFFFF008)
+"""SKF_AD_OFF + SKF_AD_IFINDEX: the link that the frame has come to. A packet socket of one protocol on a link is given
+frames of that link's own VLANs as well, without their tags (``orig_dev`` in net/core/dev.c); only this tells."""
 LOAD_LENGTH = Instruction(0x80, 0, 0, 0)
 """Of the frame."""
 
@@ -66,3 +68,8 @@ def only_if(load: Instruction, *values: int) -> Program:
     """Goes on where the loaded number is one of ``values``, else rejects."""
     checks = [if_equal(value, len(values) - at, 0) for at, value in enumerate(values)]
     return (load, *checks, REJECT)
+
+
+def on_link(index: int, program: Program) -> Program:
+    """``program`` for what has come to the link of that index, and to none of its VLANs."""
+    return (*only_if(LOAD_LINK, index), *program)

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable
 
 from speaker.errors import EdgeError, Unsupported
-from speaker.packets.bpf import Program
+from speaker.packets.bpf import Program, on_link
 
 GONE = frozenset({errno.ENETDOWN, errno.ENXIO, errno.ENODEV})
 """What a packet socket says when its link went down (packet_notifier, net/packet/af_packet.c) or was removed."""
@@ -33,7 +33,7 @@ def open_socket(link: int, ethertype: int, program: Program, prepare: Callable[[
     # Protocol 0 receives nothing; only bind() opens the door, and the filter is in it by then (packet(7)).
     opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
     try:
-        attach(opened, program)
+        attach(opened, on_link(link, program))
         prepare(opened)
         # By index, which Python's own bind() does not do: a name may by now belong to another link.
         address = SOCKADDR_LL.pack(socket.AF_PACKET, socket.htons(ethertype), link, 0, 0, 0, b"")

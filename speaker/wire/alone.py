@@ -33,7 +33,7 @@ class SoloOwner:
         self._held: dict[IPAddress, _Held] = {}
         """What this node may hold, it holds. The main process decides it; this is the copy that goes on without it."""
         self._known: set[IPAddress] = set()
-        """Held before: nobody else was found to use them then."""
+        """Held before: nobody else was found to use them then, or the first probe is not over."""
         self._macs: frozenset[Mac] = frozenset()
         self._beating: asyncio.Task[NoReturn]
 
@@ -60,6 +60,7 @@ class SoloOwner:
 
     def withdraw(self, addresses: Iterable[IPAddress]) -> None:
         gone = list(addresses)
+        self._known.difference_update([address for address in gone if self._layer2.is_unproven(address)])
         self._layer2.drop(gone)
         for address in gone:
             if self._held.pop(address, None) is not None:

@@ -256,7 +256,7 @@ def _owner(spec: Spec, keyring: Keyring | None, events: EventSender) -> _Owner:
 def _obey_with_peers(owner: SharedOwner, keyring: Keyring, command: PeerCommand) -> object:
     match command:
         case UseKeys():
-            owner.hello_links.hear()  # what waits was signed with the keys until now
+            owner.look()  # what waits was signed with the keys until now
             keyring.replace(command.secrets)
         case UseAddresses():
             owner.addresses(command)
@@ -289,22 +289,24 @@ def incarnate(known: Incarnation) -> Incarnation:
     return fresh if fresh > known else above(known, randbits(31))
 
 
-async def follow_carrier(owner: SharedOwner, events: EventSender, watch: WatchCarrier = watch_carrier) -> None:
-    """Endless: what ``watch`` tells comes to the owner. What the kernel refuses is told, and tried again."""
-    refused = False
+async def follow_carrier(
+    owner: SharedOwner, events: EventSender, watch: Callable[..., Awaitable[None]] = watch_carrier
+) -> None:
+    """Endless. ``watch``: as ``watch_carrier``."""
+    failing = False
 
     def failed(error: EdgeError) -> None:
-        nonlocal refused
-        refused = True
+        nonlocal failing
+        failing = True
         events.failed("carrier", str(error))
 
-    def tell(link: int, up: bool) -> None:
-        nonlocal refused
-        if refused:  # the first look after that tells of every link
-            refused = False
+    def looked() -> None:
+        nonlocal failing
+        if failing:
+            failing = False
             events.recovered("carrier")
-        owner.carrier(link, up)
 
+    links = owner.hello_links
     async for attempt in retrying(failed, on=EdgeError, limit=5):
         with attempt:
-            await watch(lambda: owner.hello_links.indexes, tell, owner.hello_links.doubted)
+            await watch(lambda: links.indexes, owner.carrier, links.doubted, looked=looked)

@@ -88,6 +88,8 @@ class Wire:
         self._receiver = EventReceiver(listener, sink, moves)
         self._offered: dict[IPAddress, Placement] = {}
         """As the wire process has it: what is to change there is what is asked for."""
+        self._unsure: set[IPAddress] = set()
+        """Of those the ones whose offer it has not answered, or met a bug over: they are offered again."""
         self._held: set[IPAddress] = set()
         """As far as it has reported."""
         self._handing_over: list[asyncio.Queue[tuple[IPAddress, str | None]]] = []
@@ -184,6 +186,7 @@ class Wire:
             await self._ask(Withdraw(some))
             for address in some:
                 self._offered.pop(address, None)
+            self._unsure.difference_update(some)
 
     async def offer(
         self,
@@ -199,11 +202,14 @@ class Wire:
         await self._ask(UseLinks(tuple(links), macs))  # as they were, too: the carriers are looked at then
         asked = placements if among is None else among
         changed = {a: placements[a] for a in asked if a in placements and self._offered.get(a) != placements[a]}
+        changed |= {a: placements[a] for a in self._unsure if a in placements}
         for some in _slices(changed):
             these = {address: changed[address] for address in some}
             self._offered.update(these)  # before it is held, which may be reported before the reply comes
+            self._unsure.update(these)
             for refused in await self._ask(Offer(these)):
                 self._offered.pop(refused, None)
+            self._unsure.difference_update(these)
         await self._ask(OfferedAll())
 
     async def addresses(

@@ -86,7 +86,7 @@ class SharedOwner:
         self.hello_links = HelloLinks(self, open_hellos, times.self_lease, clock, events, self._tasks)
         ours = lambda mac: mac in self._ever_macs  # noqa: E731
         self._inquiries = Inquiries(ours, self._hear_frame, self._hear_answer, events)
-        lost, hear, age = self.hello_links.lost, self.hello_links.hear, times.request_age
+        lost, hear, age = self.hello_links.lost, self.hello_links.hear_before_answering, times.request_age
         self._layer2 = layer2(clock, events, lost, hear, age, self._excuses, times.listen, ours, self._found)
         self.offers = Offers(self._step, self.informed, lambda: self.hello_links.indexes, self._tasks, events)
         self._held: dict[IPAddress, float] = {}

@@ -399,6 +399,7 @@ async def test_a_change_back_to_the_overlay_default_fails_no_new_connection(over
 
 async def test_a_node_that_is_cleaned_while_its_agent_is_stopped_is_kube_proxys_again(cluster, clients):
     """What docs/beside-kube-proxy.md says to do after the overlay ``ipvs``."""
+    cluster.excluded = ()
 
     async def clean():
         for node in cluster.nodes:

@@ -36,7 +36,7 @@ async def _forget(version: int, keys: set[VirtualServerKey], goes_on: Callable[[
             return sum([await _delete(kernel, family, flow) for flow in gone])
         finally:
             kernel.close()
-    except (NetlinkError, OSError, struct.error, AttributeError) as error:  # also an entry without what each has
+    except (NetlinkError, OSError, struct.error, AttributeError, ValueError) as error:  # an entry lacks what each has
         raise EdgeError(f"conntrack: {error}") from error
 
 

@@ -8,8 +8,9 @@ the client's address and so has no timeout. Source ranges hold for this node's o
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from ipaddress import IPv4Address, IPv4Network
+from typing import TypeAlias
 
 from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding.changes import Change, ChangeRealServer, diff
@@ -25,6 +26,8 @@ from speaker.forwarding.sysctl import forwarding_off
 from speaker.forwarding.traffic import UNKNOWN, Traffic
 from speaker.model import Family, Protocol
 from speaker.system.rights import may_administer_network
+
+Forget: TypeAlias = Callable[[Iterable[VirtualServerKey], Callable[[Flow], bool]], Awaitable[int]]
 
 _REAL = RealServer(IPv4Address("192.0.2.2"), 80)
 #: A plan that needs every expression our rules ever use (documentation addresses; it is checked, never applied).
@@ -42,18 +45,21 @@ _EVERYTHING = Plan(
 
 
 class NftablesForwarder:
-    """The table ``inet eip-speaker``. Satisfies ``forwarder.Forwarder``."""
+    """The table ``inet eip-speaker``. Satisfies ``forwarder.Forwarder``. ``forgets``: another ``forget``."""
 
     name = "nftables"
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, forgets: Forget | None = None) -> None:
         self._table = Table(TABLE, forwarder_ruleset, _forwarder_step, clock)
+        self._forgets = forgets
         self._turn = asyncio.Lock()
         """What is read, decided and written is one step: who tends must not bring back what was just replaced."""
         self._asked: Plan | None = None
         self._families = frozenset(Family)
         # Survives an error: the retry finds the table as it should be, and no changes.
         self._to_check: frozenset[VirtualServerKey] = frozenset()
+        self._unforgotten: tuple[str, ...] = ()
+        """That connections could not be forgotten the last time."""
 
     async def tend(self) -> tuple[Change, ...]:
         async with self._turn:
@@ -67,10 +73,19 @@ class NftablesForwarder:
         self._asked = plan
         changes, _ = await self._table.bring_to(plan)
         self._to_check = self._to_check.union(affected(changes))
-        await forget(self._to_check, lambda flow: goes_on(flow, plan))
-        self._to_check = frozenset()
         self._families = frozenset(map(Family.of, plan.eips))
+        await self._forget_gone(plan)
         return changes
+
+    async def _forget_gone(self, plan: Plan) -> None:
+        """Tried again with each ``apply`` and ``tend``. The table is as it should be: to refuse the plan for this would
+        take its new real servers away from everybody."""
+        try:
+            await (self._forgets or forget)(self._to_check, lambda flow: goes_on(flow, plan))
+        except EdgeError as error:
+            self._unforgotten = (f"connections of before the last change may go on where they went: {error}",)
+        else:
+            self._to_check, self._unforgotten = frozenset(), ()
 
     async def pending(self, plan: Plan) -> tuple[Change, ...]:
         return await self._table.pending(plan)
@@ -79,7 +94,7 @@ class NftablesForwarder:
         return approximations(plan) + crowded(plan)
 
     async def problems(self) -> tuple[str, ...]:
-        return forwarding_off(self._families) + await _dropping_chains()
+        return forwarding_off(self._families) + self._unforgotten + await _dropping_chains()
 
     def traffic(self, *, real_servers: bool) -> Traffic:
         """Nothing: its rules see the first packet of a connection only, and do not count those."""

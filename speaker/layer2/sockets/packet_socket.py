@@ -13,7 +13,7 @@ from typing import NamedTuple, Self
 
 from speaker.model import Link
 from speaker.packets import sockets
-from speaker.packets.bpf import Program
+from speaker.packets.bpf import Program, on_link
 
 
 class _IoVec(ctypes.Structure):
@@ -172,7 +172,7 @@ class PacketSocket:
     def attach(self, program: Program) -> None:
         """Replaces the filter, atomically."""
         try:
-            sockets.attach(self._socket, program)
+            sockets.attach(self._socket, on_link(self._link.index, program))
         except OSError as error:
             raise sockets.refused(f"{self._link.name}: filter", error) from error
 

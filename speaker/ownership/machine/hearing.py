@@ -146,6 +146,16 @@ class Hearing(Silence):
         for address in [address for address, at in peer.own.items() if now - at >= self.times.linger]:
             del peer.own[address]
             self._disown(address, place)
+        for other in self.segments.values():
+            twin = other.peers.by_node.get(peer.node)
+            if twin is not None and twin.own and twin.link == peer.link and not other.up:
+                self._hear_instead(other, twin)
+
+    def _hear_instead(self, other: Segment, twin: Peer) -> None:
+        """The same link of a peer is heard on another of ours: it was made anew here, with another index."""
+        for address in twin.own:
+            self._disown(address, (other.link, twin.node))
+        twin.own = {}
 
     def _disown(self, address: IPAddress, place: tuple[int, str]) -> None:
         self._theirs[address].discard(place)

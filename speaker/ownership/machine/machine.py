@@ -13,6 +13,7 @@ from speaker.ownership.events import (
     Announce,
     ApiDown,
     ApiUp,
+    Claim,
     Drain,
     EipAnswered,
     EligibilityChanged,
@@ -76,8 +77,12 @@ class Ownership(Hearing):
         self._judge_due(now, idle=not isinstance(event, _IN_SERIES))
         self._speak(now)
         orders, self._orders = self._orders, []
-        # Silence first: nothing else may delay it.
-        return sorted(orders, key=lambda order: not isinstance(order, Withdraw)) if len(orders) > 1 else orders
+        if len(orders) > 1:
+            # What was claimed, or proven, and given up behind it in one step would be answered for from then on.
+            orders = [order for order in orders if not isinstance(order, Claim) or self.holding(order.eip)]
+            # Silence first: nothing else may delay it.
+            orders.sort(key=lambda order: not isinstance(order, Withdraw))
+        return orders
 
     def next_wake(self, now: float) -> float:
         """When a ``Tick`` is due; in the past if there is more to do at once."""

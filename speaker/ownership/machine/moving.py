@@ -43,9 +43,10 @@ class Moving(Holding):
         return (node, term) if node else None
 
     def heard_on(self, eip: IPAddress, node: str) -> int | None:
-        """A link on which ``node`` says that it holds it."""
+        """A link on which ``node`` says that it holds it; of one that went, and is another now, it says no more."""
         x = self.eips.get(eip)
-        return next((link for link, nodes in x.rivals.items() if node in nodes), None) if x is not None else None
+        links = x.rivals.items() if x is not None else ()
+        return next((link for link, nodes in links if node in nodes and self.segments[link].up), None)
 
     def held_before(self, eip: IPAddress) -> str | None:
         """The other node that had it last, alive or not; None: nobody, as far as this one knows."""

@@ -1,6 +1,7 @@
 """The links that carry our hellos: each has a socket that is opened, read, and opened anew when it fails."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from functools import partial
@@ -28,11 +29,13 @@ OpenHellos: TypeAlias = Callable[[Link, Callable[[Enum | None, int], None]], Hel
 
 
 class HelloLink:
-    """A link that carries our hellos now. ``failed`` is why it does no longer."""
+    """A link that carries our hellos now. ``failed`` is why it does no longer; ``read``: hellos that were read, and not
+    heard yet."""
 
     def __init__(self, hellos: Hellos, now: float, failed: asyncio.Future[str]) -> None:
         self.hellos, self.failed = hellos, failed
         self.opened_at = self.left_at = now
+        self.read: deque[Received] = deque()
         self.speakers = Speakers(now)
         self.crowded_until = now
 
@@ -159,14 +162,22 @@ class HelloLinks:
             hello_link.fail(EdgeError(f"{hello_link.link.name}: no hello left for {self._self_lease} s"))
         return left
 
-    def hear(self) -> None:
-        """Read every hello that waits."""
+    def hear(self) -> bool:
+        """Read every hello that waits. Whether one of them is not routine: once it was read, nothing wakes for it."""
+        news = False
         for hello_link in self:
-            self._hear_or_drop(hello_link)
+            news |= self._hear_or_drop(hello_link)
+        return news
+
+    def hear_before_answering(self) -> None:
+        """Rule 28: what news leads to is not only heard but done before any request is answered."""
+        if self.hear():
+            self._user.look()
 
     def drop_queued(self) -> None:
-        """Read none of those that wait."""
+        """Hear none of those that wait."""
         for hello_link in self:
+            hello_link.read.clear()
             hello_link.hellos.drop_queued()
 
     def lost(self, link: Link, error: Exception) -> None:
@@ -234,23 +245,29 @@ class HelloLinks:
                     del self._open[link.index]
                     self._user.closed(link.index)
 
-    def _hear_or_drop(self, hello_link: HelloLink) -> None:
+    def _hear_or_drop(self, hello_link: HelloLink) -> bool:
         """What a bug of ours keeps from being read is dropped: left there, it would be tried again without a pause."""
         try:
-            self._hear(hello_link)
+            return self._hear(hello_link)
         except Exception as error:
             self._events.internal_error("hear", error)
+            hello_link.read.clear()
             hello_link.hellos.drop_queued()
+            return False
 
-    def _hear(self, hello_link: HelloLink) -> None:
+    def _hear(self, hello_link: HelloLink) -> bool:
+        news = False
         try:
-            hellos = hello_link.hellos.receive()
+            hello_link.read.extend(hello_link.hellos.receive())
         except EdgeError as error:
             hello_link.fail(error)
-            return
-        for received in hellos:
+            return news
+        while hello_link.read:  # what the first one leads to may be that none of them counts
+            received = hello_link.read.popleft()
+            news |= not received.hello.routine
             self._user.heard(hello_link, received)
         self._come_back(hello_link)
+        return news
 
     def _come_back(self, hello_link: HelloLink) -> None:
         """A flood of what says that it is routine would wake nobody, and push the rest out of the queue."""

@@ -141,6 +141,31 @@ def test_a_plan_the_kernel_refuses_leaves_the_old_rules(apply, listing):
     assert listing() == before
 
 
+def test_connections_that_cannot_be_forgotten_keep_no_plan_from_the_kernel(node, inside, listing):
+    before, after = server(), server(scheduler="sh")
+    broken, asked = True, []
+
+    async def forgets(keys, goes_on):
+        asked.append(set(keys))
+        if broken:
+            raise EdgeError("conntrack: no such subsystem")
+        return 0
+
+    async def story():
+        nonlocal broken
+        forwarder = NftablesForwarder(forgets=forgets)
+        await forwarder.apply(plan_of(before))
+        assert await forwarder.apply(plan_of(after)) == diff(plan_of(before), plan_of(after))
+        assert any("no such subsystem" in problem for problem in await forwarder.problems())
+        broken = False
+        assert await forwarder.tend() == ()
+        assert not any("no such subsystem" in problem for problem in await forwarder.problems())
+
+    inside(node, story)
+    assert read_plan(listing()) == expressible(plan_of(after))
+    assert asked == [set(), {after.key}, {after.key}]
+
+
 def test_a_speaker_killed_on_the_spot_leaves_what_the_next_one_finds_in_order(node, apply):
     program = """
 import asyncio, os, signal, sys

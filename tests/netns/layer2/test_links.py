@@ -171,6 +171,9 @@ def test_a_first_claim_that_moves_is_still_probed_for(lan, at_work, ear, link, s
     running.do(running.layer2.take, {EIP: Placement(eth1, ONCE)})
     running.counts.wait_for(lambda counts: len(counts.conflicts) == 2)
     assert not running.counts.announcements
+    assert running.do(running.layer2.is_unproven, EIP)
+    running.do(running.layer2.drop, [EIP])
+    assert not running.do(running.layer2.is_unproven, EIP)
 
 
 def test_peers_are_known_on_links_that_open_later(lan, at_work, ear, link):

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from speaker.agent.known import known, recall, remember
 from speaker.agent.last_known import RECALL_SECONDS
-from speaker.agent.objects import AssignedObject
+from speaker.agent.objects import AssignedObject, NodeObject
 from speaker.agent.session import WORD_SECONDS, WORDS
 from speaker.agent.source import Cluster
 from speaker.agent.view import DRAIN, ViewSettings
@@ -566,6 +566,33 @@ def test_without_an_api_from_the_start_it_goes_by_what_was_known_last_until_ther
         assert agent.wire.heard("recalled") == []
 
     play_recalled(story)
+
+
+def test_a_drain_that_ended_while_there_was_no_api_ends_once_there_is_one(play, tmp_path):
+    async def story(agent):
+        agent.api.away = True
+        await asyncio.sleep(RECALL_SECONDS + 1)
+        await agent.view()
+        assert agent.wire.heard("set_draining") == [("set_draining", True)]
+        await back(agent)
+        await agent.view()
+        assert agent.wire.heard("set_draining") == [("set_draining", False)]
+
+    drained = msgspec.convert(node("n1", annotations={DRAIN: "true"}), NodeObject)
+    last = msgspec.convert(service("dns", B), AssignedObject)
+    remember(tmp_path, known("n1", drained, [last], (), (), ()))
+    play(story, begun=False)
+
+
+def test_what_a_main_process_that_died_without_an_api_said_of_itself_is_taken_back(play):
+    async def story(agent):
+        await asyncio.sleep(1)
+        await agent.view()
+        assert agent.wire.heard("recalled") == [("recalled", False)]
+        await agent.view()
+        assert agent.wire.heard("recalled") == []
+
+    play(story, begun=False)
 
 
 def test_what_was_known_last_is_put_away_also_where_the_wire_process_refuses_that_at_first(play_recalled):

@@ -59,7 +59,8 @@ class Notes:
 
 
 class Links(Notes):
-    """What answers on the links, without any. ``fails``: EIPs that cannot be taken."""
+    """What answers on the links, without any. ``fails``: EIPs that cannot be taken; ``taken``: somebody else uses
+    them."""
 
     def __init__(
         self, clock, observer, lost, before_answer=None, oldest=None, excuses=None, trial=0, ours=None, found=None
@@ -67,7 +68,7 @@ class Links(Notes):
         super().__init__()
         self.lost, self.before_answer, self.oldest = lost, before_answer, oldest
         self.excuses, self.ours = excuses, ours
-        self.fails, self.answering, self.held = set(), True, {}
+        self.fails, self.taken, self.answering, self.held = set(), set(), True, {}
 
     async def __aenter__(self):
         return self
@@ -86,6 +87,9 @@ class Links(Notes):
         for address in addresses:
             self.held.pop(address, None)
         self.all.append(("drop", addresses))
+
+    def is_unproven(self, address):
+        return address in self.held and address in self.taken
 
     def answers_on(self, link):
         return self.answering

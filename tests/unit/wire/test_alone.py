@@ -80,6 +80,18 @@ def test_offers_and_withdrawals(during, parts, story, asked, links, told):
     assert parts.events.all == told
 
 
+def test_what_somebody_else_uses_is_probed_for_again_when_it_comes_back(during):
+    async def tell(owner, layer2):
+        layer2.taken = {A}
+        owner.offer({A: HERE, B: HERE})
+        owner.withdraw([A, B])  # a pulled cable, an edit
+        layer2.all.clear()
+        owner.offer({A: HERE, B: HERE})
+        assert layer2.of("take") == [("take", {A: HERE, B: HERE}, {A})]
+
+    during(tell)
+
+
 def test_what_it_holds_is_what_it_is_offered(during):
     async def tell(owner, layer2):
         owner.offer({A: HERE})

@@ -4,7 +4,6 @@ import asyncio
 import socket
 from contextlib import AsyncExitStack
 from ipaddress import ip_address
-from types import SimpleNamespace
 
 import pytest
 
@@ -19,8 +18,6 @@ from speaker.wire.messages import (
     BugMet,
     BugsMetAgain,
     Counts,
-    EdgeFailed,
-    EdgeRecovered,
     EipClaimed,
     EipYielded,
     HellosSent,
@@ -30,6 +27,7 @@ from speaker.wire.messages import (
 )
 from speaker.wire.process import MAX_WAITING, Conversation, follow_carrier
 from speaker.wire.sender import MAX_DELAYS, EventSender
+from speaker.wire.shared import SharedOwner
 
 
 async def said(spec, *commands):
@@ -249,32 +247,24 @@ def test_an_error_that_comes_without_end_is_told_once_and_counted_until_somebody
     assert isinstance(told[-1], BugMet)
 
 
-class CarrierOwner:
-    """Hears of one link's carrier."""
+def test_that_carriers_are_seen_again_is_told_once(virtually, parts):
+    owner = SharedOwner(parts.machine, parts.sockets, parts.clock, parts.events, parts.sink, parts.links)
+    tries = 0
 
-    def __init__(self):
-        self.hello_links = SimpleNamespace(indexes={2}, doubted=asyncio.Event())
-        self.heard = []
-
-    def carrier(self, link, up):
-        self.heard.append((link, up))
-
-
-def test_a_kernel_that_refused_to_tell_of_carriers_and_tells_again_is_no_problem_any_more(in_virtual_time):
-    sent, owner, tries = [], CarrierOwner(), iter((False, False, True))
-
-    async def watch(links, tell, doubted):
-        if not next(tries):
+    async def watch(links, tell, doubted, *, looked):
+        nonlocal tries
+        tries += 1
+        if tries <= 2:
             raise EdgeError("rtnetlink: Too many open files")
-        for up in (True, False):
-            tell(*links(), up)
-        await asyncio.sleep(1e9)
+        looked()
+        looked()
+        await asyncio.Event().wait()
 
     async def story():
-        following = asyncio.create_task(follow_carrier(owner, EventSender(sent.append), watch))
+        following = asyncio.create_task(follow_carrier(owner, parts.events, watch))
         await asyncio.sleep(60)
         following.cancel()
 
-    in_virtual_time(story())
-    assert sent == [*[EdgeFailed("carrier", "rtnetlink: Too many open files")] * 2, EdgeRecovered("carrier")]
-    assert owner.heard == [(2, True), (2, False)]
+    virtually(story)
+    failed = ("failed", "carrier", "rtnetlink: Too many open files")
+    assert parts.events.all == [failed, failed, ("recovered", "carrier")]

@@ -5,9 +5,11 @@ from ipaddress import ip_address
 
 import pytest
 
+from speaker.errors import WireError
 from speaker.layer2.links import Placement
 from speaker.model import Gratuitous, Link, Mac
 from speaker.ownership.balance import Rebalancing
+from speaker.wire.commands import Offer, Withdraw
 from speaker.wire.messages import EipClaimed, EipYielded
 from speaker.wire.remote import Wire
 
@@ -41,6 +43,30 @@ async def test_what_is_refused_is_not_offered_until_it_was_taken():
     wire.answers = [()]
     await wire.offer({A: HERE, B: HERE}, [ETH0], frozenset())
     assert (wire.offered(A), wire.offered(B)) == (HERE, HERE)
+
+
+async def test_what_met_a_bug_over_there_is_offered_again_and_can_be_withdrawn():
+    asked = []
+
+    class Buggy(Wire):
+        bug = True
+
+        async def _ask(self, command):
+            asked.append(command)
+            if self.bug and isinstance(command, Offer):
+                raise WireError("the wire process: Offer: ZeroDivisionError")
+            return ()
+
+    wire = Buggy(None, None, Deaf())
+    with pytest.raises(WireError):
+        await wire.offer({A: HERE, B: HERE}, [ETH0], frozenset())
+    wire.bug = False
+    asked.clear()
+    await wire.offer({A: HERE}, [ETH0], frozenset())
+    assert [each for each in asked if isinstance(each, Withdraw | Offer)] == [Withdraw([B]), Offer({A: HERE})]
+    asked.clear()
+    await wire.offer({A: HERE}, [ETH0], frozenset())
+    assert not any(isinstance(each, Withdraw | Offer) for each in asked)
 
 
 @pytest.mark.parametrize(

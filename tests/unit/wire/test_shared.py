@@ -34,10 +34,12 @@ from speaker.ownership.events import (
     WriteRecord,
     Yielded,
 )
-from speaker.ownership.hello import Digest, Hello, Incarnation
+from speaker.ownership.hello import EVERYTHING, Digest, Heard, Hello, Incarnation
 from speaker.ownership.inquiry import Answer
+from speaker.ownership.machine.machine import Ownership
 from speaker.ownership.machine.peers import PeerState
 from speaker.ownership.parameters import Parameters
+from speaker.ownership.score import claim_hash
 from speaker.wire.commands import UseAddresses
 from speaker.wire.events import ClaimStatus, PeerSeen, Resumed, Speaker, Taken
 from speaker.wire.shared import AGAIN_SECONDS, FILTERED, SharedOwner
@@ -219,6 +221,29 @@ def test_hellos_that_wait_are_heard_before_anything_is_answered_or_believed(duri
             assert type(parts.machine.take()[0]) is HelloHeard
 
     during(tell)
+
+
+@pytest.mark.parametrize("routine", [False, True])
+def test_what_news_leads_to_is_done_before_anything_is_answered_and_for_what_is_routine_nothing_is(
+    virtually, parts, routine
+):
+    machine = Ownership("us", lambda known: Incarnation(5 << 31), 0.0)
+
+    async def story():
+        owner = SharedOwner(machine, parts.sockets, parts.clock, parts.events, parts.sink, parts.links)
+        async with owner:
+            owner.links([ETH0], MACS)
+            owner.offer({A: HERE})
+            await asyncio.sleep(1)
+            assert owner._layer2.held == {A: HERE}
+            heard = {"us": Heard(machine.incarnation, 10, ETH0.index)}
+            digest = Digest(1, claim_hash(A, 9))
+            better = PEER._replace(heard=heard, claims={A: 9}, covers=EVERYTHING, digest=digest, routine=routine)
+            parts.sockets.open[ETH0.index].arrives(better, THEIRS)
+            owner._layer2.before_answer()
+            assert owner._layer2.held == ({A: HERE} if routine else {})
+
+    virtually(story)
 
 
 def test_the_first_word_of_a_peer_is_passed_on_and_what_it_says_of_its_eips_is_no_conflict(during, parts):
@@ -492,6 +517,18 @@ def test_who_was_away_falls_silent_and_drops_what_waits(during, parts):
     during(tell)
 
 
+def test_who_was_away_hears_nothing_of_what_was_read_together_with_the_first_that_waited(during, parts):
+    async def tell(owner):
+        socket = parts.sockets.open[ETH0.index]
+        for sequence in range(3):
+            socket.arrives(PEER._replace(sequence=sequence), THEIRS)
+        parts.machine.orders = [Listen(1.0)]
+        owner.hello_links.hear()
+        assert [event.hello.sequence for event in parts.machine.told] == [0]
+
+    during(tell)
+
+
 WRITE = WriteRecord(A, 1, 0, "us", Incarnation(7), 3)
 CLASH = ("name_clash", ETH0, THEIRS, True)
 
@@ -578,6 +615,20 @@ def test_a_peer_that_comes_and_goes_is_told_and_could_take_over_meanwhile(during
             ("peers", "eth0", 0, 1),
         ]
         assert owner.peers() == [PeerSeen("them", "eth0", False, False, heard=False, hears_us=False)]
+
+    during(tell)
+
+
+def test_on_a_link_that_carries_no_hellos_any_more_nobody_is_missed(during, parts):
+    async def tell(owner):
+        parts.machine.seen = {ETH0.index: (them(alive=False, draining=False),)}
+        owner.look()
+        owner.links([], MACS)
+        await asyncio.sleep(0.01)
+        parts.machine.seen = {**parts.machine.seen, ETH1.index: ()}
+        owner.look()
+        owner.look()
+        assert parts.events.of("peers") == [("peers", "eth0", 0, 1), ("peers", "eth0", 0, 0)]
 
     during(tell)
 

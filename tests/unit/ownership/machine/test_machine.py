@@ -112,6 +112,19 @@ def test_a_better_claim_silences_and_a_worse_one_is_answered_with_an_announcemen
     assert orders[0] == Withdraw(EIP, LINK, Yielded.BETTER_CLAIM, 1.03 + machine.times.linger)
 
 
+def test_what_one_gives_way_for_and_another_takes_in_the_same_moment_is_not_answered_for() -> None:
+    machine = alone()
+    beside(machine, 0.0, 0.3, {"a": {}, "b": {}})
+    claimed_at, _ = of_kind(beside(machine, 0.3, 0.5, {"a": {}, "b": {}}), Claim)[0]
+    now = claimed_at + machine.times.hello - 1e-3
+    assert now < machine.eips[EIP].probed_until, "the probe that goes before the first answer is not over"
+    machine.step(now, hello(machine, 9000, {}, "a", yielded={EIP: 1})._replace(more=True))
+    machine.step(now, hello(machine, 9001, {EIP: 2}, "b")._replace(more=True))
+    orders = machine.step(now, Tick())
+    assert not machine.holding(EIP)
+    assert [type(order) for order in orders if isinstance(order, Claim | Withdraw)] == [Withdraw]
+
+
 def test_a_replayed_frame_is_refused() -> None:
     machine = alone()
     timed(machine, 0.0, 1.0)
@@ -504,6 +517,40 @@ def test_an_address_told_before_its_eip_was_asked_for_counts_too() -> None:
     timed(machine, 0.2, 2.0, hears=True)
     assert machine.held().keys() == {EIP}
     assert told_owners(machine.step(2.0, EligibilityChanged(EIP + 9, None))) == [(EIP + 9, None)]
+
+
+def on_another_link(machine: Ownership, sequence: int, link: int, **more: object) -> HelloHeard:
+    heard = {"me": Heard(machine.incarnation, 10, link)}
+    return hello(machine, sequence, heard=heard, **more)._replace(link=link)  # type: ignore[arg-type]
+
+
+def test_a_link_that_was_made_anew_is_where_an_eip_is_heard_of() -> None:
+    machine, anew = alone(), LINK + 5
+    machine.step(0.1, hello(machine, 0, {EIP: 3}))
+    assert machine.heard_on(EIP, "peer") == LINK
+    machine.step(0.11, LinkChanged(LINK, up=False))
+    assert machine.heard_on(EIP, "peer") is None
+    machine.step(0.12, LinkChanged(anew, up=True))
+    machine.step(0.13, on_another_link(machine, 1, anew, claims={EIP: 3}))
+    assert machine.heard_on(EIP, "peer") == anew
+
+
+def test_what_a_peer_says_by_a_link_that_was_made_anew_counts_instead_of_what_it_said_before() -> None:
+    machine, anew, its = alone(), LINK + 5, frozenset({EIP + 99})
+    machine.step(0.1, hello(machine, 0, own=its | {EIP}))
+    machine.step(0.11, LinkChanged(LINK, up=False))
+    machine.step(0.12, EligibilityChanged(EIP, anew))
+    assert machine.eips[EIP].owner == "peer"
+    machine.step(0.13, LinkChanged(anew, up=True))
+    machine.step(0.14, on_another_link(machine, 1, anew, own=its | {EIP}))
+    assert machine.eips[EIP].owner == "peer"
+    now = 0.14
+    for n in range(2, 42):
+        now = 0.14 + n / 10
+        timed(machine, now - 0.1, now)
+        machine.step(now, on_another_link(machine, n, anew, own=its))
+    assert machine.eips[EIP].owner is None
+    assert machine.held().keys() == {EIP}
 
 
 def test_a_peer_that_is_gone_is_told_of_for_an_hour_and_its_recordings_are_refused_for_ever() -> None:

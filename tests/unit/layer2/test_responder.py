@@ -1,0 +1,61 @@
+"""The loop that answers, on a socket that fails between what it reads and what it sends."""
+
+import asyncio
+import socket
+import time
+
+import pytest
+
+from speaker.errors import EdgeError
+from speaker.layer2.answer import answer_arp, arp_rival
+from speaker.layer2.responder import AnswerPolicy, Protocol, Responder
+from speaker.layer2.sockets.packet_socket import Received
+from speaker.model import Family
+from speaker.packets import arp
+
+ARP = Protocol(Family.IPV4, answer_arp, arp_rival)
+
+
+class GoneBeforeTheAnswer:
+    """A link that goes down when a request was read and not answered."""
+
+    def __init__(self, frame):
+        self._readable, self._writer = socket.socketpair()
+        self._writer.send(b"a request")
+        self._frames = [frame]
+
+    def fileno(self):
+        return self._readable.fileno()
+
+    def receive(self):
+        frames, self._frames = self._frames, []
+        now = time.time()
+        return Received(frames, bytearray(len(frames)), [int(now)] * len(frames), [0] * len(frames))
+
+    def send(self, replies):
+        raise EdgeError("eth0: send: the link is down or was removed: Network is down")
+
+    def close(self):
+        self._readable.close()
+        self._writer.close()
+
+
+class Told(list):
+    def __getattr__(self, name):
+        return lambda *said: self.append(name)
+
+
+def test_a_link_that_goes_down_before_the_answer_is_lost_and_no_bug(claims, lan):
+    asked = arp.request(lan.stranger, lan.asker4, lan.eip4).pack()
+    gone, told = GoneBeforeTheAnswer(asked), Told()
+    nobody = lambda rival: None  # noqa: E731
+
+    async def story():
+        responder = Responder(ARP, gone, claims, AnswerPolicy(), nobody, nobody, lambda: 0.0, told)
+        async with asyncio.timeout(60):
+            await responder.serve()
+
+    with pytest.raises(EdgeError, match="Network is down"):
+        asyncio.run(story())
+    gone.close()
+    assert told == []
