@@ -619,20 +619,6 @@ def test_a_peer_that_comes_and_goes_is_told_and_could_take_over_meanwhile(during
     during(tell)
 
 
-def test_on_a_link_that_carries_no_hellos_any_more_nobody_is_missed(during, parts):
-    async def tell(owner):
-        parts.machine.seen = {ETH0.index: (them(alive=False, draining=False),)}
-        owner.look()
-        owner.links([], MACS)
-        await asyncio.sleep(0.01)
-        parts.machine.seen = {**parts.machine.seen, ETH1.index: ()}
-        owner.look()
-        owner.look()
-        assert parts.events.of("peers") == [("peers", "eth0", 0, 1), ("peers", "eth0", 0, 0)]
-
-    during(tell)
-
-
 def test_a_rebalancing_that_is_under_way_is_followed_and_no_other_begun(during, parts):
     async def tell(owner):
         for state, events in ((Rebalancing(2), []), (Rebalancing(2, finished=True), [Rebalance()])):
