@@ -169,3 +169,8 @@ class ApiRefused(EdgeError):
     def too_old(self) -> bool:
         """What was asked about is forgotten, or lies in the future of a server that was restored: list anew."""
         return self.code == 410 or "ResourceVersionTooLarge" in self.causes
+
+
+def set_aside(error: Exception) -> str:
+    """What people are told of an object whose reading or deciding met a bug of ours."""
+    return f"set aside because of a bug in the speaker ({type(error).__name__}: {error})"

@@ -7,6 +7,7 @@ from enum import Enum
 from speaker.api.addresses import Span, Together, span, without
 from speaker.cluster.kinds import EipObject
 from speaker.cluster.reading import SHOWN, Unreadable, read_pool
+from speaker.errors import set_aside
 from speaker.model import Pool
 
 
@@ -46,8 +47,7 @@ def judge(eips: Iterable[EipObject]) -> Mapping[str, Judged]:
             pool = read_pool(found)
             spans = _offered(pool, len(owners)) if isinstance(pool, Pool) else []
         except Exception as error:
-            words = f"set aside because of a bug in the speaker ({type(error).__name__}: {error})"
-            judged[name] = replace(_refused(found, Verdict.INVALID, words), failed=error)
+            judged[name] = replace(_refused(found, Verdict.INVALID, set_aside(error)), failed=error)
             continue
         if isinstance(pool, Unreadable):
             judged[name] = _refused(found, Verdict.INVALID, pool.message)

@@ -19,6 +19,7 @@ from speaker.controller.settling import Settling
 from speaker.controller.sweeper import Uses
 from speaker.controller.wanted import FINALIZER, IpMode, pool_paths, pool_writes, service_status, service_write
 from speaker.controller.writes import Event, Order, Orders
+from speaker.errors import set_aside
 from speaker.model import Assignment, Family, IPAddress, Pool, Service, ServiceKey
 
 HINT_SECONDS = 30.0
@@ -208,8 +209,7 @@ class Decider:
             return read_service(found, default_class=self._settings.default_class)
         except Exception as error:
             self.failed[key] = error
-            words = f"set aside because of a bug in the speaker ({type(error).__name__}: {error})"
-            return Unreadable(words, self._served.get(key) or _as_it_stands(key, found))
+            return Unreadable(set_aside(error), self._served.get(key) or _as_it_stands(key, found))
 
     def _serve(self, key: ServiceKey, parsed: Parsed | None) -> None:
         self._mistaken.discard(key)

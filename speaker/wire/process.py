@@ -11,7 +11,7 @@ The owner claims EIPs and has ARP and NDP answered for them. All else here bring
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from secrets import randbits
@@ -67,10 +67,6 @@ MAX_WAITING = 64 * 2**20
 """Bytes that a main process may leave unread: one that does not read them is started anew."""
 
 _Owner: TypeAlias = SoloOwner | SharedOwner
-WatchCarrier: TypeAlias = Callable[
-    [Callable[[], Collection[int]], Callable[[int, bool], None], asyncio.Event], Awaitable[None]
-]
-"""As ``watch_carrier``."""
 
 
 class Keyring:

@@ -1,8 +1,7 @@
 """A bond, which only the guest's kernel has, loses the link that is active: clients find the EIP where it is now."""
 
-import time
-
 import pytest
+from real_api import until
 
 pytestmark = pytest.mark.ipvs
 
@@ -24,8 +23,6 @@ addressType: IPv4
 ports: [{port: 80}]
 endpoints: [{addresses: [192.0.2.10]}]
 """
-GUARD = 60.0
-"""Seconds; against a hang, not an expectation."""
 
 
 @pytest.fixture
@@ -80,9 +77,3 @@ def test_when_a_bond_changes_its_link_the_client_is_told_and_answered_there(lan,
     until(lambda: after in sh(client, "ip neigh show 192.0.2.200"))
     until(lambda: answering(sh, client) == {after})
     assert [eip["claimed"] for eip in speaker.status()["eips"]] == [True]
-
-
-def until(true) -> None:
-    deadline = time.monotonic() + GUARD
-    while not true():
-        assert time.monotonic() < deadline
