@@ -33,7 +33,7 @@ FUZZ_FIELDS ?= 50000
 FUZZ_HISTORIES ?= 50000
 UV := --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock"
 
-.PHONY: demo cluster cluster-down test test-api test-qemu test-cluster check bench fuzz soak lock rendered chart dist plugin tagged sign sign-image publish clean
+.PHONY: demo cluster cluster-down test test-api test-qemu test-cluster test-cluster-ipvs check bench fuzz soak lock rendered chart dist plugin tagged sign sign-image publish clean
 
 demo: $(VENV)/.run
 	@.ci/need nft:nftables
@@ -42,12 +42,14 @@ demo: $(VENV)/.run
 # A real cluster in namespaces of this machine, and a story on it (docs/cluster.md). Needs root.
 PROXY ?= iptables
 NODES ?= 3
+# g++ brings the C library's headers, which gcc only recommends.
+NEED_KERNEL := gcc:gcc g++:g++ flex:flex bison:bison bc:bc xz:xz-utils setpriv:util-linux ipvsadm:ipvsadm
 NEED_CLUSTER := containerd:containerd runc:runc /usr/lib/cni/ptp:containernetworking-plugins buildah:buildah debootstrap:debootstrap \
   nft:nftables iptables:iptables conntrack:conntrack ipset:ipset ip:iproute2 modprobe:kmod sysctl:procps \
   arping:arping ping:iputils-ping curl:curl openssl:openssl
 
 cluster: $(VENV)/.run
-	@.ci/need $(NEED_CLUSTER)
+	@.ci/need $(NEED_CLUSTER) $(if $(filter ipvs,$(PROXY)),$(NEED_KERNEL))
 	@$(BIN)/python $(CLUSTER)/cluster_command.py up --proxy $(PROXY) --nodes $(NODES)
 
 cluster-down:
@@ -57,6 +59,12 @@ test-cluster: $(VENV)/.dev
 	@NEED_OPTIONAL=1 .ci/need $(NEED_CLUSTER) tcpdump:tcpdump $(MQTT)
 	@$(BIN)/python $(CLUSTER)/cluster_command.py build
 	$(BIN)/pytest --durations=12 $(AGAIN) $(CLUSTER)
+
+# What that leaves out where the kernel has no ip_vs, with a kernel that has: User-Mode Linux, built once.
+test-cluster-ipvs: $(VENV)/.dev
+	@.ci/need $(NEED_CLUSTER) $(NEED_KERNEL) tcpdump:tcpdump $(MQTT)
+	@$(BIN)/python $(CLUSTER)/cluster_command.py build
+	$(BIN)/python $(CLUSTER)/cluster_kernel.py $(BIN)/pytest --durations=12 -k ipvs $(CLUSTER)
 
 test: $(VENV)/.dev
 	@NEED_OPTIONAL=1 .ci/need nft:nftables ip:iproute2 ping:iputils-ping arping:arping arp-scan:arp-scan ndisc6:ndisc6 curl:curl \

@@ -1,6 +1,7 @@
 """What goes into a cluster, made of base/, overlays/ and components/ by kustomize, which is in kubectl.
 
-    python manifests/render.py files IMAGE DIRECTORY [COMPONENT ...]     a file for each overlay, for `kubectl apply -f`
+    python manifests/render.py files IMAGE DIRECTORY [COMPONENT ...]     a file for each overlay, and one that cleans up
+                                                                         behind them, for `kubectl apply -f`
     python manifests/render.py chart IMAGE DIRECTORY                     a Helm chart of them all, and its archive
     python manifests/render.py alerts                                    components/alerts anew, of alerts/rules.yaml
 
@@ -33,6 +34,8 @@ OVERLAYS = tuple(sorted(each.name for each in (MANIFESTS / "overlays").iterdir()
 COMPONENTS = tuple(sorted(each.name for each in (MANIFESTS / "components").iterdir()))
 DEFAULT = "default"
 """The overlay that the others are told from: its forwarder is `none`."""
+CLEANUP = "cleanup"
+"""Behind an overlay that is gone, not beside one."""
 UNNAMED = "eip-speaker:dev"
 """The image as overlays/ and chart/values.yaml name it."""
 NAME = "eip-speaker"
@@ -49,7 +52,7 @@ _KEPT = {
 
 
 def kustomized(kubectl: str, overlay: str, components: Iterable[str] = (), **more: Any) -> str:
-    """The YAML that a kustomization of these comes to; ``more``: other fields of it."""
+    """The YAML that a kustomization of these comes to, or of ``CLEANUP``; ``more``: other fields of it."""
     with tempfile.TemporaryDirectory() as made:
         place = Path(made).resolve()
 
@@ -57,7 +60,7 @@ def kustomized(kubectl: str, overlay: str, components: Iterable[str] = (), **mor
             return os.path.relpath(MANIFESTS.joinpath(*parts), place)
 
         kustomization = {
-            "resources": [at("overlays", overlay)],
+            "resources": [at(overlay) if overlay == CLEANUP else at("overlays", overlay)],
             "components": [at("components", each) for each in components],
             **more,
         }
@@ -103,7 +106,8 @@ def image_of(reference: str) -> dict[str, str]:
 
 def rendered(kubectl: str, overlay: str, components: Sequence[str], image: str) -> str:
     """All objects of an installation, in an order in which they can be applied."""
-    made_of = " and ".join((f"overlay {overlay}", *(f"component {each}" for each in components)))
+    first = overlay if overlay == CLEANUP else f"overlay {overlay}"
+    made_of = " and ".join((first, *(f"component {each}" for each in components)))
     head = f"# speaker {__version__}: {made_of}. Made by `make rendered`.\n"
     return head + kustomized(kubectl, overlay, components, images=[image_of(image)])
 
@@ -196,9 +200,9 @@ def _under_conditions(plain: list[str], changed: Iterable[tuple[str, list[str]]]
 
 
 def write_files(kubectl: str, image: str, directory: Path, components: Sequence[str]) -> None:
-    for overlay in OVERLAYS:
-        file = directory / f"{overlay}.yaml"
-        file.write_text(rendered(kubectl, overlay, components, image))
+    for name, wanted in {**dict.fromkeys(OVERLAYS, components), CLEANUP: ()}.items():
+        file = directory / f"{name}.yaml"
+        file.write_text(rendered(kubectl, name, wanted, image))
         sys.stdout.write(f"{file}\n")
 
 

@@ -29,8 +29,9 @@ from cluster_nodes import store
 from cluster_parts import CACHE, say
 from cluster_story import install, step, tell
 from cluster_world import groups_left, sweep
-from real_cluster import MODES, RealCluster, missing
+from real_cluster import MODES, RealCluster, has_ipvs, missing
 
+KERNEL = str(Path(__file__).with_name("cluster_kernel.py"))
 NAME = "eip-cluster"
 STATE = CACHE / "keeper.json"
 DOORS = CACHE / "doors"
@@ -44,6 +45,10 @@ def up(arguments: argparse.Namespace) -> int:
         return 1
     begun = time.monotonic()
     store()
+    if arguments.proxy == "ipvs" and not has_ipvs():
+        say("this machine's kernel has no ip_vs: one of our own has")
+        stay = [sys.executable, KERNEL, "bash", "-c", _STAY, sys.executable, __file__, *sys.argv[1:]]
+        return subprocess.run(stay, check=False).returncode
     if why := missing(arguments.proxy):
         say(why)
         return 1
@@ -101,6 +106,13 @@ _HELP = f"""
     {DOORS}/client arping -c1 -i eth0 192.0.2.65
     {DOORS}/kubectl -n eip-speaker-agents exec ds/eip-speaker-agent -- speaker status
     {DOORS}/node1 nft list ruleset
+"""
+
+
+_STAY = f"""
+"$0" "$@" || exit
+echo "That holds for this shell. The cluster is gone when you leave it."
+PATH="{DOORS}:$PATH" bash
 """
 
 

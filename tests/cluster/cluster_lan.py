@@ -1,7 +1,9 @@
 """The LAN of a cluster: a switch, what is plugged into it, and the way to every node's pods."""
 
 import json
+import subprocess
 from collections.abc import Collection, Iterable
+from pathlib import Path
 
 from cluster_nodes import Node
 from cluster_world import World
@@ -28,18 +30,35 @@ def lay(world: World, nodes: Collection[Node]) -> None:
 
 
 def sweep(world: World, node: str) -> None:
-    """What a machine forgets when it dies: the links of its pods, kube-proxy's rules, connections, neighbours."""
+    """What a machine forgets when it dies: the links of its pods and of IPVS, kube-proxy's rules and virtual servers,
+    connections, neighbours."""
     # The kernel removes some of them just now, with the pods at their other ends.
-    while pods := _pods(world, node):
-        world.run("ip", "-force", "-batch", "-", place=node, stdin="\n".join(pods), check=False)
+    while links := _made(world, node):
+        world.run("ip", "-force", "-batch", "-", place=node, stdin="\n".join(links), check=False)
     world.run("nft", "-f", "-", place=node, stdin=f"flush ruleset\n{_MASQUERADE}")
+    if has_ipvs():
+        world.run("ipvsadm", "--clear", place=node)
+        world.run("ipset", "destroy", place=node)
     world.run("conntrack", "--flush", place=node)
     _batch(world, node, "neighbour flush all")
 
 
-def _pods(world: World, node: str) -> list[str]:
-    found = json.loads(world.run("ip", "-json", "link", "show", "type", "veth", place=node))
-    return [f"link delete {link['ifname']}" for link in found if link["ifname"] != "eth0"]
+def _made(world: World, node: str) -> list[str]:
+    found = json.loads(world.run("ip", "-json", "link", "show", place=node))
+    return [f"link delete {link['ifname']}" for link in found if link["ifname"] not in ("lo", "eth0")]
+
+
+def dummies(world: World, node: str) -> set[str]:
+    """The links on which addresses are bound that only this node is to know of."""
+    return {
+        link["ifname"] for link in json.loads(world.run("ip", "-json", "link", "show", "type", "dummy", place=node))
+    }
+
+
+def has_ipvs() -> bool:
+    """Of this machine's kernel."""
+    subprocess.run(["modprobe", "ip_vs"], capture_output=True, check=False)
+    return Path("/proc/net/ip_vs").exists()
 
 
 def _plug(world: World, label: str, addresses: Iterable[str]) -> None:

@@ -38,18 +38,18 @@ class Node:
 
 
 def furnish(node: Node, images: Path, keys: Path, group: str, mode: str) -> None:
-    """What is on its disk when it boots; its images once."""
-    _write(node, {
-        "kubelet.yaml": _kubelet(keys, group),
-        "kube-proxy.yaml": _kube_proxy(keys, node.name, mode),
-    }, {
-        "kubelet": [
-            PROGRAMS / "kubelet", "--config", node.directory / "kubelet.yaml", "--root-dir=/var/lib/kubelet",
-            "--kubeconfig", keys / f"{node.name}.kubeconfig", f"--hostname-override={node.name}",
-            f"--node-ip={','.join(node.addresses)}", "--v=1",
-        ],
-        "kube-proxy": [PROGRAMS / "kube-proxy", "--config", node.directory / "kube-proxy.yaml", "--v=2"],
-    })  # fmt: skip
+    """What is on its disk when it boots; its images once. ``mode`` is kube-proxy's; '' for none."""
+    kubelet = [
+        PROGRAMS / "kubelet", "--config", node.directory / "kubelet.yaml", "--root-dir=/var/lib/kubelet",
+        "--kubeconfig", keys / f"{node.name}.kubeconfig", f"--hostname-override={node.name}",
+        f"--node-ip={','.join(node.addresses)}", "--v=1",
+    ]  # fmt: skip
+    proxy = [PROGRAMS / "kube-proxy", "--config", node.directory / "kube-proxy.yaml", "--v=2"]
+    _write(
+        node,
+        {"kubelet.yaml": _kubelet(keys, group), "kube-proxy.yaml": kube_proxy(keys, node.name, mode)},
+        {"kubelet": kubelet, **({"kube-proxy": proxy} if mode else {})},
+    )
     if not (node.directory / "containerd").exists():
         _copy_store(images, node.directory / "containerd")
 
@@ -177,11 +177,12 @@ def _kubelet(keys: Path, group: str) -> dict[str, Any]:
     }
 
 
-def _kube_proxy(keys: Path, node: str, mode: str) -> dict[str, Any]:
+def kube_proxy(keys: Path, node: str, mode: str) -> dict[str, Any]:
     return {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
         "mode": mode,
+        "ipvs": {"strictARP": True},  # or every node answers ARP for every EIP
         "clusterCIDR": ",".join(PODS),
         "hostnameOverride": node,
         "clientConnection": {"kubeconfig": str(keys / "kube-proxy.kubeconfig")},

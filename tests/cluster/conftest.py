@@ -41,6 +41,15 @@ def during(request: pytest.FixtureRequest) -> Callable[..., Met]:
 
 
 @pytest.fixture
+def stranger(cluster: Serving) -> Iterator[str]:
+    """Another address of the client's, which no source range lets in."""
+    address = "192.0.2.103"
+    cluster.world.run("ip", "address", "add", f"{address}/24", "dev", "eth0", place="client")
+    yield address
+    cluster.world.run("ip", "address", "delete", f"{address}/24", "dev", "eth0", place="client")
+
+
+@pytest.fixture
 def tell() -> Callable[[str], None]:
     """A line for the end of the run."""
     return _TOLD.append

@@ -11,21 +11,25 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 import cluster_keys
-from cluster_lan import lay, sweep
-from cluster_nodes import CNI, DEPTH, Node, boot, furnish
+from cluster_lan import has_ipvs, lay, sweep
+from cluster_nodes import CNI, DEPTH, Node, boot, furnish, kube_proxy
 from cluster_parts import CACHE, DEV, PROGRAMS
 from cluster_world import World, completed, into, make_groups, told_ready
 
 LOGS = CACHE / "logs"
 """Of the cluster that ended last."""
 MODES = ("iptables", "nftables", "ipvs")
+PACE = float(os.environ.get("EIP_SPEAKER_PACE", "1"))
+"""Of clients, and of pods that end: a tenth is for machines that are so much slower than others."""
+LINGER = round(3 / PACE - 3)
+"""Seconds that a pod goes on serving besides, once it is told to end: kube-proxy goes on sending to it meanwhile."""
 PATIENCE = 240.0
 """Seconds; a guard against a hang, not an expectation."""
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
@@ -50,13 +54,8 @@ def missing(mode: str = "iptables") -> str:
     if not PROGRAMS.is_dir():
         return "needs Kubernetes' programs: `make cluster` builds them"
     if mode == "ipvs" and not has_ipvs():
-        return "needs a kernel with ip_vs"
+        return "needs a kernel with ip_vs: `make test-cluster-ipvs` brings one"
     return ""
-
-
-def has_ipvs() -> bool:
-    subprocess.run(["modprobe", "ip_vs"], capture_output=True, check=False)
-    return Path("/proc/net/ip_vs").exists()
 
 
 class RealCluster:
@@ -162,7 +161,9 @@ class RealCluster:
 
     def serve(self) -> None:
         """A pool, pods on every node, and Services for them."""
-        self.kubectl("apply", "--filename", MANIFESTS / "web.yaml")
+        web = (MANIFESTS / "web.yaml").read_text().replace("{seconds: 0}", f"{{seconds: {LINGER}}}")
+        web = web.replace("GracePeriodSeconds: 10", f"GracePeriodSeconds: {10 + LINGER}")
+        self.kubectl("apply", "--filename", "-", stdin=web)
         self.kubectl("scale", "deployment/web", f"--replicas={len(self.nodes)}")
 
     def eips(self, service: str) -> list[str]:
@@ -243,14 +244,20 @@ class RealCluster:
         """kube-proxy of a node is in another mode, and has written its rules, at the end."""
         node = self.nodes[name]
         furnish(node, self.images, self.keys, self._group(node), mode)  # it ends when its configuration changes
-        asked = "curl", "--silent", "--fail", "--max-time", "2"
-        self.until(
-            f"kube-proxy of {name} is in {mode} mode",
-            lambda: (
-                self.in_node(name, *asked, "http://127.0.0.1:10249/proxyMode").strip() == mode
-                and self.in_node(name, *asked, "http://127.0.0.1:10256/healthz")
-            ),
-        )
+        self.until(f"kube-proxy of {name} is in {mode} mode", lambda: self._proxy_says(name, "10249/proxyMode") == mode)
+        self.until(f"kube-proxy of {name} has its rules", lambda: self._proxy_says(name, "10256/healthz"))
+
+    def set_proxy(self, name: str, own: Mapping[str, Any] = MappingProxyType({}), **settings: Any) -> None:
+        """kube-proxy of a node has these settings besides, ``own`` for its mode, or none, and its rules, at the end."""
+        usual = kube_proxy(self.keys, name, self.proxy)
+        settings[self.proxy] = {**usual.get(self.proxy, {}), **own}
+        before = self.processes(name, "kube-proxy")
+        (self.nodes[name].directory / "kube-proxy.yaml").write_text(json.dumps({**usual, **settings}))
+        self.until("kube-proxy runs again", lambda: self.processes(name, "kube-proxy") not in ([], before))
+        self.until(f"kube-proxy of {name} has its rules", lambda: self._proxy_says(name, "10256/healthz"))
+
+    def _proxy_says(self, name: str, where: str) -> str:
+        return self.in_node(name, "curl", "--silent", "--fail", "--max-time", "2", f"http://127.0.0.1:{where}").strip()
 
     def stop(self, control: str) -> None:
         """A part of the control plane is killed."""

@@ -1,5 +1,5 @@
 """What an operator dreads, and does all the same: authorities, keys and backups that change, and the way out. Each is
-about agents and the API, not about kube-proxy: in one of its modes."""
+about agents and the API, not about kube-proxy: in two of its modes."""
 
 import json
 import os
@@ -19,12 +19,12 @@ pytestmark = pytest.mark.cluster
 MOUNTED = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
 
 
-@pytest.fixture(scope="module")
-def doomed() -> Iterator[Serving]:
+@pytest.fixture(scope="module", params=["nftables", "ipvs"])
+def doomed(request: pytest.FixtureRequest) -> Iterator[Serving]:
     """In the order of this file: the last tests take the speaker away."""
-    if why := missing("nftables"):
+    if why := missing(request.param):
         pytest.skip(why)
-    with Serving("nftables") as cluster:
+    with Serving(request.param) as cluster:
         yield cluster
 
 

@@ -1,7 +1,6 @@
 """Beside kube-proxy, in each of its modes: what a newcomer tries first."""
 
 import json
-from collections.abc import Iterator
 
 import pytest
 from cluster_story import url
@@ -67,15 +66,6 @@ def test_a_pod_reaches_the_eips_it_serves_itself_among_others(cluster: Serving, 
                 cluster.in_node(node, *inside, *CURL, url(eips["web"][family == 6])).split()[0] for _ in range(30)
             }
             assert answered == set(cluster.nodes), "itself too: the way out and in again (hairpin)"
-
-
-@pytest.fixture
-def stranger(cluster: Serving) -> Iterator[str]:
-    """Another address of the client's, which no source range lets in."""
-    address = "192.0.2.101"
-    cluster.world.run("ip", "address", "add", f"{address}/24", "dev", "eth0", place="client")
-    yield address
-    cluster.world.run("ip", "address", "delete", f"{address}/24", "dev", "eth0", place="client")
 
 
 def test_source_ranges_let_in_whom_they_name_and_nobody_else(cluster: Serving, stranger):

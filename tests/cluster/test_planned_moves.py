@@ -1,6 +1,5 @@
 """What an operator does on purpose costs no new connection."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -53,22 +52,11 @@ def test_new_pods_for_old_ones_fail_no_new_connection(cluster, during):
 @contextmanager
 def slow_proxy(cluster: Serving, node: str) -> Iterator[None]:
     """Its kube-proxy takes ten seconds for its rules, as it may on a busy node."""
-    file = cluster.nodes[node].directory / "kube-proxy.yaml"
-    usual = file.read_text()
-
-    def write(text: str) -> None:
-        before = cluster.processes(node, "kube-proxy")
-        file.write_text(text)  # it ends when its configuration changes
-        cluster.until("kube-proxy runs again", lambda: cluster.processes(node, "kube-proxy") not in ([], before))
-        cluster.until(
-            "it has rules", lambda: cluster.in_node(node, "curl", "--silent", "http://127.0.0.1:10256/healthz")
-        )
-
-    write(json.dumps({**json.loads(usual), cluster.proxy: {"minSyncPeriod": "10s"}}))
+    cluster.set_proxy(node, {"minSyncPeriod": "10s"})
     try:
         yield
     finally:
-        write(usual)
+        cluster.set_proxy(node)
 
 
 @contextmanager

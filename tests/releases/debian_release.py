@@ -1,20 +1,15 @@
-"""Programs of a Debian release other than this machine's, unpacked into a folder of its own and run from there.
+"""Programs of a Debian release other than this machine's, unpacked into a folder of its own and run from there. They
+stay in ``~/.cache/eip-speaker``."""
 
-apt fetches and verifies them with a state of its own: nothing is installed. They stay in ``~/.cache/eip-speaker``.
-"""
-
-import os
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
 import pytest
+from debian_packages import KEYRING, Archive
 
 CACHE = Path.home() / ".cache" / "eip-speaker"
-KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-PATIENCE = 300
-"""Seconds; against a hang."""
 
 _LIBC = ("libc6", "zlib1g")
 NFT = (*_LIBC, "nftables", "libnftables1", "libnftnl11", "libmnl0", "libgmp10", "libjansson4", "libxtables12",
@@ -50,38 +45,10 @@ def unpacked(release: str, name: str, packages: tuple[str, ...]) -> Release:
         CACHE.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE) as directory:
             try:
-                made = _fetched(Path(directory), release, packages)
+                made = Path(directory, "root")
+                Archive(Path(directory), release).unpack(packages, made)
             except subprocess.SubprocessError as error:
                 said = getattr(error, "stderr", "") or ""
                 pytest.skip(f"Debian's {release} cannot be had here: {error} {said.strip()[-300:]}")
             made.rename(root)
     return Release(root)
-
-
-def _fetched(directory: Path, release: str, packages: tuple[str, ...]) -> Path:
-    for needed in ("lists/partial", "cache/archives/partial", "debs", "root"):
-        (directory / needed).mkdir(parents=True)
-    (directory / "sources").write_text(f"deb [signed-by={KEYRING}] http://deb.debian.org/debian {release} main\n")
-    (directory / "apt.conf").write_text(
-        f'Dir::State::Lists "{directory}/lists";\nDir::State::status "/dev/null";\nDir::Cache "{directory}/cache";\n'
-        f'Dir::Etc::SourceList "{directory}/sources";\nDir::Etc::SourceParts "-";\n'
-        'APT::Sandbox::User "root";\nAcquire::Languages "none";\n'
-    )
-    environment = {**os.environ, "APT_CONFIG": str(directory / "apt.conf")}
-
-    def run(*command: str) -> None:
-        subprocess.run(
-            command,
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            env=environment,
-            cwd=directory / "debs",
-        )
-
-    run("apt-get", "update", "--error-on=any")
-    run("apt-get", "download", *packages)
-    for package in sorted((directory / "debs").iterdir()):
-        run("dpkg-deb", "--extract", str(package), str(directory / "root"))
-    return directory / "root"

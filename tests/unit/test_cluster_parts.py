@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import real_api
+from cluster_kernel import MACHINE, check
 from cluster_parts import POD, PROGRAMS, ROOT, SOURCES, _join, _pack_pod, digest, kept, layers, version
 from knock import ESTABLISHED, SLOW, Fates, Knocked, Tally, Told, once, port_of, told
 
@@ -31,6 +32,16 @@ def test_what_was_made_from_something_else_is_made_anew(tmp_path):
     made = []
     kept(tmp_path / "it", "key", write("first", made))
     assert kept(tmp_path / "it", "other key", write("second", made)).read_text() == "second"
+
+
+def test_a_kernel_that_has_not_taken_what_a_cluster_needs_is_not_built():
+    """An option that Linux has renamed, or that wants another one, is left out without a word."""
+    wanted = (MACHINE / "config").read_text().splitlines()
+    check(wanted, wanted)
+    without = [line for line in wanted if line != "CONFIG_IP_VS=y"]
+    with pytest.raises(RuntimeError, match=r"machine/config: this Linux has not taken CONFIG_IP_VS=y$"):
+        check(wanted, without)
+    check(without, wanted)
 
 
 def test_what_was_not_made_to_its_end_does_not_count(tmp_path):

@@ -9,7 +9,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from render import COMPONENTS, MANIFESTS, OVERLAYS, kustomized
+from render import CLEANUP, COMPONENTS, MANIFESTS, OVERLAYS, kustomized
 
 from speaker.cli import main
 from speaker.ownership.parameters import Parameters
@@ -127,7 +127,9 @@ def find_fault(each: dict[str, Any], version: str) -> None:
 
 FILES = [
     file
-    for file in sorted([*BASE.rglob("*.yaml"), *(MANIFESTS / "examples").glob("*.yaml")])
+    for file in sorted(
+        [*BASE.rglob("*.yaml"), *(MANIFESTS / "examples").glob("*.yaml"), MANIFESTS / CLEANUP / "cleanup.yaml"]
+    )
     if file.name != "kustomization.yaml"
 ]
 VERSIONS = [OLDEST, kubernetes_validate.latest_version()]
@@ -146,6 +148,29 @@ def test_the_validator_would_find_one():
     daemon_set["spec"]["template"]["spec"]["hostNetwrok"] = True
     with pytest.raises(kubernetes_validate.ValidationError, match="hostNetwrok"):
         find_fault(daemon_set, OLDEST)
+
+
+def test_what_cleans_up_has_the_agents_rights_and_their_files_and_for_no_longer_than_it_takes(rendered):
+    """Beside a speaker that runs `speaker cleanup` refuses: it sees its lock in the runtime directory."""
+    (daemon_set,) = rendered(CLEANUP)
+    (agents,) = (each for each in rendered("ipvs") if each["kind"] == "DaemonSet")
+    found, theirs = (each["spec"]["template"]["spec"] for each in (daemon_set, agents))
+    (cleaning,), (idle,) = found["initContainers"], found["containers"]
+    assert found["hostNetwork"] is theirs["hostNetwork"] is True
+    assert found["automountServiceAccountToken"] is False
+    assert sorted(cleaning["securityContext"]["capabilities"]["add"]) == ["NET_ADMIN", "NET_RAW"]
+    assert "add" not in idle["securityContext"]["capabilities"]
+    for each in (cleaning, idle):
+        assert (
+            each["securityContext"].items()
+            >= {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True}.items()
+        )
+        assert each["securityContext"]["capabilities"]["drop"] == ["ALL"]
+        assert each["image"] == theirs["containers"][0]["image"]
+    volumes = {each["name"]: each for each in theirs["volumes"] if "hostPath" in each}
+    assert {each["name"]: each for each in found["volumes"]} == volumes
+    with pytest.raises(SystemExit, match=r"^0$"):
+        main([*cleaning["args"], "--help"])
 
 
 # ── Overlays and components ──

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from real_api import BUILT
 from render import (
+    CLEANUP,
     COMPONENTS,
     DEFAULT,
     MANIFESTS,
@@ -30,6 +31,7 @@ from render import (
     rendered,
     value_of,
     write_chart,
+    write_files,
 )
 
 from speaker import __version__
@@ -80,6 +82,14 @@ def test_a_rendered_file_is_the_overlay_with_the_components_and_the_image(kubect
     head, *_ = text.splitlines()
     assert head.startswith("# ")
     assert all(word in head for word in (__version__, overlay, *components))
+
+
+def test_what_cleans_up_is_rendered_beside_the_overlays_with_the_image(kubectl, tmp_path):
+    write_files(kubectl, IMAGE, tmp_path, COMPONENTS)
+    assert {file.stem for file in tmp_path.iterdir()} == {*OVERLAYS, CLEANUP}
+    (found,) = objects((tmp_path / f"{CLEANUP}.yaml").read_text()).values()
+    pod = found["spec"]["template"]["spec"]
+    assert {each["image"] for each in (*pod["initContainers"], *pod["containers"])} == {IMAGE}
 
 
 def test_what_others_need_comes_first(kubectl):
