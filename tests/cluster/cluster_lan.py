@@ -44,15 +44,17 @@ def sweep(world: World, node: str) -> None:
 
 
 def _made(world: World, node: str) -> list[str]:
-    found = json.loads(world.run("ip", "-json", "link", "show", place=node))
-    return [f"link delete {link['ifname']}" for link in found if link["ifname"] not in ("lo", "eth0")]
+    """Of these kinds alone: a kernel may put others into every network namespace that nobody can delete (``sit0``)."""
+    return [f"link delete {link}" for link in _links(world, node, "veth") | dummies(world, node) if link != "eth0"]
 
 
 def dummies(world: World, node: str) -> set[str]:
     """The links on which addresses are bound that only this node is to know of."""
-    return {
-        link["ifname"] for link in json.loads(world.run("ip", "-json", "link", "show", "type", "dummy", place=node))
-    }
+    return _links(world, node, "dummy")
+
+
+def _links(world: World, node: str, kind: str) -> set[str]:
+    return {link["ifname"] for link in json.loads(world.run("ip", "-json", "link", "show", "type", kind, place=node))}
 
 
 def has_ipvs() -> bool:

@@ -1,10 +1,8 @@
-"""From the overlay `default` to one whose agents forward, and back, in the order of docs/beside-kube-proxy.md. Then on
-nodes that boot without a kube-proxy, to the end. What each field of a Service means there is told by test_our_forwarder
-and, on emulated nodes, by tests/agents.
+"""From the overlay `default` beside kube-proxy in ipvs mode to `ipvs`, and back, in the order of
+docs/beside-kube-proxy.md. Then on nodes that boot without a kube-proxy, to the end. One test after the other.
 """
 
 import json
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -17,28 +15,21 @@ from serving import SOON, Serving, booted_again, ended, moved, unharmed
 from test_disasters import is_gone, remove_services
 
 pytestmark = pytest.mark.cluster
-BESIDE = {"nftables": "iptables", "ipvs": "ipvs"}
-"""Forwarder → kube-proxy's mode."""
 POOL = ["192.0.2.64/27", "2001:db8:1::a00/120"]
 """That of web.yaml, as kube-proxy takes it."""
 
 
 class Changing(Serving):
-    """``put``: the overlay of this forwarder, as an operator applies it, and each agent's kube-proxy told before."""
-
-    def __init__(self, forwarder: str) -> None:
-        super().__init__(BESIDE[forwarder])
-        self.ours = forwarder
-
-    def put(self, forwarder: str) -> None:
-        if self.proxy == "ipvs" and forwarder != "none":
+    def overlay(self, forwarder: str) -> None:
+        """That of this forwarder, as an operator applies it; with one, kube-proxies are told before."""
+        if forwarder != "none":
             for node in self.nodes:
                 self.set_proxy(node, {"excludeCIDRs": POOL}, nodePortAddresses=["primary"])
         self.forwarder = forwarder
         self.install()
         wanted = {"VIP"} if forwarder == "none" else {"Proxy"}
         self.until(f"all EIPs have the ipMode {wanted}", lambda: self.modes() == wanted)
-        self.forwards_by = f"{self.ours}: {forwarder}"
+        self.forwards_by = f"ipvs, forwarder {forwarder}"
 
     def modes(self) -> set[str]:
         found = (service["status"]["loadBalancer"].get("ingress", []) for service in self.get("services")["items"])
@@ -48,32 +39,29 @@ class Changing(Serving):
         told = (json.loads(self.in_agent(node, "speaker", "status", "--json")) for node in self.nodes)
         return [problem for each in told for problem in each["problems"]]
 
-    def emptied(self, node: str) -> None:
-        """No EIP and no pod is there."""
-        drain(self, node)
-        self.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data")
-        self.rolled_out("deployment/web")
+    def reboot(self) -> None:
+        """One node after the other, with neither EIPs nor pods."""
+        for node in self.nodes:
+            with ended(self, node):
+                drain(self, node)
+                self.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data")
+                self.rolled_out("deployment/web")
+                self.crash(node)
+                self.boot(node)
+                self.kubectl("uncordon", node)
+                self.await_speaker()
 
-    def reboot(self, node: str) -> None:
-        """It was empty; pods and EIPs come again."""
-        self.crash(node)
-        self.boot(node)
-        self.kubectl("uncordon", node)
-        self.await_speaker()
 
-
-@pytest.fixture(scope="module", params=BESIDE)
+@pytest.fixture(scope="module", params=["ipvs"])
 def cluster(request: pytest.FixtureRequest) -> Iterator[Changing]:
     if why := missing(request.param):
         pytest.skip(why)
-    if request.param == "nftables" and os.environ.get("CI"):
-        pytest.skip("CI's time: `pytest tests/cluster/test_change_of_forwarder.py` runs it")
     with Changing(request.param) as cluster:
         yield cluster
 
 
 def test_a_change_to_agents_that_forward_fails_no_new_connection(cluster: Changing, during):
-    unharmed(during(cluster, lambda: cluster.put(cluster.ours)))
+    unharmed(during(cluster, lambda: cluster.overlay("ipvs")))
     cluster.until("no agent has a problem", lambda: not cluster.problems())
 
 
@@ -86,41 +74,27 @@ def test_a_kube_proxy_that_is_restarted_beside_them_fails_no_new_connection(clus
 
 
 def test_a_change_back_fails_no_new_connection(cluster: Changing, during):
-    unharmed(during(cluster, lambda: cluster.put("none")))
+    unharmed(during(cluster, lambda: cluster.overlay("none")))
 
 
 def test_nodes_that_boot_again_are_kube_proxys_again_and_fail_no_new_connection(cluster: Changing, during):
-    """One after the other, and empty: it is what docs/kubernetes.md says to do after a change back."""
-
-    def reboot():
-        for node in cluster.nodes:
-            with ended(cluster, node):
-                cluster.emptied(node)
-                cluster.reboot(node)
-
-    unharmed(during(cluster, reboot, places=("LAN",)))
+    """It is what docs/kubernetes.md says to do after a change back."""
+    unharmed(during(cluster, cluster.reboot, places=("LAN",)))
     assert {link for node in cluster.nodes for link in dummies(cluster.world, node)} <= {"kube-ipvs0"}
     cluster.settle()
 
 
 def test_nodes_that_boot_without_kube_proxy_fail_no_new_connection(cluster: Changing, during):
-    cluster.put(cluster.ours)
+    cluster.overlay("ipvs")
     # Nobody leads to ClusterIPs any more.
     there = f"KUBERNETES_SERVICE_HOST={API[0]}", "KUBERNETES_SERVICE_PORT=6443"
     cluster.kubectl("-n", SPEAKER_NAMESPACE, "set", "env", "daemonset/eip-speaker-agent", *there)
     cluster.kubectl("-n", "eip-speaker", "set", "env", "deployment/eip-speaker-controller", *there)
     cluster.await_speaker()
     cluster.proxy = ""
-
-    def reboot():
-        for node in cluster.nodes:
-            with ended(cluster, node):
-                cluster.emptied(node)
-                cluster.reboot(node)
-
-    unharmed(during(cluster, reboot, places=("LAN",)))
+    unharmed(during(cluster, cluster.reboot, places=("LAN",)))
     assert not any(cluster.processes(node, "kube-proxy") for node in cluster.nodes)
-    cluster.forwards_by = f"{cluster.ours} alone"
+    cluster.forwards_by = "no kube-proxy, forwarder ipvs"
     cluster.settle()
     cluster.until("no agent has a problem", lambda: not cluster.problems())
 
@@ -160,4 +134,4 @@ def test_it_goes_and_is_cleaned_up_as_the_documentation_says_and_leaves_nothing(
     cluster.until("nothing is left", lambda: is_gone(cluster, eips["web"] + eips["local"]))
     for node in cluster.nodes:
         assert not dummies(cluster.world, node)
-        assert cluster.forwarder != "ipvs" or not cluster.in_node(node, "ipvsadm", "--save", "--numeric").strip()
+        assert not cluster.in_node(node, "ipvsadm", "--save", "--numeric").strip()
