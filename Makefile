@@ -43,9 +43,9 @@ demo: $(VENV)/.run
 PROXY ?= iptables
 NODES ?= 3
 # g++ brings the C library's headers, which gcc only recommends.
-NEED_KERNEL := gcc:gcc g++:g++ flex:flex bison:bison bc:bc xz:xz-utils setpriv:util-linux ipvsadm:ipvsadm
+NEED_KERNEL := gcc:gcc g++:g++ flex:flex bison:bison bc:bc xz:xz-utils setpriv:util-linux
 NEED_CLUSTER := containerd:containerd runc:runc /usr/lib/cni/ptp:containernetworking-plugins buildah:buildah debootstrap:debootstrap \
-  nft:nftables iptables:iptables conntrack:conntrack ipset:ipset ip:iproute2 modprobe:kmod sysctl:procps \
+  nft:nftables iptables:iptables conntrack:conntrack ipset:ipset ipvsadm:ipvsadm ip:iproute2 modprobe:kmod sysctl:procps \
   arping:arping ping:iputils-ping curl:curl openssl:openssl
 
 cluster: $(VENV)/.run

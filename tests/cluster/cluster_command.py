@@ -1,6 +1,7 @@
 """A real cluster to look at, in namespaces of this machine (docs/cluster.md).
 
     cluster_command.py up [--proxy iptables|nftables|ipvs] [--nodes N] [--plain-ca] [--no-story]
+                                    ipvs, where this kernel has none: on a machine of its own, while a shell there lasts
     cluster_command.py down
     cluster_command.py build        only what is missing in the cache
 
@@ -112,7 +113,7 @@ _HELP = f"""
 _STAY = f"""
 "$0" "$@" || exit
 echo "That holds for this shell. The cluster is gone when you leave it."
-PATH="{DOORS}:$PATH" bash
+PATH="{DOORS}:$PATH" bash --norc
 """
 
 
