@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from cluster_parts import NEXT, say
-from knock import Knocked, knocking
+from knock import PORT_EACH, RATE, Knocked, knocking
 from real_cluster import SPEAKER_NAMESPACE, RealCluster
 
 DRAIN = "eip-speaker.io/drain"
@@ -28,7 +28,9 @@ def step(title: str) -> Iterator[None]:
 def clients_during(cluster: RealCluster, what: Callable[[], object], seconds: float = AT_LEAST) -> Knocked:
     """What clients of both Services meet while ``what`` is done, and some time after."""
     addresses = [eip for service in ("web", "local") for eip in cluster.eips(service)]
-    with knocking(cluster.world.inside("client"), addresses) as knocked:
+    # IPVS mixes up connections from one port: at this rate each has its own.
+    rate = PORT_EACH if cluster.proxy == "ipvs" else RATE
+    with knocking(cluster.world.inside("client"), addresses, rate) as knocked:
         time.sleep(2)
         begun = time.monotonic()
         what()

@@ -81,7 +81,7 @@ class Taken(Exception):
 
 
 FIRST_PORT, PORTS = 33000, 32000
-PACE = 50
+PORT_EACH = 50
 """Rounds a second, at most: no port comes again within ten minutes. Where there are no more connections either, each
 has a port of its own: IPVS mixes up two connections from one port to one pod, whichever EIPs they are for."""
 
@@ -249,10 +249,10 @@ async def knock(rate: float, least: int, targets: Sequence[str]) -> Mapping[str,
     tallies = {target: Tally() for target in targets}
     fates = Fates()
     async with asyncio.TaskGroup() as group:
-        due, rounds, first = loop.time(), 0, int(time.time() * PACE)
+        due, rounds, first = loop.time(), 0, int(time.time() * PORT_EACH)
         while rounds < least or not ended.is_set():
             for place, target in enumerate(targets):
-                number = rounds * len(targets) + place if rate <= PACE else rounds
+                number = rounds * len(targets) + place if rate <= PORT_EACH else rounds
                 group.create_task(once(target, first + number, tallies[target], fates))
             rounds += 1
             due = max(due + len(targets) / rate, loop.time())
