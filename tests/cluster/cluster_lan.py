@@ -54,7 +54,10 @@ def dummies(world: World, node: str) -> set[str]:
 
 
 def _links(world: World, node: str, kind: str) -> set[str]:
-    return {link["ifname"] for link in json.loads(world.run("ip", "-json", "link", "show", "type", kind, place=node))}
+    found = json.loads(world.run("ip", "-json", "link", "show", "type", kind, place=node))
+    return {
+        link["ifname"] for link in found if link
+    }  # of a kind that the kernel does not know it prints `{}` for others
 
 
 def has_ipvs() -> bool:
