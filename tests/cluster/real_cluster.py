@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Any, Self
 
 import cluster_keys
@@ -240,6 +240,11 @@ class RealCluster:
         self.signal(node, program, "KILL")
         self.until(f"{program} of {node} runs again", lambda: self._started(node, program) not in ([], [before]))
 
+    def restart_everywhere(self, program: str) -> None:
+        """On one node after the other."""
+        for node in self.nodes:
+            self.restart(node, program)
+
     def change_proxy(self, name: str, mode: str) -> None:
         """kube-proxy of a node is in another mode, and has written its rules, at the end."""
         node = self.nodes[name]
@@ -247,10 +252,10 @@ class RealCluster:
         self.until(f"kube-proxy of {name} is in {mode} mode", lambda: self._proxy_says(name, "10249/proxyMode") == mode)
         self.until(f"kube-proxy of {name} has its rules", lambda: self._proxy_says(name, "10256/healthz"))
 
-    def set_proxy(self, name: str, own: Mapping[str, Any] = MappingProxyType({}), **settings: Any) -> None:
+    def set_proxy(self, name: str, own: Mapping[str, Any] | None = None, **settings: Any) -> None:
         """kube-proxy of a node has these settings besides, ``own`` for its mode, or none, and its rules, at the end."""
         usual = kube_proxy(self.keys, name, self.proxy)
-        settings[self.proxy] = {**usual.get(self.proxy, {}), **own}
+        settings[self.proxy] = {**usual.get(self.proxy, {}), **(own or {})}
         before = self.processes(name, "kube-proxy")
         (self.nodes[name].directory / "kube-proxy.yaml").write_text(json.dumps({**usual, **settings}))
         self.until("kube-proxy runs again", lambda: self.processes(name, "kube-proxy") not in ([], before))

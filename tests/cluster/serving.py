@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
+import pytest
 from cluster_nodes import store
 from cluster_packets import Seen, seen
-from cluster_story import AFTERWARDS, AT_LEAST, all_answer, end_drain, first_service, install, url
+from cluster_story import AFTERWARDS, AT_LEAST, all_answer, drain, end_drain, first_service, install, url
 from knock import TOLD, UNANSWERED, Knocked, knocking
 from real_cluster import PACE, RealCluster
 
@@ -153,6 +154,12 @@ class Serving(RealCluster):
         # Each node has a kube-proxy that waits, after an outage, before it asks the API again.
         self.until("every node leads everywhere", lambda: all(map(self._leads, self.nodes)))
 
+    def empty(self, node: str) -> None:
+        """No EIP is there, nor one of the pods that serve."""
+        drain(self, node)
+        self.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data")
+        self.rolled_out("deployment/web")
+
     def _leads(self, node: str) -> bool:
         often = [url(eip) for eip in self.targets["Cluster"] for _ in range(10)]
         said = self.in_node(node, "curl", "--silent", "--show-error", "--globoff", "--max-time", "2", *often)
@@ -200,6 +207,38 @@ def moved(cluster: Serving, eips, node):
     for addresses in eips.values():
         for eip in addresses:
             assert cluster.holder(eip) not in ("", node)
+
+
+def let_in_by_ranges(cluster: Serving, stranger: str) -> None:
+    """Whom the Service's source ranges name is, and nobody else."""
+    eip = cluster.eips("fenced")[0]
+    assert cluster.ask(url(eip))
+    assert cluster.ask(url(cluster.eips("web")[0]), "--interface", stranger)
+    with pytest.raises(RuntimeError, match=r"exit (7|28)"):
+        cluster.ask(url(eip), "--interface", stranger, "--max-time", "2")
+
+
+def one_pod_for_one_client(cluster: Serving) -> None:
+    eip = cluster.eips("sticky")[0]
+    assert len({cluster.ask(url(eip)).split()[0] for _ in range(30)}) == 1
+
+
+def remove_services(cluster: Serving) -> None:
+    """The first two steps of docs/kubernetes.md's "Uninstall"."""
+    for service in cluster.get("services")["items"]:
+        if service["spec"]["type"] == "LoadBalancer":
+            cluster.kubectl("delete", "service", service["metadata"]["name"])
+    cluster.kubectl("delete", "eip", "--all", "--timeout=60s")
+
+
+def is_gone(cluster: Serving, eips: list[str]) -> bool:
+    kinds = "namespaces,crds,clusterroles,clusterrolebindings,validatingadmissionpolicies"
+    return (
+        "eip-speaker" not in cluster.kubectl("get", kinds, "--output=name")
+        and not any(cluster.processes(node, "speaker") for node in cluster.nodes)
+        and not any("speaker" in cluster.in_node(node, "nft", "list", "tables") for node in cluster.nodes)
+        and not any(map(cluster.holder, eips))
+    )
 
 
 @contextmanager

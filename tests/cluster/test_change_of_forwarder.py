@@ -11,8 +11,7 @@ from cluster_parts import DEV, PROGRAMS
 from cluster_story import drain, holders, update
 from real_cluster import SPEAKER_NAMESPACE, missing
 from render import CLEANUP, rendered
-from serving import SOON, Serving, booted_again, ended, moved, unharmed
-from test_disasters import is_gone, remove_services
+from serving import SOON, Serving, booted_again, ended, is_gone, moved, remove_services, unharmed
 
 pytestmark = pytest.mark.cluster
 POOL = ["192.0.2.64/27", "2001:db8:1::a00/120"]
@@ -43,9 +42,7 @@ class Changing(Serving):
         """One node after the other, with neither EIPs nor pods."""
         for node in self.nodes:
             with ended(self, node):
-                drain(self, node)
-                self.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data")
-                self.rolled_out("deployment/web")
+                self.empty(node)
                 self.crash(node)
                 self.boot(node)
                 self.kubectl("uncordon", node)
@@ -66,11 +63,7 @@ def test_a_change_to_agents_that_forward_fails_no_new_connection(cluster: Changi
 
 
 def test_a_kube_proxy_that_is_restarted_beside_them_fails_no_new_connection(cluster: Changing, during):
-    def restart():
-        for node in cluster.nodes:
-            cluster.restart(node, "kube-proxy")
-
-    unharmed(during(cluster, restart))
+    unharmed(during(cluster, lambda: cluster.restart_everywhere("kube-proxy")))
 
 
 def test_a_change_back_fails_no_new_connection(cluster: Changing, during):

@@ -13,7 +13,7 @@ import pytest
 from cluster_parts import PROGRAMS
 from cluster_story import install, url
 from real_cluster import SPEAKER_NAMESPACE, missing
-from serving import Serving, unharmed
+from serving import Serving, is_gone, remove_services, unharmed
 
 pytestmark = pytest.mark.cluster
 MOUNTED = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
@@ -64,9 +64,8 @@ def restart_clients(cluster: Serving) -> None:
     for control in ("kube-controller-manager", "kube-scheduler"):
         cluster.stop(control)
         cluster.start(control)
-    for node in cluster.nodes:
-        for program in ("kubelet", "kube-proxy"):
-            cluster.restart(node, program)
+    for program in ("kubelet", "kube-proxy"):
+        cluster.restart_everywhere(program)
 
 
 def brought(cluster: Serving) -> None:
@@ -78,8 +77,7 @@ def brought(cluster: Serving) -> None:
         return bool(found.strip() == wanted)
 
     cluster.until("the cluster tells of its authorities", told)
-    for node in cluster.nodes:
-        cluster.restart(node, "kubelet")  # which mounts anew at once, not within the next minutes
+    cluster.restart_everywhere("kubelet")  # which mounts anew at once, not within the next minutes
     for node in cluster.nodes:
         cluster.until(
             f"the agent of {node} has them", lambda node=node: cluster.in_agent(node, "cat", MOUNTED).strip() == wanted
@@ -156,24 +154,6 @@ def test_an_older_etcd_backup_fails_no_new_connection(doomed: Serving, during):
     serve_another(doomed, "found")
     assert restarts(doomed) == before
     unharmed(met)
-
-
-def remove_services(cluster: Serving) -> None:
-    """The first two steps of docs/kubernetes.md's "Uninstall"."""
-    for service in cluster.get("services")["items"]:
-        if service["spec"]["type"] == "LoadBalancer":
-            cluster.kubectl("delete", "service", service["metadata"]["name"])
-    cluster.kubectl("delete", "eip", "--all", "--timeout=60s")
-
-
-def is_gone(cluster: Serving, eips: list[str]) -> bool:
-    kinds = "namespaces,crds,clusterroles,clusterrolebindings,validatingadmissionpolicies"
-    return (
-        "eip-speaker" not in cluster.kubectl("get", kinds, "--output=name")
-        and not any(cluster.processes(node, "speaker") for node in cluster.nodes)
-        and not any("speaker" in cluster.in_node(node, "nft", "list", "tables") for node in cluster.nodes)
-        and not any(map(cluster.holder, eips))
-    )
 
 
 def test_it_goes_as_the_documentation_says_and_leaves_nothing(doomed: Serving):

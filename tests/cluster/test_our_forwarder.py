@@ -14,7 +14,7 @@ from cluster_rights import NET_ADMIN, NET_RAW, agents_have
 from cluster_story import drain, holders, update, url
 from mqtt_broker import Broker
 from real_cluster import SPEAKER_NAMESPACE, missing
-from serving import SOON, Serving, booted_again, ended, moved, unharmed
+from serving import SOON, Serving, booted_again, ended, let_in_by_ranges, moved, one_pod_for_one_client, unharmed
 
 from speaker.lab.network.namespaces import Namespace
 
@@ -109,16 +109,11 @@ def test_the_policy_local_keeps_the_clients_address_and_the_pod_is_on_the_holder
 
 
 def test_source_ranges_let_in_whom_they_name_and_nobody_else(cluster, stranger):
-    eip = cluster.eips("fenced")[0]
-    assert cluster.ask(url(eip))
-    assert cluster.ask(url(cluster.eips("web")[0]), "--interface", stranger)
-    with pytest.raises(RuntimeError, match=r"exit (7|28)"):
-        cluster.ask(url(eip), "--interface", stranger, "--max-time", "2")
+    let_in_by_ranges(cluster, stranger)
 
 
 def test_a_client_stays_with_its_pod_where_the_service_asks_for_that(cluster):
-    eip = cluster.eips("sticky")[0]
-    assert len({cluster.ask(url(eip)).split()[0] for _ in range(30)}) == 1
+    one_pod_for_one_client(cluster)
 
 
 def test_the_broker_knows_who_holds_what_as_the_records_do(cluster):

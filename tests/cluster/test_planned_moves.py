@@ -30,14 +30,8 @@ def test_a_cordon_moves_nothing_and_fails_no_new_connection(cluster, eips, durin
 
 def test_a_node_that_is_drained_and_emptied_of_its_pods_fails_no_new_connection(cluster, eips, during):
     node = cluster.holder(eips["local"][0])
-
-    def empty():
-        drain(cluster, node)
-        cluster.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data")
-        cluster.rolled_out("deployment/web")
-
     with ended(cluster, node):
-        met = during(cluster, empty, avoid=node)
+        met = during(cluster, lambda: cluster.empty(node), avoid=node)
     unharmed(met)
 
 
@@ -121,11 +115,7 @@ def test_a_controller_that_is_replaced_fails_no_new_connection(cluster, during):
 
 
 def test_kube_proxy_that_is_restarted_fails_no_new_connection(cluster: Serving, during):
-    def restart():
-        for node in cluster.nodes:
-            cluster.restart(node, "kube-proxy")
-
-    unharmed(during(cluster, restart))
+    unharmed(during(cluster, lambda: cluster.restart_everywhere("kube-proxy")))
 
 
 def test_kube_proxy_in_another_mode_fails_no_new_connection_where_the_node_is_drained_before(cluster: Serving, during):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import real_api
 from cluster_kernel import MACHINE, check
+from cluster_lan import dummies
 from cluster_parts import POD, PROGRAMS, ROOT, SOURCES, _join, _pack_pod, digest, kept, layers, version
 from knock import ESTABLISHED, SLOW, Fates, Knocked, Tally, Told, once, port_of, told
 
@@ -42,6 +43,17 @@ def test_a_kernel_that_has_not_taken_what_a_cluster_needs_is_not_built():
     with pytest.raises(RuntimeError, match=r"machine/config: this Linux has not taken CONFIG_IP_VS=y$"):
         check(wanted, without)
     check(without, wanted)
+
+
+def test_links_are_found_by_their_kind_where_the_kernel_does_not_know_it_too():
+    """iproute2 asks it for all links then, and prints `{}` for those of other kinds."""
+
+    class Stub:
+        def run(self, *_, place):
+            assert place == "node1"
+            return '[{},{"ifname":"eip-speaker0"},{}]'
+
+    assert dummies(Stub(), "node1") == {"eip-speaker0"}
 
 
 def test_what_was_not_made_to_its_end_does_not_count(tmp_path):
