@@ -55,9 +55,8 @@ def dummies(world: World, node: str) -> set[str]:
 
 def _links(world: World, node: str, kind: str) -> set[str]:
     found = json.loads(world.run("ip", "-json", "link", "show", "type", kind, place=node))
-    return {
-        link["ifname"] for link in found if link
-    }  # of a kind that the kernel does not know it prints `{}` for others
+    # Of a kind that the kernel does not know it prints `{}` for all others.
+    return {link["ifname"] for link in found if link}
 
 
 def has_ipvs() -> bool:
