@@ -1,9 +1,12 @@
 """usage: lanes.py COMMAND... [-- COMMAND...]...
 
 Runs pytest in lanes, apart by ``--``: the lanes at once, the commands of a lane, each one word, one after the other.
-All of them run and tell, each whole when it has ended, whatever the others do. What is skipped is counted by its reason
+All of them run and tell, each whole when it has ended, whatever the others do. What fails then, if it is not much, is
+run once more when nothing else does, and has to pass: a machine that we share stands still for a moment now and then,
+and much here is about moments. What did so stays in what is told. What is skipped is counted by its reason
 and not named one by one: a reader, and a CI that keeps only a part of what is printed, would find nothing else. The end
-is a line for each command, the reasons, whatever failed and why in a line each, and on the last line the sum.
+is a line for each command, the reasons, whatever failed and why in a line each, what of that passed by itself, and on
+the last line the sum.
 
 Fails when any command does. One that does so without a failed test, or ends without a report of its tests, counts as
 one failure.
@@ -18,8 +21,8 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from itertools import groupby
+from dataclasses import dataclass, field, replace
+from itertools import chain, groupby
 from pathlib import Path
 from threading import Lock
 from xml.etree import ElementTree
@@ -28,6 +31,9 @@ PASSED, FAILED, NOT_STARTED = 0, 1, 127
 """What a command exits with: pytest whose tests all passed, or of which some failed; what could not be started."""
 QUIET = "-q", "-rfE"
 """Pytest: a dot a test, and at the end only what failed."""
+AGAIN = "--last-failed", "--last-failed-no-failures=none"
+FEW = 5
+"""Failures of one command: more of them are no accident."""
 REASONS = 5
 FAILURES = 40
 COLUMNS = 300
@@ -45,6 +51,8 @@ class Ran:
     reasons: Counter[str] = field(default_factory=Counter)
     failures: tuple[str, ...] = ()
     trouble: str = ""
+    once: tuple[str, ...] = ()
+    """Failures of tests that then passed."""
 
     def __str__(self) -> str:
         return f"  {self.seconds:4.0f} s  {_sum([self])}  {self.command}{self.trouble}"
@@ -76,14 +84,18 @@ def _failures(suite: ElementTree.Element) -> Iterator[str]:
             yield f"{case.get('classname')}::{case.get('name')}: {message}"[:COLUMNS]
 
 
-def _run(command: str) -> Ran:
-    """Says whole what the command said."""
+def _test(failure: str) -> str:
+    return failure.split(": ")[0]
+
+
+def _run(command: str, home: Path, *flags: str) -> Ran:
+    """Says whole what the command said. Its cache is in ``home``."""
     begun = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="lanes-") as name:
+    with tempfile.TemporaryDirectory(dir=home) as name:
         report, said = Path(name, "report"), Path(name, "said")
         with said.open("wb") as output:
             try:
-                words = [*shlex.split(command), *QUIET, f"--junitxml={report}"]
+                words = [*shlex.split(command), *QUIET, "-o", f"cache_dir={home}/cache", f"--junitxml={report}", *flags]
                 status = subprocess.run(words, stdout=output, stderr=output, check=False).returncode
             except OSError as error:
                 output.write(f"{command}: {error}\n".encode())
@@ -94,14 +106,36 @@ def _run(command: str) -> Ran:
         return _judge(command, time.monotonic() - begun, status, report)
 
 
-def _one_by_one(commands: Sequence[str]) -> list[Ran]:
-    return [_run(command) for command in commands]
+def _again(first: Ran, home: Path) -> Ran:
+    """What it is with what has failed run once more."""
+    if not 0 < first.failed == len(first.failures) <= FEW:
+        return first
+    second = _run(first.command, home, *AGAIN)
+    if second.trouble:
+        return first
+    return replace(
+        second,
+        seconds=first.seconds + second.seconds,
+        passed=first.passed + second.passed,
+        reasons=first.reasons + second.reasons,
+        once=tuple(failure for failure in first.failures if _test(failure) not in map(_test, second.failures)),
+    )
+
+
+def _one_by_one(lane: Sequence[tuple[str, Path]]) -> list[Ran]:
+    return [_run(command, home) for command, home in lane]
 
 
 def main(arguments: Sequence[str]) -> int:
-    lanes = [list(some) for apart, some in groupby(arguments, lambda word: word == "--") if not apart]
-    with ThreadPoolExecutor(len(lanes)) as pool:
-        ran = [one for lane in pool.map(_one_by_one, lanes) for one in lane]
+    with tempfile.TemporaryDirectory(prefix="lanes-") as name:
+        lanes = [
+            [(command, Path(tempfile.mkdtemp(dir=name))) for command in some]
+            for apart, some in groupby(arguments, lambda word: word == "--")
+            if not apart
+        ]
+        with ThreadPoolExecutor(len(lanes)) as pool:
+            ran = list(chain(*pool.map(_one_by_one, lanes)))
+        ran = [_again(one, home) for one, (_, home) in zip(ran, chain(*lanes), strict=True)]
     print("=" * 80, *ran, sep="\n")
     reasons = sum((one.reasons for one in ran), Counter[str]())
     for reason, count in reasons.most_common(REASONS):
@@ -113,6 +147,8 @@ def main(arguments: Sequence[str]) -> int:
         print("FAILED", failure)
     if len(failures) > FAILURES:
         print(f"{len(failures) - FAILURES} more failed")
+    for failure in chain(*(one.once for one in ran)):
+        print("FAILED AT FIRST", failure)
     print(_sum(ran))
     return FAILED if any(one.failed for one in ran) else PASSED
 

@@ -21,6 +21,14 @@ def test_1(n): pytest.skip("it rains" if n else "it snows")
     "errors": "import pytest\n@pytest.fixture\ndef bad(): raise ValueError\ndef test_1(bad): pass",
     "cannot be read": "def",
     "crashes": "import os\ndef test_1(): os._exit(3)",
+    "fails at first": """
+import pathlib
+def test_1():
+    there = pathlib.Path(__file__).with_name("there")
+    assert there.exists() or there.touch()
+def test_2(): pass
+""",
+    "fails often": "import pytest\n@pytest.mark.parametrize('n', range(6))\ndef test_1(n): assert 0",
     "fails at its end": "import pytest\ndef pytest_sessionfinish(session): session.exitstatus = 1",
 }
 
@@ -36,7 +44,7 @@ def lanes(tmp_path):
         directory.mkdir(exist_ok=True)
         (directory / "pytest.ini").touch()
         (directory / ("conftest.py" if "sessionfinish" in TESTS[name] else "test_it.py")).write_text(TESTS[name])
-        return shlex.join([sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(directory)])
+        return shlex.join([sys.executable, "-m", "pytest", str(directory)])
 
     def run(*names):
         return subprocess.run(
@@ -100,3 +108,21 @@ def test_a_command_that_fails_without_a_failed_test_is_a_failure(lanes):
     done = lanes("fails at its end")
     assert done.stdout.endswith("0 passed, 1 failed, 0 skipped\n")
     assert done.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "status", "last"),
+    [
+        (["fails at first", "--", "passes"], 0, "4 passed, 0 failed, 0 skipped"),
+        (["fails at first", "fails", "--", "passes"], 1, "5 passed, 1 failed, 0 skipped"),
+    ],
+)
+def test_what_fails_beside_others_and_passes_by_itself_is_told_and_is_no_failure(lanes, names, status, last):
+    done = lanes(*names)
+    assert "FAILED AT FIRST test_it::test_1: AssertionError" in done.stdout
+    assert done.stdout.splitlines()[-1] == last
+    assert done.returncode == status
+
+
+def test_what_fails_by_the_half_dozen_is_not_run_again(lanes):
+    assert lanes("fails often").stdout.count("FFFFFF") == 1

@@ -14,6 +14,7 @@ from alert_lan import key, nft, pool, samples, service, switched, until
 from conftest import Running
 from playing import AT_ONCE, AT_ONCE_STEPS, Recorder, firing, save
 from prometheus import NOT_ON_A_LAN, missing, prometheus
+from standing_still import unless_the_machine_stands_still
 
 pytestmark = pytest.mark.netns
 
@@ -43,6 +44,7 @@ def told_by(speakers):
     return {("speaker", name): lambda name=name: speakers[name].get("/metrics") for name in NODES}
 
 
+@unless_the_machine_stands_still()
 def test_all_that_is_broken_is_told_once_and_what_is_mended_no_more(lan, write, start, sh, tmp_path, stack):
     """And the dashboard shows it, as Prometheus has it."""
     if shutil.which("nft") is None:

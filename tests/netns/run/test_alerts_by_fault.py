@@ -19,6 +19,7 @@ from fault_plan import Switches
 from playing import BY_FAULT, BY_FAULT_STEPS, FLAPS, GROWING, Recorder, firing, save
 from pyroute2 import NFCTSocket
 from site_yaml import endpoint
+from standing_still import unless_the_machine_stands_still
 
 pytestmark = pytest.mark.netns
 
@@ -98,14 +99,6 @@ class Lan:
 
     def until(self, name, wanted):
         until(self.speakers.values(), f"eip_speaker_{name}", wanted)
-
-    def starved(self):
-        """The machine broke what nobody was to break; with real-time priority it is our fault."""
-        texts = [speaker.get("/metrics") for speaker in self.speakers.values()]
-        return any(
-            any(samples(text, "eip_speaker_frozen_total")) and not any(samples(text, "eip_speaker_wire_real_time"))
-            for text in texts
-        )
 
     def told(self):
         return [speaker.status() for speaker in self.speakers.values()]
@@ -276,6 +269,7 @@ FAULTS = {
 }
 
 
+@unless_the_machine_stands_still()
 def test_each_fault_is_told_once_as_long_as_it_is_there_and_nothing_else_is(lan, tmp_path):
     lan.well()
     lan.record("healthy")
@@ -284,8 +278,6 @@ def test_each_fault_is_told_once_as_long_as_it_is_there_and_nothing_else_is(lan,
             lan.record(alert)
         lan.well()
     lan.record("mended")
-    if lan.starved():
-        pytest.skip("no real-time priority here, and the machine kept a speaker from running for too long")
     if os.environ.get("RECORD"):
         save("by-fault", lan.recorder.phases)
     assert not (told := firing(lan.recorder.phases, BY_FAULT_STEPS, BY_FAULT, tmp_path)), told
