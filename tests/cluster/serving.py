@@ -132,7 +132,7 @@ class Serving(RealCluster):
 
     def serve_all(self) -> None:
         eips = first_service(self)
-        self.kubectl("apply", "--filename", "-", stdin=_MORE)
+        self.apply(_MORE)
         web, local = eips["web"], eips["local"]
         (shared,) = all_answer(self, "first", 1)
         self.targets = {
