@@ -177,9 +177,8 @@ def images() -> list[Path]:
     inputs += [
         *ROOT.glob("requirements*.txt"),
         *(ROOT / "manifests/systemd").iterdir(),
-        *(ROOT / "speaker").rglob("*.py"),
+        *(file for file in (ROOT / "speaker").rglob("*") if file.is_file() and file.suffix != ".pyc"),
     ]
-    inputs += [file for file in (ROOT / "speaker").rglob("*") if file.suffix in (".yaml", ".html", ".json", ".typed")]
     built_pod = hashlib.sha256(pod.read_bytes()).hexdigest()
     return [
         kept(CACHE / "images" / "pod.tar", built_pod, lambda target: _pack_pod(pod, target)),

@@ -34,7 +34,7 @@ PATIENCE = 240.0
 """Seconds; a guard against a hang, not an expectation."""
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 SPEAKER_NAMESPACE = "eip-speaker-agents"
-PODS, SERVICES = ("10.244.0.0/16", "fd00:244::/48"), ("10.96.0.0/16", "fd00:10:96::/112")
+SERVICES = ("10.96.0.0/16", "fd00:10:96::/112")
 MANIFESTS = Path(__file__).parent
 COMM = 15
 """Characters of a program's name that the kernel keeps (proc(5))."""

@@ -1,6 +1,5 @@
 """From the overlay `default` beside kube-proxy in ipvs mode to `ipvs`, and back, in the order of
-docs/beside-kube-proxy.md. Then on nodes that boot without a kube-proxy, to the end. One test after the other. The
-same in nftables mode with the overlay `nftables`, but not in CI, which has no time for it.
+docs/beside-kube-proxy.md. Then on nodes that boot without a kube-proxy, to the end. The same in nftables mode with the overlay `nftables`, but not in CI, which has no time for it.
 """
 
 import json
@@ -39,6 +38,20 @@ class Changing(Serving):
         told = (json.loads(self.in_agent(node, "speaker", "status", "--json")) for node in self.nodes)
         return [problem for each in told for problem in each["problems"]]
 
+    def need_no_proxy(self, forwarder: str) -> None:
+        """That of this forwarder, for nodes on which nobody leads to ClusterIPs."""
+        self.overlay(forwarder)
+        there = f"KUBERNETES_SERVICE_HOST={API[0]}", "KUBERNETES_SERVICE_PORT=6443"
+        self.kubectl("-n", SPEAKER_NAMESPACE, "set", "env", "daemonset/eip-speaker-agent", *there)
+        self.kubectl("-n", "eip-speaker", "set", "env", "deployment/eip-speaker-controller", *there)
+        self.await_speaker()
+
+    def lose_proxy(self) -> None:
+        """On one node after the other."""
+        self.proxy = ""
+        self.reboot()
+        self.forwards_by = f"no kube-proxy, forwarder {self.forwarder}"
+
     def reboot(self) -> None:
         """One node after the other, with neither EIPs nor pods."""
         for node in self.nodes:
@@ -64,6 +77,24 @@ def cluster(forwarder: str) -> Iterator[Changing]:
         yield cluster
 
 
+@pytest.fixture
+def overlaid(cluster: Changing, forwarder) -> Changing:
+    """Its agents forward."""
+    if cluster.forwarder != forwarder:
+        cluster.overlay(forwarder)
+    return cluster
+
+
+@pytest.fixture
+def alone(cluster: Changing, forwarder) -> Changing:
+    """No node has a kube-proxy."""
+    if cluster.proxy:
+        cluster.need_no_proxy(forwarder)
+        cluster.lose_proxy()
+        cluster.settle()
+    return cluster
+
+
 def test_a_kube_proxy_that_answers_arp_for_every_eip_is_a_problem(cluster: Changing, forwarder):
     """With ``strictARP`` off, which is its default."""
     if forwarder != "ipvs":
@@ -83,12 +114,12 @@ def test_a_change_to_agents_that_forward_fails_no_new_connection(cluster: Changi
     cluster.until("no agent has a problem", lambda: not cluster.problems())
 
 
-def test_a_kube_proxy_that_is_restarted_beside_them_fails_no_new_connection(cluster: Changing, during):
-    unharmed(during(cluster, lambda: cluster.restart_everywhere("kube-proxy")))
+def test_a_kube_proxy_that_is_restarted_beside_them_fails_no_new_connection(overlaid: Changing, during):
+    unharmed(during(overlaid, lambda: overlaid.restart_everywhere("kube-proxy")))
 
 
-def test_a_change_back_fails_no_new_connection(cluster: Changing, during):
-    unharmed(during(cluster, lambda: cluster.overlay("none")))
+def test_a_change_back_fails_no_new_connection(overlaid: Changing, during):
+    unharmed(during(overlaid, lambda: overlaid.overlay("none")))
 
 
 def test_nodes_that_boot_again_are_kube_proxys_again_and_fail_no_new_connection(cluster: Changing, during):
@@ -99,45 +130,39 @@ def test_nodes_that_boot_again_are_kube_proxys_again_and_fail_no_new_connection(
 
 
 def test_nodes_that_boot_without_kube_proxy_fail_no_new_connection(cluster: Changing, forwarder, during):
-    cluster.overlay(forwarder)
-    # Nobody leads to ClusterIPs any more.
-    there = f"KUBERNETES_SERVICE_HOST={API[0]}", "KUBERNETES_SERVICE_PORT=6443"
-    cluster.kubectl("-n", SPEAKER_NAMESPACE, "set", "env", "daemonset/eip-speaker-agent", *there)
-    cluster.kubectl("-n", "eip-speaker", "set", "env", "deployment/eip-speaker-controller", *there)
-    cluster.await_speaker()
-    cluster.proxy = ""
-    unharmed(during(cluster, cluster.reboot, places=("LAN",)))
+    cluster.need_no_proxy(forwarder)
+    unharmed(during(cluster, cluster.lose_proxy, places=("LAN",)))
     assert not any(cluster.processes(node, "kube-proxy") for node in cluster.nodes)
-    cluster.forwards_by = f"no kube-proxy, forwarder {forwarder}"
     cluster.settle()
     cluster.until("no agent has a problem", lambda: not cluster.problems())
 
 
-def test_without_kube_proxy_clients_everywhere_are_served(cluster: Changing, during):
-    unharmed(during(cluster, lambda: None))
+def test_without_kube_proxy_clients_everywhere_are_served(alone: Changing, during):
+    unharmed(during(alone, lambda: None))
 
 
-def test_without_kube_proxy_a_drain_fails_no_new_connection(cluster: Changing, eips, during):
-    node = cluster.holder(eips["web"][0])
-    with ended(cluster, node):
-        unharmed(during(cluster, lambda: drain(cluster, node), avoid=node))
+def test_without_kube_proxy_a_drain_fails_no_new_connection(alone: Changing, eips, during):
+    node = alone.holder(eips["web"][0])
+    with ended(alone, node):
+        unharmed(during(alone, lambda: drain(alone, node), avoid=node))
 
 
-def test_without_kube_proxy_a_rolling_update_fails_no_new_connection(cluster: Changing, during):
-    unharmed(during(cluster, lambda: update(cluster)))
+def test_without_kube_proxy_a_rolling_update_fails_no_new_connection(alone: Changing, during):
+    unharmed(during(alone, lambda: update(alone)))
 
 
-def test_without_kube_proxy_a_crash_is_soon_over_whatever_the_policy(cluster: Changing, eips, during):
-    node = cluster.holder(eips["local"][0])
-    with booted_again(cluster, node):
-        met = during(cluster, lambda: cluster.crash(node), avoid=node, places=("LAN",))
-        moved(cluster, eips, node)
+def test_without_kube_proxy_a_crash_is_soon_over_whatever_the_policy(alone: Changing, eips, during):
+    node = alone.holder(eips["local"][0])
+    with booted_again(alone, node):
+        met = during(alone, lambda: alone.crash(node), avoid=node, places=("LAN",))
+        moved(alone, eips, node)
         for policy in ("Cluster", "Local"):
             assert met.longest("LAN", policy) <= SOON, str(met)
-        assert node not in holders(cluster).values()
+        assert node not in holders(alone).values()
 
 
-def test_it_goes_and_is_cleaned_up_as_the_documentation_says_and_leaves_nothing(cluster: Changing, forwarder, eips):
+def test_it_goes_and_is_cleaned_up_as_the_documentation_says_and_leaves_nothing(alone: Changing, forwarder, eips):
+    cluster = alone
     remove_services(cluster)
     cluster.kubectl("delete", "--filename", cluster.manifest, "--timeout=120s")
     file = cluster.directory / "cleanup.yaml"
