@@ -1,5 +1,6 @@
 """From the overlay `default` beside kube-proxy in ipvs mode to `ipvs`, and back, in the order of
-docs/beside-kube-proxy.md. Then on nodes that boot without a kube-proxy, to the end. The same in nftables mode with the overlay `nftables`, but not in CI, which has no time for it.
+docs/beside-kube-proxy.md. Then on nodes that boot without a kube-proxy, to the end. The same in nftables mode with the
+overlay `nftables`, but not in CI, which has no time for it.
 """
 
 import json

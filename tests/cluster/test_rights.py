@@ -14,9 +14,11 @@ def controllers(cluster):
     return [pod["metadata"]["name"] for pod in cluster.get("pods", "-n", "eip-speaker")["items"]]
 
 
-def test_a_controller_is_nobody_without_any_right(cluster):
+def test_a_controller_is_nobody_without_any_right_and_its_root_cannot_be_written(cluster):
     for pod in controllers(cluster):
         told = status(cluster.kubectl("-n", "eip-speaker", "exec", pod, "--", "cat", "/proc/1/status"))
         assert told["Uid"].split() == ["65532"] * 4
         assert int(told["CapEff"], 16) == int(told["CapBnd"], 16) == 0
         assert (told["NoNewPrivs"], told["Seccomp"]) == ("1", FILTERED)
+        with pytest.raises(RuntimeError, match="Read-only file system"):
+            cluster.kubectl("-n", "eip-speaker", "exec", pod, "--", "touch", "/var/tmp/new")
