@@ -83,7 +83,7 @@ test-api: $(VENV)/.dev
 # The tests of IPVS on a stock kernel, which guards it with nftables: takes minutes, and fetches 70 MB once.
 test-qemu: $(VENV)/.dev
 	@NEED_OPTIONAL=1 .ci/need qemu-system-x86_64:qemu-system-x86 nft:nftables ip:iproute2 ping:iputils-ping arping:arping ipvsadm:ipvsadm \
-	  iptables-legacy:iptables modprobe:kmod sysctl:procps ipset:ipset
+	  iptables-legacy:iptables modprobe:kmod sysctl:procps
 	EIP_SPEAKER_GUEST=qemu $(BIN)/pytest tests/ipvs -m ipvs
 
 check: $(VENV)/.dev

@@ -100,8 +100,6 @@ class RealApi:
     ) -> None:
         self.directory = directory
         self._flags, self._place, self._address = flags, place, address
-        self.addresses = [address]
-        """By which its certificate names it."""
         with self.inside():
             self.port, self._etcd_port, self._peer_port = _free_port(address), _free_port(), _free_port()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -218,24 +216,6 @@ class RealApi:
         shutil.rmtree(self.directory / to, ignore_errors=True)
         shutil.copytree(self.directory / former, self.directory / to)
         self._start_etcd()
-
-    def another_certificate(self) -> str:
-        """What the server shows after ``change_certificate``: its own authority, like the one before it."""
-        names = ",".join(f"IP:{address}" for address in self.addresses)
-        files = ("-keyout", str(self._next.with_suffix(".key")), "-out", str(self._next))
-        made = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=another")
-        subprocess.run([*made, *files, "-addext", f"subjectAltName={names}"], check=True, capture_output=True)
-        return self._next.read_text()
-
-    def change_certificate(self) -> None:
-        self.stop()
-        for suffix in (".crt", ".key"):
-            self._next.with_suffix(suffix).replace(self.ca.with_suffix(suffix))
-        self.start()
-
-    @property
-    def _next(self) -> Path:
-        return self.directory / "certs" / "next.crt"
 
     # ── Using it ──
 

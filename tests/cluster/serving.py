@@ -223,6 +223,30 @@ def one_pod_for_one_client(cluster: Serving) -> None:
     assert len({cluster.ask(url(eip)).split()[0] for _ in range(30)}) == 1
 
 
+def healthy_where_endpoints_are(cluster: Serving, eip: str) -> None:
+    """The health check port of ``local`` says which nodes have endpoints, and one of them holds its EIP."""
+    port = cluster.get("service", "local")["spec"]["healthCheckNodePort"]
+
+    def healthy() -> set[str]:
+        told = "--write-out", "%{http_code}", "--output", "/dev/null"
+        said = {node: cluster.ask(url(cluster.nodes[node].addresses[0], port), *told) for node in cluster.nodes}
+        assert set(said.values()) <= {"200", "503"}
+        return {node for node, code in said.items() if code == "200"}
+
+    def serving() -> set[str]:
+        return {node for node in cluster.nodes if cluster.processes(node, "web")}
+
+    for replicas in (1, len(cluster.nodes)):
+        cluster.kubectl("scale", "deployment/web", f"--replicas={replicas}")
+        cluster.rolled_out("deployment/web")
+        cluster.until(
+            f"{replicas} nodes are healthy",
+            lambda replicas=replicas: len(healthy()) <= replicas and healthy() == serving(),
+        )
+        cluster.until("one of them holds", lambda: cluster.holder(eip) in healthy())
+        assert cluster.ask(url(eip))
+
+
 def remove_services(cluster: Serving) -> None:
     """The first two steps of docs/kubernetes.md's "Uninstall"."""
     for service in cluster.get("services")["items"]:

@@ -12,7 +12,19 @@ from cluster_parts import DEV, PROGRAMS
 from cluster_story import drain, holders, update
 from real_cluster import SPEAKER_NAMESPACE, missing
 from render import CLEANUP, rendered
-from serving import SOON, Serving, booted_again, ended, is_gone, moved, remove_services, unharmed
+from serving import (
+    SOON,
+    Serving,
+    booted_again,
+    ended,
+    healthy_where_endpoints_are,
+    is_gone,
+    let_in_by_ranges,
+    moved,
+    one_pod_for_one_client,
+    remove_services,
+    unharmed,
+)
 
 pytestmark = pytest.mark.cluster
 POOL = ["192.0.2.64/27", "2001:db8:1::a00/120"]
@@ -140,6 +152,14 @@ def test_nodes_that_boot_without_kube_proxy_fail_no_new_connection(cluster: Chan
 
 def test_without_kube_proxy_clients_everywhere_are_served(alone: Changing, during):
     unharmed(during(alone, lambda: None))
+
+
+def test_without_kube_proxy_a_service_admits_and_keeps_whom_it_says_and_health_checks_are_answered(
+    alone: Changing, eips, stranger
+):
+    let_in_by_ranges(alone, stranger)
+    one_pod_for_one_client(alone)
+    healthy_where_endpoints_are(alone, eips["local"][0])
 
 
 def test_without_kube_proxy_a_drain_fails_no_new_connection(alone: Changing, eips, during):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from cluster_story import url
-from serving import Serving, let_in_by_ranges, one_pod_for_one_client
+from serving import Serving, healthy_where_endpoints_are, let_in_by_ranges, one_pod_for_one_client
 
 pytestmark = pytest.mark.cluster
 CLIENT = {"192.0.2.100", "2001:db8:1::100"}
@@ -83,26 +83,7 @@ def test_services_share_an_eip_each_with_its_port(cluster: Serving):
 
 
 def test_the_health_check_port_says_which_nodes_have_endpoints_and_one_of_them_holds(cluster: Serving, eips):
-    port = cluster.get("service", "local")["spec"]["healthCheckNodePort"]
-
-    def healthy():
-        told = "--write-out", "%{http_code}", "--output", "/dev/null"
-        said = {node: cluster.ask(url(cluster.nodes[node].addresses[0], port), *told) for node in cluster.nodes}
-        assert set(said.values()) <= {"200", "503"}
-        return {node for node, code in said.items() if code == "200"}
-
-    def serving():
-        return {node for node in cluster.nodes if cluster.processes(node, "web")}
-
-    for replicas in (1, len(cluster.nodes)):
-        cluster.kubectl("scale", "deployment/web", f"--replicas={replicas}")
-        cluster.rolled_out("deployment/web")
-        cluster.until(
-            f"{replicas} nodes are healthy",
-            lambda replicas=replicas: len(healthy()) <= replicas and healthy() == serving(),
-        )
-        cluster.until("one of them holds", lambda: cluster.holder(eips["local"][0]) in healthy())
-        assert cluster.ask(url(eips["local"][0]))
+    healthy_where_endpoints_are(cluster, eips["local"][0])
 
 
 def test_status_tells_in_the_agents_pod_what_it_holds(cluster: Serving, eips):

@@ -21,4 +21,4 @@ def test_a_controller_is_nobody_without_any_right_and_its_root_cannot_be_written
         assert int(told["CapEff"], 16) == int(told["CapBnd"], 16) == 0
         assert (told["NoNewPrivs"], told["Seccomp"]) == ("1", FILTERED)
         with pytest.raises(RuntimeError, match="Read-only file system"):
-            cluster.kubectl("-n", "eip-speaker", "exec", pod, "--", "touch", "/var/tmp/new")
+            cluster.kubectl("-n", "eip-speaker", "exec", pod, "--", "touch", "/opt/new")

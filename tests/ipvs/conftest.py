@@ -27,8 +27,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,8 +63,6 @@ class Kind:
     """What a busy machine may take to boot the guest and collect the tests, 3 on an idle one (QEMU: 30), besides:"""
     silence: float
     """Without a new report for so long the guest counts as hung."""
-    has_a_way_out: bool = False
-    """To what listens on the machine's loopback."""
 
 
 HERE = Path(__file__).parent
@@ -74,9 +72,7 @@ QEMU = {"qemu-system-x86_64": "qemu-system-x86", "nft": "nftables"}
 SILENCE = os.environ.get("EIP_SPEAKER_GUEST_SILENCE")
 KINDS = {
     "uml": Kind("uml", HERE / "guest", NEEDED | UML, boot=60.0, silence=float(SILENCE or 120.0)),
-    "qemu": Kind(
-        "qemu", HERE / "guest-qemu", NEEDED | QEMU, boot=180.0, silence=float(SILENCE or 400.0), has_a_way_out=True
-    ),
+    "qemu": Kind("qemu", HERE / "guest-qemu", NEEDED | QEMU, boot=180.0, silence=float(SILENCE or 400.0)),
 }
 TRIED = [KINDS[name] for name in os.environ.get("EIP_SPEAKER_GUEST", "uml").split(",")]
 BROKEN = os.environ.get("EIP_SPEAKER_GUEST_BROKEN", "").split(",")
@@ -118,7 +114,6 @@ class Guest:
     def __init__(self, session: pytest.Session) -> None:
         items = [item for item in session.items if item.get_closest_marker("ipvs")]
         nodes = [item.nodeid for item in items]
-        self._api_wanted = any(item.get_closest_marker("apiserver") for item in items)
         self.reports: dict[str, list[pytest.TestReport]] = {node: [] for node in nodes}
         self.passed_over: list[Unusable] = []
         self.lost: list[str] = []
@@ -138,28 +133,19 @@ class Guest:
 
     def _run(self, kind: Kind, directory: Path, config: pytest.Config, nodes: Sequence[str]) -> None:
         _lacks_nothing(kind)
-        with _api(directory, wanted=self._api_wanted and kind.has_a_way_out) as (environment, meanwhile):
-            self._run_in_one(kind, directory, config, nodes, environment, meanwhile)
-            left = [node for node in nodes if not self._is_done(node)]
-            if left and not (directory / "exit").exists():
-                self.lost.append(f"{'in' if self.reports[left[0]] else 'before'} {left[0]} {self.end}")
-                self.reports |= {node: [] for node in left}
-                try:
-                    self._run_in_one(kind, directory, config, left, environment, meanwhile)
-                except Unusable as why:
-                    self.end = f"a guest was lost, and the next one: {why}"
+        self._run_in_one(kind, directory, config, nodes)
+        left = [node for node in nodes if not self._is_done(node)]
+        if left and not (directory / "exit").exists():
+            self.lost.append(f"{'in' if self.reports[left[0]] else 'before'} {left[0]} {self.end}")
+            self.reports |= {node: [] for node in left}
+            try:
+                self._run_in_one(kind, directory, config, left)
+            except Unusable as why:
+                self.end = f"a guest was lost, and the next one: {why}"
 
-    def _run_in_one(
-        self,
-        kind: Kind,
-        directory: Path,
-        config: pytest.Config,
-        nodes: Sequence[str],
-        environment: Mapping[str, str],
-        meanwhile: Callable[[], None],
-    ) -> None:
-        _prepare(directory, kind, config, nodes, environment)
-        self.end = _boot(directory, kind, meanwhile)
+    def _run_in_one(self, kind: Kind, directory: Path, config: pytest.Config, nodes: Sequence[str]) -> None:
+        _prepare(directory, kind, config, nodes)
+        self.end = _boot(directory, kind)
         for line in (directory / "reports").read_text().splitlines():
             report = config.hook.pytest_report_from_serializable(config=config, data=json.loads(line))
             if isinstance(report.longrepr, list):  # a skip's (path, line, reason): JSON knows no tuples
@@ -202,29 +188,7 @@ def _lacks_nothing(kind: Kind) -> None:
         raise Unusable(f"{kind.name}: its kernel cannot be fetched: {_last_words(fetched.stderr)}", blame=CI)
 
 
-@contextmanager
-def _api(directory: Path, *, wanted: bool) -> Iterator[tuple[Mapping[str, str], Callable[[], None]]]:
-    """An API server on the machine's loopback, where it is wanted and its programs are here: what the guest is told of
-    it, and what is to be called again and again, lest a test in there ask in vain."""
-    nothing: tuple[Mapping[str, str], Callable[[], None]] = ({}, lambda: None)
-    if not wanted:
-        yield nothing
-        return
-    # Where nobody wants one, these need not be there (test_harness.py).
-    from proxied_cluster import MACHINE, OUTSIDE, do_what_is_asked
-    from real_api import RealApi, binaries, missing
-
-    if missing():
-        yield nothing
-        return
-    (home := directory / "api").mkdir()
-    with RealApi(home, f"--advertise-address={MACHINE}") as api:
-        api.addresses.append(MACHINE)
-        told = {OUTSIDE: f"{api.port}:{home}", "KUBEBUILDER_ASSETS": str(binaries())}
-        yield told, lambda: do_what_is_asked(directory, api)
-
-
-def _boot(directory: Path, kind: Kind, meanwhile: Callable[[], None]) -> str:
+def _boot(directory: Path, kind: Kind) -> str:
     """How the guest ended that ran the directory's command; raises Unusable where it did not come so far."""
     console = directory / "console"
     (directory / "reports").write_text("")
@@ -240,7 +204,7 @@ def _boot(directory: Path, kind: Kind, meanwhile: Callable[[], None]) -> str:
             start_new_session=True,  # a guest is many processes: they go together
         )
         try:
-            hung = _is_hung(guest, directory / "reports", kind.boot, kind.silence, meanwhile)
+            hung = _is_hung(guest, directory / "reports", kind.boot, kind.silence)
             waiting = _what_it_waits_for(directory) if hung else ""
         finally:
             with suppress(ProcessLookupError):
@@ -273,7 +237,7 @@ def _last_words(console: str) -> str:
     return ": ".join(line.strip() for line in lines)[-200:] or "it says nothing"
 
 
-def _prepare(directory: Path, kind: Kind, config: pytest.Config, nodes: Sequence[str], more: Mapping[str, str]) -> None:
+def _prepare(directory: Path, kind: Kind, config: pytest.Config, nodes: Sequence[str]) -> None:
     """Write the guest's command, and all its bytecode: compiling is slow in there, where nothing can be kept."""
     cache = getattr(config, "cache", None)  # missing with -p no:cacheprovider
     bytecode = cache.mkdir("guest-bytecode") if cache else directory / "bytecode"
@@ -293,23 +257,20 @@ def _prepare(directory: Path, kind: Kind, config: pytest.Config, nodes: Sequence
     pytest_line += ["--basetemp=/run/pytest", *nodes]
     environment |= {"EIP_SPEAKER_GUEST": kind.name, "EIP_SPEAKER_GUEST_REPORTS": "/run/out/reports"}
     environment |= {"PYTHONDONTWRITEBYTECODE": "1"}
-    environment |= {name: os.environ[name] for name in HANDED_ON if name in os.environ} | more
+    environment |= {name: os.environ[name] for name in HANDED_ON if name in os.environ}
     exports = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in environment.items())
     command = directory / "command"
     command.write_text(f"#!/bin/sh\n{exports}\ncd {shlex.quote(str(config.rootpath))}\n{shlex.join(pytest_line)}\n")
     command.chmod(0o755)
 
 
-def _is_hung(
-    guest: "subprocess.Popen[bytes]", reports: Path, boot: float, silence: float, meanwhile: Callable[[], None]
-) -> bool:
+def _is_hung(guest: "subprocess.Popen[bytes]", reports: Path, boot: float, silence: float) -> bool:
     """Waits until the guest has ended by itself (False) or nothing comes from it any more (True)."""
     size, deadline = 0, time.monotonic() + boot + silence
     while True:
         try:
             guest.wait(timeout=0.1)
         except subprocess.TimeoutExpired:
-            meanwhile()
             if reports.stat().st_size != size:
                 size, deadline = reports.stat().st_size, time.monotonic() + silence
             elif time.monotonic() > deadline:
