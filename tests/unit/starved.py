@@ -101,7 +101,7 @@ def packets() -> None:
 
 def without_descriptors(folder: Path) -> dict[str, Callable[[], Any]]:
     kept = folder / "kept.json"
-    settings = IpvsSettings(Remembered(kept), folder / "vs")
+    settings = IpvsSettings(Remembered(kept), [folder])
     asked = Question(1, bytes(6), IPv4Address("192.0.2.1"), IPv4Address("192.0.2.2"))
     ipvs = IpvsForwarder(folder, NftablesGuard())
     return {

@@ -58,9 +58,20 @@ def _completed(server: VirtualServer, known: VirtualServer) -> VirtualServer:
 
 
 def in_between(have: Plan, want: Plan) -> Plan:
-    """What the guard holds while the kernel goes from one to the other: open are only ports that stand in both."""
+    """What the guard holds while the kernel goes from one to the other: open are only ports that stand in both, and
+    what comes for them is masqueraded whichever real server it is sent to, of those that leave too."""
     both = want.virtual_servers.keys() & have.virtual_servers.keys()
-    return Plan(have.eips | want.eips, {key: want.virtual_servers[key] for key in both})
+    servers = {key: _to_either(have.virtual_servers[key], want.virtual_servers[key]) for key in both}
+    return Plan(have.eips | want.eips, servers)
+
+
+def _to_either(have: VirtualServer, want: VirtualServer) -> VirtualServer:
+    wanted = {(real.address, real.port) for real in want.real_servers}
+    leaving = [real for real in have.real_servers if real.weight and (real.address, real.port) not in wanted]
+    if not leaving:
+        return want
+    reals = tuple(sorted((*want.real_servers, *leaving)))
+    return replace(want, real_servers=reals, masquerade=want.masquerade or have.masquerade)
 
 
 def standing(want: Plan, refused: Collection[Refusal]) -> Plan:

@@ -1,5 +1,6 @@
 """``net.ipv4.vs.*``: IPVS's own settings in the network namespace. An edge; rtnetlink has no way to these."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from speaker.errors import EdgeError
@@ -18,10 +19,14 @@ has moved reset it all the same, and a node with ``externalTrafficPolicy: Local`
 """
 
 
+FOLDERS = Path("/host/proc/sys/net/ipv4"), Path("/proc/sys/net/ipv4")
+"""The first one that is there counts: a pod's own /proc/sys is read-only, and ours mounts this part of the host's."""
+
+
 class IpvsSettings:
-    def __init__(self, remembered: Remembered, folder: Path = Path("/proc/sys/net/ipv4/vs")) -> None:
+    def __init__(self, remembered: Remembered, folders: Sequence[Path] = FOLDERS) -> None:
         self._remembered = remembered
-        self._folder = folder
+        self._folder = next((folder for folder in folders if folder.is_dir()), folders[-1]) / "vs"
 
     def adjust(self) -> None:
         """Set what can be set; ``problems`` names the rest. Raises EdgeError if the originals cannot be kept."""
@@ -55,5 +60,5 @@ class IpvsSettings:
     def _set(self, name: str, value: int) -> None:
         try:
             (self._folder / name).write_text(str(value))
-        except OSError:  # a container's /proc/sys is read-only, and an operator has to do it: see ``problems``
+        except OSError:  # an operator has to do it: see ``problems``
             return

@@ -36,6 +36,51 @@ def test_on_the_way_no_port_is_open_whose_virtual_server_might_not_stand(have, w
     assert all(want.virtual_servers[key] is server for key, server in guard.virtual_servers.items())
 
 
+def real_servers(plan, least_weight=0):
+    return {
+        key: {(real.address, real.port) for real in server.real_servers if real.weight >= least_weight}
+        for key, server in plan.virtual_servers.items()
+    }
+
+
+anywhere = st.builds(
+    RealServer, st.sampled_from([REAL.address, ip_address("10.0.0.2")]), st.integers(1, 2), st.integers(0, 2)
+)
+serving = st.lists(
+    st.builds(
+        VirtualServer,
+        st.just(A),
+        st.sampled_from(Protocol),
+        st.integers(1, 2),
+        real_servers=st.lists(anywhere, max_size=3, unique_by=lambda real: (real.address, real.port)).map(tuple),
+    ),
+    max_size=4,
+).map(lambda servers: plan(*servers))
+
+
+@given(serving, serving)
+def test_whatever_real_server_a_connection_is_sent_to_the_guard_knows_it(have, want):
+    """And masquerades, before IPVS's tables are changed and after; at the latest until the guard is as wanted."""
+    on_the_way = real_servers(in_between(have, want))
+    for tables, guard in ((have, on_the_way), (want, on_the_way), (want, real_servers(standing(want, ())))):
+        for key, given_connections in real_servers(tables, least_weight=1).items():
+            assert key not in guard or given_connections <= guard[key]
+
+
+def test_where_the_clients_address_is_to_be_kept_from_now_on_it_is_not_yet_where_others_may_be_sent_to():
+    want = replace(SERVER, real_servers=(), masquerade=False)
+    assert in_between(plan(SERVER), plan(want)).virtual_servers[SERVER.key].masquerade
+    want = replace(SERVER, masquerade=False)
+    assert in_between(plan(SERVER), plan(want)) == plan(want)
+
+
+def test_those_that_drain_are_in_the_guard_no_more():
+    """Established connections do not need it."""
+    drained = replace(SERVER, real_servers=(replace(REAL, weight=0),))
+    want = replace(SERVER, real_servers=())
+    assert in_between(plan(drained), plan(want)) == plan(want)
+
+
 def test_where_nothing_is_refused_the_guard_ends_up_as_wanted():
     assert standing(plan(SERVER), ()) == plan(SERVER)
 
