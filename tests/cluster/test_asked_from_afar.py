@@ -41,9 +41,16 @@ def test_the_suite_of_the_fake_holds_for_a_real_pod(cluster):
 
 def test_an_eip_is_explained_by_every_node(cluster, eips):
     (first, *_) = eips["web"]
-    told = json.loads(asked(cluster, "explain", first, "--cluster", "--json"))
-    assert (told["code"], told["findings"], told["silent"]) == (0, [], {})
-    assert told["nodes"].keys() == cluster.nodes.keys()
+
+    def explained():
+        told = json.loads(asked(cluster, "explain", first, "--cluster", "--json"))
+        # On a slow machine an EIP moves meanwhile, and where it is bound its announcements are dropped as martians.
+        assert told["code"] == 0 or {each["kind"] for each in told["findings"]} == {"martian_source"}
+        assert told["silent"] == {}
+        assert told["nodes"].keys() == cluster.nodes.keys()
+        return told["findings"] == []
+
+    cluster.until("nothing is found", explained)
 
 
 def test_the_doctor_is_silent_on_a_cluster_that_is_well(cluster):
