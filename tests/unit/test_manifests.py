@@ -12,6 +12,7 @@ import yaml
 from render import CLEANUP, COMPONENTS, MANIFESTS, OVERLAYS, kustomized
 
 from speaker.cli import main
+from speaker.forwarding.ipvs.settings import FOLDERS
 from speaker.ownership.parameters import Parameters
 from speaker.settings import DEFAULT_KEY, DEFAULT_RUNTIME_DIR, Bind
 
@@ -180,6 +181,19 @@ def test_what_cleans_up_has_the_agents_rights_and_their_files_and_for_no_longer_
 def rendered(kubectl) -> Callable[..., list[dict[str, Any]]]:
     """``rendered("ipvs", "metrics")`` are the objects of that overlay with those components."""
     return lambda overlay, *components: list(yaml.safe_load_all(kustomized(kubectl, overlay, components)))
+
+
+@pytest.mark.parametrize("overlay", ["default", "nftables", "ipvs"])
+def test_of_the_hosts_settings_agents_with_ipvs_may_write_those_of_ipv4_where_they_look_for_them_and_no_others(
+    rendered, overlay
+):
+    """net.ipv4.vs is not there before the module is."""
+    theirs, own = map(str, FOLDERS)
+    (spec,) = (each["spec"]["template"]["spec"] for each in rendered(overlay) if each["kind"] == "DaemonSet")
+    paths = {each["name"]: each["hostPath"]["path"] for each in spec["volumes"] if "hostPath" in each}
+    mounts = {each["mountPath"]: paths.get(each["name"], "") for each in spec["containers"][0]["volumeMounts"]}
+    found = {place: path for place, path in mounts.items() if path.startswith(("/proc", "/sys"))}
+    assert found == ({theirs: own} if overlay == "ipvs" else {})
 
 
 def only_container(found: list[dict[str, Any]], kind: str) -> dict[str, Any]:
