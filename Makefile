@@ -72,7 +72,7 @@ test: $(VENV)/.dev
 	  promtool:prometheus zsh:zsh fish:fish $(BROWSER)
 	@$(INSIDE) $(BIN)/python .ci/lanes.py \
 	  "$(BIN)/python .ci/aside.py $(BIN)/pytest $(PATIENT)" "nice -n 10 $(BIN)/pytest -m 'not apiserver' $(WAITING)" "$(BIN)/pytest $(SOAK_OF)" \
-	  -- "nice -n 10 $(BIN)/pytest $(REST)" "$(BIN)/pytest -m 'not apiserver' $(GUEST)" "nice -n 10 $(BIN)/pytest -m 'not apiserver' $(SIGNALS)" \
+	  -- "nice -n 10 $(BIN)/pytest $(REST)" "$(BIN)/pytest $(GUEST)" "nice -n 10 $(BIN)/pytest -m 'not apiserver' $(SIGNALS)" \
 	  -- "$(BIN)/pytest $(TIMED) $(addprefix --ignore=,$(WAITING) $(PRACTICE))" "$(BIN)/pytest $(FAULTS)" "nice -n 10 $(BIN)/pytest $(PRACTICE)"
 
 # What `make test` leaves out: it needs etcd and kube-apiserver, found where `make cluster` leaves them or in $KUBEBUILDER_ASSETS.

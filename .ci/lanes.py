@@ -19,10 +19,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from itertools import chain, groupby
+from itertools import chain, count, groupby
 from pathlib import Path
 from threading import Lock
 from xml.etree import ElementTree
@@ -31,6 +31,8 @@ PASSED, FAILED, NOT_STARTED = 0, 1, 127
 """What a command exits with: pytest whose tests all passed, or of which some failed; what could not be started."""
 QUIET = "-q", "-rfE"
 """Pytest: a dot a test, and at the end only what failed."""
+CACHES = ".pytest_cache/lanes"
+"""Of each command, by number."""
 AGAIN = "--last-failed", "--last-failed-no-failures=none"
 FEW = 5
 """Failures of one command: more of them are no accident."""
@@ -42,16 +44,16 @@ _TELLING = Lock()
 
 @dataclass(frozen=True)
 class Ran:
-    """What a command did; ``reasons`` are those of its skips, ``failures`` name a test and say why, in a line each."""
+    """What a command did; ``reasons`` are those of its skips, ``failures`` say by test why, in a line."""
 
     command: str
     seconds: float
     passed: int = 0
     failed: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
-    failures: tuple[str, ...] = ()
+    failures: Mapping[str, str] = field(default_factory=dict)
     trouble: str = ""
-    once: tuple[str, ...] = ()
+    once: Mapping[str, str] = field(default_factory=dict)
     """Failures of tests that then passed."""
 
     def __str__(self) -> str:
@@ -73,29 +75,32 @@ def _judge(command: str, seconds: float, status: int, report: Path) -> Ran:
     reasons = Counter(skip.get("message", "") for skip in suite.iter("skipped"))
     failed = failures + errors or int(status != PASSED)
     trouble = "" if status in (PASSED, FAILED) else f": exit status {status}"
-    named = tuple(_failures(suite))
+    named = dict(_failures(suite))
     return Ran(command, seconds, tests - failures - errors - skipped, failed, reasons, named, trouble)
 
 
-def _failures(suite: ElementTree.Element) -> Iterator[str]:
+def _failures(suite: ElementTree.Element) -> Iterator[tuple[str, str]]:
     for case in suite.iter("testcase"):
         for why in (*case.iter("failure"), *case.iter("error")):
             message = " ".join(why.get("message", "").split())
-            yield f"{case.get('classname')}::{case.get('name')}: {message}"[:COLUMNS]
+            yield f"{case.get('classname')}::{case.get('name')}", message
 
 
-def _test(failure: str) -> str:
-    return failure.split(": ")[0]
-
-
-def _run(command: str, home: Path, *flags: str) -> Ran:
-    """Says whole what the command said. Its cache is in ``home``."""
+def _run(command: str, number: int, *flags: str) -> Ran:
+    """Says whole what the command said. It has a cache of its own: several write theirs at once."""
     begun = time.monotonic()
-    with tempfile.TemporaryDirectory(dir=home) as name:
+    with tempfile.TemporaryDirectory(prefix="lanes-") as name:
         report, said = Path(name, "report"), Path(name, "said")
         with said.open("wb") as output:
             try:
-                words = [*shlex.split(command), *QUIET, "-o", f"cache_dir={home}/cache", f"--junitxml={report}", *flags]
+                words = [
+                    *shlex.split(command),
+                    *QUIET,
+                    "-o",
+                    f"cache_dir={CACHES}/{number}",
+                    f"--junitxml={report}",
+                    *flags,
+                ]
                 status = subprocess.run(words, stdout=output, stderr=output, check=False).returncode
             except OSError as error:
                 output.write(f"{command}: {error}\n".encode())
@@ -106,49 +111,49 @@ def _run(command: str, home: Path, *flags: str) -> Ran:
         return _judge(command, time.monotonic() - begun, status, report)
 
 
-def _again(first: Ran, home: Path) -> Ran:
+def _again(first: Ran, number: int) -> Ran:
     """What it is with what has failed run once more."""
-    if not 0 < first.failed == len(first.failures) <= FEW:
+    if first.trouble or not 0 < first.failed == len(first.failures) <= FEW:
         return first
-    second = _run(first.command, home, *AGAIN)
-    if second.trouble:
+    second = _run(first.command, number, *AGAIN)
+    if second.trouble or second.passed + second.failed != first.failed:
         return first
     return replace(
         second,
         seconds=first.seconds + second.seconds,
         passed=first.passed + second.passed,
-        reasons=first.reasons + second.reasons,
-        once=tuple(failure for failure in first.failures if _test(failure) not in map(_test, second.failures)),
+        reasons=first.reasons,
+        once={test: why for test, why in first.failures.items() if test not in second.failures},
     )
 
 
-def _one_by_one(lane: Sequence[tuple[str, Path]]) -> list[Ran]:
-    return [_run(command, home) for command, home in lane]
+def _one_by_one(lane: Sequence[tuple[str, int]]) -> list[Ran]:
+    return [_run(command, number) for command, number in lane]
 
 
 def main(arguments: Sequence[str]) -> int:
-    with tempfile.TemporaryDirectory(prefix="lanes-") as name:
-        lanes = [
-            [(command, Path(tempfile.mkdtemp(dir=name))) for command in some]
-            for apart, some in groupby(arguments, lambda word: word == "--")
-            if not apart
-        ]
-        with ThreadPoolExecutor(len(lanes)) as pool:
-            ran = list(chain(*pool.map(_one_by_one, lanes)))
-        ran = [_again(one, home) for one, (_, home) in zip(ran, chain(*lanes), strict=True)]
+    numbers = count()
+    lanes = [
+        [(command, next(numbers)) for command in some]
+        for apart, some in groupby(arguments, lambda word: word == "--")
+        if not apart
+    ]
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        ran = list(chain(*pool.map(_one_by_one, lanes)))
+    ran = [_again(one, number) for number, one in enumerate(ran)]
     print("=" * 80, *ran, sep="\n")
     reasons = sum((one.reasons for one in ran), Counter[str]())
-    for reason, count in reasons.most_common(REASONS):
-        print(f"{count} skipped: {reason}"[:COLUMNS])
+    for reason, often in reasons.most_common(REASONS):
+        print(f"{often} skipped: {reason}"[:COLUMNS])
     if len(reasons) > REASONS:
         print(f"{len(reasons) - REASONS} more reasons")
-    failures = [failure for one in ran for failure in one.failures]
-    for failure in failures[:FAILURES]:
-        print("FAILED", failure)
+    failures = [failure for one in ran for failure in one.failures.items()]
+    for test, why in failures[:FAILURES]:
+        print(f"FAILED {test}: {why}"[:COLUMNS])
     if len(failures) > FAILURES:
         print(f"{len(failures) - FAILURES} more failed")
-    for failure in chain(*(one.once for one in ran)):
-        print("FAILED AT FIRST", failure)
+    for test, why in chain(*(one.once.items() for one in ran)):
+        print(f"FAILED AT FIRST {test}: {why}"[:COLUMNS])
     print(_sum(ran))
     return FAILED if any(one.failed for one in ran) else PASSED
 

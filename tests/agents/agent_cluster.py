@@ -39,7 +39,6 @@ from agent_objects import (
     POOLS,
     SERVICES,
     SLICES,
-    UDP_ECHO,
     Body,
     agent_pod,
     endpoints,
@@ -59,7 +58,6 @@ from speaker.lab.breaking.faults import cut, mend
 from speaker.lab.breaking.switch import spoil
 from speaker.lab.hosts.failover_manifests import ECHO_PORT, POD_PORT, lab_eips, service_of
 from speaker.lab.network.lan import Lan
-from speaker.lab.network.namespaces import Namespace
 from speaker.lab.network.topology import lab_topology
 from speaker.lab.scenarios.failover_result import Instants, Promise, View, broken, views
 from speaker.lab.scenarios.scene import ASK_INTERVAL, EVERYBODY, LINK, Scene, Watch
@@ -73,11 +71,9 @@ from speaker.settings import DEFAULT_HELLO_MS
 NODE_COUNT, CLIENT_COUNT, EIP_COUNT = 3, 2, 8
 API_HOST, API_ADDRESS, MANAGEMENT = "admin", "198.51.100.100", "eth1"
 OVERLAY = Path(__file__).parents[2] / "manifests" / "overlays" / "default"
-IN_A_GUEST = "EIP_SPEAKER_GUEST_REPORTS" in os.environ
-"""On an emulated processor, where looking again and again takes from those that are looked at what they need."""
-GUARD = 300.0 if IN_A_GUEST else 120.0
+GUARD = 120.0
 """Seconds; against a hang, not an expectation."""
-POLL = 0.5 if IN_A_GUEST else 0.02
+POLL = 0.02
 TOO_MANY_REQUESTS = 429
 AFTERMATH = 0.7
 """Seconds that everything is watched on, once it is as it should be."""
@@ -140,8 +136,6 @@ class Cluster:
     """Of the pool, beside ``eips``; and the link to announce on, which is found by itself on the LAN's own subnets."""
     interface: str = ""
     api_flags: tuple[str, ...] = ()
-    ports: tuple[Body, ...] = (UDP_ECHO,)
-    """Of every Service."""
     revision: int = 1
     """Of the agents that are started from now on."""
     agents: dict[str, Agent] = field(default_factory=dict)
@@ -167,7 +161,8 @@ class Cluster:
     def _build(self, stack: ExitStack) -> None:
         stack.callback(lambda: [agent.kill() for agent in self.agents.values()])
         (home := self.directory / "api").mkdir()
-        self.api = stack.enter_context(self._api(home, self.lan.namespace(API_HOST)))
+        place = self.lan.namespace(API_HOST)
+        self.api = stack.enter_context(RealApi(home, *self.api_flags, place=place, address=API_ADDRESS))
         self.ask = Administrator(self.api)
         self._write_key()
         self._install()
@@ -181,9 +176,6 @@ class Cluster:
         while not self._assigned():
             assert time.monotonic() < deadline, self.controller.log.read_text()[-2000:]
             time.sleep(POLL)
-
-    def _api(self, home: Path, place: Namespace) -> RealApi:
-        return RealApi(home, *self.api_flags, place=place, address=API_ADDRESS)
 
     def _forward(self, stack: ExitStack) -> None:
         """What forwards on every node, and what answers behind it."""
@@ -245,11 +237,8 @@ class Cluster:
     def _objects(self) -> None:
         self.done("POST", POOLS, pool([*ranges(self.eips), *self.more_addresses], self.interface))
         for eip in self.eips:
-            self.done("POST", SERVICES, service(eip, local=eip in self.local, ports=self.ports))
-            self.done("POST", SLICES, slice_of(eip, self._endpoints(eip, self.nodes), self.ports))
-
-    def _endpoints(self, eip: IPAddress, ready_on: Iterable[str]) -> list[Body]:
-        return endpoints(self.lan.topology, eip, ready_on)
+            self.done("POST", SERVICES, service(eip, local=eip in self.local))
+            self.done("POST", SLICES, slice_of(eip, endpoints(self.lan.topology, eip, self.nodes)))
 
     def _assigned(self) -> bool:
         services = self.done("GET", SERVICES)["items"]
@@ -301,7 +290,7 @@ class Cluster:
 
     def ready_endpoints(self, eip: IPAddress, nodes: Iterable[str]) -> None:
         """From now on those of the Service are ready on ``nodes`` only."""
-        found = {"endpoints": self._endpoints(eip, nodes)}
+        found = {"endpoints": endpoints(self.lan.topology, eip, nodes)}
         self.done("PATCH", f"{SLICES}/{service_of(eip)}", found)
 
     @contextmanager
@@ -331,11 +320,7 @@ class Cluster:
         access = (*self._accesses[node], "--key", str(self._key_of(node)))
         place, home = self.lan.namespace(node), self.directory / node
         revision = ("--revision", str(self.revision))
-        self.agents[node] = Agent(node, place, home, *access, *revision, *flags, by=self._by(flags))
-
-    def _by(self, flags: Sequence[str]) -> Sequence[str]:
-        """Words that an agent with these flags is started by."""
-        return ()
+        self.agents[node] = Agent(node, place, home, *access, *revision, *flags)
 
     async def dies(self, node: str) -> float:
         """A machine: its agent, and its forwarding at once. Returns when."""

@@ -68,24 +68,24 @@ def pool(addresses: Sequence[str], interface: str = "") -> Body:
 UDP_ECHO: Body = {"name": "echo", "protocol": "UDP", "port": ECHO_PORT, "targetPort": POD_PORT}
 
 
-def service(eip: IPAddress, *, local: bool = False, ports: Sequence[Body] = (UDP_ECHO,)) -> Body:
+def service(eip: IPAddress, *, local: bool = False) -> Body:
     spec = {
         "type": "LoadBalancer",
         "loadBalancerClass": "eip-speaker.io/speaker",
         "ipFamilies": [Family.of(eip).value],
         "externalTrafficPolicy": "Local" if local else "Cluster",
-        "ports": list(ports),
+        "ports": [UDP_ECHO],
     }
     metadata = {"name": service_of(eip), "annotations": {"eip-speaker.io/addresses": str(eip)}}
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
 
 
-def slice_of(eip: IPAddress, endpoints: Sequence[Body], ports: Sequence[Body] = (UDP_ECHO,)) -> Body:
+def slice_of(eip: IPAddress, endpoints: Sequence[Body]) -> Body:
     name = service_of(eip)
     return {
         "metadata": {"name": name, "labels": {"kubernetes.io/service-name": name}},
         "addressType": Family.of(eip).value,
-        "ports": [{"name": each["name"], "protocol": each["protocol"], "port": each["targetPort"]} for each in ports],
+        "ports": [{"name": UDP_ECHO["name"], "protocol": "UDP", "port": POD_PORT}],
         "endpoints": list(endpoints),
     }
 

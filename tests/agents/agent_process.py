@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,15 +23,14 @@ PYTHON = os.environ.get("EIP_SPEAKER_PYTHON", sys.executable)
 
 
 class Process:
-    """``speaker COMMAND …``; started when made. What it logs is in ``log``, that of earlier ones included. ``by``:
-    words before it, of a program that becomes it."""
+    """``speaker COMMAND …``; started when made. What it logs is in ``log``, that of earlier ones included."""
 
-    def __init__(self, place: Namespace, log: Path, *command: str, by: Sequence[str] = ()) -> None:
+    def __init__(self, place: Namespace, log: Path, *command: str) -> None:
         self.log = log
         self._said_before = log.stat().st_size if log.exists() else 0
         with log.open("ab") as out, place.entered():
             self.process = subprocess.Popen(
-                [*by, PYTHON, "-m", "speaker", *command],
+                [PYTHON, "-m", "speaker", *command],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=out,
@@ -70,13 +69,13 @@ def _settle() -> Callable[[], None]:
 
 
 class Agent(Process):
-    def __init__(self, node: str, place: Namespace, directory: Path, *flags: str, by: Sequence[str] = ()) -> None:
+    def __init__(self, node: str, place: Namespace, directory: Path, *flags: str) -> None:
         self.node, self.runtime_dir = node, directory / "run"
         self.runtime_dir.mkdir(parents=True, exist_ok=True)
         self._status = self.runtime_dir / "status.json"
         self._status.unlink(missing_ok=True)  # of a life before
         common = ("--runtime-dir", str(self.runtime_dir), "--forwarder", "none", "--log-format", "json")
-        super().__init__(place, directory / "log", "agent", "--node", node, *common, *flags, by=by)
+        super().__init__(place, directory / "log", "agent", "--node", node, *common, *flags)
 
     def status(self) -> Mapping[str, Any]:
         """What it says that it does; empty until it has said anything."""

@@ -177,7 +177,7 @@ def images() -> list[Path]:
     inputs += [
         *ROOT.glob("requirements*.txt"),
         *(ROOT / "manifests/systemd").iterdir(),
-        *(file for file in (ROOT / "speaker").rglob("*") if file.is_file() and file.suffix != ".pyc"),
+        *(file for file in (ROOT / "speaker").rglob("*") if file.is_file() and "__pycache__" not in file.parts),
     ]
     built_pod = hashlib.sha256(pod.read_bytes()).hexdigest()
     return [

@@ -43,7 +43,7 @@ COMM = 15
 def missing(mode: str = "iptables", spared: str = "") -> str:
     """Why there can be no cluster here; '' when there can. CI is ``spared`` a mode where it has the others."""
     if mode == spared and "CI" in os.environ:
-        return "CI has no time for it in every mode of kube-proxy"
+        return "CI has no time for it in this mode of kube-proxy"
     if os.geteuid() != 0:
         return "needs root: containerd mounts file systems"
     absent = [

@@ -32,11 +32,15 @@ POOL = ["192.0.2.64/27", "2001:db8:1::a00/120"]
 
 
 class Changing(Serving):
+    been_changed = False
+    """Some agents have forwarded on these nodes."""
+
     def overlay(self, forwarder: str) -> None:
         """That of this forwarder, as an operator applies it; of IPVS, kube-proxies are told before."""
         if forwarder == "ipvs":
             for node in self.nodes:
                 self.set_proxy(node, {"excludeCIDRs": POOL}, nodePortAddresses=["primary"])
+        self.been_changed |= forwarder != "none"
         self.forwarder = forwarder
         self.install()
         wanted = {"VIP"} if forwarder == "none" else {"Proxy"}
@@ -101,7 +105,7 @@ def overlaid(cluster: Changing, forwarder) -> Changing:
 @pytest.fixture
 def alone(cluster: Changing, forwarder) -> Changing:
     """No node has a kube-proxy."""
-    if cluster.proxy:
+    if any(cluster.processes(node, "kube-proxy") for node in cluster.nodes):
         cluster.need_no_proxy(forwarder)
         cluster.lose_proxy()
         cluster.settle()
@@ -135,8 +139,12 @@ def test_a_change_back_fails_no_new_connection(overlaid: Changing, during):
     unharmed(during(overlaid, lambda: overlaid.overlay("none")))
 
 
-def test_nodes_that_boot_again_are_kube_proxys_again_and_fail_no_new_connection(cluster: Changing, during):
-    """It is what docs/kubernetes.md says to do after a change back."""
+def test_nodes_that_boot_again_are_kube_proxys_again_and_fail_no_new_connection(cluster: Changing, forwarder, during):
+    """It is what docs/beside-kube-proxy.md says to do after a change back."""
+    if not cluster.been_changed:
+        cluster.overlay(forwarder)
+    if cluster.forwarder != "none":
+        cluster.overlay("none")
     unharmed(during(cluster, cluster.reboot, places=("LAN",)))
     assert {link for node in cluster.nodes for link in dummies(cluster.world, node)} <= {"kube-ipvs0"}
     cluster.settle()

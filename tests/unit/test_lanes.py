@@ -28,6 +28,20 @@ def test_1():
     assert there.exists() or there.touch()
 def test_2(): pass
 """,
+    "is skipped then": """
+import pathlib, pytest
+def test_1():
+    there = pathlib.Path(__file__).with_name("there")
+    if there.exists():
+        pytest.skip("it rains")
+    assert there.touch()
+""",
+    "cannot be read at first": """
+import pathlib
+there = pathlib.Path(__file__).with_name("there")
+assert there.exists() or there.touch()
+def test_1(): pass
+""",
     "fails often": "import pytest\n@pytest.mark.parametrize('n', range(6))\ndef test_1(n): assert 0",
     "fails at its end": "import pytest\ndef pytest_sessionfinish(session): session.exitstatus = 1",
 }
@@ -126,3 +140,11 @@ def test_what_fails_beside_others_and_passes_by_itself_is_told_and_is_no_failure
 
 def test_what_fails_by_the_half_dozen_is_not_run_again(lanes):
     assert lanes("fails often").stdout.count("FFFFFF") == 1
+
+
+@pytest.mark.parametrize("name", ["is skipped then", "cannot be read at first"])
+def test_what_does_not_pass_by_itself_or_ended_early_stays_a_failure(lanes, name):
+    done = lanes(name, "passes")
+    assert done.stdout.endswith("2 passed, 1 failed, 0 skipped\n")
+    assert "FAILED AT FIRST" not in done.stdout
+    assert done.returncode == 1

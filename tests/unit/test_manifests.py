@@ -170,6 +170,8 @@ def test_what_cleans_up_has_the_agents_rights_and_their_files_and_for_no_longer_
         assert each["image"] == theirs["containers"][0]["image"]
     volumes = {each["name"]: each for each in theirs["volumes"] if "hostPath" in each}
     assert {each["name"]: each for each in found["volumes"]} == volumes
+    mounts = {each["name"]: each for each in theirs["containers"][0]["volumeMounts"]}
+    assert {each["name"]: each for each in cleaning["volumeMounts"]} == {name: mounts[name] for name in volumes}
     with pytest.raises(SystemExit, match=r"^0$"):
         main([*cleaning["args"], "--help"])
 
@@ -183,7 +185,7 @@ def rendered(kubectl) -> Callable[..., list[dict[str, Any]]]:
     return lambda overlay, *components: list(yaml.safe_load_all(kustomized(kubectl, overlay, components)))
 
 
-@pytest.mark.parametrize("overlay", ["default", "nftables", "ipvs"])
+@pytest.mark.parametrize("overlay", OVERLAYS)
 def test_of_the_hosts_settings_agents_with_ipvs_may_write_those_of_ipv4_where_they_look_for_them_and_no_others(
     rendered, overlay
 ):

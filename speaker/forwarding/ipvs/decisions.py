@@ -4,10 +4,16 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from speaker.forwarding.changes import AddRealServer, AddVirtualServer, RemoveVirtualServer
+from speaker.forwarding.changes import (
+    AddRealServer,
+    AddVirtualServer,
+    ChangeRealServer,
+    RemoveRealServer,
+    RemoveVirtualServer,
+)
 from speaker.forwarding.ipvs.drain import Place
 from speaker.forwarding.ipvs.tables import Refusal
-from speaker.forwarding.plan import Plan, RealServer, VirtualServer, VirtualServerKey
+from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer, VirtualServerKey
 from speaker.model import IPAddress
 
 
@@ -74,11 +80,18 @@ def _to_either(have: VirtualServer, want: VirtualServer) -> VirtualServer:
     return replace(want, real_servers=reals, masquerade=want.masquerade or have.masquerade)
 
 
-def standing(want: Plan, refused: Collection[Refusal]) -> Plan:
+def standing(want: Plan, refused: Collection[Refusal], on_the_way: Plan = EMPTY) -> Plan:
     """What the guard holds in the end: ``want``, but ports of virtual servers that the kernel did not take stay closed,
-    and so do all of an EIP that is not leaving yet."""
+    and so do all of an EIP that is not leaving yet. Where a real server would not go, it is as ``on_the_way``."""
     missing = {refusal.change.server.key for refusal in refused if isinstance(refusal.change, AddVirtualServer)}
-    servers = {key: server for key, server in want.virtual_servers.items() if key not in missing}
+    stuck = {
+        refusal.change.key for refusal in refused if isinstance(refusal.change, ChangeRealServer | RemoveRealServer)
+    }
+    servers = {
+        key: on_the_way.virtual_servers.get(key, server) if key in stuck else server
+        for key, server in want.virtual_servers.items()
+        if key not in missing
+    }
     return Plan(want.eips | held_back(refused), servers)
 
 

@@ -180,7 +180,7 @@ class IpvsForwarder:
             return await self._do(self._bring_to, want, step.changes, whole)
         await self._guard.apply(closed := in_between(have, want))
         refused = await self._do(self._bring_to, want, step.changes, whole)
-        if (final := standing(want, refused)) != closed:
+        if (final := standing(want, refused, closed)) != closed:
             await self._guard.apply(final)
         return refused
 
@@ -231,7 +231,7 @@ class IpvsForwarder:
         have = completed(seen.ours, self._plan, want) if seen.fresh else seen.ours
         goal, still = draining(have, want, self._draining, seen.connections, now)
         changes = diff(have, goal)
-        # What is on its way out of IPVS is out of the guard at once: established connections do not need it.
+        # What drains in IPVS is out of the guard already: established connections do not need it.
         return Step(seen, have, want, goal, still, changes, (*changes, *diff(self._plan, want)))
 
     def _see(

@@ -135,6 +135,6 @@ def test_all_that_is_broken_is_told_once_and_what_is_mended_no_more(lan, write, 
     time.sleep(2.5)
     recorder.end()
     assert watching.unanswered() <= NOT_ON_A_LAN
+    assert not (said := firing(recorder.phases, AT_ONCE_STEPS, AT_ONCE, tmp_path)), said
     if os.environ.get("RECORD"):
         save("speaker-run", recorder.phases)
-    assert not (said := firing(recorder.phases, AT_ONCE_STEPS, AT_ONCE, tmp_path)), said

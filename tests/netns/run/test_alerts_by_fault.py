@@ -278,6 +278,6 @@ def test_each_fault_is_told_once_as_long_as_it_is_there_and_nothing_else_is(lan,
             lan.record(alert)
         lan.well()
     lan.record("mended")
+    assert not (told := firing(lan.recorder.phases, BY_FAULT_STEPS, BY_FAULT, tmp_path)), told
     if os.environ.get("RECORD"):
         save("by-fault", lan.recorder.phases)
-    assert not (told := firing(lan.recorder.phases, BY_FAULT_STEPS, BY_FAULT, tmp_path)), told

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from alert_lan import eventually
 from site_yaml import POOL, service
 
 from speaker.ownership.hellos.keys import generate
@@ -50,8 +51,7 @@ def pair(lan, write, start, key):
     for speaker in speakers:
         speaker.until("ready")
     if late := [speaker for speaker in speakers if not held(speaker)]:  # on a busy machine: the other has taken all
-        while "moved 2" not in ask(late[0], "rebalance", codes=(0, 1)):
-            pass
+        level(late[0])
         for _ in range(2):
             late[0].until("claimed")
     return speakers
@@ -72,6 +72,13 @@ def holders(speaker):
 
 def held(speaker):
     return {eip for eip, holder in holders(speaker).items() if holder == speaker.name}
+
+
+def level(speaker):
+    """Each holds two. For two seconds a node refuses to take what it has just let go."""
+    eventually(
+        lambda: ask(speaker, "rebalance", codes=(0, 1)) and len(held(speaker)) == 2, lambda: ask(speaker, "status")
+    )
 
 
 def children(speaker) -> list[int]:
@@ -95,11 +102,8 @@ def test_drained_it_hands_over_and_takes_nothing_back_until_it_is_levelled(pair)
     assert held(two) == EIPS
     ask(one, "undrain")
     assert held(two) == EIPS, "nothing comes back by itself"
-    while "moved 2" not in ask(one, "rebalance", codes=(0, 1)):
-        pass  # for two seconds a node refuses to take what it has just let go
-    one.until("claimed")
-    one.until("claimed")
-    assert len(held(one)) == len(held(two)) == 2
+    level(one)
+    assert len(held(two)) == 2
 
 
 def test_a_stopped_speaker_leaves_nothing_behind_that_answers(pair):

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.forwarding.changes import AddRealServer, AddVirtualServer, ChangeVirtualServer, RemoveVirtualServer
+from speaker.forwarding.changes import (
+    AddRealServer,
+    AddVirtualServer,
+    ChangeRealServer,
+    ChangeVirtualServer,
+    RemoveRealServer,
+    RemoveVirtualServer,
+)
 from speaker.forwarding.ipvs.decisions import Owned, completed, held_back, in_between, owned, root_causes, standing
 from speaker.forwarding.ipvs.tables import Refusal
 from speaker.forwarding.plan import EMPTY, Plan, RealServer, VirtualServer, without
@@ -60,7 +67,7 @@ serving = st.lists(
 
 @given(serving, serving)
 def test_whatever_real_server_a_connection_is_sent_to_the_guard_knows_it(have, want):
-    """And masquerades, before IPVS's tables are changed and after; at the latest until the guard is as wanted."""
+    """Before IPVS's tables are changed and after; and once the guard is as wanted."""
     on_the_way = real_servers(in_between(have, want))
     for tables, guard in ((have, on_the_way), (want, on_the_way), (want, real_servers(standing(want, ())))):
         for key, given_connections in real_servers(tables, least_weight=1).items():
@@ -72,6 +79,12 @@ def test_where_the_clients_address_is_to_be_kept_from_now_on_it_is_not_yet_where
     assert in_between(plan(SERVER), plan(want)).virtual_servers[SERVER.key].masquerade
     want = replace(SERVER, masquerade=False)
     assert in_between(plan(SERVER), plan(want)) == plan(want)
+
+
+@pytest.mark.parametrize("change", [RemoveRealServer(SERVER.key, REAL), ChangeRealServer(SERVER.key, REAL, REAL)])
+def test_a_real_server_that_would_not_go_stays_known_to_the_guard(change):
+    have, want = plan(SERVER), plan(replace(SERVER, real_servers=()))
+    assert standing(want, [Refusal(change, errno.ENOMEM)], in_between(have, want)) == have
 
 
 def test_those_that_drain_are_in_the_guard_no_more():

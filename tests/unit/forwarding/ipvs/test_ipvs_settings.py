@@ -8,7 +8,7 @@ from speaker.forwarding.ipvs.settings import NEEDED, IpvsSettings
 
 @pytest.fixture
 def settings(tmp_path):
-    """``settings("host", "own")`` looks for those folders in that order; ``shown(name)`` is what stands in one."""
+    """``settings("host", "own")`` looks for those folders in that order."""
 
     def look(*names):
         return IpvsSettings(Remembered(tmp_path / "kept.json"), [tmp_path / name for name in names])
