@@ -12,6 +12,8 @@ from speaker.model import Forwarding
 from speaker.settings import AS_THEY_ARE, Timeouts
 
 TEND_SECONDS = 5.0
+_FORWARDED = "forwarded"
+"""In the runtime directory: which kind has forwarded here since the last reboot."""
 
 
 class Forwarder(Protocol):
@@ -47,6 +49,9 @@ class NoForwarder:
 
     name = "none"
 
+    def __init__(self, runtime_dir: Path | None = None) -> None:
+        self._runtime_dir = runtime_dir
+
     async def apply(self, plan: Plan) -> tuple[Change, ...]:
         return ()
 
@@ -64,13 +69,38 @@ class NoForwarder:
         )
 
     async def problems(self) -> tuple[str, ...]:
-        return ()
+        """What another kind left would have gone at our start, had we the right to look."""
+        kind = forwarded(self._runtime_dir) if self._runtime_dir is not None else ""
+        if not kind:
+            return ()
+        return (
+            f"the forwarder {kind} ran on this node before: what it left in the kernel goes on sending clients to the"
+            " endpoints of then; `speaker cleanup` removes it, as the manifest cleanup does in a cluster, or a reboot",
+        )
 
     def traffic(self, *, real_servers: bool) -> Traffic:
         return UNKNOWN
 
     async def cleanup(self) -> tuple[str, ...]:
         return ()
+
+
+def forwarded(runtime_dir: Path) -> str:
+    """The kind of forwarder that left something here, as far as is known; "" for none."""
+    try:
+        return (runtime_dir / _FORWARDED).read_text()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def remember(runtime_dir: Path, kind: str) -> None:
+    """That this kind forwards from now on; "": nothing of any kind is left. Best effort: it is for a sentence."""
+    path = runtime_dir / _FORWARDED
+    with suppress(OSError):
+        if kind:
+            path.write_text(kind)
+        else:
+            path.unlink(missing_ok=True)
 
 
 async def open_forwarder(kind: Forwarding, runtime_dir: Path, timeouts: Timeouts = AS_THEY_ARE) -> Forwarder:
@@ -81,7 +111,7 @@ async def open_forwarder(kind: Forwarding, runtime_dir: Path, timeouts: Timeouts
     """
     match kind:
         case Forwarding.NONE:
-            return NoForwarder()
+            return NoForwarder(runtime_dir)
         case Forwarding.IPVS:
             return await _open_ipvs(runtime_dir, timeouts)
         case Forwarding.NFTABLES:

@@ -11,7 +11,7 @@ from functools import partial
 import structlog
 
 from speaker.errors import EdgeError, Unsupported
-from speaker.forwarding.forwarder import Forwarder, cleanup, open_forwarder
+from speaker.forwarding.forwarder import Forwarder, NoForwarder, cleanup, open_forwarder, remember
 from speaker.forwarding.isolating import Isolating
 from speaker.forwarding.unknown_flows.table import open_unknown_flows, remove_unknown_flows
 from speaker.node.handover import HandOver
@@ -21,6 +21,7 @@ from speaker.node.report import Report
 from speaker.node.source import HostSettings, MakeSource
 from speaker.settings import MqttSettings
 from speaker.system.descriptors import raise_limit
+from speaker.system.rights import may_administer_network
 from speaker.system.signals import stoppable
 from speaker.system.supervise import at_work
 from speaker.system.threads import start_threads
@@ -105,6 +106,8 @@ async def _serve(
         # Two forwarders at once would translate an address twice.
         if removed := await cleanup(settings.runtime_dir, keep=forwarder.name):
             log.info("removed what another forwarder left", removed=list(removed))
+        if forwarder.name != NoForwarder.name or may_administer_network():
+            remember(settings.runtime_dir, "" if forwarder.name == NoForwarder.name else forwarder.name)
         if settings.mqtt is not None:
             await stack.enter_async_context(
                 _publishing(settings.mqtt, settings.node.name, report, metrics, shares=source.record_sink is None)

@@ -8,15 +8,19 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from speaker.errors import EdgeError, Unsupported
-from speaker.forwarding.forwarder import open_forwarder
+from speaker.forwarding.forwarder import NoForwarder, open_forwarder, remember
 from speaker.forwarding.ipvs.dummy import LINK_NAME
 from speaker.forwarding.nftables.skeletons import GUARD_TABLE, TABLE
 from speaker.forwarding.nftables.stamp import stamp
 from speaker.forwarding.unknown_flows.rules import FAMILIES, STRAYS_TABLE
 from speaker.forwarding.unknown_flows.table import open_unknown_flows
 from speaker.model import Forwarding
+from speaker.node.control import ask
 from speaker.system.files import only_one
 from speaker.system.rights import may_administer_network
+
+ANSWER_SECONDS = 2.0
+"""For the word of a speaker that runs here."""
 
 
 class Part(NamedTuple):
@@ -30,7 +34,7 @@ class Part(NamedTuple):
 async def cleanup(kind: Forwarding, runtime_dir: Path, out: TextIO) -> int:
     """Of every kind of forwarder for AUTO. Prints what it removed; 1 where something is left, or may be.
 
-    Raises EdgeError where it may not look, or a speaker runs here.
+    Raises EdgeError where it may not look, or a speaker that forwards runs here.
     """
     if not may_administer_network():
         raise EdgeError("cleanup needs CAP_NET_ADMIN (root): nothing was examined, and nothing removed")
@@ -40,14 +44,30 @@ async def cleanup(kind: Forwarding, runtime_dir: Path, out: TextIO) -> int:
         except EdgeError as error:
             if not isinstance(error.__cause__, BlockingIOError):
                 raise
-            raise EdgeError(f"{error}: stop it first (SIGTERM), or its EIPs are answered and not forwarded") from error
+            # Beside one that does not forward, nftables' table is nobody's. What IPVS has may be kube-proxy's by now.
+            if not _forwards_nothing(runtime_dir) or _ipvs_left():
+                why = "stop it first (SIGTERM), or its EIPs are answered and not forwarded"
+                raise EdgeError(f"{error}: {why}") from error
         removed, left = await clean(_parts(kind, runtime_dir))
+    if kind is Forwarding.AUTO and not left:
+        remember(runtime_dir, "")
     out.writelines(f"{line}\n" for line in removed)
     if not (removed or left):
         out.write("there was nothing to remove\n")
     for line in left:
         print(f"speaker: {line}", file=sys.stderr)  # noqa: T201 -- a command's word to its user
     return 1 if left else 0
+
+
+def _forwards_nothing(runtime_dir: Path) -> bool:
+    """The speaker that runs here says so."""
+    try:
+        for answer in ask(runtime_dir, "facts", ANSWER_SECONDS, about=""):
+            knowledge = answer.get("knowledge")
+            return isinstance(knowledge, dict) and knowledge.get("forwarder") == NoForwarder.name
+    except EdgeError:
+        pass
+    return False
 
 
 async def clean(parts: tuple[Part, ...]) -> tuple[list[str], list[str]]:

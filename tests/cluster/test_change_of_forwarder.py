@@ -47,6 +47,22 @@ class Changing(Serving):
         self.until(f"all EIPs have the ipMode {wanted}", lambda: self.modes() == wanted)
         self.forwards_by = f"{self.proxy}, forwarder {forwarder}"
 
+    def clean(self) -> None:
+        """What agents that forwarded have left, as docs/kubernetes.md has it."""
+        file = self.directory / "cleanup.yaml"
+        file.write_text(rendered(str(PROGRAMS / "kubectl"), CLEANUP, (), DEV))
+        self.kubectl("apply", "--filename", file)
+        self.rolled_out("daemonset/eip-speaker-cleanup", "kube-system")
+        self.kubectl("delete", "--filename", file)
+
+    def go_back(self) -> None:
+        """As docs/beside-kube-proxy.md has it, but for the reboots after `ipvs`."""
+        before = self.forwarder
+        self.overlay("none")
+        if before == "nftables":
+            self.clean()
+            self.until("no agent has a problem", lambda: not self.problems())
+
     def modes(self) -> set[str]:
         found = (service["status"]["loadBalancer"].get("ingress", []) for service in self.get("services")["items"])
         return {entry["ipMode"] for entries in found for entry in entries}
@@ -136,7 +152,7 @@ def test_a_kube_proxy_that_is_restarted_beside_them_fails_no_new_connection(over
 
 
 def test_a_change_back_fails_no_new_connection(overlaid: Changing, during):
-    unharmed(during(overlaid, lambda: overlaid.overlay("none")))
+    unharmed(during(overlaid, overlaid.go_back))
 
 
 def test_nodes_that_boot_again_are_kube_proxys_again_and_fail_no_new_connection(cluster: Changing, forwarder, during):
@@ -144,7 +160,7 @@ def test_nodes_that_boot_again_are_kube_proxys_again_and_fail_no_new_connection(
     if not cluster.been_changed:
         cluster.overlay(forwarder)
     if cluster.forwarder != "none":
-        cluster.overlay("none")
+        cluster.go_back()
     unharmed(during(cluster, cluster.reboot, places=("LAN",)))
     assert {link for node in cluster.nodes for link in dummies(cluster.world, node)} <= {"kube-ipvs0"}
     cluster.settle()
@@ -194,11 +210,7 @@ def test_it_goes_and_is_cleaned_up_as_the_documentation_says_and_leaves_nothing(
     cluster = alone
     remove_services(cluster)
     cluster.kubectl("delete", "--filename", cluster.manifest, "--timeout=120s")
-    file = cluster.directory / "cleanup.yaml"
-    file.write_text(rendered(str(PROGRAMS / "kubectl"), CLEANUP, (), DEV))
-    cluster.kubectl("apply", "--filename", file)
-    cluster.rolled_out("daemonset/eip-speaker-cleanup", "kube-system")
-    cluster.kubectl("delete", "--filename", file)
+    cluster.clean()
     cluster.until("nothing is left", lambda: is_gone(cluster, eips["web"] + eips["local"]))
     for node in cluster.nodes:
         assert not dummies(cluster.world, node)

@@ -56,6 +56,20 @@ def test_beside_a_running_speaker_it_removes_nothing_and_says_what_to_do_first(n
     assert sh(node, "nft list tables") == ""
 
 
+def test_beside_a_running_speaker_that_does_not_forward_nftables_table_is_removed(node, write, start, sh, cleanup):
+    """One that an agent of another overlay left, and that the one here has no right to look for."""
+    write("site.yaml", POOL)
+    speaker = start(node, "--forwarder", "none", "--metrics", "off")
+    speaker.until("ready")
+    sh(node, "nft add table inet eip-speaker")
+    assert cleanup(node) == (0, "nftables table inet eip-speaker\n", "")
+    sh(node, "ip link add eip-speaker0 type bridge")
+    code, _, complaint = cleanup(node)
+    assert code == 1, "kube-proxy in ipvs mode goes on with what IPVS has"
+    assert "stop it first (SIGTERM)" in complaint
+    speaker.stop()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a right up")
 def test_without_the_right_to_look_it_says_so_and_ends_with_1(node, cleanup, sh):
     sh(node, "nft add table inet eip-speaker")
