@@ -53,6 +53,7 @@ class Ran:
     reasons: Counter[str] = field(default_factory=Counter)
     failures: Mapping[str, str] = field(default_factory=dict)
     trouble: str = ""
+    tests: frozenset[str] = frozenset()
     once: Mapping[str, str] = field(default_factory=dict)
     """Failures of tests that then passed."""
 
@@ -75,15 +76,19 @@ def _judge(command: str, seconds: float, status: int, report: Path) -> Ran:
     reasons = Counter(skip.get("message", "") for skip in suite.iter("skipped"))
     failed = failures + errors or int(status != PASSED)
     trouble = "" if status in (PASSED, FAILED) else f": exit status {status}"
-    named = dict(_failures(suite))
-    return Ran(command, seconds, tests - failures - errors - skipped, failed, reasons, named, trouble)
+    named, all_of_them = dict(_failures(suite)), frozenset(map(_name, suite.iter("testcase")))
+    return Ran(command, seconds, tests - failures - errors - skipped, failed, reasons, named, trouble, all_of_them)
 
 
 def _failures(suite: ElementTree.Element) -> Iterator[tuple[str, str]]:
     for case in suite.iter("testcase"):
         for why in (*case.iter("failure"), *case.iter("error")):
             message = " ".join(why.get("message", "").split())
-            yield f"{case.get('classname')}::{case.get('name')}", message
+            yield _name(case), message
+
+
+def _name(case: ElementTree.Element) -> str:
+    return f"{case.get('classname')}::{case.get('name')}"
 
 
 def _run(command: str, number: int, *flags: str) -> Ran:
@@ -116,7 +121,7 @@ def _again(first: Ran, number: int) -> Ran:
     if first.trouble or not 0 < first.failed == len(first.failures) <= FEW:
         return first
     second = _run(first.command, number, *AGAIN)
-    if second.trouble or second.passed + second.failed != first.failed:
+    if second.trouble or second.reasons or second.tests != first.failures.keys():
         return first
     return replace(
         second,

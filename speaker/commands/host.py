@@ -20,8 +20,8 @@ def _add_cleanup(commands: Commands) -> None:
     cleanup = commands.add_parser(
         "cleanup",
         help="remove everything the speaker made in this kernel, and nothing else",
-        description="Needs CAP_NET_ADMIN, and that no speaker runs with this --runtime-dir. Ends with 1 where "
-        "something is left, or may be, and says what.",
+        description="Needs CAP_NET_ADMIN, and that no speaker that forwards runs with this --runtime-dir. Ends with 1 "
+        "where something is left, or may be, and says what.",
     )
     flags.kernel(cleanup, "whose traces to remove (default %(default)s: all of them)")
     cleanup.set_defaults(command=_cleanup, working="removing what the speaker made in this kernel")

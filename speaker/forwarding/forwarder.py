@@ -16,6 +16,14 @@ _FORWARDED = "forwarded"
 """In the runtime directory: which kind has forwarded here since the last reboot."""
 
 
+_LEFT_BY = {
+    "nftables": "the forwarder nftables ran on this node before, and its table goes on sending clients to the endpoints"
+    " of then: `speaker cleanup` removes it, as the manifest cleanup does in a cluster, or a reboot",
+    "ipvs": "the forwarder ipvs ran on this node before, and the EIPs are bound where it left them: drain the node and"
+    " reboot it (kube-proxy in ipvs mode goes on with its virtual servers until then)",
+}
+
+
 class Forwarder(Protocol):
     """One way to get an EIP's traffic to its endpoints. Every method raises EdgeError when the kernel refuses."""
 
@@ -71,12 +79,7 @@ class NoForwarder:
     async def problems(self) -> tuple[str, ...]:
         """What another kind left would have gone at our start, had we the right to look."""
         kind = forwarded(self._runtime_dir) if self._runtime_dir is not None else ""
-        if not kind:
-            return ()
-        return (
-            f"the forwarder {kind} ran on this node before: what it left in the kernel goes on sending clients to the"
-            " endpoints of then; `speaker cleanup` removes it, as the manifest cleanup does in a cluster, or a reboot",
-        )
+        return (_LEFT_BY[kind],) if kind in _LEFT_BY else ()
 
     def traffic(self, *, real_servers: bool) -> Traffic:
         return UNKNOWN

@@ -15,6 +15,7 @@ from speaker.forwarding.changes import Change
 from speaker.forwarding.forwarder import Forwarder
 from speaker.forwarding.plan import Plan
 from speaker.kubeproxy.judge import NO_FORWARDER
+from speaker.model import Forwarding
 from speaker.node.gauges import ready_endpoints
 from speaker.node.known import knowledge
 from speaker.node.known.knowledge import MOST, Knowledge, State
@@ -101,6 +102,7 @@ async def know(
         hello_ms=round(own.hello * 1000) if own is not None else 0,
         ethertype=own.ethertype if own is not None else 0,
         draining=wire.draining,
+        hands_over=own is not None and own.hands_over(Forwarding(forwarder.name)),
         ready=report.health()[0],
         peers=tuple(map(knowledge.known_peer, peers)),
         problems=knowledge.told_problems(report.all_problems()),

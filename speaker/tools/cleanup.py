@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from speaker.errors import EdgeError, Unsupported
-from speaker.forwarding.forwarder import NoForwarder, open_forwarder, remember
+from speaker.forwarding.forwarder import NoForwarder, forwarded, open_forwarder, remember
 from speaker.forwarding.ipvs.dummy import LINK_NAME
 from speaker.forwarding.nftables.skeletons import GUARD_TABLE, TABLE
 from speaker.forwarding.nftables.stamp import stamp
@@ -39,18 +39,20 @@ async def cleanup(kind: Forwarding, runtime_dir: Path, out: TextIO) -> int:
     if not may_administer_network():
         raise EdgeError("cleanup needs CAP_NET_ADMIN (root): nothing was examined, and nothing removed")
     with ExitStack() as stack:
+        parts = _parts(kind, runtime_dir)
         try:
             stack.enter_context(only_one(runtime_dir / "lock"))
         except EdgeError as error:
             if not isinstance(error.__cause__, BlockingIOError):
                 raise
             # Beside one that does not forward, nftables' table is nobody's. What IPVS has may be kube-proxy's by now.
-            if not _forwards_nothing(runtime_dir) or _ipvs_left():
+            if not _leaves_it_alone(runtime_dir) or (kind is not Forwarding.NFTABLES and _ipvs_left()):
                 why = "stop it first (SIGTERM), or its EIPs are answered and not forwarded"
                 raise EdgeError(f"{error}: {why}") from error
-        removed, left = await clean(_parts(kind, runtime_dir))
-    if kind is Forwarding.AUTO and not left:
-        remember(runtime_dir, "")
+            parts = tuple(_beside(part, runtime_dir) for part in parts if part.name != Forwarding.IPVS.value)
+        removed, left = await clean(parts)
+        if not left and (kind is Forwarding.AUTO or kind.value == forwarded(runtime_dir)):
+            remember(runtime_dir, "")
     out.writelines(f"{line}\n" for line in removed)
     if not (removed or left):
         out.write("there was nothing to remove\n")
@@ -59,15 +61,27 @@ async def cleanup(kind: Forwarding, runtime_dir: Path, out: TextIO) -> int:
     return 1 if left else 0
 
 
-def _forwards_nothing(runtime_dir: Path) -> bool:
-    """The speaker that runs here says so."""
+def _leaves_it_alone(runtime_dir: Path) -> bool:
+    """The speaker that runs here says that it neither forwards nor hands over."""
     try:
         for answer in ask(runtime_dir, "facts", ANSWER_SECONDS, about=""):
-            knowledge = answer.get("knowledge")
-            return isinstance(knowledge, dict) and knowledge.get("forwarder") == NoForwarder.name
+            told = answer.get("knowledge")
+            says = (told.get("forwarder"), told.get("hands_over")) if isinstance(told, dict) else ()
+            return says == (NoForwarder.name, False)
     except EdgeError:
         pass
     return False
+
+
+def _beside(part: Part, runtime_dir: Path) -> Part:
+    """The same, unless another speaker has taken its place meanwhile."""
+
+    async def remove() -> tuple[str, ...]:
+        if not _leaves_it_alone(runtime_dir):
+            raise EdgeError("left alone: the speaker that runs here does not say any more that it is not its own")
+        return await part.remove()
+
+    return part._replace(remove=remove)
 
 
 async def clean(parts: tuple[Part, ...]) -> tuple[list[str], list[str]]:

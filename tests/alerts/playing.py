@@ -9,7 +9,7 @@ import math
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -242,19 +242,28 @@ Fires = Mapping[str, int]
 """Alert → how often it fires at a time, by its labels."""
 
 
-def firing(phases: list[Phase], steps: Mapping[str, int], wanted: Mapping[str, Fires], home: Path) -> str:
+def firing(
+    phases: list[Phase],
+    steps: Mapping[str, int],
+    wanted: Mapping[str, Fires],
+    home: Path,
+    but_for: Collection[str] = (),
+) -> str:
     """Whether at the end of each phase those alerts fire that are ``wanted`` of it, each so often, and at no time any
     other, but for what ends; and whether each has begun as often as is wanted, and no more: "" or what promtool says.
-    Skips without promtool."""
+    It looks at no alert of ``but_for``. Skips without promtool."""
     tests, at, before, begun = [], 0, Counter[str](), Counter[str]()
+    fires = f'ALERTS{{alertstate="firing",alertname!~"{"|".join(but_for)}"}}'
     for phase in phases:
         at, now = at + steps[phase.name], Counter(wanted.get(phase.name, {}))
-        tests.append(_asked(f"count by (alertname) ({FIRING})", at - 1, now))
-        known = "|".join(sorted({*now, *before}))
+        for each in but_for:
+            now.pop(each, None)
+        tests.append(_asked(f"count by (alertname) ({fires})", at - 1, now))
+        known = "|".join(sorted({*now, *before, *but_for}))
         others = f'ALERTS{{alertstate="firing",alertname!~"{known}"}}[{steps[phase.name] * STEP}s]'
         tests.append(_asked(f"count by (alertname) (count_over_time({others}))", at - 1, {}))
         before, begun = now, begun + (now - before)
-    begins = f"count by (alertname) ({FIRING} unless {FIRING} offset {STEP}s)"
+    begins = f"count by (alertname) ({fires} unless {fires} offset {STEP}s)"
     tests.append(_asked(f"sum_over_time(({begins})[{at * STEP}s:{STEP}s])", at - 1, begun))
     return _promtool(series(phases, steps), tests, home)
 

@@ -161,6 +161,8 @@ class Knowledge:
     """Of the running speaker."""
     cluster: bool = True
     """An API says what is wanted; False: files do."""
+    hands_over: bool = True
+    """Connections that are not known here, to the node that knows them."""
 
 
 @dataclass(frozen=True, slots=True)

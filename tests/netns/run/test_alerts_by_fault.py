@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 from alert_lan import eventually, key, nft, pool, samples, service, switched, until
 from fault_plan import Switches
-from playing import BY_FAULT, BY_FAULT_STEPS, FLAPS, GROWING, Recorder, firing, save
+from playing import BY_FAULT, BY_FAULT_STEPS, FLAPS, GROWING, Recorder, save
 from pyroute2 import NFCTSocket
 from site_yaml import endpoint
-from standing_still import unless_the_machine_stands_still
+from standing_still import fires, told, watches
 
 pytestmark = pytest.mark.netns
 
@@ -140,6 +140,12 @@ def lan(new_namespace, wire, sh, start, write, tmp_path):
         for speaker in lan.speakers.values():
             speaker.until("ready")
         yield lan
+
+
+@pytest.fixture
+def standing():
+    with watches() as found:
+        yield found
 
 
 # ── The faults: inside of the block they are there, and told ──
@@ -269,8 +275,7 @@ FAULTS = {
 }
 
 
-@unless_the_machine_stands_still()
-def test_each_fault_is_told_once_as_long_as_it_is_there_and_nothing_else_is(lan, tmp_path):
+def test_each_fault_is_told_once_as_long_as_it_is_there_and_nothing_else_is(lan, tmp_path, standing):
     lan.well()
     lan.record("healthy")
     for alert, fault in FAULTS.items():
@@ -278,6 +283,6 @@ def test_each_fault_is_told_once_as_long_as_it_is_there_and_nothing_else_is(lan,
             lan.record(alert)
         lan.well()
     lan.record("mended")
-    assert not (told := firing(lan.recorder.phases, BY_FAULT_STEPS, BY_FAULT, tmp_path)), told
+    fires(lan.recorder.phases, BY_FAULT_STEPS, BY_FAULT, tmp_path, lambda: told(standing))
     if os.environ.get("RECORD"):
         save("by-fault", lan.recorder.phases)
