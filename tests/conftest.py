@@ -123,6 +123,11 @@ class Running:
             body: bytes = answer.read()
             return body.decode()
 
+    def children(self) -> list[int]:
+        """Of the wire process: the main one."""
+        tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
+        return [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
+
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(number)
         assert self.process.stderr is not None

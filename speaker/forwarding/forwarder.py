@@ -4,18 +4,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from speaker.errors import Unsupported
+from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding.changes import Change
 from speaker.forwarding.plan import Plan
 from speaker.forwarding.traffic import UNKNOWN, Traffic
 from speaker.model import Forwarding
 from speaker.settings import AS_THEY_ARE, Timeouts
+from speaker.system.files import read_regular, write_atomically
 
 TEND_SECONDS = 5.0
 _FORWARDED = "forwarded"
 """In the runtime directory: which kind has forwarded here since the last reboot."""
-
-
+_LONGEST = max(len(kind.value) for kind in Forwarding)
 _LEFT_BY = {
     "nftables": "the forwarder nftables ran on this node before, and its table goes on sending clients to the endpoints"
     " of then: `speaker cleanup` removes it, as the manifest cleanup does in a cluster, or a reboot",
@@ -57,7 +57,7 @@ class NoForwarder:
 
     name = "none"
 
-    def __init__(self, runtime_dir: Path | None = None) -> None:
+    def __init__(self, runtime_dir: Path) -> None:
         self._runtime_dir = runtime_dir
 
     async def apply(self, plan: Plan) -> tuple[Change, ...]:
@@ -78,7 +78,7 @@ class NoForwarder:
 
     async def problems(self) -> tuple[str, ...]:
         """What another kind left would have gone at our start, had we the right to look."""
-        kind = forwarded(self._runtime_dir) if self._runtime_dir is not None else ""
+        kind = forwarded(self._runtime_dir)
         return (_LEFT_BY[kind],) if kind in _LEFT_BY else ()
 
     def traffic(self, *, real_servers: bool) -> Traffic:
@@ -91,7 +91,7 @@ class NoForwarder:
 def forwarded(runtime_dir: Path) -> str:
     """The kind of forwarder that left something here, as far as is known; "" for none."""
     try:
-        return (runtime_dir / _FORWARDED).read_text()
+        return read_regular(runtime_dir / _FORWARDED, _LONGEST)[0].decode()
     except (OSError, UnicodeDecodeError):
         return ""
 
@@ -99,9 +99,9 @@ def forwarded(runtime_dir: Path) -> str:
 def remember(runtime_dir: Path, kind: str) -> None:
     """That this kind forwards from now on; "": nothing of any kind is left. Best effort: it is for a sentence."""
     path = runtime_dir / _FORWARDED
-    with suppress(OSError):
+    with suppress(OSError, EdgeError):
         if kind:
-            path.write_text(kind)
+            write_atomically(path, kind.encode())
         else:
             path.unlink(missing_ok=True)
 

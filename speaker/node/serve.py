@@ -106,8 +106,9 @@ async def _serve(
         # Two forwarders at once would translate an address twice.
         if removed := await cleanup(settings.runtime_dir, keep=forwarder.name):
             log.info("removed what another forwarder left", removed=list(removed))
-        if forwarder.name != NoForwarder.name or may_administer_network():
-            remember(settings.runtime_dir, "" if forwarder.name == NoForwarder.name else forwarder.name)
+        kind = "" if forwarder.name == NoForwarder.name else forwarder.name
+        if kind or may_administer_network():
+            remember(settings.runtime_dir, kind)
         if settings.mqtt is not None:
             await stack.enter_async_context(
                 _publishing(settings.mqtt, settings.node.name, report, metrics, shares=source.record_sink is None)

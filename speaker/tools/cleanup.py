@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
+from speaker.diagnosis.facts import known_from
 from speaker.errors import EdgeError, Unsupported
 from speaker.forwarding.forwarder import NoForwarder, forwarded, open_forwarder, remember
 from speaker.forwarding.ipvs.dummy import LINK_NAME
@@ -64,13 +65,11 @@ async def cleanup(kind: Forwarding, runtime_dir: Path, out: TextIO) -> int:
 def _leaves_it_alone(runtime_dir: Path) -> bool:
     """The speaker that runs here says that it neither forwards nor hands over."""
     try:
-        for answer in ask(runtime_dir, "facts", ANSWER_SECONDS, about=""):
-            told = answer.get("knowledge")
-            says = (told.get("forwarder"), told.get("hands_over")) if isinstance(told, dict) else ()
-            return says == (NoForwarder.name, False)
+        (answer,) = ask(runtime_dir, "facts", ANSWER_SECONDS, about="")
+        known = known_from(answer.get("knowledge"))
     except EdgeError:
-        pass
-    return False
+        return False
+    return known.forwarder == NoForwarder.name and not known.hands_over
 
 
 def _beside(part: Part, runtime_dir: Path) -> Part:

@@ -3,10 +3,13 @@
 import os
 import subprocess
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
+import pytest
 from conftest import Running
+from playing import Fires, Phase, firing
+from standing_still import LONG
 
 from speaker.lab.network.namespaces import Namespace
 from speaker.ownership.hellos.keys import generate
@@ -86,3 +89,18 @@ def until(speakers: Collection[Running], name: str, wanted: Callable[[Sequence[f
         return [value for speaker in speakers for value in samples(speaker.get("/metrics"), name)]
 
     eventually(lambda: wanted(found()), lambda: (name, found()))
+
+
+OF_A_FREEZE = "SpeakerFrozen", "SpeakerLost"
+"""Alerts: who is frozen falls silent to the others."""
+
+
+def fires(
+    phases: list[Phase], steps: Mapping[str, int], wanted: Mapping[str, Fires], home: Path, stood: Callable[[], float]
+) -> None:
+    """As ``firing``; skipped where all is right but for what frozen speakers lead to, and the machine ``stood`` still
+    for so many seconds that they had to freeze."""
+    said = firing(phases, steps, wanted, home)
+    if said and not firing(phases, steps, wanted, home, but_for=OF_A_FREEZE) and (seconds := stood()) >= LONG:
+        pytest.skip(f"speakers froze, as the machine stood still for {seconds:.2f} s")
+    assert not said, said

@@ -6,20 +6,14 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
-
-import pytest
-from playing import Fires, Phase, firing
 
 from speaker.system.priority import take_priority
 
 BEAT = 0.01
 LONG = 0.2
 """Seconds, both. No speaker freezes before that."""
-OF_A_FREEZE = "SpeakerFrozen", "SpeakerLost"
-"""Who is frozen falls silent to the others."""
 
 
 def longest(ended: Callable[[float], bool], clock: Callable[[], float] = time.monotonic) -> float:
@@ -57,21 +51,6 @@ def watches() -> Iterator[list["subprocess.Popen[str]"]]:
 def told(found: list["subprocess.Popen[str]"]) -> float:
     """The longest that any of them did not run, in seconds; none runs afterwards."""
     return max(float(watch.communicate()[0] or 0.0) for watch in found)
-
-
-def fires(
-    phases: list[Phase],
-    steps: Mapping[str, int],
-    wanted: Mapping[str, Fires],
-    home: Path,
-    stood: Callable[[], float],
-    most: float = LONG,
-) -> None:
-    """As ``firing``; skipped where all is right but for what frozen speakers lead to, and the machine stood still."""
-    said = firing(phases, steps, wanted, home)
-    if said and not firing(phases, steps, wanted, home, but_for=OF_A_FREEZE) and (seconds := stood()) >= most:
-        pytest.skip(f"speakers froze, as the machine stood still for {seconds:.2f} s")
-    assert not said, said
 
 
 def main(cpu: str) -> None:

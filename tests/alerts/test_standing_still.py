@@ -4,8 +4,9 @@ import signal
 import time
 
 import pytest
+from alert_lan import fires
 from playing import Phase, Scrape
-from standing_still import LONG, fires, longest, told, watches
+from standing_still import LONG, longest, told, watches
 
 
 def test_the_longest_moment_in_which_it_did_not_run_is_found():

@@ -150,8 +150,9 @@ class RealCluster:
         from render import rendered  # `make cluster-down` has no more than Python
 
         overlay = "default" if self.forwarder == "none" else self.forwarder
-        self.manifest.write_text(rendered(str(PROGRAMS / "kubectl"), overlay, self.components, DEV))
-        self.apply(self.manifest.read_text())
+        manifests = rendered(str(PROGRAMS / "kubectl"), overlay, self.components, DEV)
+        self.manifest.write_text(manifests)
+        self.apply(manifests)
         self.await_speaker()
 
     def apply(self, manifests: str) -> None:

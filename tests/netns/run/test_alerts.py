@@ -10,11 +10,11 @@ import time
 from contextlib import ExitStack
 
 import pytest
-from alert_lan import key, nft, pool, samples, service, switched, until
+from alert_lan import fires, key, nft, pool, samples, service, switched, until
 from conftest import Running
 from playing import AT_ONCE, AT_ONCE_STEPS, Recorder, save
 from prometheus import NOT_ON_A_LAN, missing, prometheus
-from standing_still import fires, told, watches
+from standing_still import told, watches
 
 pytestmark = pytest.mark.netns
 

@@ -14,12 +14,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from alert_lan import eventually, key, nft, pool, samples, service, switched, until
+from alert_lan import eventually, fires, key, nft, pool, samples, service, switched, until
 from fault_plan import Switches
 from playing import BY_FAULT, BY_FAULT_STEPS, FLAPS, GROWING, Recorder, save
 from pyroute2 import NFCTSocket
 from site_yaml import endpoint
-from standing_still import fires, told, watches
+from standing_still import told, watches
 
 pytestmark = pytest.mark.netns
 

@@ -1,10 +1,15 @@
 """``speaker cleanup`` on a real kernel: it removes, or says what it could not look at."""
 
 import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from speaker.forwarding.forwarder import forwarded
+from speaker.ownership.hellos.keys import generate
 
 pytestmark = pytest.mark.netns
 
@@ -31,8 +36,8 @@ def node(new_namespace, wire, sh):
 def cleanup(tmp_path):
     """``cleanup(node)``: what it said and how it ended; ``before``: words in front of the command."""
 
-    def run(node, *before: str, **environment: str) -> tuple[int, str, str]:
-        command = [*before, sys.executable, "-m", "speaker", "cleanup", "--runtime-dir", str(tmp_path / "run")]
+    def run(node, *before: str, runtime_dir: Path = tmp_path / "run", **environment: str) -> tuple[int, str, str]:
+        command = [*before, sys.executable, "-m", "speaker", "cleanup", "--runtime-dir", str(runtime_dir)]
         with node.entered():
             done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | environment)
         return done.returncode, done.stdout, done.stderr
@@ -40,7 +45,9 @@ def cleanup(tmp_path):
     return run
 
 
-def test_beside_a_running_speaker_it_removes_nothing_and_says_what_to_do_first(node, write, start, sh, cleanup):
+def test_beside_a_running_speaker_it_removes_nothing_and_says_what_to_do_first(
+    node, write, start, sh, cleanup, tmp_path
+):
     write("site.yaml", POOL)
     speaker = start(node, *FLAGS)
     speaker.until("ready")
@@ -51,7 +58,9 @@ def test_beside_a_running_speaker_it_removes_nothing_and_says_what_to_do_first(n
     assert "stop it first (SIGTERM)" in complaint
     assert sh(node, "nft list ruleset") == before
     assert speaker.stop() == 0
+    assert forwarded(tmp_path / "run") == "nftables"
     assert cleanup(node) == (0, "nftables table inet eip-speaker\n", "")
+    assert forwarded(tmp_path / "run") == ""
     assert cleanup(node) == (0, "there was nothing to remove\n", "")
     assert sh(node, "nft list tables") == ""
 
@@ -68,6 +77,34 @@ def test_beside_a_running_speaker_that_does_not_forward_nftables_table_is_remove
     assert code == 1, "kube-proxy in ipvs mode goes on with what IPVS has"
     assert "stop it first (SIGTERM)" in complaint
     speaker.stop()
+
+
+def test_beside_one_that_hands_connections_over_or_does_not_answer_it_removes_nothing(
+    node, write, start, sh, cleanup, tmp_path
+):
+    named = "{name: web, annotations: {eip-speaker.io/addresses: 198.51.100.10}}"
+    write("site.yaml", POOL.replace("{name: web}", named))
+    node.sysctl("net.ipv4.ip_forward", 1)
+    key = tmp_path / "key"
+    key.touch(mode=0o600)
+    key.write_text(generate(os.urandom(32)))
+    none = "--forwarder", "none", "--metrics", "off"
+    handing_over = start(node, *none, "--with-peers", "--key", str(key), "--hand-over")
+    handing_over.until("ready")
+    sh(node, "nft add table inet eip-speaker")
+    assert cleanup(node)[:2] == (1, "")
+    assert "eip-speaker" in sh(node, "nft list tables")
+    handing_over.stop()
+    silent = start(node, *none, home="silent")
+    silent.until("ready")
+    sh(node, "nft add table inet eip-speaker")
+    (main,) = silent.children()
+    os.kill(main, signal.SIGSTOP)
+    try:
+        assert cleanup(node, runtime_dir=silent.directory / "run")[:2] == (1, "")
+        assert "eip-speaker" in sh(node, "nft list tables")
+    finally:
+        os.kill(main, signal.SIGCONT)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a right up")

@@ -81,11 +81,6 @@ def level(speaker):
     )
 
 
-def children(speaker) -> list[int]:
-    tasks = Path(f"/proc/{speaker.process.pid}/task").iterdir()
-    return [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
-
-
 def test_each_eip_has_one_holder_and_both_say_the_same(pair):
     one, two = pair
     assert holders(one) == holders(two)
@@ -118,7 +113,7 @@ def test_a_stopped_speaker_leaves_nothing_behind_that_answers(pair):
 def test_it_goes_on_when_its_main_process_dies(pair):
     one, two = pair
     before = holders(two)
-    (main,) = children(one)
+    (main,) = one.children()
     os.kill(main, signal.SIGKILL)
     one.until("main process replaced", end="killed by SIGKILL", held=len(held(two) ^ EIPS))
     one.until("ready")
@@ -128,7 +123,7 @@ def test_it_goes_on_when_its_main_process_dies(pair):
 def test_of_a_failover_while_it_had_no_main_process_the_next_one_tells_once(pair):
     one, two = pair
     lost = held(two)
-    (main,) = children(one)
+    (main,) = one.children()
     os.kill(main, signal.SIGKILL)
     two.process.kill()
     one.until("main process replaced")  # it takes longer to start than a silent peer is waited for
@@ -146,7 +141,7 @@ def test_of_a_failover_while_it_had_no_main_process_the_next_one_tells_once(pair
 
 def test_its_main_process_dies_with_it(pair):
     one, two = pair
-    (main,) = children(one)
+    (main,) = one.children()
     one.stop(signal.SIGKILL)
     two.until("peer silent", peer="n1")
     assert not Path(f"/proc/{main}").exists() or "\nState:\tZ" in Path(f"/proc/{main}/status").read_text()

@@ -1,5 +1,7 @@
 """What a node without a forwarder says of the one that was there before, which it may have no right to look for."""
 
+import os
+
 import pytest
 
 from speaker.forwarding.forwarder import NoForwarder, forwarded, remember
@@ -19,6 +21,9 @@ async def test_where_nobody_forwarded_or_nothing_can_be_read_there_is_no_problem
     assert await NoForwarder(tmp_path / "missing").problems() == ()
     (tmp_path / "forwarded").mkdir()
     assert forwarded(tmp_path) == ""
+    (tmp_path / "forwarded").rmdir()
+    os.mkfifo(tmp_path / "forwarded")
+    assert forwarded(tmp_path) == "", "and nobody is waited for"
 
 
 def test_what_cannot_be_remembered_stops_nobody(tmp_path):

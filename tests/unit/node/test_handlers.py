@@ -2,6 +2,7 @@
 
 import json
 from ipaddress import ip_address
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -55,7 +56,8 @@ class Wire:
 async def answers(command, wire, report, alone=False, cluster=False, **command_words):
     """Every object, as it reaches the other end of the socket."""
     peers = None if alone else PeerSettings()
-    found = handlers("n1", peers, wire, report, NoForwarder(), cluster=cluster)[command](command_words)
+    forwarder = NoForwarder(Path("no-runtime-dir"))
+    found = handlers("n1", peers, wire, report, forwarder, cluster=cluster)[command](command_words)
     return [json.loads(json.dumps(each)) async for each in found]
 
 
