@@ -165,15 +165,9 @@ class Host:
         """A frame is in the socket's queue."""
         if not self.alive:
             return
-        if _wakes_nobody(payload):
-            self.unread.append((self.clock(), link, payload))
-        else:
-            self.do(lambda: self._hear_urgent(link, payload), HELLO)
-
-    def _hear_urgent(self, link: int, payload: Payload) -> None:
-        self._read_all()
-        self._read(link, payload, 0.0)
-        self.step(Tick())
+        self.unread.append((self.clock(), link, payload))
+        if not _wakes_nobody(payload):
+            self.do(lambda: self._hear_and_step(Tick()), HELLO)
 
     def _read_all(self) -> None:
         """What waited, before what it may change is judged."""

@@ -55,13 +55,14 @@ class Ownership(Hearing):
         if now - self._now > 1.5 * self.times.hello:
             self.away_at = now
         self._now = now
-        if now >= self.answer_until:
-            self._freeze(now)
-            if isinstance(event, HelloHeard | FrameHeard | EipAnswered):
+        more = isinstance(event, HelloHeard) and event.more
+        if now >= self.answer_until and not more:
+            self._come_back(now)
+            if isinstance(event, FrameHeard | EipAnswered):
                 # It waited with us: to take it for fresh would keep a dead peer alive, here and by our word elsewhere.
                 event = Tick()
         self._heed(event, now)
-        if isinstance(event, HelloHeard) and event.more:
+        if more:
             return []
         for stage in (
             self._end_clash,
@@ -250,6 +251,13 @@ class Ownership(Hearing):
 
     # ── Being late, and listening ─────────────────────────────────────────────────────────────────────────────
 
+    def _come_back(self, now: float) -> None:
+        """Rules 27 and 39."""
+        for segment in self.segments.values():
+            segment.returns.add(now)
+        if not self.rules.kept_through(self, now):
+            self._freeze(now)
+
     def _freeze(self, now: float) -> None:
         for x in self.eips.values():
             try:
@@ -261,7 +269,7 @@ class Ownership(Hearing):
                 self._contain("freeze", x.address, error)
                 self._give_up(x, now)
         for segment in self.segments.values():
-            segment.listen(self._listen_until(now))
+            segment.listen_out(now, self._listen_until(now))
         self._abandon_plans()
         self._orders.append(Listen(self._listen_until(now)))
         self.sent_at = now
@@ -271,7 +279,7 @@ class Ownership(Hearing):
 
     def _end_listening(self, now: float) -> None:
         for segment in self.segments.values():
-            if segment.listen_until > now:
+            if segment.listen_until > now and not segment.heard_out:
                 continue
             if self._still_listens(segment, now):
                 segment.listen_until = now + self.times.hello / 10

@@ -8,6 +8,7 @@ from speaker.model import IPAddress
 from speaker.ownership.hello import MAX_AGE, Digest, Heard, Hello, Incarnation, Terms
 from speaker.ownership.machine.order import Ordered
 from speaker.ownership.parameters import Parameters
+from speaker.ownership.patience import Patience
 from speaker.ownership.score import claim_hash
 
 NEVER, FOREVER = float("-inf"), float("inf")
@@ -52,6 +53,7 @@ class Peer:
         "alive",
         "answered_at",
         "claims",
+        "clock",
         "deaf",
         "demoted",
         "digest",
@@ -62,6 +64,7 @@ class Peer:
         "interval",
         "left",
         "left_at",
+        "lenience",
         "link",
         "met_at",
         "node",
@@ -73,6 +76,7 @@ class Peer:
         "revision",
         "said_own",
         "stamp",
+        "stride",
         "sum",
         "unanswered",
         "unsynced_since",
@@ -98,6 +102,10 @@ class Peer:
         self.draining = self.deaf = self.demoted = False
         self.patience = 1.0
         """Its hello interval, where that is longer than ours, divided by ours."""
+        self.lenience = Patience()
+        """With its silences, after some that meant nothing (rule 38)."""
+        self.clock, self.stride = hello.clock, 0
+        """Of the hello heard last: its sender's clock, and how far its sequence was from the one before."""
         self.interval = hello.interval
         self.revision = hello.revision
         self.weak: set[IPAddress] = set()
@@ -133,21 +141,39 @@ class Peer:
 
     def suspect_at(self, times: Parameters) -> float:
         """It has been silent for too long then, to our own ears."""
-        return self.heard_at + times.suspect * self.patience
+        return self.heard_at + self.suspect_after(times)
+
+    def suspect_after(self, times: Parameters) -> float:
+        return max(times.suspect * self.patience, self.lenience.lasts(self.heard_at) * times.suspect / times.dead)
 
     def dies_at(self, times: Parameters) -> float:
         """Unless somebody hears it meanwhile, or it answers for what it holds."""
-        return max(self.heard_at, self.vouched_at, self.answered_at) + times.dead * self.patience
+        return max(self.heard_at, self.vouched_at, self.answered_at) + self.dead_after(times)
+
+    def dead_after(self, times: Parameters) -> float:
+        """Seconds of silence that are its death."""
+        return max(times.dead * self.patience, self.lenience.lasts(self.heard_at))
 
     def is_alive(self, now: float, times: Parameters) -> bool:
         return now < self.dies_at(times)
 
     def is_heard(self, now: float, times: Parameters) -> bool:
         """By ourselves: what it says of its claims reaches us."""
-        return now < self.heard_at + times.dead * self.patience
+        return now < self.heard_at + self.dead_after(times)
 
     def hears_us(self, now: float, times: Parameters) -> bool:
-        return now < self.hears_us_at + times.dead * self.patience
+        return now < self.hears_us_at + self.dead_after(times)
+
+    def note_silence(self, hello: Hello, at: float, times: Parameters) -> None:
+        """Rule 38: ``hello``, which arrives ``at``, ends one. It meant nothing if none of its hellos was lost: all came
+        late, or its sender stood still, and for no longer than a failover would have taken."""
+        gap, step = at - self.heard_at, hello.sequence - self.stamp[1]
+        slept = (hello.clock - self.clock) / 1000
+        self.clock = hello.clock
+        if gap <= times.suspect * self.patience:
+            self.stride = step or self.stride
+        elif slept <= times.suspect * self.patience or (step <= self.stride and gap <= 2 * times.dead * self.patience):
+            self.lenience.survived(gap, at)
 
     def synced(self) -> bool:
         return self.digest.count == len(self.claims) and self.digest.sum == self.sum
@@ -306,6 +332,7 @@ class Peers:
         return heard is not None and heard.incarnation == incarnation and heard.link == self._link
 
     def _note(self, peer: Peer, hello: Hello, incarnation: Incarnation, now: float) -> None:
+        peer.note_silence(hello, now, self._times)
         peer.stamp, peer.link, peer.heard_at = hello.stamp, hello.link, now
         peer.draining, peer.deaf, peer.demoted = hello.draining, hello.deaf, hello.demoted
         peer.interval = hello.interval
@@ -361,6 +388,10 @@ class Peers:
         """Somebody who is expected is not heard, or nobody is known: whoever hears us then did not before."""
         expected = self.expected(now)
         return not expected or not all(peer.is_heard(now, self._times) for peer in expected)
+
+    def lateness(self, now: float) -> float:
+        """Seconds by which hellos came late here, lately."""
+        return max((peer.lenience.lasts(now) for peer in self.by_node.values()), default=0.0)
 
     def living(self, now: float) -> list[Peer]:
         return [peer for peer in self.by_node.values() if peer.is_alive(now, self._times)]

@@ -151,7 +151,8 @@ class Rules:
             # Nobody ever held it, so nothing fails over: let a better peer that still listens have it. Without this
             # the first node of a cluster that starts takes everything. The last in line waits for those behind too.
             return k.times.listen * (2 if rank == k.times.ranks else 1) + rank * k.times.slot
-        return self.damped(k, k.segments[x.link], now) + rank * k.times.slot
+        segment = k.segments[x.link]
+        return self.damped(k, segment, now) + rank * max(k.times.slot, segment.peers.lateness(now))
 
     def damped(self, k: Known, segment: Segment, now: float) -> float:
         """Rule 14: a link that comes and goes takes only what nobody took who could, while there is somebody whose does
@@ -163,7 +164,8 @@ class Rules:
         """Living, staying peers with a better score; whoever is demoted or has its share goes last, unless all are."""
         assert x.link is not None
         segment = k.segments[x.link]
-        others = [p for p in segment.peers.living(now) if not self.making_way(p)]
+        late = segment.peers.lateness(now) > k.times.slot  # its word that it is deaf may be out of date
+        others = [p for p in segment.peers.living(now) if not self.making_way(p) or (late and not p.draining)]
         first = [p for p in others if not p.demoted]
         # Only for what nobody held: a failover must not have everyone wait for the last slot, and claim in it together.
         share = fair_share(segment.eligible, len(others) + 1) if x.maxterm == 0 else None
@@ -188,6 +190,18 @@ class Rules:
     def answer_until(self, k: Known) -> float:
         """Rule 27: nothing may be answered or announced at this instant or later."""
         return k.sent_at + k.times.self_lease
+
+    def kept_through(self, k: Known, now: float) -> bool:
+        """Rule 39: nobody took what we hold while we stood still. It was too short for that, or everybody who may was
+        heard until now, and all that they claim is known."""
+        if now < k.sent_at + k.times.dead:
+            return True
+        return all(self.heard_throughout(k, segment, now) for segment in k.segments.values() if segment.own.terms)
+
+    def heard_throughout(self, k: Known, segment: Segment, now: float) -> bool:
+        others = [peer for peer in segment.peers.expected(now) if peer.is_alive(k.sent_at, k.times)]
+        heard = (peer.synced() and now < peer.heard_at + 1.5 * k.times.hello * peer.patience for peer in others)
+        return bool(others) and all(heard)
 
     def unfit(self, k: Known, x: Eip) -> Yielded | None:
         """Why it is to be let go whoever claims it, if it is."""
@@ -255,7 +269,9 @@ class Rules:
         return now >= self.deaf_at(k, segment)
 
     def deaf_at(self, k: Known, segment: Segment) -> float:
-        return max(self.silent_at(k, segment) - k.times.suspect, segment.up_at) + k.times.dead
+        """When the silence of the last one that was heard is a death: here it is ours."""
+        heard_until = max((peer.heard_at + peer.dead_after(k.times) for peer in segment.peers.by_node.values()), default=NEVER)
+        return max(heard_until, segment.up_at + k.times.dead)
 
     def silent_at(self, k: Known, segment: Segment) -> float:
         """When the last one that was heard became suspect."""

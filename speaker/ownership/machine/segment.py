@@ -9,7 +9,7 @@ from speaker.model import IPAddress
 from speaker.ownership.events import SendHello
 from speaker.ownership.hello import Heard, Hello, Incarnation, Terms
 from speaker.ownership.machine.claims import OwnClaims
-from speaker.ownership.machine.peers import FOREVER, NEVER, Peers, Worth
+from speaker.ownership.machine.peers import FOREVER, NEVER, Peer, Peers, Worth
 from speaker.ownership.parameters import Parameters
 
 REPEATED = 3
@@ -76,6 +76,9 @@ class Segment:
         self.listening = True
         self.listen_until = now + times.listen
         """Infinity once it is over."""
+        self.awaited: tuple[Peer, ...] = ()
+        """Whose word ends it before that, once each has spoken after ``listens_since``."""
+        self.listens_since = now
         self.up_at = now
         self.heard_at = NEVER
         """When a hello that counts was heard last."""
@@ -118,9 +121,25 @@ class Segment:
 
     def listen(self, until: float) -> None:
         self.listening, self.listen_until = True, until
+        self.awaited = ()
+
+    def listen_out(self, now: float, until: float) -> None:
+        """Until each of those who were alive has spoken, and has been asked to."""
+        self.listen(until)
+        self.awaited = tuple(peer for peer in self.peers.by_node.values() if peer.alive)
+        self.listens_since = now
+        self.probes.update(peer.node for peer in self.awaited)
+
+    @property
+    def heard_out(self) -> bool:
+        """Everybody that was awaited has said what it holds."""
+        return bool(self.awaited) and all(
+            peer.heard_at > self.listens_since and peer.synced() for peer in self.awaited
+        )
 
     def end_listening(self) -> None:
         self.listening, self.listen_until = False, FOREVER
+        self.awaited = ()
 
     def to_announce(self) -> tuple[IPAddress, ...]:
         """What is to be announced now, only what is still held; forgotten afterwards."""

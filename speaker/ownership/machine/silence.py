@@ -55,7 +55,7 @@ class Silence(Naming):
         suspect_at = peer.suspect_at(self.times)
         if now < suspect_at:
             return min(suspect_at, dies_at)
-        every = self.times.probe if now < peer.heard_at + self.times.dead * peer.patience else self.times.hello
+        every = self.times.probe if now < peer.heard_at + peer.dead_after(self.times) else self.times.hello
         if now >= peer.probed_at + every:
             peer.probed_at = now
             self._probe(segment, peer)
@@ -91,10 +91,10 @@ class Silence(Naming):
         by its answers alone, or we are about to be deaf; rarely where others vouch, or nothing hangs on it."""
         alive = [peer for peer in self.rules.silent(self, segment, now) if peer.is_alive(now, self.times)]
         all_silent = self.rules.all_silent(self, segment, now)
-        about_to_die = any(now < peer.heard_at + self.times.dead * peer.patience for peer in alive)
+        about_to_die = any(now < peer.heard_at + peer.dead_after(self.times) for peer in alive)
         if about_to_die or (all_silent and not segment.in_touch and not segment.deaf):
             return self.times.probe
-        if any(now < peer.answered_at + self.times.dead * peer.patience for peer in alive):
+        if any(now < peer.answered_at + peer.dead_after(self.times) for peer in alive):
             return self.times.hello
         if not alive and not all_silent and not self.rules.knows_nothing(self, segment):
             return None
@@ -177,7 +177,7 @@ class Silence(Naming):
 
     def _reckon_unanswered(self, segment: Segment, peer: Peer, now: float) -> None:
         """What it does not answer for, while it lives by its answers: it let that go, and we did not hear it say so."""
-        if not peer.unanswered or now >= peer.answered_at + self.times.dead * peer.patience:
+        if not peer.unanswered or now >= peer.answered_at + peer.dead_after(self.times):
             return
         for eip in [eip for eip, times in peer.unanswered.items() if times >= UNANSWERED and eip in peer.claims]:
             x = self._eip(eip)
