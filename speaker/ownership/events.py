@@ -256,6 +256,11 @@ class Listen:
 
 
 @dataclass(frozen=True, slots=True)
+class DropRequests:
+    """We stood still for a while (rule 39): drop unread the requests that waited on the ARP and NDP sockets."""
+
+
+@dataclass(frozen=True, slots=True)
 class Ask:
     """Ask on ``link``, by ARP and neighbour solicitation, who answers for ``eips``; ``anybody``: the gateway, the
     neighbours that the kernel knows and the own addresses of ``nodes`` as well, as who hears any answer is not deaf.
@@ -308,6 +313,7 @@ Order: TypeAlias = (
     | Announce
     | WriteRecord
     | Listen
+    | DropRequests
     | Ask
     | InternalError
     | NameClash

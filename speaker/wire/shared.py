@@ -27,6 +27,7 @@ from speaker.ownership.events import (
     Ask,
     Claim,
     Drain,
+    DropRequests,
     EipAnswered,
     Event,
     FrameHeard,
@@ -331,6 +332,8 @@ class SharedOwner:
                         self._layer2.announce(eips)
                     case Listen():
                         self._listen()
+                    case DropRequests():
+                        self._layer2.drop_queued()
                     case Ask():
                         self._ask(order)
                     case WriteRecord():

@@ -17,6 +17,7 @@ from speaker.ownership.events import (
     Announce,
     Ask,
     Claim,
+    DropRequests,
     Listen,
     Order,
     SendHello,
@@ -90,6 +91,8 @@ class Cluster:
             case Listen():
                 self.trace.say(f"{host.name} was away, listens")
                 host.drop_what_was_heard()
+            case DropRequests():
+                host.drop_requests()
 
     def _proven(self, host: Host, eip: IPAddress) -> None:
         self.promises.changed(eip)

@@ -155,6 +155,9 @@ class Host:
             self.waiting.pop(0)[1]()
         self.tell(Tick())
 
+    def drop_requests(self) -> None:
+        self.waiting = [entry for entry in self.waiting if entry[0] != REQUEST]
+
     def drop_what_was_heard(self) -> None:
         self.waiting = [entry for entry in self.waiting if entry[0] == OTHER]
         self.unread = []

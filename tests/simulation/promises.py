@@ -160,7 +160,7 @@ class Promises:
         if froze < asked_at < thawed and (thawed - asked_at > times.request_age or thawed - froze > times.dead):
             age = (now - asked_at) * 1000
             self._break(Promise.FREEZE, f"{host.name} answered for {eip} what had waited {age:.0f} ms while frozen")
-        elif thawed > 0 and now - thawed < 0.15 and (thawed - froze > times.self_lease or self._nothing_lost()):
+        elif thawed > 0 and now - thawed < 0.15 and (thawed - froze > times.dead or self._nothing_lost()):
             for other in self._network.hosts:
                 since = self._service.holds_since(other, eip)
                 if (

@@ -15,6 +15,7 @@ from speaker.ownership.events import (
     ApiUp,
     Claim,
     Drain,
+    DropRequests,
     EipAnswered,
     EligibilityChanged,
     Event,
@@ -58,7 +59,7 @@ class Ownership(Hearing):
         more = isinstance(event, HelloHeard) and event.more
         if now >= self.answer_until and not more:
             self._come_back(now)
-            if isinstance(event, FrameHeard | EipAnswered):
+            if isinstance(event, HelloHeard | FrameHeard | EipAnswered):
                 # It waited with us: to take it for fresh would keep a dead peer alive, here and by our word elsewhere.
                 event = Tick()
         self._heed(event, now)
@@ -255,7 +256,9 @@ class Ownership(Hearing):
         """Rules 27 and 39."""
         for segment in self.segments.values():
             segment.returns.add(now)
-        if not self.rules.kept_through(self, now):
+        if self.rules.kept_through(self, now):
+            self._orders.append(DropRequests())
+        else:
             self._freeze(now)
 
     def _freeze(self, now: float) -> None:

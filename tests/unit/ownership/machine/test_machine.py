@@ -61,7 +61,7 @@ def test_answers_end_with_the_self_lease_behind_the_last_hello() -> None:
 def test_whoever_was_away_too_long_yields_first_and_listens() -> None:
     machine = alone()
     timed(machine, 0.0, 1.0)
-    late = machine.answer_until + 0.1
+    late = machine.sent_at + machine.times.dead
     orders = machine.step(late, hello(machine, 0))
     assert isinstance(orders[0], Withdraw)
     assert orders[0].reason is Yielded.FROZEN
