@@ -30,6 +30,7 @@ FAULTS: dict[Kind, _Inflict] = {
     Kind.MUTE_ALL: _each(partial(link_faults.sever, hears=True, speaks=False)),
     Kind.BLACKOUT: _each(partial(link_faults.sever, hears=False, speaks=False)),
     Kind.HELLOS_EATEN: link_faults.eat_hellos,
+    Kind.BURST: link_faults.hold_frames,
     Kind.GATEWAY_SILENT: _each(link_faults.silence_gateway),
     Kind.CRASH: _each(node_faults.crash_node),
     Kind.CRASH_HOLDER: node_faults.crash_holder,

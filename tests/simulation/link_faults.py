@@ -61,6 +61,13 @@ def eat_hellos(cluster: Cluster, fault: Fault) -> None:
     later(cluster, fault.lasts, partial(network.mend, network.eaten, paths))
 
 
+def hold_frames(cluster: Cluster, fault: Fault) -> None:
+    burst = fault.hold, frozenset(fault.nodes)
+    cluster.network.bursts.append(burst)
+    cluster.promises.disturbed()
+    later(cluster, fault.lasts, partial(cluster.network.bursts.remove, burst))
+
+
 def silence_gateway(cluster: Cluster, host: Host, fault: Fault) -> None:
     """It answers ``host`` no more, which stands behind those whom it does."""
     gateway = cluster.stations.gateway

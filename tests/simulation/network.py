@@ -31,6 +31,8 @@ class Network:
         """How many faults let everything pass there but hellos."""
         self.strangers: Counter[tuple[int, int]] = Counter()
         """(from, to) → how many faults keep the one's key from the other."""
+        self.bursts: list[tuple[float, frozenset[int]]] = []
+        """Seconds between two deliveries, and between which hosts; none: all that there is on the LAN."""
         self.heard_since: dict[Path, float] = {}
         self.overtaken: dict[Path, float] = {}
         """When a hello last came too late to be heard, with claims that the newer one left out."""
@@ -127,11 +129,18 @@ class Network:
     def _arrival(self, link: int, host: Host, other: Host) -> float:
         """Messages overtake each other. Frames do not: bridges keep the order between two stations (IEEE 802.1Q,
         6.5.3), and the parts of a message leave in one go."""
-        when = self._clock.now + self._random.uniform(0.0001, self._schedule.delay)
+        when = self.delivered(self._clock.now + self._random.uniform(0.0001, self._schedule.delay), host, other)
         if self._schedule.mtu is not None:
             path = link, host.index, other.index
             when = self._last_arrival[path] = max(when, self._last_arrival.get(path, 0.0) + _BACK_TO_BACK)
         return when
+
+    def delivered(self, at: float, *hosts: Host) -> float:
+        """When a frame between these arrives that would ``at``."""
+        for hold, those in self.bursts:
+            if not those or (hosts and those.issuperset(host.index for host in hosts)):
+                at = (int(at / hold) + 1) * hold + _BACK_TO_BACK
+        return at
 
     def _note_overtaken(self, path: Path, hello: Hello) -> None:
         """Who was overtaken is not heard any more (rule 5): where it had more to tell, that is as good as lost."""

@@ -67,6 +67,8 @@ class Kind(Enum):
     """Hellos of ``nodes`` do not leave on ``link`` (on any, if None); everything else works."""
     KEY_ROTATION = "key_rotation"
     """Every node gets a second key, then signs with it, then drops the first, each step spread over ``lasts``."""
+    BURST = "burst"
+    """Frames arrive together every ``hold`` seconds: all of them, or those between ``nodes``."""
     STRANGER = "stranger"
     """Somebody without the key floods every link with recorded, damaged and forged frames."""
 
@@ -84,13 +86,15 @@ class Fault:
     lasts: float = FOR_GOOD
     eip: int = 0
     link: int | None = None
+    hold: float = 0.0
 
     def __str__(self) -> str:
         who = ",".join(f"n{n}" for n in self.nodes)
         until = "for good" if self.lasts >= FOR_GOOD else f"for {self.lasts:.3f} s"
         what = f" e{self.eip}" if self.kind in _OF_ONE_EIP else ""
         where = f" on link {self.link}" if self.link is not None else ""
-        return f"{self.at:.3f} {self.kind.value} {who}{what}{where} {until}"
+        hold = f" each {self.hold:.3f} s" if self.hold else ""
+        return f"{self.at:.3f} {self.kind.value} {who}{what}{where}{hold} {until}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,9 @@ class Stations:
                 if event is not None:
                     host.tell(event)
 
-        self._clock.after(self._delay(), arrive)
+        hosts = self._network.hosts
+        between = (hosts[sender], host) if sender < len(hosts) else ()
+        self._clock.after(self._delay(*between), arrive)
 
     def _frame(self, host: Host, link: int) -> None:
         now = self._clock.now
@@ -90,8 +92,9 @@ class Stations:
     def _lost(self) -> bool:
         return self._random.random() < self._schedule.loss
 
-    def _delay(self) -> float:
-        return self._random.uniform(0.0001, self._schedule.delay)
+    def _delay(self, *hosts: Host) -> float:
+        now = self._clock.now
+        return self._network.delivered(now + self._random.uniform(0.0001, self._schedule.delay), *hosts) - now
 
     # ── Asking ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -127,7 +130,7 @@ class Stations:
                 if self._network.link_of[eip] == link and other.answers(eip):
                     self._travel(link, other.index, host, EipAnswered(eip, link, known))
 
-        self._clock.after(self._delay(), arrive)
+        self._clock.after(self._delay(host, other), arrive)
 
     # ── Clients that want something ───────────────────────────────────────────────────────────────────────────
 

@@ -172,7 +172,9 @@ class Peer:
         self.clock = hello.clock
         if gap <= times.suspect * self.patience:
             self.stride = step or self.stride
-        elif 0 < slept <= times.suspect * self.patience or (step <= self.stride and gap <= 2 * times.dead * self.patience):
+        elif 0 < slept <= times.suspect * self.patience or (
+            step <= self.stride and gap <= 2 * times.dead * self.patience
+        ):
             self.lenience.survived(gap, at)
 
     def synced(self) -> bool:

@@ -124,18 +124,18 @@ class Segment:
         self.awaited = ()
 
     def listen_out(self, now: float, until: float) -> None:
-        """Until each of those who were alive has spoken, and has been asked to."""
+        """Until each of those has spoken, and has been asked to, who did while we stood still; or, if none did, who was
+        alive before."""
         self.listen(until)
-        self.awaited = tuple(peer for peer in self.peers.by_node.values() if peer.alive)
+        alive = [peer for peer in self.peers.by_node.values() if peer.alive]
+        self.awaited = tuple([peer for peer in alive if now < peer.suspect_at(self._times)] or alive)
         self.listens_since = now
         self.probes.update(peer.node for peer in self.awaited)
 
     @property
     def heard_out(self) -> bool:
         """Everybody that was awaited has said what it holds."""
-        return bool(self.awaited) and all(
-            peer.heard_at > self.listens_since and peer.synced() for peer in self.awaited
-        )
+        return bool(self.awaited) and all(peer.heard_at > self.listens_since and peer.synced() for peer in self.awaited)
 
     def end_listening(self) -> None:
         self.listening, self.listen_until = False, FOREVER
