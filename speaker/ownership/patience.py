@@ -1,8 +1,8 @@
 """How long a silence must last before it means anything, after silences that meant nothing. Pure.
 
-A silence that ends without a lost hello was not a death: the LAN delivered late, or the sender stood still. To fail over
-for each one of them costs clients more than the silences do. So who went through one waits a quarter longer than it
-lasted, and comes back to the usual time within minutes.
+A silence that ends without a lost hello was no death: the LAN delivered late, or the sender stood still. Failing over
+each time costs clients more than the silences do. So whoever lived through one waits a quarter longer than it lasted,
+and comes back to the usual time within minutes.
 """
 
 HALF_LIFE = 60.0

@@ -1,6 +1,6 @@
 """A fault that comes and goes costs no more than one that stays (rules 38 and 39). Time is virtual, in seconds."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import pytest
 from simulation.host import Make
