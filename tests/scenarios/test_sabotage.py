@@ -116,6 +116,8 @@ SABOTAGES = [
     Row("no successor is expected", (19,), wrong_rules.ExpectsNoSuccessor, ("overtaken",)),
     Row("records are obeyed", (23,), wrong_machines.ObeysRecords, ("split",)),
     Row("records stay wrong", (30,), wrong_machines.MendsNoRecord, ("api_frozen",)),
+    Row("no patience", (38,), wrong_machines.LearnsNoPatience, ("bursts",)),
+    Row("nothing is kept through a standstill", (39,), wrong_rules.KeepsNothing, ("stutter",)),
     Row("nothing is taken on request", (31,), wrong_machines.TakesNothingOnRequest, ("rebalance",)),
 ]
 

@@ -18,6 +18,7 @@ from speaker.ownership.machine.machine import Ownership
 from speaker.ownership.machine.peers import NEVER, Peer
 from speaker.ownership.machine.segment import Returns, Segment
 from speaker.ownership.parameters import Parameters
+from speaker.ownership.patience import Patience
 
 
 class NoAgeLimit(Ownership):
@@ -265,3 +266,12 @@ class TakesNothingOnRequest(Ownership):
 
     def _take(self, x: Eip, now: float) -> None:
         pass
+
+
+class LearnsNoPatience(Ownership):
+    """Rule 38."""
+
+    def _hear(self, segment: Segment, hello: Hello, at: float, now: float) -> None:
+        super()._hear(segment, hello, at, now)
+        for peer in segment.peers.by_node.values():
+            peer.lenience = Patience()

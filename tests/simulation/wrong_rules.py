@@ -196,3 +196,10 @@ class ExpectsNoSuccessor(Rules):
 
     def successor_until(self, x: Eip) -> float:
         return NEVER
+
+
+class KeepsNothing(Rules):
+    """Rule 39: whoever stood still lets everything go."""
+
+    def kept_through(self, k: Known, now: float) -> bool:
+        return False

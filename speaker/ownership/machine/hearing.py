@@ -29,6 +29,8 @@ class Hearing(Silence):
         made_way = old is not None and old.makes_way
         hearing, peer = segment.peers.hear(hello, self.incarnation, at)
         segment.hearings[hearing] += 1
+        if segment.met_at == NEVER:
+            segment.meet_the_first(now)
         if peer is None:
             if hearing is Worth.UNPROVEN and now - segment.greeted_at >= self.times.hello / 4:
                 segment.greeted_at = now

@@ -28,9 +28,10 @@ class Rules:
     def beats(self, k: Known, x: Eip, peer: Peer, term: int) -> bool:
         """Rule 8: is the claim of ``peer`` at ``term`` better than ours? Of one term that which was made knowing of
         the holder before it; of two that were not, that of the node which is heard, where we had the time to be."""
-        unheard = x.weak and x.link is not None and k.segments[x.link].unheard
-        theirs = term, x.address not in peer.weak, unheard, score(x.address, peer.node)
-        return theirs > (x.term, not x.weak, False, score(x.address, k.node))
+        assert x.link is not None  # or we would not hold it
+        segment = k.segments[x.link]
+        theirs = term, x.address not in peer.weak, x.weak and segment.unheard, score(x.address, peer.node)
+        return theirs > (x.term, not (x.weak or x.address in segment.claimed_alone), False, score(x.address, k.node))
 
     def making_way(self, peer: Peer) -> bool:
         """Rule 11: what it claims binds nobody."""

@@ -97,6 +97,10 @@ class Segment:
         """When we first asked the LAN since anything was heard."""
         self.returns = Returns()
         self.greeted_at = NEVER
+        self.claimed_alone: frozenset[IPAddress] = frozenset()
+        """What we held when we met the first of the others: claimed without knowing of anybody, behind a port that was
+        blocked, say (rule 18). For as long as all of them need to hear of it, from ``met_at`` on."""
+        self.met_at = NEVER
         self.namesake: Namesake | None = None
         """The life of our own name, not ours, that was heard here last."""
         self.probes: set[str] = set()
@@ -118,6 +122,9 @@ class Segment:
     def unheard(self) -> bool:
         """Nobody hears us who had the time to say so."""
         return not self.in_touch and self.unheard_at == FOREVER
+
+    def meet_the_first(self, now: float) -> None:
+        self.claimed_alone, self.met_at = frozenset(self.own.terms), now
 
     def listen(self, until: float) -> None:
         self.listening, self.listen_until = True, until
@@ -154,7 +161,10 @@ class Segment:
         """What concerns this link, from ``sender``. ``beat``: in its turn; otherwise in a hurry."""
         everything = self.tell_all or self.own.next_slice_at() < FOREVER
         claims, covers = self.own.said(now, self.tell_all, beat)
-        weak = frozenset(self.own.weak.intersection(claims) if self.own.weak else ())
+        if self.claimed_alone and now >= self.met_at + self._times.yielded:
+            self.claimed_alone = frozenset()
+        marked = self.own.weak | self.claimed_alone if self.claimed_alone else self.own.weak
+        weak = frozenset(marked.intersection(claims) if marked else ())
         yielded = {**sender.yielded, **self.own.yields_said(now, beat)}
         heard = {**self.peers.heard(now), **sender.namesake}
         wants, demoted = self._wants(now), self.goes_last(now)

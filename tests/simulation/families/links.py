@@ -175,3 +175,18 @@ def mixed_intervals(seed: int) -> Schedule:
     )
     limits = replace(SICK, served=round(0.2 + 3.2 * slowest, 2), wire_answer=slowest + 0.02, unanswered=2.5)
     return sickly(schedule, random, [fault], hellos=hellos, limits=limits)
+
+
+def bursts(seed: int) -> Schedule:
+    """The LAN delivers in bursts. A node may be taken for dead, or for deaf, in the first gap, which begins anywhere, and
+    in the second, which is longer; not in any other."""
+    random, schedule = draw("bursts", seed)
+    hold = round(random.uniform(0.3, 1.5), 4)
+    fault = Fault(moment(random), Kind.BURST, (), 6.0, hold=hold)
+    limits = Limits(
+        one_answer=2 * hold + 0.1,
+        unanswered=2 * hold + 0.9,
+        claims_from=(fault.at + 3 * hold + 1.0, 0),
+        causeless=False,
+    )
+    return replace(schedule, faults=(fault,), asks=random.random() < 0.5, end=fault.at + 9.0, limits=limits)

@@ -52,6 +52,17 @@ def freeze(seed: int) -> Schedule:
     return replace(schedule, faults=by_time(faults), asks=True, end=6.5)
 
 
+def stutter(seed: int) -> Schedule:
+    """Nodes stand still for a moment once a second, in turn or together."""
+    random, schedule = draw("stutter", seed)
+    stop, apart = round(random.uniform(0.15, 0.3), 4), random.choice([0.0, 1 / schedule.nodes])
+    faults = [
+        Fault(2.0 + n + node * apart, Kind.FREEZE, (node,), stop) for n in range(5) for node in range(schedule.nodes)
+    ]
+    limits = Limits(unanswered=0.55, causeless=False)
+    return replace(schedule, faults=by_time(faults), asks=True, end=9.0, limits=limits)
+
+
 def clock_back(seed: int) -> Schedule:
     """Restarts that find an earlier clock; sometimes a holder dies afterwards, and whoever restarted takes its turn."""
     random, schedule = draw("clock_back", seed)

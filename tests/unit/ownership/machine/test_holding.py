@@ -20,7 +20,7 @@ from speaker.ownership.events import (
     WriteRecord,
     Yielded,
 )
-from speaker.ownership.hello import Heard
+from speaker.ownership.hello import Heard, Hello
 from speaker.ownership.machine.machine import Ownership
 from speaker.ownership.score import score
 
@@ -31,7 +31,7 @@ def announced(orders: list[Order]) -> list[object]:
     return [eip for order in orders if isinstance(order, Announce) for eip in order.eips]
 
 
-def said(orders: list[tuple[float, Order]]) -> list[object]:
+def said(orders: list[tuple[float, Order]]) -> list[Hello]:
     return [order.hello for _, order in orders if isinstance(order, SendHello)]
 
 
@@ -142,13 +142,25 @@ def test_of_one_term_what_was_taken_unheard_gives_way_whatever_the_score() -> No
     machine = alone(2)
     theirs = EIP + 1
     assert score(theirs, "a") > score(theirs, "me")
-    timed(machine, 0.0, 1.0)
+    beside(machine, 0.0, 1.0, {"a": {}})
     machine.step(1.0, hello(machine, 9000, {theirs: 1}, "a", weak=frozenset({theirs})))
     assert machine.held() == {EIP: 1, theirs: 1}
     other = unheard()
     assert score(EIP, "me") > score(EIP, "b")
     other.step(2.0, hello(other, 9000, {EIP: 4}, "b"))
     assert other.held() == {}
+
+
+def test_what_was_claimed_before_anybody_was_heard_gives_way_at_one_term_and_says_so() -> None:
+    """A node that boots behind a blocked port claims everything; at the heal nothing moves that was served."""
+    machine = alone(2)
+    assert score(EIP, "me") > score(EIP, "b")
+    timed(machine, 0.0, 1.0)
+    machine.step(1.0, hello(machine, 9000, {EIP: 1}, "b"))
+    assert machine.held() == {EIP + 1: 1}
+    assert {each.weak for each in said(timed(machine, 1.0, 1.1))} == {frozenset({EIP + 1})}
+    later = said(beside(machine, 1.1, 2.3, {"b": {EIP: 1}}))
+    assert later[-1].weak == frozenset(), "a second later all have heard it"
 
 
 # ── Better and worse ──────────────────────────────────────────────────────────────────────────────────────────

@@ -101,14 +101,12 @@ def test_a_frame_that_left_by_another_link_counts_only_if_it_names_ours() -> Non
 
 def test_a_better_claim_silences_and_a_worse_one_is_answered_with_an_announcement_once() -> None:
     machine = alone()
-    timed(machine, 0.0, 1.0)
-    machine.step(1.0, hello(machine, 0))
-    machine.eips[EIP].term = 1
-    worse = {EIP: 1} if score(EIP, "me") > score(EIP, "peer") else None
-    if worse is not None:
-        assert any(isinstance(order, Announce) for order in machine.step(1.01, hello(machine, 1, worse)))
-        assert not any(isinstance(order, Announce) for order in machine.step(1.02, hello(machine, 2, worse)))
-    orders = machine.step(1.03, hello(machine, 3, {EIP: 2}))
+    beside(machine, 0.0, 1.0, {"peer": {}})
+    assert score(EIP, "me") > score(EIP, "peer")
+    worse = {EIP: 1}
+    assert any(isinstance(order, Announce) for order in machine.step(1.01, hello(machine, 9001, worse)))
+    assert not any(isinstance(order, Announce) for order in machine.step(1.02, hello(machine, 9002, worse)))
+    orders = machine.step(1.03, hello(machine, 9003, {EIP: 2}))
     assert orders[0] == Withdraw(EIP, LINK, Yielded.BETTER_CLAIM, 1.03 + machine.times.linger)
 
 

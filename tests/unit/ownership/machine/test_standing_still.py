@@ -14,8 +14,8 @@ HEARD_AT = 0.9
 
 
 def silent(gap: float, *, sequence: int, clock: int) -> Ownership:
-    """A peer says a hello every 100 ms, is silent for ``gap``, and goes on with this sequence and this clock (ms), where
-    1000 and 10,000 would be those of a hello that follows at once."""
+    """A peer says a hello every 100 ms, is silent for ``gap``, and goes on with this sequence and this clock in ms. A
+    hello that follows at once would have 1000 and 10,000."""
     machine = alone()
     for n in range(10):
         machine.step(n / 10, hello(machine, 990 + n, HELD, clock=9000 + 100 * n))
@@ -101,4 +101,4 @@ def test_who_listens_after_a_standstill_claims_as_soon_as_all_have_spoken() -> N
     beside(machine, 0.0, 1.0, {"a": {}})
     said = [order for order in machine.step(2.0, Tick()) if isinstance(order, SendHello)]
     assert said[0].hello.probes == {"a"}
-    assert [type(order) for order in machine.step(2.01, hello(machine, 4000, {}, "a"))][0] is Claim
+    assert isinstance(machine.step(2.01, hello(machine, 4000, {}, "a"))[0], Claim)
