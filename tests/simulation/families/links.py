@@ -178,8 +178,8 @@ def mixed_intervals(seed: int) -> Schedule:
 
 
 def bursts(seed: int) -> Schedule:
-    """The LAN delivers in bursts. A node may be taken for dead, or for deaf, in the first gap, which begins anywhere, and
-    in the second, which is longer; not in any other."""
+    """The LAN delivers in bursts. A node may be taken for dead, or for deaf, in the first gap, which begins anywhere,
+    and in the second, which is longer; not in any other."""
     random, schedule = draw("bursts", seed)
     hold = round(random.uniform(0.3, 1.5), 4)
     fault = Fault(moment(random), Kind.BURST, (), 6.0, hold=hold)
