@@ -241,6 +241,7 @@ DEFAULT_METRICS = "127.0.0.1:9900"
 DEFAULT_OUTLIVE = 30.0
 """Seconds for which the wire process goes on without a main process."""
 DEFAULT_SETTLE = 30.0
+"""Seconds after which what takes much away at once counts, if it says so still (``removals.py``)."""
 DEFAULT_REST = 60.0
 
 
@@ -349,7 +350,7 @@ class RunSettings:
     log_format: LogFormat = "text"
     log_level: LogLevel = "info"
     settle_seconds: float = DEFAULT_SETTLE
-    """How long a directory that asks for nothing any more has to stay so until that counts as meant."""
+    """How long what takes much away at once has to stay so until that counts as meant."""
     rest_seconds: float = DEFAULT_REST
     """How long a released address is left alone before somebody else may have it."""
     peers: PeerSettings | None = None

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from speaker.cluster.mirror.reflector import Resource
 from speaker.errors import ApiRefused, EdgeError
 from speaker.node.report import Report
+from speaker.removals import Doubt
 from speaker.telemetry.spells import LASTING
 
 LOOK_SECONDS = 0.02
@@ -103,6 +104,15 @@ class ApiState:
         # While the API does not answer, that has been said.
         self._report.failed(path, error, known=self._was_up and not self.up, patience=self._patience(error))
         self._doubt()
+
+    def doubted(self, resource: str, doubt: Doubt | None) -> None:
+        """What a list of ``resource`` lacked and stays for now; None: no more."""
+        edge = f"list of {resource}"
+        self._report.removals_waiting(resource, 0 if doubt is None else doubt.waiting.gone)
+        if doubt is None:
+            self._report.recovered(edge)
+        else:
+            self._report.failed(edge, EdgeError(str(doubt)))
 
     @property
     def _following(self) -> bool:

@@ -10,6 +10,7 @@ import structlog
 from speaker.agent.known import Known, known, recall, remember
 from speaker.agent.objects import SliceObject
 from speaker.agent.view import News
+from speaker.cluster.mirror.reflector import Reflector
 from speaker.model import ServiceKey
 from speaker.node.report import Report
 
@@ -39,9 +40,7 @@ class LastKnown:
         """Endless, and done once. ``listed``: the API has said everything; ``informed``: some peer reads the API;
         ``changed`` hears when what was known last is used."""
         await asyncio.sleep(RECALL_SECONDS)
-        found = None
-        with self._report.trying("last known"):
-            found = None if listed() else await asyncio.to_thread(recall, self._runtime_dir, self._node)
+        found = None if listed() else await self.last()
         while found is not None and not listed():
             if not await informed():
                 log.warning("the API does not answer yet: using what it said last", services=len(found.services))
@@ -50,6 +49,21 @@ class LastKnown:
                 break
             await asyncio.sleep(RECALL_AGAIN)
         await asyncio.Event().wait()  # once in a life
+
+    async def last(self) -> Known | None:
+        """What the API said last; None where that is not known here."""
+        known = None
+        with self._report.trying("last known"):
+            known = await asyncio.to_thread(recall, self._runtime_dir, self._node)
+        return known  # noqa: RET504 -- a refusal is told, and leaves None
+
+    async def held_against(self, *mirrors: Reflector[Any]) -> None:
+        """Of Services, their slices, Eips and our Node, before they run: a first list that lacks much of what the API
+        said last has to say so twice."""
+        if (last := await self.last()) is not None:
+            known = (last.services, last.slices, last.eips, tuple(filter(None, (last.node,))))
+            for mirror, found in zip(mirrors, known, strict=True):
+                mirror.recall(found)
 
     async def remember(self, seen: Callable[[], tuple[Any, ...]]) -> None:
         """Endless. Seldom, and only what was read from the API. ``seen``: what ``known`` takes behind our name."""

@@ -17,6 +17,7 @@ from speaker.ownership.parameters import Parameters
 from speaker.settings import (
     AGENTS_NAMESPACE,
     DEFAULT_RUNTIME_DIR,
+    DEFAULT_SETTLE,
     Bind,
     Limits,
     LogFormat,
@@ -44,6 +45,7 @@ class AgentSettings:
     log_format: LogFormat = "text"
     log_level: LogLevel = "info"
     limits: Limits = field(default_factory=Limits)
+    settle_seconds: float = DEFAULT_SETTLE
     metrics_real_servers: bool = False
     mqtt: MqttSettings | None = None
     page: Bind | None = None
@@ -66,6 +68,7 @@ async def run(end: socket.socket, settings: AgentSettings, examine: Examine) -> 
             report,
             settings.runtime_dir,
             settings.forwarder,
+            settings.settle_seconds,
         )
 
     await serve(end, settings, open_source, api=True, examine=examine, leases=namespace)

@@ -21,6 +21,8 @@ from speaker.cluster.objects import Metadata
 from speaker.cluster.transport.client import Client
 from speaker.cluster.transport.pages import listed
 from speaker.errors import ApiRefused, EdgeError
+from speaker.model import Forwarding
+from speaker.node.report import Report
 from speaker.ownership.hello import Incarnation
 from speaker.system.decoding import UNFIT
 from speaker.system.waiting import set_within
@@ -188,6 +190,11 @@ class Session:
             if (life := life_of(found)) is not None:
                 self._events.other(life)
         self._see(int(version) if version.isdecimal() else self._version)
+
+
+def forwards_with(forwarder: Forwarding, report: Report) -> str | None:
+    """None until it does: the controller would have kube-proxy leave the EIPs alone."""
+    return forwarder.value if forwarder is Forwarding.NONE or report.health()[0] else None
 
 
 def _without_none(body: dict[str, Any]) -> dict[str, Any]:

@@ -18,12 +18,13 @@ from speaker.agent.known import Known
 from speaker.agent.last_known import LastKnown, news_of
 from speaker.agent.objects import AnnouncementObject, AssignedObject, NodeObject, SliceObject, by_service
 from speaker.agent.record import Facts, eip_of
-from speaker.agent.session import Pace, Session, SessionEvents
+from speaker.agent.session import Pace, Session, SessionEvents, forwards_with
 from speaker.agent.view import (
     News,
     NodeIntent,
     Reader,
     ViewSettings,
+    is_assigned,
     is_or_was_assigned,
     node_intent,
     unread_wishes,
@@ -32,7 +33,7 @@ from speaker.cluster.hosts import HostObject, addresses_of
 from speaker.cluster.kinds import EipObject, announcement_name
 from speaker.cluster.mirror.mirrors import Mirrors
 from speaker.cluster.mirror.reflector import Reflector, Resource
-from speaker.cluster.mirror.store import Change, Index
+from speaker.cluster.mirror.store import Change
 from speaker.cluster.objects import Key
 from speaker.cluster.paths import ANNOUNCEMENTS, EIPS, NODES, SERVICES, SLICES
 from speaker.cluster.transport.client import Client
@@ -71,8 +72,9 @@ class Cluster:
         report: Report,
         runtime_dir: Path,
         forwarder: Forwarding,
+        settle: float,
     ) -> None:
-        self._last_known = LastKnown(runtime_dir, node, report)
+        self._last_known, self._settle = LastKnown(runtime_dir, node, report), settle
         self._client, self._node, self._settings, self._report = client, node, settings, report
         self._reader = Reader(settings)
         self._changed = asyncio.Event()
@@ -95,8 +97,8 @@ class Cluster:
         self._record_reader = AnnouncementReader(
             lambda: self._announcements.store, self._told.put_nowait, self._saw_announcements, report
         )
-        self._services = self._mirror(SERVICES, AssignedObject, self._saw_services)
-        self._slices = self._mirror(SLICES, SliceObject, self._saw_slices, {"service": by_service})
+        self._services = self._mirror(SERVICES, AssignedObject, self._saw_services, at_stake=is_assigned)
+        self._slices = self._mirror(SLICES, SliceObject, self._saw_slices, indexes={"service": by_service})
         self._eips = self._mirror(EIPS, EipObject, self._saw_eips)
         self._nodes = self._mirror(NODES, NodeObject, self._saw_node, field_selector=f"metadata.name={node}")
         self._announcements = self._mirror(
@@ -104,10 +106,11 @@ class Cluster:
             AnnouncementObject,
             self._record_reader.saw,
             listed=self._record_reader.saw_all,
+            at_stake=lambda _: False,  # a record never takes an EIP away, and a holder writes it again
         )
         # Where this speaker forwards itself, it does so before it answers.
         self._local = EndpointWatch(node, self._own, self._retell) if forwarder is Forwarding.NONE else None
-        self._hosts = HostsAsked(client, self._saw_hosts, self._api.tells("nodes"))
+        self._hosts = HostsAsked(client, self._saw_hosts, self._api.tells("nodes"), settle, self._api.doubted)
         told = self._api.tells("records")
         self._records = AnnouncementWriter(client, times.record_timeout, self._facts, told, report, self._vacant)
         self._session = Session(
@@ -122,7 +125,7 @@ class Cluster:
                 self._api.tells("session"),
                 self._saw_other,
             ),
-            partial(_forwards_with, forwarder, report),
+            partial(forwards_with, forwarder, report),
         )
 
     def _mirror(
@@ -130,21 +133,21 @@ class Cluster:
         path: str,
         kind: type[_T],
         deliver: Callable[[tuple[Change[_T], ...]], None],
-        indexes: dict[str, Index[_T]] | None = None,
         *,
-        field_selector: str = "",
         listed: Callable[[str, bool], None] = lambda *_: None,
+        **resource: Any,
     ) -> Reflector[_T]:
         def later(seconds: float, what: Callable[[], None]) -> object:
             return asyncio.get_running_loop().call_later(seconds, what)
 
         made = Reflector(
             self._client,
-            Resource(path, kind, field_selector=field_selector, indexes=indexes),
+            Resource(path, kind, settle=self._settle, **resource),
             Delivery(deliver, self._report, later),
             told=partial(self._api.mirror_failed, path),
             listed=listed,
             restored=self._mirrors.restored,
+            doubted=lambda: self._api.doubted(made.resource.name, made.waits),
         )
         self._mirrors.add(made)
         return made
@@ -158,6 +161,7 @@ class Cluster:
     async def run(self, wire: Wire, changed: Callable[[], None]) -> None:
         self._wire = wire
         self._tell_changed = changed
+        await self._last_known.held_against(self._services, self._slices, self._eips, self._nodes)
         async with asyncio.TaskGroup() as tasks:
             works = [("mirror", mirror.run) for mirror in self._mirrors]
             works += [
@@ -393,8 +397,3 @@ class Cluster:
 
     def _say_api(self, up: bool) -> None:
         self._told.put_nowait(lambda wire: wire.api(up))
-
-
-def _forwards_with(forwarder: Forwarding, report: Report) -> str | None:
-    """None until it does: the controller would have kube-proxy leave the EIPs alone."""
-    return forwarder.value if forwarder is Forwarding.NONE or report.health()[0] else None

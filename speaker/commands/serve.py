@@ -12,14 +12,12 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from speaker.errors import SettingError
 from speaker.model import Forwarding
 from speaker.settings import (
     AGENTS_NAMESPACE,
     DEFAULT_ETHERTYPE,
     DEFAULT_HELLO_MS,
     DEFAULT_KEY,
-    DEFAULT_SETTLE,
     DEFAULT_STATE,
     Bind,
     Limits,
@@ -57,14 +55,7 @@ def _add_run(commands: Commands) -> None:
     )
     run.add_argument("--node-labels", metavar="K=V,…", default="", help="labels that the pools' nodeSelector sees")
     flags.metrics(run)
-    run.add_argument(
-        "--settle",
-        metavar="S",
-        type=float,
-        default=DEFAULT_SETTLE,
-        help="seconds that a DIR which asks for nothing any more must stay so until that counts as meant "
-        "(default %(default)g)",
-    )
+    flags.settle(run)
     run.add_argument("--dry-run", action="store_true", help="print what would be done here, and change nothing")
     flags.peers(run)
     flags.kernel(run)
@@ -105,6 +96,7 @@ def _add_agent(commands: Commands) -> None:
     agent.add_argument("--hello", metavar="MS", help=f"as in `speaker run` (default {DEFAULT_HELLO_MS})")
     agent.add_argument("--ethertype", metavar="NUMBER", help=f"as in `speaker run` (default 0x{DEFAULT_ETHERTYPE:04X})")
     flags.hand_over(agent)
+    flags.settle(agent)
     flags.metrics(agent)
     flags.runtime(agent)
     agent.add_argument(
@@ -151,14 +143,13 @@ def _add_controller(commands: Commands) -> None:
         help="mark the pods of a node as not ready that most agents hear nothing of and whose kubelet is silent too: "
         "kube-controller-manager does so half a minute later; needs the right to write pods' status",
     )
+    flags.settle(controller)
     flags.metrics(controller)
     flags.log(controller)
     controller.set_defaults(command=_controller)
 
 
 def _run(args: argparse.Namespace) -> int:
-    if not 0 <= args.settle < 86400:
-        raise SettingError(f"--settle {args.settle:g}: must be seconds from 0 and below a day")
     settings = RunSettings(
         directory=args.directory,
         node=Node.parse(args.node, args.node_labels),
@@ -170,7 +161,7 @@ def _run(args: argparse.Namespace) -> int:
         mqtt=flags.mqtt_settings(args),
         log_format=args.log_format,
         log_level=args.log_level,
-        settle_seconds=args.settle,
+        settle_seconds=flags.settle_seconds(args),
         peers=PeerSettings.parse(args.with_peers, args.key, args.hello, args.ethertype, args.hand_over),
         limits=Limits.parse(Forwarding(args.forwarder), args.ipvs_timeouts, args.conntrack_max),
         metrics_real_servers=metrics_of_real_servers(args.metrics_real_servers, Forwarding(args.forwarder)),
@@ -237,6 +228,7 @@ def _agent(args: argparse.Namespace) -> int:
         log_format=args.log_format,
         log_level=args.log_level,
         limits=Limits.parse(forwarder, args.ipvs_timeouts, args.conntrack_max),
+        settle_seconds=flags.settle_seconds(args),
         metrics_real_servers=metrics_of_real_servers(args.metrics_real_servers, forwarder),
     )
     watched(run(_wire_end(args, settings.peers), settings, partial(_examined, settings.runtime_dir)))
@@ -257,6 +249,7 @@ def _controller(args: argparse.Namespace) -> int:
         agents_namespace=args.agents_namespace,
         make_key=args.make_key,
         mark_pods=args.mark_pods_not_ready,
+        settle_seconds=flags.settle_seconds(args),
         controller=ControllerSettings(default_class=args.default_class, ip_mode=ip_mode),
         metrics=Bind.parse(args.metrics),
         page=Bind.parse(args.page, "--page"),

@@ -19,8 +19,9 @@ from speaker.allocator.tally import Tally
 from speaker.cluster.election.elector import Leadership
 from speaker.cluster.election.lease import Election, leases_in
 from speaker.cluster.hosts import HostObject
-from speaker.cluster.kinds import FORWARDER, MISSES, EipObject, ServiceObject
+from speaker.cluster.kinds import FORWARDER, MISSES, EipObject, ServiceObject, has_ours
 from speaker.cluster.mirror.mirrors import Mirrors
+from speaker.cluster.mirror.polled import Polled
 from speaker.cluster.mirror.reflector import Patience, Reflector, Resource
 from speaker.cluster.mirror.store import Change, Store, T
 from speaker.cluster.objects import Key, Object
@@ -41,6 +42,7 @@ from speaker.controller.write_queue import WriteQueue
 from speaker.controller.writes import Orders
 from speaker.errors import EdgeError
 from speaker.model import Family, Forwarding
+from speaker.removals import Doubt
 from speaker.settings import AGENTS_NAMESPACE
 from speaker.system.clock import boottime, time_of_day
 from speaker.system.garbage import start_over, uncollected
@@ -85,15 +87,18 @@ class Leader:
         make_key: bool = False,
         mark_pods: bool = False,
         counted: Callable[[Tally, int], None] = lambda *_: None,
+        settle: float = 0.0,
+        doubted: Callable[[str, Doubt | None], None] = lambda *_: None,
     ) -> None:
         """``agents``: the namespace of their session Leases, and of their key; ``make_key``: where there is none;
         ``mark_pods``: of dead nodes, as not ready; ``counted`` hears now and then what everybody has, and how many
-        writes wait."""
+        writes wait; ``settle``: as in ``Resource``, and ``doubted`` hears what waits of which resource."""
         self.followers: tuple[Follower, ...] = ()
         """Who is told of all that is decided and recorded: a broker, a page."""
         self._usage_shown: Mapping[str, Mapping[Family, Usage]] = {}
         """Of pools, as they were told."""
         self._supervisor = supervisor
+        self._settle, self._doubted = settle, doubted
         self._agents, self._make_key, self._mark_pods, self._counted = agents, make_key, mark_pods, counted
         self._client, self._election, self._settings = client, election, settings
         self._told, self._patience, self._grace = told, patience, grace
@@ -110,10 +115,12 @@ class Leader:
         changed = asyncio.Event()
         mirrors = Mirrors()
         self._election.saw = mirrors.saw_lease
-        services = self._mirror(SERVICES, ServiceObject, changed, mirrors)
-        eips = self._mirror(EIPS, EipObject, changed, mirrors)
-        namespaces = self._mirror(NAMESPACES, Object, changed, mirrors)
-        nodes: _Mirror[Any] = self._mirror(NODES, NodeObject if self._mark_pods else HostObject, changed, mirrors)
+        settle, kind = self._settle, NodeObject if self._mark_pods else HostObject
+        services = self._mirror(SERVICES, ServiceObject, changed, mirrors, settle=settle, at_stake=_has_eip)
+        eips = self._mirror(EIPS, EipObject, changed, mirrors, settle=settle)
+        namespaces = self._mirror(NAMESPACES, Object, changed, mirrors, settle=settle)
+        nodes: _Mirror[Any] = self._mirror(NODES, kind, changed, mirrors, settle=settle)
+        # Of what is mirrored besides no loss takes an EIP away.
         recorded = asyncio.Event()
         announcements = self._mirror(ANNOUNCEMENTS, RecordedObject, recorded, mirrors)
         telling = Telling()
@@ -231,11 +238,13 @@ class Leader:
         """Asked for now and then: a watch would bring every renewal of every node. Endless."""
         path = leases_in(self._agents)
         query = {"labelSelector": f"{FORWARDER}={Forwarding.NONE.value}"}
+        without: Polled[str, str] = Polled("agents without a forwarder", self._settle, self._doubted)
         while True:
-            before = forwarders.all_forward
+            before, begun = forwarders.all_forward, boottime()
             try:
-                found = await listed(self._client, path, Object, query)
-                forwarders.heard({each.key.name: each.metadata.resource_version for each in found}, boottime())
+                found = await listed(without.via(self._client), path, Object, query)
+                without.hear({each.key.name: each.metadata.resource_version for each in found}, begun)
+                forwarders.heard(without.known, boottime())
             except EdgeError as error:
                 self._told(path, error)
             if forwarders.all_forward is not before:
@@ -257,12 +266,26 @@ class Leader:
             await asyncio.sleep(LOOK)
 
     def _mirror(
-        self, path: str, kind: type[T], changed: asyncio.Event, mirrors: Mirrors, label: str = ""
+        self,
+        path: str,
+        kind: type[T],
+        changed: asyncio.Event,
+        mirrors: Mirrors,
+        label: str = "",
+        *,
+        settle: float = 0.0,
+        at_stake: Callable[[T], bool] = lambda _: True,
     ) -> "_Mirror[T]":
         """One of ``mirrors``."""
-        told = partial(self._told, path)
-        resource = Resource(path, kind, label_selector=label)
-        mirror = _Mirror(self._client, resource, changed, self._patience, told=told, restored=mirrors.restored)
+        mirror = _Mirror(
+            self._client,
+            Resource(path, kind, label_selector=label, settle=settle, at_stake=at_stake),
+            changed,
+            self._patience,
+            told=partial(self._told, path),
+            restored=mirrors.restored,
+            doubted=lambda: self._doubted(mirror.resource.name, mirror.waits),
+        )
         mirrors.add(mirror)
         return mirror
 
@@ -298,8 +321,10 @@ class _Mirror(Reflector[T]):
         *,
         told: Callable[[EdgeError], None],
         restored: Callable[[], None],
+        doubted: Callable[[], None],
     ) -> None:
-        super().__init__(client, resource, self._hear, patience=patience, told=told, restored=restored)
+        hear = self._hear
+        super().__init__(client, resource, hear, patience=patience, told=told, restored=restored, doubted=doubted)
         self._changed, self._told_of = changed, told
         self._news: dict[Key, T | None] = {}
         self._said: frozenset[str] = frozenset()
@@ -324,6 +349,10 @@ class _Mirror(Reflector[T]):
         if len(new) > SHOWN:
             self._told_of(EdgeError(f"{self.resource.path}: {len(new) - SHOWN} more cannot be read"))
         self._said = frozenset(aside)
+
+
+def _has_eip(found: ServiceObject) -> bool:
+    return has_ours(found.status.conditions)
 
 
 def _ip_mode(forwarders: Forwarders) -> IpMode | None:

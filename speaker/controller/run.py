@@ -26,7 +26,8 @@ from speaker.controller.page import ControllerPage
 from speaker.controller.published import Published
 from speaker.controller.sweeper import Grace
 from speaker.errors import EdgeError
-from speaker.settings import AGENTS_NAMESPACE, Bind, LogFormat, LogLevel, MqttSettings
+from speaker.removals import Doubt
+from speaker.settings import AGENTS_NAMESPACE, DEFAULT_SETTLE, Bind, LogFormat, LogLevel, MqttSettings
 from speaker.system.descriptors import raise_limit
 from speaker.system.signals import stopped_by_signals
 from speaker.system.supervise import at_work
@@ -56,7 +57,8 @@ _NAMESPACE = "eip-speaker"
 class CommandSettings:
     """Everything ``speaker controller`` can be told. ``namespace`` is the Lease's; '' for the pod's own.
     ``agents_namespace`` is that of the agents' session Leases, and of their key, which is made where there is none if
-    ``make_key`` says so. ``mark_pods``: of dead nodes, as not ready."""
+    ``make_key`` says so. ``mark_pods``: of dead nodes, as not ready. ``settle_seconds``: after which what lists lack
+    counts, where it is much."""
 
     access: Access = field(default_factory=Access)
     namespace: str = ""
@@ -70,6 +72,7 @@ class CommandSettings:
     log_level: LogLevel = "info"
     mqtt: MqttSettings | None = None
     page: Bind | None = None
+    settle_seconds: float = DEFAULT_SETTLE
 
 
 async def run(settings: CommandSettings) -> None:
@@ -106,6 +109,8 @@ async def run(settings: CommandSettings) -> None:
             make_key=settings.make_key,
             mark_pods=settings.mark_pods,
             counted=metrics.counted,
+            settle=settings.settle_seconds,
+            doubted=metrics.doubted,
         )
 
         page = ControllerPage(identity, metrics.problems) if settings.page is not None else None
@@ -160,6 +165,14 @@ class ControllerMetrics:
         self._waiting = Gauge(
             "eip_speaker_controller_writes_waiting", "Objects that wait to be written", registry=self.registry
         )
+        self._doubted = Gauge(
+            "eip_speaker_controller_removals_waiting",
+            "Objects that a list lacked and that stay until another list lacks them too, by resource",
+            ["resource"],
+            registry=self.registry,
+        )
+        self._doubts: dict[str, str] = {}
+        """By resource."""
         self._given = GivenMetrics(self.registry)
         """Of whoever leads: a replica that stands by knows nothing of it."""
         self._loop_delay = Maximum(
@@ -195,7 +208,7 @@ class ControllerMetrics:
         return election.answered, {**details, "problems": self.problems()}
 
     def problems(self) -> tuple[str, ...]:
-        return *self._internal.problems(), *filter(None, [self._broker])
+        return *self._internal.problems(), *self._doubts.values(), *filter(None, [self._broker])
 
     @contextmanager
     def leading(self, leadership: Leadership) -> Iterator[None]:
@@ -210,6 +223,8 @@ class ControllerMetrics:
             self._leads.set(0)
             self._given.clear()
             self._waiting.set(0)
+            for resource in tuple(self._doubts):
+                self.doubted(resource, None)
             self._broker = ""  # whoever leads now tells it
             if self._mqtt is not None:
                 self._mqtt.waiting.set(0)
@@ -227,6 +242,16 @@ class ControllerMetrics:
         """What everybody has, and how many objects are yet to be written."""
         self._given.count(*tally)
         self._waiting.set(waiting)
+
+    def doubted(self, resource: str, doubt: Doubt | None) -> None:
+        """What a list of ``resource`` lacked and stays for now; None: no more."""
+        before = self._doubts.pop(resource, "")
+        self._doubted.labels(resource).set(0 if doubt is None else doubt.waiting.gone)
+        if doubt is not None:
+            self._doubts[resource] = str(doubt)
+            log.warning("removals wait", error=str(doubt))
+        elif before:
+            log.info("removals settled", resource=resource)
 
     def loop_delay(self, late: float, busy: float) -> None:
         self._loop_delay.rise(late)

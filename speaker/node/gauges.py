@@ -51,6 +51,10 @@ class Counted:
         """The same of one; None where this node does not ask."""
         return self._metrics.of_eips.answered.get(eip)
 
+    def removals_waiting(self, resource: str, number: int) -> None:
+        """Objects that a list lacked and that stay until another lacks them too."""
+        self._metrics.removals_waiting.labels(resource).set(number)
+
     def loop_delay(self, late: float, busy: float) -> None:
         self._metrics.loop_delay.observe(late)
         self._metrics.loop_delay_max.rise(late)

@@ -1,8 +1,9 @@
-"""Whether a directory that asks for nothing any more means it. Pure.
+"""Whether a directory that asks for nothing any more, or for much less, means it. Pure.
 
 A volume that is not mounted, and a directory that is being filled anew, look like one that somebody has emptied: what
 they asked for before would be withdrawn all at once, and the Services forgotten. So such a reading comes into force
-only when it has stood for a while, and one of an empty mount point never does.
+only when it has stood for a while (``removals.py`` says how much is much), and one of an empty mount point never
+does.
 """
 
 from collections.abc import Collection
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from math import inf
 
 from speaker.model import ServiceKey, World
+from speaker.removals import is_much
 
 _NAMED = 3
 """Services named in a sentence."""
@@ -53,9 +55,14 @@ class Patience:
         if not self._asked:
             return None
         if _asks(world):
-            gone = sorted(self._services - world.services.keys()) if elsewhere and self._place is not None else []
-            lacks = f"is on another mount than before, and lacks {_names(gone)}"
-            return self._settling(f"{self._directory}: {lacks}", now) if gone else None
+            gone = sorted(self._services - world.services.keys())
+            if gone and elsewhere and self._place is not None:
+                lacks = f"is on another mount than before, and lacks {_names(gone)}"
+            elif is_much(len(gone), len(self._services), said=1):
+                lacks = f"lacks {len(gone)} of {len(self._services)} Services: {_names(gone)}"
+            else:
+                return None
+            return self._settling(f"{self._directory}: {lacks}", now)
         if elsewhere:
             return Doubt(
                 f"{self._directory}: asks for nothing, {self._before()}: a volume that is not mounted deletes nothing. "

@@ -1,7 +1,7 @@
 """The clock that claims, Leases and resting addresses are reckoned by, and the time of day that objects name."""
 
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 
 def boottime() -> float:
@@ -10,6 +10,7 @@ def boottime() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def time_of_day() -> str:
-    """RFC 3339, to the second, as in Kubernetes' objects. For people: nothing is reckoned by it."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def time_of_day(later: float = 0.0) -> str:
+    """RFC 3339, to the second, as in Kubernetes' objects, so many seconds from now. For people: nothing is reckoned by
+    it."""
+    return (datetime.now(UTC) + timedelta(seconds=later)).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -209,6 +209,12 @@ class Metrics:
             "1 while the API server answers in time and its watches are up to date; `speaker agent` only",
             registry=self._of_api,
         )
+        self.removals_waiting = Gauge(
+            "eip_speaker_removals_waiting",
+            "Objects that a list of the API lacked and that stay until another list lacks them too, by resource",
+            ["resource"],
+            registry=self._of_api,
+        )
         self.internal_errors = self._counter(
             "eip_speaker_internal_errors",
             "Unexpected errors (bugs of the speaker), by task; the log has the traceback of each once",

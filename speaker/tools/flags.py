@@ -17,6 +17,7 @@ from speaker.settings import (
     DEFAULT_OUTLIVE,
     DEFAULT_RUNTIME_DIR,
     DEFAULT_SERVICE_ACCOUNT,
+    DEFAULT_SETTLE,
     LogFormat,
     LogLevel,
     MqttSettings,
@@ -170,6 +171,24 @@ def outlive(parser: argparse.ArgumentParser) -> None:
         help="seconds for which EIPs are answered for while the main process is away; the next one takes them over "
         "(default %(default)g)",
     )
+
+
+def settle(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--settle",
+        metavar="S",
+        type=float,
+        default=DEFAULT_SETTLE,
+        help="what takes much away at once counts when it says so still after S seconds: manifests, or a list of the "
+        "API, that lack everything, or many of what was there; 0: at once (default %(default)g)",
+    )
+
+
+def settle_seconds(args: argparse.Namespace) -> float:
+    """Raises SettingError."""
+    if not 0 <= args.settle < 86400:
+        raise SettingError(f"--settle {args.settle:g}: must be seconds from 0 and below a day")
+    return float(args.settle)
 
 
 def _seconds(text: str) -> float:

@@ -70,7 +70,7 @@ def decoded(kind, found):
     feed = Feed(kind)
     feed.begin_list()
     feed.add(msgspec.Raw(json.dumps(found).encode()))
-    list(feed.end_list("1"))
+    list(feed.end_list("1", 0.0))
     assert feed.set_aside == {}
     return next(iter(feed.store))
 

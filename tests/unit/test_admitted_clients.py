@@ -246,7 +246,7 @@ class Agent:
             feed.begin_list()
             for name in names:
                 feed.add(msgspec.Raw(json.dumps(found[name]).encode()))
-            list(feed.end_list("2"))
+            list(feed.end_list("2", 0.0))
 
     def plan(self) -> Plan:
         services: dict[Any, Any] = {each.key: each for each in self._service.store}
@@ -438,7 +438,7 @@ class Controller:
             feed.begin_list()
             for each in found:
                 feed.add(msgspec.Raw(json.dumps(each).encode()))
-            list(feed.end_list("2"))
+            list(feed.end_list("2", 0.0))
         news = ControllerNews(
             {each.key: each for each in self._services.store}, {each.key: each for each in self._eips.store}
         )

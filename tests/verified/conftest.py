@@ -149,6 +149,8 @@ class Mirror(Generic[T]):
         """Of each list, whether it was said to be of other data."""
         self.noticed = 0
         """Times that it saw the server's data go back."""
+        self.doubts: list[str] = []
+        """Each that began, and '' for each end."""
         self._news = asyncio.Event()
         self.reflector = Reflector(
             client,
@@ -158,6 +160,7 @@ class Mirror(Generic[T]):
             told=self._tell,
             listed=self._listed,
             restored=self._count_restored,
+            doubted=self._doubt,
         )
 
     @property
@@ -186,6 +189,10 @@ class Mirror(Generic[T]):
         self.batches.append(changes)
         self._news.set()
 
+    def _doubt(self) -> None:
+        self.doubts.append("" if self.reflector.waits is None else str(self.reflector.waits))
+        self._news.set()
+
     def _count_restored(self) -> None:
         self.noticed += 1
 
@@ -209,10 +216,19 @@ async def mirror(api: Served) -> AsyncIterator[Callable[..., Awaitable[Mirror[Da
         running = []
 
         async def start(
-            client: Client, *, patience: Patience = QUICK, indexes: Any = None, labels: str = "", kind: Any = Data
+            client: Client,
+            *,
+            patience: Patience = QUICK,
+            indexes: Any = None,
+            labels: str = "",
+            kind: Any = Data,
+            recalled: Any = (),
+            **more: Any,
         ) -> Mirror[Data]:
-            resource = Resource(api.path("configmaps"), kind, label_selector=labels, indexes=indexes, page=PAGE)
+            path = api.path("configmaps")
+            resource = Resource(path, kind, label_selector=labels, indexes=indexes, page=PAGE, **more)
             made: Mirror[Data] = Mirror(client, resource, patience)
+            made.reflector.recall(recalled)
             running.append(group.create_task(made.reflector.run(), name="reflector"))
             await made.until(lambda: made.reflector.synced)
             return made

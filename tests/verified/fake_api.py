@@ -1,7 +1,7 @@
 """A Kubernetes API in memory, and the faults that a real one has. As much of one as the suite beside it holds it to.
 
-Lists (pages, selectors), watches (bookmarks, streamed lists, 410), writes (compare-and-swap, merge patches, a status
-that is written apart, finalizers). No authentication, no admission, no validation but of
+Lists (pages, selectors), watches (bookmarks, streamed lists, 410, versions yet to come), writes (compare-and-swap,
+merge patches, a status that is written apart, finalizers). No authentication, no admission, no validation but of
 terms, no JSON patch, no apply.
 """
 
@@ -9,7 +9,7 @@ import asyncio
 import copy
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -47,12 +47,15 @@ KINDS = {
 
 
 class Refused(Exception):
-    def __init__(self, code: int, reason: str, message: str = "", retry_after: int = 0) -> None:
+    def __init__(self, code: int, reason: str, message: str = "", retry_after: int = 0, cause: str = "") -> None:
         self.code, self.reason, self.message, self.retry_after = code, reason, message, retry_after
+        self.cause = cause
         super().__init__(code, reason)
 
     def status(self) -> Object:
-        details = {"retryAfterSeconds": self.retry_after} if self.retry_after else {}
+        details: Object = {"retryAfterSeconds": self.retry_after} if self.retry_after else {}
+        if self.cause:
+            details["causes"] = [{"reason": self.cause, "message": self.message}]
         return {
             "kind": "Status",
             "apiVersion": "v1",
@@ -67,6 +70,12 @@ class Refused(Exception):
 
 def expired() -> Refused:
     return Refused(410, "Expired", "too old resource version")
+
+
+def too_large(asked: int, current: int) -> Refused:
+    """storage/errors.go: of a version that is yet to come. A real server waits for 3 s before it says so."""
+    message = f"Timeout: Too large resource version: {asked}, current: {current}"
+    return Refused(504, "Timeout", message, retry_after=1, cause="ResourceVersionTooLarge")
 
 
 @dataclass(frozen=True)
@@ -155,6 +164,8 @@ class FakeApi:
         self.streams_lists = True
         self.ends_lists = True
         """Says of a streamed list when it is whole."""
+        self.stamps_lists = 0
+        """The version that it says a streamed list is of, whatever that is; 0: the truth."""
         self.watch_seconds = 1800.0
         """After which it ends a watch that asks for no less."""
         self._objects: dict[tuple[str, str, str], Object] = {}
@@ -166,6 +177,8 @@ class FakeApi:
         self._refusals: list[Refused | None] = []
         self.broken: dict[str, Refused] = {}
         """Path → what every request for it is answered with."""
+        self.hides: Callable[[str, Object], bool] = lambda *_: False
+        """By resource: what lists, streamed ones too, leave out; they are well formed all the same."""
         self._running = asyncio.Event()
         self._running.set()
 
@@ -230,6 +243,15 @@ class FakeApi:
         """All of them, in the middle of an object."""
         for watch in self._watches:
             watch.told.put_nowait(None)
+
+    def end_watches(self) -> None:
+        """All of them, as each is ended after a while."""
+        for watch in self._watches:
+            watch.told.put_nowait(b"")
+
+    def vouch(self, version: int) -> None:
+        """A bookmark to all watches, whatever the version of now is."""
+        self.say(json.dumps({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(version)}}}).encode())
 
     def say(self, line: bytes) -> None:
         """To all watches, whatever it is."""
@@ -367,6 +389,8 @@ class FakeApi:
     # ── Listing ──
 
     def _list(self, target: Target, query: Any) -> Object:
+        if (asked := int(query.get("resourceVersion") or 0)) > self.revision:
+            raise too_large(asked, self.revision)
         if token := query.get("continue"):
             if token not in self._pages:
                 raise expired()
@@ -384,7 +408,7 @@ class FakeApi:
 
     def _matching(self, target: Target, selector: Selector) -> Iterator[Object]:
         for (resource, _, _), found in sorted(self._objects.items()):
-            if resource == target.resource and selector.takes(found):
+            if resource == target.resource and selector.takes(found) and not self.hides(resource, found):
                 yield found
 
     # ── Watching ──
@@ -411,7 +435,11 @@ class FakeApi:
         version, streamed = query.get("resourceVersion", ""), query.get("sendInitialEvents") == "true"
         if streamed and not (self.streams_lists and query.get("resourceVersionMatch") == "NotOlderThan"):
             raise Refused(422, "Invalid", "sendInitialEvents is forbidden for watch")
-        if streamed or version in ("", "0"):
+        if streamed and int(version or 0) > self.revision:
+            # Only of a list: a plain watch from there is silent until something has that version (cacher.go).
+            yield _line("ERROR", too_large(int(version), self.revision).status())
+            watch.told.put_nowait(b"")
+        elif streamed or version in ("", "0"):
             for found in self._matching(target, watch.selector):
                 yield _line("ADDED", found)
             watch.since = self.revision
@@ -426,7 +454,8 @@ class FakeApi:
                     yield from _event(watch.selector, written)
 
     def _bookmark(self, kind: Kind, annotations: dict[str, str]) -> bytes:
-        meta = {"resourceVersion": str(self.revision), **({"annotations": annotations} if annotations else {})}
+        version = self.stamps_lists if annotations and self.stamps_lists else self.revision
+        meta = {"resourceVersion": str(version), **({"annotations": annotations} if annotations else {})}
         return _line("BOOKMARK", {"kind": kind.name, "apiVersion": kind.api, "metadata": meta})
 
     async def _tell_on(self, watch: Watch, request: web.Request, response: web.StreamResponse, bookmarks: bool) -> None:

@@ -188,14 +188,26 @@ class Running:
         timing: Timing,
         *,
         make_key: bool,
+        settle: float,
     ) -> None:
+        self.doubts: list[str] = []
         self.errors: list[EdgeError] = []
         self.bugs: list[tuple[str, BaseException]] = []
         self.failed, self.stopped = asyncio.Event(), asyncio.Event()
         self.election = Election(client, LeaseName(namespace, "controller"), identity, timing)
         patience = Patience(backoff=0.02, backoff_limit=0.2)
         self._leader = Leader(
-            client, self.election, settings, self._tell, self, patience, grace, namespace, make_key=make_key
+            client,
+            self.election,
+            settings,
+            self._tell,
+            self,
+            patience,
+            grace,
+            namespace,
+            make_key=make_key,
+            settle=settle,
+            doubted=lambda resource, doubt: self.doubts.append("" if doubt is None else resource),
         )
         self.task = asyncio.create_task(self.election.lead(self._work), name=identity)
 
@@ -243,10 +255,12 @@ async def start(api: Any) -> AsyncIterator[Any]:
         timing: Timing = LONG,
         *,
         make_key: bool = False,
+        settle: float = 0.0,
         **settings: Any,
     ) -> Running:
         chosen, client = ControllerSettings(**settings), client or await api.client()
-        made.append(running := Running(client, api.namespace, identity, chosen, grace, timing, make_key=make_key))
+        running = Running(client, api.namespace, identity, chosen, grace, timing, make_key=make_key, settle=settle)
+        made.append(running)
         return running
 
     yield controller
@@ -311,6 +325,30 @@ async def test_kube_proxy_leaves_the_eips_alone_once_the_last_agent_forwards_and
     await cluster.until(lambda: _is(mode, "Proxy"))
     await cluster.lease("n1", "none")
     await cluster.until(lambda: _is(mode, "VIP"))
+
+
+@pytest.mark.parametrize("api", ["fake"], indirect=True)
+async def test_an_api_that_suddenly_lists_no_agent_does_not_have_kube_proxy_drop_the_eips(
+    api, cluster, start, monkeypatch
+):
+    monkeypatch.setattr("speaker.controller.leader.ASK", 0.02)
+    await cluster.pool("lan", "192.0.2.10")
+    await cluster.service("web")
+    await cluster.lease("n1", "none")
+    controller = await start(ip_mode=IpMode.PROXY, settle=1000.0)
+    await cluster.until_addresses(web=("192.0.2.10",))
+    await cluster.lease("n1", "none")
+    api.fake.hides = lambda resource, _: resource == "leases"
+
+    async def doubted() -> bool:
+        await asyncio.sleep(0.1)
+        return bool(controller.doubts)
+
+    await cluster.until(doubted)
+    await asyncio.sleep(0.1)
+    web = (await cluster.services())["web"]
+    assert web["status"]["loadBalancer"]["ingress"][0]["ipMode"] == "VIP"
+    assert controller.doubts == ["agents without a forwarder"]
 
 
 async def _is(mode: Callable[[], Awaitable[str]], wanted: str) -> bool:
@@ -1026,3 +1064,29 @@ async def test_that_an_address_has_rested_is_shown_though_nothing_else_happens(c
     await cluster.delete("web")
     async with asyncio.timeout(GUARD):
         await follower.rested.wait()
+
+
+@pytest.mark.parametrize("api", ["fake"], indirect=True)
+@pytest.mark.parametrize("resource", ["services", "eips", "namespaces"])
+async def test_an_api_that_suddenly_lists_nothing_has_no_eip_released_or_given_to_others(api, cluster, start, resource):
+    await cluster.pool("lan", "192.0.2.10-192.0.2.12")
+    for name in ("a", "b"):
+        await cluster.service(name)
+    controller = await start(settle=1000.0)
+    await cluster.until_addresses(a=("192.0.2.10",), b=("192.0.2.11",))
+    before = len(api.fake.requests)
+    api.fake.hides = lambda kind, _: kind == resource
+    api.fake.revision += 1
+    api.fake.compact()
+    api.fake.cut_watches()
+
+    async def doubted() -> bool:
+        await asyncio.sleep(0)
+        return controller.doubts == [resource]
+
+    await cluster.until(doubted)
+    api.fake.hides = lambda *_: False  # for this test's own reading
+    await cluster.service("c")
+    await cluster.until_addresses(a=("192.0.2.10",), b=("192.0.2.11",), c=("192.0.2.12",))
+    writes = [path for method, path, _ in api.fake.requests[before:] if method in ("PATCH", "PUT", "DELETE")]
+    assert not any(path.endswith(("/services/a/status", "/services/b/status")) for path in writes)

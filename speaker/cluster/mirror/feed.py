@@ -4,7 +4,7 @@ A list never touches the store before it is whole: it fills a successor, which t
 a relist's first page and its last, an EIP that moved from one Service to another would else seem held by both.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Generic
 
 import msgspec
@@ -12,6 +12,7 @@ import msgspec
 from speaker.cluster.mirror.store import Change, Index, Store, T, differences
 from speaker.cluster.objects import Bookmark, Key, Named, WatchEvent, read_refusal
 from speaker.errors import EdgeError
+from speaker.removals import Removals
 from speaker.system.decoding import UNFIT
 
 _event = msgspec.json.Decoder(WatchEvent)
@@ -56,11 +57,21 @@ class Feed(Generic[T]):
     ``resume``: the version to watch from, '' when everything must be listed anew. Objects that ``kind`` does not fit
     are ``set_aside``, by name with the reason, and spoil no other: they stay as they were last understood, because
     taking them for deleted would take a working Service's EIP away; of one that never was there is what
-    ``kind.remains``. ``unreadable`` counts how often one came.
+    ``kind.remains``. ``unreadable`` counts how often one came. ``removals``: what lists lack, and stays until another
+    lacks it too; asked of those objects alone that are ``at_stake``.
     """
 
-    def __init__(self, kind: type[T], indexes: Mapping[str, Index[T]] | None = None) -> None:
+    def __init__(
+        self,
+        kind: type[T],
+        indexes: Mapping[str, Index[T]] | None = None,
+        settle: float = 0.0,
+        at_stake: Callable[[T], bool] = lambda _: True,
+    ) -> None:
         self.store: Store[T] = Store(indexes)
+        self.removals: Removals[Key] = Removals(settle)
+        self._at_stake = at_stake
+        self._recalled: Iterable[T] = ()
         self.resume = ""
         self.unreadable = 0
         self.set_aside: dict[Key, str] = {}
@@ -75,6 +86,10 @@ class Feed(Generic[T]):
     def listing(self) -> bool:
         """A list is under way."""
         return self._coming is not None
+
+    def recall(self, known: Iterable[T]) -> None:
+        """What an earlier process knew: the first list is doubted as if this one had known it."""
+        self._recalled = known
 
     def forget(self) -> None:
         """The next thing must be a list: what was known of the past is too old, or of no use."""
@@ -91,9 +106,11 @@ class Feed(Generic[T]):
         """One item of a page of the list that was begun."""
         self._put(raw)
 
-    def end_list(self, version: str) -> Iterator[None]:
-        """Makes the list that was begun the truth, as of ``version``. Slices: the last one does it."""
+    def end_list(self, version: str, now: float) -> Iterator[None]:
+        """Makes the list that was begun the truth, as of ``version``, but for what has to be said twice. Slices: the
+        last one does it."""
         assert self._coming is not None, "begin_list comes first"
+        self._keep_doubted(self._coming, now)
         found: list[Change[T]] = []
         for changes in self.store.changes_to(self._coming):
             found += changes
@@ -128,6 +145,15 @@ class Feed(Generic[T]):
         changes, self._changes = tuple(self._changes), []
         return changes
 
+    def _keep_doubted(self, coming: Store[T], now: float) -> None:
+        known = (*self._recalled, *self.store)
+        self._recalled = ()
+        gone = {found.key: found for found in known if coming.get(found.key) is None and self._at_stake(found)}
+        # To look at all of 10,000 Services takes long: only where something is gone.
+        at_stake = sum(map(self._at_stake, known)) if gone else 0
+        for key in self.removals.kept(gone.keys(), at_stake, len(coming), now):
+            coming.put(gone[key])
+
     def _pass(self, bookmark: Bookmark) -> str:
         if self._coming is None:
             self.resume = bookmark.metadata.resource_version
@@ -147,6 +173,7 @@ class Feed(Generic[T]):
 
     def _keep(self, found: T) -> None:
         if self._coming is None:
+            self.removals.heard(found.key)
             self._changes += self.store.put(found)
         else:
             known = self.store.get(found.key)
@@ -173,6 +200,7 @@ class Feed(Generic[T]):
             return
         self._set_aside.pop(named.key, None)
         if self._coming is None:
+            self.removals.heard(named.key)
             self._changes += self.store.remove(named.key)
         else:
             self._coming.remove(named.key)

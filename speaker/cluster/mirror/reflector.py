@@ -7,7 +7,7 @@ before, and terms would go back.
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic
@@ -18,6 +18,8 @@ from speaker.cluster.objects import Key
 from speaker.cluster.transport.client import Client, Stream
 from speaker.cluster.transport.pages import PAGE, one_page, pages
 from speaker.errors import ApiRefused, ApiUnreachable, EdgeError
+from speaker.removals import Doubt, Waiting
+from speaker.system.clock import time_of_day
 from speaker.system.retry import retrying
 
 SLICE = 0.005
@@ -40,6 +42,15 @@ class Resource(Generic[T]):
     field_selector: str = ""
     indexes: Mapping[str, Index[T]] | None = None
     page: int = PAGE
+    settle: float = 0.0
+    """Seconds: what lists lack stays so long, where it is much, and goes when another list lacks it too."""
+    at_stake: Callable[[T], bool] = lambda _: True
+    """Whether an EIP may depend on an object; what none depends on goes at once."""
+
+    @property
+    def name(self) -> str:
+        """As in ``services``."""
+        return self.path.rpartition("/")[2]
 
     @property
     def query(self) -> dict[str, str]:
@@ -71,7 +82,8 @@ class Reflector(Generic[T]):
     then a batch for whatever the network brought in one go, and an empty one where ``set_aside`` changed, as who needs
     none of the objects must hear of that. It is called in the event loop and must be quick. ``told`` hears of every
     failure; ``listed`` of every list that was completed, once it was handed over: its version, and whether it is of
-    other data than what was known before (``list_anew``). ``restored`` hears that the server's data went back.
+    other data than what was known before (``list_anew``). ``restored`` hears that the server's data went back;
+    ``doubted`` that more or less ``waits`` for another list.
     """
 
     def __init__(
@@ -84,15 +96,20 @@ class Reflector(Generic[T]):
         told: Callable[[EdgeError], None] = lambda _: None,
         listed: Callable[[str, bool], None] = lambda *_: None,
         restored: Callable[[], None] = lambda: None,
+        doubted: Callable[[], None] = lambda: None,
     ) -> None:
         self.resource, self.patience = resource, patience
         self.lists = 0
         """Lists that were completed: more than a few an hour say that something is wrong."""
         self._client, self._deliver, self._told = client, deliver, told
-        self._listed, self._restored = listed, restored
+        self._listed, self._restored, self._doubted = listed, restored, doubted
         self._anew = False
         """The next list is of other data than what is known."""
-        self._feed = Feed(resource.kind, resource.indexes)
+        self._feed = Feed(resource.kind, resource.indexes, resource.settle, resource.at_stake)
+        self.waits: Doubt | None = None
+        """What a list lacked, and stays until another decides."""
+        self._again: asyncio.TimerHandle | None = None
+        """When that other list is asked for."""
         self._streams_lists = True
         self._trying: asyncio.Task[None] | None = None
         self._watching = False
@@ -104,8 +121,6 @@ class Reflector(Generic[T]):
         self._fresh_at: float | None = None
         self._retry_after = 0.0
         """Seconds that the server asked us to wait before the next attempt."""
-        self._broken = False
-        """The server went away since it was asked where it stands."""
         self._turn_ends = 0.0
         self._told_aside: tuple[str, ...] = ()
 
@@ -142,6 +157,10 @@ class Reflector(Generic[T]):
             return float("inf")
         return self._now() - self._fresh_at
 
+    def recall(self, known: Iterable[T]) -> None:
+        """What an earlier process knew, before ``run``: the first list is doubted as if this one had known it."""
+        self._feed.recall(known)
+
     @property
     def following(self) -> bool:
         """A watch has begun since the last ``reconnect``, goes on, and lists nothing anew."""
@@ -170,6 +189,7 @@ class Reflector(Generic[T]):
                 await self._trying
             except asyncio.CancelledError:
                 if task.cancelling():
+                    self._stop_waiting()
                     raise
 
     async def _try(self) -> None:
@@ -196,7 +216,6 @@ class Reflector(Generic[T]):
 
     def _learn(self, error: EdgeError) -> None:
         if not isinstance(error, ApiRefused):
-            self._broken = True
             return
         if self._feed.listing and error.code in _NO_SUCH_OPTION:
             self._streams_lists = False
@@ -219,14 +238,15 @@ class Reflector(Generic[T]):
     async def _follow(self) -> None:
         if self._silent_watches >= SILENT_WATCHES:
             self._feed.forget()
-        if self._broken and await self._is_restored():
+        if await self._is_restored():
             self.list_anew()
             self._restored()
-        self._broken = False
+        # A list that decides goes another way than the one that is doubted.
+        client = self._client.afresh if self.waits is not None and not self._feed.resume else self._client
         if not self._feed.resume and not self._streams_lists:
-            await self._list_pages()
+            await self._list_pages(client)
         begun = self._now()
-        async with self._client.stream(self.resource.path, self._watch_query(), within=self.patience.answer) as stream:
+        async with client.stream(self.resource.path, self._watch_query(), within=self.patience.answer) as stream:
             self._silent_watches += 1
             self._watching = True
             try:
@@ -237,7 +257,8 @@ class Reflector(Generic[T]):
             raise EdgeError(f"{self.resource.path}: the watch ended as soon as it had begun")
 
     async def _is_restored(self) -> bool:
-        """The server's data is older than what we know: a watch from there would stay silent."""
+        """The server's data is older than what we know: a watch from there would stay silent. Asked before each watch,
+        which is once in 5 to 10 min: a bookmark may have been of another server, or wrong."""
         known = self._feed.resume
         if not known.isdecimal():
             return False
@@ -259,13 +280,11 @@ class Reflector(Generic[T]):
             query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         return query
 
-    async def _list_pages(self) -> None:
+    async def _list_pages(self, client: Client) -> None:
         begun = self._now()
         self._feed.begin_list()
         version, resource = "", self.resource
-        async for page in pages(
-            self._client, resource.path, resource.query, resource.page, within=self.patience.answer
-        ):
+        async for page in pages(client, resource.path, resource.query, resource.page, within=self.patience.answer):
             version = page.metadata.resource_version
             for raw in page.items or ():
                 self._feed.add(raw)
@@ -311,15 +330,41 @@ class Reflector(Generic[T]):
         return ApiUnreachable(f"{self.resource.path}: the server did not end the list")
 
     async def _end_list(self, version: str, begun: float) -> None:
-        for _ in self._feed.end_list(version):
+        for _ in self._feed.end_list(version, begun):
             await self._turn()
         self.lists += 1
+        if (waiting := self._feed.removals.waiting) is not None:
+            self._ask_again(waiting)  # also where it was the list that decides, and came a moment too soon
         first, self._fresh_at = not self.synced, begun
         self._hand_over(even_nothing=first)
         anew, self._anew = self._anew, False
         self._listed(version, anew)
 
+    def _wait(self, waiting: Waiting | None) -> None:
+        """For the list that decides, which is asked for when it is due."""
+        if waiting == (self.waits and self.waits.waiting):
+            return
+        self._stop_waiting()
+        self.waits = None
+        if waiting is not None:
+            self._ask_again(waiting)
+            self.waits = Doubt(self.resource.name, waiting, time_of_day(waiting.until - self._now()))
+        self._doubted()
+
+    def _ask_again(self, waiting: Waiting) -> None:
+        self._stop_waiting()
+        self._again = asyncio.get_running_loop().call_at(waiting.until, self._list_again)
+
+    def _stop_waiting(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+
+    def _list_again(self) -> None:
+        self._feed.forget()
+        self.reconnect()
+
     def _hand_over(self, *, even_nothing: bool = False) -> None:
+        self._wait(self._feed.removals.waiting)
         before, self._told_aside = self._told_aside, self.set_aside
         if (changes := self._feed.collect()) or even_nothing:
             self._deliver(changes)

@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from copy import copy
 from http.client import responses
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -65,21 +66,24 @@ class Client:
 
     async def __aenter__(self) -> Self:
         # Without a limit: each watch keeps a connection, and a renewal must not wait for one to end.
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, socket_factory=_kept_alive, keepalive_timeout=UNUSED),
-            # To compress costs both ends more time than a LAN takes for the difference.
-            headers={"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": _AGENT},
-            timeout=aiohttp.ClientTimeout(total=None),
-            trust_env=True,
-            read_bufsize=READ_BUFFER,
-        )
+        kept = aiohttp.TCPConnector(limit=0, socket_factory=_kept_alive, keepalive_timeout=UNUSED)
+        self._session = _session(kept)
+        self._one_each = _session(aiohttp.TCPConnector(limit=0, socket_factory=_kept_alive, force_close=True))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
         await self._session.close()
+        await self._one_each.close()
         await asyncio.sleep(0)  # a transport is closed in the loop's next turn, which may have been its last
+
+    @property
+    def afresh(self) -> Self:
+        """Asks the same, each request over a connection of its own: behind the server's address may be several."""
+        other = copy(self)
+        other._session = self._one_each
+        return other
 
     async def get(self, path: str, query: Query | None = None, *, within: float = REQUEST) -> bytes:
         return await self._request("GET", path, query, within=within)
@@ -199,6 +203,17 @@ class Client:
         if not authorization.isprintable():  # as a kubeconfig may have it: a line break behind the token
             raise EdgeError("the token for the API must be one line")
         return {"Authorization": authorization}
+
+
+def _session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=connector,
+        # To compress costs both ends more time than a LAN takes for the difference.
+        headers={"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": _AGENT},
+        timeout=aiohttp.ClientTimeout(total=None),
+        trust_env=True,
+        read_bufsize=READ_BUFFER,
+    )
 
 
 async def _messages(opened: aiohttp.ClientWebSocketResponse, path: str) -> AsyncIterator[bytes]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from itertools import pairwise
 
 import pytest
 
@@ -86,3 +87,50 @@ async def test_nodes_stay_as_they_were_while_the_api_does_not_answer(hosts):
     delivered, told = await hosts([host("one", "192.0.2.1")], away, [host("one", "192.0.2.1")])
     assert delivered == [{"one": 1}]
     assert told == [None, away, None]
+
+
+def asked_without_end(in_virtual_time, seconds, *answers):
+    """What was delivered, which doubts were told, and how many seconds passed before each request."""
+    api, delivered, doubts, at = Api(*answers), [], [], []
+
+    async def whole():
+        api.afresh = api
+        loop = asyncio.get_running_loop()
+        got = api.get
+
+        async def get(*arguments, **more):
+            at.append(loop.time())
+            return await got(*arguments, **more)
+
+        api.get = get
+        asked = HostsAsked(
+            api, delivered.append, lambda _: None, 30.0, lambda _, doubt: doubts.append(doubt and doubt.waiting.gone)
+        )
+        running = asyncio.create_task(asked.run())
+        await asyncio.sleep(seconds)
+        running.cancel()
+        await asyncio.wait([running])
+
+    in_virtual_time(whole())
+    return delivered, doubts, [round(later - before) for before, later in pairwise(at)]
+
+
+FOUR = [host(name, f"10.0.0.{number}") for number, name in enumerate("abcd", start=1)]
+
+
+def test_nodes_that_a_list_suddenly_lacks_are_gone_when_a_second_one_lacks_them_too(in_virtual_time):
+    delivered, doubts, pauses = asked_without_end(in_virtual_time, 400, FOUR, [])
+    assert [list(news.values()) == 4 * [None] for news in delivered] == [False, True]
+    assert (doubts, pauses) == ([4, None], [300, 30])
+
+
+def test_nodes_that_the_second_list_has_again_were_never_away(in_virtual_time):
+    delivered, doubts, pauses = asked_without_end(in_virtual_time, 400, FOUR, [], FOUR)
+    assert len(delivered) == 1
+    assert (doubts, pauses) == ([4, None], [300, 30])
+
+
+def test_a_node_that_is_taken_out_is_gone_with_the_next_list(in_virtual_time):
+    delivered, doubts, _ = asked_without_end(in_virtual_time, 400, FOUR, FOUR[1:])
+    assert len(delivered) == 2
+    assert doubts == []

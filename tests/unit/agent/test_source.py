@@ -37,6 +37,7 @@ WEB, DNS = ServiceKey("default", "web"), ServiceKey("default", "dns")
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
 AS_IT_COMES = ViewSettings()
 TIMES = Parameters.for_hello(0.1)
+SETTLE = 30.0
 
 
 def service(name, *eips, **spec):
@@ -82,6 +83,8 @@ class Api:
     def __init__(self):
         self.objects, self.events, self.watches = defaultdict(dict), defaultdict(list), []
         self.version, self.away = 100, False
+        self.hides = lambda path, found: False
+        self.asked_afresh = 0
         self.put(NODES, node("n1", uid="u1"))
         self.put(EIPS, POOL)
 
@@ -122,6 +125,17 @@ class Api:
         for _, queue in self.watches:
             queue.put_nowait(None)
 
+    def list_without(self, *paths):
+        """From now on lists of these are empty, and nobody may go on watching."""
+        self.hides = lambda path, found: path in paths
+        for _, queue in self.watches:
+            queue.put_nowait(("ERROR", {"code": 410, "reason": "Expired", "metadata": {"name": "n1"}}))
+
+    @property
+    def afresh(self):
+        self.asked_afresh += 1
+        return self
+
     def _reached(self, path):
         if self.away:
             raise ApiUnreachable(f"{path}: connection refused")
@@ -130,8 +144,11 @@ class Api:
         self._reached(path)
         if path not in (SERVICES, NODES, SLICES, EIPS, ANNOUNCEMENTS, LEASES):
             return self._one(path)
-        items = [found for found in self.objects[path].values() if _selected(found, query)]
+        items = [found for found in self._listed(path) if _selected(found, query)]
         return json.dumps({"metadata": {"resourceVersion": str(self.version)}, "items": items}).encode()
+
+    def _listed(self, path):
+        return [found for found in self.objects[path].values() if not self.hides(path, found)]
 
     async def create(self, path, body, *, within=0.0):
         self._reached(path)
@@ -165,7 +182,7 @@ class Api:
             past = [(kind, found) for version, kind, found in self.events[path] if version > int(since)]
         else:
             end = {"resourceVersion": str(self.version), "annotations": {INITIAL_EVENTS_END: "true"}}
-            past = [("ADDED", found) for found in self.objects[path].values()] + [("BOOKMARK", {"metadata": end})]
+            past = [("ADDED", found) for found in self._listed(path)] + [("BOOKMARK", {"metadata": end})]
         for each in past:
             queue.put_nowait(each)
         watch = path, queue
@@ -237,10 +254,10 @@ class Wire:
 class Agent:
     """n1, its API, and its wire process; ``view`` is what a pass over everything would ask for."""
 
-    def __init__(self, home, settings=AS_IT_COMES):
+    def __init__(self, home, settings=AS_IT_COMES, settle=SETTLE):
         self.api, self.wire, self.report = Api(), Wire(), Report(Metrics(), home)
         self.changes = 0
-        self.source = Cluster(self.api, "n1", "speaker", settings, TIMES, self.report, home, forwarder=Forwarding.NONE)
+        self.source = Cluster(self.api, "n1", "speaker", settings, TIMES, self.report, home, Forwarding.NONE, settle)
 
     def _changed(self):
         self.changes += 1
@@ -817,3 +834,86 @@ def test_what_the_node_forwards_with_is_in_its_lease_at_once_where_it_forwards_n
         assert "none" in agent.api.objects[LEASES]["n1"]["metadata"]["labels"].values()
 
     play(story)
+
+
+# ── What takes much away at once ──────────────────────────────────────────────────────────────────────────────
+
+EVERYTHING = SERVICES, SLICES, EIPS, NODES, ANNOUNCEMENTS
+ASKED = {"web": ["192.0.2.10"], "dns": ["192.0.2.11"]}
+
+
+def two_services(agent):
+    agent.api.put(SERVICES, service("web", A, externalTrafficPolicy="Local"))
+    agent.api.put(SERVICES, service("dns", B))
+    agent.api.put(SERVICES, service("plain"))
+    agent.api.put(SLICES, endpoint_slice("web", 1, "10.0.0.1"))
+    agent.api.put(NODES, node("n1", labels={"rack": "a"}))
+
+
+@pytest.mark.parametrize("lost", [EVERYTHING, (SERVICES,), (SLICES,), (EIPS,), (NODES,)])
+def test_an_api_that_suddenly_lists_nothing_takes_no_eip_away_before_it_says_so_again(play, lost):
+    async def story(agent):
+        before = await agent.view()
+        assert assigned(before) == ASKED
+        agent.api.list_without(*lost)
+        await asyncio.sleep(1)
+        for _ in range(14):
+            await asyncio.sleep(2)
+            view = await agent.view()
+            assert (view.settlement, view.world, view.node) == (before.settlement, before.world, before.node)
+        assert any("a list lacks" in problem for problem in agent.report.problems())
+        agent.api.hides = lambda *_: False
+        await asyncio.sleep(5)
+        assert (await agent.view()).world == before.world
+        assert agent.report.problems() == []
+        assert agent.api.asked_afresh >= len(set(lost) - {ANNOUNCEMENTS})
+
+    play(story, before=two_services)
+
+
+def test_what_two_lists_lack_is_gone_after_the_time_and_is_a_problem_until_then(play):
+    async def story(agent):
+        agent.api.list_without(SERVICES)
+        await asyncio.sleep(1)
+        (problem,) = [each for each in agent.report.problems() if "lacks" in each]
+        assert "services: a list lacks 2 of 2: they stay as they were until 20" in problem
+        await asyncio.sleep(SETTLE)
+        assert assigned(await agent.view()) == {}
+        assert not any("lacks" in each for each in agent.report.problems())
+
+    play(story, before=two_services)
+
+
+def test_the_last_service_of_all_goes_at_once_where_the_api_says_that_it_was_deleted(play):
+    async def story(agent):
+        for name in ("web", "dns", "plain"):
+            agent.api.remove(SERVICES, name)
+        await asyncio.sleep(0.1)
+        assert assigned(await agent.view()) == {}
+        assert agent.report.problems() == []
+
+    play(story, before=two_services)
+
+
+def test_an_agent_that_starts_where_the_api_lists_nothing_goes_by_what_it_said_last_until_it_says_so_again(
+    in_virtual_time, tmp_path
+):
+    async def whole():
+        first = Agent(tmp_path)
+        two_services(first)
+        async with first.running():
+            await asyncio.sleep(1)
+            before = await first.view()
+            await asyncio.sleep(1)  # remembered
+        second = Agent(tmp_path)
+        two_services(second)
+        second.api.hides = lambda path, _: path in EVERYTHING
+        async with second.running():
+            await asyncio.sleep(1)
+            view = await second.view()
+            assert (view.settlement, view.world, view.node) == (before.settlement, before.world, before.node)
+            assert len([each for each in second.report.problems() if "a list lacks" in each]) == 4
+            await asyncio.sleep(SETTLE)
+            assert assigned(await second.view()) == {}
+
+    in_virtual_time(whole())

@@ -23,6 +23,7 @@ def world(*names):
 ONLY_A_POOL = world()
 ONLY_A_NAMESPACE = World(namespaces={"shop": {}})
 WEB, BOTH = world("web"), world("web", "dns")
+MANY, FEWER = world(*"abcdefghij"), world(*"abcdefg")
 
 
 @pytest.mark.parametrize(
@@ -75,6 +76,26 @@ WEB, BOTH = world("web"), world("web", "dns")
             [(0, BOTH, ETC, True), (5, WEB, ETC, True)],
         ),
         (
+            "many that go while others stay count when they have stayed away",
+            False,
+            [(0, MANY, ETC, True), (5, FEWER, ETC, False), (34.9, FEWER, ETC, False), (35, FEWER, ETC, True)],
+        ),
+        (
+            "and so do all of several, though a pool stays",
+            False,
+            [(0, BOTH, ETC, True), (5, ONLY_A_POOL, ETC, False), (35, ONLY_A_POOL, ETC, True)],
+        ),
+        (
+            "many that come back in between begin anew",
+            False,
+            [(0, MANY, ETC, True), (5, FEWER, ETC, False), (20, MANY, ETC, True), (40, FEWER, ETC, False)],
+        ),
+        (
+            "a quarter of many that goes is gone at once",
+            False,
+            [(0, world(*map(str, range(12))), ETC, True), (5, world(*map(str, range(9))), ETC, True)],
+        ),
+        (
             "another mount that has all of it, and more, counts at once",
             False,
             [(0, WEB, ETC, True), (5, BOTH, VOLUME, True)],
@@ -106,6 +127,7 @@ def test_what_could_not_be_read_in_between_did_not_stand():
         (WEB, NOTHING, ETC, "asks for nothing any more: was it emptied, or is it lost? It counts as meant when", 40.0),
         (WEB, NOTHING, VOLUME, "asks for nothing, and is on another mount than before: a volume that is not", None),
         (BOTH, WEB, VOLUME, "is on another mount than before, and lacks default/dns. It counts as meant when", 40.0),
+        (MANY, FEWER, ETC, "lacks 3 of 10 Services: default/h, default/i, default/j. It counts as meant when", 40.0),
         (
             world(*"abcde"),
             WEB,

@@ -26,6 +26,7 @@ GIVEN = tally([given(Outcome(None))], {"lan": {Family.IPV4: Usage(10, 2, 1)}})
 WORDS = {
     "change": "claimed",
     "edge": "netlink",
+    "resource": "services",
     "fate": "reset",
     "link": "eth0",
     "outcome": "taken",
@@ -118,7 +119,7 @@ def test_what_is_decided_elsewhere_is_not_served():
     decided |= {f"eip_speaker_pool_addresses{end}" for end in ("", "_in_use", "_resting")}
     files = {"eip_speaker_manifests_valid", "eip_speaker_manifest_problems"}
     assert run - agent == decided | files
-    assert agent - run == {"eip_speaker_api_up"}
+    assert agent - run == {"eip_speaker_api_up", "eip_speaker_removals_waiting"}
     assert decided <= leader
 
 

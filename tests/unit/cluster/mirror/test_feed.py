@@ -47,7 +47,7 @@ def listed(feed: Feed[Thing], version: int, *bodies: dict[str, Any]) -> None:
     feed.begin_list()
     for found in bodies:
         feed.add(msgspec.Raw(json.dumps(found).encode()))
-    list(feed.end_list(str(version)))
+    list(feed.end_list(str(version), 0.0))
 
 
 def names(feed: Feed[Thing]) -> dict[str, int]:
@@ -89,7 +89,7 @@ def test_what_changes_during_a_streamed_list_is_in_it():
     feed.take(line("ADDED", body("b", 6, port=2)))
     feed.take(line("MODIFIED", body("a", 8, port=3)))
     feed.take(line("DELETED", body("b", 9, port=2)))
-    list(feed.end_list(feed.take(bookmark(9, ends=True))))
+    list(feed.end_list(feed.take(bookmark(9, ends=True)), 0.0))
     assert (names(feed), told(feed), feed.resume) == ({"a": 3}, [("a", None, 3)], "9")
 
 
@@ -266,3 +266,44 @@ def test_json_nested_without_end_is_an_edge_error():
         Feed(Thing).take(deep)
     with pytest.raises(EdgeError):
         read_page(b'{"metadata": {}, "items": [' + b"[" * 200_000)
+
+
+# ── What takes much away ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def relisted(feed: Feed[Thing], now: float, *bodies: dict[str, Any]) -> None:
+    feed.begin_list()
+    for found in bodies:
+        feed.add(msgspec.Raw(json.dumps(found).encode()))
+    list(feed.end_list("20", now))
+
+
+def test_what_an_empty_list_lacks_stays_without_a_change_until_a_later_one_lacks_it_too() -> None:
+    feed = Feed(Thing, settle=30.0)
+    listed(feed, 10, body("a", 5, port=1), body("b", 6, port=2))
+    told(feed)
+    relisted(feed, 100.0)
+    assert (names(feed), told(feed), feed.resume) == ({"a": 1, "b": 2}, [], "20")
+    relisted(feed, 130.0)
+    assert (names(feed), told(feed)) == ({}, [("a", 1, None), ("b", 2, None)])
+
+
+def test_what_waits_is_changed_and_deleted_like_anything_else() -> None:
+    feed = Feed(Thing, settle=30.0)
+    listed(feed, 10, body("a", 5, port=1), body("b", 6, port=2))
+    relisted(feed, 100.0)
+    told(feed)
+    feed.take(line("ADDED", body("a", 21, port=3)))
+    feed.take(line("DELETED", body("b", 22)))
+    assert (names(feed), feed.removals.waiting) == ({"a": 3}, None)
+    assert told(feed) == [("a", 1, 3), ("b", 2, None)]
+
+
+def test_a_first_list_is_held_against_what_an_earlier_process_knew_and_told_as_a_whole() -> None:
+    feed = Feed(Thing, settle=30.0)
+    feed.recall([msgspec.convert(body(name, 5, port=1), Thing) for name in "abcd"])
+    relisted(feed, 100.0, body("a", 9, port=9))
+    assert names(feed) == {"a": 9, "b": 1, "c": 1, "d": 1}
+    assert {before for _, before, _ in told(feed)} == {None}
+    relisted(feed, 130.0, body("a", 9, port=9))
+    assert names(feed) == {"a": 9}

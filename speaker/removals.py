@@ -1,0 +1,79 @@
+"""What takes much away at once has to be said twice. Pure.
+
+A list of the API, and a directory of manifests, can be well formed and wrong: a server behind whose address another
+cluster answers, a backup that was restored half, a volume that is not mounted. One such answer would take EIPs off the
+air. So what it lacks stays until a second one, some time later, lacks it too. A single deletion is no list: it counts
+at once.
+"""
+
+from collections.abc import Collection, Hashable
+from typing import Generic, NamedTuple, TypeVar
+
+FEW = 3
+"""Fewer that are gone, while others are there, count at once: somebody deleted them while nobody watched."""
+SHARE = 0.25
+"""Of what was known. More is much."""
+
+_K = TypeVar("_K", bound=Hashable)
+
+
+def is_much(gone: int, known: int, said: int) -> bool:
+    """Whether what lacks ``gone`` of ``known`` has to be said twice. ``said``: how much it names at all, of whatever
+    kind. What names nothing is much if anything was known, and so is the loss of all of several."""
+    if not said or gone == known:
+        return gone > (1 if said else 0)
+    return gone >= FEW and gone > known * SHARE
+
+
+class Waiting(NamedTuple):
+    """A list lacked ``gone`` of ``known``. ``until``: when another decides, in seconds as they were given."""
+
+    gone: int
+    known: int
+    until: float
+
+
+class Doubt(NamedTuple):
+    """``what`` a list was of; ``until``: the time of day."""
+
+    what: str
+    waiting: Waiting
+    until: str
+
+    def __str__(self) -> str:
+        gone, known, _ = self.waiting
+        return (
+            f"{self.what}: a list lacks {gone} of {known}: they stay as they were until {self.until}, and go if "
+            "another list, over a new connection, lacks them too (--settle)"
+        )
+
+
+class Removals(Generic[_K]):
+    """What lists of one kind lack, and since when. ``seconds``: how long it has to be lacking; 0: it goes at once."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._since: dict[_K, float] = {}
+        self._last: Waiting | None = None
+
+    @property
+    def waiting(self) -> Waiting | None:
+        """The last list, while anything waits that it lacked."""
+        return self._last if self._since else None
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._since)
+
+    def kept(self, gone: Collection[_K], known: int, said: int, now: float) -> Collection[_K]:
+        """Of what a list lacks, what stays for now. ``known`` and ``said`` as in ``is_much``."""
+        much = is_much(len(gone), known, said)
+        since = {key: self._since.get(key, now) for key in gone} if much else {}
+        self._since = {key: at for key, at in since.items() if now < at + self._seconds}
+        if self._since:
+            self._last = Waiting(len(gone), known, min(self._since.values()) + self._seconds)
+        return self._since.keys()
+
+    def heard(self, key: _K) -> None:
+        """It was changed or deleted by itself: nothing has to be asked about it."""
+        self._since.pop(key, None)
