@@ -204,11 +204,11 @@ def test_two_answer_from_the_first_answer_of_one_to_the_last_after_one_of_the_ot
     """One letter a 20 ms."""
     who = {"a": "node1", "b": "node2", "c": "node3"}
     replies = [reply for at, letter in enumerate(said) if letter in who for reply in answers(who[letter], at * 0.02)]
-    assert twice(replies, 0.1) == pytest.approx(seconds)
+    assert max(twice(replies, 0.1), default=0.0) == pytest.approx(seconds)
 
 
 def test_what_is_announced_is_no_answer():
-    assert twice([*answers("node1", 0, 0.04), *answers("node2", 0.02, unasked=True)], 0.1) == 0
+    assert twice([*answers("node1", 0, 0.04), *answers("node2", 0.02, unasked=True)], 0.1) == []
 
 
 def test_two_answers_for_longer_than_a_hello_interval_break_the_promise():
