@@ -5,15 +5,15 @@ from dataclasses import dataclass
 FAILOVER = 0.5
 """Seconds within which another node answers for an EIP."""
 SETTLED = 3.0
-"""Seconds within which a node that hellos speak for and that answers nobody has lost its EIPs to one that does."""
+"""Seconds within which a node that says hello and answers nobody has lost its EIPs to one that answers."""
 SOON = 0.1
 """Seconds within which a client has its answer where nothing holds it up; a busy machine may take so long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """``dark`` and ``sick_dark``: the seconds for which an EIP may be unanswered, whose holder could serve the client all
-    the time, and whose could not. The seconds that one node stood still come on top."""
+    """``dark``: the seconds for which an EIP may be unanswered whose holder could serve the client all the time;
+    ``sick_dark``: one whose holder could not. The seconds that one node stood still come on top."""
 
     dark: float = FAILOVER
     sick_dark: float = FAILOVER

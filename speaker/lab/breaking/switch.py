@@ -1,9 +1,9 @@
 """A switch that spoils frames: it drops what it is told to, port by port, while every carrier stays.
 
 The bridge in ``switch`` forwards as before, and nftables sees each frame once for every port that it would leave by
-(family bridge, hook forward); what is counted, it sees once. One script is one transaction, so a fault is there from one
-moment to the next. Frames that wait do so in a process, which the kernel redirects them to: few kernels outside of
-distributions have netem. Blocking, as ``faults.py``.
+(family bridge, hook forward); where frames are counted, it sees each once (hook prerouting). One script is one
+transaction, so a fault is there from one moment to the next. Frames that wait do so in a process to which the kernel
+redirects them: few kernels outside of distributions have netem. Blocking, as ``faults.py``.
 """
 
 import socket

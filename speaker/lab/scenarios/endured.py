@@ -61,8 +61,8 @@ class Endured:
 
     @property
     def worst(self) -> Line:
-        """The EIP that was unanswered for most, beside what is promised of it."""
-        return max(self.lines, key=lambda line: line.dark_ms - line.owed_ms)
+        """The EIP that was unanswered for most of what it may be."""
+        return max(self.lines, key=lambda line: line.dark_ms / line.owed_ms)
 
     @property
     def unanswered_ms(self) -> float:

@@ -1,8 +1,8 @@
 """What ``COURSES`` has: sick links, and nodes that stutter.
 
 The speakers of all nodes share the EIPs out; clients ask for each of them without a pause; the switch spoils frames, or
-nodes stand still, as the scenario's ``Course`` has it; and what the clients saw is held against the promise. ``suffer`` and ``judge`` know no
-more of the speakers than a ``Scene`` does, so the same is played with agents.
+nodes stand still, as the scenario's ``Course`` has it; and what the clients saw is held against the promise. ``suffer``
+and ``judge`` know no more of the speakers than a ``Scene`` does, so the same is played with agents.
 """
 
 import asyncio

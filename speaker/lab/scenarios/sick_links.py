@@ -14,7 +14,7 @@ from speaker.lab.breaking.sickness import Course, Hosts, Step
 from speaker.lab.scenarios.failover_result import NEVER_PROBED
 from speaker.lab.scenarios.scene import ASK_INTERVAL
 from speaker.lab.watching.capture import Move, Reply, moves
-from speaker.lab.watching.outage import Outage, Sample, outages
+from speaker.lab.watching.outage import Outage, Sample, out_in_sum, outages
 from speaker.model import IPAddress, Mac
 
 
@@ -152,7 +152,8 @@ def ledger(suffered: Suffered, within: float) -> Iterator[Line]:
     excused = settled_at_heals(suffered, moved)
     for sight in suffered.sights:
         reached = suffered.reached(sight.client)
-        silences = outages(_served_to(sight, suffered), ASK_INTERVAL)
+        asked = list(_served_to(sight, suffered))
+        silences, in_sum = outages(asked, ASK_INTERVAL), out_in_sum(asked, ASK_INTERVAL)
         for address, before in suffered.before.items():
             found = [move for move in moved[sight.client] if move.address == address]
             left = [move for move in found if suffered.name(move.before) in reached]
@@ -170,7 +171,7 @@ def ledger(suffered: Suffered, within: float) -> Iterator[Line]:
                 settled=len([move for move in found if (sight.client, move) in excused]),
                 twice_ms=(sum(both) if promise.in_sum else max(both, default=0.0)) * 1000,
                 silence=silence,
-                dark_ms=silence.lost * ASK_INTERVAL * 1000 if promise.in_sum else silence.ms,
+                dark_ms=in_sum.get(address, 0.0) * 1000 if promise.in_sum else silence.ms,
                 owed_ms=((promise.sick_dark if sick else promise.dark) + suffered.stood_still) * 1000,
             )
 
@@ -179,43 +180,41 @@ def _served_to(sight: Sight, suffered: Suffered) -> Iterator[Sample]:
     """The requests that some node was there to answer, by a clock that stands while none is."""
     alone = list(suffered.alone(sight.client))
     patience = suffered.course.promise.patience
-    samples = paired(sight.samples, sight.replies, patience, suffered.end) if patience else sight.samples
+    samples = paired(sight.samples, sight.replies, patience) if patience else sight.samples
     for sample in samples:
         if not any(at <= sample.sent <= until for at, until in alone):
             yield replace(sample, sent=sample.sent - sum(until - at for at, until in alone if until < sample.sent))
 
 
-def paired(samples: Sequence[Sample], replies: Iterable[Reply], patience: float, end: float) -> Iterator[Sample]:
-    """The same requests, each answered by the first reply within ``patience`` seconds that no earlier request had.
+def paired(samples: Iterable[Sample], replies: Iterable[Reply], patience: float) -> Iterator[Sample]:
+    """The same requests, as many of them answered as replies came within ``patience`` seconds of one.
 
-    A reply does not say which request it is for: a node answers them in turn, and each answer is for one. What some node
-    answered is answered. Requests that may still be answered at the ``end`` are left out.
+    A reply does not say which request it is for, and where frames wait many come at once. So what counts is how many
+    there were. Two nodes that answer for one address may hide as much silence as they do so (``twice``).
     """
-    said: dict[IPAddress, dict[Mac, list[float]]] = defaultdict(lambda: defaultdict(list))
+    came: dict[IPAddress, list[float]] = defaultdict(list)
     for reply in sorted(replies, key=lambda reply: reply.at):
         if not reply.unasked:
-            said[reply.address][reply.mac].append(reply.at)
+            came[reply.address].append(reply.at)
     asked: dict[IPAddress, list[Sample]] = defaultdict(list)
     for sample in sorted(samples, key=lambda sample: sample.sent):
         asked[sample.eip].append(sample)
     for eip, wanted in asked.items():
-        by_node = [in_turn([sample.sent for sample in wanted], times, patience) for times in said[eip].values()]
-        for number, sample in enumerate(wanted):
-            answered = min((each[number] for each in by_node if number in each), default=None)
-            if answered is not None or sample.sent + patience < end:
-                yield replace(sample, answered=answered)
+        answered = pairs([sample.sent for sample in wanted], came[eip], patience)
+        yield from (replace(sample, answered=answered.get(number)) for number, sample in enumerate(wanted))
 
 
-def in_turn(asked: Sequence[float], answers: Iterable[float], patience: float) -> dict[int, float]:
-    """When the requests, by their number, were answered by one node; both in order of time."""
+def pairs(asked: Sequence[float], came: Sequence[float], patience: float) -> dict[int, float]:
+    """When requests were answered, by their number: each answer, from the last one back, is for the latest request
+    before it that has none yet. Both in order of time."""
     found: dict[int, float] = {}
-    number = 0
-    for at in answers:
-        while number < len(asked) and asked[number] < at - patience:
-            number += 1
-        if number < len(asked) and asked[number] < at:
+    number = len(asked) - 1
+    for at in reversed(came):
+        while number >= 0 and asked[number] >= at:
+            number -= 1
+        if number >= 0 and asked[number] >= at - patience:
             found[number] = at
-            number += 1
+            number -= 1
     return found
 
 
