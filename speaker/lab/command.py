@@ -61,8 +61,8 @@ def add(commands: Commands) -> None:
 
     sick = parser.add_argument_group(
         "sick links",
-        f"{', '.join(SICK_LINKS)}: the switch spoils frames, clients ask for every EIP by ARP and NDP, and "
-        "what they saw is held against the promise",
+        f"{', '.join(SICK_LINKS)}: the switch spoils frames, or nodes stand still; clients ask for every EIP "
+        "by ARP and NDP, and what they saw is held against the promise",
     )
     sick.add_argument(
         "--seconds",
