@@ -34,5 +34,6 @@ SICK_SETTLES = Promise(sick_dark=SETTLED, in_sum=True, patience=SOON)
 
 
 def in_bursts(hold: float) -> Promise:
-    """A request waits for a burst, and its answer for the next one."""
-    return Promise(in_sum=True, still=False, patience=2 * hold + SOON, apart=hold)
+    """A request waits for a burst, and its answer for the next one. Who does not answer when a burst comes leaves all
+    requests unanswered that it brings, those of ``hold`` seconds."""
+    return Promise(dark=FAILOVER + hold, in_sum=True, still=False, patience=2 * hold + SOON, apart=hold)

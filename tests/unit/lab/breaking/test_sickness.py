@@ -141,7 +141,7 @@ def test_who_stuttered_goes_on_at_the_end(seconds):
     ("scenario", "changes", "owed"),
     [
         ("blip", {}, (FAILOVER, FAILOVER)),
-        ("burst", {}, (FAILOVER, FAILOVER)),
+        ("burst", {}, (FAILOVER + 0.35, FAILOVER)),
         ("burst", {"nodes_only": True}, (FAILOVER, FAILOVER)),
         ("stutter", {}, (FAILOVER, FAILOVER)),
         ("nobroadcast", {}, (FAILOVER, 3.0)),

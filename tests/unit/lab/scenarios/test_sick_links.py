@@ -277,9 +277,9 @@ def test_requests_that_no_burst_answers_count_together():
     result = judged(half, **BURSTS)
     assert result.lines[0].dark_ms == pytest.approx(1000, abs=100)
     assert [problem.split(":")[0] for problem in result.problems] == [
-        f"answered by nobody in sum for up to {result.lines[0].dark_ms:.0f} ms, promised were at most 500"
+        f"answered by nobody in sum for up to {result.lines[0].dark_ms:.0f} ms, promised were at most 900"
     ]
-    assert "in sum at most (promised: 500)" in summary(result)
+    assert "in sum at most (promised: 900)" in summary(result)
 
 
 def test_two_nodes_that_answer_in_every_burst_answer_twice_and_one_after_another_do_not():
