@@ -5,6 +5,9 @@ each time costs clients more than the silences do. So whoever lived through one 
 and comes back to the usual time within minutes.
 """
 
+from speaker.ownership.hello import Hello
+from speaker.ownership.parameters import Parameters
+
 HALF_LIFE = 60.0
 """Seconds in which the patience that a silence taught falls to half."""
 MARGIN = 1.25
@@ -14,12 +17,26 @@ LONGEST = 6.0
 
 
 class Patience:
-    """What the silences of late teach. Times are seconds of the caller's clock."""
+    """With the silences of one peer. Times are seconds of the caller's clock."""
 
-    __slots__ = ("_at", "_gap")
+    __slots__ = ("_at", "_clock", "_gap", "_sequence", "_step")
 
     def __init__(self) -> None:
         self._gap, self._at = 0.0, 0.0
+        """The longest silence that meant nothing, and when it ended."""
+        self._clock, self._sequence, self._step = 0, 0, 0
+        """Of the hello heard last; and how far the sequence was from the one before."""
+
+    def hear(self, hello: Hello, gap: float, now: float, times: Parameters, slower: float) -> None:
+        """``hello`` ends a silence of ``gap`` seconds. It meant nothing if none of its sender's hellos was lost: all came
+        late, or the sender stood still for no longer than it takes to fail over twice. ``slower``: its hello interval,
+        divided by ours."""
+        slept, step = (hello.clock - self._clock) / 1000, hello.sequence - self._sequence
+        self._clock, self._sequence = hello.clock, hello.sequence
+        if gap <= times.suspect * slower:
+            self._step = step or self._step  # 0: another part of the same hello
+        elif 0 < slept <= times.suspect * slower or (step <= self._step and gap <= 2 * times.dead * slower):
+            self.survived(gap, now)
 
     def survived(self, gap: float, now: float) -> None:
         """A silence of ``gap`` seconds that ends now, and meant nothing."""
@@ -27,7 +44,7 @@ class Patience:
             self._gap, self._at = gap, now
 
     def lasts(self, now: float) -> float:
-        """Seconds that a silence may last; below 0.01 it is none."""
+        """Seconds that a silence may last; 0 where nothing was learnt."""
         return MARGIN * self._left(now)
 
     def _left(self, now: float) -> float:

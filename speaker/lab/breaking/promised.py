@@ -23,14 +23,20 @@ class Promise:
     """No EIP leaves a node that could serve the client all the time."""
     patience: float = 0.0
     """Seconds within which a request is answered; 0: before the next one for the same EIP."""
+    twice: float = 0.0
+    """Seconds for which two may answer, beside a hello interval for each minute."""
     apart: float = 0.0
     """Seconds between two bursts of answers: a node that is silent for less has not stopped answering."""
 
 
 AT_A_TIME = Promise()
 STUTTERING = Promise(in_sum=True, still=False, patience=SOON)
-BETWEEN_NODES = Promise(in_sum=True, patience=SOON)
 SICK_SETTLES = Promise(sick_dark=SETTLED, in_sum=True, patience=SOON)
+
+
+def in_bursts_between_nodes(hold: float) -> Promise:
+    """The first gap looks like a death, and what is claimed then is heard of a burst later."""
+    return Promise(in_sum=True, patience=SOON, twice=2 * hold)
 
 
 def in_bursts(hold: float) -> Promise:

@@ -9,7 +9,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from speaker.lab.breaking.promised import AT_A_TIME, BETWEEN_NODES, SICK_SETTLES, STUTTERING, Promise, in_bursts
+from speaker.lab.breaking.promised import (
+    AT_A_TIME,
+    SICK_SETTLES,
+    STUTTERING,
+    Promise,
+    in_bursts,
+    in_bursts_between_nodes,
+)
 
 Hosts = frozenset[str]
 
@@ -218,7 +225,7 @@ def burst(ward: Ward) -> Course:
     hosts = frozenset(ward.nodes) if ward.nodes_only else ward.everybody
     which = "what nodes send each other" if ward.nodes_only else "every frame"
     what = f"the switch keeps {which}, and delivers what it has every {ward.hold * 1000:.0f} ms"
-    promise = BETWEEN_NODES if ward.nodes_only else in_bursts(ward.hold)
+    promise = (in_bursts_between_nodes if ward.nodes_only else in_bursts)(ward.hold)
     return ward.once(Step(0.0, what, hold=Hold(ward.hold, hosts, hosts)), promise)
 
 

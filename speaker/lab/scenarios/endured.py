@@ -56,8 +56,10 @@ class Endured:
 
     @property
     def twice_owed_ms(self) -> float:
-        """The most that ``twice_ms`` may be: a hello interval, a minute where all times count together."""
-        return self.hello_ms * (math.ceil(self.seconds / MINUTE) if self.course.promise.in_sum else 1)
+        """The most that ``twice_ms`` may be: a hello interval, a minute where all times count together, and more where
+        nodes cannot hear of each other sooner."""
+        promise = self.course.promise
+        return self.hello_ms * (math.ceil(self.seconds / MINUTE) if promise.in_sum else 1) + promise.twice * 1000
 
     @property
     def worst(self) -> Line:

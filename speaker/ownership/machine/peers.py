@@ -53,7 +53,6 @@ class Peer:
         "alive",
         "answered_at",
         "claims",
-        "clock",
         "deaf",
         "demoted",
         "digest",
@@ -76,7 +75,6 @@ class Peer:
         "revision",
         "said_own",
         "stamp",
-        "stride",
         "sum",
         "unanswered",
         "unsynced_since",
@@ -104,8 +102,6 @@ class Peer:
         """Its hello interval, where that is longer than ours, divided by ours."""
         self.lenience = Patience()
         """With its silences, after some that meant nothing (rule 38)."""
-        self.clock, self.stride = hello.clock, 0
-        """Of the hello heard last: its sender's clock, and how far its sequence was from the one before."""
         self.interval = hello.interval
         self.revision = hello.revision
         self.weak: set[IPAddress] = set()
@@ -163,19 +159,6 @@ class Peer:
 
     def hears_us(self, now: float, times: Parameters) -> bool:
         return now < self.hears_us_at + self.dead_after(times)
-
-    def note_silence(self, hello: Hello, at: float, times: Parameters) -> None:
-        """Rule 38: ``hello``, which arrives ``at``, ends one. It meant nothing if none of its hellos was lost: all came
-        late, or its sender stood still, and for no longer than a failover would have taken."""
-        gap, step = at - self.heard_at, hello.sequence - self.stamp[1]
-        slept = (hello.clock - self.clock) / 1000
-        self.clock = hello.clock
-        if gap <= times.suspect * self.patience:
-            self.stride = step or self.stride
-        elif 0 < slept <= times.suspect * self.patience or (
-            step <= self.stride and gap <= 2 * times.dead * self.patience
-        ):
-            self.lenience.survived(gap, at)
 
     def synced(self) -> bool:
         return self.digest.count == len(self.claims) and self.digest.sum == self.sum
@@ -334,7 +317,7 @@ class Peers:
         return heard is not None and heard.incarnation == incarnation and heard.link == self._link
 
     def _note(self, peer: Peer, hello: Hello, incarnation: Incarnation, now: float) -> None:
-        peer.note_silence(hello, now, self._times)
+        peer.lenience.hear(hello, now - peer.heard_at, now, self._times, peer.patience)
         peer.stamp, peer.link, peer.heard_at = hello.stamp, hello.link, now
         peer.draining, peer.deaf, peer.demoted = hello.draining, hello.deaf, hello.demoted
         peer.interval = hello.interval
