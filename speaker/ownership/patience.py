@@ -28,9 +28,9 @@ class Patience:
         """Of the hello heard last; and how far the sequence was from the one before."""
 
     def hear(self, hello: Hello, gap: float, now: float, times: Parameters, slower: float) -> None:
-        """``hello`` ends a silence of ``gap`` seconds. It meant nothing if none of its sender's hellos was lost: all came
-        late, or the sender stood still for no longer than it takes to fail over twice. ``slower``: its hello interval,
-        divided by ours."""
+        """``hello`` ends a silence of ``gap`` seconds. It meant nothing if none of its sender's hellos was lost: all
+        came late, or the sender stood still for no longer than it takes to fail over twice. ``slower``: its hello
+        interval, divided by ours."""
         slept, step = (hello.clock - self._clock) / 1000, hello.sequence - self._sequence
         self._clock, self._sequence = hello.clock, hello.sequence
         if gap <= times.suspect * slower:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.lab.breaking.promised import BETWEEN_NODES, SICK_SETTLES, STUTTERING, in_bursts
+from speaker.lab.breaking.promised import SICK_SETTLES, STUTTERING, in_bursts, in_bursts_between_nodes
 from speaker.lab.breaking.sickness import COURSES, Course, Drop, Hold, Step, Ward
 from speaker.lab.scenarios.endured import judge
 from speaker.lab.scenarios.scene import ASK_INTERVAL
@@ -296,7 +296,7 @@ def test_two_nodes_that_answer_in_every_burst_answer_twice_and_one_after_another
 def test_a_move_is_nothing_that_was_promised_where_every_frame_waits():
     moved = sight(served("node1", 9, BEGUN), served("node2", BEGUN, END))
     assert judged(moved, **BURSTS).ok
-    assert not judged(moved, drops=(), course=promised(BETWEEN_NODES)).ok
+    assert not judged(moved, drops=(), course=promised(in_bursts_between_nodes(0.5))).ok
 
 
 def test_two_short_times_of_two_answers_count_together():
@@ -307,7 +307,8 @@ def test_two_short_times_of_two_answers_count_together():
     )
     assert not any("two nodes" in problem for problem in judged(twice_over, drops=()).problems)
     assert any(
-        "two nodes in sum" in each for each in judged(twice_over, drops=(), course=promised(BETWEEN_NODES)).problems
+        "two nodes in sum" in each
+        for each in judged(twice_over, drops=(), course=promised(in_bursts_between_nodes(0.5))).problems
     )
 
 
