@@ -30,7 +30,7 @@ from speaker.removals import Doubt
 from speaker.settings import AGENTS_NAMESPACE, DEFAULT_SETTLE, Bind, LogFormat, LogLevel, MqttSettings
 from speaker.system.descriptors import raise_limit
 from speaker.system.signals import stopped_by_signals
-from speaker.system.supervise import at_work
+from speaker.system.supervise import at_work, heed_callbacks
 from speaker.system.threads import start_threads
 from speaker.telemetry import logs
 from speaker.telemetry.given import GivenMetrics
@@ -84,6 +84,7 @@ async def run(settings: CommandSettings) -> None:
     gc.freeze()  # all that was imported
     sys.setswitchinterval(SWITCH)
     metrics = ControllerMetrics()
+    heed_callbacks(metrics)
     ProcessCollector(registry=metrics.registry)
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(Client(await configure(settings.access), metrics.took))

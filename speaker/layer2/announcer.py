@@ -21,18 +21,18 @@ class Announcer:
     def __init__(self, sender: FrameSender, holdings: Holdings, clock: Callable[[], float], observer: Observer) -> None:
         self._sender, self._holdings, self._claims = sender, holdings, holdings.claims
         self._clock, self._observer = clock, observer
-        self._wakeup = Wakeup(clock)
+        self.wakeup = Wakeup(clock)
         self._replies_to_come: deque[bytes] = deque()
         self._to_defend: deque[bytes] = deque()
 
     def changed(self) -> None:
         """The burst or the deadline is not what it was: look again."""
-        self._wakeup.cut()
+        self.wakeup.cut()
 
     def defend(self, address: bytes) -> None:
         """Announce it once, out of turn: somebody else just claimed it."""
         self._to_defend.append(address)
-        self._wakeup.cut()
+        self.wakeup.cut()
 
     async def serve(self) -> None:
         """Until cancelled; raises EdgeError when the link goes away. What was left to do before is forgotten.
@@ -44,11 +44,12 @@ class Announcer:
         self._to_defend.clear()
         while True:
             if self._claims.expired(self._clock()):
-                await self._wakeup.until(None)
+                await self.wakeup.until(None)
             elif await self._announce_slice():
+                self.wakeup.turn()
                 await asyncio.sleep(0)
             else:
-                await self._wakeup.until(self._holdings.burst.wake())
+                await self.wakeup.until(self._holdings.burst.wake())
 
     async def _announce_slice(self) -> bool:
         """Whether there was anything to announce."""
@@ -76,7 +77,7 @@ class Announcer:
         await self._hand_over(Family.IPV6, advertisements)
 
     async def _hand_over(self, family: Family, frames: list[Frame]) -> None:
-        sent, left = await self._sender.send(family, frames, self._claims.answered)
+        sent, left = await self._sender.send(family, frames, self._claims.answered, self.wakeup.turn)
         if sent:
             self._observer.announced(family, sent)
         if left:

@@ -13,6 +13,7 @@ from speaker.layer2.burst import Burst
 from speaker.layer2.claims import Claims
 from speaker.layer2.probe import Probes
 from speaker.model import Gratuitous
+from speaker.system.supervise import BUGS
 
 DEFEND_INTERVAL = 10.0
 """Seconds (RFC 5227 §1.1)."""
@@ -42,8 +43,8 @@ class Progress(NamedTuple):
 
     came: list[bytes]
     gone: list[bytes]
-    failed: tuple[Exception, ...] = ()
-    """What nobody foresaw: each gave up one address."""
+    failed: Mapping[bytes, BaseException] = {}
+    """What nobody foresaw: each keeps one address from being worked off."""
 
 
 class Disputes:
@@ -112,16 +113,20 @@ class Holdings:
         """Works off at most ``most`` of what was taken, dropped and announced, in that order."""
         came: list[bytes] = []
         gone: list[bytes] = []
-        failed: list[Exception] = []
+        failed: dict[bytes, BaseException] = {}
         for address in list(islice(self._to_do, most)):
             del self._to_do[address]
             gratuitous = self.wanted.eips.get(address)
             (gone if gratuitous is None else came).append(address)
             try:
                 self._work_off(address, gratuitous, now)
-            except Exception as error:
-                failed.append(error)
-        return Progress(came, gone, tuple(failed))
+            except BUGS as error:
+                failed[address] = error
+        return Progress(came, gone, failed)
+
+    def again(self, addresses: Iterable[bytes]) -> None:
+        """What was to follow from their being worked off did not."""
+        self._to_do.update(dict.fromkeys(addresses))
 
     def _work_off(self, address: bytes, gratuitous: Gratuitous | None, now: float) -> None:
         if gratuitous is None:

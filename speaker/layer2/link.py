@@ -5,10 +5,10 @@ when. ``responder.py`` reads the requests and sends the replies.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import partial
 from ipaddress import ip_address
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from speaker.errors import EdgeError
 from speaker.layer2.announcer import Announcer
@@ -18,6 +18,7 @@ from speaker.layer2.holdings import Holdings
 from speaker.layer2.multicast.groups import Groups
 from speaker.layer2.observer import Observer
 from speaker.layer2.prober import Prober
+from speaker.layer2.proof import Proof, Unproven
 from speaker.layer2.responder import AnswerPolicy, Protocol, Responder
 from speaker.layer2.sockets.filter import NOTHING, arp_program, ndp_program
 from speaker.layer2.sockets.filter_tracker import FilterTracker
@@ -26,9 +27,9 @@ from speaker.layer2.sockets.packet_socket import PacketSocket
 from speaker.layer2.wakeup import Wakeup
 from speaker.model import Family, Gratuitous, Link, Mac
 from speaker.packets import arp, ndp
-from speaker.system.garbage import letting_go
+from speaker.system.garbage import let_go, letting_go
 from speaker.system.retry import retrying
-from speaker.system.supervise import contained, supervised
+from speaker.system.supervise import BUGS, contained, lasting, report, single, supervised
 
 _ARP = Protocol(Family.IPV4, answer_arp, arp_rival)
 _NDP = Protocol(Family.IPV6, answer_ndp, ndp_rival)
@@ -39,6 +40,10 @@ _LENGTHS = {Family.IPV4: 4, Family.IPV6: 16}
 """Of an EIP as it stands in packets."""
 EIPS_A_SLICE = 256
 """Taken or let go before other tasks get their turn: a millisecond or two."""
+RETRY_MAX = 5.0
+"""Seconds at most between two tries to open a link."""
+STILL_SECONDS = 0.1
+"""A task that does nothing for so long, and has something to do, does not get on."""
 JOINS_A_SLICE = 20
 """A millisecond at most."""
 
@@ -68,7 +73,7 @@ class LinkResponder:
         clock: Callable[[], float],
         observer: Observer,
         policy: AnswerPolicy,
-        lost: Callable[[Link, Exception], None],
+        lost: Callable[[Link, BaseException], None],
     ) -> None:
         self.link = link
         self._clock, self._observer, self._policy, self._lost = clock, observer, policy, lost
@@ -78,13 +83,16 @@ class LinkResponder:
         self._announcer = Announcer(self._sender, self._holdings, clock, observer)
         self._prober = Prober(self._sender, self._holdings, self._announcer.changed, clock, observer)
         self._wakeup = Wakeup(clock)
+        self._proofs = {protocol.family: Proof(protocol, self._claims, clock) for protocol in (_ARP, _NDP)}
+        self._at_work = {"work off": self._wakeup, "announce": self._announcer.wakeup, "probe": self._prober.wakeup}
         self._suspected: dict[bytes, asyncio.TimerHandle] = {}
         """EIPs of ours that a peer speaks for which does not claim them, as far as we have heard."""
         self._opened: _Opened | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[NoReturn] | None = None
 
     def start(self, tasks: asyncio.TaskGroup) -> None:
-        self._task = tasks.create_task(self._serve(), name=f"layer 2 on {self.link.name}")
+        work = supervised("link", self._serve, self._observer)
+        self._task = tasks.create_task(work, name=f"layer 2 on {self.link.name}")
 
     def stop(self) -> None:
         """For good."""
@@ -92,10 +100,42 @@ class LinkResponder:
             self._task.cancel()
             self._task = None  # which holds this object in turn
 
-    @property
-    def is_open(self) -> bool:
-        """Requests are answered here."""
-        return self._opened is not None
+    def answers(self) -> bool:
+        """Requests are answered here: the sockets are open, and one of our own gets its reply up to where that would be
+        sent (ownership rule 35). Where two in a row do not, that EIP is given up; if no other request gets a reply
+        either, the sockets are closed, and opened anew after a while."""
+        if self._opened is None or any(responder.is_over for responder in self._opened.responders):
+            return False
+        if self._proves(self._opened) or self._proves(self._opened):
+            return True
+        if blamed := self._blamed(self._opened):
+            for address in blamed:
+                self._policy.failed(self.link.index, address)
+            return True
+        self._opened.responders[0].end(EdgeError(f"{self.link.name}: requests are not answered"))
+        return False
+
+    def _blamed(self, opened: _Opened) -> list[bytes]:
+        """EIPs that are not answered for although others are."""
+        try:
+            found = [proof.blamed(opened.filters[family]) for family, proof in self._proofs.items()]
+            return [address for address in found if address is not None]
+        except BUGS as error:
+            let_go(error)
+            return []
+
+    def _proves(self, opened: _Opened) -> bool:
+        try:
+            for family, proof in self._proofs.items():
+                proof.give(opened.filters[family])
+            for task, wakeup in self._at_work.items():
+                if wakeup.stands_still(self._clock(), STILL_SECONDS):
+                    raise Unproven(f"{task} does not get on")
+        except BUGS as error:
+            report("link", error, self._observer)
+            let_go(error)
+            return False
+        return True
 
     @property
     def holds(self) -> bool:
@@ -122,6 +162,11 @@ class LinkResponder:
         """Answer for these no longer, from this call on."""
         self._holdings.drop(addresses)
         self._wakeup.cut()
+
+    def disown(self, address: bytes) -> None:
+        """As ``drop``, of what that failed for: nothing is tidied up."""
+        self._claims.discard(address)
+        self._holdings.wanted.drop([address])
 
     def announce(self, addresses: Iterable[bytes]) -> None:
         """Announce these anew, burst and all; those not answered are passed over."""
@@ -153,19 +198,21 @@ class LinkResponder:
 
     async def _serve(self) -> None:
         # A link that returns is tried at once: the longest wait is only between two hopeless tries.
-        async for attempt in retrying(self._tell_lost, on=Exception, multiplier=0.05):
+        async for attempt in retrying(
+            self._tell_lost, on=Exception, multiplier=0.05, limit=RETRY_MAX, steady=RETRY_MAX
+        ):
             if self._task is None:
                 return  # stopped just when it failed: a TaskGroup then raises the failure alone
             with attempt:
-                await self._serve_once()
+                await lasting("link", self._serve_once)
 
     def _tell_lost(self, error: Exception) -> None:
         """Whatever becomes of that, the link is tried again."""
         with contained("link", self._observer):
-            self._lost(self.link, error)
+            self._lost(self.link, single(error)[0])
 
     async def _serve_once(self) -> None:
-        """Raises EdgeError when the link goes down or away."""
+        """Ends with whatever of it ends: EdgeError when the link goes down or away, or what nobody foresaw."""
         with (
             PacketSocket(self.link, arp.ETHERTYPE, NOTHING, room=_ARP_ROOM, frame_length=arp.LENGTH) as arps,
             PacketSocket(
@@ -198,18 +245,16 @@ class LinkResponder:
             with letting_go():
                 async with asyncio.TaskGroup() as tasks:
                     for protocol, responder in zip(("arp", "ndp"), opened.responders, strict=True):
-                        tasks.create_task(responder.serve(), name=f"{protocol} {name}")
+                        tasks.create_task(lasting(protocol, responder.serve), name=f"{protocol} {name}")
                     for task, work in (
                         ("work off", partial(self._work_off, opened)),
                         ("announce", self._announcer.serve),
                         ("probe", self._prober.serve),
                     ):
-                        supervision = supervised(task, work, self._observer, ends=(EdgeError,))
+                        supervision = supervised(task, work, self._observer, _soon, ends=(EdgeError,))
                         tasks.create_task(supervision, name=f"{task} {name}")
         except* EdgeError as errors:
             words = str(errors.exceptions[0])
-        else:
-            return
         raise EdgeError(words)
 
     async def _work_off(self, opened: _Opened) -> None:
@@ -219,6 +264,7 @@ class LinkResponder:
             if unfinished:
                 await asyncio.sleep(0)
             if self._join_slice(opened.groups) or unfinished:
+                self._wakeup.turn()
                 await asyncio.sleep(0)
                 continue
             self._tighten(opened)
@@ -231,15 +277,23 @@ class LinkResponder:
             return False
         now = self._clock()
         came, gone, failed = self._holdings.work_off(now, EIPS_A_SLICE)
-        for error in failed:
-            self._observer.internal_error("work off", error)
+        try:
+            self._follow(opened, came, gone, now)
+        except BaseException:
+            self._holdings.again((*came, *gone))
+            raise
+        for address, error in failed.items():
+            report("work off", error, self._observer)
+            self._policy.failed(self.link.index, address)
+        return True
+
+    def _follow(self, opened: _Opened, came: list[bytes], gone: list[bytes], now: float) -> None:
         for family, length in _LENGTHS.items():
             self._let_through(opened, family, _of_length(came, length), _of_length(gone, length), now)
         opened.groups.discard(_of_length(gone, 16))
         opened.groups.add(_of_length(came, 16))
         self._announcer.changed()
         self._prober.changed()
-        return True
 
     def _let_through(self, opened: _Opened, family: Family, came: list[bytes], gone: list[bytes], now: float) -> None:
         tracker = opened.filters[family]
@@ -298,6 +352,11 @@ class LinkResponder:
         for handle in self._suspected.values():
             handle.cancel()
         self._suspected.clear()
+
+
+def _soon(seconds: float) -> Awaitable[None]:
+    """Clients wait for what it does: a tenth of the usual pause before it is started again."""
+    return asyncio.sleep(seconds / 10)
 
 
 def _of_length(addresses: Iterable[bytes], length: int) -> list[bytes]:

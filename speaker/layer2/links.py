@@ -10,7 +10,7 @@ from speaker.layer2.link import LinkResponder
 from speaker.layer2.observer import Observer
 from speaker.layer2.responder import AnswerPolicy
 from speaker.model import Gratuitous, IPAddress, Link, Mac
-from speaker.system.supervise import Supervisor
+from speaker.system.supervise import BUGS, Supervisor, contained, report
 
 OLDEST = 0.05
 """Seconds for which a request may have waited; an asker whose request is dropped asks again after one."""
@@ -36,23 +36,25 @@ class Links:
     or what nobody foresaw. ``before_answer`` is called after requests were received and before any of them is answered,
     so that news that came earlier by another way is heeded; it must be quick, must not raise, and may call every method
     here. Requests that the kernel received more than ``oldest`` seconds ago are not answered. Entering starts nothing;
-    leaving withdraws everything. ``excuses``, ``trial``, ``ours`` and ``found``: as in ``AnswerPolicy``.
+    leaving withdraws everything. ``excuses``, ``trial``, ``ours``, ``found`` and ``failed``: as in
+    ``AnswerPolicy``.
     """
 
     def __init__(
         self,
         clock: Callable[[], float],
         observer: Observer,
-        lost: Callable[[Link, Exception], None],
+        lost: Callable[[Link, BaseException], None],
         before_answer: Callable[[], None] = lambda: None,
         oldest: float = OLDEST,
         excuses: Callable[[int, bytes, Mac], bool] = lambda link, address, mac: True,
         trial: float = 0.0,
         ours: Callable[[Mac], bool] = lambda mac: False,
         found: Callable[[int, bytes, Mac], None] = lambda link, address, mac: None,
+        failed: Callable[[int, bytes], None] = lambda link, address: None,
     ) -> None:
         self._clock, self._observer, self._lost = clock, observer, lost
-        self._policy = AnswerPolicy(before_answer, oldest, excuses, trial, ours, found)
+        self._policy = AnswerPolicy(before_answer, oldest, excuses, trial, ours, found, failed)
         self._responders: dict[_Identity, LinkResponder] = {}
         self._where: dict[bytes, LinkResponder] = {}
         self._kept: frozenset[_Identity] = frozenset()
@@ -115,6 +117,11 @@ class Links:
         self._drop([address.packed for address in addresses])
         self._let_go()
 
+    def disown(self, address: IPAddress) -> None:
+        """Answer for it no longer, where ``drop`` met a bug of ours: its next holder is to be the only one."""
+        for responder in self._responders.values():
+            responder.disown(address.packed)
+
     def announce(self, addresses: Iterable[IPAddress]) -> None:
         """Announce these anew, burst and all; those not answered are passed over."""
         for responder, eips in self._by_responder(address.packed for address in addresses).items():
@@ -150,8 +157,8 @@ class Links:
         return responder is not None and responder.is_unproven(address.packed)
 
     def answers_on(self, link: int) -> bool:
-        """The sockets of the link of this index are open."""
-        return any(responder.is_open for responder in self._responders.values() if responder.link.index == link)
+        """Requests on the link of this index are answered, as one of our own just was (ownership rule 35)."""
+        return any(responder.answers() for responder in self._responders.values() if responder.link.index == link)
 
     # ── what follows ──
 
@@ -192,8 +199,8 @@ def take_each(
     answered for them."""
     try:
         layer2.take(placements, probe)
-    except Exception as error:
-        supervisor.internal_error("take", error)
+    except BUGS as error:
+        report("take", error, supervisor)
     else:
         return list(placements), []
     taken: list[IPAddress] = []
@@ -202,8 +209,8 @@ def take_each(
         try:
             layer2.take({address: placement}, {address}.intersection(probe))
             taken.append(address)
-        except Exception as error:
-            supervisor.internal_error("take", error)
+        except BUGS as error:
+            report("take", error, supervisor)
             failed.append(address)
     drop_each(layer2, failed, supervisor)
     return taken, failed
@@ -214,10 +221,12 @@ def drop_each(layer2: Links, addresses: Collection[IPAddress], supervisor: Super
     try:
         layer2.drop(addresses)
         return
-    except Exception as error:
-        supervisor.internal_error("drop", error)
+    except BUGS as error:
+        report("drop", error, supervisor)
     for address in addresses:
         try:
             layer2.drop([address])
-        except Exception as error:
-            supervisor.internal_error("drop", error)
+        except BUGS as error:
+            report("drop", error, supervisor)
+            with contained("drop", supervisor):
+                layer2.disown(address)

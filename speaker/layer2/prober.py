@@ -30,18 +30,18 @@ class Prober:
     ) -> None:
         self._sender, self._holdings, self._claims, self._announce = sender, holdings, holdings.claims, announce
         self._clock, self._observer = clock, observer
-        self._wakeup = Wakeup(clock)
+        self.wakeup = Wakeup(clock)
 
     def changed(self) -> None:
         """The probes or the deadline are not what they were: look again."""
-        self._wakeup.cut()
+        self.wakeup.cut()
 
     async def serve(self) -> None:
         """Until cancelled; raises EdgeError when the link goes away."""
         while True:
             now = self._clock()
             if self._claims.expired(now):
-                await self._wakeup.until(None)
+                await self.wakeup.until(None)
                 continue
             step = self._holdings.probes.due(now, EIPS_A_SLICE)
             if step.free:
@@ -50,9 +50,10 @@ class Prober:
             if step.ask:
                 await self._ask(step.ask)
             if step.ask or step.free:
+                self.wakeup.turn()
                 await asyncio.sleep(0)
             else:
-                await self._wakeup.until(self._holdings.probes.wake())
+                await self.wakeup.until(self._holdings.probes.wake())
 
     async def _ask(self, addresses: list[bytes]) -> None:
         mac = self._claims.mac
@@ -66,7 +67,7 @@ class Prober:
 
     async def _hand_over(self, family: Family, frames: list[Frame]) -> None:
         probes = self._holdings.probes
-        _, left = await self._sender.send(family, frames, probes.__contains__)
+        _, left = await self._sender.send(family, frames, probes.__contains__, self.wakeup.turn)
         if left:  # silence proves nothing where nobody was asked
             self._observer.send_failed(family, len(left))
             for address, _ in left:

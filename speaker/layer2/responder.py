@@ -3,17 +3,18 @@
 import asyncio
 import math
 import time
+import typing
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from speaker.errors import EdgeError
 from speaker.layer2.answer import Ignored, Rival, in_time
 from speaker.layer2.claims import Claims
 from speaker.layer2.observer import Observer
-from speaker.layer2.sockets.packet_socket import PacketSocket, Received
+from speaker.layer2.sockets.packet_socket import Received
 from speaker.model import Family, Mac
-from speaker.system.supervise import contained
+from speaker.system.supervise import BUGS, contained
 
 BATCHES_A_TURN = 4
 """Of up to 64 packets: a millisecond at most. Going through the event loop once costs as much as ten answers."""
@@ -38,6 +39,7 @@ class AnswerPolicy:
     or did lately. Its hello may be lost and come later: it is asked again after ``trial`` seconds. ``ours``: whether a
     MAC is one of this host's.
     ``found`` hears of a link's index, an EIP that is not answered yet, and the MAC that answers a probe for it.
+    ``failed`` hears of a link's index and an EIP that a bug of ours keeps from being answered for.
     """
 
     before: Callable[[], None] = lambda: None
@@ -46,6 +48,19 @@ class AnswerPolicy:
     trial: float = 0.0
     ours: Callable[[Mac], bool] = lambda mac: False
     found: Callable[[int, bytes, Mac], None] = lambda link, address, mac: None
+    failed: Callable[[int, bytes], None] = lambda link, address: None
+
+
+class Requests(typing.Protocol):
+    """Where requests come from and replies go to: a ``PacketSocket``, or what stands in for one (``proof.py``)."""
+
+    def fileno(self) -> int: ...
+
+    def receive(self) -> Received: ...
+
+    def discard(self) -> None: ...
+
+    def send(self, frames: Sequence[bytes]) -> int: ...
 
 
 class Responder:
@@ -55,7 +70,7 @@ class Responder:
     def __init__(
         self,
         protocol: Protocol,
-        socket: PacketSocket,
+        socket: Requests,
         claims: Claims,
         policy: AnswerPolicy,
         dispute: Callable[[Rival], None],
@@ -76,7 +91,7 @@ class Responder:
         however fast requests come, and no task switch is paid per batch.
         """
         loop = asyncio.get_running_loop()
-        loop.add_reader(self._socket, self._do, self._answer_turn)
+        loop.add_reader(self._socket, self._do, self.answer_turn)
         try:
             await self._over.wait()
             if self._error is not None:
@@ -85,6 +100,11 @@ class Responder:
             loop.remove_reader(self._socket)
             self._over.set()
             self._error = None  # its traceback holds us
+
+    @property
+    def is_over(self) -> bool:
+        """It answers nothing any more."""
+        return self._over.is_set()
 
     def drop_queued(self) -> None:
         """Drops unread whatever is waiting to be answered."""
@@ -96,13 +116,15 @@ class Responder:
         try:
             work()
         except BaseException as error:  # whatever it is belongs to the task, not to the loop's exception handler
-            self._end(error)
+            self.end(error)
 
-    def _end(self, error: BaseException) -> None:
+    def end(self, error: BaseException) -> None:
+        """Answer nothing any more: ``serve`` raises this."""
         self._error = error
         self._over.set()
 
-    def _answer_turn(self) -> None:
+    def answer_turn(self) -> None:
+        """What waits, some batches of it."""
         for _ in range(BATCHES_A_TURN):
             received = self._socket.receive()
             if not received.frames:
@@ -127,13 +149,13 @@ class Responder:
         packets = list(zip(received.frames, received.pkttypes, strict=True))
         try:
             return [answer(frame, pkttype, claims, now) for frame, pkttype in packets]
-        except Exception:  # one packet that meets a bug of ours keeps no other from its answer
+        except BUGS:  # one packet that meets a bug of ours keeps no other from its answer
             return [self._outcome(frame, pkttype, now) for frame, pkttype in packets]
 
     def _outcome(self, frame: bytes, pkttype: int, now: float) -> bytes | Ignored:
         try:
             return self._protocol.answer(frame, pkttype, self._claims, now)
-        except Exception as error:
+        except BUGS as error:
             self._observer.internal_error("answer", error)
             return Ignored.INTERNAL_ERROR
 
@@ -145,7 +167,7 @@ class Responder:
         try:
             taken = self._socket.send(replies)
         except EdgeError as error:  # no bug: the link went down since the batch was read
-            self._end(error)
+            self.end(error)
             return
         self._observer.answered(family, taken)
         if taken < len(replies):  # not worth waiting for: the askers ask again

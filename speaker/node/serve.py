@@ -23,7 +23,7 @@ from speaker.settings import MqttSettings
 from speaker.system.descriptors import raise_limit
 from speaker.system.rights import may_administer_network
 from speaker.system.signals import stoppable
-from speaker.system.supervise import at_work
+from speaker.system.supervise import at_work, heed_callbacks
 from speaker.system.threads import start_threads
 from speaker.telemetry import logs
 from speaker.telemetry.http import serving
@@ -83,6 +83,7 @@ async def _serve(
 ) -> None:
     metrics = Metrics(api=api, wire=os.getppid())
     report = Report(metrics, settings.runtime_dir)
+    heed_callbacks(report)
     async with AsyncExitStack() as stack:
         stack.callback(report.telling.finish)
         keys = KeyFile(settings.peers.key_file) if settings.peers else None

@@ -1,6 +1,7 @@
 """Trying again: how whatever meets an edge gets over its failures."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -20,22 +21,25 @@ def retrying(
     on: type[E] = EdgeError,  # type: ignore[assignment]  # what most callers want
     multiplier: float = 0.1,
     limit: float = 30.0,
+    steady: float = math.inf,
     sleep: Sleep = asyncio.sleep,
 ) -> "Tries[E]":
     """Tries until no ``on`` comes; ``tell`` hears of each.
 
     The wait between two tries is random: at first less than ``multiplier`` seconds, then less than twice as many each
-    time, never more than ``limit``. Each ``async for`` begins anew.
+    time, never more than ``limit``. Each ``async for`` begins anew, and so do the waits behind a try that lasted for
+    ``steady`` seconds.
     """
-    return Tries(tell, on, wait_random_exponential(multiplier=multiplier, max=limit), sleep)
+    return Tries(tell, on, wait_random_exponential(multiplier=multiplier, max=limit), steady, sleep)
 
 
 class Tries(Generic[E]):
     """``async for attempt in tries: with attempt: …``, with tenacity's waits. Not its loop, which keeps every error, a
     cancellation as well, in a cycle with all that the try held: a link that flaps is one try after the other."""
 
-    def __init__(self, tell: Callable[[E], None], on: type[E], wait: Any, sleep: Sleep) -> None:
-        self._tell, self._on, self._wait, self._sleep = tell, on, wait, sleep
+    def __init__(self, tell: Callable[[E], None], on: type[E], wait: Any, steady: float, sleep: Sleep) -> None:
+        self._tell, self._on, self._wait, self._steady, self._sleep = tell, on, wait, steady, sleep
+        self._begun = 0.0
         self._state = RetryCallState(AsyncRetrying(), None, (), {})
         self._attempt: Attempt[E] | None = None
 
@@ -44,12 +48,15 @@ class Tries(Generic[E]):
         return self
 
     async def __anext__(self) -> "Attempt[E]":
+        loop = asyncio.get_running_loop()
         if self._attempt is not None:
             if not self._attempt.failed:
                 raise StopAsyncIteration
+            if loop.time() - self._begun >= self._steady:
+                self._state.attempt_number = 1
             await self._sleep(self._wait(self._state))
             self._state.attempt_number += 1
-        self._attempt = Attempt(self._tell, self._on)
+        self._attempt, self._begun = Attempt(self._tell, self._on), loop.time()
         return self._attempt
 
 

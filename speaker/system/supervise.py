@@ -6,12 +6,16 @@ import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, TypeVar, cast
 
 STEADY_SECONDS = 5.0
 """A task that ran for so long starts anew with short waits."""
 FIRST_WAIT, LONGEST_WAIT = 0.1, 10.0
 """Seconds, of which a random part passes before a task is started again: at first, and after many failures in a row."""
+BUGS = Exception, asyncio.CancelledError
+"""What a bug of ours raises in a block without ``await``: nobody can cancel a task there, so that is a bug as well."""
+
+_T = TypeVar("_T")
 
 
 class Ended(Exception):
@@ -36,13 +40,17 @@ async def supervised(
     loop, failures = asyncio.get_running_loop(), 0
     while True:
         begun = loop.time()
-        error = await _ended(asyncio.ensure_future(work()), task)
+        error = await _ended(asyncio.ensure_future(_begun(work)), task)
         if isinstance(error, ends):
             raise error
-        supervisor.internal_error(task, error)
+        report(task, error, supervisor)
         failures = 1 if loop.time() - begun >= STEADY_SECONDS else failures + 1
         del error
         await sleep(wait(failures))
+
+
+async def _begun(work: Callable[[], Awaitable[None]]) -> None:
+    await work()  # what it raises before there is anything to wait for ends it as well
 
 
 @asynccontextmanager
@@ -54,6 +62,18 @@ async def at_work(task: str, work: Callable[[], Awaitable[None]], supervisor: Su
             yield
         finally:
             running.cancel()
+
+
+async def lasting(task: str, work: Callable[[], Awaitable[None]]) -> NoReturn:
+    """Runs ``work``, which never returns by itself, once. Ends when cancelled, or with what ended it. That is ``Ended``
+    where it returned, or was cancelled from within: a TaskGroup passes over a child that ends so."""
+    try:
+        await work()
+    except asyncio.CancelledError as error:
+        if _is_cancelled():
+            raise
+        raise Ended(f"{task} was cancelled from within") from error
+    raise Ended(f"{task} returned")
 
 
 async def _ended(work: "asyncio.Future[None]", task: str) -> BaseException:
@@ -70,8 +90,18 @@ async def _ended(work: "asyncio.Future[None]", task: str) -> BaseException:
             work.exception()
         raise
     if work.cancelled():
-        return Ended(f"{task} was cancelled from within")
+        return _cancelled_from_within(work, task)
     return work.exception() or Ended(f"{task} returned")
+
+
+def _cancelled_from_within(work: "asyncio.Future[None]", task: str) -> Ended:
+    """With the place, as its cause."""
+    ended = Ended(f"{task} was cancelled from within")
+    try:
+        work.result()
+    except asyncio.CancelledError as error:
+        ended.__cause__ = error
+    return ended
 
 
 def wait(failures: int) -> float:
@@ -79,9 +109,20 @@ def wait(failures: int) -> float:
     return random.uniform(0, min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(failures, 20)))  # noqa: S311
 
 
+def report(task: str, error: BaseException, supervisor: Supervisor) -> None:
+    """``supervisor.internal_error``, which can fail nobody: what goes wrong there is reported in turn, if it can be."""
+    try:
+        supervisor.internal_error(task, error)
+    except BUGS as another:
+        try:
+            supervisor.internal_error("report", another)
+        except BUGS:
+            return  # there is nobody left to hear of it
+
+
 class contained:  # noqa: N801 -- read as a verb; a class, as it is entered for every hello and every order
     """``with contained(TASK, supervisor)``: what is raised in the block ends the block and no more. For work that goes
-    on without it."""
+    on without it. A CancelledError goes through only where somebody asked for it."""
 
     __slots__ = ("_supervisor", "_task")
 
@@ -92,10 +133,57 @@ class contained:  # noqa: N801 -- read as a verb; a class, as it is entered for 
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> bool:
-        if not isinstance(error, Exception):
+        if not isinstance(error, BUGS) or (isinstance(error, asyncio.CancelledError) and _is_cancelled()):
             return False
-        self._supervisor.internal_error(self._task, error)
+        report(self._task, error, self._supervisor)
         return True
+
+
+def _is_cancelled() -> bool:
+    """Somebody asked the task at work here to end. Callbacks of the loop have none."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no loop runs in this thread
+        return False
+    return task is not None and task.cancelling() > 0
+
+
+def unfailing(told: _T, supervisor: Supervisor) -> _T:
+    """``told``, of which no method raises: whoever reports or counts is never failed by that. ``supervisor`` hears of
+    what went wrong. Returns None in place of what failed."""
+    return cast(_T, _Unfailing(told, supervisor))
+
+
+class _Unfailing:
+    """Each method is looked up when it is called, as with the object itself."""
+
+    def __init__(self, told: object, supervisor: Supervisor) -> None:
+        self._told, self._supervisor = told, supervisor
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        told, supervisor = self._told, self._supervisor
+
+        def tell(*arguments: Any, **named: Any) -> Any:
+            with contained("count", supervisor):
+                return getattr(told, name)(*arguments, **named)
+            return None
+
+        setattr(self, name, tell)
+        return tell
+
+
+def heed_callbacks(supervisor: Supervisor) -> None:
+    """What callbacks of the running loop raise is reported as any other bug of ours: asyncio would log each of them as
+    plain text, and nobody would count it."""
+
+    def failed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception") or Ended(str(context.get("message")))
+        if isinstance(error, OSError):  # no bug: no descriptor is left for a connection, say
+            loop.default_exception_handler(context)
+        else:
+            report("callback", error, supervisor)
+
+    asyncio.get_running_loop().set_exception_handler(failed)
 
 
 def described(error: BaseException) -> tuple[str, str, str]:

@@ -4,6 +4,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from ipaddress import ip_address
 from types import TracebackType
 from typing import NamedTuple, NoReturn, Self
 
@@ -13,6 +14,9 @@ from speaker.model import IPAddress, Link, Mac
 from speaker.ownership import sole
 from speaker.system.supervise import supervised
 from speaker.wire.events import NOBODYS, ClaimStatus, PeerSeen, Resumed, Taken, WireEvents
+
+AGAIN_SECONDS = 1.0
+"""After a bug of ours that keeps an EIP from being answered for, it is tried again."""
 
 
 class _Held(NamedTuple):
@@ -29,7 +33,8 @@ class SoloOwner:
     def __init__(self, node: str, clock: Callable[[], float], events: WireEvents, layer2: type[Links] = Links) -> None:
         self._node, self._clock, self._events = node, clock, events
         # Nobody else could have answered meanwhile: a request is never too old.
-        self._layer2 = layer2(clock, events, self._lost, oldest=math.inf, ours=lambda mac: mac in self._macs)
+        ours = lambda mac: mac in self._macs  # noqa: E731
+        self._layer2 = layer2(clock, events, self._lost, oldest=math.inf, ours=ours, failed=self._failed)
         self._held: dict[IPAddress, _Held] = {}
         """What this node may hold, it holds. The main process decides it; this is the copy that goes on without it."""
         self._known: set[IPAddress] = set()
@@ -48,10 +53,18 @@ class SoloOwner:
         self._beating.cancel()
         await self._layer2.__aexit__(kind, error, tb)
 
-    def _lost(self, link: Link, error: Exception) -> None:
+    def _lost(self, link: Link, error: BaseException) -> None:
         if not isinstance(error, EdgeError):
             self._events.internal_error("link", error)
         self._events.lost_link(link, str(error))
+
+    def _failed(self, link: int, address: bytes) -> None:
+        """There is nobody to leave it to."""
+        asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._try_again, ip_address(address))
+
+    def _try_again(self, address: IPAddress) -> None:
+        if (held := self._held.get(address)) is not None:
+            take_each(self._layer2, {address: held.placement}, (), self._events)
 
     def links(self, links: Collection[Link], macs: frozenset[Mac]) -> None:
         self._macs = macs

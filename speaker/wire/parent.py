@@ -35,7 +35,7 @@ from speaker.system.clock import boottime
 from speaker.system.files import Lock, absolute, locked
 from speaker.system.priority import take_priority
 from speaker.system.programs import end_with
-from speaker.system.supervise import wait
+from speaker.system.supervise import heed_callbacks, wait
 from speaker.system.threads import start_threads
 from speaker.telemetry.lateness import run
 from speaker.wire.messages import Before
@@ -161,6 +161,7 @@ async def serve(begin: Begin, lock: Lock, outlive: float) -> int:
     had said all that may be held here; then everything is given up.
     """
     talk, stopping = Conversation(lock.hold), asyncio.Event()
+    heed_callbacks(talk.events)
     loop = asyncio.get_running_loop()
 
     def stop() -> None:

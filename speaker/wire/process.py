@@ -29,7 +29,7 @@ from speaker.ownership.parameters import Parameters
 from speaker.system.clock import boottime
 from speaker.system.garbage import freeze_new
 from speaker.system.retry import retrying
-from speaker.system.supervise import supervised
+from speaker.system.supervise import BUGS, supervised, unfailing
 from speaker.telemetry.lateness import watch_loop
 from speaker.wire.alone import SoloOwner
 from speaker.wire.channel import Channel
@@ -159,7 +159,8 @@ class Conversation:
     def __init__(self, hold_lock: Callable[[], None] = lambda: None) -> None:
         self._hold_lock = hold_lock
         self._channel: Channel[FromWire, FromMain] | None = None
-        self.events = EventSender(self._send, self._read, lambda: self.listened)
+        sender = EventSender(self._send, self._read, lambda: self.listened)
+        self.events = unfailing(sender, sender)
         self.life: Life | None = None
         self.offered_all = False
         """The main process of the moment has said all that may be held here."""
@@ -232,7 +233,7 @@ class Conversation:
             number, command = request.number, request.command
             try:
                 channel.send(Reply(number, life.obey(command)))
-            except Exception as error:
+            except BUGS as error:
                 self.events.internal_error("wire command", error)
                 channel.send(Reply(number, None, f"{type(command).__name__}: {type(error).__name__}: {error}"))
             self.offered_all = self.offered_all or isinstance(command, OfferedAll)

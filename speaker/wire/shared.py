@@ -50,7 +50,7 @@ from speaker.ownership.hello import Hello
 from speaker.ownership.hellos.hellos import Received
 from speaker.ownership.inquiry import Answer
 from speaker.ownership.machine.machine import Ownership
-from speaker.system.supervise import contained
+from speaker.system.supervise import contained, report
 from speaker.wire.commands import ApiEvent, UseAddresses
 from speaker.wire.events import NOBODYS, ClaimStatus, OwnerEvents, PeerSeen, RecordSink, Resumed, Taken
 from speaker.wire.inquiries import Inquiries
@@ -88,7 +88,9 @@ class SharedOwner:
         ours = lambda mac: mac in self._ever_macs  # noqa: E731
         self._inquiries = Inquiries(ours, self._hear_frame, self._hear_answer, events)
         lost, hear, age = self.hello_links.lost, self.hello_links.hear_before_answering, times.request_age
-        self._layer2 = layer2(clock, events, lost, hear, age, self._excuses, times.listen, ours, self._found)
+        known = self._excuses, times.listen, ours, self._found
+        failed = lambda link, address: self._set_aside([ip_address(address)])  # noqa: E731
+        self._layer2 = layer2(clock, events, lost, hear, age, *known, failed)
         self.offers = Offers(self._step, self.informed, lambda: self.hello_links.indexes, self._tasks, events)
         self._held: dict[IPAddress, float] = {}
         """What this node answers for, and since when (seconds since 1970)."""
@@ -118,8 +120,8 @@ class SharedOwner:
     def links(self, links: Collection[Link], macs: frozenset[Mac]) -> None:
         """Hellos on these links and no others."""
         self._macs, self._ever_macs = macs, self._ever_macs | macs
+        self._layer2.keep(links)  # first: a hello promises answers
         self.hello_links.serve(links)
-        self._layer2.keep(links)
         for hello_link in self.hello_links:
             self._acquaint(hello_link)
 
@@ -215,6 +217,9 @@ class SharedOwner:
     def answers_on(self, link: int) -> bool:
         return self._layer2.answers_on(link)
 
+    def left(self, link: int, until: float) -> None:
+        self._layer2.extend(until, link)
+
     def heard(self, hello_link: HelloLink, received: Received) -> None:
         """What it leads to is judged with the event that made us read it."""
         (hello, mac, age), now = received, self._clock()
@@ -294,8 +299,8 @@ class SharedOwner:
 
     def _step(self, event: Event) -> None:
         """Whatever is raised ends what this event was to bring, and never the alarms that follow."""
-        if self._clock() >= self.machine.watch_at and not isinstance(event, Tick | FrameHeard):
-            with contained("hear", self._events):
+        with contained("hear", self._events):
+            if self._clock() >= self.machine.watch_at and not isinstance(event, Tick | FrameHeard):
                 self.hello_links.hear()
         now = self._clock()
         wake = now + AGAIN_SECONDS
@@ -341,13 +346,12 @@ class SharedOwner:
                     case PeersAddress(eip=eip, node=node):
                         self._news.peers_address(eip, node)
                     case NameClash(link=link, mac=mac, silent=silent):
-                        hello_link = self.hello_links.get(link) if link is not None else None
-                        self._news.name_clash(hello_link.link if hello_link is not None else None, mac, silent)
+                        self._news.name_clash(self.hello_links.links.get(link or 0), mac, silent)
                     case NameFree():
                         self._news.name_free()
                     case InternalError(doing=doing, what=what, error=error):
                         error.add_note(what)
-                        self._events.internal_error(f"ownership: {doing}", error)
+                        report(f"ownership: {doing}", error, self._events)
 
     def _take(self, orders: Iterable[Claim]) -> None:
         offered = self.offers.placements
@@ -356,16 +360,16 @@ class SharedOwner:
         probed = [eip for eip in placements.keys() - probe if eip in self._held]
         drop_each(self._layer2, probed, self._events)
         taken, failed = take_each(self._layer2, placements, probe, self._events)
-        if failed:
-            asyncio.get_running_loop().call_soon(self._set_aside, failed)  # not in the middle of these orders
+        self._set_aside(failed)
         for order in map({order.eip: order for order in orders}.__getitem__, taken):
             self._held[order.eip] = time.time()
             came = self.machine.held_before(order.eip), order.unanswered(self._clock())
             self._events.claimed(order.eip, placements[order.eip], order.term, *came)
 
     def _set_aside(self, eips: Iterable[IPAddress]) -> None:
+        """Soon: not in the middle of other orders."""
         for eip in eips:
-            self._step(SetAside(eip))
+            asyncio.get_running_loop().call_soon(self._step, SetAside(eip))
 
     def _let_go(self, order: Withdraw) -> None:
         if self._held.pop(order.eip, None) is None:
@@ -381,8 +385,7 @@ class SharedOwner:
             return
         addresses, own = self._addresses.own.get(link, ()), self._addresses.bound.get(link, frozenset())
         hello = hello._replace(addresses=addresses, own=own, recalled=self.offers.recalled)
-        if self.hello_links.send(hello_link, hello, now):
-            self._layer2.extend(now + self._times.self_lease, link)
+        self.hello_links.send(hello_link, hello, now)
 
     def _listen(self) -> None:
         """This process did not run for too long: what waits unread is out of date."""

@@ -14,7 +14,8 @@ class Notice(Enum):
 
 
 class Place(NamedTuple):
-    """``at``: ``module:function``, perhaps ``@`` and the EIP or Service that the fault is about."""
+    """``at``: ``module:function``, perhaps ``@`` and the EIP or Service that the fault is about, perhaps ``!`` and what
+    is raised instead of a TypeError."""
 
     at: str
     notice: Notice
@@ -129,7 +130,7 @@ MORE_WIRE = (
     "speaker.ownership.machine.peers:Peers.hear",
     "speaker.ownership.machine.peers:Peer.learn",
     "speaker.ownership.hellos.frames:peek",
-    "speaker.layer2.responder:Responder._answer_turn",
+    "speaker.layer2.responder:Responder.answer_turn",
     "speaker.layer2.sockets.packet_socket:PacketSocket.send",
     "speaker.layer2.links:Links.drop",
     "speaker.layer2.links:Links.extend",
@@ -148,6 +149,25 @@ PLACES = (
     *(Place(at, Notice.FAILOVER) for at in WIRE),
     *(Place(at, Notice.ONE) for at in ONE),
 )
+LASTING = (
+    # answering
+    "speaker.layer2.answer:answer_arp!CancelledError",
+    "speaker.layer2.responder:Responder._answer_batch",
+    "speaker.layer2.claims:Claims.expired",
+    # what goes before an answer
+    "speaker.wire.sharing.hello_links:HelloLinks.__iter__",
+    # what comes after a hello left
+    "speaker.wire.sender:EventSender.hellos_sent",
+    "speaker.layer2.links:Links.extend",
+)
+MORE_LASTING = (
+    "speaker.layer2.answer:answer_arp",
+    "speaker.layer2.answer:answer_ndp",
+    "speaker.layer2.responder:Responder._send",
+    "speaker.layer2.responder:Responder.answer_turn",
+    "speaker.layer2.announcer:Announcer._announce_slice",
+)
+"""Beside those above, for seconds on end: what an EIP costs is a failover all the same."""
 MORE = (
     *(Place(at, Notice.NOTHING) for at in MORE_MAIN),
     *(Place(at, Notice.FAILOVER) for at in MORE_WIRE),
@@ -162,5 +182,7 @@ CONSTANTS = {
     "speaker.kubeproxy.watch:LOOK_SECONDS": 0.5,
     "speaker.interfaces.gateway:EVERY": 0.2,
     "speaker.telemetry.internal_errors:QUIET_SECONDS": 1.5,
+    "speaker.layer2.link:RETRY_MAX": 0.5,
+    "speaker.wire.sharing.hello_links:RETRY_MAX": 0.5,
 }
 """What the speaker does now and then it does often, so that nobody has to wait for it here."""

@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from functools import reduce
 
 import pytest
-from fault_lab import HEAD, PROMISED_MS, UNNOTICED_MS, FaultLab, Seen, fault_lab
-from places import CONSTANTS, MORE, PLACES, Notice, Place
+from fault_lab import HEAD, LASTS, PROMISED_MS, UNNOTICED_MS, FaultLab, Seen, fault_lab
+from places import CONSTANTS, LASTING, MORE, MORE_LASTING, PLACES, Notice, Place
 
 from speaker.lab.network.namespaces import Namespace
 
 AT_LEAST = 40
-TRIED = (*PLACES, *(MORE if os.environ.get("SPEAKER_FAULTS_EVERYWHERE") else ()))
+EVERYWHERE = bool(os.environ.get("SPEAKER_FAULTS_EVERYWHERE"))
+TRIED = (*PLACES, *(MORE if EVERYWHERE else ()))
 NAMES = [place.at for place in TRIED]
+LAST = (*LASTING, *(MORE_LASTING if EVERYWHERE else ()))
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +25,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -
         Namespace("may we?").close()
     except PermissionError as error:
         pytest.skip(f"needs the right to make network namespaces (root, or `unshare -Urnm`): {error}")
-    with fault_lab(tmp_path_factory.mktemp("faults"), NAMES, CONSTANTS) as lab:
+    with fault_lab(tmp_path_factory.mktemp("faults"), list(dict.fromkeys((*NAMES, *LAST))), CONSTANTS) as lab:
         yield lab
     with pytestconfig.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         print("", HEAD, *lab.table, sep="\n")  # noqa: T201
@@ -68,13 +70,27 @@ async def test_what_is_raised_there_is_told_costs_at_most_a_failover_and_heals(l
     assert list(broken(place, seen, lab.victim)) == []
 
 
+@pytest.mark.netns
+@pytest.mark.parametrize("at", LAST)
+async def test_what_lasts_costs_a_failover_as_well(lab, at):
+    seen = await lab.suffers(at, LASTS)
+    seen.logged |= at in NAMES  # in full when it was met first
+    assert list(broken(Place(at, Notice.FAILOVER), seen, lab.victim)) == []
+
+
 def test_there_are_enough_places_and_each_is_one():
     assert len(PLACES) >= AT_LEAST
     assert len(set(NAMES)) == len(NAMES)
 
 
 @pytest.mark.parametrize(
-    "name", sorted({name.partition("@")[0] for name in (*(place.at for place in (*PLACES, *MORE)), *CONSTANTS)})
+    "name",
+    sorted(
+        {
+            name.partition("@")[0].partition("!")[0]
+            for name in (*NAMES, *(place.at for place in MORE), *LASTING, *MORE_LASTING, *CONSTANTS)
+        }
+    ),
 )
 def test_each_place_is_there(name):
     module, _, path = name.partition(":")

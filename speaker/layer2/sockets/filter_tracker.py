@@ -8,7 +8,7 @@ What comes in is let through at once; that costs no more than the 64 intervals o
 from collections.abc import Callable, Iterable
 
 from speaker.intervals import Interval
-from speaker.layer2.sockets.filter import INTERVALS, around, widened
+from speaker.layer2.sockets.filter import INTERVALS, around, number, widened
 from speaker.packets.bpf import Program
 
 LATER = 1.0
@@ -37,6 +37,10 @@ class FilterTracker:
         """Lets only these through; None where the filter does already."""
         self._due = None
         return self._turn_to(around(addresses))
+
+    def lets_through(self, address: bytes) -> bool:
+        """Requests for it, by the filter as it stands."""
+        return any(first <= number(address) <= last for first, last in self._ours)
 
     def wake(self) -> float | None:
         """When to ``tighten``; None as long as nothing changed."""

@@ -23,16 +23,18 @@ class FrameSender:
         self._claims, self._clock = claims, clock
 
     async def send(
-        self, family: Family, frames: Sequence[Frame], still: Callable[[bytes], bool]
+        self, family: Family, frames: Sequence[Frame], still: Callable[[bytes], bool], turn: Callable[[], None]
     ) -> tuple[int, list[Frame]]:
         """How many frames the link took, and those it had no room for. The rest is not said any more: its EIP is not
-        ``still`` what it was, or the deadline has passed. Raises EdgeError when the link goes away."""
+        ``still`` what it was, or the deadline has passed. ``turn`` hears of each attempt. Raises EdgeError when the
+        link goes away."""
         sent, frames = 0, list(frames)
         for _ in range(_ATTEMPTS):
             frames = [(address, frame) for address, frame in frames if still(address)]
             if not frames or self._claims.expired(self._clock()):
                 return sent, []
             taken = self.sockets[family].send([frame for _, frame in frames])
+            turn()
             sent += taken
             frames = frames[taken:]
             if not frames:

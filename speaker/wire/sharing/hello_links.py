@@ -13,7 +13,7 @@ from speaker.ownership.hello import Hello
 from speaker.ownership.hellos.hellos import Hellos, Received
 from speaker.ownership.machine.peers import PeerState
 from speaker.system.retry import retrying
-from speaker.system.supervise import supervised
+from speaker.system.supervise import BUGS, contained, report, supervised
 from speaker.wire.events import OwnerEvents, PeerSeen, peer_seen
 from speaker.wire.sharing.speakers import Speakers
 
@@ -21,6 +21,7 @@ RETRY_MAX = 5.0
 """Seconds at most between two tries to open a link's hello socket: without one, nothing is held there."""
 FILTERED_SECONDS = 1.0
 """EIPs for which somebody answers whose hellos do not arrive are gathered for so long before that is reported."""
+UNANSWERED = "requests are not answered there"
 CROWDED_SECONDS, CROWDED_PAUSE = 1.0, 0.01
 """For so long after a flood of hellos they are read so often."""
 
@@ -63,14 +64,18 @@ class HelloUser(Protocol):
         """A hello, authentic and new. All that wait are heard before anything else happens."""
 
     def answers_on(self, link: int) -> bool:
-        """Requests can be answered there."""
+        """Requests are answered there: one of our own just was."""
+
+    def left(self, link: int, until: float) -> None:
+        """A hello left there, and allows answers until then."""
 
 
 class HelloLinks:
     """Those of the links that are to carry hellos, by index, while they do.
 
-    ``clock`` gives seconds; each link is served by one of ``tasks``. A link that fails is reported and tried again, and
-    so is one on which no hello left for ``self_lease`` seconds.
+    ``clock`` gives seconds; each link is served by one of ``tasks``. Hellos and answers have one life: what ends either
+    of them on a link ends what is claimed there, is reported, and the link is tried again (rule 35). So is one on which
+    no hello left for ``self_lease`` seconds.
     """
 
     def __init__(
@@ -88,8 +93,6 @@ class HelloLinks:
         self._serving: dict[tuple[int, Mac, int], asyncio.Task[NoReturn]] = {}
         """By index, MAC and MTU."""
         self._no_carrier: set[int] = set()
-        self._unanswered: set[int] = set()
-        """Links whose answering met what nobody foresaw."""
         self.indexes: frozenset[int] = frozenset()
         """Of all links that are to carry hellos."""
         self.doubted = asyncio.Event()
@@ -112,7 +115,8 @@ class HelloLinks:
         return {index: hello_link.link for index, hello_link in self._open.items()}
 
     def get(self, link: int) -> HelloLink | None:
-        return self._open.get(link)
+        """Found as all are that are heard before anything is answered (rule 28): where that fails, no hello leaves."""
+        return next((hello_link for hello_link in self if hello_link.link.index == link), None)
 
     # ── who is there ──
 
@@ -148,25 +152,53 @@ class HelloLinks:
         """Asked of the kernel more often than it tells by itself."""
         (self._no_carrier.discard if up else self._no_carrier.add)(link)
 
-    def send(self, hello_link: HelloLink, hello: Hello, now: float) -> bool:
-        """Whether it left."""
-        try:
-            left = hello_link.hellos.send(hello)
-        except EdgeError as error:
-            hello_link.fail(error)
-            return False
-        self._events.hellos_sent(hello_link.link.name, left, 1)
+    def send(self, hello_link: HelloLink, hello: Hello, now: float) -> None:
+        """Unless requests are not answered there: a hello promises that they are (rule 35)."""
+        link = hello_link.link
+        if not self._is_answered(link):
+            hello_link.fail(EdgeError(f"{link.name}: {UNANSWERED}"))
+            return
+        left = self._leaves(hello_link, hello)
         if left:
             hello_link.left_at = now
+            self._keep_word(hello_link, now + self._self_lease)
         elif now - hello_link.left_at >= self._self_lease:
-            hello_link.fail(EdgeError(f"{hello_link.link.name}: no hello left for {self._self_lease} s"))
-        return left
+            hello_link.fail(EdgeError(f"{link.name}: no hello left for {self._self_lease} s"))
+        if left is not None:
+            self._events.hellos_sent(link.name, left, 1)
+
+    def _is_answered(self, link: Link) -> bool:
+        with contained("send hello", self._events):
+            return self._user.answers_on(link.index)
+        return False
+
+    def _leaves(self, hello_link: HelloLink, hello: Hello) -> bool | None:
+        """False: there is no room. None: it is refused, or met a bug of ours."""
+        try:
+            return hello_link.hellos.send(hello)
+        except EdgeError as error:
+            hello_link.fail(error)
+        except BUGS as error:
+            report("send hello", error, self._events)
+        return None
+
+    def _keep_word(self, hello_link: HelloLink, until: float) -> None:
+        try:
+            self._user.left(hello_link.link.index, until)
+        except BUGS as error:
+            hello_link.fail(EdgeError(f"{hello_link.link.name}: {UNANSWERED}"))
+            report("send hello", error, self._events)
 
     def hear(self) -> bool:
         """Read every hello that waits. Whether one of them is not routine: once it was read, nothing wakes for it."""
         news = False
-        for hello_link in self:
-            news |= self._hear_or_drop(hello_link)
+        try:
+            for hello_link in self:
+                news |= self._hear_or_drop(hello_link)
+        except BUGS:
+            for hello_link in self._open.values():
+                hello_link.fail(EdgeError(f"{hello_link.link.name}: hellos cannot be read"))
+            raise
         return news
 
     def hear_before_answering(self) -> None:
@@ -180,14 +212,14 @@ class HelloLinks:
             hello_link.read.clear()
             hello_link.hellos.drop_queued()
 
-    def lost(self, link: Link, error: Exception) -> None:
-        """What nobody foresaw gives up the link until it is answered on again: a claim that nobody answers for is worse
-        than none."""
+    def lost(self, link: Link, error: BaseException) -> None:
+        """Whatever ended its answers, or its hellos, ends its claims until it is answered on again: a claim that nobody
+        answers for is worse than none."""
+        hello_link = self._open.get(link.index)
+        if hello_link is not None and hello_link.link.mac == link.mac:
+            hello_link.fail(EdgeError(f"{link.name}: {UNANSWERED}: {error}"))
         if not isinstance(error, EdgeError):
-            self._events.internal_error("link", error)
-            self._unanswered.add(link.index)
-            if (hello_link := self._open.get(link.index)) is not None:
-                hello_link.fail(EdgeError(f"{link.name}: requests are not answered there"))
+            report("link", error, self._events)
         self._events.lost_link(link, str(error))
 
     # ── hellos that do not come ──
@@ -220,16 +252,16 @@ class HelloLinks:
     # ── what follows ──
 
     async def _serve_link(self, link: Link) -> None:
-        async for attempt in retrying(partial(self.lost, link), on=EdgeError, multiplier=0.05, limit=RETRY_MAX):
+        tell = partial(self.lost, link)
+        async for attempt in retrying(tell, on=EdgeError, multiplier=0.05, limit=RETRY_MAX, steady=RETRY_MAX):
             with attempt:
                 await self._serve_once(link)
 
     async def _serve_once(self, link: Link) -> None:
         if link.index in self._no_carrier:
             raise EdgeError(f"{link.name}: no carrier")
-        if link.index in self._unanswered and not self._user.answers_on(link.index):
-            raise EdgeError(f"{link.name}: requests are not answered there")
-        self._unanswered.discard(link.index)
+        if not self._is_answered(link):
+            raise EdgeError(f"{link.name}: {UNANSWERED}")
         loop = asyncio.get_running_loop()
 
         with self._open_hellos(link, partial(self._events.hellos_received, link.name)) as hellos:
@@ -249,8 +281,8 @@ class HelloLinks:
         """What a bug of ours keeps from being read is dropped: left there, it would be tried again without a pause."""
         try:
             return self._hear(hello_link)
-        except Exception as error:
-            self._events.internal_error("hear", error)
+        except BUGS as error:
+            report("hear", error, self._events)
             hello_link.read.clear()
             hello_link.hellos.drop_queued()
             return False

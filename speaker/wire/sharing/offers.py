@@ -72,7 +72,10 @@ class Offers:
         self._tasks.create_task(self._offer_again(links), name="offer again")
 
     async def _offer_again(self, links: Collection[int]) -> None:
-        for address in [address for address, placement in self._placements.items() if placement.link.index in links]:
+        placed: list[IPAddress] = []
+        with contained("offer again", self._supervisor):
+            placed += (address for address, placement in self._placements.items() if placement.link.index in links)
+        for address in placed:
             with contained("offer again", self._supervisor):
                 if address in self._placements:
                     self._offer(address)

@@ -2,14 +2,15 @@
 a speaker from outside.
 
 ``$SPEAKER_FAULTS`` names a directory with two files. ``places`` says what is planted, a line each, as ``fault_plan.py``
-writes it: functions by ``module:name``, perhaps ``@`` and what one argument must read as, and constants by
-``module:NAME=number``. ``switches`` is shared memory: for each function how often it is to raise from now on, how often
-it has, and how often it has not. So a fault begins and ends from one instruction to the next, in a speaker that was
-well until then, and none of the speaker's own lines knows of it.
+writes it: functions by ``module:name``, perhaps ``@`` and what one argument must read as, perhaps ``!CancelledError``,
+and constants by ``module:NAME=number``. ``switches`` is shared memory: for each function how often it is to raise from
+now on, how often it has, and how often it has not. So a fault begins and ends from one instruction to the next, in a
+speaker that was well until then, and none of the speaker's own lines knows of it.
 """
 
 import ast
 import functools
+import importlib
 import importlib.abc
 import importlib.util
 import inspect
@@ -34,12 +35,14 @@ class Function:
 
     def __init__(self, number: int, line: str, switches: memoryview) -> None:
         self.line = line
+        line, _, kind = line.partition("!")
+        self._cancelled = kind == "CancelledError"
         place, _, self.about = line.partition("@")
         self.module, _, self.name = place.partition(":")
         self._switches, self._orders, self._raised, self._passed = switches, *range(3 * number, 3 * number + 3)
         # From a line of its own: a speaker tells errors apart by where they were raised.
         names: dict = {}
-        exec(compile("def fail(error):\n    raise error", f"planted at {line}", "exec"), names)  # noqa: S102
+        exec(compile("def fail(error):\n    raise error", f"planted at {self.line}", "exec"), names)  # noqa: S102
         self._fail = names["fail"]
 
     def passed(self, arguments: tuple, named: dict) -> None:
@@ -51,7 +54,8 @@ class Function:
         if left != ALWAYS:
             self._switches[self._orders] = left - 1
         self._switches[self._raised] += 1
-        self._fail(Injected(f"injected at {self.line}"))
+        kind = importlib.import_module("asyncio").CancelledError if self._cancelled else Injected
+        self._fail(kind(f"injected at {self.line}"))
 
     def _concerned(self, arguments: tuple) -> bool:
         parts = [part for one in arguments for part in (one, getattr(one, "address", None), getattr(one, "key", None))]

@@ -26,6 +26,7 @@ from speaker.model import Family, Gratuitous, IPAddress, Link, Mac
 
 T = TypeVar("T")
 
+TURNS = 5  # of the loop, until a link is open
 PATIENCE = 30.0  # seconds until a test gives up; nothing ever waits that long when all is well
 
 
@@ -43,6 +44,7 @@ class Counts:
         self.answers, self.reasons, self.announcements = Counter(), Counter(), Counter()
         self.refused: list[Exception] = []
         self.conflicts: list[tuple[IPAddress, Mac, bool]] = []
+        self.errors: list[tuple[str, BaseException]] = []
         self._news = threading.Condition()
 
     def _count(self, counter: Counter, key: object, count: int) -> None:
@@ -70,6 +72,11 @@ class Counts:
     def conflict(self, link: Link, address: IPAddress, mac: Mac, held: bool) -> None:
         with self._news:
             self.conflicts.append((address, mac, held))
+            self._news.notify_all()
+
+    def internal_error(self, task: str, error: BaseException) -> None:
+        with self._news:
+            self.errors.append((task, error))
             self._news.notify_all()
 
     def wait_for(self, wanted: Callable[["Counts"], object]) -> None:
@@ -165,7 +172,8 @@ class Station(Inside):
             self.speaker.start(tasks)
             self.speaker.extend(boottime() + 3600)
             self.speaker.take(self._eips(self._held))
-            await asyncio.sleep(0)  # its sockets are open now
+            for _ in range(TURNS):  # its sockets are open then
+                await asyncio.sleep(0)
             self._ready.set()
             assert self._may_go.wait(PATIENCE)  # the whole loop with it: it is to miss what arrives meanwhile
 
@@ -212,7 +220,19 @@ class Fleets(Inside):
         super().__init__(namespace)
         self._before_answer, self._oldest = before_answer, oldest
         self.lost: list[Exception] = []
+        self.failed: list[bytes] = []
         self._lost = threading.Event()
+
+    def do(self, call: Callable[..., T], *arguments: object) -> T:
+        """As everywhere, and what it opens is open then."""
+
+        async def inside() -> T:
+            result = call(*arguments)
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
+            return result
+
+        return asyncio.run_coroutine_threadsafe(inside(), self._loop).result(PATIENCE)
 
     def wait_for_loss(self) -> None:
         """Until a link's sockets failed."""
@@ -223,7 +243,9 @@ class Fleets(Inside):
             self.lost.append(error)
             self._lost.set()
 
-        async with Links(boottime, self.counts, lost, self._before_answer, self._oldest) as self.layer2:
+        failed = lambda _, address: self.failed.append(address)  # noqa: E731
+        how = self._before_answer, self._oldest
+        async with Links(boottime, self.counts, lost, *how, failed=failed) as self.layer2:
             self._ready.set()
             await asyncio.Event().wait()
 

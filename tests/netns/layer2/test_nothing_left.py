@@ -117,7 +117,7 @@ async def left_alone(sh, lan, eth0, while_down):
 
 def is_open(owner):
     """For hellos, and for requests."""
-    return bool(owner.hello_links), any(one.is_open for one in owner._layer2._responders.values())
+    return bool(owner.hello_links), any(one.answers() for one in owner._layer2._responders.values())
 
 
 def test_a_link_that_flaps_is_freed_each_time_without_the_garbage_collector(lan, sh, link, uncollected):

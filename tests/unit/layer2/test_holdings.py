@@ -58,7 +58,7 @@ def test_an_eip_that_meets_a_bug_keeps_no_other_from_being_worked_off(holdings):
     holdings.take({EIP: ONCE, OTHER: "a bug", SIX: ONCE}, ())
     came, gone, failed = worked_off(holdings)
     assert (came, gone) == ([EIP, OTHER, SIX], [])
-    assert [type(error) for error in failed] == [AttributeError]
+    assert [type(error) for error in failed.values()] == [AttributeError]
     assert holdings.claims.answered(EIP)
     assert holdings.claims.answered(SIX)
     assert not holdings.unfinished

@@ -59,3 +59,34 @@ def test_a_link_that_goes_down_before_the_answer_is_lost_and_no_bug(claims, lan)
         asyncio.run(story())
     gone.close()
     assert told == []
+
+
+class OneRead:
+    """A socket from which these frames are read at once."""
+
+    def __init__(self, frames):
+        self._frames, self.sent = frames, []
+
+    def receive(self):
+        frames, self._frames = self._frames, []
+        return Received(frames, bytearray(len(frames)), [int(time.time())] * len(frames), [0] * len(frames))
+
+    def send(self, replies):
+        self.sent += replies
+        return len(replies)
+
+
+@pytest.mark.parametrize("error", [KeyError, asyncio.CancelledError])
+async def test_one_packet_that_meets_a_bug_keeps_no_other_from_its_answer(claims, lan, error):
+    def answer(frame, pkttype, claims, now):
+        if frame.endswith(lan.other4.packed):
+            raise error("a bug")
+        return answer_arp(frame, pkttype, claims, now)
+
+    asked = [arp.request(lan.stranger, lan.asker4, eip).pack() for eip in (lan.other4, lan.eip4)]
+    read, told = OneRead(asked), Told()
+    nobody = lambda rival: None  # noqa: E731
+    protocol = Protocol(Family.IPV4, answer, arp_rival)
+    Responder(protocol, read, claims, AnswerPolicy(), nobody, nobody, lambda: 0.0, told).answer_turn()
+    assert len(read.sent) == 1
+    assert told == ["internal_error", "answered", "ignored"]

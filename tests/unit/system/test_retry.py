@@ -44,6 +44,12 @@ def test_the_waits_double_up_to_the_limit_and_each_is_random_below_that():
     assert min(tale.waits[10:]) < 0.1
 
 
+def test_the_waits_begin_anew_behind_a_try_that_lasted():
+    tale = Tale(2000)
+    asyncio.run(tale.play(multiplier=0.1, limit=2.0, steady=0.0))
+    assert max(tale.waits) <= 0.1
+
+
 def test_anything_but_an_edge_error_goes_through():
     async def fail():
         async for attempt in retrying(lambda error: None):

@@ -5,7 +5,18 @@ import asyncio
 import pytest
 
 from speaker.errors import EdgeError
-from speaker.system.supervise import FIRST_WAIT, LONGEST_WAIT, Ended, contained, described, supervised, wait
+from speaker.system.supervise import (
+    FIRST_WAIT,
+    LONGEST_WAIT,
+    Ended,
+    contained,
+    described,
+    heed_callbacks,
+    lasting,
+    supervised,
+    unfailing,
+    wait,
+)
 
 
 class Heard:
@@ -86,9 +97,157 @@ def test_a_block_ends_with_its_error_and_what_follows_goes_on():
     assert [(task, type(error)) for task, error in heard.errors] == [("division", ZeroDivisionError)]
 
 
-def test_a_cancelled_task_is_no_error():
-    with pytest.raises(asyncio.CancelledError), contained("work", Heard()):
-        raise asyncio.CancelledError
+async def test_a_cancelled_task_is_no_error():
+    heard, begun = Heard(), asyncio.Event()
+
+    async def work():
+        with contained("work", heard):
+            begun.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(work())
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert heard.errors == []
+
+
+def test_a_cancel_that_nobody_asked_for_is_a_bug_like_any_other():
+    heard = Heard()
+    with contained("work", heard):
+        raise asyncio.CancelledError("out of the blue")
+    assert [(task, type(error)) for task, error in heard.errors] == [("work", asyncio.CancelledError)]
+
+
+async def test_so_it_is_in_a_task_and_in_a_callback():
+    heard = Heard()
+
+    def work():
+        with contained("work", heard):
+            raise asyncio.CancelledError("out of the blue")
+
+    asyncio.get_running_loop().call_soon(work)
+    work()
+    await asyncio.sleep(0)
+    assert [type(error) for _, error in heard.errors] == [asyncio.CancelledError] * 2
+
+
+class Deaf:
+    """Whoever reports to it fails."""
+
+    def __init__(self):
+        self.tried = []
+
+    def internal_error(self, task, error):
+        self.tried.append(task)
+        raise KeyError("it cannot be counted")
+
+
+async def test_a_report_that_fails_fails_nothing():
+    deaf, lives, third = Deaf(), [], asyncio.Event()
+
+    async def work():
+        lives.append(len(lives))
+        if len(lives) < 3:
+            raise ZeroDivisionError
+        third.set()
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(supervised("work", work, deaf, nap))
+    await third.wait()
+    task.cancel()
+    with contained("work", deaf):
+        raise ZeroDivisionError
+    assert deaf.tried == ["work", "report"] * 3
+
+
+async def test_what_lasts_and_returns_or_is_cancelled_from_within_has_ended():
+    async def returns():
+        """At once."""
+
+    async def cancelled():
+        raise asyncio.CancelledError("out of the blue")
+
+    for work in (returns, cancelled):
+        with pytest.raises(ExceptionGroup) as caught:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(lasting("work", work))
+        assert [type(error) for error in caught.value.exceptions] == [Ended]
+
+
+async def test_what_lasts_ends_by_its_own_error_or_where_it_is_to_end():
+    async def fails():
+        raise EdgeError("down")
+
+    with pytest.raises(EdgeError, match="down"):
+        await lasting("work", fails)
+    task = asyncio.create_task(lasting("work", asyncio.Event().wait))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_the_error_of_a_cancel_from_within_is_told_with_its_place():
+    heard, done = Heard(), asyncio.Event()
+
+    async def work():
+        if heard.errors:
+            done.set()
+            await asyncio.Event().wait()
+        raise asyncio.CancelledError("out of the blue")
+
+    task = asyncio.create_task(supervised("work", work, heard, nap))
+    await done.wait()
+    task.cancel()
+    assert "out of the blue" in described(heard.errors[0][1])[2]
+
+
+class Counts:
+    def __init__(self):
+        self.counted = 0
+
+    def count(self, number):
+        self.counted += 1 // number
+
+    def cancel(self):
+        raise asyncio.CancelledError("out of the blue")
+
+
+def test_counting_fails_nobody_and_counts_where_it_can():
+    heard, counts = Heard(), Counts()
+    unfailed = unfailing(counts, heard)
+    for number in (0, 1, 0):
+        assert unfailed.count(number) is None
+    unfailed.cancel()
+    unfailed.no_such_thing()
+    unfailing(counts, Deaf()).count(0)
+    assert counts.counted == 1
+    kinds = [ZeroDivisionError, ZeroDivisionError, asyncio.CancelledError, AttributeError]
+    assert [(task, type(error)) for task, error in heard.errors] == [("count", kind) for kind in kinds]
+
+
+async def test_what_a_callback_raises_is_told_and_logged_by_nobody_else(caplog):
+    heard, loop = Heard(), asyncio.get_running_loop()
+    heed_callbacks(heard)
+
+    def fail(error):
+        raise error
+
+    for error in (KeyError("a bug"), asyncio.CancelledError("out of the blue")):
+        loop.call_soon(fail, error)
+    loop.call_exception_handler({"message": "something was left behind"})
+    await asyncio.sleep(0)
+    assert [(task, type(error)) for task, error in heard.errors] == [
+        ("callback", Ended),
+        ("callback", KeyError),
+        ("callback", asyncio.CancelledError),
+    ]
+    assert caplog.records == []
+    loop.call_exception_handler({"message": "no room", "exception": OSError(24, "too many open files")})
+    assert len(heard.errors) == 3
+    assert len(caplog.records) == 1
 
 
 def test_the_same_line_is_the_same_place_whatever_it_says():

@@ -63,11 +63,12 @@ class Links(Notes):
     them."""
 
     def __init__(
-        self, clock, observer, lost, before_answer=None, oldest=None, excuses=None, trial=0, ours=None, found=None
-    ):
+        self, clock, observer, lost, before_answer=None, oldest=None, excuses=None, trial=0, ours=None, found=None,
+        failed=None,
+    ):  # fmt: skip
         super().__init__()
         self.lost, self.before_answer, self.oldest = lost, before_answer, oldest
-        self.excuses, self.ours = excuses, ours
+        self.excuses, self.ours, self.failed = excuses, ours, failed
         self.fails, self.taken, self.answering, self.held = set(), set(), True, {}
 
     async def __aenter__(self):

@@ -10,7 +10,7 @@ from speaker.errors import EdgeError
 from speaker.layer2.links import Placement
 from speaker.model import Gratuitous, Link, Mac
 from speaker.ownership import sole
-from speaker.wire.alone import SoloOwner
+from speaker.wire.alone import AGAIN_SECONDS, SoloOwner
 from speaker.wire.events import ClaimStatus, Taken
 
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
@@ -120,6 +120,19 @@ def test_one_eip_that_meets_a_bug_is_refused_and_no_other(during, parts):
 
     during(tell)
     assert {name for name, *_ in parts.events.all} == {"internal_error", "claimed"}
+
+
+def test_one_eip_that_cannot_be_answered_for_is_tried_again_as_long_as_it_is_offered(during):
+    async def tell(owner, layer2):
+        owner.offer({A: HERE, B: HERE})
+        owner.withdraw([B])
+        layer2.all.clear()
+        for eip in (A, B):
+            layer2.failed(ETH0.index, eip.packed)
+        await asyncio.sleep(2 * AGAIN_SECONDS)
+        assert layer2.of("take", "drop") == [("take", {A: HERE}, set())]
+
+    during(tell)
 
 
 def test_answers_are_given_as_long_as_it_beats(during):

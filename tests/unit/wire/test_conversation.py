@@ -268,3 +268,12 @@ def test_that_carriers_are_seen_again_is_told_once(virtually, parts):
     virtually(story)
     failed = ("failed", "carrier", "rtnetlink: Too many open files")
     assert parts.events.all == [failed, failed, ("recovered", "carrier")]
+
+
+def test_nothing_that_is_reported_or_counted_fails_who_reports():
+    """One place: what the owner, layer 2 and all tasks of the wire process report to."""
+    events = Conversation().events
+    told = [name for name, kind in vars(EventSender).items() if not name.startswith("_") and callable(kind)]
+    assert len(told) > 20
+    for name in told:
+        assert getattr(events, name)(*[object()] * 9) is None  # more than any of them takes

@@ -43,7 +43,7 @@ from speaker.ownership.score import claim_hash
 from speaker.wire.commands import UseAddresses
 from speaker.wire.events import ClaimStatus, PeerSeen, Resumed, Speaker, Taken
 from speaker.wire.shared import AGAIN_SECONDS, FILTERED, SharedOwner
-from speaker.wire.sharing.hello_links import FILTERED_SECONDS, RETRY_MAX
+from speaker.wire.sharing.hello_links import FILTERED_SECONDS, RETRY_MAX, UNANSWERED, HelloLinks
 
 TIMES = Parameters()
 ETH0 = Link(7777, "eth0", Mac(b"\x02\0\0\0\0\x01"))
@@ -427,6 +427,7 @@ def test_an_eip_that_cannot_be_taken_is_set_aside_and_no_other(during, parts):
         assert [eip for _, eip, *_ in parts.events.of("claimed")] == [B]
         parts.layer2.fails = {B}
         owner.offer({B: OFTENER})
+        await asyncio.sleep(0)
         assert parts.machine.told[-1] == SetAside(B)
 
     during(tell)
@@ -675,33 +676,139 @@ def test_a_link_that_refuses_hellos_is_lost_and_opened_anew(during, parts):
     during(tell)
 
 
-def test_a_link_whose_answering_meets_a_bug_is_given_up_until_it_answers_again(during, parts):
+@pytest.mark.parametrize("error", [KeyError("a bug"), EdgeError("down")], ids=["a bug", "refused"])
+def test_a_link_that_is_not_answered_on_any_more_is_given_up_until_it_is_again(during, parts, error):
     async def tell(owner):
         parts.layer2.answering = False
-        parts.layer2.lost(ETH0, KeyError("a bug"))
+        parts.layer2.lost(ETH0, error)
         await asyncio.sleep(2 * RETRY_MAX)
         assert parts.machine.take() == [LinkChanged(ETH0.index, up=False)]
         parts.layer2.answering = True
         await asyncio.sleep(2 * RETRY_MAX)
         assert parts.machine.told == [LinkChanged(ETH0.index, up=True)]
         told = {words for _, _, words in parts.events.of("lost_link")}
-        assert told == {"'a bug'", "eth0: requests are not answered there"}
-        parts.layer2.answering = False  # as its sockets are opened anew: no bug was met since
-        parts.machine.told.clear()
-        parts.sockets.open[ETH0.index].refused = "down"
-        owner.look()
-        await asyncio.sleep(2 * RETRY_MAX)
-        assert parts.machine.told == [LinkChanged(ETH0.index, up=False), LinkChanged(ETH0.index, up=True)]
+        assert told == {str(error), f"eth0: {UNANSWERED}", f"eth0: {UNANSWERED}: {error}"}
+        assert len(parts.events.of("internal_error")) == isinstance(error, KeyError)
 
     during(tell)
 
 
-def test_a_link_that_is_refused_to_whoever_answers_carries_hellos_on(during, parts):
+def test_another_link_of_that_index_is_not_given_up(during, parts):
     async def tell(owner):
-        parts.layer2.lost(ETH0, EdgeError("down"))
+        parts.layer2.lost(replace(ETH0, mac=ETH1.mac), EdgeError("down"))
         await asyncio.sleep(RETRY_MAX)
         assert parts.machine.told == []
-        assert parts.events.all == [("lost_link", ETH0, "down")]
+
+    during(tell)
+
+
+def test_a_hello_leaves_only_where_requests_are_answered(during, parts):
+    async def tell(owner):
+        parts.layer2.answering = False
+        hellos = parts.sockets.open[ETH0.index]
+        parts.order(SendHello(ETH0.index, OUR_HELLO))
+        assert (hellos.sent, parts.layer2.of("extend")) == ([], [])
+        await asyncio.sleep(0.001)
+        assert parts.machine.take() == [LinkChanged(ETH0.index, up=False)]
+        await asyncio.sleep(2 * RETRY_MAX)
+        assert parts.machine.told == []
+        parts.layer2.answering = True
+        await asyncio.sleep(2 * RETRY_MAX)
+        assert parts.machine.told == [LinkChanged(ETH0.index, up=True)]
+
+    during(tell)
+
+
+def test_a_link_that_is_not_answered_on_is_not_even_opened(virtually, parts):
+    async def tell():
+        async with SharedOwner(
+            parts.machine, parts.sockets, parts.clock, parts.events, parts.sink, parts.links
+        ) as owner:
+            owner._layer2.answering = False
+            owner.links([ETH0], MACS)
+            await asyncio.sleep(2 * RETRY_MAX)
+            assert (parts.sockets.opened, parts.machine.told) == (0, [])
+
+    virtually(tell)
+
+
+class Failing:
+    """``events`` of which one raises."""
+
+    def __init__(self, events, name):
+        self._events, self._name = events, name
+
+    def __getattr__(self, name):
+        if name == self._name:
+            raise ZeroDivisionError("a bug")
+        return getattr(self._events, name)
+
+
+def test_a_hello_that_cannot_be_counted_allows_answers_all_the_same(during, parts):
+    parts.events = Failing(parts.events, "hellos_sent")
+
+    async def tell(owner):
+        parts.order(SendHello(ETH0.index, OUR_HELLO))
+        assert len(parts.sockets.open[ETH0.index].sent) == 1
+        assert len(parts.layer2.of("extend")) == 1
+
+    during(tell)
+
+
+def test_a_hello_that_left_and_allows_no_answers_is_the_last(during, parts):
+    async def tell(owner):
+        owner.left = lambda link, until: 1 / 0
+        parts.order(SendHello(ETH0.index, OUR_HELLO))
+        await asyncio.sleep(0.001)
+        assert parts.machine.told == [LinkChanged(ETH0.index, up=False)]
+        assert [task for _, task, _ in parts.events.of("internal_error")] == ["send hello"]
+
+    during(tell)
+
+
+def test_a_bug_in_one_hello_costs_that_one_and_in_all_of_them_the_link(during, parts):
+    async def tell(owner):
+        hellos = parts.sockets.open[ETH0.index]
+        hellos.send = lambda hello: 1 / 0
+        parts.order(SendHello(ETH0.index, OUR_HELLO))
+        await asyncio.sleep(TIMES.self_lease)
+        assert parts.machine.told == []
+        parts.order(SendHello(ETH0.index, OUR_HELLO))
+        await asyncio.sleep(0.001)
+        assert parts.machine.told == [LinkChanged(ETH0.index, up=False)]
+
+    during(tell)
+
+
+class Unreadable(HelloLinks):
+    def __iter__(self):
+        raise ZeroDivisionError("a bug")
+
+
+def test_where_hellos_cannot_be_read_none_leaves_and_all_links_are_given_up(during, parts):
+    async def tell(owner):
+        hellos = parts.sockets.open[ETH0.index]
+        owner.hello_links.__class__ = Unreadable
+        parts.order(SendHello(ETH0.index, OUR_HELLO))
+        assert (hellos.sent, parts.layer2.of("extend")) == ([], [])
+        hellos.arrives(PEER, THEIRS)
+        await asyncio.sleep(0.01)
+        assert parts.machine.told[0] == LinkChanged(ETH0.index, up=False)
+        owner.hello_links.__class__ = HelloLinks
+        await asyncio.sleep(RETRY_MAX)
+        assert parts.machine.told[-1] == LinkChanged(ETH0.index, up=True)
+
+    during(tell)
+
+
+def test_an_eip_that_layer_2_cannot_answer_for_is_set_aside(during, parts):
+    async def tell(owner):
+        owner.offer({A: HERE})
+        parts.machine.told.clear()
+        parts.layer2.failed(ETH0.index, A.packed)
+        assert parts.machine.told == []
+        await asyncio.sleep(0)
+        assert parts.machine.told == [SetAside(A)]
 
     during(tell)
 
