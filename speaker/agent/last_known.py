@@ -12,6 +12,7 @@ from speaker.agent.objects import SliceObject
 from speaker.agent.view import News
 from speaker.model import ServiceKey
 from speaker.node.report import Report
+from speaker.system.threads import in_thread
 
 log = structlog.get_logger()
 
@@ -41,7 +42,7 @@ class LastKnown:
         await asyncio.sleep(RECALL_SECONDS)
         found = None
         with self._report.trying("last known"):
-            found = None if listed() else await asyncio.to_thread(recall, self._runtime_dir, self._node)
+            found = None if listed() else await in_thread(recall, self._runtime_dir, self._node)
         while found is not None and not listed():
             if not await informed():
                 log.warning("the API does not answer yet: using what it said last", services=len(found.services))
@@ -58,7 +59,7 @@ class LastKnown:
             now, remembered = seen(), False
             self.learned.clear()
             with self._report.trying("last known"):
-                await asyncio.to_thread(self._remember_now, now)
+                await in_thread(self._remember_now, now)
                 remembered = True
             if not remembered:
                 self.learned.set()  # to try again

@@ -45,6 +45,7 @@ from speaker.settings import AGENTS_NAMESPACE
 from speaker.system.clock import boottime, time_of_day
 from speaker.system.garbage import start_over, uncollected
 from speaker.system.supervise import Supervisor, contained, supervised
+from speaker.system.threads import in_thread
 from speaker.system.waiting import set_within
 from speaker.telemetry.lines import Bound
 from speaker.telemetry.telling import Telling
@@ -277,7 +278,7 @@ class Deciding:
     async def decide(self, news: News, now: float, at: str) -> Orders:
         """As ``Decider.decide``."""
         async with self._one:
-            return await asyncio.to_thread(self._decider.decide, news, now, at)
+            return await in_thread(self._decider.decide, news, now, at)
 
     @asynccontextmanager
     async def done(self) -> AsyncIterator[Decider]:

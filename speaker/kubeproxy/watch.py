@@ -11,6 +11,7 @@ from speaker.kubeproxy.health_server import HealthServer
 from speaker.kubeproxy.judge import GRACE, NO_FORWARDER, Findings, Here, Judge
 from speaker.kubeproxy.recognise import Mode, Signs, recognise
 from speaker.model import IPAddress, Link, Pool
+from speaker.system.threads import in_thread
 
 FIRST_SECONDS, LOOK_SECONDS = 2.0, 20.0
 """Between two looks: at first, and in the long run. With AGAIN_SECONDS it is less than 30 until a change is told."""
@@ -86,7 +87,7 @@ class KubeProxyWatch:
         """Kube-proxy answers for every Service, whoever forwards, and fails loudly where it finds the port taken."""
         if not self._alone or self._forwarder == NO_FORWARDER:
             return {}
-        return await asyncio.to_thread(asked.checks)
+        return await in_thread(asked.checks)
 
     async def _look(self, asked: Asked) -> Findings:
         words = await signs.ask()

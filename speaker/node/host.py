@@ -53,6 +53,7 @@ from speaker.system.priority import priority_of, refused
 from speaker.system.retry import retrying
 from speaker.system.rights import may_be_nice
 from speaker.system.supervise import contained, supervised
+from speaker.system.threads import in_thread
 from speaker.system.waiting import set_within, tick
 from speaker.telemetry.lateness import watch_loop
 from speaker.wire.remote import Wire
@@ -245,7 +246,7 @@ class Host:
         view, changed = self._without_lost(view, changed)
         await self._in_thread(partial(self._report.settled, view.settlement, changed))
         # In a thread, because 10,000 Services take longer than the loop may be kept from its other work.
-        decision, touched = await asyncio.to_thread(self._decide, view, snapshot, changed)
+        decision, touched = await in_thread(self._decide, view, snapshot, changed)
         await self._wire.withdraw_except(self._placements, touched)
         changes = await self._forwarder.apply(decision.forwarding)
         with contained("report", self._report):
@@ -288,7 +289,7 @@ class Host:
     async def _in_thread(self, tell: Callable[[], None]) -> None:
         """Reports to people, in a thread; no bug there keeps anything from being done."""
         with contained("report", self._report):
-            await asyncio.to_thread(tell)
+            await in_thread(tell)
 
     def _tell_failed(self, failed: Mapping[ServiceKey, Exception]) -> None:
         """Reports Services that met an unexpected error."""
@@ -350,7 +351,7 @@ class Host:
                 self._report.martians(*dropped())
             with self._report.trying("limits"):
                 refused = raise_conntrack_max(least) if least else ()
-                self._report.limits(await asyncio.to_thread(look, ipvs=ipvs), refused)
+                self._report.limits(await in_thread(partial(look, ipvs=ipvs)), refused)
             if self._report.in_force is not None:
                 await self._look_around()
             if self._forwarder.refused:

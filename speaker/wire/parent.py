@@ -22,7 +22,6 @@ import signal
 import socket
 import subprocess
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -36,7 +35,7 @@ from speaker.system.files import Lock, absolute, locked
 from speaker.system.priority import take_priority
 from speaker.system.programs import end_with
 from speaker.system.supervise import wait
-from speaker.system.threads import start_threads
+from speaker.system.threads import Threads, start_threads
 from speaker.telemetry.lateness import run
 from speaker.wire.messages import Before
 from speaker.wire.process import Conversation
@@ -78,7 +77,7 @@ def _environment() -> dict[str, str]:
     return {"MALLOC_ARENA_MAX": "1", **os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(path))}
 
 
-_STARTER = ThreadPoolExecutor(1, "start", initializer=take_priority)
+_STARTER = Threads(1, "start", take_priority)
 """Waits until a new process runs, and until the kernel has cleared away one that ended. On a busy host either takes as
 long as a second, because whoever holds a lock of the kernel's may be kept from the CPU. A thread that stays: with the
 one that started it the main process would end (prctl(2), PR_SET_PDEATHSIG)."""
@@ -111,7 +110,7 @@ class Main:
                 loop.remove_reader(number)
             finally:
                 os.close(number)
-        code = await loop.run_in_executor(_STARTER, self.process.wait)
+        code = await _STARTER.run(self.process.wait)
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
     @property
@@ -126,7 +125,7 @@ Begin: TypeAlias = Callable[[], Awaitable[Main]]
 
 async def start(arguments: Sequence[str]) -> Main:
     """Run ``speaker ARGUMENTS`` as the main process."""
-    return await asyncio.get_running_loop().run_in_executor(_STARTER, _started, arguments)
+    return await _STARTER.run(partial(_started, arguments))
 
 
 def _started(arguments: Sequence[str]) -> Main:
@@ -222,7 +221,7 @@ async def _one(
     words = await _end(main, ending)
     interrupted = interrupting.done()
     interrupting.cancel()
-    await asyncio.get_running_loop().run_in_executor(_STARTER, _reap)
+    await _STARTER.run(_reap)
     return why + words, 0 if interrupted else main.exit_code
 
 
