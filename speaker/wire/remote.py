@@ -194,11 +194,13 @@ class Wire:
         links: Collection[Link],
         macs: frozenset[Mac],
         among: Among = None,
-    ) -> None:
+    ) -> bool:
         """This node may hold these and no others, on ``links``: forwarding for them stands. ``macs``: every MAC of this
         host; who speaks with one of them is no stranger. In the wire process ``process.py`` hands it to the owner:
-        ``shared.py``, or ``alone.py`` on a node without peers."""
+        ``shared.py``, or ``alone.py`` on a node without peers. Whether all were taken: the others are offered again the
+        next time."""
         await self.withdraw_except(placements, among)
+        self._unsure &= placements.keys()
         await self._ask(UseLinks(tuple(links), macs))  # as they were, too: the carriers are looked at then
         asked = placements if among is None else among
         changed = {a: placements[a] for a in asked if a in placements and self._offered.get(a) != placements[a]}
@@ -207,10 +209,12 @@ class Wire:
             these = {address: changed[address] for address in some}
             self._offered.update(these)  # before it is held, which may be reported before the reply comes
             self._unsure.update(these)
-            for refused in await self._ask(Offer(these)):
-                self._offered.pop(refused, None)
-            self._unsure.difference_update(these)
+            refused = await self._ask(Offer(these))
+            for address in refused:
+                self._offered.pop(address, None)
+            self._unsure.difference_update(these.keys() - refused)
         await self._ask(OfferedAll())
+        return not self._unsure
 
     async def addresses(
         self,
