@@ -24,7 +24,7 @@ import structlog
 
 from speaker.errors import EdgeError
 from speaker.forwarding.forwarder import TEND_SECONDS
-from speaker.forwarding.isolating import Isolating, Part, address_of, name_of
+from speaker.forwarding.isolating import Isolating
 from speaker.forwarding.limits import look, raise_conntrack_max
 from speaker.forwarding.sysctl import links_not_forwarding
 from speaker.interfaces.addresses import bound_addresses, gateways, own_addresses
@@ -56,6 +56,7 @@ from speaker.system.supervise import contained, supervised, wait
 from speaker.system.threads import in_thread
 from speaker.system.waiting import set_within, tick
 from speaker.telemetry.lateness import watch_loop
+from speaker.wire.progress import Loops
 from speaker.wire.remote import Wire
 
 log = structlog.get_logger()
@@ -67,6 +68,8 @@ RUNTIME_DIR_SECONDS = 5.0
 """How often it is looked whether the control socket and the lock are still there."""
 LOSSES_SECONDS = 10.0
 """How often it is looked who is heard, where nobody fell silent or came back."""
+UNMEASURED = {"loop", "source", "gateways"}
+"""Tasks that wait for others of their own, or for what need not come."""
 DRAIN_SLACK = 2.0
 """Seconds beyond a drain's own limit after which a wire process that does not get it done is left alone."""
 
@@ -123,8 +126,12 @@ class Host:
     async def _run(self, stop: Callable[[], None]) -> None:
         async with self._wire, asyncio.TaskGroup() as tasks:
             tasks.create_task(self._wire.watch(stop), name="wire")
+            loops = Loops()
             for task, work in self._tasks().items():
-                tasks.create_task(supervised(task, work, self._report), name=task)
+                measured = work if task in UNMEASURED else loops.measured(task, work)
+                tasks.create_task(supervised(task, measured, self._report), name=task)
+            tell = partial(loops.run, self._wire.progress, self._report)
+            tasks.create_task(supervised("progress", tell, self._report), name="progress")
 
     def _tasks(self) -> dict[str, Callable[[], Awaitable[None]]]:
         tasks: dict[str, Callable[[], Awaitable[None]]] = {
@@ -249,7 +256,6 @@ class Host:
         self._decided_on, self._left = None, False
         view, changed = self._without_lost(view, changed)
         await self._in_thread(partial(self._report.settled, view.settlement, changed))
-        # In a thread, because 10,000 Services take longer than the loop may be kept from its other work.
         decision, touched = await in_thread(self._decide, view, snapshot, changed)
         await self._wire.withdraw_except(self._placements, touched)
         changes = await self._forwarder.apply(decision.forwarding)
@@ -309,14 +315,8 @@ class Host:
 
     def _set_aside(self) -> tuple[str, ...]:
         """What is not as it was asked for, by name."""
-        refused = self._forwarder.refused
-        return (
-            *(f"{key} is set aside: internal_error: {error!r}" for key, error in self._failed.items()),
-            *(f"{name_of(part)} is set aside: {words}: {self._fate(part)}" for part, words in refused.items()),
-        )
-
-    def _fate(self, part: Part) -> str:
-        return "the EIP is not answered for here" if address_of(part) in self._unserved else "it stays as it was"
+        failed = (f"{key} is set aside: internal_error: {error!r}" for key, error in self._failed.items())
+        return *failed, *self._forwarder.set_aside(self._unserved)
 
     def _decide(
         self, view: View, snapshot: Snapshot, changed: frozenset[ServiceKey] | None

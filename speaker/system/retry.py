@@ -9,6 +9,7 @@ from tenacity import AsyncRetrying, RetryCallState, wait_random_exponential
 
 from speaker.errors import EdgeError
 from speaker.system.garbage import let_go
+from speaker.system.waiting import get_on
 
 Sleep = Callable[[float], Awaitable[None]]
 E = TypeVar("E", bound=Exception)
@@ -49,6 +50,7 @@ class Tries(Generic[E]):
                 raise StopAsyncIteration
             await self._sleep(self._wait(self._state))
             self._state.attempt_number += 1
+        get_on()
         self._attempt = Attempt(self._tell, self._on)
         return self._attempt
 

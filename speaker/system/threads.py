@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar, TypeVarTuple
 from weakref import WeakKeyDictionary, WeakSet, finalize
 
 from speaker.errors import EdgeError
+from speaker.system.waiting import get_on
 
 THREADS = 8
 """Of a loop, for everything that is handed to ``in_thread``; one of them waits for files to change."""
@@ -132,6 +133,7 @@ class Threads(Executor):
 
     async def run(self, work: Callable[[], T], within: float = WITHIN) -> T:
         """As ``in_thread``."""
+        get_on()
         what, name = _identity(work), named(work)
         self._refuse_what_hangs(what, name)
         job = _Job(partial(contextvars.copy_context().run, work))
@@ -152,6 +154,7 @@ class Threads(Executor):
             raise
         finally:
             alarm.cancel()
+        get_on()
         return job.result()
 
     def _cancel(self, job: _Job[Any]) -> None:

@@ -16,6 +16,7 @@ if __name__ == "__main__":
     sys.modules["ssl"] = None  # type: ignore[assignment]  # asyncio's, which does without: more than a megabyte
 
 import asyncio
+import faulthandler
 import gc
 import os
 import signal
@@ -39,9 +40,17 @@ from speaker.system.threads import Threads, start_threads
 from speaker.telemetry.lateness import run
 from speaker.wire.messages import Before
 from speaker.wire.process import Conversation
+from speaker.wire.progress import MainProgress, Patience
 
-VARIABLE = "EIP_SPEAKER_WIRE"
-"""In the main process's environment: the file descriptor of its end."""
+VARIABLE, STACKS = "EIP_SPEAKER_WIRE", "EIP_SPEAKER_STACKS"
+"""In the main process's environment: the file descriptors of its end, and of a file for the stacks of its threads."""
+SHOW_STACKS = signal.SIGUSR2
+STACKS_SECONDS = 0.5
+"""That a main process gets to show its stacks. A handler in C does it, whoever holds the interpreter's lock."""
+MOST_STACKS = 16384
+"""Bytes that are told of them."""
+LOOK_SECONDS = 1.0
+"""Between two looks at whether the main process gets on."""
 ENDING_SECONDS = 10.0
 """A main process that ends gets so long for it before it is killed."""
 COLLECTED = 20_000, 20, 100
@@ -51,6 +60,9 @@ COLLECTED = 20_000, 20, 100
 def inherited() -> socket.socket | None:
     """The main process's end; None in the first process, which is to ``become`` the wire process."""
     number = os.environ.pop(VARIABLE, None)
+    if (stacks := os.environ.pop(STACKS, None)) is not None:
+        faulthandler.enable(int(stacks))
+        faulthandler.register(SHOW_STACKS, int(stacks))
     return None if number is None else socket.socket(fileno=int(number))
 
 
@@ -93,6 +105,27 @@ class Main:
 
     process: subprocess.Popen[bytes]
     end: socket.socket
+    stacks: int | None = None
+    """A file that it writes its stacks to, when it is asked or crashes."""
+
+    async def show_stacks(self) -> str:
+        """Where its threads are; '' where it cannot say."""
+        with suppress(OSError):
+            self.process.send_signal(SHOW_STACKS)
+        await asyncio.sleep(STACKS_SECONDS)
+        return self.shown
+
+    @property
+    def shown(self) -> str:
+        """What it has written there."""
+        try:
+            return os.pread(self.stacks, MOST_STACKS, 0).decode(errors="replace") if self.stacks is not None else ""
+        except OSError:
+            return ""
+
+    def close(self) -> None:
+        if self.stacks is not None:
+            os.close(self.stacks)
 
     async def ended(self) -> str:
         """Wait for it; how it ended, in words."""
@@ -130,15 +163,16 @@ async def start(arguments: Sequence[str]) -> Main:
 
 def _started(arguments: Sequence[str]) -> Main:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    stacks = os.memfd_create("stacks")
     with theirs:
         process = subprocess.Popen(
             (*_python(), "speaker", *arguments),
-            pass_fds=[theirs.fileno()],
+            pass_fds=[theirs.fileno(), stacks],
             stdin=subprocess.DEVNULL,
-            env={**_environment(), VARIABLE: str(theirs.fileno())},
+            env={**_environment(), VARIABLE: str(theirs.fileno()), STACKS: str(stacks)},
             preexec_fn=_bound_to(os.getpid()),
         )
-    return Main(process, ours)
+    return Main(process, ours, stacks)
 
 
 def _bound_to(parent: int) -> Callable[[], None]:
@@ -168,12 +202,12 @@ async def serve(begin: Begin, lock: Lock, outlive: float) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    failures, alone_since = 0, boottime()
+    failures, alone_since, patience = 0, boottime(), Patience()
     before: Callable[[], Before] = Before
     async with AsyncExitStack() as stack:
         while True:
             begun = boottime()
-            words, code = await _one(begin, talk, stopping, stack, before)
+            words, code = await _one(begin, talk, stopping, stack, before, patience)
             gone = boottime()
             if stopping.is_set() or not talk.offered:
                 return code
@@ -197,6 +231,7 @@ async def _one(
     stopping: asyncio.Event,
     stack: AsyncExitStack,
     before: Callable[[], Before],
+    patience: Patience,
 ) -> tuple[str, int]:
     """The life of one main process; how it ended, in words and as an exit code."""
     if stopping.is_set():
@@ -210,6 +245,7 @@ async def _one(
         return f"it could not be started: {words}", 1
     ending = asyncio.create_task(main.ended())
     interrupting = asyncio.create_task(_interrupt(main, talk, stopping))
+    watching = asyncio.create_task(_replace_if_stuck(main, talk, patience.seconds))
     why = ""
     try:
         await talk.hold(main.end, stack, before)
@@ -219,10 +255,33 @@ async def _one(
         why = f"its message was not understood ({type(error).__name__}: {error}), "
         main.process.kill()
     words = await _end(main, ending)
+    watching.cancel()
+    await asyncio.wait((watching,))
+    patience.ended(stuck=(stuck := not watching.cancelled() and watching.exception() is None))
+    if stuck:
+        why = f"it did not get on ({watching.result()[0]}), "
+        told = f"it did not get on ({watching.result()[0]}) and was replaced"
+        talk.events.replaced(told, watching.result()[1])
+        if not talk.offered:  # nobody comes after it
+            sys.stderr.write(f"speaker: main process: {told}\n{watching.result()[1]}\n")
+    elif crash := main.shown:
+        talk.events.replaced(words, crash)
+    main.close()
     interrupted = interrupting.done()
     interrupting.cancel()
     await _STARTER.run(_reap)
     return why + words, 0 if interrupted else main.exit_code
+
+
+async def _replace_if_stuck(main: Main, talk: Conversation, limit: float) -> tuple[str, str]:
+    """Why it was replaced, and where its threads and loops stood. Endless for one that gets on."""
+    progress = talk.progress = MainProgress(limit)
+    while (why := progress.stuck) is None:
+        await asyncio.sleep(LOOK_SECONDS)
+        progress.pass_by(LOOK_SECONDS)
+    stacks = "\n".join(filter(None, [progress.where, await main.show_stacks()]))
+    main.process.kill()
+    return why, stacks[:MOST_STACKS]
 
 
 async def _end(main: Main, ending: asyncio.Task[str]) -> str:

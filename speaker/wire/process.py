@@ -53,12 +53,14 @@ from speaker.wire.commands import (
     SetRecalled,
     Spec,
     StartRebalancing,
+    TellProgress,
     UseAddresses,
     UseKeys,
     UseLinks,
     Withdraw,
 )
 from speaker.wire.messages import Before, Began, FromMain, FromWire, Reply, Request, Stop
+from speaker.wire.progress import MainProgress
 from speaker.wire.sender import EventSender
 from speaker.wire.shared import SharedOwner
 from speaker.wire.sharing.hello_links import OpenHellos
@@ -145,6 +147,8 @@ class Life:
                 return command.returns(owner.peers())
             case HoldLock():
                 self._hold_lock()
+            case TellProgress():
+                pass  # ``Conversation`` has heard it
             case _:
                 if not isinstance(owner, SharedOwner) or self._keyring is None:
                     raise WireError("this node is alone")
@@ -163,6 +167,8 @@ class Conversation:
         self.life: Life | None = None
         self.offered_all = False
         """The main process of the moment has said all that may be held here."""
+        self.progress = MainProgress()
+        """Of the main process of the moment."""
 
     def _send(self, message: FromWire) -> None:
         """Without a main process the message is dropped: the next one is sent the whole state, and the claims and bugs
@@ -230,6 +236,8 @@ class Conversation:
             if not isinstance(request, Request):
                 raise WireError(f"expected a Request: {request!r}")
             number, command = request.number, request.command
+            if isinstance(command, TellProgress):
+                self.progress.heard(command.loops, command.where)
             try:
                 channel.send(Reply(number, life.obey(command)))
             except Exception as error:

@@ -22,6 +22,7 @@ from speaker.ownership.events import (
 )
 from speaker.ownership.hello import Addresses, Incarnation
 from speaker.system.supervise import contained
+from speaker.system.waiting import get_on
 from speaker.wire.channel import Channel
 from speaker.wire.commands import (
     AnyCommand,
@@ -43,6 +44,7 @@ from speaker.wire.commands import (
     SetRecalled,
     Spec,
     StartRebalancing,
+    TellProgress,
     UseAddresses,
     UseKeys,
     UseLinks,
@@ -173,7 +175,10 @@ class Wire:
         reply: asyncio.Future[_R] = asyncio.get_running_loop().create_future()
         self._replies[self._number] = reply
         self._channel.send(Request(self._number, cast(AnyCommand, command)))
-        return await reply
+        get_on()
+        result = await reply
+        get_on()
+        return result
 
     # ── what this node may hold ──
 
@@ -278,6 +283,10 @@ class Wire:
         await self._ask(SetRecalled(on))
 
     # ── the rest ──
+
+    async def progress(self, loops: Mapping[str, float], where: str) -> None:
+        """As in ``TellProgress``."""
+        await self._ask(TellProgress(loops, where))
 
     async def hold_lock(self) -> None:
         """That of the runtime directory, should it have been removed. Raises EdgeError."""
