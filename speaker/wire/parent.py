@@ -18,6 +18,7 @@ if __name__ == "__main__":
 import asyncio
 import faulthandler
 import gc
+import json
 import os
 import signal
 import socket
@@ -25,6 +26,7 @@ import subprocess
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import NoReturn, TypeAlias
@@ -39,7 +41,7 @@ from speaker.system.supervise import wait
 from speaker.system.threads import Threads, start_threads
 from speaker.telemetry.lateness import run
 from speaker.wire.messages import Before
-from speaker.wire.process import Conversation
+from speaker.wire.process import OUTLIVED, Conversation
 from speaker.wire.progress import MainProgress, Patience
 
 VARIABLE, STACKS = "EIP_SPEAKER_WIRE", "EIP_SPEAKER_STACKS"
@@ -187,11 +189,11 @@ def _bound_to(parent: int) -> Callable[[], None]:
     return bind
 
 
-async def serve(begin: Begin, lock: Lock, outlive: float) -> int:
+async def serve(begin: Begin, lock: Lock, outlive: float, patience: Patience | None = None) -> int:
     """Until SIGTERM or SIGINT, or until a main process ends by itself with nothing offered; the exit code.
 
-    While there is none, what was offered last is answered for, until ``outlive`` seconds after the last one went that
-    had said all that may be held here; then everything is given up.
+    While there is none, what was offered last is answered for. From ``outlive`` seconds on after the last one went that
+    had said all that may be held here, what a peer with a working main process can take over is given up.
     """
     talk, stopping = Conversation(lock.hold), asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -202,7 +204,7 @@ async def serve(begin: Begin, lock: Lock, outlive: float) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    failures, alone_since, patience = 0, boottime(), Patience()
+    failures, alone_since, patience = 0, boottime(), patience or Patience()
     before: Callable[[], Before] = Before
     async with AsyncExitStack() as stack:
         while True:
@@ -214,10 +216,19 @@ async def serve(begin: Begin, lock: Lock, outlive: float) -> int:
             if talk.offered_all or gone - begun >= outlive:
                 failures, alone_since = 0, gone
             failures += 1
-            await _pause(stopping, min(wait(failures), max(alone_since + outlive - boottime(), 0.0)))
-            if boottime() >= alone_since + outlive:
-                talk.forsake()
+            left = alone_since + outlive - boottime()
+            await _pause(stopping, min(wait(failures), left) if left > 0 else wait(failures))
+            if boottime() >= alone_since + outlive and talk.forsake():
+                _say(OUTLIVED)
             before = partial(_before, words, gone)
+
+
+def _say(words: str, stacks: str = "") -> None:
+    """To the log: of this no main process can tell."""
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    line = {"event": "wire process", "message": words, "stacks": stacks, "level": "error", "timestamp": now}
+    with suppress(OSError):
+        sys.stderr.write(json.dumps({name: value for name, value in line.items() if value}) + "\n")
 
 
 def _before(words: str, gone: float) -> Before:
@@ -263,7 +274,7 @@ async def _one(
         told = f"it did not get on ({watching.result()[0]}) and was replaced"
         talk.events.replaced(told, watching.result()[1])
         if not talk.offered:  # nobody comes after it
-            sys.stderr.write(f"speaker: main process: {told}\n{watching.result()[1]}\n")
+            _say(f"main process: {told}", watching.result()[1])
     elif crash := main.shown:
         talk.events.replaced(words, crash)
     main.close()
@@ -281,6 +292,8 @@ async def _replace_if_stuck(main: Main, talk: Conversation, limit: float) -> tup
         progress.pass_by(LOOK_SECONDS)
     stacks = "\n".join(filter(None, [progress.where, await main.show_stacks()]))
     main.process.kill()
+    with suppress(OSError):
+        main.end.shutdown(socket.SHUT_RDWR)  # nothing of it is heard any more
     return why, stacks[:MOST_STACKS]
 
 

@@ -101,10 +101,10 @@ class MainProgress:
 
 
 class Patience:
-    """The limit of the main process of the moment. Pure."""
+    """The limit of the main process of the moment, at first ``least``. Pure."""
 
-    def __init__(self) -> None:
-        self.seconds = LIMIT
+    def __init__(self, least: float = LIMIT) -> None:
+        self.seconds = self._least = least
 
     def ended(self, *, stuck: bool) -> None:
-        self.seconds = min(2 * self.seconds, LONGEST) if stuck else LIMIT
+        self.seconds = min(2 * self.seconds, LONGEST) if stuck else self._least
