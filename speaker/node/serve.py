@@ -27,6 +27,7 @@ from speaker.system.supervise import at_work
 from speaker.system.threads import start_threads
 from speaker.telemetry import logs
 from speaker.telemetry.http import serving
+from speaker.telemetry.internal_errors import tell_of_callbacks
 from speaker.telemetry.metrics import Metrics
 from speaker.telemetry.mqtt.counted import MqttMetrics
 from speaker.telemetry.page.host import Examine, HostPage
@@ -83,6 +84,7 @@ async def _serve(
 ) -> None:
     metrics = Metrics(api=api, wire=os.getppid())
     report = Report(metrics, settings.runtime_dir)
+    tell_of_callbacks(report)
     async with AsyncExitStack() as stack:
         stack.callback(report.telling.finish)
         keys = KeyFile(settings.peers.key_file) if settings.peers else None

@@ -1,12 +1,14 @@
 """What nobody foresaw: logged once with its traceback, counted, and a problem until its task works again."""
 
+import asyncio
 import time
 from collections.abc import Callable
+from typing import Any
 
 import structlog
 from prometheus_client import Counter
 
-from speaker.system.supervise import described, single
+from speaker.system.supervise import Supervisor, described, single
 
 log = structlog.get_logger()
 
@@ -16,6 +18,17 @@ QUIET_SECONDS = 15.0
 """After which without another one a task counts as well again: longer than any wait between two tries."""
 MAX_KNOWN = 1000
 """Errors, by task, kind and line of code, that are logged in full; further ones are only counted."""
+
+
+def tell_of_callbacks(supervisor: Supervisor) -> None:
+    """What a callback of the running loop raises, a cancellation as well, is told as every other error: asyncio's own
+    words go past the log, each time in full."""
+
+    def tell(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        supervisor.internal_error("callback", error or RuntimeError(context["message"]))
+
+    asyncio.get_running_loop().set_exception_handler(tell)
 
 
 class InternalErrors:
