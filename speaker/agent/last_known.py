@@ -13,6 +13,7 @@ from speaker.agent.view import News
 from speaker.cluster.mirror.reflector import Reflector
 from speaker.model import ServiceKey
 from speaker.node.report import Report
+from speaker.system.threads import in_thread
 
 log = structlog.get_logger()
 
@@ -54,7 +55,7 @@ class LastKnown:
         """What the API said last; None where that is not known here."""
         known = None
         with self._report.trying("last known"):
-            known = await asyncio.to_thread(recall, self._runtime_dir, self._node)
+            known = await in_thread(recall, self._runtime_dir, self._node)
         return known  # noqa: RET504 -- a refusal is told, and leaves None
 
     async def held_against(self, *mirrors: Reflector[Any]) -> None:
@@ -72,7 +73,7 @@ class LastKnown:
             now, remembered = seen(), False
             self.learned.clear()
             with self._report.trying("last known"):
-                await asyncio.to_thread(self._remember_now, now)
+                await in_thread(self._remember_now, now)
                 remembered = True
             if not remembered:
                 self.learned.set()  # to try again

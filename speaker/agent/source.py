@@ -46,6 +46,7 @@ from speaker.ownership.hello import Incarnation
 from speaker.ownership.parameters import Parameters
 from speaker.system.clock import boottime
 from speaker.system.supervise import contained, supervised
+from speaker.system.threads import in_thread
 from speaker.system.waiting import set_within
 from speaker.wire.remote import Wire
 
@@ -209,10 +210,9 @@ class Cluster:
         same_node = self._intent is not None and self._intent.node == intent.node
         await self._follow_intent(intent)
         news, self._news = self._news, News()
-        # In a thread, as 10,000 Services take their time.
         self._reading = True
         try:
-            world, settlement, changed = await asyncio.to_thread(self._reader.read, news, self._slices_of)
+            world, settlement, changed = await in_thread(self._reader.read, news, self._slices_of)
             if self._anew:
                 self._anew, changed = False, None
             if self._local is not None:
@@ -234,7 +234,7 @@ class Cluster:
         intent = self._asked_of_node(node_intent(self._node, last.node, self._settings))
         await self._follow_intent(intent)
         await self._wire.recalled(True)
-        world, settlement, _ = await asyncio.to_thread(self._reader.read, *news_of(last))
+        world, settlement, _ = await in_thread(self._reader.read, *news_of(last))
         return View(world, settlement, intent.node)
 
     def _seen(self) -> tuple[Any, ...]:

@@ -137,10 +137,14 @@ class Reader:
         self._catalogue = Catalogue({})
         self._failed: dict[ServiceKey, Exception] = {}
         """Services that met what nobody foresaw when they were last read: they are as they were before."""
+        self._unread: dict[Key, AssignedObject | None] = {}
+        """The same, as they are now: they are read again with the next news."""
         self._unmerged: dict[ServiceKey, Exception] = {}
         """The same of their endpoints."""
         self._failed_pools: tuple[str, ...] = ()
         """Those that met it, each a sentence: they are as they were before."""
+        self._eips: tuple[EipObject, ...] = ()
+        """As they were last heard."""
         self._hosts = Hosts()
         self._reserved: Mapping[IPAddress, str] = {}
 
@@ -149,21 +153,23 @@ class Reader:
     ) -> tuple[World, Settlement, frozenset[ServiceKey] | None]:
         """``slices_of`` gives those of a Service as they are now. The last of the three: the Services of which anything
         changed; None: pools changed, or addresses of nodes, and so may anything."""
-        changed = {key for found in news.services.items() if (key := self._try(*found)) is not None}
-        changed |= {key for key in news.slices if self.follows(key)}
+        services, self._unread = {**self._unread, **news.services}, {}
+        changed = {key for found in services.items() if (key := self._try(*found)) is not None}
+        changed |= {key for key in (*news.slices, *self._unmerged) if self.follows(key)}
         for key in changed:
             self._unmerged.pop(key, None)
             try:
                 self._merge(key, slices_of)
             except Exception as error:
                 self._unmerged[key] = error
-        pools_changed = news.eips is not None and self._read_pools(news.eips)
+        self._eips = self._eips if news.eips is None else news.eips
+        pools_changed = (news.eips is not None or bool(self._failed_pools)) and self._read_pools(self._eips)
         for key in changed | self._known.keys() if pools_changed else changed:
             self._assign(key)
         if hosts_changed := self._hosts.hear(news.nodes):
             self._reserved = self._hosts.reserved()
-        services = {key: known.service for key, known in self._known.items()}
-        world = World(dict(self._pools), services, dict(self._endpoints), reserved=self._reserved)
+        served = {key: known.service for key, known in self._known.items()}
+        world = World(dict(self._pools), served, dict(self._endpoints), reserved=self._reserved)
         settlement = Settlement(dict(self._assigned), {}, self._unmerged | self._failed)
         return world, settlement, None if pools_changed or hosts_changed else frozenset(changed)
 
@@ -203,7 +209,7 @@ class Reader:
         try:
             return self._read(key, found)
         except Exception as error:
-            self._failed[name] = error
+            self._failed[name], self._unread[key] = error, found
             return None
 
     def _read(self, key: Key, found: AssignedObject | None) -> ServiceKey | None:

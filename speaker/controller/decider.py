@@ -84,18 +84,21 @@ class Decider:
         self._unclaimed: dict[ServiceKey, float] = {}
         """Load balancers without a class and without an address: since when."""
         self.failed: dict[ServiceKey, Exception] = {}
-        """Services that met what nobody foresaw in the last decision: they keep what they have."""
+        """Services that met what nobody foresaw in the last decision: they keep what they have, and are read and
+        decided again in the next."""
         self.failed_pools: dict[str, Exception] = {}
         """The same of pools that were read for it: they keep what they gave, and give nothing."""
 
     def decide(self, news: News, now: float, at: str) -> Orders:
         """``now``: seconds, as in ``Allocator``; ``at``: RFC 3339, for what people read."""
+        again = {key: self._read[key][0] for key in self.failed if key in self._read}
         self.failed.clear()
         self.failed_pools.clear()
-        services = {ServiceKey(key.namespace, key.name): found for key, found in news.services.items()}
+        heard = {ServiceKey(key.namespace, key.name): found for key, found in news.services.items()}
+        services = {**again, **heard}
         self._forget_former(services, now)
         came_with = self._came_with(services)
-        changed = self._read_services(services) | self._read_namespaces(news.namespaces)
+        changed = self._read_services(services, again) | self._read_namespaces(news.namespaces)
         self._note_unclaimed(services.keys(), now)
         judged = self._pools.judged
         if self._pools.read(news.eips):
@@ -115,7 +118,7 @@ class Decider:
         written = moved.keys() | services.keys()
         if news.ip_mode is not None and news.ip_mode is not self._ip_mode:
             self._ip_mode, written = news.ip_mode, written | self._read.keys()
-        self.failed |= {key: error for key, error in self._allocator.failed.items() if key in moved}
+        self.failed |= self._allocator.failed
         return {**self._service_orders(written, at), **self._pool_orders(news.eips, at)}
 
     def decided(self) -> Decided:
@@ -186,8 +189,10 @@ class Decider:
         new = {key: found for key, found in news.items() if found is not None and key not in self._read}
         return {key: had for key, found in new.items() if (had := in_annotation(found).values())} if self._begun else {}
 
-    def _read_services(self, news: Mapping[ServiceKey, ServiceObject | None]) -> set[ServiceKey]:
-        """Returns who asks for something else than before, or for nothing more."""
+    def _read_services(
+        self, news: Mapping[ServiceKey, ServiceObject | None], again: Container[ServiceKey]
+    ) -> set[ServiceKey]:
+        """Returns who asks for something else than before, or for nothing more; ``again``: whatever they ask for."""
         changed = set()
         for key, found in news.items():
             known = self._read.get(key)
@@ -195,7 +200,7 @@ class Decider:
                 self._read.pop(key, None)
                 self._serve(key, None)
                 changed.add(key)
-            elif known is not None and _asks(known[0]) == _asks(found):
+            elif known is not None and key not in again and _asks(known[0]) == _asks(found):
                 self._read[key] = found, known[1]  # as it comes back from a write of ours
             else:
                 parsed = self._parse(key, found)
@@ -331,7 +336,7 @@ class _Pools:
             else:
                 self.declared[key.name] = found
         seen = {name: _declares(found) for name, found in self.declared.items()}
-        if seen == self._seen:
+        if seen == self._seen and not any(each.failed for each in self.judged.values()):
             return False
         former, self._seen = (self.used, self.withheld), seen
         self.judged = judge(self.declared.values())

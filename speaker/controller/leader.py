@@ -46,7 +46,8 @@ from speaker.removals import Doubt
 from speaker.settings import AGENTS_NAMESPACE
 from speaker.system.clock import boottime, time_of_day
 from speaker.system.garbage import start_over, uncollected
-from speaker.system.supervise import Supervisor, contained, supervised
+from speaker.system.supervise import Supervisor, contained, supervised, wait
+from speaker.system.threads import in_thread
 from speaker.system.waiting import set_within
 from speaker.telemetry.lines import Bound
 from speaker.telemetry.telling import Telling
@@ -140,7 +141,7 @@ class Leader:
         missed = asyncio.Event()
         words = [self._mirror(leases_in(self._agents), WordObject, missed, mirrors, MISSES)] if self._mark_pods else []
         lives = Lives()
-        room = Bound(FAILOVERS, FAILOVER_SECONDS)
+        room, tries = Bound(FAILOVERS, FAILOVER_SECONDS), 0
 
         async def follow_records() -> None:
             while True:
@@ -160,12 +161,16 @@ class Leader:
                             writes.tell(event)
 
         async def decide() -> int:
+            nonlocal tries
             changed.clear()
             begun = boottime()
             news = News(services.take(), eips.take(), namespaces.take(), nodes.take(), _ip_mode(forwarders))
             await writes.want(await deciding.decide(news, begun, time_of_day()))
             for error in (*decider.failed.values(), *decider.failed_pools.values()):
                 self._supervisor.internal_error("decide", error)
+            tries = tries + 1 if decider.failed or decider.failed_pools else 0
+            if tries:
+                asyncio.get_running_loop().call_later(wait(tries), changed.set)
             if self.followers:
                 self._show(decider.decided())
             # Half the time for the others: each write comes back as a change, many at once.
@@ -300,7 +305,7 @@ class Deciding:
     async def decide(self, news: News, now: float, at: str) -> Orders:
         """As ``Decider.decide``."""
         async with self._one:
-            return await asyncio.to_thread(self._decider.decide, news, now, at)
+            return await in_thread(self._decider.decide, news, now, at)
 
     @asynccontextmanager
     async def done(self) -> AsyncIterator[Decider]:

@@ -13,6 +13,7 @@ from speaker.cluster.mirror.store import Store
 from speaker.controller.decider import Decided
 from speaker.controller.failovers import Failover, RecordedClaim, RecordedObject
 from speaker.model import IPAddress, ServiceKey
+from speaker.system.threads import in_thread
 from speaker.system.waiting import sparing
 from speaker.telemetry.lines import Line
 from speaker.telemetry.mqtt import states
@@ -123,7 +124,7 @@ class Published:
                 continue
             async with sparing(PAUSE):
                 # In a thread, as 10,000 EIPs take their time.
-                self._says.show(await asyncio.to_thread(shown, self._says.topics, decided, tuple(announcements)))
+                self._says.show(await in_thread(shown, self._says.topics, decided, tuple(announcements)))
                 before, self._before = self._before, decided.outcomes
                 for line in changes(decided.outcomes if before is None else before, decided.outcomes):
                     self._says.tell(line)

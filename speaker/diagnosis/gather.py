@@ -25,6 +25,7 @@ from speaker.interfaces.watcher import look
 from speaker.model import IPAddress
 from speaker.node.control import ask
 from speaker.node.known.knowledge import Knowledge, KnownPool, an_address
+from speaker.system.threads import in_thread
 
 ANSWER_SECONDS = 1.5
 """For the running speaker's word."""
@@ -46,14 +47,14 @@ async def gather(runtime_dir: Path, about: str = "", forwarder: str = "") -> Fac
     """Everything, of what ``about`` means. Nothing raises: what could not be seen is told of."""
     looks = _Looks()
     drops = looks.now("packets dropped", kernel.dropped, Drops())
-    known, words = await asyncio.to_thread(_asked, runtime_dir, about)
+    known, words = await in_thread(_asked, runtime_dir, about)
     running = process.listener(runtime_dir, words)
     snapshot = await looks.at("links", look(), Snapshot({}))
     begun = Facts(about, forwarder, time.time(), __version__, process=running, known=known)
     facts = _with_links(begun, snapshot)
     facts = await _look_around(facts, snapshot, looks)
     if heard_meanwhile(facts):
-        known, words = await asyncio.to_thread(_asked, runtime_dir, about)
+        known, words = await in_thread(_asked, runtime_dir, about)
         facts = replace(facts, known=known, process=replace(running, words=words))
     after = looks.now("packets dropped", kernel.dropped, drops)
     looks.unseen += _blind_spots(known)

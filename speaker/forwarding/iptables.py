@@ -5,7 +5,6 @@ are written as iptables-save prints them, so that text tells whether anything is
 A packet costs a rule for every EIP, and one to an EIP another for every virtual server: nft does better.
 """
 
-import asyncio
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from speaker.forwarding.changes import AddRealServer, Change, ChangeRealServer, 
 from speaker.forwarding.plan import Plan, VirtualServer, by_address
 from speaker.model import IPAddress, IPNetwork
 from speaker.system.programs import run as run_program
+from speaker.system.threads import in_thread
 
 EIPS, GUARD, SPOOFED, MASQUERADE = "EIP-SPEAKER", "EIP-SPEAKER-GUARD", "EIP-SPEAKER-SPOOFED", "EIP-SPEAKER-MASQ"
 """Our chains: what goes to an EIP; what of it may pass; what comes from one; what IPVS sends on."""
@@ -199,9 +199,7 @@ class IptablesGuard:
         wanted = frozenset(eip.version for eip in plan.eips)
         versions = sorted(self._ours | wanted)
         # In a thread: a thousand virtual servers are a hundred milliseconds' work.
-        scripts = {
-            version: await asyncio.to_thread(script, await self._save(version), plan, version) for version in versions
-        }
+        scripts = {version: await in_thread(script, await self._save(version), plan, version) for version in versions}
         self._ours |= wanted
         for version, text in scripts.items():
             if text:

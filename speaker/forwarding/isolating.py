@@ -4,7 +4,7 @@ It stands between ``node/host.py`` and the forwarder at work, which with IPVS is
 """
 
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TypeAlias
 
 from speaker.errors import EdgeError, NotDone
@@ -37,8 +37,9 @@ Part: TypeAlias = IPAddress | VirtualServerKey
 class Isolating:
     """A forwarder that sets aside the parts of a plan that ``inner`` refuses, as they were, and brings about the rest.
 
-    A part that was set aside is tried again with the next plan. Where nothing of a plan is accepted, not even what
-    stands already, ``apply`` raises as ``inner`` does. ``supervisor`` hears of what ``inner`` raises but EdgeErrors.
+    A part that was set aside is tried again with the next plan; that there is one, ``node/host.py`` sees to. Where
+    nothing of a plan is accepted, not even what stands already, ``apply`` raises as ``inner`` does. ``supervisor``
+    hears of what ``inner`` raises but EdgeErrors.
     """
 
     def __init__(self, inner: Forwarder, supervisor: Supervisor) -> None:
@@ -65,6 +66,13 @@ class Isolating:
         refused = {address_of(part) for part in self.refused}
         standing = {key[0] for key in self._good.virtual_servers}
         return frozenset(eip for eip in refused if eip not in standing or eip not in self._good.eips)
+
+    def set_aside(self, unserved: Collection[IPAddress]) -> Iterator[str]:
+        """A sentence for each part that is; ``unserved`` as above."""
+        for part, words in self.refused.items():
+            unanswered = address_of(part) in unserved
+            fate = "the EIP is not answered for here" if unanswered else "it stays as it was"
+            yield f"{name_of(part)} is set aside: {words}: {fate}"
 
     async def _apply(self, plan: Plan) -> tuple[Change, ...]:
         """Raises EdgeError only."""

@@ -53,7 +53,7 @@ async def watch_carrier(
     with _notified(doubted):
         while True:
             doubted.clear()
-            seen = await in_thread(None, _look, tuple(links()))
+            seen = await in_thread(_look, tuple(links()))
             looked()
             for link, carrier in seen.items():
                 if told.get(link) is not carrier:

@@ -23,6 +23,7 @@ from speaker.interfaces.snapshot import LinkAddress, RouteTables, Snapshot, lead
 from speaker.model import Link
 from speaker.netlink.messages import NLM_F_DUMP_INTR, NLMSG_DONE, NLMSG_ERROR, SOL_NETLINK, Message, errno_of, messages
 from speaker.netlink.numbers import RTM_DELADDR, RTM_DELLINK, RTM_GETADDR, RTM_GETLINK, RTM_NEWADDR, RTM_NEWLINK
+from speaker.system.waiting import at_rest
 
 REST = 0.02
 """Seconds at least between two listings of one part: a burst of changes costs a few, not one each."""
@@ -178,7 +179,7 @@ class Watcher:
                 self._expires_at = float("inf")
                 self._mark({Part.ROUTES})
             when = min((*(self._due[part] for part in self._dirty), self._expires_at))
-            with suppress(TimeoutError):
+            with at_rest(), suppress(TimeoutError):
                 async with asyncio.timeout_at(when if when < float("inf") else None):
                     await self._woken.wait()
 

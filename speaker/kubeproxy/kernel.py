@@ -1,6 +1,5 @@
 """Edge: what the kernel shows of whoever implements Services. Reading its tables needs CAP_NET_ADMIN, links do not."""
 
-import asyncio
 import shutil
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -26,6 +25,7 @@ from speaker.kubeproxy.listings import (
 from speaker.kubeproxy.recognise import NFT_TABLE, Mode
 from speaker.model import KUBE_PROXY_LINK, Family, IPAddress, Link
 from speaker.system.rights import may_administer_network
+from speaker.system.threads import in_thread
 
 _IP = {Family.IPV4: "ip", Family.IPV6: "ip6"}
 _T = TypeVar("_T")
@@ -51,7 +51,7 @@ class Tables:
             saved = await _legacy_save(Family.IPV4, "nat")
         except EdgeError:
             return None
-        return listed | {("nat", name) for name in await asyncio.to_thread(chains_in_save, saved)}
+        return listed | {("nat", name) for name in await in_thread(chains_in_save, saved)}
 
     async def rules(self, mode: Mode, links: Mapping[int, Link]) -> Rules:
         """For which addresses ``mode`` has rules here; ``links`` by number, as they are now. Of one whose tables or
@@ -85,18 +85,18 @@ class Tables:
 async def answering(names: frozenset[str]) -> tuple[str, ...]:
     """Those of the links on which the kernel answers ARP for addresses of other links; none where it does not say."""
     try:
-        return await asyncio.to_thread(answers_for_all, names)
+        return await in_thread(answers_for_all, names)
     except EdgeError:
         return ()
 
 
 async def _bound(links: Mapping[int, Link]) -> frozenset[IPAddress]:
     index = next((link.index for link in links.values() if link.name == KUBE_PROXY_LINK), None)
-    return await asyncio.to_thread(bound_on, index) if index is not None else frozenset()
+    return await in_thread(bound_on, index) if index is not None else frozenset()
 
 
 async def _chains(lister: Lister) -> frozenset[tuple[str, str]]:
-    return await asyncio.to_thread(chains_named, await lister("chains") or b"")
+    return await in_thread(chains_named, await lister("chains") or b"")
 
 
 async def _in_maps(lister: Lister) -> Rules:
@@ -109,7 +109,7 @@ async def _in_maps(lister: Lister) -> Rules:
     ]
     if not listings and NFT_TABLE in tables_named(await lister("tables") or b""):
         return Rules(None, f"there is no map {SERVICE_MAPS[0]} in the nftables table {NFT_TABLE}")
-    return Rules(await asyncio.to_thread(lambda: frozenset[IPAddress]().union(*map(in_map, listings))))
+    return Rules(await in_thread(lambda: frozenset[IPAddress]().union(*map(in_map, listings))))
 
 
 async def _in_chains(lister: Lister) -> frozenset[IPAddress]:
@@ -118,7 +118,7 @@ async def _in_chains(lister: Lister) -> frozenset[IPAddress]:
     for ip in _IP.values():
         for table, chain in SERVICE_CHAINS:
             if (listing := await lister("chain", ip, table, chain)) is not None:
-                found |= await asyncio.to_thread(in_chain, listing)
+                found |= await in_thread(in_chain, listing)
     return found
 
 
@@ -127,7 +127,7 @@ async def _in_old_chains() -> frozenset[IPAddress]:
     found: frozenset[IPAddress] = frozenset()
     for family in Family:
         for table, _ in SERVICE_CHAINS:
-            found |= await asyncio.to_thread(in_save, await _legacy_save(family, table))
+            found |= await in_thread(in_save, await _legacy_save(family, table))
     return found
 
 

@@ -11,6 +11,8 @@ from speaker.kubeproxy.health_server import HealthServer
 from speaker.kubeproxy.judge import GRACE, NO_FORWARDER, Findings, Here, Judge
 from speaker.kubeproxy.recognise import Mode, Signs, recognise
 from speaker.model import IPAddress, Link, Pool
+from speaker.system.threads import in_thread
+from speaker.system.waiting import at_rest, set_within
 
 FIRST_SECONDS, LOOK_SECONDS = 2.0, 20.0
 """Between two looks: at first, and in the long run. With AGAIN_SECONDS it is less than 30 until a change is told."""
@@ -64,7 +66,7 @@ class KubeProxyWatch:
 
     async def run(self) -> None:
         """Endless."""
-        await self._first.wait()
+        await set_within(self._first, None)
         pace = FIRST_SECONDS
         async with self._server:
             while True:
@@ -73,7 +75,8 @@ class KubeProxyWatch:
                 self._alone = seen.kube_proxy.mode is Mode.NONE
                 await self._serve(self._asked, again=True)
                 self._tell(LookReport(seen, self._server.served, self._server.left_alone))
-                await asyncio.sleep(AGAIN_SECONDS if seen.unsure else pace)
+                with at_rest():
+                    await asyncio.sleep(AGAIN_SECONDS if seen.unsure else pace)
                 pace = min(2 * pace, LOOK_SECONDS)
 
     async def _serve(self, asked: Asked, *, again: bool = False) -> None:
@@ -86,7 +89,7 @@ class KubeProxyWatch:
         """Kube-proxy answers for every Service, whoever forwards, and fails loudly where it finds the port taken."""
         if not self._alone or self._forwarder == NO_FORWARDER:
             return {}
-        return await asyncio.to_thread(asked.checks)
+        return await in_thread(asked.checks)
 
     async def _look(self, asked: Asked) -> Findings:
         words = await signs.ask()

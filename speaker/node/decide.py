@@ -81,7 +81,7 @@ class NodeDecider:
 
     @property
     def failed(self) -> Mapping[ServiceKey, Exception]:
-        """Services of which something met what nobody foresaw, since they last changed: it is as it was before."""
+        """Services of which something met what nobody foresaw when they were last decided: it is as it was before."""
         uses = {address: self._uses[address] for address in self._failed if address in self._uses}
         deciding = {key: self._failed[address] for address, use in uses.items() for key in use.services}
         return deciding | self._planner.failed
@@ -95,7 +95,9 @@ class NodeDecider:
         changed: Collection[ServiceKey] | None,
     ) -> tuple[Decision, frozenset[IPAddress] | None]:
         """``changed``: the Services of which anything is other than in the call before, where nothing else is; None:
-        anything may be. The decision, and the EIPs that may be decided otherwise than before; None: any."""
+        anything may be. Those that failed are decided anew. The decision, and the EIPs that may be decided otherwise
+        than before; None: any."""
+        changed = changed if changed is None else {*changed, *self.failed}
         links = _LinkChoice(snapshot)
         if changed is None:
             self._uses = _uses(assignments)

@@ -24,7 +24,7 @@ import structlog
 
 from speaker.errors import EdgeError
 from speaker.forwarding.forwarder import TEND_SECONDS
-from speaker.forwarding.isolating import Isolating, Part, address_of, name_of
+from speaker.forwarding.isolating import Isolating
 from speaker.forwarding.limits import look, raise_conntrack_max
 from speaker.forwarding.sysctl import links_not_forwarding
 from speaker.interfaces.addresses import bound_addresses, gateways, own_addresses
@@ -52,9 +52,11 @@ from speaker.system.garbage import uncollected
 from speaker.system.priority import priority_of, refused
 from speaker.system.retry import retrying
 from speaker.system.rights import may_be_nice
-from speaker.system.supervise import contained, supervised
+from speaker.system.supervise import contained, supervised, wait
+from speaker.system.threads import in_thread
 from speaker.system.waiting import set_within, tick
 from speaker.telemetry.lateness import watch_loop
+from speaker.wire.progress import Loops
 from speaker.wire.remote import Wire
 
 log = structlog.get_logger()
@@ -66,6 +68,8 @@ RUNTIME_DIR_SECONDS = 5.0
 """How often it is looked whether the control socket and the lock are still there."""
 LOSSES_SECONDS = 10.0
 """How often it is looked who is heard, where nobody fell silent or came back."""
+UNMEASURED = {"loop", "source", "gateways"}
+"""Tasks that wait for others of their own, or for what need not come."""
 DRAIN_SLACK = 2.0
 """Seconds beyond a drain's own limit after which a wire process that does not get it done is left alone."""
 
@@ -93,6 +97,8 @@ class Host:
         self._decider = NodeDecider(forwards=settings.forwarder is not Forwarding.NONE)
         self._failed: Mapping[ServiceKey, Exception] = {}
         """Services that are set aside."""
+        self._left = False
+        """The last pass left something else undone."""
         self._unserved: frozenset[IPAddress] = frozenset()
         """EIPs that are not offered, since the kernel refuses to forward for them."""
         self._placements: dict[IPAddress, Placement] = {}
@@ -120,8 +126,12 @@ class Host:
     async def _run(self, stop: Callable[[], None]) -> None:
         async with self._wire, asyncio.TaskGroup() as tasks:
             tasks.create_task(self._wire.watch(stop), name="wire")
+            loops = Loops()
             for task, work in self._tasks().items():
-                tasks.create_task(supervised(task, work, self._report), name=task)
+                measured = work if task in UNMEASURED else loops.measured(task, work)
+                tasks.create_task(supervised(task, measured, self._report), name=task)
+            tell = partial(loops.run, self._wire.progress, self._report)
+            tasks.create_task(supervised("progress", tell, self._report), name="progress")
 
     def _tasks(self) -> dict[str, Callable[[], Awaitable[None]]]:
         tasks: dict[str, Callable[[], Awaitable[None]]] = {
@@ -210,8 +220,9 @@ class Host:
     # ── decisions and effects ──
 
     async def _reconcile(self) -> None:
+        tries = 0
         while True:
-            await self._changed.wait()
+            await set_within(self._changed, wait(tries) if tries else None)
             async for attempt in retrying(self._failing("reconcile"), on=Exception, sleep=self._changed_or):
                 with attempt:
                     self._changed.clear()
@@ -219,6 +230,7 @@ class Host:
                         with self._collected_little():
                             await self._bring_about(self._snapshot)
             self._report.recovered("reconcile")
+            tries = tries + 1 if self._left or self._failed or self._forwarder.refused else 0
 
     def _collected_little(self) -> AbstractContextManager[None]:
         """A pass over everything makes much that lives long; what the first one made is frozen once it is in force."""
@@ -241,14 +253,13 @@ class Host:
         if (view := await self._source.view(snapshot.own)) is None:
             return
         changed = view.changed if snapshot is self._decided_on else None
-        self._decided_on = None
+        self._decided_on, self._left = None, False
         view, changed = self._without_lost(view, changed)
         await self._in_thread(partial(self._report.settled, view.settlement, changed))
-        # In a thread, because 10,000 Services take longer than the loop may be kept from its other work.
-        decision, touched = await asyncio.to_thread(self._decide, view, snapshot, changed)
+        decision, touched = await in_thread(self._decide, view, snapshot, changed)
         await self._wire.withdraw_except(self._placements, touched)
         changes = await self._forwarder.apply(decision.forwarding)
-        with contained("report", self._report):
+        with contained("report", self):
             self._report.forwarding(changes, self._forwarder.approximations(decision.forwarding))
         self._tell_failed({**view.settlement.failed, **self._decider.failed})
         self._links = frozenset({each.link.index: each.link for each in self._placements.values()}.values())
@@ -265,12 +276,12 @@ class Host:
             touched |= unserved ^ self._unserved
         self._unserved = unserved
         offered = {a: p for a, p in self._placements.items() if a not in unserved} if unserved else self._placements
-        await self._wire.offer(offered, self._links, macs, touched)
-        with contained("report", self._report):
+        self._left |= not await self._wire.offer(offered, self._links, macs, touched)
+        with contained("report", self):
             await self._look_around()
             self._report.set_aside(self._set_aside())
             self._report.brought_about(InForce(view.settlement, decision, view.usage, view.world))
-        with contained("kube-proxy", self._report):
+        with contained("kube-proxy", self):
             checks = partial(health_checks, view.world, view.settlement.assignments, view.node.name)
             await self._kube_proxy.follow(Asked(view.world.pools, checks, snapshot.links, self._on_the_lan(snapshot)))
         self._decided_on = snapshot
@@ -287,8 +298,13 @@ class Host:
 
     async def _in_thread(self, tell: Callable[[], None]) -> None:
         """Reports to people, in a thread; no bug there keeps anything from being done."""
-        with contained("report", self._report):
-            await asyncio.to_thread(tell)
+        with contained("report", self):
+            await in_thread(tell)
+
+    def internal_error(self, task: str, error: BaseException) -> None:
+        """What a pass leaves undone because of it is done by another, soon."""
+        self._left = True
+        self._report.internal_error(task, error)
 
     def _tell_failed(self, failed: Mapping[ServiceKey, Exception]) -> None:
         """Reports Services that met an unexpected error."""
@@ -299,14 +315,8 @@ class Host:
 
     def _set_aside(self) -> tuple[str, ...]:
         """What is not as it was asked for, by name."""
-        refused = self._forwarder.refused
-        return (
-            *(f"{key} is set aside: internal_error: {error!r}" for key, error in self._failed.items()),
-            *(f"{name_of(part)} is set aside: {words}: {self._fate(part)}" for part, words in refused.items()),
-        )
-
-    def _fate(self, part: Part) -> str:
-        return "the EIP is not answered for here" if address_of(part) in self._unserved else "it stays as it was"
+        failed = (f"{key} is set aside: internal_error: {error!r}" for key, error in self._failed.items())
+        return *failed, *self._forwarder.set_aside(self._unserved)
 
     def _decide(
         self, view: View, snapshot: Snapshot, changed: frozenset[ServiceKey] | None
@@ -350,11 +360,9 @@ class Host:
                 self._report.martians(*dropped())
             with self._report.trying("limits"):
                 refused = raise_conntrack_max(least) if least else ()
-                self._report.limits(await asyncio.to_thread(look, ipvs=ipvs), refused)
+                self._report.limits(await in_thread(partial(look, ipvs=ipvs)), refused)
             if self._report.in_force is not None:
                 await self._look_around()
-            if self._forwarder.refused:
-                self._changed.set()  # to try it again
             await tick(ENVIRONMENT_SECONDS)
 
     async def _look_around(self) -> None:

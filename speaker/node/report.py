@@ -33,6 +33,7 @@ from speaker.node.standing import Alive
 from speaker.node.status import Shown, Status, write_status
 from speaker.node.transitions import Transitions
 from speaker.system.priority import Priority
+from speaker.system.threads import in_thread
 from speaker.telemetry.internal_errors import QUIET_SECONDS, InternalErrors
 from speaker.telemetry.lines import Transition
 from speaker.telemetry.metrics import Metrics
@@ -271,7 +272,7 @@ class Report(gauges.Counted):
         mine = gauges.count_held(self._metrics, eips, found, in_force.world.endpoints)
         status = partial(self._status.told, in_force.settlement, in_force.decision, found, self.problems())
         try:
-            await asyncio.to_thread(self._write_status, in_force, status, self.conflicts())
+            await in_thread(self._write_status, in_force, status, self.conflicts())
         except EdgeError:
             asyncio.get_running_loop().call_later(WRITE_AGAIN, self.stale.set)
             raise

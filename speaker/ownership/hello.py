@@ -122,6 +122,8 @@ class Hello(NamedTuple):
     """The sender claims behind those who are not, for a soft reason (its gateway is silent, it is not Ready)."""
     recalled: bool = False
     """The sender uses what the API said before its start: it may know no better than others that start."""
+    headless: bool = False
+    """The sender has no main process that works: it goes on with what it was last asked for."""
     routine: bool = False
     """It repeats what the sender said before: whoever receives it may read it at its own next beat (rule 1)."""
     interval: int = 0

@@ -14,6 +14,7 @@ from speaker.ownership.inquiry import Answer, answers_to, others_talk, read_answ
 from speaker.packets import sockets
 from speaker.packets.bpf import Program
 from speaker.system.supervise import Supervisor, contained
+from speaker.system.threads import in_thread
 
 LISTEN = 1.0
 """Seconds after the last question until the sockets are closed."""
@@ -179,7 +180,9 @@ class _Listener:
         self._loop.remove_reader(self._socket)
         if self._again is not None:
             self._again.cancel()
-        try:
-            self._loop.run_in_executor(None, self._socket.close)
-        except RuntimeError:  # no thread can be had
+        closing = self._loop.create_task(in_thread(self._socket.close), name="close")
+        closing.add_done_callback(self._let_go)
+
+    def _let_go(self, closing: "asyncio.Task[None]") -> None:
+        if not closing.cancelled() and closing.exception() is not None:  # no thread can be had
             self._socket.close()

@@ -33,6 +33,7 @@ from speaker.standalone.state import one_speakers, write_state
 from speaker.standalone.watch import changes
 from speaker.system.clock import boottime
 from speaker.system.files import shown
+from speaker.system.threads import in_thread
 from speaker.telemetry.page.host import Examine
 from speaker.wire.remote import Wire
 
@@ -92,7 +93,7 @@ class Manifests:
     async def _read(self) -> bool:
         self._again = inf
         try:
-            reading = await asyncio.to_thread(self._load)
+            reading = await in_thread(self._load)
         except InvalidManifests as error:
             self._patience.forget()
             self._again = boottime() + AGAIN_SECONDS if error.may_pass else inf
@@ -120,7 +121,7 @@ class Manifests:
             return None
         world = with_own_addresses(self._world, own)
         # In threads, because 10,000 Services take longer than the beat may be late.
-        settlement = await asyncio.to_thread(settle, self._allocator, world, boottime())
+        settlement = await in_thread(settle, self._allocator, world, boottime())
         if not await self._remember():
             settlement = only(settlement, self._on_disk)
         usage = self._usage(world)
@@ -145,7 +146,7 @@ class Manifests:
                 if self._writing is not None:
                     await self._wait_for(self._writing)
                 if revision != self._saved:
-                    ledger = await asyncio.to_thread(self._allocator.ledger, boottime())
+                    ledger = await in_thread(self._allocator.ledger, boottime())
                     self._writing = asyncio.create_task(self._put(revision, ledger), name="state file")
                     await self._wait_for(self._writing)
         if revision != self._saved:
@@ -153,7 +154,7 @@ class Manifests:
         return revision == self._saved
 
     async def _put(self, revision: int, ledger: Ledger) -> tuple[int, Holdings]:
-        await asyncio.to_thread(self._write, self._settings.state, ledger)
+        await in_thread(self._write, self._settings.state, ledger)
         return revision, holdings(ledger)
 
     async def _wait_for(self, writing: asyncio.Task[tuple[int, Holdings]]) -> None:

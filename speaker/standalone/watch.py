@@ -19,7 +19,7 @@ import structlog
 from watchfiles._rust_notify import RustNotify, WatchfilesRustInternalError
 
 from speaker.standalone.manifests import manifest_files
-from speaker.system.threads import can_start
+from speaker.system.threads import can_start, in_thread
 
 LOOK_SECONDS = 1.0
 SETTLE_MS = 50
@@ -47,10 +47,10 @@ async def changes(directory: Path, due: Callable[[], bool] = lambda: False) -> A
     """
     seen: _Look | None = None
     while True:
-        watched = await asyncio.to_thread(_look, directory)
+        watched = await in_thread(_look, directory)
         async with aclosing(_wakes(directory)) as wakes:
             async for _ in wakes:
-                found = await asyncio.to_thread(_look, directory)
+                found = await in_thread(_look, directory)
                 if found != seen or due():
                     seen = found
                     yield
@@ -68,7 +68,7 @@ async def _wakes(directory: Path) -> AsyncGenerator[None, None]:
         watcher = RustNotify([str(directory)], False, False, 0, False, False)
         while True:
             yield
-            await asyncio.to_thread(watcher.watch, UNSETTLED_MS, SETTLE_MS, int(LOOK_SECONDS * 1000), stop)
+            await in_thread(watcher.watch, UNSETTLED_MS, SETTLE_MS, int(LOOK_SECONDS * 1000), stop)
     except (OSError, WatchfilesRustInternalError) as error:
         log.debug("no inotify, looking every second instead", directory=str(directory), error=str(error))
     finally:

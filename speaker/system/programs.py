@@ -8,6 +8,7 @@ import signal
 from typing import NamedTuple
 
 from speaker.errors import EdgeError, NotDone, Unsupported
+from speaker.system.waiting import get_on
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _libc = ctypes.CDLL(None)
@@ -31,6 +32,7 @@ async def run(*command: str, text: str = "", seconds: float | None = None) -> En
     or is killed, by a kernel without memory perhaps. Cancelled, it leaves nothing running: that could still commit
     after whatever comes next.
     """
+    get_on()
     limit = SECONDS if seconds is None else seconds
     try:
         process = await asyncio.create_subprocess_exec(

@@ -10,6 +10,7 @@ from tenacity import AsyncRetrying, RetryCallState, wait_random_exponential
 
 from speaker.errors import EdgeError
 from speaker.system.garbage import let_go
+from speaker.system.waiting import get_on
 
 Sleep = Callable[[float], Awaitable[None]]
 E = TypeVar("E", bound=Exception)
@@ -56,6 +57,7 @@ class Tries(Generic[E]):
                 self._state.attempt_number = 1
             await self._sleep(self._wait(self._state))
             self._state.attempt_number += 1
+        get_on()
         self._attempt, self._begun = Attempt(self._tell, self._on), loop.time()
         return self._attempt
 

@@ -1,36 +1,299 @@
-"""Edge: threads, which a host may have none left of (a pids limit, ``ulimit -u``)."""
+"""Edge: threads, for work that would keep the loop. A host may have none left (a pids limit, ``ulimit -u``).
+
+``in_thread`` is the one way to hand work to a thread: whatever ends the work reaches whoever waits for it, and nobody
+waits for ever. asyncio's own ways lose a StopIteration on Python 3.11 and 3.12, and wait for a thread that hangs.
+"""
 
 import asyncio
+import atexit
+import contextvars
+import math
+import queue
 import threading
-from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+import time
+from collections.abc import Callable, Hashable, Mapping
+from concurrent.futures import Executor, Future
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic, TypeVar, TypeVarTuple
+from weakref import WeakKeyDictionary, WeakSet, finalize
 
 from speaker.errors import EdgeError
+from speaker.system.waiting import get_on
 
 THREADS = 8
-"""For everything that is handed to ``asyncio.to_thread``; one of them waits for files to change."""
+"""Of a loop, for everything that is handed to ``in_thread``; one of them waits for files to change."""
+WITHIN = 60.0
+"""Seconds that work may take. To settle and to decide 10,000 Services takes two, and a busy host makes ten of each."""
+LATE = 1.0
+"""Seconds. A loop that comes so much too late to the end of a limit stood still, and so did the work: it gets as long
+again."""
+LEAVING_SECONDS = 5.0
+"""For which a process that ends waits for work that is under way: a file is written to its end."""
 
-P = ParamSpec("P")
+A = TypeVarTuple("A")
 T = TypeVar("T")
 
 
+class Failed(Exception):
+    """Raised for work in a thread that ended with what no coroutine can be handed: a StopIteration, a cancellation, an
+    exit. It is the cause."""
+
+
+class _Job(Generic[T]):
+    """Work, and what becomes of it. ``lock`` keeps apart that it ends and that it is given up."""
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._work, self.lock = work, threading.Lock()
+        self.future: Future[None] = Future()
+        self._outcome: tuple[T] | Exception = Failed("it never began")
+        self.thread: int | None = None
+        """The kernel's number of the one that does it; None before it has begun."""
+        self.begun, self.over, self.given_up = time.monotonic(), False, False
+
+    def run(self) -> bool:
+        """Whether its thread is still wanted: not where it took so long that another has its place."""
+        with self.lock:
+            if self.given_up:  # before it began
+                return True
+            self.thread = threading.get_native_id()
+        self._outcome = _outcome(self._work)
+        with self.lock:
+            self.over = True
+        self.future.set_result(None)
+        return not self.given_up
+
+    def result(self) -> T:
+        """Once."""
+        outcome, self._outcome = self._outcome, Failed("its result was taken")
+        if isinstance(outcome, tuple):
+            return outcome[0]
+        try:
+            raise outcome
+        finally:
+            del outcome  # a cycle with this frame
+
+
+def _outcome(work: Callable[[], T]) -> tuple[T] | Exception:
+    try:
+        return (work(),)
+    except BaseException as error:
+        if isinstance(error, Exception) and not isinstance(error, StopIteration):
+            return error
+        failed = Failed(f"{type(error).__name__}: {error}").with_traceback(error.__traceback__)
+        failed.__cause__ = error
+        return failed
+
+
+class Threads(Executor):
+    """At most ``most`` threads at work, each of which calls ``prepare`` first. Used by one loop at a time.
+
+    A thread that hangs is given up: another takes its place, for at most ``spare`` of them. Where ``spare`` is 0, or
+    used up, all work is refused until one of them is done. What hangs is not begun a second time.
+    """
+
+    def __init__(
+        self, most: int, name: str, prepare: Callable[[], None] = lambda: None, spare: int | None = None
+    ) -> None:
+        self._most, self._name, self._prepare = most, name, prepare
+        self._spare = most if spare is None else spare
+        self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
+        self._started = self._number = 0
+        """Threads that serve, and how many there ever were."""
+        self._under_way: set[_Job[Any]] = set()
+        self._hung: dict[Hashable, tuple[str, _Job[Any]]] = {}
+        """By what they do: given up, and not over."""
+        _ALL.add(self)
+        finalize(self, self._jobs.put, None)
+
+    def start(self) -> None:
+        """All of them, and not one by one when there is work. Raises RuntimeError."""
+        while self._started < self._most:
+            self._start_one()
+
+    def _start_one(self) -> None:
+        self._number += 1
+        name = f"{self._name}_{self._number}"
+        threading.Thread(target=_serve, args=(self._jobs, self._prepare), name=name, daemon=True).start()
+        self._started += 1
+
+    def submit(self, fn: Callable[..., Any], /, *arguments: Any, **named: Any) -> "Future[Any]":
+        """For ``run_in_executor``. ``fn`` is a ``_Job``'s ``run``."""
+        job: _Job[Any] = fn.__self__  # type: ignore[attr-defined]
+        self._under_way = {each for each in self._under_way if not each.over}
+        if self._started < self._most and len(self._under_way) >= self._started:
+            try:
+                self._start_one()
+            except RuntimeError:
+                if not self._started:
+                    raise
+        self._under_way.add(job)
+        self._jobs.put(job)
+        return job.future
+
+    async def run(self, work: Callable[[], T], within: float = WITHIN) -> T:
+        """As ``in_thread``."""
+        get_on()
+        what, name = _identity(work), named(work)
+        self._refuse_what_hangs(what, name)
+        job = _Job(partial(contextvars.copy_context().run, work))
+        loop = asyncio.get_running_loop()
+        try:
+            done = loop.run_in_executor(self, job.run)
+        except RuntimeError as error:
+            raise EdgeError(f"no thread is available: {error}") from error
+        over: asyncio.Future[None] = loop.create_future()
+        alarm = _Alarm(loop, within, partial(_ring, over))
+        try:
+            await asyncio.wait((done, over), return_when=asyncio.FIRST_COMPLETED)
+            if not done.done() and (late := self._out_of_time(job, what, name, within)) is not None:
+                raise late
+            await done
+        except asyncio.CancelledError:
+            self._cancel(job)
+            raise
+        finally:
+            alarm.cancel()
+        get_on()
+        return job.result()
+
+    def _cancel(self, job: _Job[Any]) -> None:
+        """Not begun, it never is."""
+        with job.lock:
+            if job.thread is not None:
+                return
+            job.given_up = job.over = True
+        job.future.cancel()
+
+    def _refuse_what_hangs(self, what: Hashable, name: str) -> None:
+        self._hung = {key: known for key, known in self._hung.items() if not known[1].over}
+        if what in self._hung:
+            since = time.monotonic() - self._hung[what][1].begun
+            raise EdgeError(f"{name} has hung in a thread for {since:.0f} s: it is not begun again before that ends")
+        if len(self._hung) > self._spare:
+            hung = ", ".join(sorted(each for each, _ in self._hung.values()))
+            raise EdgeError(f"no thread is available for {name}: {len(self._hung)} hang ({hung})")
+
+    def _out_of_time(self, job: _Job[Any], what: Hashable, name: str, within: float) -> EdgeError | None:
+        self._cancel(job)
+        with job.lock:
+            if job.thread is None:
+                return EdgeError(f"{name}: no thread was free for {within:g} s")
+            if job.over:
+                return None
+            job.given_up = True
+        self._under_way.discard(job)
+        self._hung[what] = name, job
+        self._started -= 1  # it ends when it is done
+        return EdgeError(f"{name} is not done within {within:g} s: its thread is given up")
+
+    def hanging(self, now: float) -> dict[str, float]:
+        """By name, for how many seconds. Not those that the kernel keeps: a disk or a file system that does not answer
+        would keep another process as well."""
+        waiting = {name: job for name, job in self._hung.values() if not job.over and not _in_the_kernel(job.thread)}
+        return {name: now - job.begun for name, job in waiting.items()}
+
+    def finish(self, until: float) -> None:
+        for job in self._under_way:
+            while not job.over and time.monotonic() < until:
+                time.sleep(0.01)
+
+
+def _ring(over: "asyncio.Future[None]") -> None:
+    if not over.done():
+        over.set_result(None)
+
+
+class _Alarm:
+    """Calls ``ring`` once after ``seconds``. A loop that stood still meanwhile waits for as long again."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float, ring: Callable[[], object]) -> None:
+        self._loop, self._seconds, self._ring = loop, seconds, ring
+        self._timer: asyncio.TimerHandle | None = None
+        self._set()
+
+    def _set(self) -> None:
+        if not math.isinf(self._seconds):
+            self._timer = self._loop.call_later(self._seconds, self._due)
+
+    def _due(self) -> None:
+        assert self._timer is not None
+        if self._loop.time() - self._timer.when() >= LATE:
+            self._set()
+        else:
+            self._ring()
+
+    def cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def _serve(jobs: "queue.SimpleQueue[_Job[Any] | None]", prepare: Callable[[], None]) -> None:
+    """A thread's life. No error ends it: those of the work are the work's."""
+    prepare()
+    while (job := jobs.get()) is not None:
+        if not job.run():
+            return
+        del job  # and all that it holds, until there is another
+    jobs.put(None)  # for the next thread
+
+
+def _identity(work: Callable[..., Any]) -> Hashable:
+    """The same for the same work, whatever it is handed."""
+    work = _bare(work)
+    function = getattr(work, "__func__", work)
+    return id(getattr(work, "__self__", None)), getattr(function, "__code__", function)
+
+
+def named(work: Callable[..., Any]) -> str:
+    """As people know it."""
+    work = _bare(work)
+    return f"{getattr(work, '__module__', '')}.{getattr(work, '__qualname__', type(work).__name__)}"
+
+
+def _bare(work: Callable[..., Any]) -> Callable[..., Any]:
+    while isinstance(work, partial):
+        work = work.func
+    return work
+
+
+def _in_the_kernel(thread: int | None) -> bool:
+    """Uninterruptible, as proc(5) has it: state D."""
+    try:
+        return Path(f"/proc/self/task/{thread}/stat").read_text().rpartition(")")[2].split()[0] == "D"
+    except (OSError, IndexError):
+        return False
+
+
+_ALL: WeakSet[Threads] = WeakSet()
+_OF_LOOPS: WeakKeyDictionary[asyncio.AbstractEventLoop, Threads] = WeakKeyDictionary()
+"""A loop's own threads belong to its network namespace."""
+
+
+@atexit.register
+def _finish() -> None:
+    until = time.monotonic() + LEAVING_SECONDS
+    for each in list(_ALL):
+        each.finish(until)
+
+
+def hanging(now: float) -> Mapping[str, float]:
+    """Of all threads of this process, as in ``Threads.hanging``; ``now``: seconds of CLOCK_MONOTONIC."""
+    return {name: seconds for each in list(_ALL) for name, seconds in each.hanging(now).items()}
+
+
 def start_threads(count: int = THREADS, prepare: Callable[[], None] = lambda: None) -> None:
-    """Gives the running loop all threads that ``asyncio.to_thread`` will ever use: it meets no limit later, and waits
+    """Gives the running loop all threads that it will use but for those that hang: it meets no limit later, and waits
     for none to start. Each calls ``prepare`` first.
 
     Raises EdgeError where the host does not have so many.
     """
-    executor = ThreadPoolExecutor(count, thread_name_prefix="work", initializer=prepare)
-    together = threading.Barrier(count)  # an executor starts no thread while another has nothing to do
+    threads = Threads(count, "work", prepare)
     try:
-        for _ in range(count):
-            executor.submit(together.wait)
+        threads.start()
     except RuntimeError as error:
-        together.abort()
-        executor.shutdown(wait=False)
         raise EdgeError(f"cannot start {count} threads: {error}") from error
-    asyncio.get_running_loop().set_default_executor(executor)
+    _OF_LOOPS[asyncio.get_running_loop()] = threads
 
 
 def can_start() -> bool:
@@ -44,13 +307,13 @@ def can_start() -> bool:
     return True
 
 
-async def in_thread(executor: Executor | None, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """What ``work`` returns; None is the loop's own executor. Raises EdgeError where no thread can be started.
+async def in_thread(work: Callable[[*A], T], *arguments: *A, within: float = WITHIN) -> T:
+    """What ``work`` returns or raises, done in a thread of the running loop's; ``Failed`` for what none can be handed.
 
-    Where that happens, ``work`` may be done later all the same, by a thread that is started for something else.
+    Raises EdgeError where no thread can be had, where the work is not done ``within`` so many seconds, and where it was
+    not the last time and still is not. Its thread may go on all the same.
     """
-    try:
-        working = asyncio.get_running_loop().run_in_executor(executor, lambda: work(*arguments, **named))
-    except RuntimeError as error:
-        raise EdgeError(f"no thread is available: {error}") from error
-    return await working
+    loop = asyncio.get_running_loop()
+    if (threads := _OF_LOOPS.get(loop)) is None:
+        threads = _OF_LOOPS[loop] = Threads(THREADS, "work")
+    return await threads.run(partial(work, *arguments), within)

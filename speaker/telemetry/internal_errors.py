@@ -10,6 +10,8 @@ from speaker.system.supervise import described, single
 
 log = structlog.get_logger()
 
+LASTING = {"main process": 600.0}
+"""Seconds for which an error in this task is told: nobody sees it in the few that the next one takes to begin."""
 QUIET_SECONDS = 15.0
 """After which without another one a task counts as well again: longer than any wait between two tries."""
 MAX_KNOWN = 1000
@@ -56,8 +58,9 @@ class InternalErrors:
             self._changed()
 
     def problems(self) -> tuple[str, ...]:
-        oldest = self._clock() - QUIET_SECONDS
-        for task in [task for task, (_, when) in self._ailing.items() if when <= oldest]:
+        now = self._clock()
+        over = [task for task, (_, at) in self._ailing.items() if now - at >= LASTING.get(task, QUIET_SECONDS)]
+        for task in over:
             del self._ailing[task]
             log.info("internal error over", task=task)
         return tuple(

@@ -8,6 +8,8 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping
 
+from speaker.system.threads import in_thread
+
 GOOD_SECONDS = 2.0
 """How long a text is handed out again: IPVS brings its own counters up to date every two (ip_vs_est.c)."""
 
@@ -71,6 +73,6 @@ class Kept:
     async def text(self) -> bytes:
         async with self._turn:
             if self._clock() >= self._good_until:
-                self._text = await asyncio.to_thread(self._make)
+                self._text = await in_thread(self._make)
                 self._good_until = self._clock() + GOOD_SECONDS
             return self._text

@@ -168,8 +168,8 @@ def outlive(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         type=_seconds,
         default=DEFAULT_OUTLIVE,
-        help="seconds for which EIPs are answered for while the main process is away; the next one takes them over "
-        "(default %(default)g)",
+        help="seconds for which EIPs are answered for while the main process is away, and longer where no peer takes "
+        "over whose own works; the next one takes them over (default %(default)g)",
     )
 
 

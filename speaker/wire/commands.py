@@ -86,6 +86,14 @@ class HoldLock(Command[None], frozen=True, gc=False):
     """Lock the runtime directory anew, should the lock have been removed."""
 
 
+class TellProgress(Command[None], frozen=True, gc=False):
+    """The main process gets on: for how many seconds each of its loops has been at one step, by name; ``where``: the
+    longest of them."""
+
+    loops: Mapping[str, float]
+    where: str
+
+
 class UseKeys(Command[None], frozen=True, gc=False):
     """Sign and verify hellos with these from now on; as in ``PeerSpec``."""
 
@@ -166,5 +174,15 @@ PeerCommand: TypeAlias = (
 )
 """Only where there are peers."""
 AnyCommand: TypeAlias = (
-    UseLinks | Withdraw | Offer | OfferedAll | ClaimsOf | IsReady | HasPeers | ListPeers | HoldLock | PeerCommand
+    UseLinks
+    | Withdraw
+    | Offer
+    | OfferedAll
+    | ClaimsOf
+    | IsReady
+    | HasPeers
+    | ListPeers
+    | HoldLock
+    | TellProgress
+    | PeerCommand
 )

@@ -16,15 +16,17 @@ if __name__ == "__main__":
     sys.modules["ssl"] = None  # type: ignore[assignment]  # asyncio's, which does without: more than a megabyte
 
 import asyncio
+import faulthandler
 import gc
+import json
 import os
 import signal
 import socket
 import subprocess
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import NoReturn, TypeAlias
@@ -36,13 +38,21 @@ from speaker.system.files import Lock, absolute, locked
 from speaker.system.priority import take_priority
 from speaker.system.programs import end_with
 from speaker.system.supervise import heed_callbacks, wait
-from speaker.system.threads import start_threads
+from speaker.system.threads import Threads, start_threads
 from speaker.telemetry.lateness import run
 from speaker.wire.messages import Before
-from speaker.wire.process import Conversation
+from speaker.wire.process import OUTLIVED, Conversation
+from speaker.wire.progress import MainProgress, Patience
 
-VARIABLE = "EIP_SPEAKER_WIRE"
-"""In the main process's environment: the file descriptor of its end."""
+VARIABLE, STACKS = "EIP_SPEAKER_WIRE", "EIP_SPEAKER_STACKS"
+"""In the main process's environment: the file descriptors of its end, and of a file for the stacks of its threads."""
+SHOW_STACKS = signal.SIGUSR2
+STACKS_SECONDS = 0.5
+"""That a main process gets to show its stacks. A handler in C does it, whoever holds the interpreter's lock."""
+MOST_STACKS = 16384
+"""Bytes that are told of them."""
+LOOK_SECONDS = 1.0
+"""Between two looks at whether the main process gets on."""
 ENDING_SECONDS = 10.0
 """A main process that ends gets so long for it before it is killed."""
 COLLECTED = 20_000, 20, 100
@@ -52,6 +62,9 @@ COLLECTED = 20_000, 20, 100
 def inherited() -> socket.socket | None:
     """The main process's end; None in the first process, which is to ``become`` the wire process."""
     number = os.environ.pop(VARIABLE, None)
+    if (stacks := os.environ.pop(STACKS, None)) is not None:
+        faulthandler.enable(int(stacks))
+        faulthandler.register(SHOW_STACKS, int(stacks))
     return None if number is None else socket.socket(fileno=int(number))
 
 
@@ -78,7 +91,7 @@ def _environment() -> dict[str, str]:
     return {"MALLOC_ARENA_MAX": "1", **os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(path))}
 
 
-_STARTER = ThreadPoolExecutor(1, "start", initializer=take_priority)
+_STARTER = Threads(1, "start", take_priority)
 """Waits until a new process runs, and until the kernel has cleared away one that ended. On a busy host either takes as
 long as a second, because whoever holds a lock of the kernel's may be kept from the CPU. A thread that stays: with the
 one that started it the main process would end (prctl(2), PR_SET_PDEATHSIG)."""
@@ -94,6 +107,27 @@ class Main:
 
     process: subprocess.Popen[bytes]
     end: socket.socket
+    stacks: int | None = None
+    """A file that it writes its stacks to, when it is asked or crashes."""
+
+    async def show_stacks(self) -> str:
+        """Where its threads are; '' where it cannot say."""
+        with suppress(OSError):
+            self.process.send_signal(SHOW_STACKS)
+        await asyncio.sleep(STACKS_SECONDS)
+        return self.shown
+
+    @property
+    def shown(self) -> str:
+        """What it has written there."""
+        try:
+            return os.pread(self.stacks, MOST_STACKS, 0).decode(errors="replace") if self.stacks is not None else ""
+        except OSError:
+            return ""
+
+    def close(self) -> None:
+        if self.stacks is not None:
+            os.close(self.stacks)
 
     async def ended(self) -> str:
         """Wait for it; how it ended, in words."""
@@ -111,7 +145,7 @@ class Main:
                 loop.remove_reader(number)
             finally:
                 os.close(number)
-        code = await loop.run_in_executor(_STARTER, self.process.wait)
+        code = await _STARTER.run(self.process.wait)
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
     @property
@@ -126,20 +160,21 @@ Begin: TypeAlias = Callable[[], Awaitable[Main]]
 
 async def start(arguments: Sequence[str]) -> Main:
     """Run ``speaker ARGUMENTS`` as the main process."""
-    return await asyncio.get_running_loop().run_in_executor(_STARTER, _started, arguments)
+    return await _STARTER.run(partial(_started, arguments))
 
 
 def _started(arguments: Sequence[str]) -> Main:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    stacks = os.memfd_create("stacks")
     with theirs:
         process = subprocess.Popen(
             (*_python(), "speaker", *arguments),
-            pass_fds=[theirs.fileno()],
+            pass_fds=[theirs.fileno(), stacks],
             stdin=subprocess.DEVNULL,
-            env={**_environment(), VARIABLE: str(theirs.fileno())},
+            env={**_environment(), VARIABLE: str(theirs.fileno()), STACKS: str(stacks)},
             preexec_fn=_bound_to(os.getpid()),
         )
-    return Main(process, ours)
+    return Main(process, ours, stacks)
 
 
 def _bound_to(parent: int) -> Callable[[], None]:
@@ -154,11 +189,11 @@ def _bound_to(parent: int) -> Callable[[], None]:
     return bind
 
 
-async def serve(begin: Begin, lock: Lock, outlive: float) -> int:
+async def serve(begin: Begin, lock: Lock, outlive: float, patience: Patience | None = None) -> int:
     """Until SIGTERM or SIGINT, or until a main process ends by itself with nothing offered; the exit code.
 
-    While there is none, what was offered last is answered for, until ``outlive`` seconds after the last one went that
-    had said all that may be held here; then everything is given up.
+    While there is none, what was offered last is answered for. From ``outlive`` seconds on after the last one went that
+    had said all that may be held here, what a peer with a working main process can take over is given up.
     """
     talk, stopping = Conversation(lock.hold), asyncio.Event()
     heed_callbacks(talk.events)
@@ -170,22 +205,31 @@ async def serve(begin: Begin, lock: Lock, outlive: float) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    failures, alone_since = 0, boottime()
+    failures, alone_since, patience = 0, boottime(), patience or Patience()
     before: Callable[[], Before] = Before
     async with AsyncExitStack() as stack:
         while True:
             begun = boottime()
-            words, code = await _one(begin, talk, stopping, stack, before)
+            words, code = await _one(begin, talk, stopping, stack, before, patience)
             gone = boottime()
             if stopping.is_set() or not talk.offered:
                 return code
             if talk.offered_all or gone - begun >= outlive:
                 failures, alone_since = 0, gone
             failures += 1
-            await _pause(stopping, min(wait(failures), max(alone_since + outlive - boottime(), 0.0)))
-            if boottime() >= alone_since + outlive:
-                talk.forsake()
+            left = alone_since + outlive - boottime()
+            await _pause(stopping, min(wait(failures), left) if left > 0 else wait(failures))
+            if boottime() >= alone_since + outlive and talk.forsake():
+                _say(OUTLIVED)
             before = partial(_before, words, gone)
+
+
+def _say(words: str, stacks: str = "") -> None:
+    """To the log: of this no main process can tell."""
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    line = {"event": "wire process", "message": words, "stacks": stacks, "level": "error", "timestamp": now}
+    with suppress(OSError):
+        sys.stderr.write(json.dumps({name: value for name, value in line.items() if value}) + "\n")
 
 
 def _before(words: str, gone: float) -> Before:
@@ -199,6 +243,7 @@ async def _one(
     stopping: asyncio.Event,
     stack: AsyncExitStack,
     before: Callable[[], Before],
+    patience: Patience,
 ) -> tuple[str, int]:
     """The life of one main process; how it ended, in words and as an exit code."""
     if stopping.is_set():
@@ -212,6 +257,7 @@ async def _one(
         return f"it could not be started: {words}", 1
     ending = asyncio.create_task(main.ended())
     interrupting = asyncio.create_task(_interrupt(main, talk, stopping))
+    watching = asyncio.create_task(_replace_if_stuck(main, talk, patience.seconds))
     why = ""
     try:
         await talk.hold(main.end, stack, before)
@@ -221,10 +267,35 @@ async def _one(
         why = f"its message was not understood ({type(error).__name__}: {error}), "
         main.process.kill()
     words = await _end(main, ending)
+    watching.cancel()
+    await asyncio.wait((watching,))
+    patience.ended(stuck=(stuck := not watching.cancelled() and watching.exception() is None))
+    if stuck:
+        why = f"it did not get on ({watching.result()[0]}), "
+        told = f"it did not get on ({watching.result()[0]}) and was replaced"
+        talk.events.replaced(told, watching.result()[1])
+        if not talk.offered:  # nobody comes after it
+            _say(f"main process: {told}", watching.result()[1])
+    elif crash := main.shown:
+        talk.events.replaced(words, crash)
+    main.close()
     interrupted = interrupting.done()
     interrupting.cancel()
-    await asyncio.get_running_loop().run_in_executor(_STARTER, _reap)
+    await _STARTER.run(_reap)
     return why + words, 0 if interrupted else main.exit_code
+
+
+async def _replace_if_stuck(main: Main, talk: Conversation, limit: float) -> tuple[str, str]:
+    """Why it was replaced, and where its threads and loops stood. Endless for one that gets on."""
+    progress = talk.progress = MainProgress(limit)
+    while (why := progress.stuck) is None:
+        await asyncio.sleep(LOOK_SECONDS)
+        progress.pass_by(LOOK_SECONDS)
+    stacks = "\n".join(filter(None, [progress.where, await main.show_stacks()]))
+    main.process.kill()
+    with suppress(OSError):
+        main.end.shutdown(socket.SHUT_RDWR)  # nothing of it is heard any more
+    return why, stacks[:MOST_STACKS]
 
 
 async def _end(main: Main, ending: asyncio.Task[str]) -> str:

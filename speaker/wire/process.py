@@ -53,18 +53,25 @@ from speaker.wire.commands import (
     SetRecalled,
     Spec,
     StartRebalancing,
+    TellProgress,
     UseAddresses,
     UseKeys,
     UseLinks,
     Withdraw,
 )
 from speaker.wire.messages import Before, Began, FromMain, FromWire, Reply, Request, Stop
+from speaker.wire.progress import MainProgress
 from speaker.wire.sender import EventSender
 from speaker.wire.shared import SharedOwner
 from speaker.wire.sharing.hello_links import OpenHellos
 
 MAX_WAITING = 64 * 2**20
 """Bytes that a main process may leave unread: one that does not read them is started anew."""
+
+OUTLIVED = (
+    "no main process worked for longer than --outlive, and no peer that has one could take over: EIPs are answered for "
+    "as they were last asked for"
+)
 
 _Owner: TypeAlias = SoloOwner | SharedOwner
 
@@ -145,6 +152,8 @@ class Life:
                 return command.returns(owner.peers())
             case HoldLock():
                 self._hold_lock()
+            case TellProgress():
+                pass  # ``Conversation`` has heard it
             case _:
                 if not isinstance(owner, SharedOwner) or self._keyring is None:
                     raise WireError("this node is alone")
@@ -164,6 +173,10 @@ class Conversation:
         self.life: Life | None = None
         self.offered_all = False
         """The main process of the moment has said all that may be held here."""
+        self.progress = MainProgress()
+        """Of the main process of the moment."""
+        self._outlived = False
+        """EIPs are answered for though no main process has said so for too long."""
 
     def _send(self, message: FromWire) -> None:
         """Without a main process the message is dropped: the next one is sent the whole state, and the claims and bugs
@@ -191,10 +204,17 @@ class Conversation:
         """Asks the main process to hand over and to end."""
         self._send(Stop())
 
-    def forsake(self) -> None:
-        """For too long no main process has said what this node may hold: everything is given up."""
-        if self.life is not None:
-            self.life.owner.withdraw(list(self.life.owner.offered))
+    def forsake(self) -> bool:
+        """For too long no main process has said what this node may hold: what a peer can take over that has one is
+        given up. Of the rest nobody would gain by silence. Whether it is news that there is a rest."""
+        if self.life is None:
+            return False
+        owner = self.life.owner
+        if isinstance(owner, SharedOwner):
+            manned = owner.hello_links.manned(owner.machine.peers(boottime()))
+            owner.withdraw([eip for eip, place in owner.offers.placements.items() if place.link.index in manned])
+        before, self._outlived = self._outlived, bool(owner.offered)
+        return self._outlived and not before
 
     async def hold(self, end: socket.socket, stack: AsyncExitStack, before: Callable[[], Before]) -> None:
         """Serves one main process until it closes its end. The life that begins with it is entered on ``stack``.
@@ -210,13 +230,17 @@ class Conversation:
                 self._channel = channel
                 self.events.start_over()
                 life = await self._begin(spec, stack)
+                self._headless(True)
                 channel.send(Began(before(), life.owner.resumed()))
                 life.owner.retell()
                 self.events.retell()
+                if self._outlived:
+                    self.events.failed("outlive", OUTLIVED)
                 await self._obey(life, channel, messages)
         finally:
             self._channel = None
             channel.close()
+            self._headless(True)
             if self.life is not None:
                 self.life.api_away()
 
@@ -231,12 +255,24 @@ class Conversation:
             if not isinstance(request, Request):
                 raise WireError(f"expected a Request: {request!r}")
             number, command = request.number, request.command
+            if isinstance(command, TellProgress):
+                self.progress.heard(command.loops, command.where)
             try:
                 channel.send(Reply(number, life.obey(command)))
             except BUGS as error:
                 self.events.internal_error("wire command", error)
                 channel.send(Reply(number, None, f"{type(command).__name__}: {type(error).__name__}: {error}"))
-            self.offered_all = self.offered_all or isinstance(command, OfferedAll)
+            if isinstance(command, OfferedAll):
+                self.offered_all = True
+                self._headless(False)
+
+    def _headless(self, on: bool) -> None:
+        """Whether no main process works: said to peers, and at the end of a time without one to the next."""
+        if self.life is not None and isinstance(self.life.owner, SharedOwner):
+            self.life.owner.offers.headless = on
+        if self._outlived and not on:
+            self._outlived = False
+            self.events.recovered("outlive")
 
 
 def _owner(spec: Spec, keyring: Keyring | None, events: EventSender) -> _Owner:

@@ -22,6 +22,7 @@ from speaker.ownership.events import (
 )
 from speaker.ownership.hello import Addresses, Incarnation
 from speaker.system.supervise import contained
+from speaker.system.waiting import get_on
 from speaker.wire.channel import Channel
 from speaker.wire.commands import (
     AnyCommand,
@@ -43,6 +44,7 @@ from speaker.wire.commands import (
     SetRecalled,
     Spec,
     StartRebalancing,
+    TellProgress,
     UseAddresses,
     UseKeys,
     UseLinks,
@@ -173,7 +175,10 @@ class Wire:
         reply: asyncio.Future[_R] = asyncio.get_running_loop().create_future()
         self._replies[self._number] = reply
         self._channel.send(Request(self._number, cast(AnyCommand, command)))
-        return await reply
+        get_on()
+        result = await reply
+        get_on()
+        return result
 
     # ── what this node may hold ──
 
@@ -194,11 +199,13 @@ class Wire:
         links: Collection[Link],
         macs: frozenset[Mac],
         among: Among = None,
-    ) -> None:
+    ) -> bool:
         """This node may hold these and no others, on ``links``: forwarding for them stands. ``macs``: every MAC of this
         host; who speaks with one of them is no stranger. In the wire process ``process.py`` hands it to the owner:
-        ``shared.py``, or ``alone.py`` on a node without peers."""
+        ``shared.py``, or ``alone.py`` on a node without peers. Whether all were taken: the others are offered again the
+        next time."""
         await self.withdraw_except(placements, among)
+        self._unsure &= placements.keys()
         await self._ask(UseLinks(tuple(links), macs))  # as they were, too: the carriers are looked at then
         asked = placements if among is None else among
         changed = {a: placements[a] for a in asked if a in placements and self._offered.get(a) != placements[a]}
@@ -207,10 +214,12 @@ class Wire:
             these = {address: changed[address] for address in some}
             self._offered.update(these)  # before it is held, which may be reported before the reply comes
             self._unsure.update(these)
-            for refused in await self._ask(Offer(these)):
-                self._offered.pop(refused, None)
-            self._unsure.difference_update(these)
+            refused = await self._ask(Offer(these))
+            for address in refused:
+                self._offered.pop(address, None)
+            self._unsure.difference_update(these.keys() - refused)
         await self._ask(OfferedAll())
+        return not self._unsure
 
     async def addresses(
         self,
@@ -274,6 +283,10 @@ class Wire:
         await self._ask(SetRecalled(on))
 
     # ── the rest ──
+
+    async def progress(self, loops: Mapping[str, float], where: str) -> None:
+        """As in ``TellProgress``."""
+        await self._ask(TellProgress(loops, where))
 
     async def hold_lock(self) -> None:
         """That of the runtime directory, should it have been removed. Raises EdgeError."""

@@ -43,6 +43,8 @@ from speaker.wire.messages import (
     WireEvent,
 )
 
+MAIN_TASK = "main process"
+"""What a main process that did not get on counts as among the errors that nobody foresaw."""
 MAX_DELAYS = 1000
 """That wait to be told; of more only the longest is."""
 COUNT_SECONDS = 2.0
@@ -205,6 +207,10 @@ class EventSender:
             self._send(BugMet(task, words, place, trace))
         else:
             self._untold_bugs[task, place] = BugMet(task, words, place, trace)
+
+    def replaced(self, words: str, stacks: str) -> None:
+        """A main process did not get on; the next one tells of it. ``stacks``: where its threads and loops stood."""
+        self._untold_bugs[MAIN_TASK, words] = BugMet(MAIN_TASK, words, "the main process", stacks)
 
     # ── records ──
 

@@ -384,7 +384,9 @@ class SharedOwner:
             self.machine.speak_again()
             return
         addresses, own = self._addresses.own.get(link, ()), self._addresses.bound.get(link, frozenset())
-        hello = hello._replace(addresses=addresses, own=own, recalled=self.offers.recalled)
+        hello = hello._replace(
+            addresses=addresses, own=own, recalled=self.offers.recalled, headless=self.offers.headless
+        )
         self.hello_links.send(hello_link, hello, now)
 
     def _listen(self) -> None:

@@ -172,3 +172,23 @@ def test_each_file_on_the_way_is_shown_by_the_docstrings_of_those_before_it(walk
     assert len(walk) <= FILES_IN_A_WALK
     shown = [set().union(*map(files_shown, walk[:at])) for at in range(1, len(walk))]
     assert [file for file, known in zip(walk[1:], shown, strict=True) if file not in known] == []
+
+
+PAST_IN_THREAD = {"to_thread", "run_in_executor", "set_default_executor", "ThreadPoolExecutor"}
+
+
+def handed_to_threads(tree: ast.AST) -> set[str]:
+    """By which of asyncio's and the library's own ways: they lose a StopIteration, and wait for what hangs."""
+    named = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    named |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    return named & PAST_IN_THREAD
+
+
+@pytest.mark.parametrize("source", ["asyncio.to_thread(f)", "loop.run_in_executor(None, f)"])
+def test_a_way_past_in_thread_would_be_found(source):
+    assert handed_to_threads(ast.parse(source))
+
+
+def test_work_is_handed_to_threads_in_one_way_only():
+    found = {name: ways for name, tree in TREES.items() if (ways := handed_to_threads(tree))}
+    assert found == {"speaker.system.threads": {"run_in_executor"}}, "speaker/system/threads.py has in_thread"

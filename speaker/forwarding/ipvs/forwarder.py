@@ -10,8 +10,8 @@ until after the last is unbound. ``tables.py`` writes the entries, ``dummy.py`` 
 import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -51,7 +51,7 @@ from speaker.forwarding.sysctl import forwarding_off
 from speaker.forwarding.traffic import Traffic
 from speaker.model import Family, IPAddress
 from speaker.settings import AS_THEY_ARE, Timeouts
-from speaker.system.threads import in_thread
+from speaker.system.threads import Threads, in_thread
 
 LOOK_SECONDS = 60.0
 """How long it is believed that what we made is still there."""
@@ -123,7 +123,7 @@ class IpvsForwarder:
         self._guard = guard
         self._clock = clock
         # One thread: what a cancelled call has begun ends before the next begins.
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ipvs")
+        self._thread = Threads(1, "ipvs", spare=0)
         self._turn = asyncio.Lock()
         self._asked: Plan | None = None
         self._plan = EMPTY
@@ -221,7 +221,7 @@ class IpvsForwarder:
             return removed
 
     async def _do(self, work: Callable[..., T], *arguments: object) -> T:
-        return await in_thread(self._thread, work, *arguments)
+        return await self._thread.run(partial(work, *arguments))
 
     # ── in the worker thread: a thousand virtual servers take longer to compare than the loop may be held ──
 
@@ -318,7 +318,7 @@ async def open_ipvs(runtime_dir: Path, timeouts: Timeouts = AS_THEY_ARE) -> Ipvs
 
     Raises Unsupported where the kernel has no IPVS, or nothing to guard it with.
     """
-    await asyncio.to_thread(_must_have_ipvs)
+    await in_thread(_must_have_ipvs)
     return IpvsForwarder(runtime_dir, await _open_guard(), timeouts=timeouts)
 
 

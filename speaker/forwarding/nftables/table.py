@@ -1,6 +1,5 @@
 """One table of ours in nftables: brought to a plan, and remembered, so that it seldom has to be listed."""
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -13,6 +12,7 @@ from speaker.forwarding.nftables.ruleset import Expressed, Ruleset, expressible
 from speaker.forwarding.nftables.script import rebuild_script, step_script
 from speaker.forwarding.nftables.stamp import Stamp, stamp
 from speaker.forwarding.plan import Plan
+from speaker.system.threads import in_thread
 
 LOOK_SECONDS = 50.0
 """How long it is believed that a table is as we made it, while others change theirs. IPVS looks around every minute:
@@ -96,13 +96,13 @@ class Table:
     async def _recall(self, known: Expressed, plan: Plan) -> tuple[Plan, Step]:
         if plan is known.plan:
             return known.form, ((), "")
-        return await asyncio.to_thread(self._step, known, plan)
+        return await in_thread(self._step, known, plan)
 
     # A thousand virtual servers of ten take a good part of a second to compare: the loop must go on answering ARP.
 
     async def _compared(self, plan: Plan) -> tuple[Plan, Step]:
         listing = await nft.list_table(self._name)
-        return await asyncio.to_thread(lambda: (want := expressible(plan), self._step_from(listing, want)))
+        return await in_thread(lambda: (want := expressible(plan), self._step_from(listing, want)))
 
     def _step(self, known: Expressed, plan: Plan) -> tuple[Plan, Step]:
         want = expressible(plan, known)
@@ -113,4 +113,4 @@ class Table:
             await nft.run(script)
         except EdgeError:
             # Somebody may have changed the table since we looked. From scratch it works, or says what is wrong.
-            await nft.run(await asyncio.to_thread(lambda: rebuild_script(self._ruleset_of(want))))
+            await nft.run(await in_thread(lambda: rebuild_script(self._ruleset_of(want))))

@@ -16,6 +16,7 @@ from speaker.forwarding.nftables.stamp import stamp
 from speaker.forwarding.unknown_flows import iptables as chains
 from speaker.forwarding.unknown_flows.rules import FAMILIES, NOTHING, STRAYS_TABLE, NextHop, Wanted, script, versions
 from speaker.model import IPAddress, Mac
+from speaker.system.threads import in_thread
 
 _LOOSE = Path("/proc/sys/net/netfilter/nf_conntrack_tcp_loose")
 _EVERYTHING = Wanted(
@@ -80,14 +81,14 @@ class NftablesUnknownFlows:
 
     async def _change(self, have: Wanted | None, want: Wanted, tables: _Tables) -> bool:
         # Ten thousand EIPs take a good part of a second to write down: the loop must go on answering ARP.
-        text = await asyncio.to_thread(script, have, want, tables)
+        text = await in_thread(script, have, want, tables)
         if not text:
             return False
         try:
             await nft.run(text)
         except EdgeError:
             # Somebody may have changed a table since we looked. From scratch it works, or says what is wrong.
-            await nft.run(await asyncio.to_thread(script, None, want, _tables()))
+            await nft.run(await in_thread(script, None, want, _tables()))
         return True
 
     async def cleanup(self) -> tuple[str, ...]:
@@ -120,7 +121,7 @@ class IptablesUnknownFlows:
         scripts = {}
         for version, program in self._programs.items():
             saved = await iptables.run(f"{program}-save")
-            scripts[program] = await asyncio.to_thread(chains.script, saved, want, version)
+            scripts[program] = await in_thread(chains.script, saved, want, version)
         for program, text in scripts.items():
             if text:
                 await iptables.run(f"{program}-restore", "--noflush", "--wait", "5", text=text)

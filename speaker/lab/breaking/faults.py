@@ -2,7 +2,7 @@
 
 All of it happens in the switch; no host is told anything but, where the fault has it so, that its carrier went. Every
 function blocks for a millisecond or two and returns when the fault is there: inside an event loop call it through
-``asyncio.to_thread``.
+``in_thread``.
 """
 
 from collections.abc import Collection, Sequence

@@ -1,6 +1,5 @@
 """The faults: what is done, where it is asked about, and what has to be named first."""
 
-import asyncio
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from speaker.lab.breaking.switch import hosts_on, spoil
 from speaker.lab.network.topology import LAN
 from speaker.lab.practice.ground import Ground
 from speaker.lab.practice.site import FOREIGN, FREE, LOCAL, NAMED, SIX, WEB, Site, service
+from speaker.system.threads import in_thread
 
 Do = Callable[[Ground, str], Any]
 """With the ground and the node that is asked; what can be awaited is."""
@@ -89,7 +89,7 @@ def _address(host: str | None, address: str, link: str) -> tuple[Do, Do]:
 
 def _on_the_lan(fault: Callable[..., None], host: str | None = None) -> Do:
     """In a thread: the lab's netlink sockets have a loop of their own."""
-    return lambda ground, node: asyncio.to_thread(fault, ground.lan, host or node)
+    return lambda ground, node: in_thread(fault, ground.lan, host or node)
 
 
 def _explain(eip: str) -> tuple[str, ...]:

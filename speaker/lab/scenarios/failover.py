@@ -28,6 +28,7 @@ from speaker.lab.scenarios.scene import EVERYBODY, LINK, OTHER_SIDE, Played, Sce
 from speaker.lab.stage import Stage
 from speaker.lab.watching.outage import echoing
 from speaker.model import IPAddress
+from speaker.system.threads import in_thread
 
 #: Seconds that everything is watched after everybody agreed again, most of it because answers are waited for.
 AFTERMATH = 1.0
@@ -52,8 +53,8 @@ async def fail_over(request: Request, stage: Stage, linger: Callable[[], Awaitab
     pods = [stage.lan.namespace(pod) for node in topology.nodes for pod in topology.pods_of(node)]
     if request.scenario == "partition":
         # Two switches that are cabled together fall apart, and are one again, from one moment to the next.
-        await asyncio.to_thread(split, stage.lan, _halves(stage))
-        await asyncio.to_thread(heal, stage.lan)
+        await in_thread(split, stage.lan, _halves(stage))
+        await in_thread(heal, stage.lan)
     with echoing((pod, POD_PORT) for pod in pods):
         async with speakers(stage, request.hello_ms) as found:
             scene = Scene(stage, found, addresses, request.hello_ms)

@@ -21,6 +21,7 @@ from speaker.lab.timeline import Tone, bars, columns
 from speaker.lab.watching.arp_listener import Claimed, Heard, listening
 from speaker.lab.watching.probes import ask
 from speaker.model import Family, IPAddress, format_mac
+from speaker.system.threads import in_thread
 
 #: Seconds until every EIP has to be claimed, generous because a demo also runs on a busy laptop.
 CONVERGENCE = 30.0
@@ -146,7 +147,7 @@ async def _visit(
             for service in sorted(eip.services)
         }
     tables = {
-        link: await asyncio.to_thread(neighbours, stage.lan.namespace(_observer(stage, link)))
+        link: await in_thread(neighbours, stage.lan.namespace(_observer(stage, link)))
         for link in {eip.link for eip in eips}
     }
     node = stage.lan.topology.host(stage.lan.topology.nodes[0])

@@ -14,6 +14,7 @@ from speaker.lab.stage import Stage
 from speaker.lab.watching.capture import Capture, capturing
 from speaker.lab.watching.outage import Asks, Probes, asking, outages, probing
 from speaker.model import IPAddress, Mac
+from speaker.system.threads import in_thread
 
 #: Where the nodes announce the EIPs.
 LINK = "eth0"
@@ -96,7 +97,7 @@ class Scene:
 
     async def do(self, fault: Callable[..., None], *arguments: object) -> None:
         """A fault of the LAN, away from the event loop."""
-        await asyncio.to_thread(fault, self.stage.lan, *arguments)
+        await in_thread(fault, self.stage.lan, *arguments)
 
     async def settled(self, nodes: Collection[str] | None = None) -> dict[IPAddress, str]:
         """Wait until every EIP has one holder among ``nodes`` (None: all whose speaker runs)."""

@@ -32,6 +32,7 @@ from speaker.lab.stage import Stage
 from speaker.lab.watching.outage import Asks, asking
 from speaker.model import IPAddress
 from speaker.node.control import ask
+from speaker.system.threads import in_thread
 
 CLIENT, OTHER_CLIENT = "client", "client2"
 ANSWERS = 10.0
@@ -53,10 +54,10 @@ async def endure(request: Request, stage: Stage, linger: Callable[[], Awaitable[
     elsewhere = (ELSEWHERE,) if trouble.second_link else ()
     (stage.manifests / "shared.yaml").write_text(failover_manifests(topology, (*eips, *elsewhere)))
     always = lossy(topology, trouble.loss)
-    await asyncio.to_thread(spoil, stage.lan, always)
+    await in_thread(spoil, stage.lan, always)
     async with AsyncExitStack() as stack:
         if trouble.delay:
-            await asyncio.to_thread(stack.enter_context, delayed(stage.lan, trouble.delay))
+            await in_thread(stack.enter_context, delayed(stage.lan, trouble.delay))
         found = await stack.enter_async_context(speakers(stage, request.hello_ms))
         scene = Scene(stage, found, eips, request.hello_ms)
         stage.timeline.say("lab", f"starts {len(topology.nodes)} speakers for {len(eips)} EIPs")
@@ -76,7 +77,7 @@ async def _level(scene: Scene, found: Speakers) -> Mapping[IPAddress, str]:
     while len(set((holders := await scene.settled()).values())) < min(len(nodes), len(scene.eips)):
         if time.monotonic() > deadline:
             raise EdgeError(f"within {LEVEL:.0f} s not every node has taken a share of the EIPs")
-        await asyncio.to_thread(lambda: list(ask(found.running[nodes[0]].runtime_dir, "rebalance", ANSWERS)))
+        await in_thread(lambda: list(ask(found.running[nodes[0]].runtime_dir, "rebalance", ANSWERS)))
     return holders
 
 
@@ -120,11 +121,11 @@ async def suffer(
             client: await stack.enter_async_context(asking(lan.namespace(client), LINK, scene.eips, ASK_INTERVAL))
             for client in clients
         }
-        relays = await asyncio.to_thread(_relays, stack, lan, course)
+        relays = await in_thread(_relays, stack, lan, course)
         await _answered(asks, scene.eips)
         since = time.monotonic()
         await asyncio.sleep(CALM)
-        claimed = await asyncio.to_thread(claims, scene)
+        claimed = await in_thread(claims, scene)
         async with asyncio.TaskGroup() as tasks:
             steps = tasks.create_task(_perform(scene, course, always, relays), name="steps")
             counts = tasks.create_task(_count(scene, course, claimed), name="claims")
@@ -191,9 +192,9 @@ async def _change(scene: Scene, before: Step, step: Step, always: Sequence[Drop]
         await scene.do(plug, host)
     if step.hold != before.hold:
         if before.hold is not None:
-            await asyncio.to_thread(relays[before.hold].release)
+            await in_thread(relays[before.hold].release)
         if step.hold is not None:
-            await asyncio.to_thread(relays[step.hold].redirect)
+            await in_thread(relays[step.hold].redirect)
 
 
 def _signal(scene: Scene, number: signal.Signals, nodes: Collection[str]) -> None:
@@ -206,9 +207,9 @@ async def _count(scene: Scene, course: Course, before: int) -> tuple[ClaimCount,
     begun = time.monotonic()
     mark, end = (course.healed, course.seconds) if course.claims is None else (course.claims.since, course.claims.until)
     await _until(begun + mark)
-    marked, until_mark = await asyncio.to_thread(claims, scene), time.monotonic()
+    marked, until_mark = await in_thread(claims, scene), time.monotonic()
     await _until(begun + end)
-    after, ended = await asyncio.to_thread(claims, scene), time.monotonic()
+    after, ended = await in_thread(claims, scene), time.monotonic()
     return ClaimCount(marked - before, until_mark - begun), ClaimCount(after - marked, ended - until_mark)
 
 

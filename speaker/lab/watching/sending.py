@@ -1,6 +1,5 @@
 """What ``outage`` sends with: sockets made inside a namespace, and the processes of ``prober.py`` that use them."""
 
-import asyncio
 import json
 import os
 import socket
@@ -9,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from ipaddress import ip_address
+from math import inf
 from mmap import mmap
 from typing import Any
 
@@ -16,6 +16,7 @@ from speaker.lab.network.namespaces import Namespace
 from speaker.lab.watching.prober import SO_TIMESTAMPNS, slot
 from speaker.model import IPAddress
 from speaker.packets.sockets import enlarge
+from speaker.system.threads import in_thread
 
 LONGEST = 180.0
 """Seconds after which no more probes are sent; the memory they would need is made only when it is used."""
@@ -43,7 +44,7 @@ async def sending(
             yield memory, process
             assert process.stdin is not None
             process.stdin.close()
-            await asyncio.to_thread(process.wait)
+            await in_thread(process.wait, within=inf)
     finally:
         os.close(memory_fd)
 

@@ -30,7 +30,8 @@ Values, by kind (``Kind``)::
     name       1 bytes it begins with like the name before it in its section · 1 bytes it ends with like that one
                · 1 length and the bytes between; the two likenesses do not overlap, the first name has neither
 
-Flags: 1 draining · 2 deaf · 4 demoted · 8 recalled (the last three since 1.3) · 16 routine (since 1.4).
+Flags: 1 draining · 2 deaf · 4 demoted · 8 recalled (the last three since 1.3) · 16 routine (since 1.4)
+· 32 headless (since 1.5).
 
 Within a major version nothing above changes: a newer minor version adds kinds and flags, which an older reader
 authenticates and passes over. What must not be passed over takes a new major version.
@@ -63,7 +64,7 @@ from speaker.ownership.hellos.reading import demand, read_fields
 
 ETHERTYPE = 0x88B5
 MAGIC = b"EIPh"
-MAJOR, MINOR = 1, 4
+MAJOR, MINOR = 1, 5
 
 MAGIC_AT, MAJOR_AT = 14, 18
 """Bytes from the start of the frame: where a kernel filter finds MAGIC, and MAJOR (1 byte)."""
@@ -77,7 +78,7 @@ _STAMP = struct.Struct("!QQHI")
 _NAME_AT = _FIXED_AT + _FIXED.size
 _TAG = 16
 _OURS = MAGIC + bytes((MAJOR,))
-_DRAINING, _DEAF, _DEMOTED, _RECALLED, ROUTINE = 0x01, 0x02, 0x04, 0x08, 0x10
+_DRAINING, _DEAF, _DEMOTED, _RECALLED, ROUTINE, _HEADLESS = 0x01, 0x02, 0x04, 0x08, 0x10, 0x20
 FLAGS_AT = _FIXED_AT + struct.calcsize("!QQHIQ")
 """Where a kernel filter finds ROUTINE."""
 
@@ -159,6 +160,7 @@ def _flags(hello: Hello) -> int:
         | hello.demoted * _DEMOTED
         | hello.recalled * _RECALLED
         | hello.routine * ROUTINE
+        | hello.headless * _HEADLESS
     )
 
 
@@ -258,6 +260,7 @@ def _read(body: bytes) -> Hello:
         demoted=bool(flags & _DEMOTED),
         recalled=bool(flags & _RECALLED),
         routine=bool(flags & ROUTINE),
+        headless=bool(flags & _HEADLESS),
         link=link,
         part=part,
         **read_fields(body, end),

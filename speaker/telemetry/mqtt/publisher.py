@@ -14,6 +14,7 @@ from speaker.errors import EdgeError
 from speaker.settings import MqttSettings
 from speaker.system.retry import retrying
 from speaker.system.supervise import single
+from speaker.system.threads import in_thread
 from speaker.system.waiting import set_within
 from speaker.telemetry.lines import Line
 from speaker.telemetry.mqtt import credentials
@@ -154,8 +155,8 @@ class Publisher:
 
     async def _connect(self) -> None:
         self._since, self._refused = None, ""
-        login = await asyncio.to_thread(credentials.login, self._settings.login)
-        context = await asyncio.to_thread(credentials.context, self._settings)
+        login = await in_thread(credentials.login, self._settings.login)
+        context = await in_thread(credentials.context, self._settings)
         me = self._me
         ((topic, payload),) = me.presence("lost").items()
         before = _cancellations()  # a TaskGroup of Python 3.11 takes its own back only sometimes

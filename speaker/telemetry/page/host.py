@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from speaker.system.supervise import Supervisor, contained
+from speaker.system.threads import in_thread
 from speaker.telemetry.lines import Line
 from speaker.telemetry.mqtt.states import Pools
 from speaker.telemetry.page.document import Document, examination, of_host
@@ -63,7 +64,7 @@ class HostPage:
         """While somebody looks, and never else. Endless."""
         while True:
             await self.live.looked_at.wait()
-            found = await asyncio.to_thread(examine)
+            found = await in_thread(examine)
             self._show_examination(examination(time.time(), found))
             await asyncio.sleep(EXAMINED)
             if not self.live:

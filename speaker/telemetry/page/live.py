@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from speaker.system.threads import in_thread
 from speaker.system.waiting import set_within, sparing
 from speaker.telemetry.page.document import Document, change
 
@@ -58,7 +59,7 @@ class Live:
         async with self._turn:
             news = self._news
             if self._make is not None and news != self._text_is_of:
-                self._text, self._text_is_of = msgspec.json.encode(await asyncio.to_thread(self._make)), news
+                self._text, self._text_is_of = msgspec.json.encode(await in_thread(self._make)), news
             return self._text
 
     def __len__(self) -> int:
@@ -77,7 +78,7 @@ class Live:
             if self._make is None or not self._onlookers:
                 continue
             async with sparing(PAUSE):
-                self._say(await asyncio.to_thread(self._make))
+                self._say(await in_thread(self._make))
 
     def _say(self, after: Document) -> None:
         whole = news = b""

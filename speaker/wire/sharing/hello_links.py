@@ -134,6 +134,19 @@ class HelloLinks:
         known = {hello_link.link.name: hello_link.speakers for hello_link in self}
         return any(peer.alive and known[peer.link].is_informed(peer.node) for peer in self.peers(states))
 
+    def manned(self, states: Mapping[int, Iterable[PeerState]]) -> frozenset[int]:
+        """Links on which a living peer hears us that has a main process that works, and does not leave."""
+        return frozenset(
+            index
+            for index, peers in states.items()
+            if (hello_link := self._open.get(index)) is not None
+            and any(
+                peer.heard and peer.hears_us and peer.alive and not peer.draining
+                for peer in peers
+                if not hello_link.speakers.is_headless(peer.node)
+            )
+        )
+
     # ── what is asked ──
 
     def serve(self, links: Collection[Link]) -> None:

@@ -28,6 +28,8 @@ class Offers:
         self._silent_gateways: set[int] = set()
         self._demoted = self._recalled = False
         """For a reason that concerns the whole node."""
+        self.headless = False
+        """No main process keeps all this up to date."""
 
     @property
     def placements(self) -> Mapping[IPAddress, Placement]:

@@ -35,6 +35,7 @@ class Speakers:
         self._due: dict[str, float] = {}
         """When the next hello of each is overdue."""
         self._informed: set[str] = set()
+        self._headless: set[str] = set()
         self._answered: set[_Answered] = set()
         self._answered_since = now
         """Those answers count already that came since then: no longer than PAUSE ago."""
@@ -84,10 +85,15 @@ class Speakers:
     def is_informed(self, node: str) -> bool:
         return node in self._informed
 
+    def is_headless(self, node: str) -> bool:
+        """It has no main process that works, as it says; one of an earlier release does not say so."""
+        return node in self._headless
+
     # ── whose hellos come ──
 
     def heard(self, hello: Hello, at: float, least: float) -> None:
         """When it arrived. ``least``: seconds until its sender's next one."""
+        (self._headless.add if hello.headless else self._headless.discard)(hello.node)
         self._heard_at[hello.node] = at
         if hello.node in self._due or len(self._due) < MAX_SENDERS:
             self._due[hello.node] = at + OVERDUE * max(least, hello.interval / 1000)

@@ -1,11 +1,13 @@
 """The wire process by itself: how it starts, what it says, what it outlives, how it ends."""
 
 import asyncio
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import time
 from ipaddress import ip_address
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +20,8 @@ from speaker.model import Gratuitous, Link, Mac
 from speaker.system.files import Lock, locked
 from speaker.wire.channel import Channel
 from speaker.wire.commands import Offer, PeerSpec, Spec
-from speaker.wire.parent import Main, serve
+from speaker.wire.parent import STACKS, VARIABLE, Main, serve
+from speaker.wire.progress import Patience
 from speaker.wire.remote import Wire
 
 pytestmark = pytest.mark.netns
@@ -34,7 +37,13 @@ class Told:
     """A listener that keeps what it needs."""
 
     def __init__(self):
-        self.replaced, self.errors = [], []
+        self.replaced, self.errors, self.failures, self.recoveries = [], [], [], []
+
+    def failed(self, edge, error):
+        self.failures.append((edge, str(error)))
+
+    def recovered(self, edge):
+        self.recoveries.append(edge)
 
     def taken_over(self, end, away, held):
         self.replaced.append((end, held))
@@ -145,16 +154,6 @@ def test_one_that_cannot_be_started_is_tried_again_and_what_was_offered_stands(e
     assert found[1:] == [found[0]] * 2
 
 
-def test_without_a_main_process_for_too_long_everything_is_given_up():
-    async def never(wire):
-        return await look(wire)
-
-    mains = Mains(offer, never, *[look] * 100)
-    code, found = asyncio.run(served(mains, outlive=0.0))
-    assert code == 137
-    assert found[1:] == [(frozenset(), dict.fromkeys(EIPS))]
-
-
 def test_a_command_that_meets_a_bug_is_told_and_the_next_is_obeyed():
     async def part(wire):
         with pytest.raises(WireError, match="Offer"):
@@ -206,3 +205,125 @@ def test_asked_to_stop_while_there_is_nobody_to_tell_it_ends():
 
     code, _ = asyncio.run(served(Mains(part)))
     assert code == 137
+
+
+# ── one that lives and does not work ──
+
+STUCK = 2.0
+"""Seconds at one step, instead of a minute and a half."""
+
+
+async def hang(wire):
+    """It has offered all that it had, and says nothing any more."""
+    await offer(wire)
+    await asyncio.Event().wait()
+
+
+async def hang_in_a_loop(wire):
+    """All its loops get on but one."""
+    await offer(wire)
+    stood = 0.0
+    while True:
+        stood += 0.5
+        await wire.progress({"reconcile": stood, "publish": 0.5}, "Loop reconcile:\n  in settle")
+        await asyncio.sleep(0.5)
+
+
+async def work(wire):
+    await offer(wire)
+    for _ in range(int(3 * STUCK / 0.2)):
+        await wire.progress({"reconcile": 0.2}, "")
+        await asyncio.sleep(0.2)
+    await wire.withdraw_except({})
+
+
+async def served_patiently(mains):
+    with TemporaryDirectory() as directory:
+        path = Path(directory) / "lock"
+        code = await serve(mains.begin, Lock(path, locked(path)), 30.0, Patience(STUCK))
+    for each in mains.playing[:-1]:
+        each.cancel()
+    await asyncio.gather(*mains.playing, return_exceptions=True)
+    return code
+
+
+@pytest.mark.parametrize(
+    ("part", "why"), [(hang, "nothing was heard of it for 2 s"), (hang_in_a_loop, "reconcile for 2 s")]
+)
+def test_a_main_process_that_does_not_get_on_is_replaced_and_the_next_one_says_why(part, why):
+    mains = Mains(part, withdraw)
+    asyncio.run(served_patiently(mains))
+    _, told = mains.heard
+    ((end, held),) = told.replaced
+    assert end.startswith(f"it did not get on ({why}), killed by")
+    assert held == 3, "what was offered stands meanwhile"
+    assert told.errors == [("main process", f"it did not get on ({why}) and was replaced")]
+
+
+def test_a_main_process_that_gets_on_is_left_alone():
+    mains = Mains(work)
+    asyncio.run(served_patiently(mains))
+    assert mains.heard[0].replaced == []
+
+
+LOOPING = """
+import os, threading
+from speaker.wire.parent import inherited
+end = inherited()
+def settle_for_ever():
+    while True:
+        pass
+threading.Thread(target=settle_for_ever, daemon=True).start()
+end.recv(1)
+"""
+
+
+def threads_of(process):
+    return len(list(Path(f"/proc/{process.pid}/task").iterdir()))
+
+
+def test_the_stacks_of_all_threads_are_seen_also_of_one_that_never_lets_go():
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    stacks = os.memfd_create("stacks")
+    environment = {**os.environ, VARIABLE: str(theirs.fileno()), STACKS: str(stacks)}
+    descriptors = [theirs.fileno(), stacks]
+    process = subprocess.Popen([sys.executable, "-c", LOOPING], pass_fds=descriptors, env=environment)
+    main = Main(process, ours, stacks)
+    try:
+        deadline = time.monotonic() + 30
+        while threads_of(process) < 2:
+            assert time.monotonic() < deadline
+        shown = asyncio.run(main.show_stacks())
+    finally:
+        process.kill()
+        process.wait()
+        main.close()
+        ours.close()
+        theirs.close()
+    assert "in settle_for_ever" in shown
+    assert "in <module>" in shown
+
+
+# ── after --outlive ──
+
+
+async def end_at_once(wire):
+    """It comes, and never says what may be held here."""
+    await wire.ready()
+
+
+def test_alone_it_goes_on_answering_after_the_time_to_outlive_a_main_process_and_says_so(capfd):
+    mains = Mains(offer, end_at_once, end_at_once, end_at_once, settle, withdraw)
+    _, found = asyncio.run(served(mains, outlive=0.0))
+    assert [one[0] for one in (found[0], *found[-2:])] == [frozenset(EIPS)] * 3, "it has held them all the time"
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines() if "outlive" in line]
+    assert [line["level"] for line in lines] == ["error"] * 2, "once each time that it comes to that"
+    assert [edge for edge, _ in mains.heard[-2].failures] == ["outlive"], "a problem, until everything is said"
+    assert mains.heard[-2].recoveries == ["outlive"]
+
+
+def test_with_peers_of_which_none_lives_it_goes_on_answering():
+    mains = Mains(offer, end_at_once, end_at_once, withdraw)
+    mains.peers = 1
+    _, found = asyncio.run(served(mains, outlive=0.0))
+    assert set(found[-1][1].values()) == {HERE}, "it is offered all the time"

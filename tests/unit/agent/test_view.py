@@ -656,6 +656,33 @@ def test_a_service_that_meets_a_bug_stays_as_it_was_and_the_others_are_read(serv
     assert not settlement.failed
 
 
+def test_what_met_a_bug_is_read_again_though_nothing_of_it_is_news(service_object: MakeService, eip_object):
+    reader, lan = Reader(ViewSettings(forwards=True)), eip_object("lan", EIP)
+    bad = msgspec.structs.replace(lan, spec={**lan.spec, "priority": object()})
+    web, spec = service_object("web", ingress=[EIP], conditions=OURS), service_object("web").spec
+    odd = AssignedObject(web.metadata, Odd(), web.status)  # type: ignore[arg-type]
+    world, settlement = read(reader, [odd], [bad])
+    assert (set(settlement.failed), len(reader.problems())) == ({WEB}, 1)
+    msgspec.structs.force_setattr(odd, "spec", spec)
+    bad.spec["priority"] = 0
+    world, settlement = read(reader)
+    assert (dict(settlement.failed), reader.problems()) == ({}, ())
+    assert WEB in world.services
+    assert "lan" in world.pools
+
+
+def test_endpoints_that_met_a_bug_are_read_again_though_nothing_of_them_is_news(service_object: MakeService):
+    reader = Reader(ViewSettings(forwards=True))
+    web, one = service_object("web", ingress=[EIP], conditions=OURS), slice_of(at("198.51.100.1"))
+    odd = SliceObject(one.metadata, one.address_type, Odd(), one.ports)  # type: ignore[arg-type]
+    _, settlement, _ = reader.read(News(services={web.key: web}), lambda _: [odd])
+    assert set(settlement.failed) == {WEB}
+    world, settlement, changed = reader.read(News(), lambda _: [one])
+    assert not settlement.failed
+    assert changed == {WEB}
+    assert [str(endpoint.address) for endpoint in world.endpoints[WEB]] == ["198.51.100.1"]
+
+
 def test_a_slice_that_meets_a_bug_sets_its_service_aside_until_it_is_another(service_object: MakeService):
     reader = Reader(ViewSettings(forwards=True))
     web, one = service_object("web", ingress=[EIP], conditions=OURS), slice_of(at("198.51.100.1"))

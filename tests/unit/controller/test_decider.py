@@ -220,6 +220,19 @@ def test_a_service_whose_reading_meets_a_bug_keeps_what_it_holds(service_object,
     assert other == [{"ip": "192.0.2.2", "ipMode": "VIP"}], "web's is not free"
 
 
+def test_a_service_whose_reading_met_a_bug_is_read_again_though_nothing_of_it_is_news(service_object, eip_object):
+    decider = Decider(ControllerSettings())
+    bad = met_with_a_bug(service_object("web"))
+    decider.decide(news([bad], [eip_object("lan", "192.0.2.1-192.0.2.2")]), 1.0, AT)
+    orders = decider.decide(News(), 2.0, AT)
+    assert [key.name for key in decider.failed] == ["web"]
+    del bad.metadata.labels["tier"]
+    orders = decider.decide(News(), 3.0, AT)
+    assert not decider.failed
+    ingress = orders[path_of("web")].body()["status"]["loadBalancer"]["ingress"]
+    assert ingress == [{"ip": "192.0.2.1", "ipMode": "VIP"}]
+
+
 def met_with_a_bug(found):
     """No API server comes to such a label, and nothing here expects it."""
     metadata = msgspec.structs.replace(found.metadata, labels={"tier": object()}, resource_version="99")
@@ -700,7 +713,10 @@ def test_a_pool_whose_reading_meets_a_bug_keeps_what_it_gave_and_nobody_else_wai
     assert condition["reason"] == "Invalid"
     assert "bug in the speaker" in condition["message"]
     decider.decide(News(), 3.0, AT)
-    assert decider.failed_pools == {}, "it is told once"
+    assert list(decider.failed_pools) == ["lan"], "it is read again, and fails again"
+    bad.spec["priority"] = 0
+    decider.decide(News(), 4.0, AT)
+    assert decider.failed_pools == {}
 
 
 def test_a_flagged_eip_is_said_to_be_none_that_its_own_pool_offers_as_another_may(service_object, eip_object):

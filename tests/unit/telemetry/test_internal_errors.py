@@ -1,8 +1,11 @@
 """What nobody foresaw is logged once, counted each time, and a problem for a while."""
 
+import asyncio
+
 import pytest
 from structlog.testing import capture_logs
 
+from speaker.system.supervise import heed_callbacks
 from speaker.telemetry.internal_errors import MAX_KNOWN, QUIET_SECONDS, InternalErrors
 from speaker.telemetry.metrics import Metrics
 
@@ -80,3 +83,29 @@ def test_those_that_another_process_meets_again_are_counted_and_keep_it_a_proble
     (problem,) = world.errors.problems()
     assert "KeyError: 'a'" in problem
     assert (world.count(), logs, world.changes) == (8, [], 1)
+
+
+async def test_what_a_callback_raises_is_told_each_time_and_logged_once_also_a_cancellation(world):
+    def callback():
+        raise asyncio.CancelledError
+
+    heed_callbacks(world.errors)
+    with capture_logs() as logs:
+        for _ in range(3):
+            asyncio.get_running_loop().call_soon(callback)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    (line,) = logs
+    assert (line["event"], line["task"]) == ("internal error", "callback")
+    count = world.registry.get_sample_value("eip_speaker_internal_errors_total", {"task": "callback"})
+    assert count == 3
+
+
+def test_a_main_process_that_was_replaced_is_a_problem_for_longer_than_any_other_error(world):
+    world.errors.told("main process", "it did not get on", "the main process", "stacks")
+    world.stumble("a")
+    world.now += QUIET_SECONDS
+    (problem,) = world.errors.problems()
+    assert "internal error in main process: it did not get on" in problem
+    world.now += 600.0
+    assert world.errors.problems() == ()

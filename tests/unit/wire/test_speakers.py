@@ -1,6 +1,8 @@
 """Who speaks on a link, and what is remembered of it."""
 
+from dataclasses import replace
 from ipaddress import ip_address
+from types import SimpleNamespace
 
 import pytest
 
@@ -8,7 +10,9 @@ from speaker.model import Mac
 from speaker.ownership.hello import Digest, Hello, Incarnation
 from speaker.ownership.hellos.hellos import MAX_SENDERS
 from speaker.ownership.inquirer import PAUSE
+from speaker.ownership.machine.peers import PeerState
 from speaker.wire.events import Speaker
+from speaker.wire.sharing.hello_links import HelloLinks
 from speaker.wire.sharing.speakers import OVERDUE, Speakers
 
 HIS, HERS = Mac(b"\x02\0\0\0\0\x01"), Mac(b"\x02\0\0\0\0\x02")
@@ -84,3 +88,32 @@ def test_the_same_answer_counts_once_in_a_while(speakers):
     assert all(speakers.answer(eip, node, 0.9 * PAUSE, probed=probed) for eip, node, probed in others)
     assert speakers.answer(EIP, "he", PAUSE, probed=False)
     assert not speakers.answer(EIP, "he", 1.5 * PAUSE, probed=False)
+
+
+ALIVE = PeerState("she", Incarnation(1), alive=True, heard=True, hears_us=True, draining=False, claims=0)
+
+
+@pytest.mark.parametrize(
+    ("hello", "state", "manned"),
+    [
+        (SHE, ALIVE, {2}),
+        (SHE._replace(headless=True), ALIVE, set()),
+        (SHE, replace(ALIVE, alive=False), set()),
+        (SHE, replace(ALIVE, draining=True), set()),
+        (SHE, replace(ALIVE, hears_us=False), set()),
+        (HE, ALIVE, {2}),
+    ],
+    ids=["works", "headless", "dead", "leaves", "does not hear us", "an earlier release, which does not say so"],
+)
+def test_a_link_is_manned_where_a_living_peer_has_a_main_process_that_works(speakers, hello, state, manned):
+    links = HelloLinks(None, None, 0.2, None, None, None)
+    links._open[2] = SimpleNamespace(speakers=speakers)
+    speakers.heard(hello, 0.0, 0.1)
+    assert links.manned({2: [state], 3: [ALIVE]}) == manned
+
+
+def test_who_works_again_is_headless_no_longer(speakers):
+    speakers.heard(SHE._replace(headless=True), 0.0, 0.1)
+    assert speakers.is_headless("she")
+    speakers.heard(SHE, 0.1, 0.1)
+    assert not speakers.is_headless("she")

@@ -687,7 +687,7 @@ GOLDEN_1_0 = """
     af8a77ce6fd012a067c4e40e787d8c1c
 """
 """The tag is what ``openssl dgst -sha256 -mac HMAC -macopt hexkey:0001..1f`` says of all from byte 6 to it, its first
-half; so are those of 1.1 to 1.3."""
+half; so are those of 1.1 to 1.5."""
 
 
 GOLDEN_1_1 = (
@@ -713,14 +713,20 @@ GOLDEN_1_4 = (
     .replace("0000000005265c00 07", "0000000005265c00 17")
     .replace("4dce7cb5d41d547b96370b425b7a58d0", "e28bdea866ac88bd026c4c93fa44c78e")
 )
+GOLDEN_1_5 = (
+    GOLDEN_1_4.replace("45495068 01 04 0172", "45495068 01 05 0172")
+    .replace("0000000005265c00 17", "0000000005265c00 37")
+    .replace("e28bdea866ac88bd026c4c93fa44c78e", "33ef060ced0d28eb79651542f6b6cee6")
+)
 OWN = frozenset({IPv4Address("192.0.2.1"), IPv6Address("2001:db8::1")})
 WEAK = frozenset({IPv4Address("192.0.2.9"), IPv6Address("2001:db8:1::1")})
 
 
 def test_version_1_is_these_bytes_forever():
-    said = GOLDEN._replace(addresses=BOTH, own=OWN, deaf=True, demoted=True, interval=100, weak=WEAK, routine=True)
-    assert [frame.hex() for frame in encode(said, KEYS, MAC)] == ["".join(GOLDEN_1_4.split())]
-    assert decode(bytes.fromhex(GOLDEN_1_4), KEYS) == said
+    since_1_3 = {"deaf": True, "demoted": True, "interval": 100, "weak": WEAK}
+    said = GOLDEN._replace(addresses=BOTH, own=OWN, **since_1_3, routine=True, headless=True)
+    assert [frame.hex() for frame in encode(said, KEYS, MAC)] == ["".join(GOLDEN_1_5.split())]
+    assert decode(bytes.fromhex(GOLDEN_1_5), KEYS) == said
 
 
 def test_what_older_releases_of_version_1_say_is_read():
@@ -729,6 +735,8 @@ def test_what_older_releases_of_version_1_say_is_read():
     assert decode(bytes.fromhex(GOLDEN_1_2), KEYS) == GOLDEN._replace(addresses=BOTH, own=OWN)
     since_1_3 = {"deaf": True, "demoted": True, "interval": 100, "weak": WEAK}
     assert decode(bytes.fromhex(GOLDEN_1_3), KEYS) == GOLDEN._replace(addresses=BOTH, own=OWN, **since_1_3)
+    since_1_4 = {**since_1_3, "routine": True}
+    assert decode(bytes.fromhex(GOLDEN_1_4), KEYS) == GOLDEN._replace(addresses=BOTH, own=OWN, **since_1_4)
 
 
 def test_a_newer_minor_version_is_read_and_what_it_adds_is_passed_over():
