@@ -105,6 +105,8 @@ class _Done:
 
     def __init__(self, cluster: Cluster, host: Host) -> None:
         self._cluster, self._host = cluster, host
+        self._changed: dict[IPAddress, None] = {}
+        """What was claimed or let go in this step."""
 
     def send(self, link: int, hello: Hello) -> bool:
         return self._cluster.send(self._host, link, hello)
@@ -127,15 +129,18 @@ class _Done:
     def claimed(self, eip: IPAddress, term: int) -> None:
         self._cluster.trace.say(f"{self._host.name} claims {eip} term {term}")
         self._cluster.promises.claimed(self._host, eip, term)
+        self._changed[eip] = None
 
     def yielded(self, eip: IPAddress, reason: Yielded) -> None:
-        promises = self._cluster.promises
         self._cluster.trace.say(f"{self._host.name} yields {eip}: {reason.value}")
-        promises.yielded(self._host, eip, reason)
-        if reason is Yielded.DRAINED:
-            promises.disturbed()  # it waited for a successor as long as it was promised
-        promises.changed(eip)
+        self._cluster.promises.yielded(self._host, eip, reason)
+        self._changed[eip] = None
 
     def drop_queued(self) -> None:
         self._cluster.trace.say(f"{self._host.name} was away, listens")
         self._host.drop_what_was_heard()
+
+    def done(self) -> None:
+        for eip in self._changed:
+            self._cluster.promises.changed(eip)
+        self._changed.clear()

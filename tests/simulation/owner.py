@@ -49,12 +49,15 @@ class Deeds(Protocol):
     def drop_queued(self) -> None:
         """What was heard before and not looked at."""
 
+    def done(self) -> None:
+        """All orders of one step are carried out. What was between two of them lasted no time."""
+
 
 class Owner:
     """One life. ``clock``: the host's, in seconds."""
 
     def __init__(self, machine: Ownership, clock: Callable[[], float], links: Iterable[int], deeds: Deeds) -> None:
-        self._clock = clock
+        self._clock, self._deeds = clock, deeds
         self._links = {link: Link(link, f"eth{link}", Mac(bytes((2, 0, 0, 0, 0, link)))) for link in links}
         self._owner = _Owner(machine, clock, _Events(deeds), deeds)
         self._layer2 = cast(_Links, self._owner._layer2)
@@ -70,7 +73,9 @@ class Owner:
             placements[eip] = Placement(self._links[link], _OFTEN)
 
     def carry_out(self, orders: list[Order]) -> None:
-        self._owner._carry_out(orders, self._clock())
+        if orders:
+            self._owner._carry_out(orders, self._clock())
+            self._deeds.done()
 
     def answers(self, eip: IPAddress) -> bool:
         """A request that arrives at this moment."""
