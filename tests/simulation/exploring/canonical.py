@@ -1,0 +1,224 @@
+"""One number for all states of a world from which the same follows.
+
+Instants count from now, and those longer ago than anything asks for are all the same. Lives and sequences count from
+the last one of their node, terms from the highest of their EIP. What is only counted, told or remembered to be faster is
+left out. What is not named here is taken as it is: a field that somebody adds tells states apart until it is named.
+"""
+
+import marshal
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
+from enum import Enum
+from functools import partial
+from hashlib import blake2b
+from ipaddress import IPv4Address, IPv6Address
+from types import FunctionType, MethodType
+from typing import Any
+
+from simulation.host import Host
+from simulation.owner import Owner
+from simulation.promises import Promises
+from simulation.service import Heal
+from simulation.world import World
+from speaker.ownership.hello import Digest, Hello, Span
+from speaker.ownership.machine.claims import Eip
+from speaker.ownership.machine.peers import Peer
+
+EPOCH = float(1 << 20)
+"""When the clock begins, so that every instant can be told from every length of time."""
+PAST = 2.5
+"""Seconds, longer than ``assembling`` looks back and than a heal takes. ``_LONGER``: what is asked for longer ago."""
+_LONGER = {"frame_at": 5.0}
+_ONGOING = 1000.0
+"""Seconds ahead: when a fault ends that goes on until it is ended."""
+_LIFE = 1 << 31
+_MANY = 3
+"""``segment.REPEATED``: how often the same was said counts up to that."""
+
+_OMITTED = frozenset(
+    "_alarms _alarm_order _attempts _carry_out _deeds _deadlines _found _from _in_order _incarnate _keys _link_of _now "
+    "_observer _policy _orders _schedule _sum _time _turn _windows _slice_from claims_heard clock digest ended hearings "
+    "life lives macs own own_keys own_noted_at peers_changed ports rules said_own sent sum times _times version "
+    "wake_at burst disputes probes_ _supervisor _kept _peers _group _stack _tasks".split()
+)
+_TERMS = frozenset("claims terms yielded left heard_yields".split())
+"""Of mappings by EIP."""
+
+
+class Canon:
+    """At one instant of one world."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self._now = world, world.clock.now
+        live = [host for host in world.hosts if host.life]
+        self._lives = {host.index + 1: host.life for host in live}
+        self._sequences = {host.index + 1: host.machine._sequence for host in live}
+        self._terms = {
+            eip: max((h.machine.eips[eip].maxterm for h in live if eip in h.machine.eips), default=0)
+            for eip in world.eips
+        }
+        self._by_type: dict[type, Callable[[Any], Any]] = {
+            float: self._float, int: self._int, Hello: self._hello, Eip: self._eip, Peer: self._peer, Host: self._host,
+            Digest: lambda digest: digest.count, Span: lambda span: "span", Heal: lambda heal: id(heal) and "heal",
+            FunctionType: self._function, MethodType: self._method, partial: self._partial,
+        }  # fmt: skip
+
+    def key(self, *more: object) -> int:
+        world = self._world
+        network, promises = world.network, world.promises
+        state = (
+            [self._whole(host) for host in world.hosts],
+            [self.of(paths) for paths in (network.cuts, network.eaten, network.strangers)],
+            [self._instants(d) for d in (network.heard_since, network.overtaken)],
+            self._queue(),
+            self._judge(promises),
+            [self.of(record) for record in world.api.records.values()],
+            more,
+        )
+        return int.from_bytes(blake2b(marshal.dumps(state, 2), digest_size=8).digest(), "big") or 1
+
+    def _queue(self) -> list[Any]:
+        due = sorted(world_entry[:2] for world_entry in self._world.clock._queue)
+        works = {entry[:2]: entry[2] for entry in self._world.clock._queue}
+        found = [(self._float(at), self.of(works[at, order])) for at, order in due]
+        return sorted((entry for entry in found if entry[1] is not None), key=repr)
+
+    def _judge(self, promises: Promises) -> list[Any]:
+        service = promises._service
+        timers = (
+            promises._gap_since, promises._eligible_since, promises._double, promises._crashes, promises.points_at,
+            service._fit_since, service._unserved, service._twice, service._holds_since,
+        )  # fmt: skip
+        heal = promises._heal
+        since = () if heal is None or self._now > heal.due else (self._float(heal._ended), self.of(heal._held))
+        return [*(self.of(timer) for timer in timers), since, self.of(heal._before) if since and heal else ()]
+
+    # ── Hosts ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _host(self, host: Host) -> Any:
+        """Where something else speaks of it."""
+        return host.index
+
+    def _whole(self, host: Host) -> Any:
+        fields = {name: value for name, value in vars(host).items() if name not in _OMITTED}
+        waits = fields.pop("waiting"), fields.pop("unread")
+        machine, owner = fields.pop("machine", None), fields.pop("owner", None)
+        if not host.alive:
+            return self._fields({**fields, "left_at": None, "told_at": None, "asked_at": None})
+        stale = host.frozen_at is not None and self._now - host.frozen_at > PAST
+        waiting = () if stale else [sorted({repr(self.of(w)) for w in some}) for some in waits]
+        return self._fields(fields), waiting, self.of(machine), self._owner(owner)
+
+    def _owner(self, owner: Owner) -> Any:
+        """What is answered, and until when."""
+        layer2 = owner._layer2
+        responders = [
+            (index, self._float(r.claims.deadline), sorted(a for a, part in r.claims.arp.items() if part is not None))
+            for (index, _), r in layer2._responders.items()
+        ]
+        return responders, sorted(int(eip) for eip in owner._owner.offers.placements)
+
+    # ── Values ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def of(self, value: Any) -> Any:
+        kind = type(value)
+        if value is None or kind is bool or kind is str or kind is bytes:
+            return value
+        if (own := self._by_type.get(kind)) is not None:
+            return own(value)
+        if isinstance(value, IPv4Address | IPv6Address):
+            return int(value)
+        if isinstance(value, Enum):
+            return value.name
+        if isinstance(value, OrderedDict):
+            return [self.of(key) for key in value]
+        if isinstance(value, Mapping):
+            value = {k: v for k, v in value.items() if v} if kind is Counter else value
+            return sorted(((self.of(k), self.of(v)) for k, v in value.items()), key=repr)
+        if isinstance(value, set | frozenset):
+            return sorted((self.of(each) for each in value), key=repr)
+        if isinstance(value, tuple) and len(value) == 3 and type(value[0]) is int and value[0] >= _LIFE:
+            return self._stamp(*value)
+        if isinstance(value, list | tuple) or hasattr(value, "popleft"):
+            return [self.of(each) for each in value]
+        return self._fields(_fields_of(value)) if _is_state(value) else kind.__name__
+
+    def _fields(self, fields: Mapping[str, Any]) -> list[Any]:
+        return [(name, self._field(name, value)) for name, value in fields.items() if name not in _OMITTED]
+
+    def _field(self, name: str, value: Any) -> Any:
+        if name in _TERMS and isinstance(value, Mapping):
+            return sorted((int(eip), self._term(eip, term)) for eip, term in value.items() if eip in self._terms)
+        if name == "_sequence":
+            return 0
+        if name == "_repeated":
+            return min(value, _MANY)
+        if name in _LONGER:
+            return self._float(value, _LONGER[name])
+        return self.of(value)
+
+    def _term(self, eip: Any, term: Any) -> Any:
+        """Or a term and when."""
+        if isinstance(term, tuple):
+            return self._term(eip, term[0]), self._float(term[1])
+        return self._terms[eip] - term if term else -1
+
+    def _float(self, value: float, past: float = PAST) -> Any:
+        if not EPOCH / 2 < value < EPOCH * 8:
+            return round(value, 6)
+        since = value - self._now
+        return "ongoing" if since > _ONGOING else round(since, 5) if since > -past else "past"
+
+    def _instants(self, times: Mapping[Any, float]) -> list[Any]:
+        return [entry for entry in self.of(times) if entry[1] != "past"]
+
+    def _int(self, value: int) -> Any:
+        return value if value < _LIFE else self._life(value)
+
+    def _life(self, value: int) -> Any:
+        number = value % _LIFE
+        return number, self._lives.get(number, 0) - value // _LIFE
+
+    def _stamp(self, life: int, sequence: int, part: Any) -> Any:
+        number, ago = self._life(life)
+        return number, ago, sequence - self._sequences.get(number, 0) if ago == 0 else sequence, part
+
+    def _hello(self, hello: Hello) -> Any:
+        fields = {name: value for name, value in hello._asdict().items() if name not in ("incarnation", "sequence")}
+        return self._stamp(hello.incarnation, hello.sequence, hello.part), self._fields(fields)
+
+    def _eip(self, x: Eip) -> Any:
+        fields = {name: value for name, value in _fields_of(x).items() if name not in ("term", "maxterm", "held_by")}
+        fields["worse_claims"] = [(n, [self._term(x.address, t) for t in two]) for n, two in x.worse_claims.items()]
+        fields["heard_yields"] = [(node, self._term(x.address, term)) for node, term in x.heard_yields.items()]
+        terms = [self._term(x.address, term) for term in (x.term, x.maxterm, x.held_by[0])]
+        return terms, x.held_by[1], self._fields(fields)
+
+    def _peer(self, peer: Peer) -> Any:
+        return peer.synced(), self._fields(_fields_of(peer))
+
+    # ── What is to be done ────────────────────────────────────────────────────────────────────────────────────
+
+    def _function(self, work: FunctionType) -> Any:
+        if work.__qualname__.startswith("Host.step"):
+            return None  # an alarm, which follows from the machine
+        cells = [cell.cell_contents for cell in work.__closure__ or ()]
+        return work.__qualname__, [self.of(cell) for cell in cells], [self.of(d) for d in work.__defaults__ or ()]
+
+    def _method(self, work: MethodType) -> Any:
+        return work.__qualname__, self.of(work.__self__)
+
+    def _partial(self, work: "partial[Any]") -> Any:
+        if "announce" in work.func.__qualname__:
+            return None  # said once more, to those who have it
+        return self.of(work.func), [self.of(each) for each in work.args], sorted(work.keywords.items())
+
+
+def _is_state(value: Any) -> bool:
+    return type(value).__module__.startswith("speaker.ownership") or type(value).__name__ in ("OwnClaims", "Segment")
+
+
+def _fields_of(value: Any) -> dict[str, Any]:
+    names = [name for base in type(value).__mro__ for name in getattr(base, "__slots__", ())]
+    slots = {name: getattr(value, name) for name in names if hasattr(value, name)}
+    return {**slots, **getattr(value, "__dict__", {})}
