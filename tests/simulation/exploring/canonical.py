@@ -20,9 +20,10 @@ from simulation.owner import Owner
 from simulation.promises import Promises
 from simulation.service import Heal
 from simulation.world import World
-from speaker.ownership.hello import Digest, Hello, Span
+from speaker.ownership.hello import Digest, Heard, Hello, Span
 from speaker.ownership.machine.claims import Eip
 from speaker.ownership.machine.peers import Peer
+from speaker.ownership.machine.silence import UNANSWERED
 
 EPOCH = float(1 << 20)
 """When the clock begins, so that every instant can be told from every length of time."""
@@ -34,6 +35,9 @@ _ONGOING = 1000.0
 _LIFE = 1 << 31
 _MANY = 3
 """``segment.REPEATED``: how often the same was said counts up to that."""
+
+_OLD = 40
+"""Hellos since then, after which it does not matter how many."""
 
 _OMITTED = frozenset(
     "_alarms _alarm_order _attempts _carry_out _deeds _deadlines _found _from _in_order _incarnate _keys _link_of _now "
@@ -50,6 +54,8 @@ class Canon:
 
     def __init__(self, world: World) -> None:
         self._world, self._now = world, world.clock.now
+        self._within: list[FunctionType] = []
+        """Those that are being looked at: some know each other."""
         live = [host for host in world.hosts if host.life]
         self._lives = {host.index + 1: host.life for host in live}
         self._sequences = {host.index + 1: host.machine._sequence for host in live}
@@ -59,7 +65,8 @@ class Canon:
         }
         self._by_type: dict[type, Callable[[Any], Any]] = {
             float: self._float, int: self._int, Hello: self._hello, Eip: self._eip, Peer: self._peer, Host: self._host,
-            Digest: lambda digest: digest.count, Span: lambda span: "span", Heal: lambda heal: id(heal) and "heal",
+            Digest: lambda digest: digest.count, Span: lambda span: "span", Heal: lambda heal: "heal",
+            Heard: lambda heard: (self._life(heard.incarnation), heard.age, heard.link),
             FunctionType: self._function, MethodType: self._method, partial: self._partial,
         }  # fmt: skip
 
@@ -181,7 +188,7 @@ class Canon:
 
     def _stamp(self, life: int, sequence: int, part: Any) -> Any:
         number, ago = self._life(life)
-        return number, ago, sequence - self._sequences.get(number, 0) if ago == 0 else sequence, part
+        return number, ago, max(sequence - self._sequences.get(number, 0), -_OLD) if ago == 0 else sequence, part
 
     def _hello(self, hello: Hello) -> Any:
         fields = {name: value for name, value in hello._asdict().items() if name not in ("incarnation", "sequence")}
@@ -195,15 +202,29 @@ class Canon:
         return terms, x.held_by[1], self._fields(fields)
 
     def _peer(self, peer: Peer) -> Any:
-        return peer.synced(), self._fields(_fields_of(peer))
+        fields = _fields_of(peer)
+        fields["unanswered"] = {eip: min(times, UNANSWERED) for eip, times in peer.unanswered.items()}
+        return peer.synced(), fields.pop("left_at") > peer.stamp, self._fields(fields)
 
     # ── What is to be done ────────────────────────────────────────────────────────────────────────────────────
 
     def _function(self, work: FunctionType) -> Any:
         if work.__qualname__.startswith("Host.step"):
             return None  # an alarm, which follows from the machine
-        cells = [cell.cell_contents for cell in work.__closure__ or ()]
-        return work.__qualname__, [self.of(cell) for cell in cells], [self.of(d) for d in work.__defaults__ or ()]
+        if work in self._within:
+            return work.__qualname__
+        self._within.append(work)
+        cells = {name: cell.cell_contents for name, cell in zip(work.__code__.co_freevars, work.__closure__ or (), strict=True)}
+        host = next((cell for cell in cells.values() if isinstance(cell, Host)), None)
+        if host is not None and "life" in cells:
+            cells["life"] = host.life - cells["life"]
+        if "answered" in cells and "asked" in cells:
+            cells["asked"] -= cells["answered"][0]
+        if work.__qualname__.startswith("ApiServer"):
+            cells.pop("answered", None)
+        found = work.__qualname__, [self.of(cell) for cell in cells.values()], [self.of(d) for d in work.__defaults__ or ()]
+        self._within.pop()
+        return found
 
     def _method(self, work: MethodType) -> Any:
         return work.__qualname__, self.of(work.__self__)
