@@ -144,11 +144,11 @@ class _Links(Links):
     deeds: Deeds
 
     def answers(self, address: bytes, now: float) -> bool:
-        responder = cast("_Responder | None", self._where.get(address))
+        responder = cast("Responder | None", self._where.get(address))
         return responder is not None and responder.claims.answered(address) and not responder.claims.expired(now)
 
     def proven(self, address: bytes, now: float) -> None:
-        cast(_Responder, self._where[address]).holdings.proven([address], now)
+        cast(Responder, self._where[address]).holdings.proven([address], now)
 
     def take(self, placements: Mapping[IPAddress, Placement], probe: Collection[IPAddress] = ()) -> None:
         super().take(placements, probe)
@@ -173,12 +173,12 @@ class _Links(Links):
     def _responder(self, link: Link) -> LinkResponder:
         identity = link.index, link.mac
         if identity not in self._responders:
-            responder = self._responders[identity] = cast(LinkResponder, _Responder(link, self._clock, self._observer))
+            responder = self._responders[identity] = cast(LinkResponder, Responder(link, self._clock, self._observer))
             responder.extend(self._deadlines.get(link.index, self._deadline))
         return self._responders[identity]
 
 
-class _Responder:
+class Responder:
     """A ``LinkResponder`` whose sockets are open from the beginning, and that works off at once what it is asked."""
 
     def __init__(self, link: Link, clock: Callable[[], float], observer: Observer) -> None:

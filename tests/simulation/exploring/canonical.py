@@ -1,22 +1,22 @@
 """One number for all states of a world from which the same follows.
 
 Instants count from now, and those longer ago than anything asks for are all the same. Lives and sequences count from
-the last one of their node, terms from the highest of their EIP. What is only counted, told or remembered to be faster is
-left out. What is not named here is taken as it is: a field that somebody adds tells states apart until it is named.
+the last one of their node, terms from the highest of their EIP. What is only counted, told or remembered to be faster
+is left out. What is not named here is taken as it is: a field that somebody adds tells states apart until it is named.
 """
 
 import marshal
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Mapping
 from enum import Enum
-from functools import partial
+from functools import cache, partial
 from hashlib import blake2b
 from ipaddress import IPv4Address, IPv6Address
 from types import FunctionType, MethodType
-from typing import Any
+from typing import Any, cast
 
 from simulation.host import Host
-from simulation.owner import Owner
+from simulation.owner import Owner, Responder
 from simulation.promises import Promises
 from simulation.service import Heal
 from simulation.world import World
@@ -40,12 +40,15 @@ _OLD = 40
 """Hellos since then, after which it does not matter how many."""
 
 _OMITTED = frozenset(
-    "_alarms _alarm_order _attempts _carry_out _deeds _deadlines _found _from _in_order _incarnate _keys _link_of _now "
-    "_observer _policy _orders _schedule _sum _time _turn _windows _slice_from claims_heard clock digest ended hearings "
-    "life lives macs own own_keys own_noted_at peers_changed ports rules said_own sent sum times _times version "
-    "wake_at burst disputes probes_ _supervisor _kept _peers _group _stack _tasks".split()
+    (
+        *("life", "own_keys", "ports", "sent", "wake_at", "_deeds", "_link_of", "_schedule", "_time"),  # of a host
+        *("_alarms", "_alarm_order", "_incarnate", "_now", "_orders", "lives", "times"),  # of its machine
+        *("claims_heard", "peers_changed", "hearings", "_attempts", "attempt", "number", "expected", "version"),
+        *("digest", "sum", "_sum", "_in_order", "_windows", "ended", "clock", "_times"),
+    )
 )
-_TERMS = frozenset("claims terms yielded left heard_yields".split())
+_PLAIN = frozenset((type(None), bool, str, bytes))
+_TERMS = frozenset(("claims", "terms", "yielded", "left", "heard_yields"))
 """Of mappings by EIP."""
 
 
@@ -73,7 +76,7 @@ class Canon:
     def key(self, *more: object) -> int:
         world = self._world
         network, promises = world.network, world.promises
-        state = (
+        state: Any = (
             [self._whole(host) for host in world.hosts],
             [self.of(paths) for paths in (network.cuts, network.eaten, network.strangers)],
             [self._instants(d) for d in (network.heard_since, network.overtaken)],
@@ -119,9 +122,10 @@ class Canon:
     def _owner(self, owner: Owner) -> Any:
         """What is answered, and until when."""
         layer2 = owner._layer2
+        found = cast(dict[tuple[int, object], Responder], layer2._responders)
         responders = [
             (index, self._float(r.claims.deadline), sorted(a for a, part in r.claims.arp.items() if part is not None))
-            for (index, _), r in layer2._responders.items()
+            for (index, _), r in found.items()
         ]
         return responders, sorted(int(eip) for eip in owner._owner.offers.placements)
 
@@ -129,35 +133,48 @@ class Canon:
 
     def of(self, value: Any) -> Any:
         kind = type(value)
-        if value is None or kind is bool or kind is str or kind is bytes:
+        if kind in _PLAIN:
             return value
         if (own := self._by_type.get(kind)) is not None:
             return own(value)
         if isinstance(value, IPv4Address | IPv6Address):
             return int(value)
-        if isinstance(value, Enum):
-            return value.name
-        if isinstance(value, OrderedDict):
-            return [self.of(key) for key in value]
         if isinstance(value, Mapping):
-            value = {k: v for k, v in value.items() if v} if kind is Counter else value
-            return sorted(((self.of(k), self.of(v)) for k, v in value.items()), key=repr)
+            return self._mapping(value)
         if isinstance(value, set | frozenset):
-            return sorted((self.of(each) for each in value), key=repr)
+            return _in_order([self.of(each) for each in value])
         if isinstance(value, tuple) and len(value) == 3 and type(value[0]) is int and value[0] >= _LIFE:
             return self._stamp(*value)
-        if isinstance(value, list | tuple) or hasattr(value, "popleft"):
+        if isinstance(value, list | tuple | deque):
             return [self.of(each) for each in value]
-        return self._fields(_fields_of(value)) if _is_state(value) else kind.__name__
+        if isinstance(value, Enum):
+            return value.name
+        return self._fields(_fields_of(value)) if _is_state(cast(Any, kind)) else kind.__name__
+
+    def _mapping(self, value: Mapping[Any, Any]) -> Any:
+        if not value:
+            return ()
+        if isinstance(value, OrderedDict):
+            return [self.of(key) for key in value]
+        if isinstance(value, Counter):
+            value = {each: times for each, times in value.items() if times}
+        return _in_order([(self.of(key), self.of(each)) for key, each in value.items()])
 
     def _fields(self, fields: Mapping[str, Any]) -> list[Any]:
-        return [(name, self._field(name, value)) for name, value in fields.items() if name not in _OMITTED]
+        """By name in one order, so that names need not be said."""
+        return [
+            value if type(value) in _PLAIN else self._field(name, value)
+            for name, value in fields.items()
+            if name not in _OMITTED
+        ]
 
     def _field(self, name: str, value: Any) -> Any:
         if name in _TERMS and isinstance(value, Mapping):
             return sorted((int(eip), self._term(eip, term)) for eip, term in value.items() if eip in self._terms)
         if name == "_sequence":
             return 0
+        if name == "_turn":
+            return value % 2  # of two EIPs at most
         if name == "_repeated":
             return min(value, _MANY)
         if name in _LONGER:
@@ -214,7 +231,10 @@ class Canon:
         if work in self._within:
             return work.__qualname__
         self._within.append(work)
-        cells = {name: cell.cell_contents for name, cell in zip(work.__code__.co_freevars, work.__closure__ or (), strict=True)}
+        cells = {
+            name: cell.cell_contents
+            for name, cell in zip(work.__code__.co_freevars, work.__closure__ or (), strict=True)
+        }
         host = next((cell for cell in cells.values() if isinstance(cell, Host)), None)
         if host is not None and "life" in cells:
             cells["life"] = host.life - cells["life"]
@@ -222,7 +242,11 @@ class Canon:
             cells["asked"] -= cells["answered"][0]
         if work.__qualname__.startswith("ApiServer"):
             cells.pop("answered", None)
-        found = work.__qualname__, [self.of(cell) for cell in cells.values()], [self.of(d) for d in work.__defaults__ or ()]
+        found = (
+            work.__qualname__,
+            [self.of(cell) for cell in cells.values()],
+            [self.of(d) for d in work.__defaults__ or ()],
+        )
         self._within.pop()
         return found
 
@@ -235,11 +259,20 @@ class Canon:
         return self.of(work.func), [self.of(each) for each in work.args], sorted(work.keywords.items())
 
 
-def _is_state(value: Any) -> bool:
-    return type(value).__module__.startswith("speaker.ownership") or type(value).__name__ in ("OwnClaims", "Segment")
+@cache
+def _is_state(kind: Any) -> bool:
+    return str(kind.__module__).startswith("speaker.ownership")
+
+
+@cache
+def _slots(kind: Any) -> tuple[str, ...]:
+    return tuple(name for base in kind.__mro__ for name in getattr(base, "__slots__", ()))
 
 
 def _fields_of(value: Any) -> dict[str, Any]:
-    names = [name for base in type(value).__mro__ for name in getattr(base, "__slots__", ())]
-    slots = {name: getattr(value, name) for name in names if hasattr(value, name)}
-    return {**slots, **getattr(value, "__dict__", {})}
+    """The slots of a class are always all there."""
+    return {**{name: getattr(value, name) for name in _slots(cast(Any, type(value)))}, **getattr(value, "__dict__", {})}
+
+
+def _in_order(found: list[Any]) -> list[Any]:
+    return found if len(found) < 2 else sorted(found, key=repr)

@@ -3,11 +3,12 @@
 import json
 import mmap
 import tempfile
+from collections import Counter
 from dataclasses import dataclass
 
 _STATES, _MET, _DEPTH, _LEFT, _BROKEN, _STOPPED, _FAILED = range(7)
-_MOST_BROKEN = 50
-"""Promises, after which a search ends: one machine that is wrong breaks them by the thousand."""
+_A_KIND, _KINDS = 3, 40
+"""So many ways to break one promise by the same faults are kept. A search ends after so many kinds of ways."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,12 @@ class Found:
     promise: str
     story: str
     trail: tuple[str, ...]
+
+    @property
+    def kind(self) -> tuple[str, ...]:
+        """The promise, and what began: whenever it did, and however long it lasted."""
+        choices = (choice.split(" ", 1)[1] for choice in self.trail)
+        return self.promise, *sorted(what for what in choices if not what.endswith(" ends"))
 
 
 class Memo:
@@ -44,7 +51,7 @@ class Memo:
         self._counts[_STATES] += 1
         self._counts[_DEPTH] = max(self._counts[_DEPTH], depth)
 
-    def meet(self) -> None:
+    def note_met(self) -> None:
         """One more state, known or not."""
         self._counts[_MET] += 1
 
@@ -61,14 +68,19 @@ class Memo:
         self.stop()
 
     def note(self, found: Found) -> None:
+        kinds = Counter(each.kind for each in self.broken)
+        self._counts[_BROKEN] += 1
+        if kinds[found.kind] == _A_KIND:
+            return
+        if len(kinds) >= _KINDS:
+            self.stop()
         self._found.write(json.dumps([found.promise, found.story, found.trail]).encode() + b"\n")
         self._found.flush()
-        self._counts[_BROKEN] += 1
 
     @property
     def over(self) -> bool:
         counts = self._counts
-        return counts[_STATES] >= self._most or counts[_BROKEN] >= _MOST_BROKEN or bool(counts[_STOPPED])
+        return counts[_STATES] >= self._most or bool(counts[_STOPPED])
 
     @property
     def states(self) -> int:
@@ -92,7 +104,12 @@ class Memo:
         return bool(self._counts[_FAILED])
 
     @property
+    def times_broken(self) -> int:
+        return self._counts[_BROKEN]
+
+    @property
     def broken(self) -> list[Found]:
+        """Some of each kind."""
         self._found.seek(0)
         lines = map(json.loads, self._found.read().splitlines())
         return [Found(promise, story, tuple(trail)) for promise, story, trail in lines]

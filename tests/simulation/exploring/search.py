@@ -6,6 +6,7 @@ import time
 import traceback
 from collections.abc import Sequence
 
+from simulation.exploring.canonical import EPOCH
 from simulation.exploring.memo import Found, Memo
 from simulation.exploring.world import Small, SmallWorld
 from simulation.host import Make
@@ -23,7 +24,7 @@ class _Search:
         world, memo = self._world, self._memo
         while world.go_on():
             if world.since > world.small.begins:
-                memo.meet()
+                memo.note_met()
                 if self._met_before():
                     return
                 if memo.over or time.monotonic() > self._until:
@@ -94,3 +95,10 @@ def replay(small: Small, trail: Sequence[str], make: Make = Ownership, seconds: 
         world.choose()
     assert not left, f"{left[0]} could not happen"
     return world
+
+
+def story(small: Small, found: Found, make: Make = Ownership) -> str:
+    """What happened, line by line, in seconds since the start."""
+    world = replay(small, found.trail, make)
+    lines = [line.strip().partition(" ") for line in world.trace.lines or ()]
+    return "\n".join([f"{small}: {found.promise}", *(f"{float(at) - EPOCH:9.4f} {what}" for at, _, what in lines)])

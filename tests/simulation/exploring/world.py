@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from simulation.exploring.canonical import EPOCH, PAST, Canon
-from simulation.host import REQUEST, Host, Make, Payload
+from simulation.host import REQUEST, Host, Make
 from simulation.network import Network
 from simulation.schedule import FOR_GOOD, Fault, Kind, Limits, Schedule
 from simulation.world import World
@@ -25,8 +25,9 @@ _PER_NODE = (Kind.CRASH, Kind.FREEZE, Kind.DEAF, Kind.MUTE_ALL, Kind.BLACKOUT, K
 
 @dataclass(frozen=True, slots=True)
 class Small:
-    """``faults`` of any kind may begin in all, and so many ``frames`` may be lost or late. ``step``: hello intervals
-    between two choices of a fault. ``begins``: seconds after the start until something may go wrong."""
+    """``faults`` of any kind may begin in all, and so many ``frames`` (hellos, each on its
+    way to one node) may be lost, or late by an interval. ``begins``: seconds after the start until something may go
+    wrong."""
 
     nodes: int = 2
     eips: int = 1
@@ -37,10 +38,9 @@ class Small:
     kinds: tuple[Kind, ...] = ()
     """None but these; (): all."""
 
-    def __str__(self) -> str:
-        return f"{self.nodes} nodes, {self.eips} EIPs, {self.faults} faults, {self.frames} frames" + (
-            ", API" if self.api else ""
-        )
+    @property
+    def only(self) -> str:
+        return f"only {', '.join(kind.value for kind in self.kinds)}" if self.kinds else ""
 
     @property
     def limits(self) -> Limits:
@@ -50,7 +50,7 @@ class Small:
             one_answer=None if not self.frames else 0.12 + more,
             served=0.5 + more,
             wire_answer=(0.25 if self.nodes == 2 else 0.12) + more,
-            no_cause=not self.frames,
+            no_cause=self.frames <= 2,
             heal_moves=not self.frames,
             unanswered=1.5 + more,
             causeless=False,
@@ -79,7 +79,9 @@ class Small:
 class SmallWorld(World):
     """``decide(what)``: whether ``what`` is to happen now."""
 
-    def __init__(self, small: Small, decide: Callable[[str], bool], make: Make = Ownership, trace: bool = False) -> None:
+    def __init__(
+        self, small: Small, decide: Callable[[str], bool], make: Make = Ownership, trace: bool = False
+    ) -> None:
         super().__init__(small.schedule, make, trace)
         self.small, self._decide = small, decide
         self.faults_left, self.frames_left = small.faults, small.frames
@@ -237,6 +239,3 @@ class _Network(Network):
     def _arrival(self, link: int, host: Host, other: Host) -> float:
         when = super()._arrival(link, host, other)
         return when + self._schedule.times.hello if self._fate == "late" else when
-
-
-__all__ = ["Payload", "Small", "SmallWorld"]
