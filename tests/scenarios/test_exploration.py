@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from simulation import wrong_machines, wrong_rules
+from simulation import wrong_rules
 from simulation.exploring.search import explore, replay
 from simulation.exploring.world import Small, SmallWorld
 from simulation.host import Make
@@ -22,7 +22,7 @@ WRONG: Mapping[str, tuple[Make, Small]] = {
     "deaf and up": (partial(Ownership, rules=wrong_rules.DeafIsUp()), Small(kinds=(Kind.DEAF,))),
     "weak claims beat": (partial(Ownership, rules=wrong_rules.StandsForNothing()), Small(kinds=(Kind.PARTITION,))),
     "no weak claims": (partial(Ownership, rules=wrong_rules.AllClaimsAreStrong()), Small(kinds=(Kind.PARTITION,))),
-    "no probing": (wrong_machines.ProbesNobody, Small(faults=0, frames=2)),
+    "no listening": (partial(Ownership, rules=wrong_rules.NoListening()), Small(kinds=(Kind.FREEZE,))),
 }
 
 
@@ -31,14 +31,14 @@ def test_no_way_through_a_small_world_breaks_a_promise() -> None:
     environment = {**os.environ, "PYTHONPATH": str(TESTS), "PYTHONHASHSEED": "0"}
     command = [sys.executable, "-m", "simulation.exploring", "--brief", "--jobs", "1"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    print(done.stdout)
+    sys.stdout.write(done.stdout)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_the_way_to_a_broken_promise_is_found_and_can_be_gone_again(name: str) -> None:
     make, small = WRONG[name]
-    found = explore(small, states=1500, make=make)
+    found = explore(small, states=600, make=make)
     assert not found.failed
     first = min(found.broken, key=lambda each: len(each.trail))
     broken = replay(small, first.trail, make).promises.broken
@@ -49,7 +49,7 @@ def test_the_way_to_a_broken_promise_is_found_and_can_be_gone_again(name: str) -
 
 def test_where_nothing_goes_wrong_the_same_states_come_back() -> None:
     found = explore(CALM, states=100)
-    assert (found.left, found.broken, found.failed) == (0, [], False)
+    assert (found.left, found.broken, found.failed) == (0, (), False)
     assert found.states < found.met
 
 
@@ -72,5 +72,5 @@ def test_a_state_has_one_number_whenever_it_is_met() -> None:
 
 @pytest.mark.parametrize("happens", ["crash n0", "deaf n1", "n0 to n1 lost", "n0 to n1 late"])
 def test_another_state_has_another_number(happens: str) -> None:
-    at = 22 if happens.startswith("n0 to") else 60
+    at = 20 if happens.startswith("n0 to") else 60
     assert world_at(at, happens).key() != world_at(at).key()

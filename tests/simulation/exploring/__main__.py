@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import repeat
 from multiprocessing import Pool
 from typing import NamedTuple
@@ -70,18 +70,18 @@ class _Result(NamedTuple):
 def _explored(work: tuple[Small, int, float, int]) -> _Result:
     small, states, until, rounds = work
     began = time.monotonic()
-    memo = explore(small, states, max(1.0, (until - began) / rounds))
-    numbers = f"{memo.states:8} {memo.met:8} {memo.depth:5} {memo.left:4} {memo.times_broken:7}"
+    found = explore(small, states, max(1.0, (until - began) / rounds))
+    numbers = f"{found.states:8} {found.met:8} {found.depth:5} {found.left:4} {found.times_broken:7}"
     line = (
         f"{small.nodes:5} {small.eips:4} {small.faults:6} {small.frames:6} {'yes' if small.api else 'no':3} {numbers}"
     )
-    if memo.failed:
+    if found.failed:
         raise RuntimeError(f"{small}: the search itself failed")
-    stories = [story(small, each) for each in _shortest(memo.broken)]
-    return _Result(f"{line} {time.monotonic() - began:8.0f}  {small.only}", memo.left, stories)
+    stories = [story(small, each) for each in _shortest(found.broken)]
+    return _Result(f"{line} {time.monotonic() - began:8.0f}  {small.only}", found.left, stories)
 
 
-def _shortest(found: list[Found]) -> Iterator[Found]:
+def _shortest(found: Iterable[Found]) -> Iterator[Found]:
     """One of each kind."""
     known = set()
     for each in sorted(found, key=lambda each: len(each.trail)):

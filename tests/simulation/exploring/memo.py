@@ -26,6 +26,25 @@ class Found:
         return self.promise, *sorted(what for what in choices if not what.endswith(" ends"))
 
 
+@dataclass(frozen=True, slots=True)
+class Explored:
+    """What a search came to."""
+
+    states: int
+    """That differ."""
+    met: int
+    """However often."""
+    depth: int
+    """Hello intervals from the start to the state that was met latest."""
+    left: int
+    """Choices that were not followed, as the search had met enough. 0: every schedule was."""
+    times_broken: int
+    failed: bool
+    """By an error of the search's own."""
+    broken: tuple[Found, ...]
+    """Some of each kind."""
+
+
 class Memo:
     """A set of 64-bit keys with room for ``most`` and as many again, counts, and what was found broken."""
 
@@ -68,7 +87,7 @@ class Memo:
         self.stop()
 
     def note(self, found: Found) -> None:
-        kinds = Counter(each.kind for each in self.broken)
+        kinds = Counter(each.kind for each in self._broken())
         self._counts[_BROKEN] += 1
         if kinds[found.kind] == _A_KIND:
             return
@@ -82,34 +101,20 @@ class Memo:
         counts = self._counts
         return counts[_STATES] >= self._most or bool(counts[_STOPPED])
 
-    @property
-    def states(self) -> int:
-        return self._counts[_STATES]
+    def result(self) -> Explored:
+        counts, broken = self._counts, tuple(self._broken())
+        self._found.close()
+        return Explored(
+            states=counts[_STATES],
+            met=counts[_MET],
+            depth=counts[_DEPTH],
+            left=counts[_LEFT],
+            times_broken=counts[_BROKEN],
+            failed=bool(counts[_FAILED]),
+            broken=broken,
+        )
 
-    @property
-    def met(self) -> int:
-        return self._counts[_MET]
-
-    @property
-    def depth(self) -> int:
-        """Hello intervals from the beginning to the state furthest from it."""
-        return self._counts[_DEPTH]
-
-    @property
-    def left(self) -> int:
-        return self._counts[_LEFT]
-
-    @property
-    def failed(self) -> bool:
-        return bool(self._counts[_FAILED])
-
-    @property
-    def times_broken(self) -> int:
-        return self._counts[_BROKEN]
-
-    @property
-    def broken(self) -> list[Found]:
-        """Some of each kind."""
+    def _broken(self) -> list[Found]:
         self._found.seek(0)
         lines = map(json.loads, self._found.read().splitlines())
         return [Found(promise, story, tuple(trail)) for promise, story, trail in lines]

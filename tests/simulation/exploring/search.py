@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Sequence
 
 from simulation.exploring.canonical import EPOCH
-from simulation.exploring.memo import Found, Memo
+from simulation.exploring.memo import Explored, Found, Memo
 from simulation.exploring.world import Small, SmallWorld
 from simulation.host import Make
 from speaker.ownership.machine.machine import Ownership
@@ -64,7 +64,7 @@ def _mixed(key: int, faults: int, frames: int) -> int:
     return (key + (faults * 8 + frames) * 0x9E3779B97F4A7C15) % (1 << 64) or 1
 
 
-def explore(small: Small, states: int, seconds: float = 1e9, make: Make = Ownership) -> Memo:
+def explore(small: Small, states: int, seconds: float = 1e9, make: Make = Ownership) -> Explored:
     """Every way there is from the start of ``small`` on, until so many states were met or the time is over."""
     memo = Memo(states)
     if (child := os.fork()) == 0:
@@ -76,7 +76,7 @@ def explore(small: Small, states: int, seconds: float = 1e9, make: Make = Owners
         finally:
             os._exit(0)
     os.waitpid(child, 0)
-    return memo
+    return memo.result()
 
 
 def replay(small: Small, trail: Sequence[str], make: Make = Ownership, seconds: float = 4.0) -> SmallWorld:
