@@ -34,10 +34,10 @@ _WORLDS = (
 """The smallest first: what each leaves of its time goes to those behind it."""
 _BRIEF = (
     Small(2, 1, faults=1),
-    Small(2, 1, faults=0, frames=2),
+    Small(2, 1, faults=0, frames=3),
     Small(3, 1, faults=1, kinds=(Kind.CRASH, Kind.BLACKOUT)),
 )
-"""Two minutes of one core, to the end."""
+"""To the end: a minute of one core."""
 _HEAD = "nodes EIPs faults frames API   states      met depth left  broken  seconds"
 
 

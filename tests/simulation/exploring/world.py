@@ -99,7 +99,7 @@ class SmallWorld(World):
     def _begin(self) -> None:
         dice = self.random = _Dice()
         self.network._random = self.api._random = self.stations._random = dice
-        self.network.__class__ = _Network
+        self.network.__class__ = _Network  # the others have it already
         self.network.world = self  # type: ignore[attr-defined]
         self.clock.now = EPOCH
         self.clock._queue.clear()
