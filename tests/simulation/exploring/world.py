@@ -25,9 +25,8 @@ _PER_NODE = (Kind.CRASH, Kind.FREEZE, Kind.DEAF, Kind.MUTE_ALL, Kind.BLACKOUT, K
 
 @dataclass(frozen=True, slots=True)
 class Small:
-    """``faults`` of any kind may begin in all, and so many ``frames`` (hellos, each on its
-    way to one node) may be lost, or late by an interval. ``begins``: seconds after the start until something may go
-    wrong."""
+    """``faults`` of any kind may begin in all, and so many ``frames`` may be lost, or late by an interval: hellos, each
+    on its way to one node. ``begins``: seconds after the start until something may go wrong."""
 
     nodes: int = 2
     eips: int = 1
@@ -49,6 +48,7 @@ class Small:
         return Limits(
             one_answer=None if not self.frames else 0.12 + more,
             served=0.5 + more,
+            crash=0.5 + more if self.faults < 2 else None,
             wire_answer=(0.25 if self.nodes == 2 else 0.12) + more,
             no_cause=self.frames <= 2,
             heal_moves=not self.frames,
@@ -58,8 +58,8 @@ class Small:
 
     @property
     def schedule(self) -> Schedule:
-        base = Schedule(0, self.nodes, self.eips, api=self.api, api_delay=(0.0, 0.0), watch_delay=0.01, end=1e9)
-        return Schedule(**{**{name: getattr(base, name) for name in base.__slots__}, "limits": self.limits})
+        api = {"api": self.api, "api_delay": (0.0, 0.0), "watch_delay": 0.01}
+        return Schedule(0, self.nodes, self.eips, end=1e9, limits=self.limits, **api)  # type: ignore[arg-type]
 
     def possible(self) -> tuple[Fault, ...]:
         """Every fault there is; ``at`` and ``lasts`` are chosen later."""
