@@ -136,9 +136,12 @@ class _Done:
         self._cluster.promises.yielded(self._host, eip, reason)
         self._changed[eip] = None
 
-    def drop_queued(self) -> None:
+    def drop_hellos(self) -> None:
         self._cluster.trace.say(f"{self._host.name} was away, listens")
-        self._host.drop_what_was_heard()
+        self._host.drop_hellos()
+
+    def drop_requests(self) -> None:
+        self._host.drop_requests()
 
     def done(self) -> None:
         for eip in self._changed:

@@ -157,9 +157,12 @@ class Host:
             self.waiting.pop(0)[1]()
         self.tell(Tick())
 
-    def drop_what_was_heard(self) -> None:
-        self.waiting = [entry for entry in self.waiting if entry[0] == OTHER]
+    def drop_hellos(self) -> None:
+        self.waiting = [entry for entry in self.waiting if entry[0] != HELLO]
         self.unread = []
+
+    def drop_requests(self) -> None:
+        self.waiting = [entry for entry in self.waiting if entry[0] != REQUEST]
 
     # ── What its machine is told ──────────────────────────────────────────────────────────────────────────────
 

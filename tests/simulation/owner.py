@@ -46,8 +46,10 @@ class Deeds(Protocol):
 
     def yielded(self, eip: IPAddress, reason: Yielded) -> None: ...
 
-    def drop_queued(self) -> None:
-        """What was heard before and not looked at."""
+    def drop_hellos(self) -> None:
+        """Those that wait."""
+
+    def drop_requests(self) -> None: ...
 
     def done(self) -> None:
         """All orders of one step are carried out. What was between two of them lasted no time."""
@@ -137,7 +139,7 @@ class _HelloLinks:
         return self._deeds.send(link, hello)
 
     def drop_queued(self) -> None:
-        self._deeds.drop_queued()
+        self._deeds.drop_hellos()
 
 
 class _Links(Links):
@@ -169,6 +171,9 @@ class _Links(Links):
         super().announce(eips)
         for link in {responder.link.index for responder in self._by_responder(eip.packed for eip in eips)}:
             self.deeds.announce(link, eips)
+
+    def drop_queued(self) -> None:
+        self.deeds.drop_requests()
 
     def _responder(self, link: Link) -> LinkResponder:
         identity = link.index, link.mac
@@ -206,9 +211,6 @@ class Responder:
 
     def extend(self, deadline: float) -> None:
         self.claims.deadline = deadline
-
-    def drop_queued(self) -> None:
-        """Requests wait with everything else that does (``Host.waiting``)."""
 
     def _work_off(self) -> None:
         for error in self.holdings.work_off(self._clock(), _ALL).failed:
