@@ -231,17 +231,13 @@ class Canon:
         if work in self._within:
             return work.__qualname__
         self._within.append(work)
-        cells = {
-            name: cell.cell_contents
-            for name, cell in zip(work.__code__.co_freevars, work.__closure__ or (), strict=True)
-        }
+        cells = _cells(work)
         host = next((cell for cell in cells.values() if isinstance(cell, Host)), None)
         if host is not None and "life" in cells:
             cells["life"] = host.life - cells["life"]
-        if "answered" in cells and "asked" in cells:
-            cells["asked"] -= cells["answered"][0]
-        if work.__qualname__.startswith("ApiServer"):
-            cells.pop("answered", None)
+        if "asked" in cells:  # a renewal counts as long as it is the last one
+            cells["asked"] -= next(found for cell in (work, *cells.values()) if (found := _answered(cell)) is not None)
+        cells.pop("answered", None)
         found = (
             work.__qualname__,
             [self.of(cell) for cell in cells.values()],
@@ -276,3 +272,14 @@ def _fields_of(value: Any) -> dict[str, Any]:
 
 def _in_order(found: list[Any]) -> list[Any]:
     return found if len(found) < 2 else sorted(found, key=repr)
+
+
+def _cells(work: FunctionType) -> dict[str, Any]:
+    """What a function knows from where it was made."""
+    found = zip(work.__code__.co_freevars, work.__closure__ or (), strict=True)
+    return {name: cell.cell_contents for name, cell in found}
+
+
+def _answered(work: Any) -> Any:
+    """The number of the renewal that was answered last, as one of ``ApiServer.session`` knows it."""
+    return _cells(work).get("answered", [None])[0] if isinstance(work, FunctionType) else None
