@@ -33,7 +33,7 @@ FUZZ_FIELDS ?= 50000
 FUZZ_HISTORIES ?= 50000
 UV := --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock"
 
-.PHONY: demo cluster cluster-down test test-api test-qemu test-cluster test-cluster-ipvs check bench fuzz soak lock rendered chart dist plugin tagged sign sign-image publish clean
+.PHONY: demo cluster cluster-down test test-api test-qemu test-cluster test-cluster-ipvs check bench fuzz explore soak lock rendered chart dist plugin tagged sign sign-image publish clean
 
 demo: $(VENV)/.run
 	@.ci/need nft:nftables
@@ -106,6 +106,11 @@ fuzz: $(VENV)/.fuzz
 	PYTHONPATH=tests $(BIN)/python -m simulation --schedules $(FUZZ_SCHEDULES)
 	SPEAKER_FAIL_CLOSED=$(FUZZ_FIELDS) $(BIN)/pytest -q tests/unit/test_admitted_clients.py
 	SPEAKER_TWO_SOURCES=$(FUZZ_HISTORIES) $(BIN)/pytest -q tests/verified/test_two_sources.py
+
+# Every schedule of a small world of the ownership machine, as far as an hour goes, of which `make test` has two minutes.
+EXPLORE_SECONDS ?= 3600
+explore: $(VENV)/.dev
+	PYTHONPATH=tests $(BIN)/python -m simulation.exploring --seconds $(EXPLORE_SECONDS)
 
 # An hour of everything at once, of which `make test` has three minutes. SOAK takes what tests/soak/soak.py does: --seed N
 # for what was seen before, --api to ask agents by a real kube-apiserver.

@@ -166,7 +166,7 @@ class Links:
         for responder, eips in self._by_responder(addresses).items():
             responder.drop(eips)
             for address in eips:
-                del self._where[address]
+                self._where.pop(address, None)  # named twice where it was let go twice in one step
 
     def _by_responder(self, addresses: Iterable[bytes]) -> Mapping[LinkResponder, list[bytes]]:
         found: defaultdict[LinkResponder, list[bytes]] = defaultdict(list)

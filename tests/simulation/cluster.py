@@ -1,4 +1,4 @@
-"""Hosts on their LANs, an API server, the promises as judge; and what becomes of the orders of the machines."""
+"""Hosts on their LANs, an API server, the promises as judge; and what the orders of the machines do."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -13,18 +13,8 @@ from simulation.promises import Promises
 from simulation.schedule import Schedule
 from simulation.stations import Stations
 from speaker.model import IPAddress
-from speaker.ownership.events import (
-    Announce,
-    Ask,
-    Claim,
-    DropRequests,
-    Listen,
-    Order,
-    SendHello,
-    Withdraw,
-    WriteRecord,
-    Yielded,
-)
+from speaker.ownership.events import Ask, WriteRecord, Yielded
+from speaker.ownership.hello import Hello
 
 _REPEAT = 1.1
 """Seconds after which an announcement is repeated: once here, the shortest burst that can lose a packet."""
@@ -40,7 +30,7 @@ class Cluster:
         self.trace = Trace(self.clock, keep_trace)
         self.eips = addresses(schedule)
         link_of = {eip: 1 + i % schedule.links for i, eip in enumerate(self.eips)}
-        self.hosts = [Host(schedule, i, self.clock, link_of, self.carry_out) for i in range(schedule.nodes)]
+        self.hosts = [Host(schedule, i, self.clock, link_of, partial(_Done, self)) for i in range(schedule.nodes)]
         self.trace.short = {host.name: f"n{host.index}" for host in self.hosts}
         self.network = Network(self.clock, schedule, self.random, self.hosts, link_of)
         self.stations = Stations(self.clock, schedule, self.network, self._proven)
@@ -58,58 +48,34 @@ class Cluster:
         if self.schedule.api:
             self.api.session(host)
 
-    # ── Orders ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── What the orders of a host do outside of it ────────────────────────────────────────────────────────────
 
-    def carry_out(self, host: Host, order: Order) -> None:
-        match order:
-            case SendHello():
-                if host.mute.get(order.link):
-                    self._fail_to_send(host, order.link)
-                else:
-                    host.left_at[order.link] = host.clock()
-                    for payload in self._payloads(host, order):
-                        self.network.broadcast(host, order.link, payload)
-            case Claim():
-                self.trace.say(f"{host.name} claims {order.eip} term {order.term}")
-                host.probing.pop(order.eip, None)
-                if order.first:
-                    self.stations.probe(host, order.eip)
-                self.promises.claimed(host, order.eip, order.term)
-            case Withdraw():
-                self.trace.say(f"{host.name} yields {order.eip}: {order.reason.value}")
-                host.probing.pop(order.eip, None)
-                self.promises.yielded(host, order.eip, order.reason)
-                if order.reason is Yielded.DRAINED:
-                    self.promises.disturbed()  # it waited for a successor as long as it was promised
-                self.promises.changed(order.eip)
-            case Announce():
-                self._announce(host, order, again=True)
-            case WriteRecord():
-                self.api.write(host, order)
-            case Ask():
-                self.stations.ask(host, order)
-            case Listen():
-                self.trace.say(f"{host.name} was away, listens")
-                host.drop_what_was_heard()
-            case DropRequests():
-                host.drop_requests()
+    def send(self, host: Host, link: int, hello: Hello) -> bool:
+        if host.mute.get(link):
+            self._fail_to_send(host, link)
+            return False
+        host.left_at[link] = host.clock()
+        for payload in self._payloads(host, link, hello):
+            self.network.broadcast(host, link, payload)
+        return True
+
+    def announce(self, host: Host, link: int, eips: tuple[IPAddress, ...], again: bool = True) -> None:
+        announced = [eip for eip in eips if host.answers(eip)]
+        for eip in announced:
+            self.promises.announced(host, eip, link)
+        if announced:
+            self.stations.broadcast(link, host.index)
+        if again:
+            self.clock.after(_REPEAT, partial(self.announce, host, link, eips, again=False))
 
     def _proven(self, host: Host, eip: IPAddress) -> None:
+        host.owner.proven(eip)
         self.promises.changed(eip)
-        self._announce(host, Announce(self.network.link_of[eip], (eip,)), again=True)
+        self.announce(host, self.network.link_of[eip], (eip,))
 
-    def _announce(self, host: Host, order: Announce, again: bool) -> None:
-        announced = [eip for eip in order.eips if host.answers(eip)]
-        for eip in announced:
-            self.promises.announced(host, eip, order.link)
-        if announced:
-            self.stations.broadcast(order.link, host.index)
-        if again:
-            self.clock.after(_REPEAT, partial(self._announce, host, order, again=False))
-
-    def _payloads(self, host: Host, order: SendHello) -> Iterable[Payload]:
+    def _payloads(self, host: Host, link: int, hello: Hello) -> Iterable[Payload]:
         mtu = self.schedule.mtu
-        return (order.hello,) if mtu is None else host.ports[order.link].encode(order.hello, host.keys, mtu)
+        return (hello,) if mtu is None else host.ports[link].encode(hello, host.keys, mtu)
 
     def _fail_to_send(self, host: Host, link: int) -> None:
         """What the owner does: a link on which nothing left for the self-lease is down, and tried again later."""
@@ -132,3 +98,52 @@ class Cluster:
 
         self.clock.after(0.0005, told)
         self.clock.after(self.random.uniform(0.05, 0.4), again)
+
+
+class _Done:
+    """``Deeds`` of one host."""
+
+    def __init__(self, cluster: Cluster, host: Host) -> None:
+        self._cluster, self._host = cluster, host
+        self._changed: dict[IPAddress, None] = {}
+        """What was claimed or let go in this step."""
+
+    def send(self, link: int, hello: Hello) -> bool:
+        return self._cluster.send(self._host, link, hello)
+
+    def ask(self, order: Ask) -> None:
+        self._cluster.stations.ask(self._host, order)
+
+    def write(self, order: WriteRecord) -> None:
+        self._cluster.api.write(self._host, order)
+
+    def probe(self, eip: IPAddress) -> None:
+        self._cluster.stations.probe(self._host, eip)
+
+    def end_probe(self, eip: IPAddress) -> None:
+        self._host.probing.pop(eip, None)
+
+    def announce(self, link: int, eips: tuple[IPAddress, ...]) -> None:
+        self._cluster.announce(self._host, link, eips)
+
+    def claimed(self, eip: IPAddress, term: int) -> None:
+        self._cluster.trace.say(f"{self._host.name} claims {eip} term {term}")
+        self._cluster.promises.claimed(self._host, eip, term)
+        self._changed[eip] = None
+
+    def yielded(self, eip: IPAddress, reason: Yielded) -> None:
+        self._cluster.trace.say(f"{self._host.name} yields {eip}: {reason.value}")
+        self._cluster.promises.yielded(self._host, eip, reason)
+        self._changed[eip] = None
+
+    def drop_hellos(self) -> None:
+        self._cluster.trace.say(f"{self._host.name} was away, listens")
+        self._host.drop_hellos()
+
+    def drop_requests(self) -> None:
+        self._host.drop_requests()
+
+    def done(self) -> None:
+        for eip in self._changed:
+            self._cluster.promises.changed(eip)
+        self._changed.clear()

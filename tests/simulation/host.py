@@ -6,6 +6,7 @@ from random import Random
 from typing import TypeAlias
 
 from simulation.clock import Clock
+from simulation.owner import Deeds, Owner
 from simulation.schedule import Schedule
 from simulation.wire import Port, key
 from speaker.model import IPAddress
@@ -16,7 +17,6 @@ from speaker.ownership.events import (
     FrameHeard,
     HelloHeard,
     LinkChanged,
-    Order,
     Tick,
 )
 from speaker.ownership.hello import Hello, Incarnation
@@ -44,7 +44,7 @@ def _wakes_nobody(payload: Payload) -> bool:
 
 
 class Host:
-    """``carry_out``: what becomes of its machine's orders."""
+    """``deeds``: what the orders of its machine do outside of it."""
 
     def __init__(
         self,
@@ -52,10 +52,10 @@ class Host:
         index: int,
         time: Clock,
         link_of: dict[IPAddress, int],
-        carry_out: Callable[["Host", Order], None],
+        deeds: Callable[["Host"], Deeds],
     ) -> None:
         self.index = index
-        self._schedule, self._time, self._link_of, self._carry_out = schedule, time, link_of, carry_out
+        self._schedule, self._time, self._link_of, self._deeds = schedule, time, link_of, deeds(self)
         clock = Random(f"clock {schedule.seed} {index}")
         drifts = schedule.drift
         self._offset, self._rate = (clock.uniform(0, 1e6), clock.uniform(1 - _PPM, 1 + _PPM)) if drifts else (0.0, 1.0)
@@ -67,6 +67,7 @@ class Host:
         self.life = 0
         self.alive = False
         self.machine: Ownership
+        self.owner: Owner
         self.frozen_at: float | None = None
         self.thawed: tuple[float, float] = (-1.0, -1.0)
         """When it froze last, and until when."""
@@ -100,7 +101,7 @@ class Host:
         self.failed: set[int] = set()
         """Links whose hello socket is being opened again."""
         self.left_at: dict[int, float] = {}
-        """Link → when a hello last left, by the host's clock: answers there hang on it."""
+        """Link → when a hello last left, by the host's clock."""
         self.opened_at: dict[int, float] = {}
         """Link → when its hello socket was opened again, by the host's clock."""
         self.draining = False
@@ -130,6 +131,7 @@ class Host:
             per_hello=schedule.per_hello,
             revision=self.revision,
         )
+        self.owner = Owner(self.machine, self.clock, schedule.link_numbers, self._deeds)
         self.failed, self.left_at, self.opened_at = set(), {}, {}
         self.asked_at, self.told_at, self.macs, self.probing = {}, {}, set(), {}
         self.ports = {link: Port(self.index, link) for link in schedule.link_numbers}
@@ -155,12 +157,12 @@ class Host:
             self.waiting.pop(0)[1]()
         self.tell(Tick())
 
+    def drop_hellos(self) -> None:
+        self.waiting = [entry for entry in self.waiting if entry[0] != HELLO]
+        self.unread = []
+
     def drop_requests(self) -> None:
         self.waiting = [entry for entry in self.waiting if entry[0] != REQUEST]
-
-    def drop_what_was_heard(self) -> None:
-        self.waiting = [entry for entry in self.waiting if entry[0] == OTHER]
-        self.unread = []
 
     # ── What its machine is told ──────────────────────────────────────────────────────────────────────────────
 
@@ -183,8 +185,7 @@ class Host:
         if hello is None:
             return
         self.macs.add((link, hello.node))
-        for order in self.machine.step(self.clock(), HelloHeard(link, hello, age=age, more=True)):
-            self._carry_out(self, order)
+        self.owner.carry_out(self.machine.step(self.clock(), HelloHeard(link, hello, age=age, more=True)))
 
     def use_keys(self, keys: Keys) -> None:
         """What waits was signed with the keys until now."""
@@ -198,7 +199,12 @@ class Host:
 
     def tell_eligibility(self, eip: IPAddress) -> None:
         link = self._link_of[eip]
-        self.tell(EligibilityChanged(eip, None if eip in self.ineligible else link, bool(self.demoted[link])))
+        offered, demoted = None if eip in self.ineligible else link, bool(self.demoted[link])
+        self.do(lambda: self._offer(EligibilityChanged(eip, offered, demoted)))
+
+    def _offer(self, event: EligibilityChanged) -> None:
+        self.owner.offer(event.eip, event.link)
+        self.tell(event)
 
     def tell(self, event: Event, order: int = OTHER) -> None:
         if self.alive and self.frozen_at is None:
@@ -222,8 +228,7 @@ class Host:
 
     def step(self, event: Event) -> None:
         now = self.clock()
-        for order in self.machine.step(now, event):
-            self._carry_out(self, order)
+        self.owner.carry_out(self.machine.step(now, event))
         wake = (max(self.machine.next_wake(now), now + 1e-6) - self._offset) / self._rate
         if wake != self.wake_at:
             self.wake_at = wake
@@ -246,18 +251,8 @@ class Host:
         return Keys(key(f"of n{self.index} only")) if self.wrong_keys else self.own_keys
 
     def answers(self, eip: IPAddress) -> bool:
-        return (
-            self.alive
-            and self.frozen_at is None
-            and self.machine.holding(eip)
-            and (not self.probing or eip not in self.probing)
-            and self.clock() < self.answer_until(self._link_of[eip])
-        )
-
-    def answer_until(self, link: int) -> float:
-        """By its clock: what the machine allows, and what left on this very link."""
-        left_at = self.left_at.get(link, float("-inf"))
-        return min(self.machine.answer_until, left_at + self.times.self_lease)
+        """As the orders of its machine have it, whatever the machine itself believes."""
+        return self.alive and self.frozen_at is None and self.owner.answers(eip)
 
     def in_time(self, asked_at: float) -> bool:
         """For an answer to a request that the kernel received at ``asked_at`` (rule 28)."""

@@ -101,9 +101,10 @@ class Promises:
         self._service.claimed(host, eip)
         if self._heal is not None:
             self._break_if(Promise.HEAL_MOVES, self._heal.claimed(host, eip))
-        self.changed(eip)
 
     def yielded(self, host: Host, eip: IPAddress, reason: Yielded) -> None:
+        if reason is Yielded.DRAINED:
+            self._causes.append(self._clock.now)  # it waited for a successor as long as it was promised
         if reason is Yielded.DEAF:
             if self._heal is not None:
                 self._heal.deaf(host, eip)
