@@ -66,6 +66,7 @@ class ChaosLab(FaultLab):
     def __init__(self, directory: Path, seconds: float, hello_ms: int) -> None:
         super().__init__(directory, every_function(), CONSTANTS, hello_ms)
         self._seconds = seconds
+        self.struck: list[Struck] = []
         self.failover_ms = Parameters.for_hello(hello_ms / 1000).worst_failover * 1000
 
     def broken(self, struck: Struck) -> Iterator[str]:
@@ -137,8 +138,10 @@ class ChaosLab(FaultLab):
             "restarted": fault.phase not in (Phase.START, Phase.STOP) and told_apart(victim.process.pid) != pids,
         }
         struck.signs = tuple(sign for sign, there in signs.items() if there)
-        if struck.raised and [*self.broken(struck)]:
-            await self._start_over()
+        if struck.raised:
+            self.struck.append(struck)
+            if [*self.broken(struck)]:
+                await self._start_over()
         return struck
 
     async def _healed(self, problems: list[str]) -> str:
