@@ -29,7 +29,7 @@ PLAYED = 2.5
 REACHED = 6.0
 """Seconds within which a function must have raised."""
 WATCHED = 1.5
-"""Seconds for which clients are watched after a fault at the least."""
+"""Seconds for which clients are watched when all seems well again."""
 HEALED = 30.0
 """Seconds after which status must be as before."""
 STOPS = 15.0
@@ -126,8 +126,9 @@ class ChaosLab(FaultLab):
             self.switches.order(at, 0)
             struck.raised = self.switches.raised(at) - before
             if struck.raised:
-                await asyncio.sleep(WATCHED)
                 struck.left = await self._healed(problems)
+                await asyncio.to_thread(self._rebalance)  # who only seems well does not take what it is given
+                await asyncio.sleep(WATCHED)
         found = outages(asks.samples(since), INTERVAL)
         struck.out = {eip: outage.ms for eip, outage in found.items()}
         struck.never_back = tuple(eip for eip, one in found.items() if not one.over and one.ms > RESOLUTION_MS)
