@@ -163,6 +163,7 @@ class _Visitor(asyncio.Protocol):
         elif end:
             self._state.crowd.occupy(self)
             self._task = asyncio.get_running_loop().create_task(self._serve(head), name="http answer")
+            self._task.add_done_callback(self._served)
 
     def eof_received(self) -> bool:
         """Whether it is kept open: somebody may have said all, and listen; of a stream only browsers are told, and
@@ -185,6 +186,13 @@ class _Visitor(asyncio.Protocol):
                 log.error("no answer", path=question.path[:80], exc_info=error)
             answer = plain(HTTPStatus.INTERNAL_SERVER_ERROR)
         self._say(answer, body=question.method != "HEAD")
+
+    def _served(self, task: asyncio.Task[None]) -> None:
+        """Whoever asked does not wait for an answer that a bug of ours keeps from it; the loop is told of that."""
+        if not self._transport.is_closing():
+            self.end()
+            error = asyncio.CancelledError(task.get_name()) if task.cancelled() else task.exception()
+            asyncio.get_running_loop().call_exception_handler({"message": "no answer", "exception": error})
 
     async def _flow(self, stream: Stream, *, body: bool) -> None:
         """Until whoever asked is gone, or no longer reads."""
