@@ -40,7 +40,6 @@ from speaker.telemetry.lines import Transition
 from speaker.telemetry.mqtt.counted import MqttMetrics
 from speaker.telemetry.page.server import serving as page_serving
 from speaker.telemetry.rising import Maximum
-from speaker.telemetry.stray import report_strays
 from speaker.telemetry.telling import Telling
 
 log = structlog.get_logger()
@@ -83,7 +82,6 @@ async def run(settings: CommandSettings) -> None:
     sys.setswitchinterval(SWITCH)
     metrics = ControllerMetrics()
     ProcessCollector(registry=metrics.registry)
-    report_strays(metrics)
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(Client(await configure(settings.access), metrics.took))
         # Unique to this process: after a restart the former one's Lease has to run out, or to be given back.

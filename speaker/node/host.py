@@ -55,7 +55,6 @@ from speaker.system.rights import may_be_nice
 from speaker.system.supervise import contained, supervised
 from speaker.system.waiting import set_within, tick
 from speaker.telemetry.lateness import watch_loop
-from speaker.telemetry.stray import report_strays
 from speaker.wire.remote import Wire
 
 log = structlog.get_logger()
@@ -115,7 +114,6 @@ class Host:
     async def run(self, stop: Callable[[], None]) -> None:
         """Every task, by name. One that ends is started again: none of them is ever done. Only the end of the wire
         process ends the speaker; ``stop`` is called when it asks for that."""
-        report_strays(self._report)
         with self._witnessing:
             await self._run(stop)
 

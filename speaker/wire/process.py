@@ -31,7 +31,6 @@ from speaker.system.garbage import freeze_new
 from speaker.system.retry import retrying
 from speaker.system.supervise import supervised
 from speaker.telemetry.lateness import watch_loop
-from speaker.telemetry.stray import report_strays
 from speaker.wire.alone import SoloOwner
 from speaker.wire.channel import Channel
 from speaker.wire.commands import (
@@ -94,7 +93,6 @@ class Life:
         self._tasks: list[asyncio.Task[NoReturn]] = []
 
     async def __aenter__(self) -> Self:
-        report_strays(self._events)
         await self._stack.enter_async_context(self.owner)
         self._start("counts", self._events.run)
         self._start("wire loop", partial(watch_loop, self._events.loop_delay))
