@@ -2,8 +2,8 @@
 a speaker from outside.
 
 ``$SPEAKER_FAULTS`` names a directory with two files. ``places`` says what is planted, a line each, as ``fault_plan.py``
-writes it: functions by ``module:name``, perhaps ``@`` and what one argument must read as, and constants by
-``module:NAME=number``. ``switches`` is shared memory, a word for each function in each part: how often it is to raise
+writes it: functions by ``module:name``, perhaps ``@`` and what one argument must read as, perhaps ``!`` and what is
+raised, and constants by ``module:NAME=number``. ``switches`` is shared memory, a word for each function in each part: how often it is to raise
 from now on, how often it has, what it raises and in which process, and how often it has not raised, by process. So a
 fault begins and ends from one instruction to the next, in a speaker that was well until then, and none of the
 speaker's own lines knows of it.
@@ -53,7 +53,7 @@ class Plan:
             if "=" in name:
                 self.constants[module][name.partition("=")[0]] = float(name.partition("=")[2])
             else:
-                self.numbers[module][name.partition("@")[0]].append(len(self.lines))
+                self.numbers[module][name.partition("!")[0].partition("@")[0]].append(len(self.lines))
                 self.lines.append(line)
         with (directory / "switches").open("r+b") as file:
             memory = memoryview(mmap.mmap(file.fileno(), 0)).cast("I")
@@ -71,16 +71,16 @@ class Plan:
 
     def raise_ordered(self, number: int, values: dict) -> None:
         """The function of that number has been ordered to raise: if it is for this process, and about these values."""
-        about, process = self.lines[number].partition("@")[2], self.parts[FAULT][number] // 8
+        line, (process, kind) = self.lines[number], divmod(self.parts[FAULT][number], 8)
+        place, _, named = line.partition("!")
+        about = place.partition("@")[2]
         if process not in (0, self._process) or (about and not _concerned(about, values)):
             return
         left = self.parts[ORDERS][number]
         if left != ALWAYS:
             self.parts[ORDERS][number] = max(0, left - 1)
         self.parts[RAISED][number] += 1
-        self._fails_at(self.lines[number])(
-            error(KINDS[self.parts[FAULT][number] % 8], f"injected at {self.lines[number]}")
-        )
+        self._fails_at(line)(error(named or KINDS[kind], f"injected at {line}"))
 
     def _fails_at(self, line: str):
         """Raises from a line of its own: a speaker tells errors apart by where they were raised."""
