@@ -3,10 +3,10 @@ a speaker from outside.
 
 ``$SPEAKER_FAULTS`` names a directory with two files. ``places`` says what is planted, a line each, as ``fault_plan.py``
 writes it: functions by ``module:name``, perhaps ``@`` and what one argument must read as, perhaps ``!`` and what is
-raised, and constants by ``module:NAME=number``. ``switches`` is shared memory, a word for each function in each part: how often it is to raise
-from now on, how often it has, what it raises and in which process, and how often it has not raised, by process. So a
-fault begins and ends from one instruction to the next, in a speaker that was well until then, and none of the
-speaker's own lines knows of it.
+raised, and constants by ``module:NAME=number``. ``switches`` is shared memory, a word for each function in each part:
+how often it is to raise from now on, how often it has, what it raises and in which process, and how often it has not
+raised, by process. So a fault begins and ends from one instruction to the next, in a speaker that was well until then,
+and none of the speaker's own lines knows of it.
 """
 
 import ast
