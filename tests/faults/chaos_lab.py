@@ -26,8 +26,10 @@ from speaker.ownership.parameters import Parameters
 
 PLAYED = 2.5
 """Seconds for which a phase without an end is played while functions are recorded."""
-REACHED = 6.0
-"""Seconds within which a function must have raised."""
+REACHED = 3.0
+"""Seconds within which a function must have raised: it ran in less while functions were recorded."""
+AGAIN = 8.0
+"""The same where the process starts anew first."""
 WATCHED = 1.5
 """Seconds for which clients are watched when all seems well again."""
 HEALED = 30.0
@@ -120,7 +122,8 @@ class ChaosLab(FaultLab):
             since, before = time.monotonic(), self.switches.raised(at)
             self.switches.order(at, ALWAYS if fault.lasts else 1, fault.kind, fault.process)
             async with self._playing(fault.phase, fault.process):
-                reached = await self._until(lambda: self.switches.raised(at) > before, REACHED)
+                patience = AGAIN if fault.phase in (Phase.START, Phase.STOP) else REACHED
+                reached = await self._until(lambda: self.switches.raised(at) > before, patience)
                 await asyncio.sleep(self._seconds if reached and fault.lasts else 0)
                 told = reached and await self._tells(victim, problems)
             self.switches.order(at, 0)
