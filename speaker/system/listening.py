@@ -107,7 +107,7 @@ class Front:
             # asyncio accepts that many in one go, each taking a descriptor before anybody can be shown the door; and
             # where there is none, it complains as often.
             opened = await asyncio.get_running_loop().create_server(
-                partial(_Visitor, self._state, answer), sock=listening, backlog=1
+                partial(self._visitor, answer), sock=listening, backlog=1
             )
             listening.listen(BACKLOG)
         except BaseException:
@@ -115,6 +115,13 @@ class Front:
             raise
         self._ports.add(opened)
         return opened
+
+    def _visitor(self, answer: Answering) -> "_Visitor":
+        try:
+            return _Visitor(self._state, answer)
+        except BaseException as error:  # asyncio passes over it, and closes the connection
+            asyncio.get_running_loop().call_exception_handler({"message": "no visitor", "exception": error})
+            raise
 
     def shut(self, port: asyncio.Server) -> None:
         """Who has connected is still answered."""
