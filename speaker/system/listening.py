@@ -196,9 +196,10 @@ class _Visitor(asyncio.Protocol):
 
     def _served(self, task: asyncio.Task[None]) -> None:
         """Whoever asked does not wait for an answer that a bug of ours keeps from it; the loop is told of that."""
-        if not self._transport.is_closing():
+        if task.cancelled() and task.cancelling():  # whoever asked has left
+            return
+        if error := asyncio.CancelledError(task.get_name()) if task.cancelled() else task.exception():
             self.end()
-            error = asyncio.CancelledError(task.get_name()) if task.cancelled() else task.exception()
             asyncio.get_running_loop().call_exception_handler({"message": "no answer", "exception": error})
 
     async def _flow(self, stream: Stream, *, body: bool) -> None:
