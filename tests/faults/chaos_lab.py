@@ -164,6 +164,11 @@ class ChaosLab(FaultLab):
             await self._start_over()
             await self.whole()
 
+    def _rebalance(self) -> None:
+        for node in self.speakers:  # of whom it was asked in vain when it could not answer
+            self._say(node, "undrain")
+        super()._rebalance()
+
     async def _start_over(self) -> None:
         for speaker in self.speakers.values():
             await asyncio.to_thread(speaker.kill)
@@ -189,8 +194,7 @@ class ChaosLab(FaultLab):
             yield
             await playing
         if phase is Phase.CLAIM:
-            for node in self.speakers:
-                await asyncio.to_thread(self._say, node, "undrain")
+            await asyncio.to_thread(self._rebalance)
 
     async def _manage(self) -> None:
         while True:
