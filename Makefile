@@ -33,7 +33,7 @@ FUZZ_FIELDS ?= 50000
 FUZZ_HISTORIES ?= 50000
 UV := --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock"
 
-.PHONY: demo cluster cluster-down test test-api test-qemu test-cluster test-cluster-ipvs check bench fuzz explore soak lock rendered chart dist plugin tagged sign sign-image publish clean
+.PHONY: demo cluster cluster-down test test-api test-qemu test-cluster test-cluster-ipvs check bench fuzz explore chaos soak lock rendered chart dist plugin tagged sign sign-image publish clean
 
 demo: $(VENV)/.run
 	@.ci/need nft:nftables
@@ -119,6 +119,15 @@ SOAK ?=
 soak: $(VENV)/.dev
 	@.ci/need nft:nftables
 	$(INSIDE) $(BIN)/python tests/soak/soak.py --seconds $(SOAK_SECONDS) $(SOAK)
+
+# Errors in any function of a running speaker, by chance, of which `make test` has twenty: three or four a minute. CHAOS_OF takes
+# what tests/faults/chaos.py does: --fault "…" plays one of those again.
+CHAOS ?= 300
+SEED ?=
+CHAOS_OF ?=
+chaos: $(VENV)/.dev
+	@.ci/need nft:nftables ip:iproute2
+	$(INSIDE) $(BIN)/python tests/faults/chaos.py --count $(CHAOS) $(addprefix --seed ,$(SEED)) $(CHAOS_OF)
 
 # What the image is built from, for every platform: the newest versions that pyproject.toml allows, or with
 # LOCK=--upgrade-package=NAME the newest of one. Tests say when it no longer covers pyproject.toml.

@@ -171,7 +171,7 @@ class Watcher:
 
     async def _next_due(self) -> None:
         """Until something is both changed and rested."""
-        while not any(map(self._is_due, Part)):
+        while not any(self._is_due(part) for part in Part):  # map() would end at a StopIteration, without a word
             if self._failed is not None:
                 raise self._failed
             self._woken.clear()

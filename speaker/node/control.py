@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -21,7 +22,7 @@ from speaker.system.crowd import Crowd
 from speaker.system.decoding import UNFIT
 from speaker.system.descriptors import share
 from speaker.system.files import is_file
-from speaker.system.supervise import Supervisor
+from speaker.system.supervise import Ended, Supervisor
 
 Message: TypeAlias = Mapping[str, Any]
 Handler: TypeAlias = Callable[[Message], AsyncIterator[Message]]
@@ -80,6 +81,7 @@ async def serving_control(
             # Here and not in the task: one that is cancelled before its first step never gets to a `finally`.
             crowd.leave(task)
             serving.pop(task).transport.abort()
+            _tell_cancelled(task, supervisor)
 
         server = await asyncio.start_unix_server(connected, sock=listening, limit=MAX_COMMAND, backlog=1)
         listening.listen(BACKLOG)  # asyncio accepts its backlog in one go, before anybody can be shown the door
@@ -146,6 +148,14 @@ async def _serve(
         leaving = both.create_task(_until_gone(reader), name="control client leaves")
         leaving.add_done_callback(lambda _: answering.cancel())
         answering.add_done_callback(lambda _: leaving.cancel())
+        for task in (answering, leaving):
+            task.add_done_callback(partial(_tell_cancelled, supervisor=supervisor))
+
+
+def _tell_cancelled(task: asyncio.Task[None], supervisor: Supervisor) -> None:
+    """A TaskGroup passes over a task that ends cancelled, also where nobody cancelled it."""
+    if task.cancelled() and not task.cancelling():
+        supervisor.internal_error("control", Ended(f"{task.get_name()} was cancelled from within"))
 
 
 async def _line(reader: asyncio.StreamReader) -> bytes | None:

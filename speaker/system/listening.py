@@ -107,7 +107,7 @@ class Front:
             # asyncio accepts that many in one go, each taking a descriptor before anybody can be shown the door; and
             # where there is none, it complains as often.
             opened = await asyncio.get_running_loop().create_server(
-                partial(_Visitor, self._state, answer), sock=listening, backlog=1
+                partial(self._visitor, answer), sock=listening, backlog=1
             )
             listening.listen(BACKLOG)
         except BaseException:
@@ -115,6 +115,13 @@ class Front:
             raise
         self._ports.add(opened)
         return opened
+
+    def _visitor(self, answer: Answering) -> "_Visitor":
+        try:
+            return _Visitor(self._state, answer)
+        except BaseException as error:  # asyncio passes over it, and closes the connection
+            asyncio.get_running_loop().call_exception_handler({"message": "no visitor", "exception": error})
+            raise
 
     def shut(self, port: asyncio.Server) -> None:
         """Who has connected is still answered."""
@@ -163,6 +170,7 @@ class _Visitor(asyncio.Protocol):
         elif end:
             self._state.crowd.occupy(self)
             self._task = asyncio.get_running_loop().create_task(self._serve(head), name="http answer")
+            self._task.add_done_callback(self._served)
 
     def eof_received(self) -> bool:
         """Whether it is kept open: somebody may have said all, and listen; of a stream only browsers are told, and
@@ -185,6 +193,14 @@ class _Visitor(asyncio.Protocol):
                 log.error("no answer", path=question.path[:80], exc_info=error)
             answer = plain(HTTPStatus.INTERNAL_SERVER_ERROR)
         self._say(answer, body=question.method != "HEAD")
+
+    def _served(self, task: asyncio.Task[None]) -> None:
+        """Whoever asked does not wait for an answer that a bug of ours keeps from it; the loop is told of that."""
+        if task.cancelled() and task.cancelling():  # whoever asked has left
+            return
+        if error := asyncio.CancelledError(task.get_name()) if task.cancelled() else task.exception():
+            self.end()
+            asyncio.get_running_loop().call_exception_handler({"message": "no answer", "exception": error})
 
     async def _flow(self, stream: Stream, *, body: bool) -> None:
         """Until whoever asked is gone, or no longer reads."""

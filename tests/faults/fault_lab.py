@@ -106,8 +106,10 @@ class FaultLab:
 
     victim = "node1"
 
-    def __init__(self, directory: Path, places: Sequence[str], constants: Mapping[str, float]) -> None:
-        self._directory, self._places, self._constants = directory, places, constants
+    def __init__(
+        self, directory: Path, places: Sequence[str], constants: Mapping[str, float], hello_ms: int = HELLO_MS
+    ) -> None:
+        self._directory, self._places, self._constants, self._hello_ms = directory, places, constants, hello_ms
         self.eips = lab_eips(EIPS)
         self._asked = [eip for eip in self.eips if isinstance(eip, IPv4Address)]
         self._stack = ExitStack()
@@ -140,7 +142,7 @@ class FaultLab:
             if node == self.victim:
                 self.switches = Switches(home / "faults", self._places, self._constants)
                 environment = self.switches.environment
-            speaker = Speaker(node, self.lan, home, environment, HELLO_MS, key)
+            speaker = Speaker(node, self.lan, home, environment, self._hello_ms, key)
             (speaker.manifests / "shared.yaml").write_text(manifests)
             yield node, speaker
 
@@ -242,9 +244,11 @@ class FaultLab:
             await asyncio.sleep(POLL)
 
     def _rebalance(self) -> None:
-        busiest = holds_most({eip: them[0] for eip, them in self._holders().items() if them})
+        self._say(holds_most({eip: them[0] for eip, them in self._holders().items() if them}), "rebalance")
+
+    def _say(self, node: str, command: str) -> None:
         with suppress(EdgeError):
-            list(ask(self.speakers[busiest].runtime_dir, "rebalance", timeout=5.0))
+            list(ask(self.speakers[node].runtime_dir, command, timeout=5.0))
 
     def _holders(self) -> Mapping[IPAddress, list[str]]:
         return holders(self.eips, {node: claimed(speaker.status()) for node, speaker in self.speakers.items()})

@@ -2,26 +2,25 @@
 a speaker from outside.
 
 ``$SPEAKER_FAULTS`` names a directory with two files. ``places`` says what is planted, a line each, as ``fault_plan.py``
-writes it: functions by ``module:name``, perhaps ``@`` and what one argument must read as, perhaps ``!CancelledError``,
-and constants by ``module:NAME=number``. ``switches`` is shared memory: for each function how often it is to raise from
-now on, how often it has, and how often it has not. So a fault begins and ends from one instruction to the next, in a
-speaker that was well until then, and none of the speaker's own lines knows of it.
+writes it: functions by ``module:name``, perhaps ``@`` and what one argument must read as, perhaps ``!`` and what is
+raised, and constants by ``module:NAME=number``. ``switches`` is shared memory, a word for each function in each part:
+how often it is to raise from now on, how often it has, what it raises and in which process, and how often it has not
+raised, by process. So a fault begins and ends from one instruction to the next, in a speaker that was well until then,
+and none of the speaker's own lines knows of it.
 """
 
 import ast
-import functools
-import importlib
-import importlib.abc
-import importlib.util
-import inspect
+import builtins
+import marshal
 import mmap
 import os
 import sys
 from collections import defaultdict
-from contextlib import aclosing
+from importlib.machinery import PathFinder, SourceFileLoader
 from pathlib import Path
 
-ALWAYS = 0xFFFF_FFFF
+from instrument import ALWAYS, FAULT, KINDS, ORDERS, PASSED, PROCESSES, RAISED, planted
+
 READABLE = {"str", "IPv4Address", "IPv6Address", "ServiceKey"}
 """Types of arguments that can be what a fault is about."""
 
@@ -30,160 +29,103 @@ class Injected(TypeError):
     """Nobody expects it, as with any mistake of ours."""
 
 
-class Function:
-    """One that raises when it is told to."""
+def error(kind: str, words: str) -> BaseException:
+    if kind == "CancelledError":
+        from asyncio.exceptions import CancelledError  # where the speaker has not, nobody needs it
 
-    def __init__(self, number: int, line: str, switches: memoryview) -> None:
-        self.line = line
-        line, _, kind = line.partition("!")
-        self._cancelled = kind == "CancelledError"
-        place, _, self.about = line.partition("@")
-        self.module, _, self.name = place.partition(":")
-        self._switches, self._orders, self._raised, self._passed = switches, *range(3 * number, 3 * number + 3)
-        # From a line of its own: a speaker tells errors apart by where they were raised.
-        names: dict = {}
-        exec(compile("def fail(error):\n    raise error", f"planted at {self.line}", "exec"), names)  # noqa: S102
-        self._fail = names["fail"]
+        return CancelledError(words)
+    if kind == "OSError":
+        return OSError(5, words)
+    return Injected(words) if kind == "TypeError" else getattr(builtins, kind)(words)
 
-    def passed(self, arguments: tuple, named: dict) -> None:
-        """Somebody calls it, or it goes on."""
-        left = self._switches[self._orders]
-        if not left or (self.about and not self._concerned((*arguments, *named.values()))):
-            self._switches[self._passed] = (self._switches[self._passed] + 1) % ALWAYS
+
+class Plan:
+    """What ``directory`` says."""
+
+    def __init__(self, directory: Path) -> None:
+        self.code = directory / "code"
+        self.lines: list[str] = []
+        self.numbers: dict = defaultdict(lambda: defaultdict(list))
+        """Module → function → its lines: one, and one more for each EIP or Service that it may be about."""
+        self.constants: dict = defaultdict(dict)
+        for line in (directory / "places").read_text().splitlines():
+            module, _, name = line.partition(":")
+            if "=" in name:
+                self.constants[module][name.partition("=")[0]] = float(name.partition("=")[2])
+            else:
+                self.numbers[module][name.partition("!")[0].partition("@")[0]].append(len(self.lines))
+                self.lines.append(line)
+        with (directory / "switches").open("r+b") as file:
+            memory = memoryview(mmap.mmap(file.fileno(), 0)).cast("I")
+        size = max(1, len(self.lines))
+        self.parts = [memory[size * part : size * (part + 1)] for part in range(PASSED + len(PROCESSES))]
+        self._process = 1 + any(word.startswith("speaker.wire") for word in sys.orig_argv)
+        self._fail: dict = {}
+
+    def plant(self) -> None:
+        # Where each instrumented line finds them, whatever its module imports.
+        builtins.__orders__ = self.parts[ORDERS]
+        builtins.__passed__ = self.parts[PASSED + self._process - 1]
+        builtins.__raise__ = self.raise_ordered
+        sys.meta_path.insert(0, self)
+
+    def raise_ordered(self, number: int, values: dict) -> None:
+        """The function of that number has been ordered to raise: if it is for this process, and about these values."""
+        line, (process, kind) = self.lines[number], divmod(self.parts[FAULT][number], 8)
+        place, _, named = line.partition("!")
+        about = place.partition("@")[2]
+        if process not in (0, self._process) or (about and not _concerned(about, values)):
             return
+        left = self.parts[ORDERS][number]
         if left != ALWAYS:
-            self._switches[self._orders] = left - 1
-        self._switches[self._raised] += 1
-        kind = importlib.import_module("asyncio").CancelledError if self._cancelled else Injected
-        self._fail(kind(f"injected at {self.line}"))
+            self.parts[ORDERS][number] = max(0, left - 1)
+        self.parts[RAISED][number] += 1
+        self._fails_at(line)(error(named or KINDS[kind], f"injected at {line}"))
 
-    def _concerned(self, arguments: tuple) -> bool:
-        parts = [part for one in arguments for part in (one, getattr(one, "address", None), getattr(one, "key", None))]
-        return any(type(part).__name__ in READABLE and str(part) == self.about for part in parts)
-
-    def plant(self, names: dict) -> None:
-        """``names``: of its module. One that is not there is left out, and never raises: the test says so."""
-        *classes, last = self.name.split(".")
-        owner = names
-        for each in classes:
-            found = owner.get(each) if isinstance(owner, dict) else vars(owner).get(each)
-            if found is None:
-                return
-            owner = found
-        held = owner.get(last) if isinstance(owner, dict) else vars(owner).get(last)
-        if held is None:
-            return
-        if isinstance(held, (staticmethod, classmethod)):
-            planted = type(held)(self._around(held.__func__))
-        elif isinstance(held, property):
-            planted = property(self._around(held.fget), held.fset)
-        else:
-            planted = self._around(held)
-        if isinstance(owner, dict):
-            owner[last] = planted
-        else:
-            setattr(owner, last, planted)
-
-    def _around(self, function):
-        if inspect.isasyncgenfunction(function):
-
-            @functools.wraps(function)
-            async def around(*arguments, **named):
-                self.passed(arguments, named)
-                async with aclosing(function(*arguments, **named)) as items:
-                    async for item in items:
-                        self.passed(arguments, named)
-                        yield item
-
-        elif inspect.iscoroutinefunction(function):
-
-            @functools.wraps(function)
-            async def around(*arguments, **named):
-                self.passed(arguments, named)
-                return await function(*arguments, **named)
-
-        else:
-
-            @functools.wraps(function)
-            def around(*arguments, **named):
-                self.passed(arguments, named)
-                return function(*arguments, **named)
-
-        return around
-
-
-class Constant:
-    def __init__(self, line: str) -> None:
-        place, _, value = line.partition("=")
-        self.module, _, self.name = place.partition(":")
-        self.value = float(value)
-
-    def plant(self, names: dict) -> None:
-        names[self.name] = self.value
-
-
-class Loader(importlib.abc.Loader):
-    """What it stands for, and after it the planting. The rest of the methods: for ``python -m``."""
-
-    def __init__(self, loader, planted) -> None:
-        self._loader, self._planted = loader, planted
-
-    def __getattr__(self, name):
-        return getattr(self._loader, name)
-
-    def create_module(self, spec):
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module) -> None:
-        self._loader.exec_module(module)
-        for each in self._planted:
-            each.plant(vars(module))
-
-    def get_code(self, name):
-        """Of a module that is run by ``python -m``: planted before its last lines call anything."""
-        tree = ast.parse(self._loader.get_source(name))
-        end = next(at for at, one in enumerate(tree.body) if isinstance(one, ast.If) and "__name__" in ast.dump(one))
-        tree.body[end:end] = ast.parse(f"__import__('sitecustomize').plant({name!r}, globals())").body
-        return compile(tree, self._loader.get_filename(name), "exec")
-
-
-class Finder(importlib.abc.MetaPathFinder):
-    def __init__(self, planted: dict) -> None:
-        self._planted = planted
+    def _fails_at(self, line: str):
+        """Raises from a line of its own: a speaker tells errors apart by where they were raised."""
+        if line not in self._fail:
+            names: dict = {}
+            exec(compile("def fail(error):\n    raise error", f"planted at {line}", "exec"), names)  # noqa: S102
+            self._fail[line] = names["fail"]
+        return self._fail[line]
 
     def find_spec(self, name, path, target=None):
-        if name not in self._planted:
+        """As a finder of ``sys.meta_path``."""
+        if name not in self.numbers and name not in self.constants:
             return None
-        for finder in sys.meta_path:
-            if finder is not self and (spec := finder.find_spec(name, path, target)) is not None:
-                spec.loader = Loader(spec.loader, self._planted[name])
-                return spec
-        return None
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None:
+            spec.loader = Loader(self, spec.loader.name, spec.loader.path)
+        return spec
 
 
-PLANTED: dict = defaultdict(list)
-"""By module."""
+def _concerned(about: str, values: dict) -> bool:
+    """The EIP or Service, or its object, is among the values."""
+    parts = [
+        part for one in values.values() for part in (one, getattr(one, "address", None), getattr(one, "key", None))
+    ]
+    return any(type(part).__name__ in READABLE and str(part) == about for part in parts)
 
 
-def plant(module: str, names: dict) -> None:
-    for each in PLANTED[module]:
-        each.plant(names)
+class Loader(SourceFileLoader):
+    """Of one module with what is planted into it. It is compiled once: each process that follows reads that."""
 
+    def __init__(self, plan: Plan, name: str, path: str) -> None:
+        super().__init__(name, path)
+        self._plan = plan
 
-def begin(directory: Path) -> None:
-    with (directory / "switches").open("r+b") as file:
-        switches = memoryview(mmap.mmap(file.fileno(), 0)).cast("I")
-    number = 0
-    for line in (directory / "places").read_text().splitlines():
-        if "=" in line:
-            one = Constant(line)
-        else:
-            one = Function(number, line, switches)
-            number += 1
-        PLANTED[one.module].append(one)
-    PLANTED.default_factory = None
-    sys.meta_path.insert(0, Finder(PLANTED))
+    def get_code(self, name):
+        compiled = self._plan.code / name
+        if compiled.exists():
+            return marshal.loads(compiled.read_bytes())  # noqa: S302 -- our own
+        tree = planted(ast.parse(self.get_data(self.path)), self._plan.numbers[name], self._plan.constants[name])
+        code = compile(tree, self.path, "exec", dont_inherit=True)
+        draft = compiled.with_name(f"{name}.{os.getpid()}")
+        draft.write_bytes(marshal.dumps(code))
+        draft.replace(compiled)
+        return code
 
 
 if "SPEAKER_FAULTS" in os.environ:
-    begin(Path(os.environ["SPEAKER_FAULTS"]))
+    Plan(Path(os.environ["SPEAKER_FAULTS"])).plant()

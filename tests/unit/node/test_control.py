@@ -290,6 +290,38 @@ async def test_a_bug_in_a_handler_is_told_to_both_sides_and_the_next_client_is_s
     assert (task, type(error)) == ("control", ZeroDivisionError)
 
 
+async def test_a_handler_that_is_cancelled_by_nobody_is_told_of_and_the_next_client_is_served(path):
+    async def give_up(_):
+        yield {"number": 0}
+        raise asyncio.CancelledError
+
+    supervisor = Supervisor()
+    async with serving_control(path, HANDLERS | {"give up": give_up}, supervisor):
+        assert await answers_to(path, b'{"command": "give up"}\n') == [{"number": 0}]
+        assert (await asked(path, "count"))[-1] == {"done": True}
+    ((task, error),) = supervisor.errors
+    assert (task, str(error)) == ("control", "control answers was cancelled from within")
+
+
+async def test_a_client_that_leaves_and_a_speaker_that_ends_are_no_bugs(path):
+    async def talk(_):
+        while True:
+            yield {"number": 0}
+            await asyncio.sleep(0)
+
+    supervisor = Supervisor()
+    async with serving_control(path, HANDLERS | {"talk": talk}, supervisor):
+        async with connected(path) as (reader, writer):
+            writer.write(b'{"command": "talk"}\n')
+            await reader.readline()
+        async with connected(path) as (reader, writer):
+            writer.write(b'{"command": "talk"}\n')
+            await reader.readline()
+            ended = asyncio.create_task(reader.read())
+    await ended
+    assert supervisor.errors == []
+
+
 async def test_the_socket_is_for_its_owner_alone_and_gone_afterwards(path):
     async with serving_control(path, HANDLERS, Supervisor()):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600

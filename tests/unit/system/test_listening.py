@@ -6,6 +6,7 @@ import os
 import resource
 import socket
 import urllib.request
+from collections.abc import Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 
 import pytest
@@ -183,6 +184,44 @@ async def test_answers_that_nobody_reads_have_a_bound_together():
             await asyncio.sleep(0.01)
         for each in deaf:
             each.close()
+
+
+# ── Where it has a bug ──
+
+
+class Unsayable(Mapping):
+    """Headers that no answer can be made of."""
+
+    def __init__(self, error):
+        self._error = error
+
+    def __getitem__(self, name):
+        raise self._error
+
+    def __iter__(self):
+        raise self._error
+
+    def __len__(self):
+        return 1
+
+    def keys(self):
+        raise self._error
+
+
+@pytest.mark.parametrize("error", [ValueError("a bug"), asyncio.CancelledError("a bug")], ids=lambda one: repr(one))
+async def test_who_gets_no_answer_for_a_bug_is_cut_off_at_once_and_the_loop_is_told(error):
+    told = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(type(context["exception"])))
+
+    async def answer(question):
+        return Answer(200, b"", Unsayable(error)) if question.path == "/" else await hello(question)
+
+    async with answering(answer) as port:
+        async with asyncio.timeout(5.0):
+            with suppress(ConnectionError):
+                assert await get(port) == b""
+        assert (await get(port, "/more")).startswith(b"HTTP/1.1 200")
+    assert told == [type(error)]
 
 
 # ── Where there are few descriptors ──
