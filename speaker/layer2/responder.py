@@ -149,8 +149,11 @@ class Responder:
         packets = list(zip(received.frames, received.pkttypes, strict=True))
         try:
             return [answer(frame, pkttype, claims, now) for frame, pkttype in packets]
-        except BUGS:  # one packet that meets a bug of ours keeps no other from its answer
-            return [self._outcome(frame, pkttype, now) for frame, pkttype in packets]
+        except BUGS as error:  # one packet that meets a bug of ours keeps no other from its answer
+            outcomes = [self._outcome(frame, pkttype, now) for frame, pkttype in packets]
+            if Ignored.INTERNAL_ERROR not in outcomes:  # it came once
+                self._observer.internal_error("answer", error)
+            return outcomes
 
     def _outcome(self, frame: bytes, pkttype: int, now: float) -> bytes | Ignored:
         try:

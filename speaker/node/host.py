@@ -52,7 +52,7 @@ from speaker.system.garbage import uncollected
 from speaker.system.priority import priority_of, refused
 from speaker.system.retry import retrying
 from speaker.system.rights import may_be_nice
-from speaker.system.supervise import contained, supervised, wait
+from speaker.system.supervise import contained, lasting, supervised, wait
 from speaker.system.threads import in_thread
 from speaker.system.waiting import set_within, tick
 from speaker.telemetry.lateness import watch_loop
@@ -125,7 +125,7 @@ class Host:
 
     async def _run(self, stop: Callable[[], None]) -> None:
         async with self._wire, asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._wire.watch(stop), name="wire")
+            tasks.create_task(lasting("wire", partial(self._wire.watch, stop)), name="wire")
             loops = Loops()
             for task, work in self._tasks().items():
                 measured = work if task in UNMEASURED else loops.measured(task, work)
