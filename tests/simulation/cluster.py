@@ -19,11 +19,13 @@ from speaker.ownership.events import (
     Claim,
     Listen,
     Order,
+    Question,
     SendHello,
     Withdraw,
     WriteRecord,
     Yielded,
 )
+from speaker.ownership.hello import Hello
 
 _REPEAT = 1.1
 """Seconds after which an announcement is repeated: once here, the shortest burst that can lose a packet."""
@@ -66,7 +68,8 @@ class Cluster:
                     self._fail_to_send(host, order.link)
                 else:
                     host.left_at[order.link] = host.clock()
-                    for payload in self._payloads(host, order):
+                    self._send_direct(host, order)
+                    for payload in self._payloads(host, order.link, order.hello):
                         self.network.broadcast(host, order.link, payload)
             case Claim():
                 self.trace.say(f"{host.name} claims {order.eip} term {order.term}")
@@ -87,6 +90,8 @@ class Cluster:
                 self.api.write(host, order)
             case Ask():
                 self.stations.ask(host, order)
+            case Question():
+                self.stations.question(host, order)
             case Listen():
                 self.trace.say(f"{host.name} was away, listens")
                 host.drop_what_was_heard()
@@ -104,9 +109,15 @@ class Cluster:
         if again:
             self.clock.after(_REPEAT, partial(self._announce, host, order, again=False))
 
-    def _payloads(self, host: Host, order: SendHello) -> Iterable[Payload]:
+    def _send_direct(self, host: Host, order: SendHello) -> None:
+        known = [other for other in self.hosts if other.name in order.direct and (order.link, other.name) in host.macs]
+        for other in known:
+            for payload in self._payloads(host, order.link, order.copy()):
+                self.network.direct(host, order.link, payload, other)
+
+    def _payloads(self, host: Host, link: int, hello: Hello) -> Iterable[Payload]:
         mtu = self.schedule.mtu
-        return (order.hello,) if mtu is None else host.ports[order.link].encode(order.hello, host.keys, mtu)
+        return (hello,) if mtu is None else host.ports[link].encode(hello, host.keys, mtu)
 
     def _fail_to_send(self, host: Host, link: int) -> None:
         """What the owner does: a link on which nothing left for the self-lease is down, and tried again later."""

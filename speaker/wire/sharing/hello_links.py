@@ -9,7 +9,7 @@ from typing import NoReturn, Protocol, TypeAlias
 
 from speaker.errors import EdgeError
 from speaker.model import IPAddress, Link, Mac
-from speaker.ownership.hello import Hello
+from speaker.ownership.events import SendHello
 from speaker.ownership.hellos.hellos import Hellos, Received
 from speaker.ownership.machine.peers import PeerState
 from speaker.system.retry import retrying
@@ -148,10 +148,13 @@ class HelloLinks:
         """Asked of the kernel more often than it tells by itself."""
         (self._no_carrier.discard if up else self._no_carrier.add)(link)
 
-    def send(self, hello_link: HelloLink, hello: Hello, now: float) -> bool:
-        """Whether it left."""
+    def send(self, hello_link: HelloLink, order: SendHello, now: float) -> bool:
+        """Whether the broadcast left."""
         try:
-            left = hello_link.hellos.send(hello)
+            for node in order.direct:
+                if (speaker := hello_link.speakers.get(node)) is not None:
+                    hello_link.hellos.send(order.copy(), speaker.mac)
+            left = hello_link.hellos.send(order.hello)
         except EdgeError as error:
             hello_link.fail(error)
             return False

@@ -83,8 +83,8 @@ class Told:
         self.events, self.errors, self.failures = [], [], []
         self._news = asyncio.Event()
 
-    def heard(self, link):
-        self._note(FrameHeard(link))
+    def heard(self, link, version):
+        self._note(FrameHeard(link, version))
 
     def answered(self, link, answer):
         self._note((answer.address, answer.mac))
@@ -175,7 +175,7 @@ def test_any_answer_shows_that_we_hear(quiet_lan, sh, whom):
             inquiries.gateways = {link.index: (ip_address("192.0.2.2"),)}
         peers = [Speaker(mac(THEIRS), (ip_address("192.0.2.2"),))] if whom == "a silent peer" else []
         ask = partial(inquiries.ask, link, OWN, [], peers, anybody=True)
-        await told.until(lambda events: FrameHeard(link.index) in events, ask)
+        await told.until(lambda events: FrameHeard(link.index, 4) in events, ask)
 
     within(node, story)
 
