@@ -116,6 +116,12 @@ SABOTAGES = [
     Row("no successor is expected", (19,), wrong_rules.ExpectsNoSuccessor, ("overtaken",)),
     Row("records are obeyed", (23,), wrong_machines.ObeysRecords, ("split",)),
     Row("records stay wrong", (30,), wrong_machines.MendsNoRecord, ("api_frozen",)),
+    Row("unicast is evidence of touch", (36,), wrong_rules.TakesUnicastForTouch, ("nobroadcast",)),
+    Row("no hello by unicast", (36,), wrong_machines.SendsNoCopies, ("nobroadcast",)),
+    Row("the mute keep what they hold", (37,), wrong_rules.LeavesTheMuteAlone, ("mute",)),
+    Row("one accuser is enough", (37,), wrong_rules.BelievesOneAccuser, ("throttled",)),
+    Row("accused unproven", (37,), wrong_machines.AccusesUnproven, ("throttled",)),
+    Row("taken over for ever", (37,), wrong_rules.TakesOverForEver, ("mute_all",)),
     Row("nothing is taken on request", (31,), wrong_machines.TakesNothingOnRequest, ("rebalance",)),
 ]
 

@@ -38,10 +38,9 @@ class Unanswered(Silence):
                 self._sample(segment, now)
 
     def _in_doubt(self, segment: Segment) -> bool:
-        """Some question is unanswered, or some peer accuses another."""
-        return any(watch.asked or watch.rounds for watch in segment.watches.values()) or any(
-            peer.accuses for peer in segment.peers.by_node.values()
-        )
+        """Some question is unanswered, or somebody accuses somebody."""
+        watched = segment.accused or any(watch.asked or watch.rounds for watch in segment.watches.values())
+        return bool(watched) or any(peer.accuses for peer in segment.peers.by_node.values())
 
     def _sample(self, segment: Segment, now: float) -> None:
         before, segment.sampled_at = segment.accused, now
@@ -52,6 +51,13 @@ class Unanswered(Silence):
         segment.accused = frozenset(accused for accused, watch in segment.watches.items() if watch.accused)
         for accused in before ^ segment.accused:
             self._doubt(segment, accused, now)
+        for accused in [accused for accused, until in segment.tried.items() if until <= now]:
+            self._try_again(segment, accused, now)
+
+    def _try_again(self, segment: Segment, accused: Accused, now: float) -> None:
+        del segment.tried[accused]
+        self._doubt(segment, accused, now)
+        self._look_at_all_on(segment)
 
     def _watched(self, segment: Segment, now: float) -> dict[Accused, Peer]:
         """Those whose EIPs are ours to ask for; only where they would hear us, and say what they hold."""

@@ -309,9 +309,9 @@ def test_after_one_frame_of_a_flood_the_loop_has_its_rest(quiet_lan, stranger):
         for _ in range(3):
             stranger(BROADCASTS[0])
         await told.until(bool)
-        talk, answers = inquirer_of(inquiries, link)._listeners
-        assert not asyncio.get_running_loop().remove_reader(talk._socket)
-        assert asyncio.get_running_loop().remove_reader(answers._socket)
+        asking = inquirer_of(inquiries, link)
+        assert not asyncio.get_running_loop().remove_reader(asking._talk._socket)
+        assert asyncio.get_running_loop().remove_reader(asking._answers._socket)
 
     within(node, story)
 
