@@ -214,7 +214,7 @@ class BelievesOneAccuser(Rules):
 
 
 class TakesOverForEver(Rules):
-    """Rule 37: whoever was mute itself, and how many were, counts for nothing."""
+    """Rule 37: who was mute itself, and how many were, counts for nothing."""
 
     def taken_over(self, k: Known, x: Eip, peer: Peer, now: float) -> bool:
         assert x.link is not None

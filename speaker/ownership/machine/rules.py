@@ -118,10 +118,14 @@ class Rules:
         is no node's trouble."""
         assert x.link is not None
         segment, version = k.segments[x.link], x.address.version
-        if not self.mute(k, segment, Accused(peer.node, version), now):
+        tried = self.tried(segment, version, now)
+        if peer.node not in tried or k.node in tried or len(tried) >= _TRIED:
             return False
-        tried = {one.node for one, until in segment.tried.items() if one.version == version and now < until}
-        return k.node not in tried and len(tried) < _TRIED
+        return self.mute(k, segment, Accused(peer.node, version), now)
+
+    def tried(self, segment: Segment, version: int, now: float) -> set[str]:
+        """Who was mute here of late. Nearly always nobody."""
+        return {one.node for one, until in segment.tried.items() if one.version == version and now < until}
 
     def mute(self, k: Known, segment: Segment, accused: Accused, now: float) -> bool:
         """Rule 37: two nodes say so, or the only one there is beside it."""
@@ -191,11 +195,11 @@ class Rules:
         assert x.link is not None
         segment = k.segments[x.link]
         others = [p for p in segment.peers.living(now) if not self.making_way(p)]
-        version = x.address.version
-        first = [p for p in others if not p.demoted and now >= segment.tried.get(Accused(p.node, version), NEVER)]
+        tried = self.tried(segment, x.address.version, now)
+        first = [p for p in others if not p.demoted and p.node not in tried]
         # Only for what nobody held: a failover must not have everyone wait for the last slot, and claim in it together.
         share = fair_share(segment.eligible, len(others) + 1) if x.maxterm == 0 else None
-        last = segment.goes_last(now) or now < segment.tried.get(Accused(k.node, x.address.version), NEVER)
+        last = segment.goes_last(now) or k.node in tried
         if others and ((share is not None and len(segment.own) >= share) or (last and first)):
             return k.times.ranks
         before = [p for p in (others if last else first) if share is None or len(p.claims) < share]

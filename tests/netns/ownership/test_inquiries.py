@@ -15,7 +15,7 @@ from scapy.layers.l2 import ARP, Dot1Q, Ether
 from speaker.interfaces.neighbor_cache import neighbors
 from speaker.model import Link, Mac
 from speaker.ownership import inquirer
-from speaker.ownership.events import FrameHeard
+from speaker.ownership.events import FrameHeard, Question
 from speaker.ownership.hello import Hello, Incarnation
 from speaker.ownership.hellos import frames
 from speaker.ownership.hellos.keys import Key, Keys
@@ -149,6 +149,24 @@ def test_whoever_answers_for_an_eip_is_found(lan, sh, eip):
     async def story(inquiries, told, link):
         ask = partial(inquiries.ask, link, OWN, [eip], [], anybody=True)
         await told.until(lambda events: (eip, mac(THEIRS)) in events, ask)
+
+    within(node, story)
+
+
+@pytest.mark.parametrize("eip", [EIP4, EIP6], ids=str)
+def test_what_is_doubted_is_asked_of_all_then_of_its_holder_and_then_of_others(lan, sh, eip):
+    node, neighbour = lan
+    theirs = ip_address("192.0.2.2" if eip.version == 4 else "fe80::2")
+    for address in (eip, theirs):
+        sh(neighbour, f"ip addr replace {address}/{'128 nodad' if eip.version == 6 else 32} dev eth0")
+    known = {"n2": Speaker(mac(THEIRS), ()), "n3": Speaker(mac(THIRD), (theirs,))}
+
+    async def story(inquiries, told, link):
+        asked = Question(link.index, "n2", (eip,), doubted=True)
+        ask = partial(inquiries.carry_out, link, OWN, asked, known)
+        await told.until(lambda events: (eip, mac(THEIRS)) in events, ask)
+        await told.until(lambda events: FrameHeard(link.index, eip.version) in events, ask)
+        assert inquirer_of(inquiries, link)._talk is None, "nothing wakes for what others say"
 
     within(node, story)
 
@@ -338,7 +356,7 @@ def test_of_addresses_without_end_those_asked_for_last_are_told_of(quiet_lan, st
         inquiries.ask(link, OWN, [EIP4], [], anybody=True)
         inquirer_of(inquiries, link).ask([ip_address("10.0.0.0") + n for n in range(inquirer.MAX_ASKED)], [])
         stranger(reply)
-        await told.until(lambda events: events == [FrameHeard(link.index)])
+        await told.until(lambda events: events == [FrameHeard(link.index, 4)])
         inquirer_of(inquiries, link).ask([EIP4], [])
         stranger(reply)
         await told.until(lambda events: events[1:] == [(EIP4, mac(THEIRS))])

@@ -449,6 +449,19 @@ def test_a_hello_that_left_allows_answers_for_the_self_lease(during, parts):
     during(tell)
 
 
+def test_whom_no_broadcast_reaches_is_sent_a_copy_before_it(during, parts):
+    async def tell(owner):
+        parts.sockets.open[ETH0.index].arrives(PEER, THEIRS)
+        owner.look()
+        ours = OUR_HELLO._replace(sequence=7)
+        parts.order(SendHello(ETH0.index, ours, ("them", "nobody we know")))
+        opened = parts.sockets.open[ETH0.index]
+        assert [(copy.direct, copy.sequence, to) for copy, to in opened.direct] == [(True, 6, THEIRS)]
+        assert [(hello.direct, hello.sequence) for hello in opened.sent] == [(False, 7)]
+
+    during(tell)
+
+
 def test_a_link_that_has_no_room_for_hellos_is_given_up_after_the_self_lease(during, parts):
     async def tell(owner):
         parts.sockets.open[ETH0.index].room = False
