@@ -101,7 +101,7 @@ SABOTAGES = [
     Row("nothing tells of letting go", (1, 3, 19), wrong_machines.NothingTellsOfLettingGo, ("freeze",)),
     Row("nobody is told all", (4,), wrong_machines.TellsNobodyAll, ("windows",), 2),
     Row("no climbing", (5,), wrong_machines.ClimbsNot, ("clock_back",)),
-    Row("no probing", (6,), wrong_machines.ProbesNobody, ("steady",), 120),
+    Row("no probing", (6, 36), wrong_machines.ProbesNobody, ("steady",), 120),
     Row("old lives go on", (7,), wrong_machines.OldLivesGoOn, ("clock_back",)),
     Row("held where it may not be", (10,), wrong_machines.HoldsWhatItMayNot, ("release",)),
     Row("claims of the deaf bind", (11, 17), wrong_rules.DeafHoldOnAndBind, ("deaf",)),

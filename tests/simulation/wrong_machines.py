@@ -145,15 +145,6 @@ class AccusesUnproven(Ownership):
         super()._sample(segment, now)
 
 
-class SendsNoCopies(Ownership):
-    """Rule 36: nobody is sent a hello by unicast."""
-
-    def _speak_on(self, segment: Segment, beat: bool, now: float) -> None:
-        super()._speak_on(segment, beat, now)
-        if self._orders and isinstance(order := self._orders[-1], SendHello):
-            self._orders[-1] = order._replace(direct=())
-
-
 class StandsAlways(Ownership):
     """Rule 29: what was taken unheard goes back, though the taker does not hear that it should."""
 
@@ -223,7 +214,16 @@ class ClimbsNot(Ownership):
         pass
 
 
-class ProbesNobody(HeedsNoAnswer):
+class SendsNoCopies(Ownership):
+    """Rule 36: nobody is sent a hello by unicast."""
+
+    def _speak_on(self, segment: Segment, beat: bool, now: float) -> None:
+        super()._speak_on(segment, beat, now)
+        if self._orders and isinstance(order := self._orders[-1], SendHello):
+            self._orders[-1] = order._replace(direct=())
+
+
+class ProbesNobody(HeedsNoAnswer, SendsNoCopies):
     """Rule 6: a silent peer is not asked to speak."""
 
     def _probe(self, segment: Segment, peer: Peer) -> None:
