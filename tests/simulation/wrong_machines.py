@@ -133,7 +133,9 @@ class HeedsNoAnswer(Ownership):
     """Rule 15: who answers for what it holds is dead all the same."""
 
     def _hear_answer(self, event: EipAnswered, now: float) -> None:
-        self._hear_frame(self._segment(event.link, now), now, event.eip.version)
+        segment = self._segment(event.link, now)
+        self._hear_frame(segment, now, event.eip.version)
+        self._hear_answered(segment, event.eip)
 
 
 class AccusesUnproven(Ownership):
