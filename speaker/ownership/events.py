@@ -116,10 +116,12 @@ class LeaseSeen:
 
 @dataclass(frozen=True, slots=True)
 class FrameHeard:
-    """A frame of another host reached this node on ``link``: a broadcast, or an answer to an ``Ask``, and no hello. It
-    hears. Told only while an ``Ask`` is young, and then not for every frame."""
+    """A frame of another host reached this node on ``link``, and no hello: a broadcast, or an answer to an ``Ask`` or a
+    ``Question`` for an address of this IP ``version``. It hears. Told only while one of these is young, and then not
+    for every frame."""
 
     link: int
+    version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,10 +197,15 @@ class Yielded(Enum):
 
 
 class SendHello(NamedTuple):
-    """Split to the link's MTU and broadcast on ``link``."""
+    """Split to the link's MTU and broadcast on ``link``; before that sent ``direct`` to each of these nodes alone."""
 
     link: int
     hello: Hello
+    direct: tuple[str, ...] = ()
+
+    def copy(self) -> Hello:
+        """For those: one number before the broadcast, so that it can put that one out of date nowhere."""
+        return self.hello._replace(direct=True, sequence=self.hello.sequence - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +280,18 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
+class Question:
+    """Ask on ``link``, by ARP or neighbour solicitation, for ``eips``, which ``node`` holds, and listen for the answers
+    alone. ``doubted``: it did not answer before: ask it by its MAC as well, and others on the link behind that, whose
+    answers say that questions leave and answers arrive."""
+
+    link: int
+    node: str
+    eips: tuple[IPAddress, ...]
+    doubted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class InternalError:
     """A bug of ours, met while ``doing`` something about ``what`` (an EIP, a peer, a link). That one was given up for a
     while, as the machine says of each; the rest goes on."""
@@ -315,6 +334,7 @@ Order: TypeAlias = (
     | Listen
     | DropRequests
     | Ask
+    | Question
     | InternalError
     | NameClash
     | NameFree

@@ -96,6 +96,13 @@ Addresses: TypeAlias = tuple[IPAddress, ...]
 """A node's own on a link: a unicast IPv4 one, a link-local IPv6 one, either alone, both in that order, or none."""
 
 
+class Accused(NamedTuple):
+    """Nobody answers for what ``node`` holds of one IP ``version``."""
+
+    node: str
+    version: int
+
+
 _NONE: Mapping[Any, Any] = MappingProxyType({})
 
 
@@ -126,6 +133,8 @@ class Hello(NamedTuple):
     """The sender has no main process that works: it goes on with what it was last asked for."""
     routine: bool = False
     """It repeats what the sender said before: whoever receives it may read it at its own next beat (rule 1)."""
+    direct: bool = False
+    """Sent to one peer alone, by unicast, as none of our broadcasts reaches it (rule 36)."""
     interval: int = 0
     """ms between two hellos of the sender, 1 to 65535; 0 is unknown."""
     revision: int = 0
@@ -152,6 +161,8 @@ class Hello(NamedTuple):
     """Nodes asked for all their claims: the sender's picture of them does not match their digest."""
     moves: Mapping[IPAddress, str] = _NONE
     """Asked of the named node: claim this EIP, make before break (rebalance)."""
+    unanswered: frozenset[Accused] = frozenset()
+    """Peers that answer for none of what they hold, by what the sender asked (rule 37)."""
     addresses: Addresses = ()
     """Where to send what its kernel alone can forward. In one of the parts."""
     own: frozenset[IPAddress] = frozenset()

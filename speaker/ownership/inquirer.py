@@ -16,8 +16,9 @@ from speaker.packets.bpf import Program
 from speaker.system.supervise import Supervisor, contained
 from speaker.system.threads import in_thread
 
-LISTEN = 1.0
-"""Seconds after the last question until the sockets are closed."""
+LISTEN, LISTEN_FOR_ANSWERS = 1.0, 2.5
+"""Seconds after the last question until the sockets are closed; until the one for answers is, where no other was open:
+longer than from one sample to the next (``machine/unanswered.py``)."""
 PAUSE = 0.02
 """Seconds: in so many FRAMES are read of each socket, and that others speak is told once."""
 FRAMES = 64
@@ -33,78 +34,99 @@ _SOL_PACKET, _PACKET_IGNORE_OUTGOING = 263, 23  # <linux/if_packet.h>; missing f
 
 
 class Inquirer:
-    """On ``link``. ``heard`` is called when a host that has none of ``ours`` as its MAC was heard; ``answered`` for who
-    says that an address asked for is its own, once for each MAC and turn, at most FRAMES times in PAUSE."""
+    """On ``link``. ``heard`` is called when a host that has none of ``ours`` as its MAC was heard: with the IP version
+    of the address that it answers for, or None for a broadcast. ``answered`` is called for who says that an address
+    asked for is its own, once for each MAC and turn, at most FRAMES times in PAUSE."""
 
     def __init__(
         self,
         link: Link,
         ours: Callable[[Mac], bool],
-        heard: Callable[[], None],
+        heard: Callable[[int | None], None],
         answered: Callable[[Answer], None],
         supervisor: Supervisor,
     ) -> None:
         self._link, self._ours, self._heard, self._answered = link, ours, heard, answered
         self._supervisor = supervisor
         self._asked: dict[IPAddress, None] = {}
-        self._listeners: list[_Listener] = []
-        self._heard_at = float("-inf")
-        self._end: asyncio.TimerHandle | None = None
+        self._talk: _Listener | None = None
+        self._answers: _Listener | None = None
+        self._heard_at: dict[int | None, float] = {}
+        self._ends: dict[bool, asyncio.TimerHandle] = {}
+        """Of listening to what others say to all (True), and of all."""
 
     @property
     def listens(self) -> bool:
-        return bool(self._listeners)
+        """To what others say to all as well."""
+        return self._talk is not None
 
-    def open(self) -> None:
-        """Listen from now on, until LISTEN seconds after the last question. A tenth of a millisecond. Raises EdgeError:
-        the link is gone, or there are no descriptors left."""
+    def open(self, *, talk: bool = True) -> None:
+        """Listen for answers from now on, and with ``talk`` to what others say to all, until LISTEN seconds after the
+        last question. A tenth of a millisecond. Raises EdgeError: the link is gone, or there are no descriptors
+        left."""
         try:
-            for program, buffer, take in (
-                (others_talk(self._link.mac), _TALK_BUFFER, self._take_talk),
-                (answers_to(self._link.mac), _ANSWER_BUFFER, self._take_answers),
-            ):
-                self._listeners.append(_Listener(self._link.index, program, buffer, take, self._supervisor))
+            if talk and self._talk is None:
+                self._talk = self._listen(others_talk(self._link.mac), _TALK_BUFFER, self._take_talk)
+            if self._answers is None:
+                self._answers = self._listen(answers_to(self._link.mac), _ANSWER_BUFFER, self._take_answers)
         except OSError as error:
             self.close()
             raise sockets.refused(f"{self._link.name}: asking", error) from error
-        self._stay()
+        self._stay(talk)
 
-    def ask(self, eips: Iterable[IPAddress], questions: Iterable[bytes]) -> None:
+    def _listen(self, program: Program, buffer: int, take: Callable[[list[bytes]], bool]) -> "_Listener":
+        return _Listener(self._link.index, program, buffer, take, self._supervisor)
+
+    def ask(self, eips: Iterable[IPAddress], questions: Iterable[bytes], *, talk: bool = True) -> None:
         """Sends ``questions``; who answers for one of ``eips`` is told. What finds no room is asked again or never. To
-        be opened before. Raises EdgeError: the link is down or gone, and all is closed."""
+        be opened before, alike. Raises EdgeError: the link is down or gone, and all is closed."""
         for eip in eips:
             self._asked.pop(eip, None)
             self._asked[eip] = None
         while len(self._asked) > MAX_ASKED:
             del self._asked[next(iter(self._asked))]
-        self._stay()
+        self._stay(talk)
         try:
             for frame in questions:
-                self._listeners[-1].send(frame)
+                if self._answers is not None:
+                    self._answers.send(frame)
         except OSError as error:
             if error.errno not in sockets.FULL:
                 self.close()
                 raise sockets.refused(f"{self._link.name}: asking", error) from error
 
-    def _stay(self) -> None:
-        if self._end is not None:
-            self._end.cancel()
-        self._end = asyncio.get_running_loop().call_later(LISTEN, self.close)
+    def _stay(self, talk: bool) -> None:
+        later = asyncio.get_running_loop().call_later
+        if talk:
+            self._end(True, later(LISTEN, self._close_talk))
+        if not talk or False not in self._ends:
+            self._end(False, later(LISTEN if talk else LISTEN_FOR_ANSWERS, self.close))
+
+    def _end(self, of_talk: bool, end: asyncio.TimerHandle | None) -> None:
+        if (before := self._ends.pop(of_talk, None)) is not None:
+            before.cancel()
+        if end is not None:
+            self._ends[of_talk] = end
+
+    def _close_talk(self) -> None:
+        self._end(True, None)
+        if self._talk is not None:
+            self._talk.close()
+            self._talk = None
 
     def close(self) -> None:
         """In another thread: the kernel waits for all its processors before it lets a packet socket go, 15 ms."""
-        if self._end is not None:
-            self._end.cancel()
-            self._end = None
-        for listener in self._listeners:
-            listener.close()
-        self._listeners.clear()
+        self._end(False, None)
+        self._close_talk()
+        if self._answers is not None:
+            self._answers.close()
+            self._answers = None
         self._asked.clear()
 
     def _take_talk(self, frames: list[bytes]) -> bool:
         if all(self._ours(Mac(frame[6:12])) for frame in frames):
             return True
-        self._tell_heard()
+        self._tell_heard(None)
         return False
 
     def _take_answers(self, frames: list[bytes]) -> bool:
@@ -115,14 +137,14 @@ class Inquirer:
             if answer.address in self._asked:
                 self._answered(answer)
             else:
-                self._tell_heard()
+                self._tell_heard(answer.address.version)
         return True
 
-    def _tell_heard(self) -> None:
+    def _tell_heard(self, version: int | None) -> None:
         now = asyncio.get_running_loop().time()
-        if now - self._heard_at >= PAUSE:
-            self._heard_at = now
-            self._heard()
+        if now - self._heard_at.get(version, float("-inf")) >= PAUSE:
+            self._heard_at[version] = now
+            self._heard(version)
 
 
 class _Listener:

@@ -9,6 +9,7 @@ from speaker.errors import EdgeError
 from speaker.interfaces.neighbor_cache import neighbors
 from speaker.interfaces.rtnetlink import Neighbor
 from speaker.model import IPAddress, Link, Mac
+from speaker.ownership.events import Ask, Question
 from speaker.ownership.hello import Addresses
 from speaker.ownership.inquirer import Inquirer
 from speaker.ownership.inquiry import Answer, question
@@ -16,6 +17,8 @@ from speaker.wire.events import OwnerEvents, Speaker
 
 NEIGHBORS = 8
 """That the kernel knows on a link: asked as well, as anybody's answer says that this node hears."""
+OTHERS = 3
+"""Gateways and other speakers that are asked together with one that did not answer, of each."""
 SPEAKERS = 8
 """Silent ones that are asked at a time, in turn."""
 OVER_SECONDS = 10.0
@@ -24,12 +27,13 @@ EDGE = "inquiry"
 
 
 class Inquiries:
-    """``heard`` and ``answered`` are told the index of the link. ``ours``: whether a MAC is one of this host's."""
+    """``heard`` and ``answered`` are told the index of the link, ``heard`` also what ``FrameHeard`` says.
+    ``ours``: whether a MAC is one of this host's."""
 
     def __init__(
         self,
         ours: Callable[[Mac], bool],
-        heard: Callable[[int], None],
+        heard: Callable[[int, int | None], None],
         answered: Callable[[int, Answer], None],
         events: OwnerEvents,
     ) -> None:
@@ -58,6 +62,35 @@ class Inquiries:
         else:
             self._recovered(link.index)
 
+    def carry_out(self, link: Link, own: Addresses, order: Ask | Question, speakers: Mapping[str, Speaker]) -> None:
+        """As ``events`` says; ``speakers`` are all that are known. What goes wrong is told; the next call tries
+        again."""
+        if isinstance(order, Ask):
+            silent = [speakers[node] for node in order.nodes if order.anybody and node in speakers]
+            self.ask(link, own, order.eips, silent, anybody=order.anybody)
+            return
+        try:
+            inquirer = self._listening(link, talk=False)
+            inquirer.ask(order.eips, self._doubts(link, own, order, speakers), talk=False)
+        except EdgeError as error:
+            self._refused(link.index, str(error))
+        else:
+            self._recovered(link.index)
+
+    def _doubts(self, link: Link, own: Addresses, order: Question, speakers: Mapping[str, Speaker]) -> Iterator[bytes]:
+        """The others come last: where only so much leaves, their answers say nothing of what did not."""
+        targets: list[tuple[IPAddress, Mac | None]] = [(eip, None) for eip in order.eips]
+        if order.doubted:
+            if (holder := speakers.get(order.node)) is not None:
+                targets += [(eip, holder.mac) for eip in order.eips]
+            self._turn += OTHERS
+            others = [speaker for node, speaker in speakers.items() if node != order.node]
+            targets += [(gateway, None) for gateway in self.gateways.get(link.index, ())[:OTHERS]]
+            targets += [(a, None) for one in _in_turn(others, self._turn, OTHERS) for a in one.addresses]
+        for address, mac in targets:
+            if address not in own and (frame := question(link.mac, own, address, mac)) is not None:
+                yield frame
+
     def retell(self) -> None:
         """Somebody else listens from now on: what goes wrong still is news."""
         self._failing.clear()
@@ -69,17 +102,19 @@ class Inquiries:
         self._neighbors.pop(link, None)
         self._recovered(link)
 
-    def _listening(self, link: Link) -> Inquirer:
+    def _listening(self, link: Link, *, talk: bool = True) -> Inquirer:
         index = link.index
         if (inquirer := self._inquirers.get(index)) is None:
             inquirer = self._inquirers[index] = Inquirer(
                 link,
                 self._ours,
-                lambda: self._heard(index),
+                lambda version: self._heard(index, version),
                 lambda answer: self._answered(index, answer),
                 self._events,
             )
-        if not inquirer.listens:
+        if not talk:
+            inquirer.open(talk=False)
+        elif not inquirer.listens:
             inquirer.open()
             self._neighbors[index] = neighbors(index, NEIGHBORS)
         return inquirer

@@ -39,6 +39,7 @@ from speaker.ownership.events import (
     NameFree,
     Order,
     PeersAddress,
+    Question,
     Rebalance,
     SendHello,
     SetAside,
@@ -243,9 +244,9 @@ class SharedOwner:
 
     # What others say on the LAN. Hellos first: nobody is silent whose hello lies here unread.
 
-    def _hear_frame(self, link: int) -> None:
+    def _hear_frame(self, link: int, version: int | None) -> None:
         self.hello_links.hear()
-        self._step(FrameHeard(link))
+        self._step(FrameHeard(link, version))
 
     def _found(self, link: int, address: bytes, mac: Mac) -> None:
         """A probe for what we are about to answer for was answered. Not in the middle of what others said."""
@@ -263,12 +264,10 @@ class SharedOwner:
         if node is not None and hello_link.speakers.is_unheard(node, now, FILTERED * self._times.dead):
             self.hello_links.note_filtered(hello_link, node, answer.address)
 
-    def _ask(self, order: Ask) -> None:
+    def _ask(self, order: Ask | Question) -> None:
         if (hello_link := self.hello_links.get(order.link)) is not None:
-            nodes = order.nodes if order.anybody else ()
-            silent = [speaker for node in nodes if (speaker := hello_link.speakers.get(node)) is not None]
-            own = self._addresses.own.get(order.link, ())
-            self._inquiries.ask(hello_link.link, own, order.eips, silent, anybody=order.anybody)
+            own, known = self._addresses.own.get(order.link, ()), dict(hello_link.speakers.items())
+            self._inquiries.carry_out(hello_link.link, own, order, known)
 
     def _excuses(self, link: int, address: bytes, mac: Mac) -> bool:
         """A peer's MAC alone is no excuse for speaking for an EIP of ours: it must claim it, or have done so lately."""
@@ -327,7 +326,7 @@ class SharedOwner:
         for order in orders:
             if isinstance(order, SendHello):
                 with contained("send hello", self._events):
-                    self._send(order.link, order.hello, now)
+                    self._send(order, now)
         if taken := [order for order in orders if isinstance(order, Claim)]:
             self._take(taken)
         for order in orders:
@@ -339,7 +338,7 @@ class SharedOwner:
                         self._listen()
                     case DropRequests():
                         self._layer2.drop_queued()
-                    case Ask():
+                    case Ask() | Question():
                         self._ask(order)
                     case WriteRecord():
                         self._sink.write_record(order)
@@ -376,7 +375,8 @@ class SharedOwner:
             return
         self._events.yielded(order.eip, order.reason.value, self.claim_status(order.eip).holder)
 
-    def _send(self, link: int, hello: Hello, now: float) -> None:
+    def _send(self, order: SendHello, now: float) -> None:
+        link = order.link
         if (hello_link := self.hello_links.get(link)) is None:
             return
         if self._clock() - now > self._times.request_age:
@@ -384,10 +384,10 @@ class SharedOwner:
             self.machine.speak_again()
             return
         addresses, own = self._addresses.own.get(link, ()), self._addresses.bound.get(link, frozenset())
-        hello = hello._replace(
+        hello = order.hello._replace(
             addresses=addresses, own=own, recalled=self.offers.recalled, headless=self.offers.headless
         )
-        self.hello_links.send(hello_link, hello, now)
+        self.hello_links.send(hello_link, order._replace(hello=hello), now)
 
     def _listen(self) -> None:
         """This process did not run for too long: what waits unread is out of date."""

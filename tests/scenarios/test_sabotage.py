@@ -101,7 +101,7 @@ SABOTAGES = [
     Row("nothing tells of letting go", (1, 3, 19), wrong_machines.NothingTellsOfLettingGo, ("freeze",)),
     Row("nobody is told all", (4,), wrong_machines.TellsNobodyAll, ("windows",), 2),
     Row("no climbing", (5,), wrong_machines.ClimbsNot, ("clock_back",)),
-    Row("no probing", (6,), wrong_machines.ProbesNobody, ("steady",), 120),
+    Row("no probing", (6, 36), wrong_machines.ProbesNobody, ("steady",), 120),
     Row("old lives go on", (7,), wrong_machines.OldLivesGoOn, ("clock_back",)),
     Row("held where it may not be", (10,), wrong_machines.HoldsWhatItMayNot, ("release",)),
     Row("claims of the deaf bind", (11, 17), wrong_rules.DeafHoldOnAndBind, ("deaf",)),
@@ -118,6 +118,12 @@ SABOTAGES = [
     Row("records stay wrong", (30,), wrong_machines.MendsNoRecord, ("api_frozen",)),
     Row("no patience", (38,), wrong_machines.LearnsNoPatience, ("bursts",)),
     Row("nothing is kept through a standstill", (39,), wrong_rules.KeepsNothing, ("stutter",)),
+    Row("unicast is evidence of touch", (36,), wrong_rules.TakesUnicastForTouch, ("nobroadcast",)),
+    Row("no hello by unicast", (36,), wrong_machines.SendsNoCopies, ("nobroadcast",)),
+    Row("the mute keep what they hold", (37,), wrong_rules.LeavesTheMuteAlone, ("mute",)),
+    Row("one accuser is enough", (37,), wrong_rules.BelievesOneAccuser, ("throttled",)),
+    Row("accused unproven", (37,), wrong_machines.AccusesUnproven, ("throttled",)),
+    Row("taken over for ever", (37,), wrong_rules.TakesOverForEver, ("mute_all",)),
     Row("nothing is taken on request", (31,), wrong_machines.TakesNothingOnRequest, ("rebalance",)),
 ]
 

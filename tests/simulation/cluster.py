@@ -13,7 +13,7 @@ from simulation.promises import Promises
 from simulation.schedule import Schedule
 from simulation.stations import Stations
 from speaker.model import IPAddress
-from speaker.ownership.events import Ask, WriteRecord, Yielded
+from speaker.ownership.events import Ask, Question, SendHello, WriteRecord, Yielded
 from speaker.ownership.hello import Hello
 
 _REPEAT = 1.1
@@ -50,12 +50,14 @@ class Cluster:
 
     # ── What the orders of a host do outside of it ────────────────────────────────────────────────────────────
 
-    def send(self, host: Host, link: int, hello: Hello) -> bool:
+    def send(self, host: Host, order: SendHello) -> bool:
+        link = order.link
         if host.mute.get(link):
             self._fail_to_send(host, link)
             return False
         host.left_at[link] = host.clock()
-        for payload in self._payloads(host, link, hello):
+        self._send_direct(host, order)
+        for payload in self._payloads(host, link, order.hello):
             self.network.broadcast(host, link, payload)
         return True
 
@@ -72,6 +74,12 @@ class Cluster:
         host.owner.proven(eip)
         self.promises.changed(eip)
         self.announce(host, self.network.link_of[eip], (eip,))
+
+    def _send_direct(self, host: Host, order: SendHello) -> None:
+        known = [other for other in self.hosts if other.name in order.direct and (order.link, other.name) in host.macs]
+        for other in known:
+            for payload in self._payloads(host, order.link, order.copy()):
+                self.network.direct(host, order.link, payload, other)
 
     def _payloads(self, host: Host, link: int, hello: Hello) -> Iterable[Payload]:
         mtu = self.schedule.mtu
@@ -108,11 +116,15 @@ class _Done:
         self._changed: dict[IPAddress, None] = {}
         """What was claimed or let go in this step."""
 
-    def send(self, link: int, hello: Hello) -> bool:
-        return self._cluster.send(self._host, link, hello)
+    def send(self, order: SendHello) -> bool:
+        return self._cluster.send(self._host, order)
 
-    def ask(self, order: Ask) -> None:
-        self._cluster.stations.ask(self._host, order)
+    def ask(self, order: Ask | Question) -> None:
+        match order:
+            case Ask():
+                self._cluster.stations.ask(self._host, order)
+            case Question():
+                self._cluster.stations.question(self._host, order)
 
     def write(self, order: WriteRecord) -> None:
         self._cluster.api.write(self._host, order)

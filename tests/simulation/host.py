@@ -92,8 +92,8 @@ class Host:
         self.trouble_ended: dict[int, float] = {}
         self.asked_at: dict[int, float] = {}
         """Link → when it last asked who is there."""
-        self.told_at: dict[int, float] = {}
-        """Link → when it was last told of a frame."""
+        self.told_at: dict[tuple[int, bool], float] = {}
+        """Link, and whether a broadcast → when it was last told of a frame."""
         self.macs: set[tuple[int, str]] = set()
         """(link, node) whose MAC it knows from a hello."""
         self.probing: dict[IPAddress, object] = {}

@@ -108,6 +108,40 @@ def sever(cluster: Cluster, host: Host, fault: Fault, *, hears: bool, speaks: bo
     cluster.promises.disturbed()
 
 
+def stop_flooding(cluster: Cluster, host: Host, fault: Fault) -> None:
+    """Its port gets no broadcasts; what it sends, and what is for it alone, passes."""
+    network = cluster.network
+    links = network.those(fault.link)
+    paths: list[Path] = [(n, a, host.index) for n in links for a in cluster.stations.everybody if a != host.index]
+    host.severed.update(links)
+    network.unflooded.update(paths)
+    trouble(cluster, [host], fault.link, fault.lasts)
+    cluster.promises.disturbed()
+
+    def mend() -> None:
+        host.severed.subtract(links)
+        network.mend(network.unflooded, paths)
+        cluster.promises.disturbed()
+
+    later(cluster, fault.lasts, mend)
+
+
+def silence_answers(cluster: Cluster, host: Host, fault: Fault, *, partly: bool = False) -> None:
+    """Its hellos arrive, and its answers do not; ``partly``: nor do most of its questions, and of its answers few."""
+    network = cluster.network
+    ports = [(n, host.index) for n in network.those(fault.link)]
+    spoilt = network.throttled if partly else network.mute
+    spoilt.update(ports)
+    trouble(cluster, [host], fault.link, fault.lasts)
+    cluster.promises.disturbed()
+
+    def mend() -> None:
+        spoilt.subtract(ports)
+        cluster.promises.disturbed()
+
+    later(cluster, fault.lasts, mend)
+
+
 def pull_cable(cluster: Cluster, host: Host, fault: Fault) -> None:
     network = cluster.network
     links, pairs = network.those(fault.link), _through(cluster, host, hears=False, speaks=False)

@@ -27,6 +27,12 @@ class Network:
         self.hosts, self.link_of, self.links = hosts, link_of, schedule.link_numbers
         self.cuts: Counter[Path] = Counter()
         """How many faults cut it."""
+        self.unflooded: Counter[Path] = Counter()
+        """How many faults let everything pass there but broadcasts."""
+        self.mute: Counter[tuple[int, int]] = Counter()
+        """(link, host) → how many faults keep its answers from leaving."""
+        self.throttled: Counter[tuple[int, int]] = Counter()
+        """(link, host) → how many faults let but few of its frames leave that are no hellos."""
         self.eaten: Counter[Path] = Counter()
         """How many faults let everything pass there but hellos."""
         self.strangers: Counter[tuple[int, int]] = Counter()
@@ -51,7 +57,19 @@ class Network:
         """Whether a frame that leaves arrives. ``sender`` and ``receiver``: stations of any kind."""
         return not self.cuts or not self.cuts.get((link, sender, receiver))
 
+    def floods(self, link: int, sender: int, receiver: int) -> bool:
+        """As ``carries``, a broadcast."""
+        return not (self.unflooded and self.unflooded.get((link, sender, receiver))) and self.carries(
+            link, sender, receiver
+        )
+
     def carries_hellos(self, link: int, sender: int, receiver: int) -> bool:
+        return not (self.unflooded and self.unflooded.get((link, sender, receiver))) and self.carries_direct(
+            link, sender, receiver
+        )
+
+    def carries_direct(self, link: int, sender: int, receiver: int) -> bool:
+        """Hellos by unicast."""
         path = link, sender, receiver
         return not (self.cuts and self.cuts.get(path)) and not (self.eaten and self.eaten.get(path))
 
@@ -88,6 +106,17 @@ class Network:
         for other in self.hosts:
             if other is not host and other.alive:
                 self._send(link, host, other, payload, within)
+
+    def direct(self, host: Host, link: int, payload: Payload, other: Host) -> None:
+        """By unicast: one that is lost is nobody's concern."""
+        path = link, host.index, other.index
+
+        def arrive() -> None:
+            if self.carries_direct(*path) and not self.strangers.get((host.index, other.index)):
+                other.hear(link, payload)
+
+        if other.alive and self.carries_direct(*path) and not self.lost(*path):
+            self._clock.at(self._arrival(link, host, other), arrive)
 
     def _send(self, link: int, host: Host, other: Host, payload: Payload, within: set[int]) -> None:
         if other.index not in within or self.lost(link, host.index, other.index):

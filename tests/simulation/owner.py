@@ -15,8 +15,7 @@ from speaker.layer2.link import LinkResponder
 from speaker.layer2.links import Links, Placement
 from speaker.layer2.observer import Observer
 from speaker.model import Gratuitous, IPAddress, Link, Mac
-from speaker.ownership.events import Ask, Order, WriteRecord, Yielded
-from speaker.ownership.hello import Hello
+from speaker.ownership.events import Ask, Order, Question, SendHello, WriteRecord, Yielded
 from speaker.ownership.machine.machine import Ownership
 from speaker.wire.shared import SharedOwner
 
@@ -27,10 +26,10 @@ _OFTEN = Gratuitous()
 class Deeds(Protocol):
     """What the orders of one host do outside of it."""
 
-    def send(self, link: int, hello: Hello) -> bool:
+    def send(self, order: SendHello) -> bool:
         """Whether it left."""
 
-    def ask(self, order: Ask) -> None: ...
+    def ask(self, order: Ask | Question) -> None: ...
 
     def write(self, order: WriteRecord) -> None: ...
 
@@ -93,7 +92,7 @@ class _Owner(SharedOwner):
         super().__init__(machine, cast(Any, None), clock, cast(Any, events), cast(Any, events), _Links)
         self._deeds = deeds
 
-    def _ask(self, order: Ask) -> None:
+    def _ask(self, order: Ask | Question) -> None:
         self._deeds.ask(order)
 
 
@@ -135,8 +134,8 @@ class _HelloLinks:
     def get(self, link: int) -> int:
         return link
 
-    def send(self, link: int, hello: Hello, now: float) -> None:
-        if self._deeds.send(link, hello):
+    def send(self, link: int, order: SendHello, now: float) -> None:
+        if self._deeds.send(order):
             self._owner.left(link, now + self._owner.machine.times.self_lease)
 
     def drop_queued(self) -> None:

@@ -27,6 +27,12 @@ class Kind(Enum):
     """Nothing of ``nodes`` reaches anybody on ``link``, ARP included; they hear."""
     BLACKOUT = "blackout"
     """Nothing passes the ports of ``nodes`` on ``link``, and their carrier stays: a spanning tree, a bad cable."""
+    UNFLOODED = "unflooded"
+    """No broadcast reaches ``nodes`` on ``link`` (on any, if None): a port that is not in the list to flood."""
+    UNANSWERING = "unanswering"
+    """Hellos of ``nodes`` arrive on ``link`` (on any, if None), their answers do not: a filter eats them."""
+    THROTTLED = "throttled"
+    """Hellos of ``nodes`` arrive there, and few of their other frames: a port that is limited one way."""
     HELLOS_EATEN = "hellos_eaten"
     """On ``link`` hellos are lost and all other frames arrive: between all, from the one, or between the two of
     ``nodes``."""

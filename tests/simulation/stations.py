@@ -13,12 +13,14 @@ from simulation.host import Host
 from simulation.network import Network
 from simulation.schedule import Schedule
 from speaker.model import IPAddress
-from speaker.ownership.events import Ask, EipAnswered, Event, FrameHeard
+from speaker.ownership.events import Ask, EipAnswered, Event, FrameHeard, Question
 
 _PROBES, _SPACING, _AGAIN = 3, 0.02, 1.0
 """As ``layer2/probe.py`` looks for others: how often, seconds between two, and until it looks again."""
 _YOUNG = 1.0
 """Seconds after an ``Ask`` for which frames are told of."""
+_THROTTLED = 0.85
+"""Of the frames that a throttled port is to send so many are lost: all but 12 a second, or so."""
 _AT_MOST = 0.02
 """Seconds between two frames that are told of."""
 
@@ -52,9 +54,12 @@ class Stations:
         return [*hosts, *(self.client(n) for n in hosts), *([self.gateway] if larger else [])]
 
     def reach(self, link: int, station: int, host: Host) -> bool:
-        """Both ways."""
+        """Both ways: a broadcast, and its answer."""
         carries = self._network.carries
-        return not self._network.cuts or (carries(link, station, host.index) and carries(link, host.index, station))
+        cuts, floods = self._network.cuts or self._network.unflooded, self._network.floods
+        if self._network.mute and self._network.mute.get((link, host.index)):
+            return False
+        return not cuts or (floods(link, station, host.index) and carries(link, host.index, station))
 
     # ── Frames ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -62,17 +67,20 @@ class Stations:
         """A frame that is no hello: to all who may be told."""
         for host in self._network.hosts:
             if host.index != sender:
-                self._travel(link, sender, host)
+                self._travel(link, sender, host, broadcast=True)
 
-    def _travel(self, link: int, sender: int, host: Host, event: Event | None = None) -> None:
+    def _travel(
+        self, link: int, sender: int, host: Host, event: Event | None = None, *, broadcast: bool = False
+    ) -> None:
         """``event``: what it means to ``host``, if more than a frame."""
-        if not self._listens(host, link) or not self._network.carries(link, sender, host.index) or self._lost():
+        carries = self._network.floods if broadcast else self._network.carries
+        if not self._listens(host, link) or not carries(link, sender, host.index) or self._lost(link, sender):
             return
         life = host.life
 
         def arrive() -> None:
-            if host.life == life and self._network.carries(link, sender, host.index):
-                self._frame(host, link)
+            if host.life == life and carries(link, sender, host.index):
+                self._frame(host, link, broadcast)
                 if event is not None:
                     host.tell(event)
 
@@ -80,17 +88,18 @@ class Stations:
         between = (hosts[sender], host) if sender < len(hosts) else ()
         self._clock.after(self._delay(*between), arrive)
 
-    def _frame(self, host: Host, link: int) -> None:
-        now = self._clock.now
-        if self._listens(host, link) and now - host.told_at.get(link, -_AT_MOST) >= _AT_MOST:
-            host.told_at[link] = now
-            host.tell(FrameHeard(link))
+    def _frame(self, host: Host, link: int, broadcast: bool) -> None:
+        now, kind = self._clock.now, (link, broadcast)
+        if self._listens(host, link) and now - host.told_at.get(kind, -_AT_MOST) >= _AT_MOST:
+            host.told_at[kind] = now
+            host.tell(FrameHeard(link, broadcast))
 
     def _listens(self, host: Host, link: int) -> bool:
         return host.alive and self._clock.now - host.asked_at.get(link, -_YOUNG) < _YOUNG
 
-    def _lost(self) -> bool:
-        return self._random.random() < self._schedule.loss
+    def _lost(self, link: int = 0, sender: int = -1) -> bool:
+        throttled = self._network.throttled and self._network.throttled.get((link, sender))
+        return self._random.random() < (_THROTTLED if throttled else self._schedule.loss)
 
     def _delay(self, *hosts: Host) -> float:
         now = self._clock.now
@@ -102,7 +111,8 @@ class Stations:
         """A request reaches everybody; whoever has what it is for answers the one who asked."""
         link = order.link
         host.asked_at[link] = self._clock.now
-        self.broadcast(link, host.index)
+        if order.eips:
+            self.broadcast(link, host.index)
         if not self._schedule.silent_until > self._clock.now:
             for station in (self.gateway, *map(self.client, self.places)):
                 self._request(host, link, station)
@@ -111,20 +121,24 @@ class Stations:
                 self._request_host(host, other, order)
 
     def _request(self, host: Host, link: int, station: int) -> None:
-        if self._network.carries(link, host.index, station) and not self._lost():
+        if self._network.carries(link, host.index, station) and not self._lost(link, host.index):
             self._clock.after(self._delay(), lambda: self._travel(link, station, host))
 
     def _request_host(self, host: Host, other: Host, order: Ask) -> None:
         """A frozen host's kernel answers for its own address; for EIPs nobody does."""
         link = order.link
-        if not self._network.carries(link, host.index, other.index) or self._lost():
+        if not self._network.carries(link, host.index, other.index) or self._lost(link, host.index):
             return
 
         def arrive() -> None:
+            if self._network.mute.get((link, other.index)):
+                return
             if not other.alive or not self._network.carries(link, host.index, other.index):
                 return
             if other.name in order.nodes:
                 self._travel(link, other.index, host)
+            if not self._network.floods(link, host.index, other.index):
+                return
             known = other.name if (link, other.name) in host.macs else None
             for eip in order.eips:
                 if self._network.link_of[eip] == link and other.answers(eip):
@@ -132,13 +146,49 @@ class Stations:
 
         self._clock.after(self._delay(host, other), arrive)
 
+    def question(self, host: Host, order: Question) -> None:
+        """By broadcast; and where it is doubted by the holder's MAC, and the gateway and the other hosts as well."""
+        network, link = self._network, order.link
+        for holder in network.hosts:
+            for eip in order.eips:
+                if holder is not host and network.floods(link, host.index, holder.index):
+                    self._ask_once(host, holder.index, link, eip)
+                if order.doubted and holder.name == order.node:
+                    self._ask_once(host, holder.index, link, eip)
+        if not order.doubted:
+            return
+        others = [o.index for o in network.hosts if o is not host and o.name != order.node]
+        for station in (*others, *(() if self._schedule.silent_until > self._clock.now else (self.gateway,))):
+            if network.floods(link, host.index, station):
+                self._ask_once(host, station, link, order.eips[0], own=True)
+
+    def _ask_once(self, host: Host, station: int, link: int, eip: IPAddress, *, own: bool = False) -> None:
+        """``own``: for the station's own address, of the family of ``eip``."""
+        carries, hosts = self._network.carries, self._network.hosts
+        life, other = host.life, hosts[station] if station < len(hosts) else None
+
+        def arrive() -> None:
+            if not own and (other is None or not other.answers(eip)):
+                return
+            mute = self._network.mute.get((link, station)) or (other is not None and not other.alive)
+            if not mute and carries(link, station, host.index) and not self._lost(link, station):
+                self._clock.after(self._delay(), back)
+
+        def back() -> None:
+            if host.life == life and host.alive:
+                known = other.name if other is not None and (link, other.name) in host.macs else None
+                host.tell(FrameHeard(link, eip.version) if own else EipAnswered(eip, link, known))
+
+        if carries(link, host.index, station) and not self._lost(link, host.index):
+            self._clock.after(self._delay(), arrive)
+
     # ── Clients that want something ───────────────────────────────────────────────────────────────────────────
 
     def client_asks(self, link: int) -> list[Host]:
         """Some client asks for an EIP: the hosts that its request reaches."""
         client = self.client(self._random.choice(self.places))
         self.broadcast(link, client)
-        return [host for host in self._network.hosts if self._network.carries(link, client, host.index)]
+        return [host for host in self._network.hosts if self._network.floods(link, client, host.index)]
 
     # ── The first claim of an EIP ─────────────────────────────────────────────────────────────────────────────
 

@@ -10,6 +10,7 @@ from speaker.ownership.events import (
     Event,
     Order,
     Record,
+    SendHello,
     Yielded,
 )
 from speaker.ownership.hello import Hello
@@ -133,7 +134,18 @@ class HeedsNoAnswer(Ownership):
     """Rule 15: who answers for what it holds is dead all the same."""
 
     def _hear_answer(self, event: EipAnswered, now: float) -> None:
-        self._hear_frame(self._segment(event.link, now), now)
+        segment = self._segment(event.link, now)
+        self._hear_frame(segment, now, event.eip.version)
+        self._hear_answered(segment, event.eip)
+
+
+class AccusesUnproven(Ownership):
+    """Rule 37: who gets no answer of anybody blames each that it asked."""
+
+    def _sample(self, segment: Segment, now: float) -> None:
+        for watch in segment.watches.values():
+            watch.others = True
+        super()._sample(segment, now)
 
 
 class StandsAlways(Ownership):
@@ -205,7 +217,16 @@ class ClimbsNot(Ownership):
         pass
 
 
-class ProbesNobody(HeedsNoAnswer):
+class SendsNoCopies(Ownership):
+    """Rule 36: nobody is sent a hello by unicast."""
+
+    def _speak_on(self, segment: Segment, beat: bool, now: float) -> None:
+        super()._speak_on(segment, beat, now)
+        if self._orders and isinstance(order := self._orders[-1], SendHello):
+            self._orders[-1] = order._replace(direct=())
+
+
+class ProbesNobody(HeedsNoAnswer, SendsNoCopies):
     """Rule 6: a silent peer is not asked to speak."""
 
     def _probe(self, segment: Segment, peer: Peer) -> None:

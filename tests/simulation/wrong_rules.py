@@ -4,6 +4,7 @@ from speaker.ownership.events import (
     Record,
     Yielded,
 )
+from speaker.ownership.hello import Accused
 from speaker.ownership.machine.claims import Eip
 from speaker.ownership.machine.known import Known
 from speaker.ownership.machine.peers import NEVER, Peer
@@ -189,6 +190,35 @@ class NeverYields(Rules):
 
     def beats(self, k: Known, x: Eip, peer: Peer, term: int) -> bool:
         return False
+
+
+class TakesUnicastForTouch(Rules):
+    """Rule 36: answers to our own questions say that clients reach us, too."""
+
+    def hears_no_broadcast(self, segment: Segment) -> bool:
+        return False
+
+
+class LeavesTheMuteAlone(Rules):
+    """Rule 37: whoever speaks holds what it says."""
+
+    def taken_over(self, k: Known, x: Eip, peer: Peer, now: float) -> bool:
+        return False
+
+
+class BelievesOneAccuser(Rules):
+    """Rule 37: what one node says is enough."""
+
+    def mute(self, k: Known, segment: Segment, accused: Accused, now: float) -> bool:
+        return bool(self.accusers(k, segment, accused, now))
+
+
+class TakesOverForEver(Rules):
+    """Rule 37: who was mute itself, and how many were, counts for nothing."""
+
+    def taken_over(self, k: Known, x: Eip, peer: Peer, now: float) -> bool:
+        assert x.link is not None
+        return self.mute(k, k.segments[x.link], Accused(peer.node, x.address.version), now)
 
 
 class ExpectsNoSuccessor(Rules):

@@ -2,7 +2,8 @@
 
 A frame, numbers in network order::
 
-    Ethernet   6 broadcast · 6 source · 2 EtherType (0x88B5 unless set otherwise: IEEE 802 local experimental)
+    Ethernet   6 broadcast, or the MAC of one peer · 6 source
+               · 2 EtherType (0x88B5 unless set otherwise: IEEE 802 local experimental)
     header     4 "EIPh" · 1 major version · 1 minor version · 2 length from "EIPh" to the end of the tag · 4 key id
     fixed      8 incarnation · 8 sequence · 2 part · 4 link · 8 clock · 1 flags · 4 claims · 8 sum of their hashes
                · 1 length and node name
@@ -26,18 +27,20 @@ Values, by kind (``Kind``)::
     WEAK       a bit for each entry of the CLAIMS of this frame, in their order, 1 for a weak one: the first is the
                lowest bit of the first byte, those beyond the last are 0; one such section (since 1.3)
     INTERVAL   2; left out where it is 0 (since 1.3)
+    UNANSWERED entries of 1 IP version · name (since 1.5)
 
     name       1 bytes it begins with like the name before it in its section · 1 bytes it ends with like that one
                · 1 length and the bytes between; the two likenesses do not overlap, the first name has neither
 
 Flags: 1 draining · 2 deaf · 4 demoted · 8 recalled (the last three since 1.3) · 16 routine (since 1.4)
-· 32 headless (since 1.5).
+ · 32 headless · 64 direct (since 1.5).
 
 Within a major version nothing above changes: a newer minor version adds kinds and flags, which an older reader
 authenticates and passes over. What must not be passed over takes a new major version.
 
 The source address is under the tag, so a stranger who repeats a frame cannot pass off a MAC as a peer's: whoever has
-decoded a frame may believe bytes 6 to 11. The destination is not: access points turn broadcasts into unicasts. The
+decoded a frame may believe bytes 6 to 11. The destination is not: access points turn broadcasts into unicasts. So what
+was sent by unicast says so itself (``direct``). The
 shortest frame is longer than Ethernet's 60 bytes, so nobody pads it and every byte up to the last is accounted for.
 A frame repeated on the same link is refused by its stamp (``peek``), on another one by the ``link`` its echo lacks.
 """
@@ -61,6 +64,7 @@ from speaker.ownership.hellos.keys import ID_SIZE, Key, Keys
 from speaker.ownership.hellos.layout import ALIKE, HEARD, INTERVAL, MAX_NAME, REVISION, SECTION, Kind, coded_name
 from speaker.ownership.hellos.packing import split
 from speaker.ownership.hellos.reading import demand, read_fields
+from speaker.packets.ethernet import BROADCAST
 
 ETHERTYPE = 0x88B5
 MAGIC = b"EIPh"
@@ -69,7 +73,6 @@ MAJOR, MINOR = 1, 5
 MAGIC_AT, MAJOR_AT = 14, 18
 """Bytes from the start of the frame: where a kernel filter finds MAGIC, and MAJOR (1 byte)."""
 
-_BROADCAST = b"\xff" * 6
 _SOURCE_AT = 6
 _HEADER = struct.Struct(f"!4sBBH{ID_SIZE}s")
 _FIXED_AT = MAGIC_AT + _HEADER.size
@@ -78,7 +81,8 @@ _STAMP = struct.Struct("!QQHI")
 _NAME_AT = _FIXED_AT + _FIXED.size
 _TAG = 16
 _OURS = MAGIC + bytes((MAJOR,))
-_DRAINING, _DEAF, _DEMOTED, _RECALLED, ROUTINE, _HEADLESS = 0x01, 0x02, 0x04, 0x08, 0x10, 0x20
+_DRAINING, _DEAF, _DEMOTED, _RECALLED, ROUTINE = 0x01, 0x02, 0x04, 0x08, 0x10
+_HEADLESS, _DIRECT = 0x20, 0x40
 FLAGS_AT = _FIXED_AT + struct.calcsize("!QQHIQ")
 """Where a kernel filter finds ROUTINE."""
 
@@ -114,7 +118,9 @@ class Rejected(Enum):
 # ── Values to bytes ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def encode(hello: Hello, keys: Keys, source: Mac, mtu: int = 1500, ethertype: int = ETHERTYPE) -> Iterator[bytes]:
+def encode(
+    hello: Hello, keys: Keys, source: Mac, mtu: int = 1500, ethertype: int = ETHERTYPE, to: Mac = BROADCAST
+) -> Iterator[bytes]:
     """The frames that carry ``hello`` from ``source``, the MAC of the link they leave by: the same for equal values.
 
     ``mtu`` is the link's: bytes without the Ethernet header. Each frame is a hello of its own with its number as
@@ -130,12 +136,13 @@ def encode(hello: Hello, keys: Keys, source: Mac, mtu: int = 1500, ethertype: in
     first = _in_every_frame(hello)
     room = mtu - (_NAME_AT - MAGIC_AT) - len(coded_name(hello.node)) - len(first) - _TAG
     return (
-        _frame(hello, number, first + sections, keys.signing, source, ethertype)
+        to + _frame(hello, number, first + sections, keys.signing, source, ethertype)
         for number, sections in enumerate(split(hello, room))
     )
 
 
 def _frame(hello: Hello, part: int, sections: bytes, key: Key, source: Mac, ethertype: int) -> bytes:
+    """From the source on."""
     node = coded_name(hello.node)
     fixed = _FIXED.pack(
         hello.incarnation,
@@ -150,7 +157,7 @@ def _frame(hello: Hello, part: int, sections: bytes, key: Key, source: Mac, ethe
     )
     header = _HEADER.pack(MAGIC, MAJOR, MINOR, _HEADER.size + len(fixed) + len(node) + len(sections) + _TAG, key.id)
     signed = b"".join((source, ethertype.to_bytes(2, "big"), header, fixed, node, sections))
-    return _BROADCAST + signed + _tag(key, signed)
+    return signed + _tag(key, signed)
 
 
 def _flags(hello: Hello) -> int:
@@ -161,6 +168,7 @@ def _flags(hello: Hello) -> int:
         | hello.recalled * _RECALLED
         | hello.routine * ROUTINE
         | hello.headless * _HEADLESS
+        | hello.direct * _DIRECT
     )
 
 
@@ -261,6 +269,7 @@ def _read(body: bytes) -> Hello:
         recalled=bool(flags & _RECALLED),
         routine=bool(flags & ROUTINE),
         headless=bool(flags & _HEADLESS),
+        direct=bool(flags & _DIRECT),
         link=link,
         part=part,
         **read_fields(body, end),

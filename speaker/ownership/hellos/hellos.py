@@ -34,7 +34,7 @@ from speaker.packets.bpf import (
     if_equal,
     load_byte,
 )
-from speaker.packets.ethernet import HEADER_LENGTH, PACKET_OTHERHOST
+from speaker.packets.ethernet import BROADCAST, HEADER_LENGTH, PACKET_OTHERHOST
 
 MOST_MTU = 1500
 """Bytes, however much a link takes: others on the LAN, and the switches between, may carry less than it is set to."""
@@ -137,10 +137,10 @@ class Hellos:
         """Readable when a hello came that is not routine."""
         return self._urgent.fileno()
 
-    def send(self, hello: Hello) -> bool:
+    def send(self, hello: Hello, to: Mac = BROADCAST) -> bool:
         """Whether every frame of it left; False where the link has no room. EdgeError: it is down or gone."""
         room = min(self.link.mtu, MOST_MTU)
-        for frame in frames.encode(hello, self._keys(), self.link.mac, room, self._ethertype):
+        for frame in frames.encode(hello, self._keys(), self.link.mac, room, self._ethertype, to):
             try:
                 self._urgent.send(frame)
             except OSError as error:

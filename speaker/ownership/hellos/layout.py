@@ -36,6 +36,7 @@ class Kind(IntEnum):
     OWN = 11
     WEAK = 12
     INTERVAL = 13
+    UNANSWERED = 14
 
 
 def octets(bits: int) -> int:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 from speaker.model import IPAddress, rank
 from speaker.ownership.hello import (
     MAX_AGE,
+    Accused,
     Addresses,
     Heard,
     Hello,
@@ -38,7 +39,7 @@ def _again(hello: Hello, room: int) -> bytes | None:
     written = hello.claims.written if isinstance(hello.claims, Listed) else None
     if not isinstance(written, _Written) or written.span != hello.covers:
         return None
-    if hello.weak or hello.probes or hello.wants or hello.moves or hello.intents or hello.yielded:
+    if hello.weak or hello.probes or hello.wants or hello.moves or hello.unanswered or hello.intents or hello.yielded:
         return None
     said = hello.addresses, hello.own, room
     if written.rest is None or written.rest[0] != said:
@@ -143,6 +144,8 @@ def _said_outright(hello: Hello, claims: Iterable[_Queue]) -> Iterator[_Queue]:
         yield _Queue(Kind.WANTS, _pack_names, sorted(hello.wants))
     if hello.moves:
         yield _Queue(Kind.MOVES, _pack_moves, sorted(hello.moves.items(), key=lambda move: rank(move[0])))
+    if hello.unanswered:
+        yield _Queue(Kind.UNANSWERED, _pack_accused, sorted(hello.unanswered))
     if hello.intents:
         yield from _runs(Kind.INTENTS, _ordered(hello.intents))
     if hello.yielded:
@@ -263,6 +266,12 @@ def _pack_moves(moves: Sequence[tuple[IPAddress, str]], room: int) -> tuple[byte
     names = _coded(name for _, name in moves)
     packed = (bytes((a.version,)) + a.packed + name for (a, _), name in zip(moves, names, strict=True))
     entries = _filled(packed, room)
+    return b"".join(entries), len(entries)
+
+
+def _pack_accused(accused: Sequence[Accused], room: int) -> tuple[bytes, int]:
+    names = _coded(one.node for one in accused)
+    entries = _filled((bytes((one.version,)) + name for one, name in zip(accused, names, strict=True)), room)
     return b"".join(entries), len(entries)
 
 

@@ -11,6 +11,7 @@ from speaker.errors import MalformedPacket
 from speaker.model import MAX_TERM, IPAddress
 from speaker.ownership.hello import (
     MAX_INCARNATION,
+    Accused,
     Addresses,
     Heard,
     Incarnation,
@@ -221,6 +222,18 @@ def _read_moves(values: list[bytes]) -> dict[IPAddress, str]:
     return found
 
 
+def _read_accused(values: list[bytes]) -> frozenset[Accused]:
+    found: set[Accused] = set()
+    for value in values:
+        name, at = b"", 0
+        while at < len(value):
+            demand(value[at] in ADDRESS, "an IP version that is neither 4 nor 6")
+            version = value[at]
+            name, at = _read_name(name, value, at + 1)
+            found.add(Accused(name.decode(), version))
+    return frozenset(found)
+
+
 def _read_own(values: list[bytes]) -> frozenset[IPAddress]:
     return _read_bound(values[0]) if len(values) == 1 else frozenset().union(*map(_read_bound, values))
 
@@ -290,6 +303,7 @@ READERS: Mapping[int, _Reader] = {
     Kind.WANTS: _Reader("wants", _read_names),
     Kind.HEARD: _Reader("heard", _read_heard),
     Kind.MOVES: _Reader("moves", _read_moves),
+    Kind.UNANSWERED: _Reader("unanswered", _read_accused),
     Kind.REVISION: _Reader("revision", partial(_read_number, size=4)),
     Kind.ADDRESSES: _Reader("addresses", _read_addresses),
     Kind.OWN: _Reader("own", _read_own),

@@ -6,7 +6,7 @@ from speaker.ownership.hello import Hello, Terms
 from speaker.ownership.machine.claims import Eip
 from speaker.ownership.machine.peers import NEVER, Peer, Worth
 from speaker.ownership.machine.segment import Segment
-from speaker.ownership.machine.silence import Silence
+from speaker.ownership.machine.unanswered import Unanswered
 
 NOTED = 1.0
 """Seconds between two notes of the same addresses: a part of ``linger``, for which they are believed."""
@@ -14,7 +14,7 @@ MAX_EIPS = 100_000
 """That are known at all, ours and others': ten times what was measured."""
 
 
-class Hearing(Silence):
+class Hearing(Unanswered):
     """Peers appear, speak, fall silent and die."""
 
     def _hear(self, segment: Segment, hello: Hello, at: float, now: float) -> None:
@@ -27,6 +27,7 @@ class Hearing(Silence):
         was_alive = old is not None and old.is_alive(now, self.times)
         was_mutual = old is not None and old.hears_us(now, self.times)
         made_way = old is not None and old.makes_way
+        accused = old.accuses if old is not None else frozenset()
         hearing, peer = segment.peers.hear(hello, self.incarnation, at)
         segment.hearings[hearing] += 1
         if segment.met_at == NEVER:
@@ -36,8 +37,11 @@ class Hearing(Silence):
                 segment.greeted_at = now
                 self._hurry()
             return
-        self._note_sign(segment, at)
-        segment.heard_at = at
+        if hello.direct:
+            self._hear_direct(segment, hello, now)
+        else:
+            self._note_sign(segment, at)
+            segment.heard_at, segment.direct = at, 0
         if peer is not old:
             self._begin_life(segment, old, now)
             if old is None and len(segment.peers.by_node) == 1 and segment.frame_at == NEVER:
@@ -47,6 +51,8 @@ class Hearing(Silence):
             self._learn_own(segment, peer, hello, now)
         if peer is not old or not was_alive or peer.makes_way is not made_way:
             self._peer_changed(peer)
+        if peer.accuses != accused:
+            self._hear_accused(segment, accused, peer, now)
         self._answer_requests(segment, peer, hello, now)
         self._hear_moves(segment, peer, hello, now)
         if peer.hears_us(now, self.times) and not (was_mutual and peer is old):
@@ -231,7 +237,8 @@ class Hearing(Silence):
 
     def _hear_answer(self, event: EipAnswered, now: float) -> None:
         segment = self._segment(event.link, now)
-        self._hear_frame(segment, now)
+        self._hear_frame(segment, now, event.eip.version)
+        self._hear_answered(segment, event.eip)
         x = self._eip(event.eip)
         if x.holding:
             if event.probed and x.term in x.heard_yields.values():

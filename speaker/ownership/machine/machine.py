@@ -68,6 +68,7 @@ class Ownership(Hearing):
         for stage in (
             self._end_clash,
             self._watch_peers,
+            self._ask_holders,
             self._end_listening,
             self._guide_plans,
             self._review,
@@ -209,7 +210,8 @@ class Ownership(Hearing):
             case LeaseSeen():
                 pass  # another's: who lives is heard on the wire
             case FrameHeard():
-                self._hear_frame(self._segment(event.link, now), now)
+                self._hear_frame(segment := self._segment(event.link, now), now, event.version)
+                self._hear_other(segment, event.version)
             case EipAnswered():
                 self._hear_answer(event, now)
             case Rebalance():
@@ -377,7 +379,8 @@ class Ownership(Hearing):
             self._contain("speak", f"link {segment.link}", error)
 
     def _hello(self, segment: Segment, beat: bool, now: float) -> Order:
-        self._sequence += 1
+        direct = segment.peers.unreached(now)
+        self._sequence += 2 if direct else 1
         lost = [other for other in self.segments.values() if not other.up]
         return segment.hello(
             Sender(
@@ -392,6 +395,7 @@ class Ownership(Hearing):
             ),
             beat,
             now,
+            direct,
         )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from speaker.model import IPAddress
-from speaker.ownership.hello import MAX_AGE, Digest, Heard, Hello, Incarnation, Terms
+from speaker.ownership.hello import MAX_AGE, Accused, Digest, Heard, Hello, Incarnation, Terms
 from speaker.ownership.machine.order import Ordered
 from speaker.ownership.parameters import Parameters
 from speaker.ownership.patience import Patience
@@ -14,6 +14,8 @@ from speaker.ownership.score import claim_hash
 NEVER, FOREVER = float("-inf"), float("inf")
 MAX_NODES = 1000
 """That live on one link, ourselves left out."""
+MOST_DIRECT = 8
+"""Peers to whom one hello is sent by unicast as well."""
 FORGOTTEN = 3600.0
 """Seconds for which a node that was heard before is told of. What it said last is kept: whoever repeats it later must
 not be believed."""
@@ -50,8 +52,10 @@ class Peer:
 
     __slots__ = (
         "_in_order",
+        "accuses",
         "alive",
         "answered_at",
+        "broadcast_at",
         "claims",
         "deaf",
         "demoted",
@@ -86,13 +90,16 @@ class Peer:
         self.node = hello.node
         self.stamp: tuple[Incarnation, int, int] = (hello.incarnation, -1, 0)
         self.link = hello.link
-        self.met_at = self.heard_at = now
+        self.met_at = self.heard_at = self.broadcast_at = now
+        """When it was met; when it was heard last, and when by broadcast."""
         self.vouched_at = NEVER
         """When somebody else last heard it, by their word."""
         self.answered_at = NEVER
         """When it last answered on the wire for an EIP, by ARP or NDP."""
         self.unanswered: Counter[IPAddress] = Counter()
         """Questions for each EIP that it claims, since it last answered for that one, or was heard."""
+        self.accuses: frozenset[Accused] = frozenset()
+        """By its last hello (rule 37)."""
         self.hears_us_at = NEVER
         """When it last heard us, by its word."""
         self.alive = True
@@ -141,6 +148,10 @@ class Peer:
 
     def suspect_after(self, times: Parameters) -> float:
         return max(times.suspect * self.patience, self.lenience.lasts(self.heard_at) * times.suspect / times.dead)
+
+    def missed_at(self, times: Parameters) -> float:
+        """None of its broadcasts came for too long then."""
+        return self.broadcast_at + times.suspect * self.patience
 
     def dies_at(self, times: Parameters) -> float:
         """Unless somebody hears it meanwhile, or it answers for what it holds."""
@@ -319,7 +330,11 @@ class Peers:
     def _note(self, peer: Peer, hello: Hello, incarnation: Incarnation, now: float) -> None:
         peer.lenience.hear(hello, now - peer.heard_at, now, self._times, peer.patience)
         peer.stamp, peer.link, peer.heard_at = hello.stamp, hello.link, now
+        if not hello.direct:
+            peer.broadcast_at = now
         peer.draining, peer.deaf, peer.demoted = hello.draining, hello.deaf, hello.demoted
+        if not hello.part:
+            peer.accuses = hello.unanswered
         peer.interval = hello.interval
         peer.patience = max(1.0, hello.interval / 1000 / self._times.hello)
         peer.unanswered.clear()
@@ -335,10 +350,11 @@ class Peers:
                 other.vouched_at = max(other.vouched_at, now - heard.age / 1000)
 
     def heard(self, now: float) -> dict[str, Heard]:
-        """For our own hello: everyone heard of late, and what we know of those we refuse or do not believe yet."""
+        """For our own hello: everyone heard of late, and how long ago by broadcast; and what we know of those we refuse
+        or do not believe yet."""
         times = self._times
         names = {
-            node: Heard(peer.incarnation, age(now - peer.heard_at), peer.link)
+            node: Heard(peer.incarnation, age(now - peer.broadcast_at), peer.link)
             for node, peer in self.by_node.items()
             if peer.is_heard(now, times) or now - peer.refused_at < times.yielded
         }
@@ -377,6 +393,16 @@ class Peers:
     def lateness(self, now: float) -> float:
         """Seconds by which hellos came late here, lately."""
         return max((peer.lenience.lasts(now) for peer in self.by_node.values()), default=0.0)
+
+    def unreached(self, now: float) -> tuple[str, ...]:
+        """Those who live and say of none of our broadcasts that it reached them of late, MOST_DIRECT of them."""
+        times = self._times
+        unreached = [
+            (peer.hears_us_at, peer.node)
+            for peer in self.by_node.values()
+            if now >= peer.hears_us_at + times.suspect * peer.patience and peer.is_alive(now, times)
+        ]
+        return tuple(node for _, node in sorted(unreached, reverse=True)[:MOST_DIRECT])
 
     def living(self, now: float) -> list[Peer]:
         return [peer for peer in self.by_node.values() if peer.is_alive(now, self._times)]

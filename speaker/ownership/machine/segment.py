@@ -7,13 +7,15 @@ from typing import NamedTuple
 
 from speaker.model import IPAddress
 from speaker.ownership.events import SendHello
-from speaker.ownership.hello import Heard, Hello, Incarnation, Terms
+from speaker.ownership.hello import Accused, Heard, Hello, Incarnation, Terms
 from speaker.ownership.machine.claims import OwnClaims
 from speaker.ownership.machine.peers import FOREVER, NEVER, Peer, Peers, Worth
 from speaker.ownership.parameters import Parameters
 
 REPEATED = 3
 """Hellos in a row that say the same, and are read at once: of so many one arrives."""
+ROUNDS = 8
+"""Of questions without an answer, at each beat one, until a peer is accused: at 30 % loss one in two thousand times."""
 _LATELY = 60.0
 """Seconds."""
 
@@ -45,6 +47,37 @@ class Namesake:
     @property
     def incarnation(self) -> Incarnation:
         return self.stamp[0]
+
+
+@dataclass(slots=True)
+class Watch:
+    """Of one peer, what it holds of one IP version."""
+
+    asked_at: float = NEVER
+    asked: tuple[IPAddress, ...] = ()
+    turn: int = 0
+    rounds: int = 0
+    """Without an answer."""
+    proven: int = 0
+    """Rounds of these in which somebody else answered."""
+    others: bool = False
+    """Somebody else did in this one."""
+
+    @property
+    def accused(self) -> bool:
+        return self.rounds >= ROUNDS and 2 * self.proven > ROUNDS
+
+    def answered(self) -> None:
+        self.rounds = self.proven = 0
+        self.asked, self.others = (), False
+
+    def missed(self) -> None:
+        """A round ends without an answer."""
+        if not self.accused:  # or older rounds would count for as long as it lasts
+            self.rounds, self.proven = self.rounds + 1, self.proven + self.others
+        if self.rounds >= ROUNDS and not self.accused:
+            self.rounds = self.proven = 0  # nobody answers us: begin anew
+        self.asked, self.others = (), False
 
 
 class Sender(NamedTuple):
@@ -81,9 +114,11 @@ class Segment:
         self.listens_since = now
         self.up_at = now
         self.heard_at = NEVER
-        """When a hello that counts was heard last."""
-        self.frame_at = NEVER
-        """When a frame other than a hello last reached us here, while we asked for one."""
+        """When a hello that counts, a broadcast, was heard last."""
+        self.frame_at = self.broadcast_at = NEVER
+        """When a frame other than a hello last reached us here, while we asked for one; and when a broadcast."""
+        self.direct = 0
+        """Hellos by unicast of peers that hear broadcasts, since the last broadcast that reached us here."""
         self.resumed_at = NEVER
         """When anything was heard again, last, after silence in which a question to the LAN met no answer either."""
         self.in_touch = True
@@ -96,6 +131,15 @@ class Segment:
         self.unanswered_since = FOREVER
         """When we first asked the LAN since anything was heard."""
         self.returns = Returns()
+        self.watches: dict[Accused, Watch] = {}
+        """Peers whose EIPs we ask for."""
+        self.sampled_at = NEVER
+        self.accused: frozenset[Accused] = frozenset()
+        """Of those, who answers for none of them."""
+        self.tried: dict[Accused, float] = {}
+        """Who was mute here of late, ourselves too, and until when that counts."""
+        self.tries: Counter[Accused] = Counter()
+        """How often in a row."""
         self.greeted_at = NEVER
         self.claimed_alone: frozenset[IPAddress] = frozenset()
         """What we held when we met the first of the others: claimed without knowing of anybody, behind a port that was
@@ -157,8 +201,9 @@ class Segment:
         self.announce_all = False
         return eips
 
-    def hello(self, sender: Sender, beat: bool, now: float) -> SendHello:
-        """What concerns this link, from ``sender``. ``beat``: in its turn; otherwise in a hurry."""
+    def hello(self, sender: Sender, beat: bool, now: float, direct: tuple[str, ...] = ()) -> SendHello:
+        """What concerns this link, from ``sender``. ``beat``: in its turn; otherwise in a hurry. ``direct``: whom
+        none of our broadcasts reaches."""
         everything = self.tell_all or self.own.next_slice_at() < FOREVER
         claims, covers = self.own.said(now, self.tell_all, beat)
         if self.claimed_alone and now >= self.met_at + self._times.yielded:
@@ -168,7 +213,8 @@ class Segment:
         yielded = {**sender.yielded, **self.own.yields_said(now, beat)}
         heard = {**self.peers.heard(now), **sender.namesake}
         wants, demoted = self._wants(now), self.goes_last(now)
-        urgent = everything or yielded or weak or wants or self.probes or self.moves or self.peers.missed(now)
+        asks = self.probes or self.moves or self.accused
+        urgent = everything or yielded or weak or wants or asks or self.peers.missed(now)
         who_hears = tuple((node, other.incarnation, other.link) for node, other in heard.items())
         repeats = beat and self._repeats((self.own.digest, sender.draining, self.deaf, demoted, who_hears))
         hello = Hello(
@@ -191,11 +237,12 @@ class Segment:
             probes=frozenset(self.probes),
             wants=wants,
             moves=dict(self.moves),
+            unanswered=self.accused,
             link=self.link,
         )
         self.tell_all = False
         self.probes.clear()
-        return SendHello(self.link, hello)
+        return SendHello(self.link, hello, direct)
 
     def _repeats(self, said: object) -> bool:
         """At the last few beats the same was said: some of those hellos may have been lost."""

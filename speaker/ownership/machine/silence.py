@@ -9,6 +9,7 @@ from itertools import islice
 
 from speaker.model import IPAddress
 from speaker.ownership.events import Ask
+from speaker.ownership.hello import Hello
 from speaker.ownership.machine.naming import Naming
 from speaker.ownership.machine.peers import FOREVER, NEVER, Peer
 from speaker.ownership.machine.segment import Segment
@@ -102,7 +103,7 @@ class Silence(Naming):
 
     def _changes_at(self, segment: Segment, now: float) -> float:
         """When time alone makes us deaf, or ends our being in touch."""
-        ends_at = segment.frame_at + self.times.touch
+        ends_at = self.rules.touched_at(segment) + self.times.touch
         times = self.rules.deaf_at(self, segment), ends_at, segment.unheard_at
         return min((at for at in times if at > now), default=FOREVER)
 
@@ -189,11 +190,22 @@ class Silence(Naming):
     def _look_at_all_on(self, segment: Segment) -> None:
         self._look_at(x.address for x in self.eips.values() if x.link == segment.link)
 
-    def _hear_frame(self, segment: Segment, now: float) -> None:
+    def _hear_direct(self, segment: Segment, hello: Hello, now: float) -> None:
+        """Rule 36: whoever sent it hears broadcasts, and none of its own reached us with it."""
+        patience = self.times.suspect * 1000
+        if not hello.deaf and any(heard.age < patience for heard in hello.heard.values()):
+            segment.direct += 1
+            if segment.in_touch and self.rules.hears_no_broadcast(segment):
+                self._watch_at = now
+
+    def _hear_frame(self, segment: Segment, now: float, version: int | None) -> None:
+        """``version``: as ``FrameHeard`` says."""
         if segment.frame_at == NEVER and not segment.peers.by_node:
             self._begin_to_hear(segment, now)
         self._note_sign(segment, now)
         segment.frame_at = now
+        if version is None:
+            segment.broadcast_at, segment.direct = now, 0
         self._watch_at = now
         if not segment.in_touch:
             self._feel(segment, now)

@@ -1,7 +1,7 @@
 """The state of the ownership machine: what it knows, and the few things it can do. Pure.
 
-``MachineState`` ← ``Claiming`` ← ``Holding`` ← ``Moving`` ← ``Naming`` ← ``Silence`` ← ``Hearing`` ← ``Ownership``: one
-machine, a file per idea. What the rules of ``docs/ownership.md`` decide is asked of ``Rules``.
+``MachineState`` ← ``Claiming`` ← ``Holding`` ← ``Moving`` ← ``Naming`` ← ``Silence`` ← ``Unanswered`` ← ``Hearing``
+← ``Ownership``: one machine, a file per idea. What the rules of ``docs/ownership.md`` decide is asked of ``Rules``.
 """
 
 import heapq

@@ -64,7 +64,7 @@ class Hello(Packet):
         ShortField("part", 0),
         IntField("link", 0),
         LongField("clock", 0),
-        FlagsField("flags", 0, 8, ["draining", "deaf", "demoted", "recalled", "routine", "headless"]),
+        FlagsField("flags", 0, 8, ["draining", "deaf", "demoted", "recalled", "routine", "headless", "direct"]),
         IntField("claims", 0),
         LongField("sum", 0),
         FieldLenField("node_length", None, length_of="node", fmt="B"),

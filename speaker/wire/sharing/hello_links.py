@@ -9,7 +9,7 @@ from typing import NoReturn, Protocol, TypeAlias
 
 from speaker.errors import EdgeError
 from speaker.model import IPAddress, Link, Mac
-from speaker.ownership.hello import Hello
+from speaker.ownership.events import SendHello
 from speaker.ownership.hellos.hellos import Hellos, Received
 from speaker.ownership.machine.peers import PeerState
 from speaker.system.retry import retrying
@@ -165,13 +165,13 @@ class HelloLinks:
         """Asked of the kernel more often than it tells by itself."""
         (self._no_carrier.discard if up else self._no_carrier.add)(link)
 
-    def send(self, hello_link: HelloLink, hello: Hello, now: float) -> None:
+    def send(self, hello_link: HelloLink, order: SendHello, now: float) -> None:
         """Unless requests are not answered there: a hello promises that they are (rule 35)."""
         link = hello_link.link
         if not self._is_answered(link):
             hello_link.fail(EdgeError(f"{link.name}: {UNANSWERED}"))
             return
-        left = self._leaves(hello_link, hello)
+        left = self._leaves(hello_link, order)
         if left:
             hello_link.left_at = now
             self._keep_word(hello_link, now + self._self_lease)
@@ -185,10 +185,13 @@ class HelloLinks:
             return self._user.answers_on(link.index)
         return False
 
-    def _leaves(self, hello_link: HelloLink, hello: Hello) -> bool | None:
-        """False: there is no room. None: it is refused, or met a bug of ours."""
+    def _leaves(self, hello_link: HelloLink, order: SendHello) -> bool | None:
+        """Whether the broadcast did. False: there is no room. None: it is refused, or met a bug of ours."""
         try:
-            return hello_link.hellos.send(hello)
+            for node in order.direct:
+                if (speaker := hello_link.speakers.get(node)) is not None:
+                    hello_link.hellos.send(order.copy(), speaker.mac)
+            return hello_link.hellos.send(order.hello)
         except EdgeError as error:
             hello_link.fail(error)
         except BUGS as error:

@@ -15,7 +15,7 @@ from scapy.layers.l2 import ARP, Dot1Q, Ether
 from speaker.interfaces.neighbor_cache import neighbors
 from speaker.model import Link, Mac
 from speaker.ownership import inquirer
-from speaker.ownership.events import FrameHeard
+from speaker.ownership.events import FrameHeard, Question
 from speaker.ownership.hello import Hello, Incarnation
 from speaker.ownership.hellos import frames
 from speaker.ownership.hellos.keys import Key, Keys
@@ -83,8 +83,8 @@ class Told:
         self.events, self.errors, self.failures = [], [], []
         self._news = asyncio.Event()
 
-    def heard(self, link):
-        self._note(FrameHeard(link))
+    def heard(self, link, version):
+        self._note(FrameHeard(link, version))
 
     def answered(self, link, answer):
         self._note((answer.address, answer.mac))
@@ -153,6 +153,24 @@ def test_whoever_answers_for_an_eip_is_found(lan, sh, eip):
     within(node, story)
 
 
+@pytest.mark.parametrize("eip", [EIP4, EIP6], ids=str)
+def test_what_is_doubted_is_asked_of_all_then_of_its_holder_and_then_of_others(lan, sh, eip):
+    node, neighbour = lan
+    theirs = ip_address("192.0.2.2" if eip.version == 4 else "fe80::2")
+    for address in (eip, theirs):
+        sh(neighbour, f"ip addr replace {address}/{'128 nodad' if eip.version == 6 else 32} dev eth0")
+    known = {"n2": Speaker(mac(THEIRS), ()), "n3": Speaker(mac(THIRD), (theirs,))}
+
+    async def story(inquiries, told, link):
+        asked = Question(link.index, "n2", (eip,), doubted=True)
+        ask = partial(inquiries.carry_out, link, OWN, asked, known)
+        await told.until(lambda events: (eip, mac(THEIRS)) in events, ask)
+        await told.until(lambda events: FrameHeard(link.index, eip.version) in events, ask)
+        assert inquirer_of(inquiries, link)._talk is None, "nothing wakes for what others say"
+
+    within(node, story)
+
+
 def test_a_node_without_an_address_on_the_link_asks_all_the_same(lan, sh):
     node, neighbour = lan
     sh(neighbour, f"ip addr add {EIP4}/32 dev eth0")
@@ -175,7 +193,7 @@ def test_any_answer_shows_that_we_hear(quiet_lan, sh, whom):
             inquiries.gateways = {link.index: (ip_address("192.0.2.2"),)}
         peers = [Speaker(mac(THEIRS), (ip_address("192.0.2.2"),))] if whom == "a silent peer" else []
         ask = partial(inquiries.ask, link, OWN, [], peers, anybody=True)
-        await told.until(lambda events: FrameHeard(link.index) in events, ask)
+        await told.until(lambda events: FrameHeard(link.index, 4) in events, ask)
 
     within(node, story)
 
@@ -309,9 +327,9 @@ def test_after_one_frame_of_a_flood_the_loop_has_its_rest(quiet_lan, stranger):
         for _ in range(3):
             stranger(BROADCASTS[0])
         await told.until(bool)
-        talk, answers = inquirer_of(inquiries, link)._listeners
-        assert not asyncio.get_running_loop().remove_reader(talk._socket)
-        assert asyncio.get_running_loop().remove_reader(answers._socket)
+        asking = inquirer_of(inquiries, link)
+        assert not asyncio.get_running_loop().remove_reader(asking._talk._socket)
+        assert asyncio.get_running_loop().remove_reader(asking._answers._socket)
 
     within(node, story)
 
@@ -338,7 +356,7 @@ def test_of_addresses_without_end_those_asked_for_last_are_told_of(quiet_lan, st
         inquiries.ask(link, OWN, [EIP4], [], anybody=True)
         inquirer_of(inquiries, link).ask([ip_address("10.0.0.0") + n for n in range(inquirer.MAX_ASKED)], [])
         stranger(reply)
-        await told.until(lambda events: events == [FrameHeard(link.index)])
+        await told.until(lambda events: events == [FrameHeard(link.index, 4)])
         inquirer_of(inquiries, link).ask([EIP4], [])
         stranger(reply)
         await told.until(lambda events: events[1:] == [(EIP4, mac(THEIRS))])

@@ -170,7 +170,7 @@ def test_what_waits_unread_is_heard_before_what_was_answered(during):
     async def story(host):
         (frame,) = frames.encode(Hello("n2", Incarnation(1), 1, 1), KEYS, THEIRS)
         host._socket.send(frame)
-        host.owner._hear_frame(host.link.index)
+        host.owner._hear_frame(host.link.index, None)
         assert [type(event) for event in host.machine.events] == [HelloHeard, FrameHeard]
 
     during(story)

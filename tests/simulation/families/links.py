@@ -110,6 +110,51 @@ def filtered(seed: int) -> Schedule:
     return sickly(schedule, random, [fault], links=random.choice([1, 2]), eips=max(schedule.eips, 2))
 
 
+def nobroadcast(seed: int) -> Schedule:
+    """No broadcast reaches one node, and all that is for it alone does: clients that ask for an EIP are answered by
+    others. Sometimes another dies before."""
+    random, schedule = draw("nobroadcast", seed)
+    links, link = sick_links(random)
+    node, at = random.randrange(schedule.nodes), moment(random)
+    faults = [Fault(at, Kind.UNFLOODED, (node,), length(random, 2.0, 6.0), link=link)]
+    if schedule.nodes > 2 and random.random() < 0.3:
+        faults.append(Fault(round(at - 0.5, 4), Kind.CRASH, ((node + 1) % schedule.nodes,)))
+    limits = replace(SICK, served=1.5, unanswered=3.0)
+    return sickly(schedule, random, faults, links=links, limits=limits)
+
+
+def mute(seed: int) -> Schedule:
+    """Hellos of one node arrive and its answers do not, or those of all but one: who answers takes over, within three
+    seconds, and keeps it."""
+    random, schedule = draw("mute", seed)
+    links, link = sick_links(random)
+    well = random.randrange(schedule.nodes)
+    sick = [node for node in range(schedule.nodes) if node != well]
+    some = random.sample(sick, 1 if random.random() < 0.7 else min(2, len(sick)))
+    at, lasts = moment(random), random.choice([5.0, 8.0, FOR_GOOD])
+    faults = [Fault(at, Kind.UNANSWERING, tuple(some), lasts, link=link)]
+    loss = random.choice([0.0, 0.0, 0.02])
+    limits = replace(SICK, served=3.0 * len(some), unanswered=4.0, heal_moves=False, wire_answer=None if loss else TWO)
+    return sickly(schedule, random, faults, links=links, loss=loss, limits=limits, end=at + 9.0)
+
+
+def mute_all(seed: int) -> Schedule:
+    """No node's answers arrive: what they hold goes round no more than once, and stays."""
+    random, schedule = draw("mute_all", seed)
+    at = moment(random)
+    fault = Fault(at, Kind.UNANSWERING, tuple(range(schedule.nodes)))
+    limits = replace(SICK, no_cause=False, served=None, unanswered=4.0, moves=5, quiet_after=at + 9.0)
+    return sickly(schedule, random, [fault], limits=limits, end=at + 30.0)
+
+
+def throttled(seed: int) -> Schedule:
+    """Hardly anything but hellos of one node arrives: what others answer for stays where it is, whatever it says."""
+    random, schedule = draw("throttled", seed)
+    fault = Fault(moment(random), Kind.THROTTLED, (random.randrange(schedule.nodes),))
+    limits = replace(SICK, served=None, wire_answer=None)
+    return sickly(schedule, random, [fault], limits=limits, end=14.0)
+
+
 def oneway(seed: int) -> Schedule:
     """Nothing of one node arrives: nowhere, or not at one other. Sometimes another dies meanwhile."""
     random, schedule = draw("oneway", seed)

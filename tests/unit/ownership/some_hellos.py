@@ -5,7 +5,7 @@ from ipaddress import IPv6Address, ip_address
 from hypothesis import strategies as st
 
 from speaker.model import MAX_TERM, rank
-from speaker.ownership.hello import EVERYTHING, MAX_AGE, Digest, Heard, Hello, Incarnation, Span
+from speaker.ownership.hello import EVERYTHING, MAX_AGE, Accused, Digest, Heard, Hello, Incarnation, Span
 from speaker.ownership.hellos import frames
 
 eips = st.ip_addresses() | st.sampled_from([ip_address(a) for a in ("0.0.0.0", "255.255.255.255", "::", "::1")])
@@ -43,6 +43,8 @@ hellos = st.builds(
     probes=st.frozensets(names, max_size=5),
     wants=st.frozensets(names, max_size=5),
     moves=st.dictionaries(eips, names, max_size=20),
+    unanswered=st.frozensets(st.builds(Accused, names, st.sampled_from([4, 6])), max_size=5),
+    direct=st.booleans(),
     link=st.integers(0, 2**32 - 1),
     addresses=st.tuples(st.none() | st.ip_addresses(v=4), st.none() | st.ip_addresses(v=6)).map(
         lambda either: tuple(address for address in either if address is not None)

@@ -113,6 +113,7 @@ class HelloSocket:
     def __init__(self, sockets, link):
         self._sockets, self.link = sockets, link
         self.sent, self.waiting, self.room, self.refused, self.dropped = [], [], True, "", 0
+        self.direct = []
         self.crowded = False
 
     def __enter__(self):
@@ -133,10 +134,12 @@ class HelloSocket:
         self.waiting.append(Received(hello, mac, 0.0))
         self._far.send(b"1")
 
-    def send(self, hello):
+    def send(self, hello, to=None):
         if self.refused:
             raise EdgeError(self.refused)
-        if self.room:
+        if to is not None:
+            self.direct.append((hello, to))
+        elif self.room:
             self.sent.append(hello)
         return self.room
 

@@ -145,7 +145,7 @@ WRITTEN = ApiUp(), ApiDown()
         ("what the API server says, in order", [lambda o: o.api_says(WRITTEN)], list(WRITTEN)),
         ("a drain, and its end", [lambda o: o.drain(True), lambda o: o.drain(False)], [Drain(), Drain(on=False)]),
         ("a rebalancing", [lambda o: o.rebalance()], [Rebalance()]),
-        ("a frame of somebody else", [lambda o: o._hear_frame(ETH0.index)], [FrameHeard(ETH0.index)]),
+        ("a frame of somebody else", [lambda o: o._hear_frame(ETH0.index, None)], [FrameHeard(ETH0.index)]),
         (
             "a stranger who answers",
             [lambda o: o._hear_answer(ETH0.index, Answer(A, STRANGE))],
@@ -215,7 +215,7 @@ def test_links_are_kept_ready_and_their_carriers_looked_at(during, parts):
 
 def test_hellos_that_wait_are_heard_before_anything_is_answered_or_believed(during, parts):
     async def tell(owner):
-        for heed in (parts.layer2.before_answer, lambda: owner._hear_frame(ETH0.index)):
+        for heed in (parts.layer2.before_answer, lambda: owner._hear_frame(ETH0.index, None)):
             parts.sockets.open[ETH0.index].arrives(PEER, THEIRS)
             heed()
             assert type(parts.machine.take()[0]) is HelloHeard
@@ -446,6 +446,19 @@ def test_a_hello_that_left_allows_answers_for_the_self_lease(during, parts):
         owner.offers.recall(True)
         parts.order(SendHello(ETH0.index, OUR_HELLO))
         assert [hello.recalled for hello in parts.sockets.open[ETH0.index].sent] == [False, True]
+
+    during(tell)
+
+
+def test_whom_no_broadcast_reaches_is_sent_a_copy_before_it(during, parts):
+    async def tell(owner):
+        parts.sockets.open[ETH0.index].arrives(PEER, THEIRS)
+        owner.look()
+        ours = OUR_HELLO._replace(sequence=7)
+        parts.order(SendHello(ETH0.index, ours, ("them", "nobody we know")))
+        opened = parts.sockets.open[ETH0.index]
+        assert [(copy.direct, copy.sequence, to) for copy, to in opened.direct] == [(True, 6, THEIRS)]
+        assert [(hello.direct, hello.sequence) for hello in opened.sent] == [(False, 7)]
 
     during(tell)
 

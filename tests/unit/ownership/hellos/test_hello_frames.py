@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from some_hellos import hellos, mtus, spans
 
 from speaker.model import MAX_TERM, Mac, rank
-from speaker.ownership.hello import EVERYTHING, MAX_AGE, Digest, Heard, Hello, Incarnation, Listed, Span
+from speaker.ownership.hello import EVERYTHING, MAX_AGE, Accused, Digest, Heard, Hello, Incarnation, Listed, Span
 from speaker.ownership.hellos import frames, reading
 from speaker.ownership.hellos.frames import Rejected, decode, peek
 from speaker.ownership.hellos.keys import Key, Keys
@@ -21,7 +21,7 @@ KEYS = Keys(OLD)
 
 MAPPINGS = ("claims", "intents", "yielded", "heard", "moves")
 NAMES = ("probes", "wants")
-SETS = (*NAMES, "own", "weak")
+SETS = (*NAMES, "own", "weak", "unanswered")
 
 
 def many(count, first="10.0.0.0"):
@@ -714,17 +714,22 @@ GOLDEN_1_4 = (
     .replace("4dce7cb5d41d547b96370b425b7a58d0", "e28bdea866ac88bd026c4c93fa44c78e")
 )
 GOLDEN_1_5 = (
-    GOLDEN_1_4.replace("45495068 01 04 0172", "45495068 01 05 0172")
-    .replace("0000000005265c00 17", "0000000005265c00 37")
-    .replace("e28bdea866ac88bd026c4c93fa44c78e", "33ef060ced0d28eb79651542f6b6cee6")
+    GOLDEN_1_4.replace("45495068 01 04 0172", "45495068 01 05 0184")
+    .replace("0000000005265c00 17", "0000000005265c00 77")
+    .replace("03 0007 04 30", "0e 000f 04 00 00 06 6e6f64652d62 06 05 00 01 63 03 0007 04 30")
+    .replace("e28bdea866ac88bd026c4c93fa44c78e", "75efd056b473bd71d4d4cef10ab09271")
 )
 OWN = frozenset({IPv4Address("192.0.2.1"), IPv6Address("2001:db8::1")})
 WEAK = frozenset({IPv4Address("192.0.2.9"), IPv6Address("2001:db8:1::1")})
 
 
+SAID_1_4 = GOLDEN._replace(addresses=BOTH, own=OWN, deaf=True, demoted=True, interval=100, weak=WEAK, routine=True)
+
+
 def test_version_1_is_these_bytes_forever():
-    since_1_3 = {"deaf": True, "demoted": True, "interval": 100, "weak": WEAK}
-    said = GOLDEN._replace(addresses=BOTH, own=OWN, **since_1_3, routine=True, headless=True)
+    said = SAID_1_4._replace(
+        headless=True, direct=True, unanswered=frozenset({Accused("node-b", 4), Accused("node-c", 6)})
+    )
     assert [frame.hex() for frame in encode(said, KEYS, MAC)] == ["".join(GOLDEN_1_5.split())]
     assert decode(bytes.fromhex(GOLDEN_1_5), KEYS) == said
 
@@ -735,8 +740,7 @@ def test_what_older_releases_of_version_1_say_is_read():
     assert decode(bytes.fromhex(GOLDEN_1_2), KEYS) == GOLDEN._replace(addresses=BOTH, own=OWN)
     since_1_3 = {"deaf": True, "demoted": True, "interval": 100, "weak": WEAK}
     assert decode(bytes.fromhex(GOLDEN_1_3), KEYS) == GOLDEN._replace(addresses=BOTH, own=OWN, **since_1_3)
-    since_1_4 = {**since_1_3, "routine": True}
-    assert decode(bytes.fromhex(GOLDEN_1_4), KEYS) == GOLDEN._replace(addresses=BOTH, own=OWN, **since_1_4)
+    assert decode(bytes.fromhex(GOLDEN_1_4), KEYS) == SAID_1_4
 
 
 def test_a_newer_minor_version_is_read_and_what_it_adds_is_passed_over():

@@ -42,7 +42,7 @@ def test_what_the_speaker_packs_is_read_field_by_field_and_built_again_byte_by_b
         assert (hello.part, hello.link, hello.clock) == (meant.part, meant.link, meant.clock)
         assert Digest(hello.claims, hello.sum) == meant.digest
         assert {str(hello.flags)} - {""} == {
-            "+".join(n for n in ("draining", "deaf", "demoted", "recalled", "routine", "headless") if getattr(meant, n))
+            "+".join(n for n in (*FLAGS, "routine", "headless", "direct") if getattr(meant, n))
         } - {""}
         assert {Kind(section.kind) for section in hello.sections} >= ({Kind.CLAIMS} if meant.claims else set())
         assert rebuilt(frame) == bytes(frame) == raw

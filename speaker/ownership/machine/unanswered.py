@@ -1,0 +1,118 @@
+"""Peers that speak and do not answer (rule 37): who asks for what they hold, and who counts as mute. Pure.
+
+A hello says that a node is well; only an answer shows that clients find it. So each node asks, once a second, for an
+EIP of each family of the two peers before it in the order of names. No answer may be the peer's trouble or our own.
+Therefore it is asked again at each beat, by its MAC as well, and others on the link behind it. It is accused only where
+those answered meanwhile; and it is believed only where a second node says the same, if there is a third.
+"""
+
+from bisect import bisect_left
+from itertools import islice
+
+from speaker.model import IPAddress
+from speaker.ownership.events import Question
+from speaker.ownership.hello import Accused
+from speaker.ownership.machine.peers import Peer
+from speaker.ownership.machine.segment import Segment, Watch
+from speaker.ownership.machine.silence import Silence
+
+SAMPLE = 1.0
+"""Seconds between two questions for what one peer holds, while they are answered, and once it is accused."""
+WATCHED, SUSPECTED = 2, 4
+"""Peers before us in the order of names whose EIPs we ask for; and which we ask for if somebody accuses them."""
+TRIED, TRIED_MOST = 60.0, 3600.0
+"""Seconds for which a node that was mute takes nothing from others for that reason: the first time, and at most."""
+_LOOKED_AT = 1000
+"""Of a peer's EIPs."""
+
+
+class Unanswered(Silence):
+    """Asks for what peers hold that are heard."""
+
+    def _ask_holders(self, now: float) -> None:
+        """At each beat."""
+        if now < self._beat_at:
+            return
+        for segment in self.segments.values():
+            if segment.up and (now >= segment.sampled_at + SAMPLE or self._in_doubt(segment)):
+                self._sample(segment, now)
+
+    def _in_doubt(self, segment: Segment) -> bool:
+        """Some question is unanswered, or somebody accuses somebody."""
+        watched = segment.accused or any(watch.asked or watch.rounds for watch in segment.watches.values())
+        return bool(watched) or any(peer.accuses for peer in segment.peers.by_node.values())
+
+    def _sample(self, segment: Segment, now: float) -> None:
+        before, segment.sampled_at = segment.accused, now
+        watched = self._watched(segment, now)
+        segment.watches = {accused: segment.watches.get(accused) or Watch() for accused in watched}
+        for accused, peer in watched.items():
+            self._ask_for(segment, peer, accused, segment.watches[accused], now)
+        segment.accused = frozenset(accused for accused, watch in segment.watches.items() if watch.accused)
+        for accused in (before ^ segment.accused) | (segment.accused - segment.tried.keys()):
+            self._doubt(segment, accused, now)
+        for accused in [accused for accused, until in segment.tried.items() if until <= now]:
+            self._try_again(segment, accused, now)
+
+    def _try_again(self, segment: Segment, accused: Accused, now: float) -> None:
+        del segment.tried[accused]
+        self._doubt(segment, accused, now)
+        self._look_at_all_on(segment)
+
+    def _watched(self, segment: Segment, now: float) -> dict[Accused, Peer]:
+        """Those whose EIPs are ours to ask for; only where they would hear us, and say what they hold."""
+        if not segment.in_touch:
+            return {}
+        present = {peer.node: peer for peer in segment.peers.living(now) if self._is_present(peer, now)}
+        ring = sorted([*present, self.node])
+        at = bisect_left(ring, self.node)
+        before = [ring[at - step] for step in range(1, min(len(ring), SUSPECTED + 1))]
+        return {
+            Accused(node, version): present[node]
+            for step, node in enumerate(before)
+            for version in sorted({eip.version for eip in islice(present[node].claims, _LOOKED_AT)})
+            if step < WATCHED or self.rules.accusers(self, segment, Accused(node, version), now)
+        }
+
+    def _is_present(self, peer: Peer, now: float) -> bool:
+        return now < peer.missed_at(self.times) and not peer.makes_way and peer.hears_us(now, self.times)
+
+    def _ask_for(self, segment: Segment, peer: Peer, accused: Accused, watch: Watch, now: float) -> None:
+        if watch.asked:
+            watch.missed()
+        doubted = watch.rounds > 0 or bool(self.rules.accusers(self, segment, accused, now))
+        if now < watch.asked_at + (SAMPLE if watch.accused or not doubted else 0.0):
+            return
+        held = [eip for eip in islice(peer.claims, _LOOKED_AT) if eip.version == accused.version]
+        watch.turn += 1
+        watch.asked_at, watch.asked = now, (held[watch.turn % len(held)],)
+        self._orders.append(Question(segment.link, peer.node, watch.asked, doubted))
+
+    def _hear_answered(self, segment: Segment, eip: IPAddress) -> None:
+        """Whoever it was: clients are answered."""
+        for accused, watch in segment.watches.items():
+            if eip in watch.asked:
+                watch.answered()
+                segment.tried.pop(accused, None)
+                segment.tries.pop(accused, None)
+            elif eip.version == accused.version:
+                watch.others = True
+
+    def _hear_other(self, segment: Segment, version: int | None) -> None:
+        """``version``: as ``FrameHeard`` says."""
+        for accused, watch in segment.watches.items():
+            watch.others |= accused.version == version
+
+    def _hear_accused(self, segment: Segment, before: frozenset[Accused], peer: Peer, now: float) -> None:
+        """``before``: whom it accused until now."""
+        for accused in before ^ peer.accuses:
+            self._doubt(segment, accused, now)
+
+    def _doubt(self, segment: Segment, accused: Accused, now: float) -> None:
+        """It may count as mute from now on, or no longer."""
+        if self.rules.mute(self, segment, accused, now) and now >= segment.tried.get(accused, now):
+            segment.tried[accused] = now + min(TRIED * 2 ** segment.tries[accused], TRIED_MOST)
+            segment.tries[accused] += 1
+        peer = segment.peers.by_node.get(accused.node)
+        self._look_at(eip for eip in (peer.claims if peer is not None else ()) if eip.version == accused.version)
+        self._hurry()

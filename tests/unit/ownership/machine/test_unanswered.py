@@ -1,0 +1,204 @@
+"""Peers that speak and do not answer, and nodes that no broadcast reaches: rules 36 and 37 of docs/ownership.md."""
+
+from itertools import pairwise
+
+import pytest
+from stepping import EIP, LIFE, LINK, alone, beside, hello, of_kind, said, timed
+
+from speaker.ownership.events import Claim, EipAnswered, FrameHeard, Order, Question, Tick, Withdraw, Yielded
+from speaker.ownership.hello import MAX_AGE, Accused, Heard
+from speaker.ownership.machine.machine import Ownership
+from speaker.ownership.machine.segment import ROUNDS
+from speaker.ownership.machine.unanswered import SAMPLE, TRIED
+
+TIMES = alone().times
+HELD = {EIP: 3}
+MUTE = frozenset({Accused("a", 4)})
+Orders = list[tuple[float, Order]]
+
+
+# ── Broadcasts that do not come ───────────────────────────────────────────────────────────────────────────────
+
+
+def reached_by_unicast(machine: Ownership, start: float, number: int, age: int = 20, **more: object) -> Orders:
+    """One hello of "a" every 50 ms, which heard "b" ``age`` ms ago; and the gateway answers us."""
+    heard = {"me": Heard(machine.incarnation, 400, LINK), "b": Heard(LIFE, age, 0)}
+    orders = []
+    for n in range(number):
+        now = start + n / 20
+        event = hello(machine, 5000 + n, HELD, "a", direct=True, heard=heard, **more)
+        orders += [(now, order) for order in machine.step(now, event)]
+        orders += [(now, order) for order in machine.step(now, FrameHeard(LINK, 4))]
+        orders += timed(machine, now, now + 0.049)
+    return orders
+
+
+def holding_beside_two() -> Ownership:
+    """At 1.13, after the last broadcasts of "a" and "b"."""
+    machine = alone(2)
+    beside(machine, 0.0, 1.0, {"a": HELD, "b": {}})
+    timed(machine, 1.0, 1.13)
+    assert machine.holding(EIP + 1)
+    return machine
+
+
+def test_whom_only_unicast_reaches_is_deaf_though_its_questions_are_answered() -> None:
+    machine = holding_beside_two()
+    orders = reached_by_unicast(machine, 1.13, 12)
+    ((at, gone),) = of_kind(orders, Withdraw)
+    assert isinstance(gone, Withdraw)
+    assert (gone.eip, gone.reason) == (EIP + 1, Yielded.DEAF)
+    assert at == pytest.approx(1.13 + 7 * 0.05, abs=0.001), "with the eighth"
+    assert said(orders)[-1][1].deaf
+    assert machine.segments[LINK].peers.by_node["a"].is_alive(1.7, TIMES)
+
+
+def test_a_broadcast_of_anybody_among_them_keeps_it_in_touch() -> None:
+    machine = holding_beside_two()
+    reached_by_unicast(machine, 1.13, 6)
+    machine.step(1.43, FrameHeard(LINK))
+    assert of_kind(reached_by_unicast(machine, 1.45, 7), Withdraw) == []
+
+
+@pytest.mark.parametrize("what", ["hears nobody either", "is deaf itself"])
+def test_who_is_no_better_off_is_no_reason_to_let_go(what: str) -> None:
+    machine = holding_beside_two()
+    age, deaf = (MAX_AGE, False) if what == "hears nobody either" else (20, True)
+    assert of_kind(reached_by_unicast(machine, 1.13, 20, age, deaf=deaf), Withdraw) == []
+
+
+def test_the_first_broadcast_ends_its_deafness() -> None:
+    machine = holding_beside_two()
+    reached_by_unicast(machine, 1.13, 12)
+    beside(machine, 2.0, 2.2, {"a": HELD, "b": {}})
+    assert not machine.segments[LINK].deaf
+
+
+def test_the_last_of_two_takes_over_though_nothing_but_unicast_reaches_it() -> None:
+    machine = alone()
+    beside(machine, 0.0, 1.0, {"a": HELD})
+    orders = []
+    for n in range(20):
+        now = 1.0 + n / 20
+        orders += [(now, order) for order in machine.step(now, FrameHeard(LINK, 4))]
+        orders += timed(machine, now, now + 0.049)
+    assert of_kind(orders, Claim)[0][0] < 0.9 + TIMES.dead + 0.1
+
+
+def test_who_does_not_hear_us_is_sent_each_hello_by_unicast_too_one_number_below_the_broadcast() -> None:
+    machine = alone()
+    orders = beside(machine, 0.0, 1.0, {"a": HELD, "b": {}})
+    assert not any(order.direct for _, order in orders if hasattr(order, "direct"))
+    for n in range(5):
+        now = 1.0 + n / 10
+        machine.step(now, hello(machine, 3000 + n, {}, "b"))
+        heard = {"me": Heard(machine.incarnation, 200 + 100 * n, LINK)}
+        machine.step(now, hello(machine, 3000 + n, HELD, "a", heard=heard))
+        orders = timed(machine, now, now + 0.099)
+    (order, *_) = [order for _, order in orders if hasattr(order, "direct")]
+    assert order.direct == ("a",)
+    assert order.copy() == order.hello._replace(direct=True, sequence=order.hello.sequence - 1)
+
+
+# ── Answers that do not come ──────────────────────────────────────────────────────────────────────────────────
+
+
+def questions(orders: Orders) -> list[tuple[float, Question]]:
+    return [(at, order) for at, order in orders if isinstance(order, Question)]
+
+
+def watching(machine: Ownership, start: float, end: float, peers: dict, *, answers: bool = False, others: bool = True):
+    """What it orders beside ``peers``, where questions are answered or not; ``others``: by others than the peer."""
+    orders = []
+    for n in range(round((end - start) * 10)):
+        now = start + n / 10
+        for at, (node, (claims, accuses)) in enumerate(peers.items()):
+            event = hello(machine, round((now + 1) * 1000) + at, claims, node, unanswered=accuses)
+            orders += [(now, order) for order in machine.step(now, event)]
+        new = timed(machine, now, now + 0.098)
+        for _, question in questions(new):
+            if answers:
+                machine.step(now + 0.098, EipAnswered(question.eips[0], LINK, question.node))
+            elif others and question.doubted:
+                machine.step(now + 0.098, FrameHeard(LINK, 4))
+        orders += new + [(now + 0.099, order) for order in machine.step(now + 0.099, Tick())]
+    return orders
+
+
+def accused(orders: Orders) -> list[float]:
+    return [at for at, spoken in said(orders) if Accused("a", 4) in spoken.unanswered]
+
+
+def test_what_a_peer_holds_is_asked_for_once_a_second_while_it_answers() -> None:
+    asked = questions(watching(alone(), 0.0, 5.0, {"a": (HELD, ())}, answers=True))
+    assert {question for _, question in asked} == {Question(LINK, "a", (EIP,))}
+    assert 4 <= len(asked) <= 6
+    assert all(b - a > SAMPLE - 0.001 for (a, _), (b, _) in pairwise(asked))
+
+
+def test_who_does_not_answer_is_asked_at_each_beat_and_accused_after_eight() -> None:
+    orders = watching(alone(), 0.0, 4.0, {"a": (HELD, ()), "b": ({}, ())})
+    first, *more = questions(orders)
+    assert not first[1].doubted
+    assert all(question.doubted for _, question in more)
+    assert accused(orders)[0] == pytest.approx(first[0] + ROUNDS * 0.1, abs=0.03)
+
+
+def test_who_gets_no_answer_of_anybody_accuses_nobody() -> None:
+    assert accused(watching(alone(), 0.0, 6.0, {"a": (HELD, ()), "b": ({}, ())}, others=False)) == []
+
+
+def test_what_one_of_several_says_moves_nothing_and_what_two_say_does() -> None:
+    alone_with_it = watching(alone(), 0.0, 4.0, {"a": (HELD, ()), "b": ({}, ())})
+    assert accused(alone_with_it)
+    assert of_kind(alone_with_it, Claim) == []
+    machine = alone()
+    orders = watching(machine, 0.0, 4.0, {"a": (HELD, ()), "b": ({}, MUTE)})
+    ((at, claim),) = of_kind(orders, Claim)
+    assert claim == Claim(EIP, LINK, 4, first=False)
+    assert at - questions(orders)[0][0] < 1.2
+
+
+def test_the_only_other_node_is_believed_alone() -> None:
+    orders = watching(alone(), 0.0, 4.0, {"a": (HELD, ())})
+    assert [claim for _, claim in of_kind(orders, Claim)] == [Claim(EIP, LINK, 4, first=False)]
+
+
+def test_two_others_are_believed_by_one_that_does_not_ask_itself() -> None:
+    peers = {"a": (HELD, ()), "b": ({}, MUTE), "c": ({}, MUTE)}
+    assert of_kind(watching(alone(), 0.0, 2.0, peers, answers=False, others=False), Claim)
+
+
+def test_an_answer_ends_the_accusation() -> None:
+    machine = alone()
+    watching(machine, 0.0, 3.0, {"a": (HELD, ()), "b": ({}, ())})
+    orders = watching(machine, 3.0, 6.0, {"a": (HELD, ()), "b": ({}, ())}, answers=True)
+    assert not [at for at in accused(orders) if at > 4.2]
+
+
+def test_who_was_mute_itself_takes_nothing_for_that_reason_for_a_while() -> None:
+    machine = alone()
+    us = frozenset({Accused("me", 4)})
+    watching(machine, 0.0, 1.0, {"a": (HELD, ()), "b": ({}, us), "c": ({}, us)}, answers=True)
+    later = {"a": (HELD, ()), "b": ({}, MUTE), "c": ({}, MUTE)}
+    assert of_kind(watching(machine, 1.0, 4.0, later), Claim) == []
+    assert of_kind(watching(machine, 4.0, TRIED + 3.0, later), Claim)
+
+
+def test_where_three_were_mute_one_after_the_other_it_stays_where_it_is() -> None:
+    machine = alone()
+    for n, node in enumerate("xyz"):
+        watching(
+            machine,
+            float(n),
+            n + 0.5,
+            {
+                node: ({}, ()),
+                "b": ({}, frozenset({Accused(node, 4)})),
+                "c": ({}, frozenset({Accused(node, 4)})),
+                "a": (HELD, ()),
+            },
+            answers=True,
+        )
+    orders = watching(machine, 3.0, 6.0, {"a": (HELD, ()), "b": ({}, MUTE), "c": ({}, MUTE)})
+    assert of_kind(orders, Claim) == []
