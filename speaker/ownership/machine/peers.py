@@ -151,7 +151,7 @@ class Peer:
 
     def missed_at(self, times: Parameters) -> float:
         """None of its broadcasts came for too long then."""
-        return self.broadcast_at + times.suspect * self.patience
+        return self.broadcast_at + self.suspect_after(times)
 
     def dies_at(self, times: Parameters) -> float:
         """Unless somebody hears it meanwhile, or it answers for what it holds."""
@@ -400,7 +400,7 @@ class Peers:
         unreached = [
             (peer.hears_us_at, peer.node)
             for peer in self.by_node.values()
-            if now >= peer.hears_us_at + times.suspect * peer.patience and peer.is_alive(now, times)
+            if now >= peer.hears_us_at + peer.suspect_after(times) and peer.is_alive(now, times)
         ]
         return tuple(node for _, node in sorted(unreached, reverse=True)[:MOST_DIRECT])
 

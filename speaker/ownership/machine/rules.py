@@ -313,7 +313,7 @@ class Rules:
     def deaf_at(self, k: Known, segment: Segment) -> float:
         """When the silence of the last one that was heard is a death: here it is ours."""
         heard_until = max(
-            (peer.heard_at + peer.dead_after(k.times) for peer in segment.peers.by_node.values()), default=NEVER
+            (peer.broadcast_at + peer.dead_after(k.times) for peer in segment.peers.by_node.values()), default=NEVER
         )
         return max(heard_until, segment.up_at + k.times.dead, k.away_at + k.times.dead)
 
