@@ -29,6 +29,7 @@ FAULTS: dict[Kind, _Inflict] = {
     Kind.DEAF: _each(partial(link_faults.sever, hears=False, speaks=True)),
     Kind.MUTE_ALL: _each(partial(link_faults.sever, hears=True, speaks=False)),
     Kind.BLACKOUT: _each(partial(link_faults.sever, hears=False, speaks=False)),
+    Kind.LOSSY: _each(link_faults.wear_out),
     Kind.HELLOS_EATEN: link_faults.eat_hellos,
     Kind.GATEWAY_SILENT: _each(link_faults.silence_gateway),
     Kind.CRASH: _each(node_faults.crash_node),

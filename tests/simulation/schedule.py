@@ -27,6 +27,8 @@ class Kind(Enum):
     """Nothing of ``nodes`` reaches anybody on ``link``, ARP included; they hear."""
     BLACKOUT = "blackout"
     """Nothing passes the ports of ``nodes`` on ``link``, and their carrier stays: a spanning tree, a bad cable."""
+    LOSSY = "lossy"
+    """``share`` of all frames is lost at the ports of ``nodes`` on ``link`` (on any, if None), both ways."""
     HELLOS_EATEN = "hellos_eaten"
     """On ``link`` hellos are lost and all other frames arrive: between all, from the one, or between the two of
     ``nodes``."""
@@ -84,6 +86,7 @@ class Fault:
     lasts: float = FOR_GOOD
     eip: int = 0
     link: int | None = None
+    share: float = 0.0
 
     def __str__(self) -> str:
         who = ",".join(f"n{n}" for n in self.nodes)
@@ -109,6 +112,8 @@ class Limits:
     """Nothing that was served throughout moves when a fault ends."""
     writes: int | None = None
     """At most so many writes of one record."""
+    left: tuple[int, float] | None = None
+    """A node, and since when it answers for nothing."""
     takes_nothing: tuple[int, float] | None = None
     """A node whose port comes and goes, and since when it claims nothing: others go first."""
     claims_from: tuple[float, int] | None = None

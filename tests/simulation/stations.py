@@ -66,7 +66,11 @@ class Stations:
 
     def _travel(self, link: int, sender: int, host: Host, event: Event | None = None) -> None:
         """``event``: what it means to ``host``, if more than a frame."""
-        if not self._listens(host, link) or not self._network.carries(link, sender, host.index) or self._lost():
+        if (
+            not self._listens(host, link)
+            or not self._network.carries(link, sender, host.index)
+            or self._lost(link, sender, host.index)
+        ):
             return
         life = host.life
 
@@ -87,7 +91,10 @@ class Stations:
     def _listens(self, host: Host, link: int) -> bool:
         return host.alive and self._clock.now - host.asked_at.get(link, -_YOUNG) < _YOUNG
 
-    def _lost(self) -> bool:
+    def _lost(self, link: int, sender: int, receiver: int) -> bool:
+        lossy = self._network.lossy
+        if lossy and self._random.random() < lossy.get((link, sender, receiver), 0.0):
+            return True
         return self._random.random() < self._schedule.loss
 
     def _delay(self) -> float:
@@ -108,13 +115,13 @@ class Stations:
                 self._request_host(host, other, order)
 
     def _request(self, host: Host, link: int, station: int) -> None:
-        if self._network.carries(link, host.index, station) and not self._lost():
+        if self._network.carries(link, host.index, station) and not self._lost(link, host.index, station):
             self._clock.after(self._delay(), lambda: self._travel(link, station, host))
 
     def _request_host(self, host: Host, other: Host, order: Ask) -> None:
         """A frozen host's kernel answers for its own address; for EIPs nobody does."""
         link = order.link
-        if not self._network.carries(link, host.index, other.index) or self._lost():
+        if not self._network.carries(link, host.index, other.index) or self._lost(link, host.index, other.index):
             return
 
         def arrive() -> None:
@@ -169,7 +176,12 @@ class Stations:
         for other in self._network.hosts:
             if other is not host and eip in self._rounds.get(other.index, {}) and self._is_stranger(link, host, other):
                 self._rounds[other.index][eip].append(host.name)  # whoever began last goes on (RFC 5227, 2.1.1)
-            if other is not host and other.answers(eip) and self.reach(link, other.index, host) and not self._lost():
+            if (
+                other is not host
+                and other.answers(eip)
+                and self.reach(link, other.index, host)
+                and not self._lost(link, other.index, host.index)
+            ):
                 self._clock.after(2 * self._delay(), lambda other=other: answered.append(other.name))  # type: ignore[misc]
 
     def _is_stranger(self, link: int, host: Host, other: Host) -> bool:

@@ -67,6 +67,7 @@ class Ownership(Hearing):
             self._end_clash,
             self._watch_peers,
             self._end_listening,
+            self._watch_health,
             self._guide_plans,
             self._review,
         ):
@@ -221,6 +222,7 @@ class Ownership(Hearing):
 
     def _change_link(self, segment: Segment, up: bool, now: float) -> None:
         self.peers_changed += 1
+        segment.pause()
         if up and not segment.up:
             segment.listen(self._listen_until(now))
             segment.up_at = now
@@ -262,6 +264,7 @@ class Ownership(Hearing):
                 self._give_up(x, now)
         for segment in self.segments.values():
             segment.listen(self._listen_until(now))
+            segment.pause()
         self._abandon_plans()
         self._orders.append(Listen(self._listen_until(now)))
         self.sent_at = now
@@ -373,6 +376,7 @@ class Ownership(Hearing):
                 node=self.node,
                 incarnation=self.incarnation,
                 sequence=self._sequence,
+                links=len(self.segments) - len(lost),
                 draining=self.draining_since is not None,
                 revision=self.revision,
                 # No hello of its own leaves by a link without a carrier: the other links tell what was let go there.

@@ -6,6 +6,7 @@ from enum import Enum
 
 from speaker.model import IPAddress
 from speaker.ownership.hello import MAX_AGE, Digest, Heard, Hello, Incarnation, Terms
+from speaker.ownership.machine.loss import Arrivals
 from speaker.ownership.machine.order import Ordered
 from speaker.ownership.parameters import Parameters
 from speaker.ownership.score import claim_hash
@@ -51,6 +52,7 @@ class Peer:
         "_in_order",
         "alive",
         "answered_at",
+        "arrivals",
         "claims",
         "deaf",
         "demoted",
@@ -63,6 +65,7 @@ class Peer:
         "left",
         "left_at",
         "link",
+        "lost",
         "met_at",
         "node",
         "own",
@@ -117,6 +120,9 @@ class Peer:
         """When it last said of each EIP that it holds it no longer."""
         self.left: dict[IPAddress, int] = {}
         """The highest term at which it let each EIP go, by the word of another link."""
+        self.arrivals = Arrivals()
+        self.lost: dict[str, int] = {}
+        """Of whose hellos it loses how many percent, by its word."""
         self.left_at = self.stamp
         """Of the hello that said so last."""
         self.probed_at = NEVER
@@ -238,6 +244,10 @@ class PeerState:
     """How many EIPs it says it holds."""
     interval: int = 0
     """Milliseconds between its hellos, as it says; 0: it does not."""
+    loss: int | None = None
+    """Percent of its last hellos that did not arrive; None: it does not say how many there are."""
+    loses: int = 0
+    """Percent of ours that it says it loses; 0: hardly any."""
 
 
 class Peers:
@@ -306,6 +316,8 @@ class Peers:
         return heard is not None and heard.incarnation == incarnation and heard.link == self._link
 
     def _note(self, peer: Peer, hello: Hello, incarnation: Incarnation, now: float) -> None:
+        peer.arrivals.hear(hello.sequence, hello.links)
+        peer.lost = {**hello.lost} if hello.part == 0 else {**peer.lost, **hello.lost}
         peer.stamp, peer.link, peer.heard_at = hello.stamp, hello.link, now
         peer.draining, peer.deaf, peer.demoted = hello.draining, hello.deaf, hello.demoted
         peer.interval = hello.interval
@@ -348,6 +360,8 @@ class Peers:
                 draining=peer.draining,
                 claims=peer.digest.count,
                 interval=peer.interval,
+                loss=peer.arrivals.percent if peer.arrivals.links else None,
+                loses=peer.lost.get(self._me, 0),
             )
             for node, peer in sorted(self.by_node.items())
             if now < peer.heard_at + FORGOTTEN

@@ -10,6 +10,7 @@ Why this node holds an EIP: it is ``eligible``, nobody else holds it (``held_unt
 from speaker.ownership.events import Record, Yielded
 from speaker.ownership.machine.claims import Eip
 from speaker.ownership.machine.known import Known
+from speaker.ownership.machine.loss import sick, well
 from speaker.ownership.machine.peers import FOREVER, NEVER, Peer
 from speaker.ownership.machine.segment import Segment
 from speaker.ownership.score import fair_share, score
@@ -101,7 +102,7 @@ class Rules:
 
     def held_until(self, k: Known, x: Eip, now: float) -> float:
         """Rules 11, 12 and 19: until when, events apart, it is somebody else's."""
-        if any(not self.making_way(peer) for peer in k.rivals(x, now)):
+        if any(not self.making_way(peer) or self.no_better(k, x, peer) for peer in k.rivals(x, now)):
             return FOREVER
         if not self.heard_since_lost(k, x, now):
             return now + k.times.slot
@@ -157,7 +158,7 @@ class Rules:
         """Rule 14: a link that comes and goes takes only what nobody took who could, while there is somebody whose does
         not."""
         steady = any(not self.making_way(peer) and not peer.demoted for peer in segment.peers.living(now))
-        return k.times.dead if steady and segment.returns.many(now) else 0.0
+        return k.times.dead if steady and segment.unsteady(now) else 0.0
 
     def rank(self, k: Known, x: Eip, now: float) -> int:
         """Living, staying peers with a better score; whoever is demoted or has its share goes last, unless all are."""
@@ -219,6 +220,26 @@ class Rules:
         peer = k.peer(x, record.holder)
         heard = peer is not None and peer.is_heard(now, k.times)
         return k.times.record_grace if heard else k.times.record_stale
+
+    # ── Sick links ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def sick(self, k: Known, segment: Segment, now: float) -> bool:
+        """Rule 41: our own link accounts for what gets lost here, those of the others do not."""
+        losses = segment.losses(now)
+        return any(each.ours or each.theirs for each in losses) and k.node in sick(k.node, losses)
+
+    def hands_over(self, k: Known, segment: Segment, now: float) -> bool:
+        """Rule 41: as long as a drain lasts, once a minute, where there is what to hand over, and somebody to take it."""
+        if not segment.sick or not segment.own.terms or (now - segment.sick_since) % _LATELY >= k.times.drain:
+            return False
+        losses = segment.losses(now)
+        takers = well(k.node, losses, sick(k.node, losses))
+        peers = [p for p in segment.peers.living(now) if p.node in takers]
+        return any(p.hears_us(now, k.times) and not p.demoted and not self.making_way(p) for p in peers)
+
+    def no_better(self, k: Known, x: Eip, peer: Peer) -> bool:
+        """Rule 41: a sick link takes nothing from one that hands over, and goes last as well."""
+        return x.link is not None and k.segments[x.link].sick and peer.demoted and peer.draining
 
     # ── Silence ───────────────────────────────────────────────────────────────────────────────────────────────
 

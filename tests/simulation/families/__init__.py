@@ -38,6 +38,7 @@ FAMILIES: dict[str, tuple[Callable[[int], Schedule], int]] = {
     "minority": (links.minority, 1),
     "partial": (links.partial, 1),
     "filtered": (links.filtered, 1),
+    "sick": (links.sick, 1),
     "oneway": (links.oneway, 1),
     "all_demoted": (links.all_demoted, 1),
     "silent": (links.silent, 1),
