@@ -8,8 +8,8 @@ WINDOW = 32
 """Hellos of a peer that are looked back on: of 10 % loss everywhere one window in 40,000 looks bad."""
 RUN = 4
 """Of more lost hellos in a row so many count: a longer outage is what suspicion and death are for."""
-GOOD, POOR, BAD = 7, 18, 34
-"""Percent. A path is bad from BAD on until it is no longer poor, and poor from POOR on until it is good."""
+GOOD, POOR, BETTER, BAD = 7, 18, 25, 34
+"""Percent. A path is bad from BAD on until it is below BETTER, and poor from POOR on until it is good."""
 STEP = 15
 """Percent that a loss changes by until it is said anew: what is said at every beat must stay the same (rule 1)."""
 SAID = 16
@@ -52,9 +52,11 @@ class Arrivals:
         return 100 * self._lost.bit_count() // WINDOW
 
     def _say(self, percent: int) -> None:
-        if self.said >= BAD and percent >= POOR:
+        if self.said >= BAD and percent >= BETTER:
             percent = max(percent, BAD)
-        if percent <= GOOD or (not self.said and percent < POOR):
+        elif self.said and percent > GOOD:
+            percent = max(percent, POOR)
+        if percent < POOR:
             self.said = 0
         elif abs(percent - self.said) >= STEP or (self.said >= BAD) is not (percent >= BAD):
             self.said = percent
@@ -84,10 +86,10 @@ def sick(me: str, losses: Collection[Losses]) -> set[str]:
 
 
 def well(me: str, losses: Collection[Losses], sick: Set[str]) -> set[str]:
-    """Of the peers that are not ``sick`` those between which no path is poor; none where there is but one."""
+    """Of the peers that are not ``sick`` those between which no path is poor; none unless they are most of them."""
     others = {each.node for each in losses} - sick
     poor = {node for path in _paths(me, losses, POOR) if path <= others for node in path}
-    return others - poor if len(others) > 1 else set()
+    return others - poor if len(others) > 1 and 2 * len(poor) < len(others) else set()
 
 
 def _paths(me: str, losses: Collection[Losses], least: int) -> Iterator[frozenset[str]]:

@@ -226,7 +226,10 @@ class Rules:
     def sick(self, k: Known, segment: Segment, now: float) -> bool:
         """Rule 41: our own link accounts for what gets lost here, those of the others do not."""
         losses = segment.losses(now)
-        return any(each.ours or each.theirs for each in losses) and k.node in sick(k.node, losses)
+        if not any(each.ours or each.theirs for each in losses):
+            return False
+        found = sick(k.node, losses)
+        return k.node in found and bool(well(k.node, losses, found))
 
     def hands_over(self, k: Known, segment: Segment, now: float) -> bool:
         """Rule 41: as long as a drain lasts, once a minute, where there is what to hand over, and somebody to take it."""
