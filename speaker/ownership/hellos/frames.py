@@ -27,7 +27,7 @@ Values, by kind (``Kind``)::
                lowest bit of the first byte, those beyond the last are 0; one such section (since 1.3)
     INTERVAL   2; left out where it is 0 (since 1.3)
     LOSS       entries of 1 percent, at most 100 · name (since 1.5)
-    LINKS      1; left out where it is 0 (since 1.5)
+    LINKS      1; left out where it is 0, or more than 255 (since 1.5)
 
     name       1 bytes it begins with like the name before it in its section · 1 bytes it ends with like that one
                · 1 length and the bytes between; the two likenesses do not overlap, the first name has neither
@@ -167,7 +167,7 @@ def _flags(hello: Hello) -> int:
 def _in_every_frame(hello: Hello) -> bytes:
     revision = REVISION.pack(Kind.REVISION, 4, hello.revision) if hello.revision else b""
     interval = INTERVAL.pack(Kind.INTERVAL, 2, hello.interval) if hello.interval else b""
-    return revision + interval + (LINKS.pack(Kind.LINKS, 1, min(hello.links, 255)) if hello.links else b"")
+    return revision + interval + (LINKS.pack(Kind.LINKS, 1, hello.links) if 0 < hello.links < 256 else b"")
 
 
 def _tag(key: Key, signed: bytes) -> bytes:

@@ -8,7 +8,7 @@ WINDOW = 32
 """Hellos of a peer that are looked back on: of 10 % loss everywhere one window in 40,000 looks bad."""
 RUN = 4
 """Of more lost hellos in a row so many count: a longer outage is what suspicion and death are for."""
-GOOD, POOR, BETTER, BAD = 7, 18, 25, 34
+GOOD, POOR, BETTER, BAD = 3, 18, 25, 34
 """Percent. A path is bad from BAD on until it is below BETTER, and poor from POOR on until it is good."""
 STEP = 15
 """Percent that a loss changes by until it is said anew: what is said at every beat must stay the same (rule 1)."""
@@ -63,7 +63,7 @@ class Arrivals:
 
 
 class Losses(NamedTuple):
-    """``ours`` percent of the hellos of ``node`` do not arrive here, and ``theirs`` of each node's there, by its word."""
+    """Of ``node``: so many percent of its hellos do not arrive here, and of each node's there, by its word."""
 
     node: str
     ours: int

@@ -137,7 +137,7 @@ class Ownership(Hearing):
 
     def peers(self, now: float) -> dict[int, tuple[PeerState, ...]]:
         """Link → everybody heard there within the last hour, by name."""
-        return {link: segment.peers.states(now) for link, segment in self.segments.items()}
+        return {link: segment.peers.states(now, segment.sick) for link, segment in self.segments.items()}
 
     def speaks_for(self, link: int, node: str, eip: IPAddress, now: float) -> bool:
         """It says that it holds ``eip``, or did so within the last ``linger``."""

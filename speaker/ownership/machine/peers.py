@@ -248,6 +248,8 @@ class PeerState:
     """Percent of its last hellos that did not arrive; None: it does not say how many there are."""
     loses: int = 0
     """Percent of ours that it says it loses; 0: hardly any."""
+    sick: bool = False
+    """Our own link here is (rule 41)."""
 
 
 class Peers:
@@ -348,7 +350,7 @@ class Peers:
                 names[node] = Heard(stranger.stamp[0], age(now - stranger.heard_at), stranger.link)
         return names
 
-    def states(self, now: float) -> tuple[PeerState, ...]:
+    def states(self, now: float, sick: bool = False) -> tuple[PeerState, ...]:
         times = self._times
         return tuple(
             PeerState(
@@ -362,6 +364,7 @@ class Peers:
                 interval=peer.interval,
                 loss=peer.arrivals.percent if peer.arrivals.links else None,
                 loses=peer.lost.get(self._me, 0),
+                sick=sick,
             )
             for node, peer in sorted(self.by_node.items())
             if now < peer.heard_at + FORGOTTEN

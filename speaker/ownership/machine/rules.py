@@ -232,7 +232,7 @@ class Rules:
         return k.node in found and bool(well(k.node, losses, found))
 
     def hands_over(self, k: Known, segment: Segment, now: float) -> bool:
-        """Rule 41: as long as a drain lasts, once a minute, where there is what to hand over, and somebody to take it."""
+        """Rule 41: for as long as a drain lasts, once a minute, where there is what to hand over and who takes it."""
         if not segment.sick or not segment.own.terms or (now - segment.sick_since) % _LATELY >= k.times.drain:
             return False
         losses = segment.losses(now)
