@@ -116,6 +116,7 @@ SABOTAGES = [
     Row("no successor is expected", (19,), wrong_rules.ExpectsNoSuccessor, ("overtaken",)),
     Row("records are obeyed", (23,), wrong_machines.ObeysRecords, ("split",)),
     Row("records stay wrong", (30,), wrong_machines.MendsNoRecord, ("api_frozen",)),
+    Row("blind to loss", (41,), wrong_rules.BlindToLoss, ("sick",)),
     Row("nothing is taken on request", (31,), wrong_machines.TakesNothingOnRequest, ("rebalance",)),
 ]
 

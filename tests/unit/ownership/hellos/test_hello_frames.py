@@ -492,6 +492,9 @@ LONG_CLAIMS = {ONE + number: 1 for number in range(10)}
         (["0c"], {}),
         (["0d 0064"], {"interval": 100}),
         (["0d ffff"], {"interval": 65535}),
+        (["0f 30 00 00 02 6e32", "0f 64 00 00 02 6e33"], {"lost": {"n2": 48, "n3": 100}}),
+        (["0f"], {}),
+        (["10 02"], {"links": 2}),
         (["ff 00"], {}),
     ],
 )
@@ -570,6 +573,11 @@ LONG = (b"\x00\x00\xfd" + b"n" * 253).hex()
         ["0d 64"],
         ["0d 00000064"],
         ["0d 0064", "0d 0064"],
+        ["0f 65 00 00 02 6e32"],  # more than all of them
+        ["0f 30 00 00 02 6e32"] * 2,  # a peer twice
+        ["0f 30"],
+        ["10"],
+        ["10 02", "10 02"],
     ],
 )
 def test_a_section_that_breaks_the_format_is_malformed(sections):
