@@ -19,7 +19,7 @@ MAC = Mac(b"\x02\x00\x00\x00\x00\x01")
 OLD, NEW = Key(bytes(range(32))), Key(bytes(range(100, 140)))
 KEYS = Keys(OLD)
 
-MAPPINGS = ("claims", "intents", "yielded", "heard", "moves")
+MAPPINGS = ("claims", "intents", "yielded", "heard", "moves", "lost")
 NAMES = ("probes", "wants")
 SETS = (*NAMES, "own", "weak")
 
@@ -321,7 +321,9 @@ def test_a_frame_is_filled_to_the_last_byte_and_not_beyond(said):
 
 
 def test_the_longest_entry_fills_the_narrowest_mtu():
-    said = hello(node="n" * 253, revision=1, interval=1, heard={"m" * 253: Heard(Incarnation(1), MAX_AGE, 2**32 - 1)})
+    said = hello(
+        node="n" * 253, revision=1, interval=1, links=1, heard={"m" * 253: Heard(Incarnation(1), MAX_AGE, 2**32 - 1)}
+    )
     assert [len(frame) for frame in encode(said, KEYS, MAC, frames.MIN_MTU)] == [14 + frames.MIN_MTU]
 
 
@@ -695,7 +697,7 @@ GOLDEN_1_0 = """
     af8a77ce6fd012a067c4e40e787d8c1c
 """
 """The tag is what ``openssl dgst -sha256 -mac HMAC -macopt hexkey:0001..1f`` says of all from byte 6 to it, its first
-half; so are those of 1.1 to 1.3."""
+half; so are those of 1.1 to 1.5."""
 
 
 GOLDEN_1_1 = (
@@ -721,14 +723,21 @@ GOLDEN_1_4 = (
     .replace("0000000005265c00 07", "0000000005265c00 17")
     .replace("4dce7cb5d41d547b96370b425b7a58d0", "e28bdea866ac88bd026c4c93fa44c78e")
 )
+GOLDEN_1_5 = (
+    GOLDEN_1_4.replace("45495068 01 04 0172", "45495068 01 05 0183")
+    .replace("0d 0002 0064 06 0009 00", "0d 0002 0064 10 0001 02 06 0009 00")
+    .replace("03 0007 04 30", "0f 000a 30 00 00 06 6e6f64652d63 03 0007 04 30")
+    .replace("e28bdea866ac88bd026c4c93fa44c78e", "a99dfa0350eef1388e1314e4405e4401")
+)
 OWN = frozenset({IPv4Address("192.0.2.1"), IPv6Address("2001:db8::1")})
 WEAK = frozenset({IPv4Address("192.0.2.9"), IPv6Address("2001:db8:1::1")})
 
 
 def test_version_1_is_these_bytes_forever():
-    said = GOLDEN._replace(addresses=BOTH, own=OWN, deaf=True, demoted=True, interval=100, weak=WEAK, routine=True)
-    assert [frame.hex() for frame in encode(said, KEYS, MAC)] == ["".join(GOLDEN_1_4.split())]
-    assert decode(bytes.fromhex(GOLDEN_1_4), KEYS) == said
+    since_1_3 = {"deaf": True, "demoted": True, "interval": 100, "weak": WEAK}
+    said = GOLDEN._replace(addresses=BOTH, own=OWN, routine=True, links=2, lost={"node-c": 48}, **since_1_3)
+    assert [frame.hex() for frame in encode(said, KEYS, MAC)] == ["".join(GOLDEN_1_5.split())]
+    assert decode(bytes.fromhex(GOLDEN_1_5), KEYS) == said
 
 
 def test_what_older_releases_of_version_1_say_is_read():
@@ -737,6 +746,8 @@ def test_what_older_releases_of_version_1_say_is_read():
     assert decode(bytes.fromhex(GOLDEN_1_2), KEYS) == GOLDEN._replace(addresses=BOTH, own=OWN)
     since_1_3 = {"deaf": True, "demoted": True, "interval": 100, "weak": WEAK}
     assert decode(bytes.fromhex(GOLDEN_1_3), KEYS) == GOLDEN._replace(addresses=BOTH, own=OWN, **since_1_3)
+    of_1_4 = GOLDEN._replace(addresses=BOTH, own=OWN, routine=True, **since_1_3)
+    assert decode(bytes.fromhex(GOLDEN_1_4), KEYS) == of_1_4
 
 
 def test_a_newer_minor_version_is_read_and_what_it_adds_is_passed_over():
