@@ -7,9 +7,25 @@ import argparse
 import asyncio
 import json
 import sys
+from dataclasses import fields
 
 from speaker.errors import EdgeError, SettingError
-from speaker.lab.request import AFTER, EIPS, NODES, SCENARIOS, SICK_EIPS, SICK_LINKS, Request, Trouble, parse, practice
+from speaker.lab.request import (
+    AFTER,
+    EIPS,
+    HOLD_MS,
+    NODES,
+    NODES_HOLD_MS,
+    NODES_ONLY,
+    SCENARIOS,
+    SICK_EIPS,
+    SICK_LINKS,
+    STOP_MS,
+    Request,
+    Trouble,
+    parse,
+    practice,
+)
 from speaker.lab.timeline import Timeline
 from speaker.settings import DEFAULT_HELLO_MS
 from speaker.system.streams import wants_colour
@@ -45,8 +61,8 @@ def add(commands: Commands) -> None:
 
     sick = parser.add_argument_group(
         "sick links",
-        f"{', '.join(SICK_LINKS)}: the switch spoils frames, clients ask for every EIP by ARP and NDP, and "
-        "what they saw is held against the promise",
+        f"{', '.join(SICK_LINKS)}: the switch spoils frames, or nodes stand still; clients ask for every EIP "
+        "by ARP and NDP, and what they saw is held against the promise",
     )
     sick.add_argument(
         "--seconds",
@@ -69,6 +85,19 @@ def add(commands: Commands) -> None:
     sick.add_argument(
         "--delay", metavar="MS", type=int, default=0, help="of all frames on the LAN, all the time (default 0)"
     )
+    sick.add_argument(
+        "--hold",
+        metavar="MS",
+        type=int,
+        help=f"burst: between two deliveries (default {HOLD_MS}, with --only {NODES_HOLD_MS})",
+    )
+    sick.add_argument(
+        "--only", choices=[NODES_ONLY], default="", help="burst: only what nodes send each other; clients are healthy"
+    )
+    sick.add_argument(
+        "--stop", metavar="MS", type=int, help=f"stutter: how long a node stands still at a time (default {STOP_MS})"
+    )
+    sick.add_argument("--unicast", action="store_true", help="mute: all that the node sends to one host is lost")
 
 
 def _practice(args: argparse.Namespace, trouble: Trouble) -> Request:
@@ -90,7 +119,7 @@ def main(args: argparse.Namespace) -> int:
     """
     from speaker.lab.play import play
 
-    trouble = Trouble(args.seconds, args.after, args.carrier, args.second_link, args.loss, args.delay)
+    trouble = Trouble(**{flag.name: getattr(args, flag.name) for flag in fields(Trouble)})
     if args.fault is None:
         request = parse(args.scenario or "reach", args.nodes, args.eips, args.hello, trouble)
     else:

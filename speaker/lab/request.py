@@ -17,6 +17,11 @@ SICK_LINKS = {
     "oneway": 10.0,
     "minority": 10.0,
     "filtered": 10.0,
+    "burst": 10.0,
+    "stutter": 10.0,
+    "nobroadcast": 10.0,
+    "mute": 10.0,
+    "storm": 10.0,
 }
 SCENARIOS = ("reach", *FAILOVERS, *SICK_LINKS)
 NODES, EIPS = 3, 8
@@ -24,6 +29,10 @@ NODES, EIPS = 3, 8
 SICK_EIPS = 12
 AFTER = 60.0
 MAX_LOSS, MAX_DELAY_MS, MAX_SECONDS = 90, 1000, 60.0
+NODES_ONLY = "nodes"
+#: Milliseconds between two bursts, of all frames and of those between nodes; for which a node stands still.
+HOLD_MS, NODES_HOLD_MS, STOP_MS = 350, 500, 250
+LEAST_MS, MAX_HOLD_MS, SECOND_MS = 10, 2000, 1000
 #: Both sides of ``partition``, ``stp`` and ``minority`` have a client.
 _TWO_CLIENTS = frozenset({"partition", "stp", "minority"})
 #: The fewest nodes of whom it can happen to two while one looks on; and two on each side.
@@ -35,7 +44,8 @@ class Trouble:
     """What a switch that spoils frames is asked for: ``seconds`` of it, ``after`` so many more to see it settle.
 
     ``loss`` in percent and ``delay`` in milliseconds are there all the time. ``second_link``: the nodes share an EIP on
-    another link too, and say hello there.
+    another link too, and say hello there. ``hold``: milliseconds between two bursts, ``only`` of what nodes send each
+    other. ``stop``: milliseconds for which a node stands still. ``unicast``: what is lost is all that is sent to one.
     """
 
     seconds: float | None = None
@@ -44,6 +54,10 @@ class Trouble:
     second_link: bool = False
     loss: int = 0
     delay: int = 0
+    hold: int | None = None
+    only: str = ""
+    stop: int | None = None
+    unicast: bool = False
 
     def of(self, scenario: str) -> "Trouble":
         """With the ``seconds`` of ``scenario`` where none were asked for. Raises SettingError for what cannot be."""
@@ -58,7 +72,33 @@ class Trouble:
             raise SettingError(f"--seconds {self.seconds:g}: must be seconds above 0 and at most {MAX_SECONDS:g}")
         if self.carrier and scenario != "flap":
             raise SettingError(f"--carrier: {scenario} leaves every carrier up: choose flap")
-        return replace(self, seconds=SICK_LINKS[scenario]) if self.seconds is None else self
+        self._belong(scenario)
+        seconds = SICK_LINKS[scenario] if self.seconds is None else self.seconds
+        hold, stop = self.hold, self.stop
+        if scenario == "burst" and hold is None:
+            hold = NODES_HOLD_MS if self.only else HOLD_MS
+        if scenario == "stutter" and stop is None:
+            stop = STOP_MS
+        return replace(self, seconds=seconds, hold=hold, stop=stop)
+
+    def _belong(self, scenario: str) -> None:
+        """Raises SettingError where a flag is of another scenario, or says what cannot be."""
+        for flag, theirs in (("hold", "burst"), ("only", "burst"), ("stop", "stutter"), ("unicast", "mute")):
+            if getattr(self, flag) != getattr(NO_TROUBLE, flag) and scenario != theirs:
+                raise SettingError(f"--{flag}: not with {scenario}: choose {theirs}")
+        if self.only not in ("", NODES_ONLY):
+            raise SettingError(f"--only {self.only[:80]!r}: must be {NODES_ONLY}")
+        if self.hold is not None and not LEAST_MS <= self.hold <= MAX_HOLD_MS:
+            raise SettingError(f"--hold {self.hold}: must be milliseconds from {LEAST_MS} to {MAX_HOLD_MS}")
+        if scenario == "burst" and self.delay:
+            raise SettingError(f"--delay {self.delay}: not with burst, which holds frames itself")
+
+    def stops(self, nodes: int) -> None:
+        """Raises SettingError where ``nodes`` cannot stand still in turn for so long each, once a second."""
+        if self.stop is not None and not LEAST_MS <= self.stop <= (most := SECOND_MS // nodes):
+            raise SettingError(
+                f"--stop {self.stop}: {nodes} nodes in turn: must be milliseconds from {LEAST_MS} to {most}"
+            )
 
 
 NO_TROUBLE = Trouble()
@@ -105,6 +145,7 @@ def parse(
     least = _LEAST.get(scenario, 2)
     if not least <= nodes <= MAX_NODES:
         raise SettingError(f"--nodes {nodes}: {scenario} needs from {least} to {MAX_NODES}")
+    trouble.stops(nodes)
     if eips is None:
         eips = SICK_EIPS if scenario in SICK_LINKS else EIPS
     if not 1 <= eips <= MAX_EIPS:

@@ -1,50 +1,80 @@
 """What a switch does to the frames on a LAN while a link is sick, and for how long: schedules, and whom they cut off.
 
-A ``Course`` is what a scenario plays: at which second the switch drops which frames. Who can be served by whom follows
-from it, so that the judgement needs no other word about it. Pure.
+A ``Course`` is what a scenario plays: at which second the switch drops or holds which frames, and which nodes stand
+still. Who can be served by whom follows from it, so that the judgement needs no other word about it. Pure.
 """
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
+
+from speaker.lab.breaking.promised import AT_A_TIME, BETWEEN_NODES, SICK_SETTLES, STUTTERING, Promise, in_bursts
 
 Hosts = frozenset[str]
+
+
+class Cast(Enum):
+    """To how many a frame is sent, by its destination MAC."""
+
+    ANY = "any"
+    MANY = "many"
+    """Broadcast and multicast."""
+    ONE = "one"
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
     """Frames from one of ``senders`` to one of ``receivers`` are lost, ``percent`` of them; ``hellos``: only those.
-    ``claiming``: only ARP that says who has this IPv4 address."""
+    ``claiming``: only ARP and neighbour advertisements that say who has this address. ``cast``: only those to many, or
+    to one. ``over``: only those of a second's frames from ``senders`` that are more than so many, to whomever."""
 
     senders: Hosts
     receivers: Hosts
     hellos: bool = False
     percent: int = 100
     claiming: str = ""
+    cast: Cast = Cast.ANY
+    over: int = 0
 
     def parts(self, one: str, other: str) -> bool:
-        """Whether the one's ARP cannot reach the other, or its answer not come back."""
-        there = one in self.senders and other in self.receivers
-        back = other in self.senders and one in self.receivers
-        return (there or back) and self.percent == 100 and not (self.hellos or self.claiming)
+        """Whether the one's ARP request, a broadcast, cannot reach the other, or its answer, to one, not come back."""
+        there = one in self.senders and other in self.receivers and self.cast is not Cast.ONE
+        back = other in self.senders and one in self.receivers and self.cast is not Cast.MANY
+        return (there or back) and self.percent == 100 and not (self.hellos or self.claiming or self.over)
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Frames from one of ``senders`` to one of ``receivers`` wait, and are delivered together every ``seconds``."""
+
+    seconds: float
+    senders: Hosts
+    receivers: Hosts
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """From second ``at`` on the switch drops ``drops``, and ``pulled`` hosts have no carrier. ``what``: for people."""
+    """From second ``at`` on the switch drops ``drops``, and ``pulled`` hosts have no carrier. ``what``: for people, if
+    anything. ``useless``: nodes whose frames pass, but none or few of their answers. ``hold``: what waits.
+    ``stopped``: nodes whose processes stand still."""
 
     at: float
     what: str
     drops: tuple[Drop, ...] = ()
     pulled: Hosts = frozenset()
+    useless: Hosts = frozenset()
+    hold: Hold | None = None
+    stopped: Hosts = frozenset()
 
     @property
     def healthy(self) -> bool:
-        return not self.drops and not self.pulled
+        return not (self.drops or self.pulled or self.hold or self.stopped)
 
     def in_reach(self, client: str, nodes: Iterable[str]) -> Hosts:
-        """The nodes that hear ``client`` and that it hears."""
+        """The nodes that hear ``client`` and that it hears. What waits gets there; who stands still goes on."""
         parted = (node for node in nodes if any(drop.parts(client, node) for drop in self.drops))
-        return frozenset(nodes) - self.pulled - frozenset(parted)
+        return frozenset(nodes) - self.pulled - self.useless - frozenset(parted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +93,7 @@ class Course:
     steps: tuple[Step, ...]
     seconds: float
     claims: Limit | None = None
+    promise: Promise = AT_A_TIME
 
     @property
     def healed(self) -> float:
@@ -83,6 +114,13 @@ class Ward:
     carrier: bool = False
     sides: tuple[Hosts, Hosts] = field(default=(frozenset(), frozenset()))
     """Two halves of the LAN, for what befalls one of them."""
+    eips: tuple[str, ...] = ()
+    hold: float = 0.0
+    """Seconds between two bursts."""
+    nodes_only: bool = False
+    stop: float = 0.0
+    """Seconds that a node stands still at a time."""
+    unicast: bool = False
 
     @property
     def everybody(self) -> Hosts:
@@ -90,7 +128,11 @@ class Ward:
 
     def ill(self, what: str, *drops: Drop) -> Course:
         """For ``seconds``, once."""
-        return Course((Step(0.0, what, drops), Step(self.seconds, HEALED)), self.seconds + self.after)
+        return self.once(Step(0.0, what, drops))
+
+    def once(self, step: Step, promise: Promise = AT_A_TIME) -> Course:
+        """``step`` for ``seconds``."""
+        return Course((step, Step(self.seconds, HEALED)), self.seconds + self.after, promise=promise)
 
     def silence(self, hosts: Collection[str]) -> tuple[Drop, ...]:
         """The ports of ``hosts`` carry nothing, in either direction."""
@@ -103,6 +145,8 @@ UP = 2.0
 SETTLES = 2.0
 """Seconds that are watched after the last flap."""
 CLAIMS_AFTER_FLAPS = 4
+STORM_LIMIT = 12
+"""Frames a second."""
 
 
 def deaf(ward: Ward) -> Course:
@@ -169,6 +213,57 @@ def filtered(ward: Ward) -> Course:
     return ward.ill(what, Drop(ward.everybody, ward.everybody, hellos=True))
 
 
+def burst(ward: Ward) -> Course:
+    """Frames wait, those of all or those between nodes, and come together again and again."""
+    hosts = frozenset(ward.nodes) if ward.nodes_only else ward.everybody
+    which = "what nodes send each other" if ward.nodes_only else "every frame"
+    what = f"the switch keeps {which}, and delivers what it has every {ward.hold * 1000:.0f} ms"
+    promise = BETWEEN_NODES if ward.nodes_only else in_bursts(ward.hold)
+    return ward.once(Step(0.0, what, hold=Hold(ward.hold, hosts, hosts)), promise)
+
+
+def stutter(ward: Ward) -> Course:
+    """Once a second each node stands still for a moment, one at a time."""
+    steps = (*_stops(ward), Step(ward.seconds, "all go on"))
+    return Course(steps, ward.seconds + ward.after, promise=STUTTERING)
+
+
+def _stops(ward: Ward) -> Iterator[Step]:
+    what = f"nodes stand still in turn, each for {ward.stop * 1000:.0f} ms in a second"
+    apart = 1 / len(ward.nodes)
+    for number in range(math.ceil(ward.seconds / apart)):
+        node = ward.nodes[number % len(ward.nodes)]
+        yield Step(number * apart, "" if number else what, stopped=frozenset((node,)))
+        if (end := number * apart + ward.stop) < ward.seconds:
+            yield Step(end, "")
+
+
+def nobroadcast(ward: Ward) -> Course:
+    """One port gets what is sent to its MAC, and nothing that is sent to many (``bcast_flood off mcast_flood off``)."""
+    drop = Drop(ward.everybody, frozenset((ward.victim,)), cast=Cast.MANY)
+    what = f"no broadcast and no multicast is delivered to {ward.victim}; what is sent to it alone is"
+    return ward.once(Step(0.0, what, (drop,)), SICK_SETTLES)
+
+
+def mute(ward: Ward) -> Course:
+    """Hellos of one node pass, and none of its answers for EIPs; or nothing that it sends to one host alone."""
+    one = frozenset((ward.victim,))
+    if ward.unicast:
+        what = f"what {ward.victim} sends to one host is lost; its broadcasts pass"
+        return ward.once(Step(0.0, what, (Drop(one, ward.everybody, cast=Cast.ONE),)), SICK_SETTLES)
+    drops = tuple(Drop(one, ward.everybody, claiming=eip) for eip in ward.eips)
+    what = f"the switch drops what {ward.victim} says of EIPs by ARP and NDP, and nothing else"
+    return ward.once(Step(0.0, what, drops, useless=one), SICK_SETTLES)
+
+
+def storm(ward: Ward) -> Course:
+    """Of what one node sends few frames pass, whatever they are; it hears everybody."""
+    one = frozenset((ward.victim,))
+    drop = Drop(one, ward.everybody, over=STORM_LIMIT)
+    what = f"of what {ward.victim} sends {STORM_LIMIT} frames a second pass; it hears everything"
+    return ward.once(Step(0.0, what, (drop,), useless=one), SICK_SETTLES)
+
+
 COURSES: Mapping[str, Callable[[Ward], Course]] = {
     "deaf": deaf,
     "blip": blip,
@@ -178,5 +273,10 @@ COURSES: Mapping[str, Callable[[Ward], Course]] = {
     "oneway": oneway,
     "minority": minority,
     "filtered": filtered,
+    "burst": burst,
+    "stutter": stutter,
+    "nobroadcast": nobroadcast,
+    "mute": mute,
+    "storm": storm,
 }
 """By the name that ``--scenario`` has for it."""

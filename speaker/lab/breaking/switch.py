@@ -1,26 +1,30 @@
 """A switch that spoils frames: it drops what it is told to, port by port, while every carrier stays.
 
 The bridge in ``switch`` forwards as before, and nftables sees each frame once for every port that it would leave by
-(family bridge, hook forward). One script is one transaction, so a fault is there from one moment to the next.
-Blocking, as ``faults.py``.
+(family bridge, hook forward); where frames are counted, it sees each once (hook prerouting). One script is one
+transaction, so a fault is there from one moment to the next. Frames that wait do so in a process to which the kernel
+redirects them: few kernels outside of distributions have netem. Blocking, as ``faults.py``.
 """
 
 import socket
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from ipaddress import ip_address
 
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from speaker.errors import EdgeError, Unsupported
-from speaker.lab.breaking.sickness import Drop, Hosts
+from speaker.lab.breaking.sickness import Cast, Drop, Hold, Hosts
 from speaker.lab.network.lan import Lan, netlink_in
 from speaker.lab.network.namespaces import Namespace
-from speaker.lab.network.topology import LAN, Segment, Topology, switch_port
+from speaker.lab.network.topology import LAN, Port, Segment, Topology, switch_port
 from speaker.lab.watching.arp_listener import ETH_P_ALL
 from speaker.lab.watching.prober import SO_TIMESTAMPNS
-from speaker.lab.watching.sending import BUFFER, started
+from speaker.lab.watching.sending import BUFFER, Order, started
+from speaker.model import IPAddress
 from speaker.packets.sockets import enlarge
 
 HELLO = 0x88B5
@@ -38,37 +42,74 @@ def spoil(lan: Lan, drops: Sequence[Drop]) -> None:
 def delayed(lan: Lan, milliseconds: int) -> Iterator[None]:
     """Until the end of the block every frame on the LAN arrives so much later.
 
-    What would leave by a port goes to a process instead, which sends it on when it is time. Few kernels outside of
-    distributions have netem; Unsupported where this one cannot redirect frames either.
+    Raises Unsupported where this kernel cannot redirect frames.
     """
+    with _relay(lan, hosts_on(lan.topology, LAN), {"do": "delay", "seconds": milliseconds / 1000}) as relay:
+        relay.redirect()
+        yield
+
+
+@contextmanager
+def holding(lan: Lan, hold: Hold) -> Iterator["Relay"]:
+    """What holds frames as ``hold`` says, from ``Relay.redirect`` on until ``Relay.release``. Raises as ``delayed``."""
+    senders = [lan.topology.host(host).mac(_lan_port(lan.topology, host).link).hex() for host in hold.senders]
+    with _relay(lan, hold.receivers, {"do": "burst", "seconds": hold.seconds, "senders": senders}) as relay:
+        yield relay
+
+
+@contextmanager
+def _relay(lan: Lan, receivers: Hosts, order: Order) -> Iterator["Relay"]:
+    """What leaves by the ports of ``receivers`` can go to a process with ``order`` instead, which sends it on."""
     space = lan.namespace(LAN.owner)
+    ways = {_port(lan.topology, host): f"hold{number}" for number, host in enumerate(sorted(receivers))}
     with ExitStack() as stack:
         sockets = []
-        with netlink_in(space) as switch:
-            for number, host in enumerate(sorted(hosts_on(lan.topology, LAN))):
-                port = _port(lan.topology, host)
-                held = _detour(space, switch, port, number)
-                with space.entered():
-                    sockets += [stack.enter_context(_raw(held, ETH_P_ALL)), stack.enter_context(_raw(port, 0))]
-        with started({"do": "delay", "seconds": milliseconds / 1000}, sockets):
-            yield
+        for port, hold in ways.items():
+            held = _detour(space, hold)
+            with space.entered():
+                sockets += [stack.enter_context(_raw(held, ETH_P_ALL)), stack.enter_context(_raw(port, 0))]
+        with started(order, sockets):
+            yield Relay(space, ways)
 
 
-def _detour(space: Namespace, switch: IPRoute, port: str, number: int) -> str:
-    """What would leave by ``port`` arrives at a link of its own instead: its name."""
-    hold, held = f"hold{number}", f"held{number}"
-    switch.link("add", ifname=hold, kind="veth", peer=held)
-    for name in (hold, held):
-        space.sysctl(f"net.ipv6.conf.{name}.disable_ipv6", 1)  # it would talk to its link, and so to the host
-        switch.link("set", index=_index(switch, name), state="up")
-    try:
+@dataclass(frozen=True, slots=True)
+class Relay:
+    """``ways``: for each port of the switch the link that takes what would leave by it."""
+
+    space: Namespace
+    ways: Mapping[str, str]
+
+    def redirect(self) -> None:
+        """From now on. Raises Unsupported."""
+        try:
+            with netlink_in(self.space) as switch:
+                for port, hold in self.ways.items():
+                    self._redirect(switch, port, hold)
+        except NetlinkError as refused:
+            why = f"this kernel delays no frames: it cannot redirect them (cls_u32, act_mirred): {refused}"
+            raise Unsupported(why) from refused
+
+    def release(self) -> None:
+        """Frames go straight to their ports again; those that wait come with the next burst."""
+        with netlink_in(self.space) as switch:
+            for port in self.ways:
+                switch.tc("del", "clsact", _index(switch, port))
+
+    def _redirect(self, switch: IPRoute, port: str, hold: str) -> None:
         switch.tc("add", "clsact", _index(switch, port))
         redirect = {"kind": "mirred", "direction": "egress", "action": "redirect", "ifindex": _index(switch, hold)}
         everything = {"protocol": ETH_P_ALL, "keys": ["0x0/0x0+0"], "target": 0x10000}
         switch.tc("add-filter", "u32", _index(switch, port), parent="ffff:fff3", action=redirect, **everything)
-    except NetlinkError as refused:
-        why = f"this kernel delays no frames: it cannot redirect them (cls_u32, act_mirred): {refused}"
-        raise Unsupported(why) from refused
+
+
+def _detour(space: Namespace, hold: str) -> str:
+    """What is sent into ``hold`` arrives at a link of its own: its name."""
+    held = hold.replace("hold", "held")
+    with netlink_in(space) as switch:
+        switch.link("add", ifname=hold, kind="veth", peer=held)
+        for name in (hold, held):
+            space.sysctl(f"net.ipv6.conf.{name}.disable_ipv6", 1)  # it would talk to its link, and so to the host
+            switch.link("set", index=_index(switch, name), state="up")
     return held
 
 
@@ -87,14 +128,19 @@ def hosts_on(topology: Topology, segment: Segment) -> Hosts:
     return frozenset(host.name for host in topology.hosts if any(port.segment == segment for port in host.ports))
 
 
-def script(topology: Topology, drops: Iterable[Drop]) -> str:
+def script(topology: Topology, drops: Sequence[Drop]) -> str:
     """For ``nft -f``: exactly ``drops`` on the LAN. The switch itself, no station, is silent there. Pure."""
-    rules = "\n".join(f"    {rule}" for rule in _rules(topology, drops))
+    counted = "\n".join(f"    {rule}" for drop in drops if drop.over for rule in _over(topology, drop))
+    rules = "\n".join(f"    {rule}" for drop in drops if not drop.over for rule in _rules(topology, drop))
     return f"""table bridge {_TABLE}
 delete table bridge {_TABLE}
 table bridge {_TABLE} {{
   chain output {{
     type filter hook output priority 0; policy drop;
+  }}
+  chain prerouting {{
+    type filter hook prerouting priority 0;
+{counted}
   }}
   chain forward {{
     type filter hook forward priority 0;
@@ -104,16 +150,30 @@ table bridge {_TABLE} {{
 """
 
 
-def _rules(topology: Topology, drops: Iterable[Drop]) -> Iterator[str]:
-    for drop in drops:
-        words = [f"iifname {_ports(topology, drop.senders)}", f"oifname {_ports(topology, drop.receivers)}"]
-        if drop.hellos:
-            words.append(f"ether type {HELLO:#06x}")
-        if drop.claiming:
-            words.append(f"arp saddr ip {drop.claiming}")
-        if drop.percent < 100:
-            words.append(f"numgen random mod 100 < {drop.percent}")
-        yield " ".join([*words, "drop"])
+def _over(topology: Topology, drop: Drop) -> Iterator[str]:
+    """A broadcast is one frame here; in the forward hook it is one for each port."""
+    yield f"iifname {_ports(topology, drop.senders)} limit rate over {drop.over}/second burst {drop.over} packets drop"
+
+
+def _rules(topology: Topology, drop: Drop) -> Iterator[str]:
+    words = [f"iifname {_ports(topology, drop.senders)}", f"oifname {_ports(topology, drop.receivers)}"]
+    if drop.hellos:
+        words.append(f"ether type {HELLO:#06x}")
+    if drop.claiming:
+        words.append(_claiming(ip_address(drop.claiming)))
+    if drop.cast is not Cast.ANY:
+        group_bit = "01:00:00:00:00:00"
+        words.append(f"ether daddr & {group_bit} {'==' if drop.cast is Cast.MANY else '!='} {group_bit}")
+    if drop.percent < 100:
+        words.append(f"numgen random mod 100 < {drop.percent}")
+    yield " ".join([*words, "drop"])
+
+
+def _claiming(address: IPAddress) -> str:
+    """The sender of an ARP packet; the target of a neighbour advertisement, after 40 bytes of IPv6 and 8 of ICMPv6."""
+    if address.version == 4:
+        return f"arp saddr ip {address}"
+    return f"icmpv6 type nd-neighbor-advert @nh,384,128 0x{address.packed.hex()}"
 
 
 def _ports(topology: Topology, hosts: Hosts) -> str:
@@ -125,7 +185,11 @@ def _quoted(name: str) -> str:
 
 
 def _port(topology: Topology, host: str) -> str:
-    return next(switch_port(host, port.link) for port in topology.host(host).ports if port.segment == LAN)
+    return switch_port(host, _lan_port(topology, host).link)
+
+
+def _lan_port(topology: Topology, host: str) -> Port:
+    return next(port for port in topology.host(host).ports if port.segment == LAN)
 
 
 def _nft(text: str) -> None:

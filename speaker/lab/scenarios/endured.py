@@ -1,18 +1,18 @@
 """What a scenario with sick links saw, what is promised of it, and whether that was kept (pure)."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from speaker.lab.breaking.sickness import Course
 from speaker.lab.scenarios.sick_links import ClaimCount, Line, Suffered, ledger
 from speaker.model import IPAddress
 
-UNANSWERED_MS = 500.0
-"""The longest that an EIP which a healthy node could serve may be without an answer."""
 FEW = 3
 """EIPs that a problem names."""
+MINUTE = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,8 @@ class Endured:
     hello_ms: int
     nodes: int
     course: Course
+    seconds: float
+    """That were watched."""
     meanwhile: ClaimCount
     afterwards: ClaimCount
     lines: tuple[Line, ...]
@@ -53,6 +55,16 @@ class Endured:
         return max(line.twice_ms for line in self.lines)
 
     @property
+    def twice_owed_ms(self) -> float:
+        """The most that ``twice_ms`` may be: a hello interval, a minute where all times count together."""
+        return self.hello_ms * (math.ceil(self.seconds / MINUTE) if self.course.promise.in_sum else 1)
+
+    @property
+    def worst(self) -> Line:
+        """The EIP that was unanswered for most of what it may be."""
+        return max(self.lines, key=lambda line: line.dark_ms / line.owed_ms)
+
+    @property
     def unanswered_ms(self) -> float:
         return max(line.silence.ms for line in self.lines)
 
@@ -70,6 +82,8 @@ class Endured:
             "settled_at_heals": len(self.settled),
             "answered_twice_ms": round(self.twice_ms, 1),
             "unanswered_ms": round(self.unanswered_ms, 1),
+            "dark_ms": round(self.worst.dark_ms, 1),
+            "promised_ms": round(self.worst.owed_ms, 1),
             "claims_meanwhile": _as_json(self.meanwhile),
             "claims_afterwards": _as_json(self.afterwards),
             "eips": [line.as_json() for line in self.lines],
@@ -83,31 +97,36 @@ def _as_json(claims: ClaimCount) -> dict[str, float]:
 
 def judge(scenario: str, hello_ms: int, suffered: Suffered) -> Endured:
     """Hold what was seen against the promise."""
-    lines = tuple(ledger(suffered, hello_ms / 1000))
-    return Endured(
+    found = Endured(
         scenario=scenario,
         hello_ms=hello_ms,
         nodes=len(suffered.nodes),
         course=suffered.course,
+        seconds=suffered.end - suffered.done[0].at,
         meanwhile=suffered.meanwhile,
         afterwards=suffered.afterwards,
-        lines=lines,
-        problems=(*_broken(lines, hello_ms), *_restless(suffered)),
+        lines=tuple(ledger(suffered, hello_ms / 1000 + suffered.course.promise.apart)),
+        problems=(),
     )
+    return replace(found, problems=(*_broken(found), *_restless(suffered)))
 
 
-def _broken(lines: Sequence[Line], hello_ms: int) -> Iterator[str]:
+def _broken(found: Endured) -> Iterator[str]:
+    lines, promise = found.lines, found.course.promise
+    so_long = "in sum for" if promise.in_sum else "for"
     if unasked := [line for line in lines if not line.silence.sent]:
         yield f"nobody asked for {_which(unasked)}"
-    if left := [line for line in lines if line.left]:
+    if promise.still and (left := [line for line in lines if line.left]):
         yield f"left a healthy node: {_which(left)}"
-    if doubled := [line for line in lines if line.twice_ms > hello_ms]:
+    if doubled := [line for line in lines if line.twice_ms > found.twice_owed_ms]:
         longest = max(line.twice_ms for line in doubled)
-        yield f"answered by two nodes for up to {longest:.0f} ms, promised were at most {hello_ms}: {_which(doubled)}"
-    if silent := [line for line in lines if line.silence.ms > UNANSWERED_MS]:
-        longest = max(line.silence.ms for line in silent)
-        promised = f"promised were at most {UNANSWERED_MS:.0f}"
-        yield f"answered by nobody for up to {longest:.0f} ms, {promised}: {_which(silent)}"
+        promised = f"promised were at most {found.twice_owed_ms:.0f}"
+        yield f"answered by two nodes {so_long} up to {longest:.0f} ms, {promised}: {_which(doubled)}"
+    for owed in sorted({line.owed_ms for line in lines}):
+        if silent := [line for line in lines if line.owed_ms == owed and line.dark_ms > owed]:
+            longest = max(line.dark_ms for line in silent)
+            promised = f"promised were at most {owed:.0f}"
+            yield f"answered by nobody {so_long} up to {longest:.0f} ms, {promised}: {_which(silent)}"
 
 
 def _which(lines: Iterable[Line]) -> str:

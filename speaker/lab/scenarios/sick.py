@@ -1,11 +1,12 @@
-"""``deaf``, ``blip``, ``flap``, ``stp``, ``partial``, ``oneway``, ``minority``, ``filtered``: sick links.
+"""What ``COURSES`` has: sick links, and nodes that stutter.
 
-The speakers of all nodes share the EIPs out; clients ask for each of them without a pause; the switch spoils frames as
-the scenario's ``Course`` has it; and what the clients saw is held against the promise. ``suffer`` and ``judge`` know no
-more of the speakers than a ``Scene`` does, so the same is played with agents.
+The speakers of all nodes share the EIPs out; clients ask for each of them without a pause; the switch spoils frames, or
+nodes stand still, as the scenario's ``Course`` has it; and what the clients saw is held against the promise. ``suffer``
+and ``judge`` know no more of the speakers than a ``Scene`` does, so the same is played with agents.
 """
 
 import asyncio
+import signal
 import time
 import urllib.request
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -13,11 +14,12 @@ from contextlib import AsyncExitStack
 
 from speaker.errors import EdgeError
 from speaker.lab.breaking.faults import plug, pull
-from speaker.lab.breaking.sickness import COURSES, Course, Drop, Hosts, Ward
-from speaker.lab.breaking.switch import delayed, hosts_on, spoil
+from speaker.lab.breaking.sickness import COURSES, Course, Drop, Hold, Step, Ward
+from speaker.lab.breaking.switch import Relay, delayed, holding, hosts_on, spoil
 from speaker.lab.hosts.failover_manifests import ELSEWHERE, failover_manifests, lab_eips
 from speaker.lab.hosts.process import HEALTH
 from speaker.lab.hosts.speakers import Speakers, holds_most, speakers
+from speaker.lab.network.lan import Lan
 from speaker.lab.network.namespaces import Namespace
 from speaker.lab.network.topology import LAN, Topology
 from speaker.lab.request import Request, Trouble
@@ -36,6 +38,7 @@ ANSWERS = 10.0
 """Seconds within which every EIP is answered, and a speaker does what it is asked to."""
 LEVEL = 60.0
 """And within which every node has a share: on a busy machine the last is ready long after the first."""
+WELL = Step(0.0, "")
 _CLAIMED = 'eip_speaker_claim_changes_total{change="claimed"} '
 
 
@@ -59,7 +62,7 @@ async def endure(request: Request, stage: Stage, linger: Callable[[], Awaitable[
         stage.timeline.say("lab", f"starts {len(topology.nodes)} speakers for {len(eips)} EIPs")
         holders = await _level(scene, found)
         tell_holders(stage.timeline, holders)
-        course = COURSES[request.scenario](ward(topology, holds_most(holders), trouble))
+        course = COURSES[request.scenario](ward(topology, holds_most(holders), trouble, eips))
         result = judge(request.scenario, request.hello_ms, await suffer(scene, course, holders, always))
         show(scene, result)
         await linger()
@@ -82,7 +85,7 @@ def lossy(topology: Topology, percent: int) -> tuple[Drop, ...]:
     return (Drop(everybody, everybody, percent=percent),) if percent else ()
 
 
-def ward(topology: Topology, victim: str, trouble: Trouble) -> Ward:
+def ward(topology: Topology, victim: str, trouble: Trouble, eips: Collection[IPAddress] = ()) -> Ward:
     """Everybody on the LAN, and its halves: the gateway and the one more node are in the first."""
     assert trouble.seconds is not None
     nodes = topology.nodes
@@ -90,7 +93,20 @@ def ward(topology: Topology, victim: str, trouble: Trouble) -> Ward:
     half = (len(nodes) + 1) // 2
     other_side = others & {OTHER_CLIENT}
     sides = (others - other_side | frozenset(nodes[:half]), other_side | frozenset(nodes[half:]))
-    return Ward(nodes, victim, others, trouble.seconds, trouble.after, trouble.carrier, sides)
+    return Ward(
+        nodes,
+        victim,
+        others,
+        trouble.seconds,
+        trouble.after,
+        trouble.carrier,
+        sides,
+        eips=tuple(map(str, eips)),
+        hold=(trouble.hold or 0) / 1000,
+        nodes_only=bool(trouble.only),
+        stop=(trouble.stop or 0) / 1000,
+        unicast=trouble.unicast,
+    )
 
 
 async def suffer(
@@ -104,12 +120,13 @@ async def suffer(
             client: await stack.enter_async_context(asking(lan.namespace(client), LINK, scene.eips, ASK_INTERVAL))
             for client in clients
         }
+        relays = await asyncio.to_thread(_relays, stack, lan, course)
         await _answered(asks, scene.eips)
         since = time.monotonic()
         await asyncio.sleep(CALM)
         claimed = await asyncio.to_thread(claims, scene)
         async with asyncio.TaskGroup() as tasks:
-            steps = tasks.create_task(_perform(scene, course, always), name="steps")
+            steps = tasks.create_task(_perform(scene, course, always, relays), name="steps")
             counts = tasks.create_task(_count(scene, course, claimed), name="claims")
         end = time.monotonic()
     meanwhile, afterwards = counts.result()
@@ -138,23 +155,50 @@ async def _answered(asks: Mapping[str, Asks], eips: Collection[IPAddress]) -> No
         await asyncio.sleep(CALM)
 
 
-async def _perform(scene: Scene, course: Course, always: Sequence[Drop]) -> list[Done]:
-    """Every step in its time."""
+def _relays(stack: AsyncExitStack, lan: Lan, course: Course) -> Mapping[Hold, Relay]:
+    """Made ready in good time, they hold nothing yet. Blocking."""
+    wanted = {step.hold for step in course.steps if step.hold is not None}
+    return {hold: stack.enter_context(holding(lan, hold)) for hold in wanted}
+
+
+async def _perform(scene: Scene, course: Course, always: Sequence[Drop], relays: Mapping[Hold, Relay]) -> list[Done]:
+    """Every step in its time. Nobody stands still at the end, however it comes."""
     begun = time.monotonic()
     done: list[Done] = []
-    pulled: Hosts = frozenset()
-    for step in course.steps:
-        await _until(begun + step.at)
-        at = scene.did(step.what)
-        await scene.do(spoil, [*always, *step.drops])
-        for host in step.pulled - pulled:
-            await scene.do(pull, host)
-        for host in pulled - step.pulled:
-            await scene.do(plug, host)
-        pulled = step.pulled
-        done.append(Done(step, at, time.monotonic()))
-    await _until(begun + course.seconds)
+    before = WELL
+    try:
+        for step in course.steps:
+            await _until(begun + step.at)
+            at = scene.did(step.what) if step.what else time.monotonic()
+            await _change(scene, before, step, always, relays)
+            before = step
+            done.append(Done(step, at, time.monotonic()))
+        await _until(begun + course.seconds)
+    finally:
+        _signal(scene, signal.SIGCONT, before.stopped)
     return done
+
+
+async def _change(scene: Scene, before: Step, step: Step, always: Sequence[Drop], relays: Mapping[Hold, Relay]) -> None:
+    """What ``step`` has other than the one before it."""
+    _signal(scene, signal.SIGSTOP, step.stopped - before.stopped)
+    _signal(scene, signal.SIGCONT, before.stopped - step.stopped)
+    if step.drops != before.drops:
+        await scene.do(spoil, [*always, *step.drops])
+    for host in step.pulled - before.pulled:
+        await scene.do(pull, host)
+    for host in before.pulled - step.pulled:
+        await scene.do(plug, host)
+    if step.hold != before.hold:
+        if before.hold is not None:
+            await asyncio.to_thread(relays[before.hold].release)
+        if step.hold is not None:
+            await asyncio.to_thread(relays[step.hold].redirect)
+
+
+def _signal(scene: Scene, number: signal.Signals, nodes: Collection[str]) -> None:
+    for node in nodes:
+        scene.speakers.signal(node, number)
 
 
 async def _count(scene: Scene, course: Course, before: int) -> tuple[ClaimCount, ClaimCount]:

@@ -4,6 +4,7 @@ A ``Sight`` is what one client was told and got; a ``Line`` is what became of on
 of CLOCK_MONOTONIC; durations say their unit.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -13,7 +14,7 @@ from speaker.lab.breaking.sickness import Course, Hosts, Step
 from speaker.lab.scenarios.failover_result import NEVER_PROBED
 from speaker.lab.scenarios.scene import ASK_INTERVAL
 from speaker.lab.watching.capture import Move, Reply, moves
-from speaker.lab.watching.outage import Outage, Sample, outages
+from speaker.lab.watching.outage import Outage, Sample, out_in_sum, outages
 from speaker.model import IPAddress, Mac
 
 
@@ -87,6 +88,13 @@ class Suffered:
             if not each.step.in_reach(client, self.nodes):
                 yield each.at, until
 
+    @property
+    def stood_still(self) -> float:
+        """Seconds, of the node that did so for longest, all its stops together."""
+        ends = [*(each.by for each in self.done[1:]), self.end]
+        stops = [(each.step.stopped, until - each.at) for each, until in zip(self.done, ends, strict=True)]
+        return max(sum(seconds for stopped, seconds in stops if node in stopped) for node in self.nodes)
+
     def heals(self) -> Iterator[float]:
         """Each time that all was well again, or just before it."""
         return (each.at for each in self.done if each.step.healthy)
@@ -107,7 +115,12 @@ class Line:
     settled: int
     """How often it came to one holder at a heal, of several that clients apart had it of."""
     twice_ms: float
+    """At a time, or in sum, as the promise counts."""
     silence: Outage
+    dark_ms: float
+    """Unanswered, at a time or in sum."""
+    owed_ms: float
+    """The most that ``dark_ms`` may be."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -121,6 +134,8 @@ class Line:
             "settled_at_heals": self.settled,
             "answered_twice_ms": round(self.twice_ms, 1),
             "unanswered_ms": round(self.silence.ms, 1),
+            "dark_ms": round(self.dark_ms, 1),
+            "promised_ms": round(self.owed_ms, 1),
             "asked": self.silence.sent,
             "lost": self.silence.lost,
         }
@@ -132,34 +147,75 @@ Moves = Mapping[str, Sequence[Move]]
 
 def ledger(suffered: Suffered, within: float) -> Iterator[Line]:
     """One for each EIP and client. ``within``: seconds between two answers of a node that still answers."""
+    promise = suffered.course.promise
     moved = {sight.client: _moves(sight, suffered, within) for sight in suffered.sights}
     excused = settled_at_heals(suffered, moved)
     for sight in suffered.sights:
         reached = suffered.reached(sight.client)
-        silences = outages(_served_to(sight, suffered), ASK_INTERVAL)
+        asked = list(_served_to(sight, suffered))
+        silences, in_sum = outages(asked, ASK_INTERVAL), out_in_sum(asked, ASK_INTERVAL)
         for address, before in suffered.before.items():
             found = [move for move in moved[sight.client] if move.address == address]
             left = [move for move in found if suffered.name(move.before) in reached]
+            both = twice((reply for reply in sight.replies if reply.address == address), within)
+            silence = silences.get(address, NEVER_PROBED)
+            sick = before not in reached
             yield Line(
                 address=address,
                 client=sight.client,
                 before=before,
-                sick=before not in reached,
+                sick=sick,
                 after=suffered.name(found[-1].mac) if found else before,
                 moves=len(found),
                 left=len([move for move in left if (sight.client, move) not in excused]),
                 settled=len([move for move in found if (sight.client, move) in excused]),
-                twice_ms=twice((reply for reply in sight.replies if reply.address == address), within) * 1000,
-                silence=silences.get(address, NEVER_PROBED),
+                twice_ms=(sum(both) if promise.in_sum else max(both, default=0.0)) * 1000,
+                silence=silence,
+                dark_ms=in_sum.get(address, 0.0) * 1000 if promise.in_sum else silence.ms,
+                owed_ms=((promise.sick_dark if sick else promise.dark) + suffered.stood_still) * 1000,
             )
 
 
 def _served_to(sight: Sight, suffered: Suffered) -> Iterator[Sample]:
     """The requests that some node was there to answer, by a clock that stands while none is."""
     alone = list(suffered.alone(sight.client))
-    for sample in sight.samples:
+    patience = suffered.course.promise.patience
+    samples = paired(sight.samples, sight.replies, patience) if patience else sight.samples
+    for sample in samples:
         if not any(at <= sample.sent <= until for at, until in alone):
             yield replace(sample, sent=sample.sent - sum(until - at for at, until in alone if until < sample.sent))
+
+
+def paired(samples: Iterable[Sample], replies: Iterable[Reply], patience: float) -> Iterator[Sample]:
+    """The same requests, as many of them answered as replies came within ``patience`` seconds of one.
+
+    A reply does not say which request it is for, and where frames wait many come at once. So what counts is how many
+    there were. Two nodes that answer for one address may hide as much silence as they do so (``twice``).
+    """
+    came: dict[IPAddress, list[float]] = defaultdict(list)
+    for reply in sorted(replies, key=lambda reply: reply.at):
+        if not reply.unasked:
+            came[reply.address].append(reply.at)
+    asked: dict[IPAddress, list[Sample]] = defaultdict(list)
+    for sample in sorted(samples, key=lambda sample: sample.sent):
+        asked[sample.eip].append(sample)
+    for eip, wanted in asked.items():
+        answered = pairs([sample.sent for sample in wanted], came[eip], patience)
+        yield from (replace(sample, answered=answered.get(number)) for number, sample in enumerate(wanted))
+
+
+def pairs(asked: Sequence[float], came: Sequence[float], patience: float) -> dict[int, float]:
+    """When requests were answered, by their number: each answer, from the last one back, is for the latest request
+    before it that has none yet. Both in order of time."""
+    found: dict[int, float] = {}
+    number = len(asked) - 1
+    for at in reversed(came):
+        while number >= 0 and asked[number] >= at:
+            number -= 1
+        if number >= 0 and asked[number] >= at - patience:
+            found[number] = at
+            number -= 1
+    return found
 
 
 def _moves(sight: Sight, suffered: Suffered, within: float) -> tuple[Move, ...]:
@@ -209,13 +265,14 @@ def _holders(seen: Iterable[Move], at: float) -> dict[IPAddress, Mac]:
     return {move.address: move.mac for move in seen if move.at < at}
 
 
-def twice(replies: Iterable[Reply], within: float) -> float:
-    """The longest time, in seconds, for which two nodes both answered for one address.
+def twice(replies: Iterable[Reply], within: float) -> list[float]:
+    """The times, in seconds, for which two nodes both answered for one address.
 
-    From the first answer of the one to the last after one of the other, as long as each answers again ``within`` so
-    many seconds. A clean handover is no time at all.
+    Each from the first answer of the one to the last after one of the other, as long as each answers again ``within``
+    so many seconds. A clean handover is no time at all.
     """
-    longest, began, ended = 0.0, inf, -inf
+    times: list[float] = []
+    began, ended = 0.0, -inf
     last: dict[Mac, float] = {}
     previous: Reply | None = None
     since = -inf  # the first answer of the node that answered last, after any other's
@@ -223,10 +280,14 @@ def twice(replies: Iterable[Reply], within: float) -> float:
         if previous is not None and reply.mac != previous.mac:
             own = last.get(reply.mac, -inf)
             if reply.at - own <= within:
-                began = since if since - ended > within else min(began, since)
+                if since - ended > within:
+                    began = since
+                    times.append(0.0)
+                else:
+                    began = min(began, since)
                 ended = reply.at
-                longest = max(longest, ended - began)
+                times[-1] = ended - began
             since = reply.at
         last[reply.mac] = reply.at
         previous = reply
-    return longest
+    return times

@@ -17,6 +17,7 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from itertools import pairwise
+from math import inf
 from mmap import mmap
 
 from speaker.errors import EdgeError
@@ -68,14 +69,31 @@ class Outage:
 
 def outages(samples: Iterable[Sample], interval: float = INTERVAL) -> Mapping[IPAddress, Outage]:
     """For each EIP probed every ``interval`` seconds, its longest outage."""
-    by_eip: dict[IPAddress, list[Sample]] = defaultdict(list)
-    for sample in samples:
-        by_eip[sample.eip].append(sample)
-    return {eip: _longest(probes, interval) for eip, probes in by_eip.items()}
+    return {eip: _longest(probes, interval) for eip, probes in _by_eip(samples).items()}
+
+
+def out_in_sum(samples: Iterable[Sample], interval: float = INTERVAL) -> Mapping[IPAddress, float]:
+    """For each EIP the seconds that it was out, all its outages together: each from its first lost probe to the next
+    answered one, or where the prober was late to when that was due."""
+    return {
+        eip: sum(_out(probes, first, last, interval) for first, last in _lost_runs(probes))
+        for eip, probes in _by_eip(samples).items()
+    }
+
+
+def _by_eip(samples: Iterable[Sample]) -> Mapping[IPAddress, list[Sample]]:
+    found: dict[IPAddress, list[Sample]] = defaultdict(list)
+    for sample in sorted(samples, key=lambda sample: sample.sent):
+        found[sample.eip].append(sample)
+    return found
+
+
+def _out(probes: Sequence[Sample], first: int, last: int, interval: float) -> float:
+    after = probes[last + 1].sent if last + 1 < len(probes) else inf
+    return probes[last].sent - probes[first].sent + min(after - probes[last].sent, interval)
 
 
 def _longest(probes: list[Sample], interval: float) -> Outage:
-    probes.sort(key=lambda probe: probe.sent)
     runs = [_outage(probes, first, last, interval) for first, last in _lost_runs(probes)]
     lost = sum(probe.answered is None for probe in probes)
     return max(

@@ -13,7 +13,7 @@ import struct
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from mmap import mmap
 from typing import Any
@@ -40,29 +40,56 @@ def main() -> None:
     order = json.loads(sys.stdin.readline())
     if order["do"] == "echo":
         _echo([socket.socket(fileno=fd) for fd in order["sockets"]])
-    elif order["do"] == "delay":
-        _delay([socket.socket(fileno=fd) for fd in order["sockets"]], order["seconds"])
+    elif order["do"] in ("delay", "burst"):
+        _hold_back([socket.socket(fileno=fd) for fd in order["sockets"]], order)
     else:
         _send(order)
 
 
-def _delay(sockets: list[socket.socket], seconds: float) -> None:
-    """What arrives at every other socket leaves by the next one, so many seconds later; until standard input ends."""
+def _hold_back(sockets: list[socket.socket], order: dict[str, Any]) -> None:
+    """What arrives at every other socket leaves by the next one, when it is ``due``; until standard input ends.
+
+    ``order["senders"]``: MACs; of everybody else nothing waits. What waits at the end leaves then.
+    """
     ways = dict(zip(sockets[::2], sockets[1::2], strict=True))
+    senders = {bytes.fromhex(mac) for mac in order.get("senders", ())}
     waiting: deque[tuple[float, socket.socket, bytes]] = deque(maxlen=MOST_WAIT)
-    while True:
-        readable = _readable(list(ways), max(0.0, waiting[0][0] - time.monotonic()) if waiting else None)
-        if readable is None:
-            return
+    while (readable := _readable(list(ways), _left(waiting))) is not None:
+        _deliver(waiting, time.monotonic())
         for sock in readable:
             with suppress(OSError):  # no more of them
                 while True:
                     frame, ancillary, _, _ = sock.recvmsg(LONGEST_FRAME, TIMESTAMP_ROOM)
-                    waiting.append((time.monotonic() - lain(ancillary) + seconds, ways[sock], frame))
-        while waiting and waiting[0][0] <= time.monotonic():
-            _, way, frame = waiting.popleft()
-            with suppress(OSError):  # nobody there: lost, as on a wire
-                way.send(frame)
+                    now = time.monotonic()
+                    leaves = now if senders and frame[6:12] not in senders else due(order, now - lain(ancillary))
+                    if leaves <= now:  # it would wait behind those of the next burst
+                        _pass_on(ways[sock], frame)
+                    else:
+                        waiting.append((leaves, ways[sock], frame))
+        _deliver(waiting, time.monotonic())
+    _deliver(waiting, float("inf"))
+
+
+def _left(waiting: deque[tuple[float, socket.socket, bytes]]) -> float | None:
+    """Seconds until the first of them leaves."""
+    return max(0.0, waiting[0][0] - time.monotonic()) if waiting else None
+
+
+def _deliver(waiting: deque[tuple[float, socket.socket, bytes]], now: float) -> None:
+    while waiting and waiting[0][0] <= now:
+        _, way, frame = waiting.popleft()
+        _pass_on(way, frame)
+
+
+def _pass_on(way: socket.socket, frame: bytes) -> None:
+    with suppress(OSError):  # nobody there: lost, as on a wire
+        way.send(frame)
+
+
+def due(order: Mapping[str, Any], arrived: float) -> float:
+    """When a frame leaves: with "delay" so many ``seconds`` later, with "burst" at the next multiple of them."""
+    seconds: float = order["seconds"]
+    return arrived + seconds if order["do"] == "delay" else (arrived // seconds + 1) * seconds
 
 
 def _echo(sockets: list[socket.socket]) -> None:

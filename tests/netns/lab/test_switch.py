@@ -1,17 +1,20 @@
 """The switch loses the frames it is told to lose, and no others, and every carrier stays."""
 
+import asyncio
 import socket
 import time
+from contextlib import ExitStack
 from ipaddress import ip_address
+from itertools import pairwise
 
 import pytest
 
-from speaker.lab.breaking.sickness import Drop
-from speaker.lab.breaking.switch import HELLO, delayed, hosts_on, spoil
+from speaker.lab.breaking.sickness import Cast, Drop, Hold
+from speaker.lab.breaking.switch import HELLO, delayed, holding, hosts_on, spoil
 from speaker.lab.network.topology import LAN
 from speaker.lab.watching.arp_listener import ETH_P_ALL
 from speaker.lab.watching.capture import capturing
-from speaker.lab.watching.outage import arp_request
+from speaker.lab.watching.outage import arp_request, asking
 
 pytestmark = pytest.mark.netns
 
@@ -28,17 +31,22 @@ def socket_on(lan, host, protocol):
     return sock
 
 
-def frame(lan, host, protocol):
-    return b"\xff" * 6 + lan.topology.host(host).mac("eth0") + protocol.to_bytes(2) + bytes(46)
+def mac_of(lan, host):
+    return lan.topology.host(host).mac("eth0")
+
+
+def frame(lan, host, protocol, to=b"\xff" * 6):
+    return to + mac_of(lan, host) + protocol.to_bytes(2) + bytes(46)
 
 
 @pytest.fixture
 def arrives():
-    """``arrives(lan, "node1", "node2", HELLO)``: whether a broadcast of the one reaches the other."""
+    """``arrives(lan, "node1", "node2", HELLO)``: whether a broadcast of the one reaches the other, or what is for it
+    ``alone``."""
 
-    def send(lan, sender, receiver, protocol):
+    def send(lan, sender, receiver, protocol, alone=False):
         with socket_on(lan, sender, 0) as out, socket_on(lan, receiver, ETH_P_ALL) as ear:
-            out.send(frame(lan, sender, protocol))
+            out.send(frame(lan, sender, protocol, *([mac_of(lan, receiver)] if alone else [])))
             spoil(lan, [])
             out.send(frame(lan, sender, MARK))
             found = set()
@@ -80,18 +88,105 @@ def test_hellos_alone_can_be_eaten(lan, arrives, protocol, arrived):
 def test_some_frames_are_lost_by_chance(lan):
     two = lan(2)
     spoil(two, [Drop(only("node1"), only("node2"), percent=50)])
-    with socket_on(two, "node1", 0) as out, socket_on(two, "node2", HELLO) as ear:
-        for _ in range(200):
-            out.send(frame(two, "node1", HELLO))
-        ear.setblocking(False)
-        arrived = 0
-        while True:
-            try:
-                ear.recv(2048)
-            except BlockingIOError:
-                break
-            arrived += 1
-    assert 40 < arrived < 160
+    assert 40 < count_of(two, "node1", "node2", 200)["node2"] < 160
+
+
+def count_of(lan, sender, receiver, frames, *more):
+    """How many of so many broadcasts arrive, by receiver."""
+    with ExitStack() as stack:
+        out = stack.enter_context(socket_on(lan, sender, 0))
+        ears = {each: stack.enter_context(socket_on(lan, each, HELLO)) for each in (receiver, *more)}
+        for _ in range(frames):
+            out.send(frame(lan, sender, HELLO))
+        return {each: unread(ear) for each, ear in ears.items()}
+
+
+def unread(ear):
+    ear.setblocking(False)
+    arrived = 0
+    while True:
+        try:
+            ear.recv(2048)
+        except BlockingIOError:
+            return arrived
+        arrived += 1
+
+
+def test_of_one_hosts_frames_few_a_second_pass_and_a_broadcast_counts_once(lan):
+    two = lan(2)
+    spoil(two, [Drop(only("node1"), hosts_on(two.topology, LAN), over=12)])
+    found = count_of(two, "node1", "node2", 100, "client")
+    assert found["node2"] == found["client"]
+    assert 12 <= found["node2"] < 40
+    assert count_of(two, "node2", "node1", 100)["node1"] == 100
+
+
+@pytest.mark.parametrize(
+    ("cast", "receiver", "alone", "arrived"),
+    [
+        (Cast.MANY, "node2", False, False),
+        (Cast.MANY, "node2", True, True),
+        (Cast.MANY, "client", False, True),
+        (Cast.ONE, "node2", False, True),
+        (Cast.ONE, "node2", True, False),
+    ],
+)
+def test_what_is_sent_to_many_or_to_one_can_be_lost(lan, arrives, cast, receiver, alone, arrived):
+    two = lan(2)
+    spoil(two, [Drop(only("node1"), only("node2"), cast=cast)])
+    assert arrives(two, "node1", receiver, 0x0806, alone) is arrived
+
+
+@pytest.fixture
+def two(lan):
+    return lan(2)
+
+
+@pytest.mark.parametrize("address", ["192.0.2.200", "2001:db8:0:1::200"])
+async def test_what_a_host_says_of_one_address_can_be_lost(two, sh, address):
+    other = ip_address(address) + 1
+    for each in (address, other):
+        sh(two.namespace("node1"), f"ip addr add {each} dev eth0")
+    spoil(two, [Drop(only("node1"), hosts_on(two.topology, LAN), claiming=address)])
+    eips = [ip_address(address), other]
+    async with asking(two.namespace("client"), "eth0", eips, 0.01) as asks, asyncio.timeout(30):
+        while len(asks.replies()) < 5:  # noqa: ASYNC110 -- what it looks at grows in another thread
+            await asyncio.sleep(0.01)
+    assert {reply.address for reply in asks.replies()} == {other}
+
+
+BURST, HELD = 16, 0.25
+"""So many frames in twice the time that the switch holds them."""
+
+
+@pytest.mark.parametrize(
+    ("held", "hears", "together"),
+    [
+        (("client", "node1", "node2"), "client", True),
+        (("client", "node1", "node2"), "node2", True),
+        (("node1", "node2"), "node2", True),
+        (("node1", "node2"), "client", False),
+    ],
+)
+def test_what_waits_comes_in_bursts_and_nothing_is_lost_or_kept(lan, held, hears, together):
+    two = lan(2)
+    hosts = only(*held)
+    addresses = [ip_address("192.0.2.200") + number for number in range(2 * BURST)]
+    with capturing(two.namespace(hears), "eth0") as capture, socket_on(two, "node1", 0) as out:
+        with holding(two, Hold(HELD, hosts, hosts)) as relay:
+            relay.redirect()
+            for address in addresses[:BURST]:
+                out.send(arp_request(mac_of(two, "node1"), address, address))
+                time.sleep(2 * HELD / BURST)
+            relay.release()
+            for address in addresses[BURST:]:
+                out.send(arp_request(mac_of(two, "node1"), address, address))
+        time.sleep(HELD)
+    came = capture.replies()
+    assert sorted(reply.address for reply in came) == addresses
+    times = sorted(reply.at for reply in came if reply.address in addresses[:BURST])
+    bursts = 1 + sum(later - earlier > HELD / BURST for earlier, later in pairwise(times))
+    assert (bursts <= 4) is together, times
 
 
 def test_every_frame_takes_as_long_as_it_is_told_to_and_comes_once(lan):

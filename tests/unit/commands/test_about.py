@@ -73,6 +73,8 @@ def test_a_completion_is_a_script_that_its_shell_reads(shell, capsys):
         (["val"], ["validate"]),
         (["run", "DIR", "--forwarder", ""], ["none", "ipvs", "nftables", "auto"]),
         (["lab", "--scenario", "cra"], ["crash"]),
+        (["lab", "--scenario", "stu"], ["stutter"]),
+        (["lab", "--only", ""], ["nodes"]),
         (["run", "--log-l"], ["--log-level"]),
         (["completion", "z"], ["zsh"]),
     ],

@@ -88,6 +88,8 @@ PYTHONS = re.compile(r"\bNone\b|\bTrue\b|\bFalse\b|\[']|<class|<enum|Traceback|a
         "lab --eips 0 --scenario crash",
         "lab --loss 99 --scenario deaf",
         "lab --carrier --scenario deaf",
+        "lab --hold 5 --scenario burst",
+        "lab --stop 400 --scenario stutter",
         "help nothing",
     ],
 )

@@ -65,8 +65,33 @@ def test_a_sick_link_lasts_as_long_as_it_is_usual_and_is_watched_for_a_minute_af
         ("deaf", None, Trouble(after=61), "--after 61: must be seconds from 0 to 60"),
         ("deaf", None, Trouble(after=float("nan")), "--after nan"),
         ("partial", 2, Trouble(), "--nodes 2: partial needs from 3"),
+        ("crash", None, Trouble(hold=350), "--hold: crash has no sick links"),
+        ("deaf", None, Trouble(hold=350), "--hold: not with deaf: choose burst"),
+        ("mute", None, Trouble(only="nodes"), "--only: not with mute: choose burst"),
+        ("burst", None, Trouble(stop=100), "--stop: not with burst: choose stutter"),
+        ("storm", None, Trouble(unicast=True), "--unicast: not with storm: choose mute"),
+        ("burst", None, Trouble(only="clients"), "--only 'clients': must be nodes"),
+        ("burst", None, Trouble(hold=9), "--hold 9: must be milliseconds from 10 to 2000"),
+        ("burst", None, Trouble(delay=5), "--delay 5: not with burst"),
+        ("stutter", None, Trouble(stop=334), "--stop 334: 3 nodes in turn: must be milliseconds from 10 to 333"),
+        ("stutter", 5, Trouble(), "--stop 250: 5 nodes in turn: must be milliseconds from 10 to 200"),
     ],
 )
 def test_trouble_that_cannot_be_made_is_refused_with_the_rule(scenario, nodes, trouble, message):
     with pytest.raises(SettingError, match=message):
         parse(scenario, nodes, None, None, trouble)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "asked", "found"),
+    [
+        ("burst", Trouble(), Trouble(10.0, hold=350)),
+        ("burst", Trouble(only="nodes"), Trouble(10.0, hold=500, only="nodes")),
+        ("burst", Trouble(hold=250), Trouble(10.0, hold=250)),
+        ("stutter", Trouble(), Trouble(10.0, stop=250)),
+        ("mute", Trouble(unicast=True), Trouble(10.0, unicast=True)),
+        ("nobroadcast", Trouble(), Trouble(10.0)),
+    ],
+)
+def test_bursts_and_stops_are_as_long_as_asked_for_or_as_usual(scenario, asked, found):
+    assert parse(scenario, None, None, None, asked).trouble == found

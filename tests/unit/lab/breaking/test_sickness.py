@@ -1,24 +1,44 @@
 """What a switch drops in each scenario, for how long, and who is out of whose reach because of it."""
 
+from itertools import pairwise
+
 import pytest
 
-from speaker.lab.breaking.sickness import COURSES, Drop, Limit, Step, Ward
+from speaker.lab.breaking.promised import FAILOVER
+from speaker.lab.breaking.sickness import COURSES, Cast, Drop, Hold, Limit, Step, Ward
 from speaker.lab.request import SICK_LINKS
 
 NODES = ("node1", "node2", "node3", "node4")
 SIDES = (frozenset({"client", "gateway", "node1", "node2"}), frozenset({"client2", "node3", "node4"}))
 OTHERS = frozenset({"client", "client2", "gateway"})
+EIPS = ("192.0.2.200", "2001:db8:0:1::200")
+USUAL = {
+    "nodes": NODES,
+    "victim": "node2",
+    "others": OTHERS,
+    "seconds": 2.0,
+    "after": 10.0,
+    "sides": SIDES,
+    "eips": EIPS,
+    "hold": 0.35,
+    "stop": 0.2,
+}
 
 
 def ward(**changes):
-    return Ward(
-        **{"nodes": NODES, "victim": "node2", "others": OTHERS, "seconds": 2.0, "after": 10.0, "sides": SIDES} | changes
-    )
+    return Ward(**USUAL | changes)
 
 
-def passes(step, sender, receiver, hello=False):
+def passes(step, sender, receiver, hello=False, cast=Cast.MANY, claiming=""):
+    """Of few frames a second; ``claiming``: one that says who has this address."""
     return not any(
-        sender in drop.senders and receiver in drop.receivers and (hello or not drop.hellos) for drop in step.drops
+        sender in drop.senders
+        and receiver in drop.receivers
+        and (hello or not drop.hellos)
+        and drop.cast in (Cast.ANY, cast)
+        and drop.claiming in ("", claiming)
+        and not drop.over
+        for drop in step.drops
     )
 
 
@@ -49,6 +69,11 @@ def passes(step, sender, receiver, hello=False):
             [("node3", "node4"), ("client", "node2")],
         ),
         ("filtered", [], [("node1", "node2"), ("client", "node4")]),
+        ("nobroadcast", [("client", "node2"), ("node1", "node2")], [("node2", "client"), ("client", "node1")]),
+        ("burst", [], [("node1", "node2"), ("client", "node2")]),
+        ("stutter", [], [("node1", "node2"), ("client", "node2")]),
+        ("mute", [], [("node2", "client"), ("client", "node2")]),
+        ("storm", [], [("node2", "client"), ("client", "node2")]),
     ],
 )
 def test_each_scenario_loses_these_frames_and_keeps_those(scenario, lost, kept):
@@ -63,7 +88,81 @@ def test_filtered_eats_every_hello_and_nothing_else():
     assert not passes(COURSES["filtered"](ward()).steps[0], "node1", "node4", hello=True)
 
 
-@pytest.mark.parametrize("scenario", sorted(set(COURSES) - {"flap"}))
+def test_nobroadcast_passes_what_is_sent_to_the_node_alone():
+    first = COURSES["nobroadcast"](ward()).steps[0]
+    assert passes(first, "client", "node2", cast=Cast.ONE)
+
+
+def test_a_mute_node_says_hello_and_has_no_eip_as_clients_hear_it():
+    first = COURSES["mute"](ward()).steps[0]
+    assert passes(first, "node2", "node1", hello=True)
+    assert passes(first, "node2", "client", claiming="192.0.2.12")
+    assert not any(passes(first, "node2", "client", claiming=eip) for eip in EIPS)
+    assert all(passes(first, "node1", "client", claiming=eip) for eip in EIPS)
+
+
+def test_one_whose_unicast_is_lost_is_heard_only_by_all_at_once():
+    first = COURSES["mute"](ward(unicast=True)).steps[0]
+    assert not passes(first, "node2", "client", cast=Cast.ONE)
+    assert passes(first, "node2", "client", cast=Cast.MANY)
+    assert passes(first, "client", "node2", cast=Cast.ONE)
+
+
+def test_a_storm_lets_few_frames_of_one_node_out_whatever_they_are_and_all_in():
+    (drop,) = COURSES["storm"](ward()).steps[0].drops
+    assert drop == Drop(frozenset({"node2"}), OTHERS | set(NODES), over=12)
+
+
+def test_a_burst_has_every_frame_wait_or_only_those_between_nodes():
+    everybody, nodes = OTHERS | set(NODES), frozenset(NODES)
+    assert COURSES["burst"](ward()).steps[0].hold == Hold(0.35, everybody, everybody)
+    assert COURSES["burst"](ward(nodes_only=True, hold=0.5)).steps[0].hold == Hold(0.5, nodes, nodes)
+
+
+def test_while_nodes_stutter_each_stops_once_a_second_and_never_two_together():
+    course = COURSES["stutter"](ward(seconds=3.0))
+    stops = [(step.at, step.stopped) for step in course.steps if step.stopped]
+    assert [len(stopped) for _, stopped in stops] == [1] * 12
+    assert [at for at, stopped in stops if "node2" in stopped] == [0.25, 1.25, 2.25]
+    goes_on = [after.at - step.at for step, after in pairwise(course.steps) if step.stopped]
+    assert goes_on == pytest.approx([0.2] * 12)
+    assert [step.what for step in course.steps if step.what] == [course.steps[0].what, course.steps[-1].what]
+
+
+@pytest.mark.parametrize("seconds", [0.1, 0.25, 1.0, 1.2, 2.0])
+def test_who_stuttered_goes_on_at_the_end(seconds):
+    course = COURSES["stutter"](ward(seconds=seconds))
+    assert course.steps[-1].healthy
+    assert (course.healed, course.seconds) == (seconds, seconds + 10.0)
+    assert sorted(step.at for step in course.steps) == [step.at for step in course.steps]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "changes", "owed"),
+    [
+        ("blip", {}, (FAILOVER, FAILOVER)),
+        ("burst", {}, (FAILOVER, FAILOVER)),
+        ("burst", {"nodes_only": True}, (FAILOVER, FAILOVER)),
+        ("stutter", {}, (FAILOVER, FAILOVER)),
+        ("nobroadcast", {}, (FAILOVER, 3.0)),
+        ("mute", {}, (FAILOVER, 3.0)),
+        ("storm", {}, (FAILOVER, 3.0)),
+    ],
+)
+def test_what_is_promised_of_the_eips_of_healthy_nodes_and_of_the_sick_one(scenario, changes, owed):
+    promise = COURSES[scenario](ward(**changes)).promise
+    assert (promise.dark, promise.sick_dark) == owed
+    assert promise.in_sum is (scenario != "blip")
+    assert promise.still is (scenario != "stutter" and (scenario != "burst" or bool(changes)))
+
+
+def test_in_bursts_a_request_waits_for_one_and_its_answer_for_the_next():
+    promise = COURSES["burst"](ward(hold=0.35)).promise
+    assert 0.7 < promise.patience < 0.35 * 3
+    assert promise.apart == 0.35
+
+
+@pytest.mark.parametrize("scenario", sorted(set(COURSES) - {"flap", "stutter"}))
 def test_what_lasts_so_long_is_healed_then_and_watched_for_as_long_as_asked_for(scenario):
     course = COURSES[scenario](ward(seconds=2.0, after=10.0))
     assert [step.at for step in course.steps] == [0.0, 2.0]
@@ -106,10 +205,19 @@ def test_a_link_that_flaps_does_so_twice_at_least():
         ("minority", "client", {"node1", "node2"}),
         ("minority", "client2", {"node3", "node4"}),
         ("filtered", "client2", set(NODES)),
+        ("burst", "client", set(NODES)),
+        ("stutter", "client", set(NODES)),
+        ("nobroadcast", "client", {"node1", "node3", "node4"}),
+        ("mute", "client", {"node1", "node3", "node4"}),
+        ("storm", "client", {"node1", "node3", "node4"}),
     ],
 )
 def test_a_client_reaches_the_nodes_that_hear_it_and_that_it_hears(scenario, client, reached):
     assert COURSES[scenario](ward()).steps[0].in_reach(client, NODES) == reached
+
+
+def test_who_answers_none_alone_is_in_nobodys_reach():
+    assert "node2" not in COURSES["mute"](ward(unicast=True)).steps[0].in_reach("client", NODES)
 
 
 def test_a_lossy_link_is_no_sick_one():

@@ -1,6 +1,6 @@
 """The script that has nftables spoil frames."""
 
-from speaker.lab.breaking.sickness import Drop
+from speaker.lab.breaking.sickness import Cast, Drop
 from speaker.lab.breaking.switch import hosts_on, script
 from speaker.lab.network.topology import LAN, lab_topology
 
@@ -32,6 +32,27 @@ def test_what_is_said_of_one_address_is_told_by_the_sender_that_arp_names():
     one = frozenset({"node1"})
     expected = 'iifname { "node1-eth0" } oifname { "node1-eth0" } arp saddr ip 192.0.2.200 drop'
     assert rules(Drop(one, one, claiming="192.0.2.200")) == [expected]
+
+
+def test_of_ipv6_it_is_told_by_the_target_of_an_advertisement():
+    one = frozenset({"node1"})
+    (rule,) = rules(Drop(one, one, claiming="2001:db8::200"))
+    told = "icmpv6 type nd-neighbor-advert @nh,384,128 0x20010db8000000000000000000000200"
+    assert rule == f'iifname {{ "node1-eth0" }} oifname {{ "node1-eth0" }} {told} drop'
+
+
+def test_what_is_sent_to_many_is_told_by_a_bit_of_its_destination():
+    one = frozenset({"node1"})
+    bit = "ether daddr & 01:00:00:00:00:00"
+    assert rules(Drop(one, one, cast=Cast.MANY))[0].endswith(f"{bit} == 01:00:00:00:00:00 drop")
+    assert rules(Drop(one, one, cast=Cast.ONE))[0].endswith(f"{bit} != 01:00:00:00:00:00 drop")
+
+
+def test_frames_are_counted_where_a_broadcast_is_one_of_them():
+    text = script(TWO, [Drop(frozenset({"node1"}), frozenset({"client"}), over=12)])
+    before, after = text.split("chain forward")
+    assert 'iifname { "node1-eth0" } limit rate over 12/second burst 12 packets drop' in before
+    assert "node1" not in after
 
 
 def test_what_was_dropped_before_is_forgotten_in_the_same_transaction():

@@ -1,15 +1,17 @@
 """What is made of a client's view of EIPs while links are sick, and which promises are seen broken."""
 
+from dataclasses import replace
 from ipaddress import ip_address
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.lab.breaking.sickness import COURSES, Course, Drop, Step, Ward
+from speaker.lab.breaking.promised import BETWEEN_NODES, SICK_SETTLES, STUTTERING, in_bursts
+from speaker.lab.breaking.sickness import COURSES, Course, Drop, Hold, Step, Ward
 from speaker.lab.scenarios.endured import judge
 from speaker.lab.scenarios.scene import ASK_INTERVAL
-from speaker.lab.scenarios.sick_links import ClaimCount, Done, Sight, Suffered, twice, undisputed
+from speaker.lab.scenarios.sick_links import ClaimCount, Done, Sight, Suffered, paired, pairs, twice, undisputed
 from speaker.lab.scenarios.sick_story import summary, totals
 from speaker.lab.watching.capture import Reply
 from speaker.lab.watching.outage import Sample
@@ -71,6 +73,12 @@ def suffered(*sights, drops=SICK_NODE, before=None, course=None, afterwards=QUIE
         meanwhile=ClaimCount(0, 2.0),
         afterwards=afterwards,
     )
+
+
+def promised(promise, step=None):
+    """What befell everybody from BEGUN to HEALED, and what is promised of it."""
+    step = step or Step(0.0, "all wait", hold=Hold(0.4, ALL, ALL))
+    return Course((step, Step(2.0, "well")), 10.0, promise=promise)
 
 
 def judged(*sights, **circumstances):
@@ -204,11 +212,11 @@ def test_two_answer_from_the_first_answer_of_one_to_the_last_after_one_of_the_ot
     """One letter a 20 ms."""
     who = {"a": "node1", "b": "node2", "c": "node3"}
     replies = [reply for at, letter in enumerate(said) if letter in who for reply in answers(who[letter], at * 0.02)]
-    assert twice(replies, 0.1) == pytest.approx(seconds)
+    assert max(twice(replies, 0.1), default=0.0) == pytest.approx(seconds)
 
 
 def test_what_is_announced_is_no_answer():
-    assert twice([*answers("node1", 0, 0.04), *answers("node2", 0.02, unasked=True)], 0.1) == 0
+    assert twice([*answers("node1", 0, 0.04), *answers("node2", 0.02, unasked=True)], 0.1) == []
 
 
 def test_two_answers_for_longer_than_a_hello_interval_break_the_promise():
@@ -241,6 +249,121 @@ def test_nor_is_that_time_counted_where_its_requests_right_before_and_after_it_a
 def test_an_eip_that_nobody_asked_for_is_not_called_served():
     result = judged(Sight("client", [], []))
     assert "nobody asked for 192.0.2.200 as client saw it" in result.problems
+
+
+# ── answers that come in bursts, and times that count together ────────────────────────────────────────────────
+
+
+def in_burst(who, since, until, hold, eip=EIP):
+    """What a client that asks from ``since`` on gets: an answer to each request, with the second burst after it."""
+    return answers(who, *(((at // hold) + 2) * hold + 0.001 for at in beat(since, until)), eip=eip)
+
+
+HOLD = 0.4
+BURSTS = {"drops": (), "course": promised(in_bursts(HOLD))}
+
+
+def test_answers_that_all_come_in_the_second_burst_leave_nothing_unanswered():
+    everything = sight(served("node1", 9, BEGUN), in_burst("node1", BEGUN, HEALED, HOLD), served("node1", HEALED, END))
+    (line,) = judged(everything, **BURSTS).lines
+    assert (line.dark_ms, line.twice_ms, line.moves) == (0, 0, 0)
+
+
+def test_requests_that_no_burst_answers_count_together():
+    half = sight(
+        *(served("node1", 9, BEGUN), served("node1", HEALED, END)),
+        *(in_burst("node1", at, at + 0.2, HOLD) for at in (10.0, 10.4, 10.8, 11.2, 11.6)),
+    )
+    result = judged(half, **BURSTS)
+    assert result.lines[0].dark_ms == pytest.approx(1000, abs=100)
+    assert [problem.split(":")[0] for problem in result.problems] == [
+        f"answered by nobody in sum for up to {result.lines[0].dark_ms:.0f} ms, promised were at most 500"
+    ]
+    assert "in sum at most (promised: 500)" in summary(result)
+
+
+def test_two_nodes_that_answer_in_every_burst_answer_twice_and_one_after_another_do_not():
+    def bursts_of(*who):
+        return sight(
+            *(served("node1", 9, BEGUN), served(who[-1], HEALED + 0.4, END)),
+            *(in_burst(one, BEGUN, HEALED, HOLD) for one in who[1:]),
+        )
+
+    assert judged(bursts_of("", "node1", "node2"), **BURSTS).lines[0].twice_ms > 1000
+    assert judged(bursts_of("", "node2"), **BURSTS).lines[0].twice_ms == 0
+
+
+def test_a_move_is_nothing_that_was_promised_where_every_frame_waits():
+    moved = sight(served("node1", 9, BEGUN), served("node2", BEGUN, END))
+    assert judged(moved, **BURSTS).ok
+    assert not judged(moved, drops=(), course=promised(BETWEEN_NODES)).ok
+
+
+def test_two_short_times_of_two_answers_count_together():
+    twice_over = sight(
+        served("node1", 9, END),
+        answers("node2", *(at + 0.002 for at in beat(10.1, 10.2))),
+        answers("node2", *(at + 0.002 for at in beat(11.1, 11.2))),
+    )
+    assert not any("two nodes" in problem for problem in judged(twice_over, drops=()).problems)
+    assert any(
+        "two nodes in sum" in each for each in judged(twice_over, drops=(), course=promised(BETWEEN_NODES)).problems
+    )
+
+
+def test_a_stop_may_cost_what_it_lasts_and_all_of_them_one_failover():
+    stop = promised(STUTTERING, Step(0.0, "node1 stands still", stopped=frozenset({"node1"})))
+    (line,) = judged(sight(served("node1", 9, END)), drops=(), course=stop).lines
+    assert line.owed_ms == 500, "nobody did, by what was done"
+    found = suffered(sight(served("node1", 9, BEGUN), served("node1", HEALED + 0.4, END)), course=stop)
+    done = [Done(step, at, at) for step, at in zip(stop.steps, (BEGUN, HEALED), strict=True)]
+    result = judge("stutter", HELLO, replace(found, done=done))
+    assert result.lines[0].owed_ms == pytest.approx(2500)
+    assert result.lines[0].dark_ms == pytest.approx(2400, abs=2 * ASK_INTERVAL * 1000)
+    assert result.ok, result.problems
+
+
+def test_only_the_eips_of_the_sick_node_may_take_longer_to_settle():
+    def late(node, seconds):
+        gone = sight(served(node, 9, BEGUN), served("node3", BEGUN + seconds, END))
+        return judged(gone, before={EIP: node}, course=replace(promised(SICK_SETTLES), seconds=10.0))
+
+    assert late("node1", 1.9).ok
+    assert not late("node2", 0.6).ok
+    assert late("node1", 3.2).problems == (
+        "answered by nobody in sum for up to 3200 ms, promised were at most 3000: 192.0.2.200 as client saw it",
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "came", "answered"),
+    [
+        ([1, 2, 3], [1.5, 2.5, 3.5], {0: 1.5, 1: 2.5, 2: 3.5}),
+        ([1, 2, 3], [3.1, 3.2, 3.3], {0: 3.1, 1: 3.2, 2: 3.3}),
+        ([1, 2, 3], [3.1], {2: 3.1}),
+        ([1, 2, 3], [9.0], {}),
+        ([1, 2, 7], [7.5, 7.6], {2: 7.6}),
+        ([1], [0.5, 1.5, 1.6], {0: 1.6}),
+        ([1, 2, 3], [1.5], {0: 1.5}),
+        ([], [1], {}),
+    ],
+)
+def test_as_many_requests_are_answered_as_replies_came_in_time(asked, came, answered):
+    assert pairs(asked, came, 5.0) == answered
+
+
+@given(st.lists(st.integers(0, 100), unique=True), st.lists(st.integers(0, 100)), st.integers(1, 100))
+def test_no_request_is_answered_before_it_was_asked_or_too_late_or_by_what_another_had(asked, came, patience):
+    times = sorted(asked)
+    found = pairs(times, sorted(at + 0.5 for at in came), patience)
+    assert all(0 < at - times[number] <= patience for number, at in found.items())
+    assert len(found) <= len(came)
+
+
+def test_a_request_is_answered_whoever_answers_it_and_by_no_announcement():
+    asked = [Sample(EIP, at, None) for at in (1.0, 1.1, 1.2)]
+    said = [*answers("node1", 1.25), *answers("node2", 1.26), *answers("node3", 1.27, unasked=True)]
+    assert [sample.answered for sample in paired(asked, said, 0.5)] == [None, 1.25, 1.26]
 
 
 # ── claims, and the words for it ──────────────────────────────────────────────────────────────────────────────

@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 from scapy.layers.inet6 import ICMPv6ND_NS, ICMPv6NDOptSrcLLAddr, IPv6
 from scapy.layers.l2 import ARP, Ether
 
-from speaker.lab.watching.outage import Outage, Sample, arp_request, matched, outages, solicitation, stall_ms
+from speaker.lab.watching.outage import (
+    Outage,
+    Sample,
+    arp_request,
+    matched,
+    out_in_sum,
+    outages,
+    solicitation,
+    stall_ms,
+)
 
 EIP, OTHER = ip_address("192.0.2.200"), ip_address("2001:db8::200")
 MS = 0.001
@@ -82,6 +91,21 @@ def test_what_is_sure_and_what_is_not_add_up_to_no_more_than_the_whole(steps):
     assert found.lost == sum(not answered for _, answered in sent)
     assert (found.ms > 0 or len(sent) == 1) if found.lost else found.ms == 0
     assert found.ms + found.unsure_ms <= (sent[-1][0] - sent[0][0]) + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("sent", "out"),
+    [
+        ([(0, True), (2, True)], 0),
+        ([(0, True), (2, False), (4, True)], 2),
+        ([(0, False), (2, False), (4, True), (6, False), (8, True)], 6),
+        ([(0, True), (2, False), (50, True)], 2),
+        ([(0, True), (2, False), (50, False), (52, True)], 50),
+        ([(0, True), (2, False)], 2),
+    ],
+)
+def test_all_outages_together_last_as_long_as_requests_were_lost(sent, out):
+    assert out_in_sum(probes(*sent), 2 * MS)[EIP] == pytest.approx(out * MS)
 
 
 def test_a_stall_is_the_longest_silence_of_the_prober_towards_one_eip():
