@@ -126,8 +126,8 @@ class Hello(NamedTuple):
     routine: bool = False
     """It repeats what the sender said before: whoever receives it may read it at its own next beat (rule 1)."""
     links: int = 0
-    """On how many links the sender speaks: its sequence grows by so many from one hello to the next on each of them. 0:
-    it does not say."""
+    """By so much the sender's sequence grows from one hello to the next on each link: on so many it speaks. 0: it does
+    not say."""
     interval: int = 0
     """ms between two hellos of the sender, 1 to 65535; 0 is unknown."""
     revision: int = 0

@@ -14,6 +14,8 @@ STEP = 15
 """Percent that a loss changes by until it is said anew: what is said at every beat must stay the same (rule 1)."""
 SAID = 16
 """Peers whose loss is said in one hello, the worst of them: a hello stays small on a LAN that loses everything."""
+AGAIN = 60.0
+"""Seconds for which a link that was sick goes last, and until what it still holds is offered again."""
 _ALL = (1 << WINDOW) - 1
 
 

@@ -10,7 +10,7 @@ Why this node holds an EIP: it is ``eligible``, nobody else holds it (``held_unt
 from speaker.ownership.events import Record, Yielded
 from speaker.ownership.machine.claims import Eip
 from speaker.ownership.machine.known import Known
-from speaker.ownership.machine.loss import sick, well
+from speaker.ownership.machine.loss import AGAIN, sick, well
 from speaker.ownership.machine.peers import FOREVER, NEVER, Peer
 from speaker.ownership.machine.segment import Segment
 from speaker.ownership.score import fair_share, score
@@ -233,7 +233,7 @@ class Rules:
 
     def hands_over(self, k: Known, segment: Segment, now: float) -> bool:
         """Rule 41: for as long as a drain lasts, once a minute, where there is what to hand over and who takes it."""
-        if not segment.sick or not segment.own.terms or (now - segment.sick_since) % _LATELY >= k.times.drain:
+        if not segment.sick or not segment.own.terms or (now - segment.sick_since) % AGAIN >= k.times.drain:
             return False
         losses = segment.losses(now)
         takers = well(k.node, losses, sick(k.node, losses))

@@ -9,7 +9,7 @@ from speaker.model import IPAddress
 from speaker.ownership.events import SendHello
 from speaker.ownership.hello import Heard, Hello, Incarnation, Terms
 from speaker.ownership.machine.claims import OwnClaims
-from speaker.ownership.machine.loss import SAID, Losses
+from speaker.ownership.machine.loss import AGAIN, SAID, Losses
 from speaker.ownership.machine.peers import FOREVER, NEVER, Peers, Worth
 from speaker.ownership.parameters import Parameters
 
@@ -120,11 +120,11 @@ class Segment:
 
     def unsteady(self, now: float) -> bool:
         """It comes and goes, or was sick within the last minute."""
-        return self.returns.many(now) or now < self.sick_at + _LATELY
+        return self.returns.many(now) or now < self.sick_at + AGAIN
 
     def judged(self, sick: bool, now: float) -> None:
         """Whether the link is sick now."""
-        if sick and now >= self.sick_at + _LATELY:
+        if sick and now >= self.sick_at + AGAIN:
             self.sick_since = now
         self.sick, self.sick_at = sick, now if sick else self.sick_at
 
