@@ -22,6 +22,7 @@ SICK_LINKS = {
     "nobroadcast": 10.0,
     "mute": 10.0,
     "storm": 10.0,
+    "sick": 14.0,
 }
 SCENARIOS = ("reach", *FAILOVERS, *SICK_LINKS)
 NODES, EIPS = 3, 8

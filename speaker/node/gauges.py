@@ -13,7 +13,7 @@ from speaker.model import Endpoint, Family, IPAddress, ServiceKey
 from speaker.node.decide import MayHold, MayNotHold
 from speaker.node.standing import Claim, standings
 from speaker.telemetry.metrics import Metrics
-from speaker.wire.events import ClaimStatus
+from speaker.wire.events import ClaimStatus, PeerSeen
 
 
 class Counted:
@@ -34,6 +34,15 @@ class Counted:
     def peers(self, link: str, number: int, silent: int) -> None:
         self._metrics.peers.labels(link).set(number)
         self._metrics.peers_silent.labels(link).set(silent)
+
+    def losses(self, peers: Iterable[PeerSeen]) -> None:
+        """Whoever is not heard any more has none."""
+        self._metrics.hello_loss.clear()
+        self._metrics.link_sick.clear()
+        for peer in peers:
+            self._metrics.link_sick.labels(peer.link).set(peer.sick)
+            if peer.heard and peer.loss is not None:
+                self._metrics.hello_loss.labels(peer.link, peer.node).set(peer.loss / 100)
 
     def hellos_sent(self, link: str, left: bool, count: int) -> None:
         self._metrics.hellos_sent.labels(link, "left" if left else "no_room").inc(count)

@@ -204,7 +204,9 @@ class Host:
             await set_within(self._wire.peers_changed, LOSSES_SECONDS if soon is None else soon)
             self._wire.peers_changed.clear()
             with self._report.trying("peers"):
-                speakers = [Heard(peer.node, peer.alive, peer.draining) for peer in await self._wire.peers()]
+                seen = await self._wire.peers()
+                self._report.losses(seen)
+                speakers = [Heard(peer.node, peer.alive, peer.draining) for peer in seen]
                 lost, soon = losses.heard(speakers, boottime())
                 if lost != known:
                     log.info("nodes lost", nodes=sorted(lost))

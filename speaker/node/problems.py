@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Generic, NamedTuple, TypeVar
 
 from speaker.model import IPAddress, Link, Mac, format_mac, rank
+from speaker.wire.events import PeerSeen
 
 SHOWN = 50
 """Mistakes in manifests, and values that cannot be read, that are told; the count tells the rest."""
@@ -25,6 +26,7 @@ class Area(Enum):
     SET_ASIDE = "set aside"
     ENVIRONMENT = "environment"
     LIMITS = "limits"
+    LINKS = "links"
     KUBE_PROXY = "kube-proxy"
 
 
@@ -86,6 +88,8 @@ class Problems:
         """By EIP."""
         self._filtered: Heard[tuple[str, str]] = Heard()
         """By link and node."""
+        self._sick: dict[str, str] = {}
+        """By link."""
         self._name_clash: str | None = None
         self._peers_addresses: dict[IPAddress, str] = {}
 
@@ -167,6 +171,15 @@ class Problems:
         self._filtered.hear(one, sentence, now)
         return sentence
 
+    def sick_links(self, peers: Iterable[PeerSeen]) -> tuple[str, ...]:
+        """A sentence for each link of ours that is sick, the same as long as it is."""
+        lost: dict[str, list[int]] = {}
+        for peer in peers:
+            if peer.sick and peer.heard:
+                lost.setdefault(peer.link, []).append(max(peer.loss or 0, peer.loses))
+        self._sick = {link: self._sick.get(link) or _sick(link, sorted(shares)) for link, shares in lost.items()}
+        return tuple(self._sick.values())
+
     def peers_address(self, address: IPAddress, node: str) -> str:
         """``node`` says that this EIP is its own address."""
         sentence = (
@@ -187,6 +200,14 @@ class Problems:
 
     def name_free(self) -> None:
         self._name_clash = None
+
+
+def _sick(link: str, shares: Sequence[int]) -> str:
+    return (
+        f"link {link} is sick: between this node and most peers {shares[len(shares) // 2]} % of the hellos are lost, "
+        "and those peers hear each other. What it holds there goes to peers that may hold it, and it claims last there "
+        "until a minute after that. Look at its cable, its port, its duplex mode and its errors (`ip -s link`)"
+    )
 
 
 def named(eips: Collection[IPAddress]) -> list[str]:

@@ -38,7 +38,7 @@ from speaker.telemetry.internal_errors import QUIET_SECONDS, InternalErrors
 from speaker.telemetry.lines import Transition
 from speaker.telemetry.metrics import Metrics
 from speaker.telemetry.telling import Telling, write
-from speaker.wire.events import ClaimStatus
+from speaker.wire.events import ClaimStatus, PeerSeen
 
 log = structlog.get_logger()
 
@@ -206,6 +206,10 @@ class Report(gauges.Counted):
         gauges.count_kube_proxy(self._metrics, told)
         if seen != before:
             self.stale.set()
+
+    def losses(self, peers: Iterable[PeerSeen]) -> None:
+        super().losses(peers)
+        self._found(Area.LINKS, self._problems.sick_links(peers))
 
     def set_aside(self, problems: tuple[str, ...]) -> None:
         """What is not as it was asked for, since it met a bug of ours or the kernel refused it."""

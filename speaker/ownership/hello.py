@@ -110,7 +110,8 @@ class Hello(NamedTuple):
     """One message; ``frames.encode`` makes as many of it as a link's MTU asks for, each readable without the others.
 
     Only claims inside ``covers`` speak by their absence. An EIP or peer that is absent from ``intents``, ``yielded``
-    ``heard`` or ``own`` may be in another part, so those are added to what was heard before, never put in its place.
+    ``heard``, ``lost`` or ``own`` may be in another part, so those are added to what was heard before, never put in its
+    place.
     """
 
     node: str
@@ -135,6 +136,9 @@ class Hello(NamedTuple):
     """It repeats what the sender said before: whoever receives it may read it at its own next beat (rule 1)."""
     direct: bool = False
     """Sent to one peer alone, by unicast, as none of our broadcasts reaches it (rule 36)."""
+    links: int = 0
+    """By so much the sender's sequence grows from one hello to the next on each link: on so many it speaks. 0: it does
+    not say."""
     interval: int = 0
     """ms between two hellos of the sender, 1 to 65535; 0 is unknown."""
     revision: int = 0
@@ -155,6 +159,8 @@ class Hello(NamedTuple):
     one is over, whatever ``covers``."""
     heard: Mapping[str, Heard] = _NONE
     """By node name."""
+    lost: Mapping[str, int] = _NONE
+    """By node name, of whose hellos the sender lost how many percent lately, where it is worth a word (rule 40)."""
     probes: frozenset[str] = frozenset()
     """Nodes asked to speak at once (rule 6)."""
     wants: frozenset[str] = frozenset()

@@ -166,6 +166,17 @@ class Metrics:
             "Other speakers heard on a link within the last hour that live no more, and did not say that they stop",
             "link",
         )
+        self.hello_loss = self._gauge(
+            "eip_speaker_hello_loss_ratio",
+            "Share of the last hellos of a peer that did not arrive here, of 32 at most",
+            "link",
+            "peer",
+        )
+        self.link_sick = self._gauge(
+            "eip_speaker_link_sick",
+            "1 while this node's own link loses what most peers hear of each other",
+            "link",
+        )
         self.failovers = Histogram(
             "eip_speaker_failover_seconds",
             "Time from the last sign of life of a holder until this node held the EIP in its place",

@@ -115,6 +115,8 @@ class _Peer(SeenPeer):
     node: str
     link: str
     draining: bool
+    loss: int | None = None
+    loses: int = 0
 
 
 class _KubeProxy(msgspec.Struct):
@@ -172,7 +174,7 @@ def describe(told: Mapping[str, Any]) -> Iterator[str]:
     yield from table(("EIP", "HOLDER", "TERM", "LINK", "MAC", "SINCE (UTC)", "SERVICES"), map(_eip, eips))
     if peers:
         yield ""
-        yield from table(("PEER", "LINK", "STATE"), map(_peer, peers))
+        yield from table(("PEER", "LINK", "STATE", "HELLOS LOST"), map(_peer, peers))
     for holder in told.get("handed_over", ()):
         yield ""
         yield "packets of unknown flows of {eips} EIPs go to {address} on {link}, which held them before".format(
@@ -203,7 +205,14 @@ def _eip(eip: Mapping[str, Any]) -> Sequence[str]:
 
 def _peer(peer: Mapping[str, Any]) -> Sequence[str]:
     state = "alive" if peer["alive"] else "silent"
-    return peer["node"], peer["link"], f"{state}, draining" if peer["draining"] else state
+    state = f"{state}, draining" if peer["draining"] else state
+    return peer["node"], peer["link"], state, _lost(peer.get("loss"), peer.get("loses", 0))
+
+
+def _lost(loss: int | None, loses: int) -> str:
+    """Of its hellos here, and of ours there where it says so."""
+    here = "" if loss is None else f"{loss} %"
+    return f"{here}, of ours {loses} %" if loses else here
 
 
 def _tables(tables: Mapping[str, Mapping[str, int]]) -> Iterator[str]:

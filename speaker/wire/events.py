@@ -45,6 +45,12 @@ class PeerSeen(NamedTuple):
     """By its own clock, seconds since 1970; later where it had to come after an earlier life."""
     mac: Mac | None = None
     addresses: Addresses = ()
+    loss: int | None = None
+    """Percent of its last hellos that did not arrive here; None: it does not say how many there are."""
+    loses: int = 0
+    """Percent of ours that it says it loses; 0: hardly any."""
+    sick: bool = False
+    """Our own link there loses what is said, not theirs (rule 40)."""
 
 
 class WireEvents(Observer, Protocol):
@@ -106,7 +112,8 @@ def peer_seen(link: str, peer: PeerState, speaker: Speaker | None) -> PeerSeen:
     mac, addresses = speaker if speaker is not None else (None, ())
     began = order(peer.incarnation)
     heard = peer.heard, peer.hears_us, peer.interval, began
-    return PeerSeen(peer.node, link, peer.alive, peer.draining, *heard, mac, addresses)
+    lost = peer.loss, peer.loses, peer.sick
+    return PeerSeen(peer.node, link, peer.alive, peer.draining, *heard, mac, addresses, *lost)
 
 
 class Taken(NamedTuple):

@@ -163,6 +163,7 @@ class Wire:
                 self._held.add(event.eip)
             case EipYielded():
                 self._held.discard(event.eip)
+                self.peers_changed.set()  # it may be a sick link that hands over
                 for queue in self._handing_over:
                     queue.put_nowait((event.eip, event.holder))
             case PeerChanged():

@@ -124,6 +124,7 @@ SABOTAGES = [
     Row("one accuser is enough", (37,), wrong_rules.BelievesOneAccuser, ("throttled",)),
     Row("accused unproven", (37,), wrong_machines.AccusesUnproven, ("throttled",)),
     Row("taken over for ever", (37,), wrong_rules.TakesOverForEver, ("mute_all",)),
+    Row("blind to loss", (40,), wrong_rules.BlindToLoss, ("sick",)),
     Row("nothing is taken on request", (31,), wrong_machines.TakesNothingOnRequest, ("rebalance",)),
 ]
 

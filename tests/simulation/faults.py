@@ -32,6 +32,7 @@ FAULTS: dict[Kind, _Inflict] = {
     Kind.UNFLOODED: _each(link_faults.stop_flooding),
     Kind.UNANSWERING: _each(link_faults.silence_answers),
     Kind.THROTTLED: _each(partial(link_faults.silence_answers, partly=True)),
+    Kind.LOSSY: _each(link_faults.wear_out),
     Kind.HELLOS_EATEN: link_faults.eat_hellos,
     Kind.BURST: link_faults.hold_frames,
     Kind.GATEWAY_SILENT: _each(link_faults.silence_gateway),

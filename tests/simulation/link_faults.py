@@ -162,6 +162,20 @@ def pull_cable(cluster: Cluster, host: Host, fault: Fault) -> None:
     later(cluster, fault.lasts, lambda: change(-1))
 
 
+def wear_out(cluster: Cluster, host: Host, fault: Fault) -> None:
+    """Much of what passes its port is lost, and not all."""
+    network, pairs = cluster.network, _through(cluster, host, hears=False, speaks=False)
+    paths: list[Path] = [(n, *pair) for pair in pairs for n in network.those(fault.link)]
+    trouble(cluster, [host], fault.link, fault.lasts)
+    network.lossy.update(dict.fromkeys(paths, fault.share))
+
+    def mend() -> None:
+        for path in paths:
+            network.lossy.pop(path, None)
+
+    later(cluster, fault.lasts, mend)
+
+
 def refuse_hellos(cluster: Cluster, host: Host, fault: Fault) -> None:
     """Its socket takes none."""
     network, links = cluster.network, cluster.network.those(fault.link)

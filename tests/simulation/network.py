@@ -35,6 +35,8 @@ class Network:
         """(link, host) → how many faults let but few of its frames leave that are no hellos."""
         self.eaten: Counter[Path] = Counter()
         """How many faults let everything pass there but hellos."""
+        self.lossy: dict[Path, float] = {}
+        """Which share of the frames is lost there."""
         self.strangers: Counter[tuple[int, int]] = Counter()
         """(from, to) → how many faults keep the one's key from the other."""
         self.bursts: list[tuple[float, frozenset[int]]] = []
@@ -138,6 +140,8 @@ class Network:
     def lost(self, link: int, sender: int, receiver: int) -> bool:
         """Whether chance takes this one."""
         schedule = self._schedule
+        if self.lossy and self._random.random() < self.lossy.get((link, sender, receiver), 0.0):
+            return True
         if not schedule.burst and not schedule.lossy:
             return self._random.random() < schedule.loss
         share = schedule.loss + sum(more for a, b, more in schedule.lossy if (a, b) == (sender, receiver))

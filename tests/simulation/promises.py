@@ -36,6 +36,7 @@ class Promise(Enum):
     QUIET = "quiet"
     FEWEST_MOVES = "fewest moves"
     LEVEL = "level"
+    LEFT = "a sick link is left"
     UNSWAYED = "unswayed"
     KEPT = "kept"
 
@@ -201,6 +202,9 @@ class Promises:
             self._gap_since[eip] = None
         elif not answering and since is None:
             self._gap_since[eip] = self._gap_began(eip)
+        left = self._limits.left
+        if left is not None and now >= left[1] and self._network.hosts[left[0]] in answering:
+            self._break(Promise.LEFT, f"n{left[0]} still answers for {eip}")
         if self._crashes and answering and eip in self._crashes:
             self._failed_over(eip, *self._crashes.pop(eip))
         if self._double or len(answering) > 1:

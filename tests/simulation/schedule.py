@@ -33,6 +33,8 @@ class Kind(Enum):
     """Hellos of ``nodes`` arrive on ``link`` (on any, if None), their answers do not: a filter eats them."""
     THROTTLED = "throttled"
     """Hellos of ``nodes`` arrive there, and few of their other frames: a port that is limited one way."""
+    LOSSY = "lossy"
+    """``share`` of all frames is lost at the ports of ``nodes`` on ``link`` (on any, if None), both ways."""
     HELLOS_EATEN = "hellos_eaten"
     """On ``link`` hellos are lost and all other frames arrive: between all, from the one, or between the two of
     ``nodes``."""
@@ -93,6 +95,7 @@ class Fault:
     eip: int = 0
     link: int | None = None
     hold: float = 0.0
+    share: float = 0.0
 
     def __str__(self) -> str:
         who = ",".join(f"n{n}" for n in self.nodes)
@@ -119,6 +122,8 @@ class Limits:
     """Nothing that was served throughout moves when a fault ends."""
     writes: int | None = None
     """At most so many writes of one record."""
+    left: tuple[int, float] | None = None
+    """A node, and since when it answers for nothing."""
     takes_nothing: tuple[int, float] | None = None
     """A node whose port comes and goes, and since when it claims nothing: others go first."""
     claims_from: tuple[float, int] | None = None

@@ -74,7 +74,11 @@ class Stations:
     ) -> None:
         """``event``: what it means to ``host``, if more than a frame."""
         carries = self._network.floods if broadcast else self._network.carries
-        if not self._listens(host, link) or not carries(link, sender, host.index) or self._lost(link, sender):
+        if (
+            not self._listens(host, link)
+            or not carries(link, sender, host.index)
+            or self._lost(link, sender, host.index)
+        ):
             return
         life = host.life
 
@@ -97,9 +101,12 @@ class Stations:
     def _listens(self, host: Host, link: int) -> bool:
         return host.alive and self._clock.now - host.asked_at.get(link, -_YOUNG) < _YOUNG
 
-    def _lost(self, link: int = 0, sender: int = -1) -> bool:
-        throttled = self._network.throttled and self._network.throttled.get((link, sender))
-        return self._random.random() < (_THROTTLED if throttled else self._schedule.loss)
+    def _lost(self, link: int, sender: int, receiver: int) -> bool:
+        lossy, throttled = self._network.lossy, self._network.throttled
+        if lossy and self._random.random() < lossy.get((link, sender, receiver), 0.0):
+            return True
+        limited = throttled and throttled.get((link, sender))
+        return self._random.random() < (_THROTTLED if limited else self._schedule.loss)
 
     def _delay(self, *hosts: Host) -> float:
         now = self._clock.now
@@ -121,13 +128,13 @@ class Stations:
                 self._request_host(host, other, order)
 
     def _request(self, host: Host, link: int, station: int) -> None:
-        if self._network.carries(link, host.index, station) and not self._lost(link, host.index):
+        if self._network.carries(link, host.index, station) and not self._lost(link, host.index, station):
             self._clock.after(self._delay(), lambda: self._travel(link, station, host))
 
     def _request_host(self, host: Host, other: Host, order: Ask) -> None:
         """A frozen host's kernel answers for its own address; for EIPs nobody does."""
         link = order.link
-        if not self._network.carries(link, host.index, other.index) or self._lost(link, host.index):
+        if not self._network.carries(link, host.index, other.index) or self._lost(link, host.index, other.index):
             return
 
         def arrive() -> None:
@@ -171,7 +178,7 @@ class Stations:
             if not own and (other is None or not other.answers(eip)):
                 return
             mute = self._network.mute.get((link, station)) or (other is not None and not other.alive)
-            if not mute and carries(link, station, host.index) and not self._lost(link, station):
+            if not mute and carries(link, station, host.index) and not self._lost(link, station, host.index):
                 self._clock.after(self._delay(), back)
 
         def back() -> None:
@@ -179,7 +186,7 @@ class Stations:
                 known = other.name if other is not None and (link, other.name) in host.macs else None
                 host.tell(FrameHeard(link, eip.version) if own else EipAnswered(eip, link, known))
 
-        if carries(link, host.index, station) and not self._lost(link, host.index):
+        if carries(link, host.index, station) and not self._lost(link, host.index, station):
             self._clock.after(self._delay(), arrive)
 
     # ── Clients that want something ───────────────────────────────────────────────────────────────────────────
@@ -222,7 +229,12 @@ class Stations:
         for other in self._network.hosts:
             if other is not host and eip in self._rounds.get(other.index, {}) and self._is_stranger(link, host, other):
                 self._rounds[other.index][eip].append(host.name)  # whoever began last goes on (RFC 5227, 2.1.1)
-            if other is not host and other.answers(eip) and self.reach(link, other.index, host) and not self._lost():
+            if (
+                other is not host
+                and other.answers(eip)
+                and self.reach(link, other.index, host)
+                and not self._lost(link, other.index, host.index)
+            ):
                 self._clock.after(2 * self._delay(), lambda other=other: answered.append(other.name))  # type: ignore[misc]
 
     def _is_stranger(self, link: int, host: Host, other: Host) -> bool:

@@ -185,6 +185,13 @@ class EveryClaimIsWeak(Rules):
         return True
 
 
+class BlindToLoss(Rules):
+    """Rule 40: who is heard now and then is as good as any."""
+
+    def sick(self, k: Known, segment: Segment, now: float) -> bool:
+        return False
+
+
 class NeverYields(Rules):
     """Rule 19."""
 

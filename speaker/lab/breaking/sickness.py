@@ -271,6 +271,14 @@ def storm(ward: Ward) -> Course:
     return ward.once(Step(0.0, what, (drop,), useless=one), SICK_SETTLES)
 
 
+def sick(ward: Ward) -> Course:
+    """One port loses half of what passes it, both ways."""
+    one = frozenset((ward.victim,))
+    drops = Drop(one, ward.everybody, percent=50), Drop(ward.everybody, one, percent=50)
+    what = f"the port of {ward.victim} loses half of all frames, both ways, its carrier up"
+    return ward.once(Step(0.0, what, drops, useless=one), SICK_SETTLES)
+
+
 COURSES: Mapping[str, Callable[[Ward], Course]] = {
     "deaf": deaf,
     "blip": blip,
@@ -285,5 +293,6 @@ COURSES: Mapping[str, Callable[[Ward], Course]] = {
     "nobroadcast": nobroadcast,
     "mute": mute,
     "storm": storm,
+    "sick": sick,
 }
 """By the name that ``--scenario`` has for it."""

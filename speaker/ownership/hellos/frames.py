@@ -28,6 +28,8 @@ Values, by kind (``Kind``)::
                lowest bit of the first byte, those beyond the last are 0; one such section (since 1.3)
     INTERVAL   2; left out where it is 0 (since 1.3)
     UNANSWERED entries of 1 IP version · name (since 1.5)
+    LOSS       entries of 1 percent, at most 100 · name (since 1.5)
+    LINKS      1; left out where it is 0, or more than 255 (since 1.5)
 
     name       1 bytes it begins with like the name before it in its section · 1 bytes it ends with like that one
                · 1 length and the bytes between; the two likenesses do not overlap, the first name has neither
@@ -61,7 +63,7 @@ from speaker.ownership.hello import (
     Incarnation,
 )
 from speaker.ownership.hellos.keys import ID_SIZE, Key, Keys
-from speaker.ownership.hellos.layout import ALIKE, HEARD, INTERVAL, MAX_NAME, REVISION, SECTION, Kind, coded_name
+from speaker.ownership.hellos.layout import ALIKE, HEARD, INTERVAL, LINKS, MAX_NAME, REVISION, SECTION, Kind, coded_name
 from speaker.ownership.hellos.packing import split
 from speaker.ownership.hellos.reading import demand, read_fields
 from speaker.packets.ethernet import BROADCAST
@@ -86,7 +88,7 @@ _HEADLESS, _DIRECT = 0x20, 0x40
 FLAGS_AT = _FIXED_AT + struct.calcsize("!QQHIQ")
 """Where a kernel filter finds ROUTINE."""
 
-_HEAD = _NAME_AT - MAGIC_AT + MAX_NAME + REVISION.size + INTERVAL.size
+_HEAD = _NAME_AT - MAGIC_AT + MAX_NAME + REVISION.size + INTERVAL.size + LINKS.size
 MIN_MTU = _HEAD + SECTION.size + HEARD.size + 2 + ALIKE.size + MAX_NAME + 8 + 4 + _TAG
 """Bytes: the head of a frame and the longest entry there is, one of ``heard``, both with names of MAX_NAME."""
 
@@ -174,7 +176,8 @@ def _flags(hello: Hello) -> int:
 
 def _in_every_frame(hello: Hello) -> bytes:
     revision = REVISION.pack(Kind.REVISION, 4, hello.revision) if hello.revision else b""
-    return revision + (INTERVAL.pack(Kind.INTERVAL, 2, hello.interval) if hello.interval else b"")
+    interval = INTERVAL.pack(Kind.INTERVAL, 2, hello.interval) if hello.interval else b""
+    return revision + interval + (LINKS.pack(Kind.LINKS, 1, hello.links) if 0 < hello.links < 256 else b"")
 
 
 def _tag(key: Key, signed: bytes) -> bytes:

@@ -12,7 +12,7 @@ SECTION = struct.Struct("!BH")
 SPAN = struct.Struct("!B16sB16s")
 HEARD = struct.Struct("!HBB")
 ALIKE = struct.Struct("!BBB")
-REVISION, INTERVAL = struct.Struct("!BHI"), struct.Struct("!BHH")
+REVISION, INTERVAL, LINKS = struct.Struct("!BHI"), struct.Struct("!BHH"), struct.Struct("!BHB")
 """Whole sections: the kind, the bytes of the number, the number."""
 AGES = {1: "B", 2: "H"}
 """struct's letter for the bytes of an age."""
@@ -37,6 +37,8 @@ class Kind(IntEnum):
     WEAK = 12
     INTERVAL = 13
     UNANSWERED = 14
+    LOSS = 15
+    LINKS = 16
 
 
 def octets(bits: int) -> int:

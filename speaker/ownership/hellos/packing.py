@@ -41,7 +41,7 @@ def _again(hello: Hello, room: int) -> bytes | None:
         return None
     if hello.weak or hello.probes or hello.wants or hello.moves or hello.unanswered or hello.intents or hello.yielded:
         return None
-    said = hello.addresses, hello.own, room
+    said = hello.addresses, hello.own, hello.lost, room
     if written.rest is None or written.rest[0] != said:
         frames = list(_parts(hello._replace(heard={}), room))
         written.rest = said, frames[0] if len(frames) == 1 else None
@@ -146,6 +146,8 @@ def _said_outright(hello: Hello, claims: Iterable[_Queue]) -> Iterator[_Queue]:
         yield _Queue(Kind.MOVES, _pack_moves, sorted(hello.moves.items(), key=lambda move: rank(move[0])))
     if hello.unanswered:
         yield _Queue(Kind.UNANSWERED, _pack_accused, sorted(hello.unanswered))
+    if hello.lost:
+        yield _Queue(Kind.LOSS, _pack_lost, sorted(hello.lost.items()))
     if hello.intents:
         yield from _runs(Kind.INTENTS, _ordered(hello.intents))
     if hello.yielded:
@@ -259,6 +261,12 @@ def _pack_heard(heard: Sequence[tuple[str, Heard]], room: int) -> tuple[bytes, i
 
 def _pack_names(names: Sequence[str], room: int) -> tuple[bytes, int]:
     entries = _filled(_coded(names), room)
+    return b"".join(entries), len(entries)
+
+
+def _pack_lost(lost: Sequence[tuple[str, int]], room: int) -> tuple[bytes, int]:
+    names = _coded(name for name, _ in lost)
+    entries = _filled((bytes((percent,)) + name for (_, percent), name in zip(lost, names, strict=True)), room)
     return b"".join(entries), len(entries)
 
 

@@ -207,6 +207,18 @@ def _read_names(values: list[bytes]) -> frozenset[str]:
     return frozenset(found)
 
 
+def _read_lost(values: list[bytes]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for value in values:
+        name, at = b"", 0
+        while at < len(value):
+            percent = value[at]
+            name, at = _read_name(name, value, at + 1)
+            demand(percent <= 100 and name.decode() not in found, "a share beyond all, or a peer twice")
+            found[name.decode()] = percent
+    return found
+
+
 def _read_moves(values: list[bytes]) -> dict[IPAddress, str]:
     found: dict[IPAddress, str] = {}
     for value in values:
@@ -308,6 +320,8 @@ READERS: Mapping[int, _Reader] = {
     Kind.ADDRESSES: _Reader("addresses", _read_addresses),
     Kind.OWN: _Reader("own", _read_own),
     Kind.INTERVAL: _Reader("interval", partial(_read_number, size=2)),
+    Kind.LOSS: _Reader("lost", _read_lost),
+    Kind.LINKS: _Reader("links", partial(_read_number, size=1)),
 }
 """WEAK is read with the claims that it is of."""
 

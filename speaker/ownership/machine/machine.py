@@ -70,6 +70,7 @@ class Ownership(Hearing):
             self._watch_peers,
             self._ask_holders,
             self._end_listening,
+            self._watch_health,
             self._guide_plans,
             self._review,
         ):
@@ -139,7 +140,7 @@ class Ownership(Hearing):
 
     def peers(self, now: float) -> dict[int, tuple[PeerState, ...]]:
         """Link → everybody heard there within the last hour, by name."""
-        return {link: segment.peers.states(now) for link, segment in self.segments.items()}
+        return {link: segment.peers.states(now, segment.sick) for link, segment in self.segments.items()}
 
     def speaks_for(self, link: int, node: str, eip: IPAddress, now: float) -> bool:
         """It says that it holds ``eip``, or did so within the last ``linger``."""
@@ -225,6 +226,7 @@ class Ownership(Hearing):
 
     def _change_link(self, segment: Segment, up: bool, now: float) -> None:
         self.peers_changed += 1
+        segment.pause()
         if up and not segment.up:
             segment.listen(self._listen_until(now))
             segment.up_at = now
@@ -275,6 +277,7 @@ class Ownership(Hearing):
                 self._give_up(x, now)
         for segment in self.segments.values():
             segment.listen_out(now, self._listen_until(now))
+            segment.pause()
         self._abandon_plans()
         self._orders.append(Listen(self._listen_until(now)))
         self.sent_at = now
@@ -387,6 +390,7 @@ class Ownership(Hearing):
                 node=self.node,
                 incarnation=self.incarnation,
                 sequence=self._sequence,
+                links=sum(1 + bool(s.peers.unreached(now)) for s in self.segments.values() if s.up),
                 draining=self.draining_since is not None,
                 revision=self.revision,
                 # No hello of its own leaves by a link without a carrier: the other links tell what was let go there.

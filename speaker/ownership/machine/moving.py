@@ -84,6 +84,26 @@ class Moving(Holding):
     def _mutual(self, peer: Peer, now: float) -> bool:
         return peer.is_heard(now, self.times) and peer.hears_us(now, self.times)
 
+    # ── From a sick link ──────────────────────────────────────────────────────────────────────────────────────
+
+    def _watch_health(self, now: float) -> None:
+        """Once an interval: whether our own links are sick (rule 40)."""
+        if now < self._beat_at:
+            return
+        for segment in self.segments.values():
+            if segment.up:
+                self._judge_health(segment, now)
+
+    def _judge_health(self, segment: Segment, now: float) -> None:
+        before = segment.sick
+        segment.judged(self.rules.sick(self, segment, now), now)
+        segment.hands_over = self.rules.hands_over(self, segment, now)
+        if segment.sick is not before:
+            self.peers_changed += 1
+            self._look_at(x.address for x in self.eips.values() if x.link == segment.link)
+
+    # ── Plans ─────────────────────────────────────────────────────────────────────────────────────────────────
+
     def _guide_plans(self, now: float) -> None:
         if now < self._beat_at:
             return
@@ -131,7 +151,7 @@ class Moving(Holding):
     def _take(self, x: Eip, now: float) -> None:
         """Claims what others hold, by rule 18: only from holders who will hear it. What nobody holds is claimed
         by the rules anyway, and what was taken from us a moment ago is not taken back: that would never end."""
-        if x.holding or not self.rules.may_claim(self, x, now):
+        if x.holding or not self.rules.may_claim(self, x, now) or (x.link and self.segments[x.link].sick):
             return
         rivals = self.rivals(x, now)
         if not rivals or not all(self._mutual(peer, now) for peer in rivals):

@@ -6,6 +6,7 @@ from enum import Enum
 
 from speaker.model import IPAddress
 from speaker.ownership.hello import MAX_AGE, Accused, Digest, Heard, Hello, Incarnation, Terms
+from speaker.ownership.machine.loss import Arrivals
 from speaker.ownership.machine.order import Ordered
 from speaker.ownership.parameters import Parameters
 from speaker.ownership.patience import Patience
@@ -55,6 +56,7 @@ class Peer:
         "accuses",
         "alive",
         "answered_at",
+        "arrivals",
         "broadcast_at",
         "claims",
         "deaf",
@@ -69,6 +71,7 @@ class Peer:
         "left_at",
         "lenience",
         "link",
+        "lost",
         "met_at",
         "node",
         "own",
@@ -128,6 +131,9 @@ class Peer:
         """When it last said of each EIP that it holds it no longer."""
         self.left: dict[IPAddress, int] = {}
         """The highest term at which it let each EIP go, by the word of another link."""
+        self.arrivals = Arrivals()
+        self.lost: dict[str, int] = {}
+        """Of whose hellos it loses how many percent, by its word."""
         self.left_at = self.stamp
         """Of the hello that said so last."""
         self.probed_at = NEVER
@@ -260,6 +266,12 @@ class PeerState:
     """How many EIPs it says it holds."""
     interval: int = 0
     """Milliseconds between its hellos, as it says; 0: it does not."""
+    loss: int | None = None
+    """Percent of its last hellos that did not arrive; None: it does not say how many there are."""
+    loses: int = 0
+    """Percent of ours that it says it loses; 0: hardly any."""
+    sick: bool = False
+    """Our own link here is (rule 40)."""
 
 
 class Peers:
@@ -329,6 +341,9 @@ class Peers:
 
     def _note(self, peer: Peer, hello: Hello, incarnation: Incarnation, now: float) -> None:
         peer.lenience.hear(hello, now - peer.heard_at, now, self._times, peer.patience)
+        if not hello.direct:
+            peer.arrivals.hear(hello.sequence, hello.links)
+        peer.lost = {**hello.lost} if hello.part == 0 else {**peer.lost, **hello.lost}
         peer.stamp, peer.link, peer.heard_at = hello.stamp, hello.link, now
         if not hello.direct:
             peer.broadcast_at = now
@@ -364,7 +379,7 @@ class Peers:
                 names[node] = Heard(stranger.stamp[0], age(now - stranger.heard_at), stranger.link)
         return names
 
-    def states(self, now: float) -> tuple[PeerState, ...]:
+    def states(self, now: float, sick: bool = False) -> tuple[PeerState, ...]:
         times = self._times
         return tuple(
             PeerState(
@@ -376,6 +391,9 @@ class Peers:
                 draining=peer.draining,
                 claims=peer.digest.count,
                 interval=peer.interval,
+                loss=peer.arrivals.percent if peer.arrivals.links else None,
+                loses=peer.lost.get(self._me, 0),
+                sick=sick,
             )
             for node, peer in sorted(self.by_node.items())
             if now < peer.heard_at + FORGOTTEN

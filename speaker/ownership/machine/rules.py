@@ -11,6 +11,7 @@ from speaker.ownership.events import Record, Yielded
 from speaker.ownership.hello import Accused
 from speaker.ownership.machine.claims import Eip
 from speaker.ownership.machine.known import Known
+from speaker.ownership.machine.loss import AGAIN, sick, well
 from speaker.ownership.machine.peers import FOREVER, NEVER, Peer
 from speaker.ownership.machine.segment import Segment
 from speaker.ownership.score import fair_share, score
@@ -108,11 +109,16 @@ class Rules:
 
     def held_until(self, k: Known, x: Eip, now: float) -> float:
         """Rules 11, 12 and 19: until when, events apart, it is somebody else's."""
-        if any(not self.making_way(peer) and not self.taken_over(k, x, peer, now) for peer in k.rivals(x, now)):
+        if any(self.binds(k, x, peer, now) for peer in k.rivals(x, now)):
             return FOREVER
         if not self.heard_since_lost(k, x, now):
             return now + k.times.slot
         return max(self.successor_until(x), self.served_until(x), self.heard_out_at(k, x, now))
+
+    def binds(self, k: Known, x: Eip, peer: Peer, now: float) -> bool:
+        """What this living peer claims is not ours to take."""
+        makes_way = self.making_way(peer) and not self.no_better(k, x, peer)
+        return not makes_way and not self.taken_over(k, x, peer, now)
 
     def taken_over(self, k: Known, x: Eip, peer: Peer, now: float) -> bool:
         """Rule 37: nobody answers for what it holds, and we were not found mute ourselves, nor too many others: then it
@@ -190,7 +196,7 @@ class Rules:
         """Rule 14: a link that comes and goes takes only what nobody took who could, while there is somebody whose does
         not."""
         steady = any(not self.making_way(peer) and not peer.demoted for peer in segment.peers.living(now))
-        return k.times.dead if steady and segment.returns.many(now) else 0.0
+        return k.times.dead if steady and segment.unsteady(now) else 0.0
 
     def rank(self, k: Known, x: Eip, now: float) -> int:
         """Living, staying peers with a better score; whoever is demoted or has its share goes last, unless all are."""
@@ -266,6 +272,29 @@ class Rules:
         peer = k.peer(x, record.holder)
         heard = peer is not None and peer.is_heard(now, k.times)
         return k.times.record_grace if heard else k.times.record_stale
+
+    # ── Sick links ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def sick(self, k: Known, segment: Segment, now: float) -> bool:
+        """Rule 40: our own link accounts for what gets lost here, those of the others do not."""
+        losses = segment.losses(now)
+        if not any(each.ours or each.theirs for each in losses):
+            return False
+        found = sick(k.node, losses)
+        return k.node in found and bool(well(k.node, losses, found))
+
+    def hands_over(self, k: Known, segment: Segment, now: float) -> bool:
+        """Rule 40: for as long as a drain lasts, once a minute, where there is what to hand over and who takes it."""
+        if not segment.sick or not segment.own.terms or (now - segment.sick_since) % AGAIN >= k.times.drain:
+            return False
+        losses = segment.losses(now)
+        takers = well(k.node, losses, sick(k.node, losses))
+        peers = [p for p in segment.peers.living(now) if p.node in takers]
+        return any(p.hears_us(now, k.times) and not p.demoted and not self.making_way(p) for p in peers)
+
+    def no_better(self, k: Known, x: Eip, peer: Peer) -> bool:
+        """Rule 40: a sick link takes nothing from one that hands over, and goes last as well."""
+        return x.link is not None and k.segments[x.link].sick and peer.demoted and peer.draining
 
     # ── Silence ───────────────────────────────────────────────────────────────────────────────────────────────
 

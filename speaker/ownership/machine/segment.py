@@ -9,6 +9,7 @@ from speaker.model import IPAddress
 from speaker.ownership.events import SendHello
 from speaker.ownership.hello import Accused, Heard, Hello, Incarnation, Terms
 from speaker.ownership.machine.claims import OwnClaims
+from speaker.ownership.machine.loss import AGAIN, SAID, Losses
 from speaker.ownership.machine.peers import FOREVER, NEVER, Peer, Peers, Worth
 from speaker.ownership.parameters import Parameters
 
@@ -86,6 +87,8 @@ class Sender(NamedTuple):
     node: str
     incarnation: Incarnation
     sequence: int
+    links: int
+    """On how many it speaks."""
     draining: bool
     revision: int
     yielded: Terms
@@ -140,6 +143,10 @@ class Segment:
         """Who was mute here of late, ourselves too, and until when that counts."""
         self.tries: Counter[Accused] = Counter()
         """How often in a row."""
+        self.sick = self.hands_over = False
+        """As last judged: our own link here loses what is said; others are to take what we hold here (rule 40)."""
+        self.sick_since = self.sick_at = NEVER
+        """When that began, and was so last."""
         self.greeted_at = NEVER
         self.claimed_alone: frozenset[IPAddress] = frozenset()
         """What we held when we met the first of the others: claimed without knowing of anybody, behind a port that was
@@ -159,8 +166,28 @@ class Segment:
         self._repeated = 0
 
     def goes_last(self, now: float) -> bool:
-        """For a soft reason, or because the link comes and goes."""
-        return self.demoted or self.returns.many(now)
+        """For a soft reason, or because the link comes and goes, or loses much."""
+        return self.demoted or self.unsteady(now)
+
+    def unsteady(self, now: float) -> bool:
+        """It comes and goes, or was sick within the last minute."""
+        return self.returns.many(now) or now < self.sick_at + AGAIN
+
+    def judged(self, sick: bool, now: float) -> None:
+        """Whether the link is sick now."""
+        if sick and now >= self.sick_at + AGAIN:
+            self.sick_since = now
+        self.sick, self.sick_at = sick, now if sick else self.sick_at
+
+    def losses(self, now: float) -> list[Losses]:
+        """Of those whom we hear, and who say how much they send."""
+        heard = [peer for peer in self.peers.by_node.values() if peer.arrivals.links]
+        return [Losses(p.node, p.arrivals.said, p.lost) for p in heard if p.is_heard(now, self._times)]
+
+    def pause(self) -> None:
+        """Hellos passed us by here, or were dropped unread: they are no loss of the link."""
+        for peer in self.peers.by_node.values():
+            peer.arrivals.pause()
 
     @property
     def unheard(self) -> bool:
@@ -212,28 +239,32 @@ class Segment:
         weak = frozenset(marked.intersection(claims) if marked else ())
         yielded = {**sender.yielded, **self.own.yields_said(now, beat)}
         heard = {**self.peers.heard(now), **sender.namesake}
-        wants, demoted = self._wants(now), self.goes_last(now)
+        wants, demoted, draining = self._wants(now), self.goes_last(now), sender.draining or self.hands_over
+        worst = sorted(((each.ours, each.node) for each in self.losses(now) if each.ours), reverse=True)[:SAID]
+        lost = {node: percent for percent, node in sorted(worst)}
         asks = self.probes or self.moves or self.accused
         urgent = everything or yielded or weak or wants or asks or self.peers.missed(now)
         who_hears = tuple((node, other.incarnation, other.link) for node, other in heard.items())
-        repeats = beat and self._repeats((self.own.digest, sender.draining, self.deaf, demoted, who_hears))
+        repeats = beat and self._repeats((self.own.digest, draining, self.deaf, demoted, lost, who_hears))
         hello = Hello(
             node=sender.node,
             incarnation=sender.incarnation,
             sequence=sender.sequence,
             clock=round(now * 1000),
             digest=self.own.digest,
-            draining=sender.draining,
+            draining=draining,
             revision=sender.revision,
             deaf=self.deaf,
             demoted=demoted,
             routine=repeats and not urgent,
+            links=sender.links,
             interval=round(self._times.hello * 1000),
             claims=claims,
             covers=covers,
             weak=weak,
             yielded=yielded,
             heard=heard,
+            lost=lost,
             probes=frozenset(self.probes),
             wants=wants,
             moves=dict(self.moves),

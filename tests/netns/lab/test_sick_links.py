@@ -50,6 +50,7 @@ PROMISED = {
     "mute but for broadcasts": (("mute", "--unicast", *LONG), 3500),
     "storm": (("storm", *LONG), 3500),
     "storm where one looks on": (("storm", "--nodes", "2", *LONG), 3500),
+    "sick": (("sick", *LONG), 3500),
 }
 """What is played, and for how many milliseconds an EIP may be dark: more than is promised, because the machine is busy,
 and far less than where nothing is done about it."""

@@ -44,6 +44,7 @@ FAMILIES: dict[str, tuple[Callable[[int], Schedule], int]] = {
     "mute_all": (links.mute_all, 1),
     "throttled": (links.throttled, 1),
     "filtered": (links.filtered, 1),
+    "sick": (links.sick, 1),
     "oneway": (links.oneway, 1),
     "all_demoted": (links.all_demoted, 1),
     "silent": (links.silent, 1),

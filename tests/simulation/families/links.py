@@ -102,6 +102,18 @@ def partial(seed: int) -> Schedule:
     return sickly(schedule, random, faults, nodes=nodes)
 
 
+def sick(seed: int) -> Schedule:
+    """One port loses much of what passes it, both ways: it is left, nobody is answered twice for long, and nothing else
+    moves."""
+    random, schedule = draw("sick", seed)
+    nodes, node, at = max(schedule.nodes, 3), random.randrange(max(schedule.nodes, 3)), moment(random)
+    share = round(random.uniform(0.3, 0.6), 2)
+    fault = Fault(at, Kind.LOSSY, (node,), round(random.uniform(10.0, 12.0), 4), share=share)
+    left = node, at + (3.0 if share >= 0.45 else 10.0)
+    limits = replace(SICK, wire_answer=1.0, one_answer=1.0, heal_moves=False, left=left)
+    return sickly(schedule, random, [fault], nodes=nodes, eips=random.randint(1, 12), limits=limits)
+
+
 def filtered(seed: int) -> Schedule:
     """Something eats hellos on one link and passes the rest; a second link is healthy, or there is none."""
     random, schedule = draw("filtered", seed)

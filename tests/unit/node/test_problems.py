@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from speaker.model import Link, Mac
 from speaker.node.problems import EIPS_NAMED, RIVAL_SECONDS, SHOWN, Area, Change, Problems, first, named, new
+from speaker.wire.events import PeerSeen
 
 ETH0, ETH1 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01")), Link(3, "eth1", Mac(b"\x02\0\0\0\0\x02"))
 STRANGER = Mac(b"\x02\0\0\0\0\x99")
@@ -28,11 +29,11 @@ def test_they_are_listed_in_one_order_whatever_came_first():
     for area in reversed(Area):
         problems.found(area, (f"of {area.value}",))
     told = problems.sentences(1.0, internal=["internal error in publish"])
-    assert told[:8] == [
-        *("of manifests", "of API objects", "of set aside", "of environment", "of limits", "of kube-proxy"),
+    assert told[:9] == [
+        *("of manifests", "of API objects", "of set aside", "of environment", "of limits", "of links", "of kube-proxy"),
         *("no buffer space", "internal error in publish"),
     ]
-    assert [sentence.split()[0] for sentence in told[8:]] == ["192.0.2.10:", "n8", "another", "192.0.2.10:"]
+    assert [sentence.split()[0] for sentence in told[9:]] == ["192.0.2.10:", "n8", "another", "192.0.2.10:"]
 
 
 def test_nothing_is_wrong_at_first():
@@ -190,3 +191,15 @@ def test_another_host_with_our_name_is_a_problem_until_the_name_is_free(link, ma
     assert problems.sentences(0.0) == [told]
     problems.name_free()
     assert problems.sentences(0.0) == []
+
+
+SICK = PeerSeen("n2", "eth0", True, False, loss=9, loses=48, sick=True)
+
+
+def test_a_sick_link_is_told_in_one_sentence_for_as_long_as_it_is():
+    problems = Problems()
+    (sentence,) = problems.sick_links([SICK, SICK._replace(node="n3", loses=34), SICK._replace(node="n4", loss=50)])
+    assert sentence.startswith("link eth0 is sick: between this node and most peers 48 % of the hellos are lost")
+    assert problems.sick_links([SICK._replace(loses=60)]) == (sentence,)
+    assert problems.sick_links([SICK._replace(sick=False)]) == ()
+    assert problems.sick_links([SICK._replace(loses=60)]) != (sentence,)

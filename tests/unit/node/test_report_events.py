@@ -27,9 +27,10 @@ from speaker.ownership.hellos.frames import Rejected
 from speaker.system.priority import Priority
 from speaker.telemetry.internal_errors import QUIET_SECONDS
 from speaker.telemetry.metrics import Metrics
-from speaker.wire.events import ClaimStatus
+from speaker.wire.events import ClaimStatus, PeerSeen
 
 ETH0 = Link(2, "eth0", Mac(b"\x02\0\0\0\0\x01"))
+N2 = PeerSeen("n2", "eth0", True, False, loss=50, sick=True)
 STRANGER = Mac(b"\x02\0\0\0\0\x99")
 A, B = ip_address("192.0.2.10"), ip_address("192.0.2.11")
 WEB = ServiceKey("default", "web")
@@ -138,6 +139,12 @@ def play(in_virtual_time, tmp_path):
         ),
         (lambda report: report.peer("n2", ETH0, alive=True), ["peer heard"], {}, True),
         (lambda report: report.peers("eth0", 3, 1), [], {("peers", "eth0"): 3, ("peers_silent", "eth0"): 1}, False),
+        (
+            lambda report: report.losses([N2, N2._replace(node="n3", heard=False)]),
+            ["problem"],
+            {("hello_loss_ratio", "eth0", "n2"): 0.5, ("link_sick", "eth0"): 1},
+            True,
+        ),
         (lambda report: report.lost_link(ETH0, "gone"), ["link lost"], {("edge_errors_total", "link"): 1}, False),
         (lambda report: report.hellos_sent("eth0", True, 5), [], {("hellos_sent_total", "eth0", "left"): 5}, False),
         (lambda report: report.hellos_sent("eth0", False, 5), [], {("hellos_sent_total", "eth0", "no_room"): 5}, False),

@@ -30,6 +30,7 @@ WORDS = {
     "fate": "reset",
     "link": "eth0",
     "outcome": "taken",
+    "peer": "n2",
     "protocol": "arp",
     "reason": "waits",
     "result": "read",

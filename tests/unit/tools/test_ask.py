@@ -46,7 +46,7 @@ STATUS = {
         },
     ],
     "peers": [
-        {"node": "n2", "link": "eth0", "alive": True, "draining": False},
+        {"node": "n2", "link": "eth0", "alive": True, "draining": False, "loss": 9, "loses": 48},
         {"node": "n3", "link": "eth0", "alive": False, "draining": True},
     ],
     "refused": [{"service": "shop/late", "reason": "pool_full", "message": "pool has no free IPv4 address: lan"}],
@@ -70,9 +70,9 @@ def test_a_status_is_tables_and_then_what_is_not_as_asked_for():
         "2001:db8::201  n2      12    eth0  -                  -                    shop/web\n"
         "198.51.100.9   nobody  -     -     -                  -                    shop/far\n"
         "\n"
-        "PEER  LINK  STATE\n"
-        "n2    eth0  alive\n"
-        "n3    eth0  silent, draining\n"
+        "PEER  LINK  STATE             HELLOS LOST\n"
+        "n2    eth0  alive             9 %, of ours 48 %\n"
+        "n3    eth0  silent, draining  -\n"
         "\n"
         "198.51.100.9: not claimed here: this node has no link eth7\n"
         "shop/late: refused: pool has no free IPv4 address: lan\n"

@@ -74,6 +74,7 @@ def passes(step, sender, receiver, hello=False, cast=Cast.MANY, claiming=""):
         ("stutter", [], [("node1", "node2"), ("client", "node2")]),
         ("mute", [], [("node2", "client"), ("client", "node2")]),
         ("storm", [], [("node2", "client"), ("client", "node2")]),
+        ("sick", [], [("node1", "client"), ("client", "node1")]),
     ],
 )
 def test_each_scenario_loses_these_frames_and_keeps_those(scenario, lost, kept):
@@ -147,6 +148,7 @@ def test_who_stuttered_goes_on_at_the_end(seconds):
         ("nobroadcast", {}, (FAILOVER, 3.0)),
         ("mute", {}, (FAILOVER, 3.0)),
         ("storm", {}, (FAILOVER, 3.0)),
+        ("sick", {}, (FAILOVER, 3.0)),
     ],
 )
 def test_what_is_promised_of_the_eips_of_healthy_nodes_and_of_the_sick_one(scenario, changes, owed):
@@ -210,6 +212,7 @@ def test_a_link_that_flaps_does_so_twice_at_least():
         ("nobroadcast", "client", {"node1", "node3", "node4"}),
         ("mute", "client", {"node1", "node3", "node4"}),
         ("storm", "client", {"node1", "node3", "node4"}),
+        ("sick", "client", {"node1", "node3", "node4"}),
     ],
 )
 def test_a_client_reaches_the_nodes_that_hear_it_and_that_it_hears(scenario, client, reached):

@@ -19,7 +19,7 @@ MAC = Mac(b"\x02\x00\x00\x00\x00\x01")
 OLD, NEW = Key(bytes(range(32))), Key(bytes(range(100, 140)))
 KEYS = Keys(OLD)
 
-MAPPINGS = ("claims", "intents", "yielded", "heard", "moves")
+MAPPINGS = ("claims", "intents", "yielded", "heard", "moves", "lost")
 NAMES = ("probes", "wants")
 SETS = (*NAMES, "own", "weak", "unanswered")
 
@@ -321,7 +321,9 @@ def test_a_frame_is_filled_to_the_last_byte_and_not_beyond(said):
 
 
 def test_the_longest_entry_fills_the_narrowest_mtu():
-    said = hello(node="n" * 253, revision=1, interval=1, heard={"m" * 253: Heard(Incarnation(1), MAX_AGE, 2**32 - 1)})
+    said = hello(
+        node="n" * 253, revision=1, interval=1, links=1, heard={"m" * 253: Heard(Incarnation(1), MAX_AGE, 2**32 - 1)}
+    )
     assert [len(frame) for frame in encode(said, KEYS, MAC, frames.MIN_MTU)] == [14 + frames.MIN_MTU]
 
 
@@ -492,6 +494,9 @@ LONG_CLAIMS = {ONE + number: 1 for number in range(10)}
         (["0c"], {}),
         (["0d 0064"], {"interval": 100}),
         (["0d ffff"], {"interval": 65535}),
+        (["0f 30 00 00 02 6e32", "0f 64 00 00 02 6e33"], {"lost": {"n2": 48, "n3": 100}}),
+        (["0f"], {}),
+        (["10 02"], {"links": 2}),
         (["ff 00"], {}),
     ],
 )
@@ -570,6 +575,11 @@ LONG = (b"\x00\x00\xfd" + b"n" * 253).hex()
         ["0d 64"],
         ["0d 00000064"],
         ["0d 0064", "0d 0064"],
+        ["0f 65 00 00 02 6e32"],  # more than all of them
+        ["0f 30 00 00 02 6e32"] * 2,  # a peer twice
+        ["0f 30"],
+        ["10"],
+        ["10 02", "10 02"],
     ],
 )
 def test_a_section_that_breaks_the_format_is_malformed(sections):
@@ -714,10 +724,14 @@ GOLDEN_1_4 = (
     .replace("4dce7cb5d41d547b96370b425b7a58d0", "e28bdea866ac88bd026c4c93fa44c78e")
 )
 GOLDEN_1_5 = (
-    GOLDEN_1_4.replace("45495068 01 04 0172", "45495068 01 05 0184")
+    GOLDEN_1_4.replace("45495068 01 04 0172", "45495068 01 05 0195")
     .replace("0000000005265c00 17", "0000000005265c00 77")
-    .replace("03 0007 04 30", "0e 000f 04 00 00 06 6e6f64652d62 06 05 00 01 63 03 0007 04 30")
-    .replace("e28bdea866ac88bd026c4c93fa44c78e", "75efd056b473bd71d4d4cef10ab09271")
+    .replace("0d 0002 0064 06 0009 00", "0d 0002 0064 10 0001 02 06 0009 00")
+    .replace(
+        "03 0007 04 30",
+        "0e 000f 04 00 00 06 6e6f64652d62 06 05 00 01 63 0f 000a 30 00 00 06 6e6f64652d63 03 0007 04 30",
+    )
+    .replace("e28bdea866ac88bd026c4c93fa44c78e", "cee3f31e09a274077290a5084dd3d376")
 )
 OWN = frozenset({IPv4Address("192.0.2.1"), IPv6Address("2001:db8::1")})
 WEAK = frozenset({IPv4Address("192.0.2.9"), IPv6Address("2001:db8:1::1")})
@@ -727,9 +741,8 @@ SAID_1_4 = GOLDEN._replace(addresses=BOTH, own=OWN, deaf=True, demoted=True, int
 
 
 def test_version_1_is_these_bytes_forever():
-    said = SAID_1_4._replace(
-        headless=True, direct=True, unanswered=frozenset({Accused("node-b", 4), Accused("node-c", 6)})
-    )
+    accused = frozenset({Accused("node-b", 4), Accused("node-c", 6)})
+    said = SAID_1_4._replace(headless=True, direct=True, unanswered=accused, links=2, lost={"node-c": 48})
     assert [frame.hex() for frame in encode(said, KEYS, MAC)] == ["".join(GOLDEN_1_5.split())]
     assert decode(bytes.fromhex(GOLDEN_1_5), KEYS) == said
 

@@ -1,0 +1,102 @@
+"""How much of what nodes say on a link is lost, and whose own link loses it: a sick link is not a dead link. Pure."""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Set
+from typing import NamedTuple
+
+WINDOW = 32
+"""Hellos of a peer that are looked back on: of 10 % loss everywhere one window in 40,000 looks bad."""
+RUN = 4
+"""Of more lost hellos in a row so many count: a longer outage is what suspicion and death are for."""
+GOOD, POOR, BETTER, BAD = 3, 18, 25, 34
+"""Percent. A path is bad from BAD on until it is below BETTER, and poor from POOR on until it is good."""
+STEP = 15
+"""Percent that a loss changes by until it is said anew: what is said at every beat must stay the same (rule 1)."""
+SAID = 16
+"""Peers whose loss is said in one hello, the worst of them: a hello stays small on a LAN that loses everything."""
+AGAIN = 60.0
+"""Seconds for which a link that was sick goes last, and until what it still holds is offered again."""
+_ALL = (1 << WINDOW) - 1
+
+
+class Arrivals:
+    """Which of a peer's last hellos on one link arrived: lost is a sequence that never came, not one that is late."""
+
+    __slots__ = ("_lost", "links", "said", "sequence")
+
+    def __init__(self) -> None:
+        self._lost = 0
+        """A bit for each of the last hellos, the last one lowest."""
+        self.links = 0
+        """On so many the peer speaks; 0: it does not say, and nothing is known of what it sends."""
+        self.sequence: int | None = None
+        self.said = 0
+        """Percent that our hellos say; 0: the path is good."""
+
+    def hear(self, sequence: int, links: int) -> None:
+        """From one hello of the peer to its next on the same link its sequence grows by ``links``."""
+        if sequence == self.sequence:
+            return
+        before, self.sequence = self.sequence, sequence
+        step, self.links = max(self.links, links), links
+        if before is None or not links:
+            return
+        missing = min(max((sequence - before) // step - 1, 0), RUN)
+        self._lost = ((self._lost + 1 << missing) - 1 << 1) & _ALL
+        self._say(self.percent)
+
+    def pause(self) -> None:
+        """What comes next may follow on hellos that were dropped here."""
+        self.sequence = None
+
+    @property
+    def percent(self) -> int:
+        return 100 * self._lost.bit_count() // WINDOW
+
+    def _say(self, percent: int) -> None:
+        if self.said >= BAD and percent >= BETTER:
+            percent = max(percent, BAD)
+        elif self.said and percent > GOOD:
+            percent = max(percent, POOR)
+        if percent < POOR:
+            self.said = 0
+        elif abs(percent - self.said) >= STEP or (self.said >= BAD) is not (percent >= BAD):
+            self.said = percent
+
+
+class Losses(NamedTuple):
+    """Of ``node``: so many percent of its hellos do not arrive here, and of each node's there, by its word."""
+
+    node: str
+    ours: int
+    theirs: Mapping[str, int]
+
+
+def sick(me: str, losses: Collection[Losses]) -> set[str]:
+    """Those of ``me`` and its peers whose own links account for the bad paths: the nodes with most of them, then those
+    with most of what is left. One bad path is nobody's, and so are they all where everybody has as many."""
+    found, left = set[str](), {me, *(each.node for each in losses)}
+    bad = set(_paths(me, losses, BAD))
+    while True:
+        count = Counter(node for path in bad if path <= left for node in path)
+        most = max(count.values(), default=0)
+        worst = {node for node, paths in count.items() if paths == most}
+        if most < 2 or 2 * most < len(left) or worst == left:
+            return found
+        found |= worst
+        left -= worst
+
+
+def well(me: str, losses: Collection[Losses], sick: Set[str]) -> set[str]:
+    """Of the peers that are not ``sick`` those between which no path is poor; none unless they are most of them."""
+    others = {each.node for each in losses} - sick
+    poor = {node for path in _paths(me, losses, POOR) if path <= others for node in path}
+    return others - poor if len(others) > 1 and 2 * len(poor) < len(others) else set()
+
+
+def _paths(me: str, losses: Collection[Losses], least: int) -> Iterator[frozenset[str]]:
+    """Pairs of nodes between which at least so many percent are lost, one way or the other."""
+    for node, ours, theirs in losses:
+        if ours >= least:
+            yield frozenset((me, node))
+        yield from (frozenset((node, other)) for other, percent in theirs.items() if percent >= least and other != node)
