@@ -19,13 +19,13 @@ LONGEST = 6.0
 class Patience:
     """With the silences of one peer. Times are seconds of the caller's clock."""
 
-    __slots__ = ("_at", "_clock", "_gap", "_sequence", "_step")
+    __slots__ = ("_at", "_clock", "_gap", "_sequence")
 
     def __init__(self) -> None:
         self._gap, self._at = 0.0, 0.0
         """The longest silence that meant nothing, and when it ended."""
-        self._clock, self._sequence, self._step = 0, 0, 0
-        """Of the hello heard last; and how far the sequence was from the one before."""
+        self._clock = self._sequence = 0
+        """Of the hello heard last."""
 
     def hear(self, hello: Hello, gap: float, now: float, times: Parameters, slower: float) -> None:
         """``hello`` ends a silence of ``gap`` seconds. It meant nothing if none of its sender's hellos was lost: all
@@ -33,9 +33,8 @@ class Patience:
         interval, divided by ours."""
         slept, step = (hello.clock - self._clock) / 1000, hello.sequence - self._sequence
         self._clock, self._sequence = hello.clock, hello.sequence
-        if gap <= times.suspect * slower:
-            self._step = step or self._step  # 0: another part of the same hello
-        elif 0 < slept <= times.suspect * slower or (step <= self._step and gap <= 2 * times.dead * slower):
+        suspect, twice_dead = times.suspect * slower, 2 * times.dead * slower
+        if gap > suspect and (0 < slept <= suspect or (step <= hello.links and gap <= twice_dead)):
             self.survived(gap, now)
 
     def survived(self, gap: float, now: float) -> None:

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 SPEAKER = ROOT / "speaker"
 
 MODULES_IN_A_ROOM = 16
-LINES = 400
+LINES = 440
 FEW_LINES = 30
 
 SMALL_WITH_ONE_USER = {

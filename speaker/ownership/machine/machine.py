@@ -58,8 +58,8 @@ class Ownership(Hearing):
         self._now = now
         more = isinstance(event, HelloHeard) and event.more
         if now >= self.answer_until and not more:
-            self._come_back(now)
-            if isinstance(event, HelloHeard | FrameHeard | EipAnswered):
+            kept = self._come_back(now)
+            if isinstance(event, FrameHeard | EipAnswered) or (isinstance(event, HelloHeard) and not kept):
                 # It waited with us: to take it for fresh would keep a dead peer alive, here and by our word elsewhere.
                 event = Tick()
         self._heed(event, now)
@@ -256,14 +256,15 @@ class Ownership(Hearing):
 
     # ── Being late, and listening ─────────────────────────────────────────────────────────────────────────────
 
-    def _come_back(self, now: float) -> None:
-        """Rules 27 and 39."""
+    def _come_back(self, now: float) -> bool:
+        """Rules 27 and 39: whether what we hold is kept."""
         for segment in self.segments.values():
             segment.returns.add(now)
-        if self.rules.kept_through(self, now):
+        if kept := self.rules.kept_through(self, now):
             self._orders.append(DropRequests())
         else:
             self._freeze(now)
+        return kept
 
     def _freeze(self, now: float) -> None:
         for x in self.eips.values():

@@ -235,7 +235,7 @@ class Rules:
         heard until now, and all that they claim is known."""
         if now < k.sent_at + k.times.dead:
             return True
-        return all(self.heard_throughout(k, segment, now) for segment in k.segments.values() if segment.own.terms)
+        return all(self.heard_throughout(k, segment, now) for segment in k.segments.values() if segment.up)
 
     def heard_throughout(self, k: Known, segment: Segment, now: float) -> bool:
         others = [peer for peer in segment.peers.expected(now) if peer.is_alive(k.sent_at, k.times)]

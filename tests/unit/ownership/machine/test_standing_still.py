@@ -18,10 +18,10 @@ def silent(gap: float, *, sequence: int, clock: int) -> Ownership:
     hello that follows at once would have 1000 and 10,000."""
     machine = alone()
     for n in range(10):
-        machine.step(n / 10, hello(machine, 990 + n, HELD, clock=9000 + 100 * n))
+        machine.step(n / 10, hello(machine, 990 + n, HELD, clock=9000 + 100 * n, links=1))
         timed(machine, n / 10, n / 10 + 0.099)
     timed(machine, 1.0, HEARD_AT + gap - 0.001)
-    machine.step(HEARD_AT + gap, hello(machine, sequence, HELD, clock=clock))
+    machine.step(HEARD_AT + gap, hello(machine, sequence, HELD, clock=clock, links=1))
     return machine
 
 
