@@ -24,7 +24,7 @@ class Patience:
     def __init__(self) -> None:
         self._gap, self._at = 0.0, 0.0
         """The longest silence that meant nothing, and when it ended."""
-        self._clock = self._sequence = 0
+        self._clock, self._sequence = 0, 0
         """Of the hello heard last."""
 
     def hear(self, hello: Hello, gap: float, now: float, times: Parameters, slower: float) -> None:

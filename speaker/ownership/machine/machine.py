@@ -383,15 +383,14 @@ class Ownership(Hearing):
             self._contain("speak", f"link {segment.link}", error)
 
     def _hello(self, segment: Segment, beat: bool, now: float) -> Order:
-        direct = segment.peers.unreached(now)
-        self._sequence += 2 if direct else 1
+        self._sequence += 2  # the one between is for those who are sent it by unicast
         lost = [other for other in self.segments.values() if not other.up]
         return segment.hello(
             Sender(
                 node=self.node,
                 incarnation=self.incarnation,
                 sequence=self._sequence,
-                links=sum(1 + bool(s.peers.unreached(now)) for s in self.segments.values() if s.up),
+                links=2 * (len(self.segments) - len(lost)),
                 draining=self.draining_since is not None,
                 revision=self.revision,
                 # No hello of its own leaves by a link without a carrier: the other links tell what was let go there.
@@ -400,7 +399,7 @@ class Ownership(Hearing):
             ),
             beat,
             now,
-            direct,
+            segment.peers.unreached(now),
         )
 
 
