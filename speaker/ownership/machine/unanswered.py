@@ -49,7 +49,7 @@ class Unanswered(Silence):
         for accused, peer in watched.items():
             self._ask_for(segment, peer, accused, segment.watches[accused], now)
         segment.accused = frozenset(accused for accused, watch in segment.watches.items() if watch.accused)
-        for accused in (before ^ segment.accused) | (segment.accused - segment.tried.keys()):
+        for accused in (before ^ segment.accused) | segment.accused.difference(segment.tried):
             self._doubt(segment, accused, now)
         for accused in [accused for accused, until in segment.tried.items() if until <= now]:
             self._try_again(segment, accused, now)

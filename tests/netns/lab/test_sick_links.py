@@ -35,9 +35,6 @@ def test_a_sick_link_moves_nothing_of_healthy_nodes_and_leaves_nothing_dark(lab_
     assert not any("claimed" in problem for problem in found["problems"])
 
 
-NOT_YET = ("burst", "burst between nodes", "stutter", "nobroadcast", "mute", "mute but for broadcasts")
-"""Of ``PROMISED``, what the machine does not keep yet (issue 28)."""
-
 LONG = ("--seconds", "5", "--after", "0.5")
 PROMISED = {
     "burst": (("burst", "--seconds", "4", "--after", "0.5"), 1500),
@@ -58,8 +55,6 @@ and far less than where nothing is done about it."""
 
 @pytest.mark.parametrize("trouble", PROMISED)
 def test_what_comes_and_goes_or_only_says_hello_costs_what_is_promised_and_no_more(lab_command, trouble):
-    if trouble in NOT_YET:
-        pytest.skip("the machine does not keep this yet (issue 28)")
     arguments, dark_ms = PROMISED[trouble]
     done = lab_command("--scenario", *arguments, "--eips", "6", "--json")
     assert not done.stderr, done.stderr
@@ -70,10 +65,6 @@ def test_what_comes_and_goes_or_only_says_hello_costs_what_is_promised_and_no_mo
     assert not any("left a healthy node" in problem for problem in found["problems"])
     assert found["answered_twice_ms"] < SECONDS * 500, found["problems"]
     assert found["dark_ms"] < dark_ms, found["problems"]
-
-
-def test_what_is_not_kept_yet_is_among_what_is_promised():
-    assert {*NOT_YET} <= {*PROMISED}
 
 
 def test_the_story_tells_what_the_switch_did_what_it_cost_and_what_was_promised(lab_command):
