@@ -39,8 +39,11 @@ class Counted:
         """Whoever is not heard any more has none."""
         self._metrics.hello_loss.clear()
         self._metrics.link_sick.clear()
+        self._metrics.hello_patience.clear()
         for peer in peers:
             self._metrics.link_sick.labels(peer.link).set(peer.sick)
+            if peer.patience_ms:
+                self._metrics.hello_patience.labels(peer.link, peer.node).set(peer.patience_ms / 1000)
             if peer.heard and peer.loss is not None:
                 self._metrics.hello_loss.labels(peer.link, peer.node).set(peer.loss / 100)
 

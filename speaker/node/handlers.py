@@ -30,7 +30,7 @@ _ALONE = {"error": "this speaker runs without --with-peers: there is nobody to s
 
 LOOK_SECONDS = 2.0
 """For a look at whether the kernel has what it should: whoever asks waits for it."""
-_STATUS = "node", "link", "alive", "draining", "loss", "loses"
+_STATUS = "node", "link", "alive", "draining", "loss", "loses", "patience_ms"
 
 
 def handlers(

@@ -89,6 +89,7 @@ class Problems:
         self._filtered: Heard[tuple[str, str]] = Heard()
         """By link and node."""
         self._sick: dict[str, str] = {}
+        self._late: dict[str, str] = {}
         """By link."""
         self._name_clash: str | None = None
         self._peers_addresses: dict[IPAddress, str] = {}
@@ -180,6 +181,15 @@ class Problems:
         self._sick = {link: self._sick.get(link) or _sick(link, sorted(shares)) for link, shares in lost.items()}
         return tuple(self._sick.values())
 
+    def late_links(self, peers: Iterable[PeerSeen]) -> tuple[str, ...]:
+        """A sentence for each link on which hellos came late, the same as long as it is."""
+        late: dict[str, int] = {}
+        for peer in peers:
+            if peer.patience_ms:
+                late[peer.link] = max(late.get(peer.link, 0), peer.patience_ms)
+        self._late = {link: self._late.get(link) or _late(link, longest) for link, longest in late.items()}
+        return tuple(self._late.values())
+
     def peers_address(self, address: IPAddress, node: str) -> str:
         """``node`` says that this EIP is its own address."""
         sentence = (
@@ -200,6 +210,14 @@ class Problems:
 
     def name_free(self) -> None:
         self._name_clash = None
+
+
+def _late(link: str, patience: int) -> str:
+    return (
+        f"hellos on {link} came late, and none was lost: the LAN delivers in bursts, or nodes stand still for a "
+        f"moment. So a peer counts as dead there only after {patience} ms of silence, and failover takes that long, until "
+        "minutes have passed without it. Look at the switch, and at the load of the nodes"
+    )
 
 
 def _sick(link: str, shares: Sequence[int]) -> str:

@@ -209,7 +209,7 @@ class Report(gauges.Counted):
 
     def losses(self, peers: Iterable[PeerSeen]) -> None:
         super().losses(peers)
-        self._found(Area.LINKS, self._problems.sick_links(peers))
+        self._found(Area.LINKS, self._problems.sick_links(peers) + self._problems.late_links(peers))
 
     def set_aside(self, problems: tuple[str, ...]) -> None:
         """What is not as it was asked for, since it met a bug of ours or the kernel refused it."""

@@ -172,6 +172,12 @@ class Metrics:
             "link",
             "peer",
         )
+        self.hello_patience = self._gauge(
+            "eip_speaker_hello_patience_seconds",
+            "Silence after which a peer counts as dead, where its hellos came late lately",
+            "link",
+            "peer",
+        )
         self.link_sick = self._gauge(
             "eip_speaker_link_sick",
             "1 while this node's own link loses what most peers hear of each other",

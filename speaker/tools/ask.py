@@ -117,6 +117,7 @@ class _Peer(SeenPeer):
     draining: bool
     loss: int | None = None
     loses: int = 0
+    patience_ms: int = 0
 
 
 class _KubeProxy(msgspec.Struct):
@@ -206,6 +207,7 @@ def _eip(eip: Mapping[str, Any]) -> Sequence[str]:
 def _peer(peer: Mapping[str, Any]) -> Sequence[str]:
     state = "alive" if peer["alive"] else "silent"
     state = f"{state}, draining" if peer["draining"] else state
+    state += f", dead after {patience} ms" if (patience := peer.get("patience_ms")) else ""
     return peer["node"], peer["link"], state, _lost(peer.get("loss"), peer.get("loses", 0))
 
 

@@ -51,6 +51,8 @@ class PeerSeen(NamedTuple):
     """Percent of ours that it says it loses; 0: hardly any."""
     sick: bool = False
     """Our own link there loses what is said, not theirs (rule 40)."""
+    patience_ms: int = 0
+    """Of silence until it counts as dead, where that is longer than usual: its hellos came late (rule 38)."""
 
 
 class WireEvents(Observer, Protocol):
@@ -112,7 +114,7 @@ def peer_seen(link: str, peer: PeerState, speaker: Speaker | None) -> PeerSeen:
     mac, addresses = speaker if speaker is not None else (None, ())
     began = order(peer.incarnation)
     heard = peer.heard, peer.hears_us, peer.interval, began
-    lost = peer.loss, peer.loses, peer.sick
+    lost = peer.loss, peer.loses, peer.sick, peer.patience_ms
     return PeerSeen(peer.node, link, peer.alive, peer.draining, *heard, mac, addresses, *lost)
 
 

@@ -167,6 +167,10 @@ class Peer:
         """Seconds of silence that are its death."""
         return max(times.dead * self.patience, self.lenience.lasts(self.heard_at))
 
+    def patient_for(self, now: float, times: Parameters) -> int:
+        lasts = self.lenience.lasts(now)
+        return round(lasts * 1000) if lasts > times.dead * self.patience else 0
+
     def is_alive(self, now: float, times: Parameters) -> bool:
         return now < self.dies_at(times)
 
@@ -272,6 +276,8 @@ class PeerState:
     """Percent of ours that it says it loses; 0: hardly any."""
     sick: bool = False
     """Our own link here is (rule 40)."""
+    patience_ms: int = 0
+    """Of silence until it is dead to us, where that is longer than usual (rule 38); 0: as usual."""
 
 
 class Peers:
@@ -392,6 +398,7 @@ class Peers:
                 claims=peer.digest.count,
                 interval=peer.interval,
                 loss=peer.arrivals.percent if peer.arrivals.links else None,
+                patience_ms=peer.patient_for(now, times),
                 loses=peer.lost.get(self._me, 0),
                 sick=sick,
             )

@@ -76,7 +76,17 @@ async def test_before_anything_is_in_force_a_status_names_the_node_and_its_peers
             "ready": False,
             "problems": [],
             "eips": [],
-            "peers": [{"node": "n2", "link": "eth0", "alive": True, "draining": False, "loss": None, "loses": 0}],
+            "peers": [
+                {
+                    "node": "n2",
+                    "link": "eth0",
+                    "alive": True,
+                    "draining": False,
+                    "loss": None,
+                    "loses": 0,
+                    "patience_ms": 0,
+                }
+            ],
         }
     ]
 

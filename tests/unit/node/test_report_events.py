@@ -145,6 +145,12 @@ def play(in_virtual_time, tmp_path):
             {("hello_loss_ratio", "eth0", "n2"): 0.5, ("link_sick", "eth0"): 1},
             True,
         ),
+        (
+            lambda report: report.losses([N2._replace(sick=False, patience_ms=438)]),
+            ["problem"],
+            {("hello_patience_seconds", "eth0", "n2"): 0.438},
+            True,
+        ),
         (lambda report: report.lost_link(ETH0, "gone"), ["link lost"], {("edge_errors_total", "link"): 1}, False),
         (lambda report: report.hellos_sent("eth0", True, 5), [], {("hellos_sent_total", "eth0", "left"): 5}, False),
         (lambda report: report.hellos_sent("eth0", False, 5), [], {("hellos_sent_total", "eth0", "no_room"): 5}, False),

@@ -42,6 +42,7 @@ def test_a_silence_without_a_lost_hello_teaches_patience(
     machine = silent(gap, sequence=sequence, clock=clock)
     peer = machine.segments[LINK].peers.by_node["peer"]
     assert peer.dead_after(TIMES) == pytest.approx(dead_after)
+    assert machine.peers(HEARD_AT + gap)[LINK][0].patience_ms == round(1000 * dead_after)
 
 
 @pytest.mark.parametrize(
