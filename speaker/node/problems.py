@@ -215,8 +215,8 @@ class Problems:
 def _late(link: str, patience: int) -> str:
     return (
         f"hellos on {link} came late, and none was lost: the LAN delivers in bursts, or nodes stand still for a "
-        f"moment. So a peer counts as dead there only after {patience} ms of silence, and failover takes that long, until "
-        "minutes have passed without it. Look at the switch, and at the load of the nodes"
+        f"moment. So a peer counts as dead there only after {patience} ms of silence, and failover takes that long, "
+        "until minutes have passed without it. Look at the switch, and at the load of the nodes"
     )
 
 

@@ -90,7 +90,7 @@ def test_nodes_that_stand_still_cost_their_standstills_and_one_failover(
 
 
 def test_what_a_single_node_that_stands_still_held_goes_to_the_others_for_good() -> None:
-    for length in (0.25, 0.4, 0.7):
+    for length in (0.15, 0.19, 0.25, 0.4, 0.7):
         seen = watch(replace(EVERYBODY, faults=stops(length, 1.0, 0))).values()
         assert max(each.dark for each in seen) < FAILOVER
         assert max(each.claims for each in seen) <= 1

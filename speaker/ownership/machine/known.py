@@ -3,7 +3,7 @@
 from speaker.model import IPAddress
 from speaker.ownership.machine.claims import Eip
 from speaker.ownership.machine.peers import NEVER, Peer
-from speaker.ownership.machine.segment import Segment
+from speaker.ownership.machine.segment import Returns, Segment
 from speaker.ownership.parameters import Parameters
 
 
@@ -37,6 +37,8 @@ class Known:
         """When the last hello left: all that is answered hangs on it."""
         self.away_at = NEVER
         """When we came back after more than a hello interval without a step."""
+        self.standstills = Returns()
+        """When we came back after more than the self-lease."""
         self.silent_until: float | None = None
         """Another host keeps our name; it counts as gone then."""
 

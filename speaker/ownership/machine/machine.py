@@ -258,6 +258,7 @@ class Ownership(Hearing):
 
     def _come_back(self, now: float) -> bool:
         """Rules 27 and 39: whether what we hold is kept."""
+        self.standstills.add(now)
         for segment in self.segments.values():
             segment.returns.add(now)
         if kept := self.rules.kept_through(self, now):

@@ -284,13 +284,24 @@ class Rules:
         return k.node in found and bool(well(k.node, losses, found))
 
     def hands_over(self, k: Known, segment: Segment, now: float) -> bool:
-        """Rule 40: for as long as a drain lasts, once a minute, where there is what to hand over and who takes it."""
-        if not segment.sick or not segment.own.terms or (now - segment.sick_since) % AGAIN >= k.times.drain:
+        """Rules 39 and 40: where there is what to hand over and who takes it."""
+        if not segment.own.terms:
+            return False
+        takers = [
+            peer.node
+            for peer in segment.peers.living(now)
+            if peer.hears_us(now, k.times) and not peer.demoted and not self.making_way(peer)
+        ]
+        if self.stands_still(k, now):
+            return bool(takers)
+        if not segment.sick or (now - segment.sick_since) % AGAIN >= k.times.drain:
             return False
         losses = segment.losses(now)
-        takers = well(k.node, losses, sick(k.node, losses))
-        peers = [p for p in segment.peers.living(now) if p.node in takers]
-        return any(p.hears_us(now, k.times) and not p.demoted and not self.making_way(p) for p in peers)
+        return not well(k.node, losses, sick(k.node, losses)).isdisjoint(takers)
+
+    def stands_still(self, k: Known, now: float) -> bool:
+        """Rule 39: again and again, and for as long as a drain lasts after the last time."""
+        return k.standstills.many(now) and now < k.away_at + k.times.drain
 
     def no_better(self, k: Known, x: Eip, peer: Peer) -> bool:
         """Rule 40: a sick link takes nothing from one that hands over, and goes last as well."""
