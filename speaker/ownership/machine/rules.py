@@ -300,8 +300,9 @@ class Rules:
         return not well(k.node, losses, sick(k.node, losses)).isdisjoint(takers)
 
     def stands_still(self, k: Known, now: float) -> bool:
-        """Rule 39: again and again, and for as long as a drain lasts after the last time."""
-        return k.standstills.many(now) and now < k.away_at + k.times.drain
+        """Rule 39: again and again. Whoever did so with us has said it by then; for as long as a drain lasts."""
+        back_for = now - k.away_at
+        return k.standstills.many(now) and 2 * k.times.hello <= back_for < k.times.drain
 
     def no_better(self, k: Known, x: Eip, peer: Peer) -> bool:
         """Rule 40: a sick link takes nothing from one that hands over, and goes last as well."""
