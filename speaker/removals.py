@@ -6,7 +6,7 @@ air. So what it lacks stays until a second one, some time later, lacks it too. A
 at once.
 """
 
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
 FEW = 3
@@ -60,6 +60,9 @@ class Removals(Generic[_K]):
     def waiting(self) -> Waiting | None:
         """The last list, while anything waits that it lacked."""
         return self._last if self._since else None
+
+    def __iter__(self) -> Iterator[_K]:
+        return iter(self._since)
 
     def __len__(self) -> int:
         """How many wait."""

@@ -24,7 +24,7 @@ from speaker.agent.view import (
     NodeIntent,
     Reader,
     ViewSettings,
-    is_assigned,
+    assigned_addresses,
     is_or_was_assigned,
     node_intent,
     unread_wishes,
@@ -98,7 +98,7 @@ class Cluster:
         self._record_reader = AnnouncementReader(
             lambda: self._announcements.store, self._told.put_nowait, self._saw_announcements, report
         )
-        self._services = self._mirror(SERVICES, AssignedObject, self._saw_services, at_stake=is_assigned)
+        self._services = self._mirror(SERVICES, AssignedObject, self._saw_services, stakes=assigned_addresses)
         self._slices = self._mirror(SLICES, SliceObject, self._saw_slices, indexes={"service": by_service})
         self._eips = self._mirror(EIPS, EipObject, self._saw_eips)
         self._nodes = self._mirror(NODES, NodeObject, self._saw_node, field_selector=f"metadata.name={node}")
@@ -107,7 +107,7 @@ class Cluster:
             AnnouncementObject,
             self._record_reader.saw,
             listed=self._record_reader.saw_all,
-            at_stake=lambda _: False,  # a record never takes an EIP away, and a holder writes it again
+            stakes=lambda _: (),  # a record never takes an EIP away, and a holder writes it again
         )
         # Where this speaker forwards itself, it does so before it answers.
         self._local = EndpointWatch(node, self._own, self._retell) if forwarder is Forwarding.NONE else None

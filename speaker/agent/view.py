@@ -227,7 +227,7 @@ class Reader:
 
     def _service(self, found: AssignedObject, before: _Known | None) -> _Known | None:
         """None where it is not ours, or has no address."""
-        if not (addresses := _addresses(found)):
+        if not (addresses := assigned_addresses(found)):
             return None
         if before is not None and _asks(before.found) == _asks(found):
             known = replace(before, found=found, addresses=addresses, pools=_pools(found))
@@ -320,7 +320,7 @@ class Reader:
 
 def is_assigned(found: AssignedObject) -> bool:
     """It has an address that our controller wrote."""
-    return bool(_addresses(found))
+    return bool(assigned_addresses(found))
 
 
 def is_or_was_assigned(before: AssignedObject | None, after: AssignedObject | None) -> bool:
@@ -329,7 +329,7 @@ def is_or_was_assigned(before: AssignedObject | None, after: AssignedObject | No
     return any(found is not None and is_assigned(found) for found in (after, before))
 
 
-def _addresses(found: AssignedObject) -> tuple[IPAddress, ...]:
+def assigned_addresses(found: AssignedObject) -> tuple[IPAddress, ...]:
     """Those that our controller wrote."""
     said = (each.status for each in found.status.conditions or () if each.type == ASSIGNED)
     if next(said, NOT_ASSIGNED) == NOT_ASSIGNED:

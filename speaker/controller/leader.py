@@ -6,7 +6,7 @@ an address is given to anybody, and only a list that was asked for now is sure t
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Hashable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -117,7 +117,7 @@ class Leader:
         mirrors = Mirrors()
         self._election.saw = mirrors.saw_lease
         settle, kind = self._settle, NodeObject if self._mark_pods else HostObject
-        services = self._mirror(SERVICES, ServiceObject, changed, mirrors, settle=settle, at_stake=_has_eip)
+        services = self._mirror(SERVICES, ServiceObject, changed, mirrors, settle=settle, stakes=_eips)
         eips = self._mirror(EIPS, EipObject, changed, mirrors, settle=settle)
         namespaces = self._mirror(NAMESPACES, Object, changed, mirrors, settle=settle)
         nodes: _Mirror[Any] = self._mirror(NODES, kind, changed, mirrors, settle=settle)
@@ -279,12 +279,12 @@ class Leader:
         label: str = "",
         *,
         settle: float = 0.0,
-        at_stake: Callable[[T], bool] = lambda _: True,
+        stakes: Callable[[T], Collection[Hashable]] = lambda found: (found.key,),
     ) -> "_Mirror[T]":
         """One of ``mirrors``."""
         mirror = _Mirror(
             self._client,
-            Resource(path, kind, label_selector=label, settle=settle, at_stake=at_stake),
+            Resource(path, kind, label_selector=label, settle=settle, stakes=stakes),
             changed,
             self._patience,
             told=partial(self._told, path),
@@ -356,8 +356,9 @@ class _Mirror(Reflector[T]):
         self._said = frozenset(aside)
 
 
-def _has_eip(found: ServiceObject) -> bool:
-    return has_ours(found.status.conditions)
+def _eips(found: ServiceObject) -> Collection[Hashable]:
+    """Its own, whatever they are."""
+    return (found.key,) if has_ours(found.status.conditions) else ()
 
 
 def _ip_mode(forwarders: Forwarders) -> IpMode | None:

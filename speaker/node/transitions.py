@@ -231,7 +231,7 @@ def holder_silent(hop: NextHop, eips: int) -> Line:
 
 
 def frozen() -> Line:
-    message = "this process did not run for so long that others may have taken over: everything was given up"
+    message = "this process did not run for longer than it may answer unheard: what others may have taken was given up"
     return Line("warning", "frozen", {"message": message})
 
 

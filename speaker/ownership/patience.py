@@ -16,14 +16,35 @@ LONGEST = 6.0
 """Seconds: a LAN that delivers later than that serves no client."""
 
 
-class Patience:
-    """With the silences of one peer. Times are seconds of the caller's clock."""
+class Fading:
+    """The longest of some silences, less and less of it as time goes by."""
 
-    __slots__ = ("_at", "_clock", "_gap", "_sequence")
+    __slots__ = ("_at", "_gap")
 
     def __init__(self) -> None:
         self._gap, self._at = 0.0, 0.0
-        """The longest silence that meant nothing, and when it ended."""
+
+    def survived(self, gap: float, now: float) -> None:
+        """A silence of ``gap`` seconds that ends now, and meant nothing."""
+        if gap <= LONGEST and gap > self._left(now):
+            self._gap, self._at = gap, now
+
+    def lasts(self, now: float) -> float:
+        """Seconds that the next one may last; 0 where nothing was learnt."""
+        return MARGIN * self._left(now)
+
+    def _left(self, now: float) -> float:
+        return self._gap * 0.5 ** ((now - self._at) / HALF_LIFE) if self._gap else 0.0
+
+
+class Patience:
+    """With the silences of one peer. Times are seconds of the caller's clock."""
+
+    __slots__ = ("_clock", "_sequence", "late", "quiet")
+
+    def __init__(self) -> None:
+        self.quiet, self.late = Fading(), Fading()
+        """Of all silences that meant nothing; and of those alone in which the LAN was late."""
         self._clock, self._sequence = 0, 0
         """Of the hello heard last."""
 
@@ -33,18 +54,15 @@ class Patience:
         interval, divided by ours."""
         slept, step = (hello.clock - self._clock) / 1000, hello.sequence - self._sequence
         self._clock, self._sequence = hello.clock, hello.sequence
-        suspect, twice_dead = times.suspect * slower, 2 * times.dead * slower
-        if gap > suspect and (0 < slept <= suspect or (step <= hello.links and gap <= twice_dead)):
-            self.survived(gap, now)
-
-    def survived(self, gap: float, now: float) -> None:
-        """A silence of ``gap`` seconds that ends now, and meant nothing."""
-        if gap <= LONGEST and gap > self._left(now):
-            self._gap, self._at = gap, now
+        suspect = times.suspect * slower
+        if gap <= suspect:
+            return
+        if 0 < slept <= suspect:
+            self.late.survived(gap, now)
+            self.quiet.survived(gap, now)
+        elif step <= hello.links and gap <= 2 * times.dead * slower:
+            self.quiet.survived(gap, now)
 
     def lasts(self, now: float) -> float:
         """Seconds that a silence may last; 0 where nothing was learnt."""
-        return MARGIN * self._left(now)
-
-    def _left(self, now: float) -> float:
-        return self._gap * 0.5 ** ((now - self._at) / HALF_LIFE) if self._gap else 0.0
+        return self.quiet.lasts(now)

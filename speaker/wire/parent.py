@@ -24,7 +24,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -164,16 +164,20 @@ async def start(arguments: Sequence[str]) -> Main:
 
 
 def _started(arguments: Sequence[str]) -> Main:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    stacks = os.memfd_create("stacks")
-    with theirs:
-        process = subprocess.Popen(
-            (*_python(), "speaker", *arguments),
-            pass_fds=[theirs.fileno(), stacks],
-            stdin=subprocess.DEVNULL,
-            env={**_environment(), VARIABLE: str(theirs.fileno()), STACKS: str(stacks)},
-            preexec_fn=_bound_to(os.getpid()),
-        )
+    with ExitStack() as unless_it_starts:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        unless_it_starts.callback(ours.close)
+        with theirs:
+            stacks = os.memfd_create("stacks")
+            unless_it_starts.callback(os.close, stacks)
+            process = subprocess.Popen(
+                (*_python(), "speaker", *arguments),
+                pass_fds=[theirs.fileno(), stacks],
+                stdin=subprocess.DEVNULL,
+                env={**_environment(), VARIABLE: str(theirs.fileno()), STACKS: str(stacks)},
+                preexec_fn=_bound_to(os.getpid()),
+            )
+        unless_it_starts.pop_all()
     return Main(process, ours, stacks)
 
 

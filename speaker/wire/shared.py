@@ -338,6 +338,7 @@ class SharedOwner:
                         self._listen()
                     case DropRequests():
                         self._layer2.drop_queued()
+                        self._events.frozen()
                     case Ask() | Question():
                         self._ask(order)
                     case WriteRecord():

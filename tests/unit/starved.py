@@ -162,7 +162,7 @@ def without_processes(folder: Path) -> dict[str, Callable[[], Any]]:
         "nft.run": lambda: nft.run(""),
         "iptables": lambda: iptables.run("true"),
         "threads": start_threads,
-        "a thread": lambda: in_thread(None, threading.get_ident),
+        "a thread": lambda: in_thread(threading.get_ident),
         "carrier": lambda: watch_carrier(list, lambda *_: None, asyncio.Event()),
         "ipvs": lambda: IpvsForwarder(Path("/nowhere"), NftablesGuard()).apply(EMPTY),
         "goes on: watch": lambda: looked_at(folder),

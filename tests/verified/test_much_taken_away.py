@@ -99,7 +99,7 @@ async def test_data_that_went_back_to_nothing_takes_nothing_away_at_once(api, ei
 @ONLY_FAKE
 async def test_what_is_missed_little_counts_at_once_and_so_does_what_no_eip_depends_on(api, eight, mirror, maps):
     await maps.create("plain")
-    seen = await mirror(await api.client(), settle=LONG, at_stake=lambda found: found.key.name != "plain")
+    seen = await mirror(await api.client(), settle=LONG, stakes=lambda found: [found.key] * (found.key.name != "plain"))
     hide(api, "a0", "a1", "plain")
     await seen.until_names(NAMES - {"a0", "a1"})
     assert seen.doubts == []

@@ -4,7 +4,7 @@ A list never touches the store before it is whole: it fills a successor, which t
 a relist's first page and its last, an EIP that moved from one Service to another would else seem held by both.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from typing import Generic
 
 import msgspec
@@ -58,7 +58,8 @@ class Feed(Generic[T]):
     are ``set_aside``, by name with the reason, and spoil no other: they stay as they were last understood, because
     taking them for deleted would take a working Service's EIP away; of one that never was there is what
     ``kind.remains``. ``unreadable`` counts how often one came. ``removals``: what lists lack, and stays until another
-    lacks it too; asked of those objects alone that are ``at_stake``.
+    lacks it too. ``stakes``: the EIPs that depend on an object, or whatever else: what has none goes at once, and so
+    does what lost one of them to another object.
     """
 
     def __init__(
@@ -66,11 +67,11 @@ class Feed(Generic[T]):
         kind: type[T],
         indexes: Mapping[str, Index[T]] | None = None,
         settle: float = 0.0,
-        at_stake: Callable[[T], bool] = lambda _: True,
+        stakes: Callable[[T], Collection[Hashable]] = lambda found: (found.key,),
     ) -> None:
         self.store: Store[T] = Store(indexes)
         self.removals: Removals[Key] = Removals(settle)
-        self._at_stake = at_stake
+        self._stakes = stakes
         self._recalled: Iterable[T] = ()
         self.resume = ""
         self.unreadable = 0
@@ -148,11 +149,25 @@ class Feed(Generic[T]):
     def _keep_doubted(self, coming: Store[T], now: float) -> None:
         known = (*self._recalled, *self.store)
         self._recalled = ()
-        gone = {found.key: found for found in known if coming.get(found.key) is None and self._at_stake(found)}
-        # To look at all of 10,000 Services takes long: only where something is gone.
-        at_stake = sum(map(self._at_stake, known)) if gone else 0
-        for key in self.removals.kept(gone.keys(), at_stake, len(coming), now):
-            coming.put(gone[key])
+        gone = {found.key: found for found in known if coming.get(found.key) is None and self._stakes(found)}
+        if not gone:
+            self.removals.kept((), 0, len(coming), now)
+            return  # to look at all of 10,000 Services takes long
+        at_stake = sum(bool(self._stakes(found)) for found in known)
+        taken = {stake for found in coming for stake in self._stakes(found)}
+        for key in list(self.removals.kept(gone.keys(), at_stake, len(coming), now)):
+            if taken.isdisjoint(self._stakes(gone[key])):
+                coming.put(gone[key])
+            else:
+                self.removals.heard(key)
+
+    def _give_way(self, found: T) -> None:
+        """What waits and has lost an EIP to this one would say who reaches it, and where it leads."""
+        for key in [*self.removals]:
+            other = self.store.get(key)
+            if other is not None and not set(self._stakes(other)).isdisjoint(self._stakes(found)):
+                self.removals.heard(key)
+                self._changes += self.store.remove(key)
 
     def _pass(self, bookmark: Bookmark) -> str:
         if self._coming is None:
@@ -174,6 +189,7 @@ class Feed(Generic[T]):
     def _keep(self, found: T) -> None:
         if self._coming is None:
             self.removals.heard(found.key)
+            self._give_way(found)
             self._changes += self.store.put(found)
         else:
             known = self.store.get(found.key)

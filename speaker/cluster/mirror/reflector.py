@@ -7,7 +7,7 @@ before, and terms would go back.
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic
@@ -44,8 +44,8 @@ class Resource(Generic[T]):
     page: int = PAGE
     settle: float = 0.0
     """Seconds: what lists lack stays so long, where it is much, and goes when another list lacks it too."""
-    at_stake: Callable[[T], bool] = lambda _: True
-    """Whether an EIP may depend on an object; what none depends on goes at once."""
+    stakes: Callable[[T], Collection[Hashable]] = lambda found: (found.key,)
+    """The EIPs that depend on an object, or whatever else; as in ``Feed``."""
 
     @property
     def name(self) -> str:
@@ -105,7 +105,7 @@ class Reflector(Generic[T]):
         self._listed, self._restored, self._doubted = listed, restored, doubted
         self._anew = False
         """The next list is of other data than what is known."""
-        self._feed = Feed(resource.kind, resource.indexes, resource.settle, resource.at_stake)
+        self._feed = Feed(resource.kind, resource.indexes, resource.settle, resource.stakes)
         self.waits: Doubt | None = None
         """What a list lacked, and stays until another decides."""
         self._again: asyncio.TimerHandle | None = None

@@ -417,7 +417,7 @@ class Peers:
 
     def lateness(self, now: float) -> float:
         """Seconds by which hellos came late here, lately."""
-        return max((peer.lenience.lasts(now) for peer in self.by_node.values()), default=0.0)
+        return max((peer.lenience.late.lasts(now) for peer in self.by_node.values()), default=0.0)
 
     def unreached(self, now: float) -> tuple[str, ...]:
         """Those who live and say of none of our broadcasts that it reached them of late, MOST_DIRECT of them."""

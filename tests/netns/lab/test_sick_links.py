@@ -63,7 +63,8 @@ def test_what_comes_and_goes_or_only_says_hello_costs_what_is_promised_and_no_mo
     assert found["ok"] is not bool(found["problems"])
     assert all(eip["asked"] > 20 for eip in found["eips"])
     assert not any("left a healthy node" in problem for problem in found["problems"])
-    assert found["answered_twice_ms"] < SECONDS * 500, found["problems"]
+    twice_ms = SECONDS * (1400 if trouble == "burst between nodes" else 500)  # the first gap, and the one behind it
+    assert found["answered_twice_ms"] < twice_ms, found["problems"]
     assert found["dark_ms"] < dark_ms, found["problems"]
 
 

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speaker.ownership.patience import HALF_LIFE, LONGEST, MARGIN, Patience
+from speaker.ownership.patience import HALF_LIFE, LONGEST, MARGIN, Fading
 
 
 def test_nobody_is_patient_without_a_reason() -> None:
-    assert Patience().lasts(100.0) == 0
+    assert Fading().lasts(100.0) == 0
 
 
 @pytest.mark.parametrize(
@@ -16,13 +16,13 @@ def test_nobody_is_patient_without_a_reason() -> None:
     [(0.0, 0.5 * MARGIN), (HALF_LIFE, 0.25 * MARGIN), (2 * HALF_LIFE, 0.125 * MARGIN)],
 )
 def test_it_is_a_quarter_more_than_the_silence_and_falls_to_half_in_a_minute(after: float, expected: float) -> None:
-    patience = Patience()
+    patience = Fading()
     patience.survived(0.5, 10.0)
     assert patience.lasts(10.0 + after) == pytest.approx(expected)
 
 
 def test_a_shorter_silence_takes_nothing_away() -> None:
-    patience = Patience()
+    patience = Fading()
     patience.survived(1.0, 10.0)
     patience.survived(0.3, 11.0)
     assert patience.lasts(11.0) > 0.98 * MARGIN
@@ -30,7 +30,7 @@ def test_a_shorter_silence_takes_nothing_away() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 20), st.floats(0, 100)), max_size=20))
 def test_it_never_lasts_longer_than_the_longest_that_counts(silences: list[tuple[float, float]]) -> None:
-    patience, now = Patience(), 0.0
+    patience, now = Fading(), 0.0
     for gap, pause in silences:
         now += pause
         patience.survived(gap, now)
