@@ -15,6 +15,8 @@ from speaker.model import IPAddress
 from speaker.ownership.balance import Rebalancing
 from speaker.ownership.events import Yielded
 
+_WRITTEN = 0.5
+"""Seconds within which a record follows a move."""
 _BLINK = 0.003
 """Seconds; a gap this short is the simulation's, not the cluster's. An answer this short ends no gap."""
 
@@ -297,6 +299,8 @@ class Promises:
         for place in self._stations.places:
             if self.broken is None:
                 self._check_client(eip, place)
+        if any(moved == eip and at > self._clock.now - _WRITTEN for at, moved, *_ in self.moves):
+            return
         holders, record = self._answering(eip), self._api.records.get(eip)
         said = record.holder if record is not None else None
         if self._schedule.api and len(holders) == 1 and said != holders[0].name and not holders[0].api_cuts:

@@ -45,7 +45,8 @@ _OMITTED = frozenset(
         *("_alarms", "_alarm_order", "_incarnate", "_now", "_orders", "lives", "times"),  # of its machine
         *("claims_heard", "peers_changed", "hearings", "_attempts", "attempt", "number", "expected", "version"),
         *("digest", "sum", "_sum", "_in_order", "_windows", "ended", "clock", "_times"),
-        *("lenience", "arrivals", "lost", "watches", "sampled_at"),  # what silences, losses and answers of late teach
+        # What silences, losses and answers teach for a minute and more: states that differ in that alone are one.
+        *("lenience", "arrivals", "lost", "watches", "sampled_at", "tried", "tries"),
     )
 )
 _PLAIN = frozenset((type(None), bool, str, bytes))
