@@ -33,11 +33,12 @@ _WORLDS = (
 )
 """The smallest first: what each leaves of its time goes to those behind it."""
 _BRIEF = (
-    Small(2, 1, faults=1),
+    Small(2, 1, faults=1, kinds=(Kind.CRASH, Kind.DEAF, Kind.BLACKOUT, Kind.MUTE_ALL)),
     Small(2, 1, faults=0, frames=3),
     Small(3, 1, faults=1, kinds=(Kind.CRASH, Kind.BLACKOUT)),
 )
-"""To the end: a minute of one core."""
+"""To the end: some two minutes of one core. A freeze and a cable teach patience, which fades for a minute, and no state
+comes back before: `make explore` has them."""
 _HEAD = "nodes EIPs faults frames API   states      met depth left  broken  seconds"
 
 
