@@ -22,7 +22,7 @@ WRONG: Mapping[str, tuple[Make, Small]] = {
     "deaf and up": (partial(Ownership, rules=wrong_rules.DeafIsUp()), Small(kinds=(Kind.DEAF,))),
     "weak claims beat": (partial(Ownership, rules=wrong_rules.StandsForNothing()), Small(kinds=(Kind.PARTITION,))),
     "no weak claims": (partial(Ownership, rules=wrong_rules.AllClaimsAreStrong()), Small(kinds=(Kind.PARTITION,))),
-    "no listening": (partial(Ownership, rules=wrong_rules.NoListening()), Small(kinds=(Kind.FREEZE,))),
+    "no listening": (partial(Ownership, rules=wrong_rules.NoListening()), Small(kinds=(Kind.CABLE,))),
 }
 
 
@@ -67,7 +67,7 @@ def world_at(intervals: int, *happens: str) -> SmallWorld:
 
 
 def test_a_state_has_one_number_whenever_it_is_met() -> None:
-    assert world_at(60).key() == world_at(75).key()
+    assert world_at(60).key() == world_at(80).key()
 
 
 @pytest.mark.parametrize("happens", ["crash n0", "deaf n1", "n0 to n1 lost", "n0 to n1 late"])

@@ -132,6 +132,7 @@ UNPLAYED: Mapping[int, str] = {
     32: "no two hosts of a schedule have one name: tests/scenarios/test_namesakes.py plays them",
     33: "hosts of a schedule have no addresses of their own: tests/unit/ownership/machine/test_machine.py",
     34: "schedules meet no bugs of ours: tests/scenarios/test_internal_errors.py",
+    35: "hosts of a schedule have no sockets to answer by: tests/netns/layer2/test_life.py, tests/faults",
 }
 """Rules of which no family knows, and who does."""
 
