@@ -349,7 +349,8 @@ class Peers:
         peer.lenience.hear(hello, now - peer.heard_at, now, self._times, peer.patience)
         if not hello.direct:
             peer.arrivals.hear(hello.sequence, hello.links)
-        peer.lost = {**hello.lost} if hello.part == 0 else {**peer.lost, **hello.lost}
+        lost = {node: share for node, share in hello.lost.items() if node == self._me or node in self.by_node}
+        peer.lost = lost if hello.part == 0 else {**peer.lost, **lost}
         peer.stamp, peer.link, peer.heard_at = hello.stamp, hello.link, now
         if not hello.direct:
             peer.broadcast_at = now

@@ -12,7 +12,7 @@ from itertools import islice
 from speaker.model import IPAddress
 from speaker.ownership.events import Question
 from speaker.ownership.hello import Accused
-from speaker.ownership.machine.peers import Peer
+from speaker.ownership.machine.peers import MAX_NODES, Peer
 from speaker.ownership.machine.segment import Segment, Watch
 from speaker.ownership.machine.silence import Silence
 
@@ -109,7 +109,9 @@ class Unanswered(Silence):
             self._doubt(segment, accused, now)
 
     def _doubt(self, segment: Segment, accused: Accused, now: float) -> None:
-        """It may count as mute from now on, or no longer."""
+        """It may count as mute from now on, or no longer. Whoever has the key can make up any number of names."""
+        if accused not in segment.tries and len(segment.tries) >= MAX_NODES:
+            return
         if self.rules.mute(self, segment, accused, now) and now >= segment.tried.get(accused, now):
             segment.tried[accused] = now + min(TRIED * 2 ** segment.tries[accused], TRIED_MOST)
             segment.tries[accused] += 1
