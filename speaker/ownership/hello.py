@@ -137,8 +137,8 @@ class Hello(NamedTuple):
     direct: bool = False
     """Sent to one peer alone, by unicast, as none of our broadcasts reaches it (rule 36)."""
     links: int = 0
-    """By so much the sender's sequence grows from one hello to the next on each link: on so many it speaks. 0: it does
-    not say."""
+    """By so much the sender's sequence grows from one hello to the next on each link: two for each link that
+    it speaks on. 0: it does not say."""
     interval: int = 0
     """ms between two hellos of the sender, 1 to 65535; 0 is unknown."""
     revision: int = 0

@@ -28,7 +28,7 @@ class Arrivals:
         self._lost = 0
         """A bit for each of the last hellos, the last one lowest."""
         self.links = 0
-        """On so many the peer speaks; 0: it does not say, and nothing is known of what it sends."""
+        """As in its hello; 0: it does not say, and nothing is known of what it sends."""
         self.sequence: int | None = None
         self.said = 0
         """Percent that our hellos say; 0: the path is good."""

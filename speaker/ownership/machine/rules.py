@@ -136,7 +136,7 @@ class Rules:
 
     def mute(self, k: Known, segment: Segment, accused: Accused, now: float) -> bool:
         """Rule 37: two nodes say so, or the only one there is beside it."""
-        others = {p.node for p in segment.peers.living(now) if not p.makes_way} | {k.node} - {accused.node}
+        others = {p.node for p in segment.peers.living(now) if not p.makes_way} | {k.node}
         return 0 < min(2, len(others - {accused.node})) <= len(self.accusers(k, segment, accused, now))
 
     def accusers(self, k: Known, segment: Segment, accused: Accused, now: float) -> set[str]:

@@ -88,7 +88,7 @@ class Sender(NamedTuple):
     incarnation: Incarnation
     sequence: int
     links: int
-    """On how many it speaks."""
+    """By how much its sequence grows from one hello to the next on a link: two for each link that it speaks on."""
     draining: bool
     revision: int
     yielded: Terms
