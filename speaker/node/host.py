@@ -206,6 +206,7 @@ class Host:
             with self._report.trying("peers"):
                 seen = await self._wire.peers()
                 self._report.losses(seen)
+                self._witnessing.know(seen)
                 speakers = [Heard(peer.node, peer.alive, peer.draining) for peer in seen]
                 lost, soon = losses.heard(speakers, boottime())
                 if lost != known:

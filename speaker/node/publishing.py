@@ -11,10 +11,10 @@ from speaker.node.decide import MayHold, MayNotHold
 from speaker.node.report import Report
 from speaker.node.source import Source
 from speaker.ownership.hello import Addresses
-from speaker.ownership.witness import Place, Witness
+from speaker.ownership.witness import Place, Way, Witness
 from speaker.ownership.witness_sockets import WitnessSockets
 from speaker.system.waiting import set_within, sparing, tick
-from speaker.wire.events import NOBODYS, ClaimStatus
+from speaker.wire.events import NOBODYS, ClaimStatus, PeerSeen
 from speaker.wire.remote import Wire
 
 LEAST_SECONDS = 0.1
@@ -25,6 +25,8 @@ READY_SECONDS = 0.1
 """How often a speaker that is not ready looks whether it is."""
 LISTEN_SECONDS = 0.2
 """That an answer of an EIP's may take."""
+CONTROLS = 4
+"""Peers' own addresses that are asked for where a holder is silent: if none answers it may be our own cable."""
 EDGE = "witness"
 
 
@@ -34,6 +36,8 @@ class Witnessing:
     def __init__(self, node: str, report: Report) -> None:
         self._report, self._witness, self._sockets = report, Witness(node), WitnessSockets()
         self._places: Mapping[IPAddress, Place] = {}
+        self._links: Mapping[str, int] = {}
+        self._seen: Collection[PeerSeen] = ()
 
     def __enter__(self) -> Self:
         self._sockets.__enter__()
@@ -44,7 +48,12 @@ class Witnessing:
 
     def use(self, links: Collection[Link], own: Mapping[int, Addresses]) -> None:
         """Ask there, from these addresses of this host."""
+        self._links = {link.name: link.index for link in links}
         self._sockets.use(links, own)
+
+    def know(self, seen: Collection[PeerSeen]) -> None:
+        """The peers, and what they say of our hellos."""
+        self._seen = seen
 
     def follow(self, eips: Mapping[IPAddress, MayHold | MayNotHold], claims: Mapping[IPAddress, ClaimStatus]) -> None:
         """What is in force, and who holds it."""
@@ -64,9 +73,23 @@ class Witnessing:
         if not due:
             return
         self._sockets.drop()
+        silent = self._witness.silent
         unasked = {eip for eip in due if not self._sockets.ask(eip, self._places[eip].link)}
+        controls = {way: self._controls(way) for way in silent}
+        for way, addresses in controls.items():
+            for address in addresses:
+                self._sockets.ask(address, way.link)
         await asyncio.sleep(LISTEN_SECONDS)
-        self._witness.judge(self._sockets.answers(), unasked)
+        answers = self._sockets.answers()
+        found = {address for address, _ in answers}
+        self._witness.judge(answers, unasked, [way for way, asked in controls.items() if not found.isdisjoint(asked)])
+
+    def _controls(self, way: Way) -> list[IPAddress]:
+        """None where peers lose what we send: of a question that was lost and one that was not nothing is learnt."""
+        there = [peer for peer in self._seen if peer.alive and self._links.get(peer.link) == way.link]
+        if any(peer.loses for peer in there):
+            return []
+        return [eip for peer in there for eip in peer.addresses if eip.version == way.version][:CONTROLS]
 
 
 def places(

@@ -194,6 +194,8 @@ class Yielded(Enum):
     """A peer says that it is its own."""
     NAME_CLASH = "name_clash"
     """Another host has this node's name, and keeps it."""
+    UNANSWERED = "unanswered"
+    """A peer took it over, since nobody got an answer from this node."""
 
 
 class SendHello(NamedTuple):

@@ -30,6 +30,13 @@ class Place(NamedTuple):
     holder: str | None
 
 
+class Way(NamedTuple):
+    """By which an EIP is asked for: ARP or neighbour solicitation, on the link of this index."""
+
+    link: int
+    version: int
+
+
 def asker(eip: IPAddress, holder: str | None, nodes: Iterable[str]) -> str | None:
     """Which of the living ``nodes`` of its link asks for it; None: there is no other than its holder."""
     return max((node for node in nodes if node != holder), key=lambda node: (score(eip, node), node), default=None)
@@ -93,8 +100,23 @@ class Witness:
         place = self._places[eip]
         return asker(eip, place.holder, (self._node, *self._alive.get(place.link, ()))) == self._node
 
-    def judge(self, answers: Iterable[tuple[IPAddress, Mac]], unasked: Collection[IPAddress] = ()) -> None:
-        """The turn is over: who answered for what was ``due``; ``unasked``: of them those for which no request left."""
+    @property
+    def silent(self) -> set[Way]:
+        """Where it is to be shown, in this turn, that our requests arrive: on it hangs whether a holder is silent."""
+        doubted = [eip for eip in self._asked if self._unsure.get(eip, (1, 0))[0] == 0]
+        return {self._way(eip) for eip in doubted if self._places[eip].holder is not None}
+
+    def _way(self, eip: IPAddress) -> Way:
+        return Way(self._places[eip].link, eip.version)
+
+    def judge(
+        self,
+        answers: Iterable[tuple[IPAddress, Mac]],
+        unasked: Collection[IPAddress] = (),
+        arriving: Collection[Way] = (),
+    ) -> None:
+        """The turn is over: who answered for what was ``due``; ``unasked``: of them those for which no request left;
+        ``arriving``: where others answered us meanwhile."""
         macs: dict[IPAddress, set[Mac]] = {eip: set() for eip in self._asked if eip not in unasked}
         for eip, mac in answers:
             if eip in macs:
@@ -102,13 +124,14 @@ class Witness:
         self._asked = {}
         for eip, found in macs.items():
             if eip in self._places:  # it may have moved meanwhile
-                self._judge(eip, len(found))
+                proven = bool(found) or self._places[eip].holder is None or self._way(eip) in arriving
+                self._judge(eip, len(found), proven)
 
-    def _judge(self, eip: IPAddress, hosts: int) -> None:
+    def _judge(self, eip: IPAddress, hosts: int, proven: bool) -> None:
         said, times = self._unsure.pop(eip, (hosts, 0))
         if self.verdicts.get(eip) == hosts:
             return
-        times = times + 1 if said == hosts else 1
+        times = times + proven if said == hosts else 1
         # One answer proves that somebody is there; only several that nobody else is.
         if (hosts == 1 and self.verdicts.get(eip, 0) < hosts) or times >= SURE:
             self.verdicts[eip] = hosts

@@ -96,12 +96,24 @@ def test_what_a_single_node_that_stands_still_held_goes_to_the_others_for_good()
         assert max(each.claims for each in seen) <= 1
 
 
+@pytest.mark.parametrize("kind", [Kind.BLACKOUT, Kind.MUTE_ALL, Kind.DEAF])
 @pytest.mark.parametrize("seed", range(1, 6))
-def test_a_node_that_boots_behind_a_blocked_port_takes_nothing_at_the_heal(seed: int) -> None:
+def test_a_node_that_boots_behind_a_blocked_port_takes_nothing_at_the_heal(seed: int, kind: Kind) -> None:
     """30 s of spanning tree; on 881b69a it took 8 to 14 of 20."""
-    blocked = (Fault(0.0, Kind.BLACKOUT, (3,), BEGINS + 2.0),)
+    blocked = (Fault(0.0, kind, (3,), BEGINS + 2.0),)
     world = World(replace(EVERYBODY, seed=seed, nodes=4, eips=20, faults=blocked))
     world.run(until=BEGINS)
     before = {eip: [name for name in world.holders(eip) if name != "n3"] for eip in world.eips}
     world.run(until=10.0)
     assert {eip: world.holders(eip) for eip in world.eips} == before
+
+
+@pytest.mark.parametrize("share", [0.4, 0.5, 0.6])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_sick_holder_is_not_relieved_by_whom_a_third_node_may_not_hear(share: float, seed: int) -> None:
+    """Before that it stood against each of those claims: two answered for three seconds, of up to 139 claims."""
+    sick = (Fault(BEGINS, Kind.LOSSY, (0,), 20.0, share=share), Fault(BEGINS, Kind.PAIR, (1, 2), 20.0))
+    seen = watch(replace(EVERYBODY, seed=seed, nodes=4, end=24.0, faults=sick)).values()
+    assert max(each.claims for each in seen) <= 1
+    assert max(each.two for each in seen) < 0.2
+    assert max(each.dark for each in seen) < 0.1

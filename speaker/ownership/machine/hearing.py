@@ -28,10 +28,10 @@ class Hearing(Unanswered):
         was_mutual = old is not None and old.hears_us(now, self.times)
         made_way = old is not None and old.makes_way
         accused = old.accuses if old is not None else frozenset()
+        if not segment.peers.by_node:
+            segment.meet_the_first(now)
         hearing, peer = segment.peers.hear(hello, self.incarnation, at)
         segment.hearings[hearing] += 1
-        if segment.met_at == NEVER:
-            segment.meet_the_first(now)
         if peer is None:
             if hearing is Worth.UNPROVEN and now - segment.greeted_at >= self.times.hello / 4:
                 segment.greeted_at = now

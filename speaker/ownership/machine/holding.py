@@ -46,7 +46,8 @@ class Holding(Claiming):
             elif self.rules.unknowing(x, peer):
                 self._stand(x, term, now)
                 return FOREVER
-        self._yield(x, Yielded.BETTER_CLAIM, now, better=term)
+        mute = self.rules.found_mute(self, x, now)
+        self._yield(x, Yielded.UNANSWERED if mute else Yielded.BETTER_CLAIM, now, better=term)
         return FOREVER
 
     def _stand(self, x: Eip, term: int, now: float) -> None:

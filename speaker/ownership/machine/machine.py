@@ -261,7 +261,12 @@ class Ownership(Hearing):
         self.standstills.add(now)
         for segment in self.segments.values():
             segment.returns.add(now)
-        if kept := self.rules.kept_through(self, now):
+        try:
+            kept = self.rules.kept_through(self, now)
+        except Exception as error:
+            self._contain("come back", "everything", error)
+            kept = False
+        if kept:
             self._orders.append(DropRequests())
         else:
             self._freeze(now)
@@ -278,7 +283,10 @@ class Ownership(Hearing):
                 self._contain("freeze", x.address, error)
                 self._give_up(x, now)
         for segment in self.segments.values():
-            segment.listen_out(now, self._listen_until(now))
+            try:
+                segment.listen_out(now, self._listen_until(now))
+            except Exception as error:
+                self._contain("listen out", f"link {segment.link}", error)
             segment.pause()
         self._abandon_plans()
         self._orders.append(Listen(self._listen_until(now)))

@@ -117,7 +117,7 @@ class Rules:
 
     def binds(self, k: Known, x: Eip, peer: Peer, now: float) -> bool:
         """What this living peer claims is not ours to take."""
-        makes_way = self.making_way(peer) and not self.no_better(k, x, peer)
+        makes_way = self.making_way(peer) and not self.no_better(k, x, peer, now)
         return not makes_way and not self.taken_over(k, x, peer, now)
 
     def taken_over(self, k: Known, x: Eip, peer: Peer, now: float) -> bool:
@@ -129,6 +129,11 @@ class Rules:
         if peer.node not in tried or k.node in tried or len(tried) >= _TRIED:
             return False
         return self.mute(k, segment, Accused(peer.node, version), now)
+
+    def found_mute(self, k: Known, x: Eip, now: float) -> bool:
+        """Rule 37, of ourselves."""
+        assert x.link is not None  # or we would not hold it
+        return self.mute(k, k.segments[x.link], Accused(k.node, x.address.version), now)
 
     def tried(self, segment: Segment, version: int, now: float) -> set[str]:
         """Who was mute here of late. Nearly always nobody."""
@@ -235,9 +240,10 @@ class Rules:
         heard until now, and all that they claim is known."""
         if now < k.sent_at + k.times.dead:
             return True
-        return all(self.heard_throughout(k, segment, now) for segment in k.segments.values() if segment.up)
+        return all(self.heard_throughout(k, segment, now) for segment in k.segments.values() if segment.own.terms)
 
     def heard_throughout(self, k: Known, segment: Segment, now: float) -> bool:
+        """Where none was alive whoever came meanwhile may have taken it."""
         others = [peer for peer in segment.peers.expected(now) if peer.is_alive(k.sent_at, k.times)]
         heard = (peer.synced() and now < peer.heard_at + 1.5 * k.times.hello * peer.patience for peer in others)
         return bool(others) and all(heard)
@@ -261,7 +267,8 @@ class Rules:
         """Rule 29: whoever goes, was away for a moment itself, or has it for no longer than a first probe takes, has
         nothing to stand for."""
         present = now >= k.away_at + k.times.dead and now >= x.held_since + k.times.hello
-        return k.draining_since is None and present
+        assert x.link is not None  # or we would not hold it
+        return present and k.draining_since is None and not k.segments[x.link].hands_over
 
     def drained_at(self, k: Known, since: float) -> float:
         """Rule 26: until then it is answered, if no successor does."""
@@ -304,9 +311,11 @@ class Rules:
         back_for = now - k.away_at
         return k.standstills.many(now) and 2 * k.times.hello <= back_for < k.times.drain
 
-    def no_better(self, k: Known, x: Eip, peer: Peer) -> bool:
-        """Rule 40: a sick link takes nothing from one that hands over, and goes last as well."""
-        return x.link is not None and k.segments[x.link].sick and peer.demoted and peer.draining
+    def no_better(self, k: Known, x: Eip, peer: Peer, now: float) -> bool:
+        """Rule 40: nothing is taken from a sick link by another, nor by whom a third node may not hear: it can wait."""
+        if x.link is None or not (peer.demoted and peer.draining):
+            return False
+        return k.segments[x.link].sick or self.deaf_to_somebody(k, x, now)
 
     # ── Silence ───────────────────────────────────────────────────────────────────────────────────────────────
 

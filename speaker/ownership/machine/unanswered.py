@@ -7,7 +7,7 @@ those answered meanwhile; and it is believed only where a second node says the s
 """
 
 from bisect import bisect_left
-from itertools import islice
+from itertools import chain, islice
 
 from speaker.model import IPAddress
 from speaker.ownership.events import Question
@@ -22,8 +22,7 @@ WATCHED, SUSPECTED = 2, 4
 """Peers before us in the order of names whose EIPs we ask for; and which we ask for if somebody accuses them."""
 TRIED, TRIED_MOST = 60.0, 3600.0
 """Seconds for which a node that was mute takes nothing from others for that reason: the first time, and at most."""
-_LOOKED_AT = 1000
-"""Of a peer's EIPs."""
+_VERSIONS = (4, 6)
 
 
 class Unanswered(Silence):
@@ -70,7 +69,8 @@ class Unanswered(Silence):
         return {
             Accused(node, version): present[node]
             for step, node in enumerate(before)
-            for version in sorted({eip.version for eip in islice(present[node].claims, _LOOKED_AT)})
+            for version in _VERSIONS
+            if any(eip.version == version for eip in present[node].claims)
             if step < WATCHED or self.rules.accusers(self, segment, Accused(node, version), now)
         }
 
@@ -83,9 +83,10 @@ class Unanswered(Silence):
         doubted = watch.rounds > 0 or bool(self.rules.accusers(self, segment, accused, now))
         if now < watch.asked_at + (SAMPLE if watch.accused or not doubted else 0.0):
             return
-        held = [eip for eip in islice(peer.claims, _LOOKED_AT) if eip.version == accused.version]
-        watch.turn += 1
-        watch.asked_at, watch.asked = now, (held[watch.turn % len(held)],)
+        in_turn = chain(islice(peer.claims, watch.turn % len(peer.claims), None), peer.claims)
+        steps, eip = next((step, eip) for step, eip in enumerate(in_turn, 1) if eip.version == accused.version)
+        watch.turn = (watch.turn + steps) % len(peer.claims)
+        watch.asked_at, watch.asked = now, (eip,)
         self._orders.append(Question(segment.link, peer.node, watch.asked, doubted))
 
     def _hear_answered(self, segment: Segment, eip: IPAddress) -> None:

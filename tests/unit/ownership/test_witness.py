@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speaker.model import Mac
-from speaker.ownership.witness import IN_DOUBT, PERIOD, RATE, SURE, Place, Witness, asker
+from speaker.ownership.witness import IN_DOUBT, PERIOD, RATE, SURE, Place, Way, Witness, asker
 
 A = ip_address("192.0.2.0")
 LINK = 2
+ARRIVING = [Way(LINK, 4)]
 THEIRS, STRANGERS = Mac(b"\x02\0\0\0\0\x02"), Mac(b"\x02\0\0\0\0\x66")
 NODES = st.sets(st.sampled_from(["a", "b", "c", "d", "e"]), min_size=1)
 
@@ -55,7 +56,7 @@ def told(*turns):
     witness.follow({A: Place(LINK, "them")})
     for macs in turns:
         assert due(witness) == [A]
-        witness.judge([(A, mac) for mac in macs])
+        witness.judge([(A, mac) for mac in macs], arriving=ARRIVING)
     return witness.verdicts.get(A)
 
 
@@ -99,12 +100,36 @@ def test_a_request_that_did_not_leave_proves_nothing():
     assert witness.verdicts == {}
 
 
+def test_a_holder_is_silent_only_where_others_answer_us_meanwhile():
+    witness = Witness("us")
+    witness.follow({A: Place(LINK, "them")})
+    for turn in range(2 * SURE):
+        due(witness)
+        assert witness.silent == (set(ARRIVING) if turn else set()), "shown from the first silence on"
+        witness.judge([], arriving=[Way(LINK, 6), Way(LINK + 1, 4)])
+    assert witness.verdicts == {}
+    for _ in range(SURE):
+        due(witness)
+        witness.judge([], arriving=ARRIVING)
+    assert witness.verdicts == {A: 0}
+
+
+def test_of_an_eip_that_nobody_holds_silence_needs_no_proof():
+    witness = Witness("us")
+    witness.follow({A: Place(LINK, None)})
+    for _ in range(SURE):
+        due(witness)
+        assert not witness.silent
+        witness.judge([])
+    assert witness.verdicts == {A: 0}
+
+
 def test_an_eip_that_moved_is_asked_for_anew_and_one_that_is_held_here_no_more():
     witness = Witness("us")
     witness.follow({A: Place(LINK, "them")})
     for _ in range(SURE):
         due(witness)
-        witness.judge([])
+        witness.judge([], arriving=ARRIVING)
     assert witness.verdicts == {A: 0}
     witness.follow({A: Place(LINK, None)})
     assert witness.verdicts == {}

@@ -16,6 +16,7 @@ from speaker.ownership.events import (
     RecordRead,
     SendHello,
     SetAside,
+    Tick,
     Withdraw,
     Yielded,
     gone,
@@ -122,6 +123,27 @@ def test_a_record_that_raises_concerns_its_eip_alone() -> None:
     advance(machine, 0.0, 1.0)
     assert contained(machine.step(1.0, RecordRead(EIP, gone(1)))) == [("read record", str(EIP))]
     assert machine.held().keys() == {EIP + 1}
+
+
+@pytest.mark.parametrize(
+    ("method", "doing"), [("kept_through", ["come back"]), ("listen_out", ["come back", "listen out"])]
+)
+def test_whoever_cannot_tell_what_it_may_keep_after_it_stood_still_keeps_nothing(method: str, doing: list[str]) -> None:
+    class CannotTell(Rules):
+        def kept_through(self, k: object, now: float) -> bool:
+            raise Unforeseen
+
+    def broken(*arguments: object) -> None:
+        raise Unforeseen
+
+    machine = alone(2)
+    advance(machine, 0.0, 1.0)
+    machine.rules = CannotTell()
+    if method != "kept_through":
+        setattr(machine.segments[LINK], method, broken)
+    orders = machine.step(1.0 + machine.times.dead, Tick())
+    assert withdrawn(orders) == [(EIP, Yielded.FROZEN), (EIP + 1, Yielded.FROZEN)]
+    assert [what for what, _ in contained(orders)] == doing
 
 
 class Deaf(Ownership):

@@ -3,7 +3,7 @@
 import pytest
 from stepping import EIP, LINK, alone, beside, hello, of_kind, timed
 
-from speaker.ownership.events import Claim, DropRequests, Listen, SendHello, Tick, Withdraw
+from speaker.ownership.events import Claim, DropRequests, LinkChanged, Listen, SendHello, Tick, Withdraw
 from speaker.ownership.machine.machine import Ownership
 from speaker.ownership.parameters import Parameters
 
@@ -85,6 +85,17 @@ def test_after_a_longer_one_it_does_where_everybody_was_heard_meanwhile(fresh: b
     orders = machine.step(now, Tick())
     assert any(isinstance(order, Withdraw | Listen) for order in orders) is not fresh
     assert machine.holding(EIP) is fresh
+
+
+def test_a_link_on_which_nothing_is_held_and_nobody_heard_takes_nothing_away() -> None:
+    machine = alone()
+    machine.step(0.0, LinkChanged(LINK + 1, up=True))
+    beside(machine, 0.0, 1.0, {"a": {}})
+    for n in range(1, 8):
+        heard = hello(machine, 3000 + n, {}, "a")._replace(age=0.8 - n / 10, more=True)
+        assert machine.step(1.8, heard) == []
+    machine.step(1.8, Tick())
+    assert machine.holding(EIP)
 
 
 def test_what_another_took_meanwhile_is_let_go_before_anything_is_said() -> None:

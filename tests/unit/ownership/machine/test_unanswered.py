@@ -1,5 +1,6 @@
 """Peers that speak and do not answer, and nodes that no broadcast reaches: rules 36 and 37 of docs/ownership.md."""
 
+from ipaddress import IPv6Address
 from itertools import pairwise
 
 import pytest
@@ -134,6 +135,24 @@ def test_what_a_peer_holds_is_asked_for_once_a_second_while_it_answers() -> None
     assert {question for _, question in asked} == {Question(LINK, "a", (EIP,))}
     assert 4 <= len(asked) <= 6
     assert all(b - a > SAMPLE - 0.001 for (a, _), (b, _) in pairwise(asked))
+
+
+def test_of_both_ip_versions_each_eip_has_its_turn_however_many_there_are() -> None:
+    many = {EIP + n: 3 for n in range(1, 1100)}
+    few = {IPv6Address("2001:db8::1"): 3, IPv6Address("2001:db8::2"): 3}
+    asked = questions(watching(alone(), 0.0, 8.0, {"a": ({**many, **few}, ())}, answers=True))
+    found = [eip for _, question in asked for eip in question.eips]
+    assert set(few) == {eip for eip in found if eip.version == 6}
+    assert len({eip for eip in found if eip.version == 4}) >= 6, "another one each time"
+
+
+def test_what_a_mute_holder_yields_says_so() -> None:
+    us = frozenset({Accused("me", 4)})
+    machine = alone()
+    watching(machine, 0.0, 1.0, {"a": ({}, ()), "b": ({}, ())})
+    assert of_kind(watching(machine, 1.0, 1.5, {"a": ({}, us), "b": ({}, us)}), Withdraw) == []
+    orders = watching(machine, 1.5, 2.0, {"a": ({EIP: 9}, us), "b": ({}, us)})
+    assert [(gone.eip, gone.reason) for _, gone in of_kind(orders, Withdraw)] == [(EIP, Yielded.UNANSWERED)]
 
 
 def test_who_does_not_answer_is_asked_at_each_beat_and_accused_after_eight() -> None:
