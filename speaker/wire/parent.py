@@ -51,7 +51,7 @@ STACKS_SECONDS = 0.5
 """That a main process gets to show its stacks. A handler in C does it, whoever holds the interpreter's lock."""
 MOST_STACKS = 16384
 """Bytes that are told of them."""
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = 5.0
 """Between two looks at whether the main process gets on."""
 ENDING_SECONDS = 10.0
 """A main process that ends gets so long for it before it is killed."""

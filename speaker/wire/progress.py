@@ -18,7 +18,7 @@ from speaker.system.supervise import Supervisor, contained
 from speaker.system.threads import hanging
 from speaker.system.waiting import Progress
 
-TELL_SECONDS = 2.0
+TELL_SECONDS = 5.0
 """Between two words of the main process."""
 LIMIT = 90.0
 """Seconds at one step after which a main process is replaced. Work in a thread, and a program, is given up after 60,

@@ -292,6 +292,8 @@ class SharedOwner:
         with contained("hear", self._events):
             self.hello_links.hear()  # nobody is silent whose hello lies here unread
             self.hello_links.miss()
+        with contained("inquiry", self._events):
+            self._inquiries.collect()
         self._step(Tick())
         with contained("peers", self._events):
             self._tell_of_peers()

@@ -40,7 +40,8 @@ class FilterTracker:
 
     def lets_through(self, address: bytes) -> bool:
         """Requests for it, by the filter as it stands."""
-        return any(first <= number(address) <= last for first, last in self._ours)
+        asked = number(address)
+        return any(first <= asked <= last for first, last in self._ours)
 
     def wake(self) -> float | None:
         """When to ``tighten``; None as long as nothing changed."""

@@ -1,6 +1,6 @@
 """Peers that speak and do not answer (rule 37): who asks for what they hold, and who counts as mute. Pure.
 
-A hello says that a node is well; only an answer shows that clients find it. So each node asks, once a second, for an
+A hello says that a node is well; only an answer shows that clients find it. So each node asks now and then for an
 EIP of each family of the two peers before it in the order of names. No answer may be the peer's trouble or our own.
 Therefore it is asked again at each beat, by its MAC as well, and others on the link behind it. It is accused only where
 those answered meanwhile; and it is believed only where a second node says the same, if there is a third.
@@ -16,7 +16,7 @@ from speaker.ownership.machine.peers import MAX_NODES, Peer
 from speaker.ownership.machine.segment import Segment, Watch
 from speaker.ownership.machine.silence import Silence
 
-SAMPLE = 1.0
+SAMPLE = 1.5
 """Seconds between two questions for what one peer holds, while they are answered, and once it is accused."""
 WATCHED, SUSPECTED = 2, 4
 """Peers before us in the order of names whose EIPs we ask for; and which we ask for if somebody accuses them."""

@@ -6,7 +6,7 @@ import pytest
 
 from speaker.layer2.answer import Ignored, answer_arp, answer_ndp, arp_rival, ndp_rival
 from speaker.layer2.claims import Claims
-from speaker.layer2.proof import Proof, Unproven
+from speaker.layer2.proof import IDLE, Proof, Unproven
 from speaker.layer2.responder import Protocol
 from speaker.layer2.sockets.filter import arp_program
 from speaker.layer2.sockets.filter_tracker import FilterTracker
@@ -55,6 +55,27 @@ def test_where_nothing_is_held_it_is_answered_for_what_nobody_has(lan, protocol)
     nothing = Claims(lan.mac)
     Proof(protocol, nothing, lambda: 0.0).give(Open())
     assert len(nothing) == 0
+
+
+def test_a_family_of_which_nothing_is_held_proves_itself_at_once_and_then_now_and_then(lan):
+    asked, nothing = [], Claims(lan.mac)
+    proof = Proof(noting(ARP, asked), nothing, lambda: 0.0)
+    for _ in range(2 * IDLE):
+        proof.give(Open())
+    assert len(asked) == 2
+    nothing.deadline = 1.0
+    nothing.add(lan.eip4.packed)
+    proof.give(Open())
+    nothing.discard(lan.eip4.packed)
+    proof.give(Open())
+    assert len(asked) == 4, "and at once where nothing is held any more"
+
+
+def test_it_does_so_each_time_as_long_as_it_fails(lan):
+    proof = Proof(raising(ZeroDivisionError), Claims(lan.mac), lambda: 0.0)
+    for _ in range(3):
+        with pytest.raises(ZeroDivisionError):
+            proof.give(Open())
 
 
 def test_every_eip_has_its_turn_and_is_asked_for_of_the_claims_that_answer_clients(claims, lan):
