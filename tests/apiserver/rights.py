@@ -191,7 +191,7 @@ def session_leases() -> Iterator[Write]:
         "another's name in it": lease("n2_7"),
         "for a year": lease("n1_7", 31_536_000),
         "another label": lease("n1_7", labels={"mine": "x"}),
-        "another annotation": lease("n1_7", annotations={"mine": "x" * 200_000}),
+        "another annotation": lease("n1_7", annotations={"mine": "x" * 1000}),
         "another owner": lease("n1_7", ownerReferences=[OWNER]),
         "finalizers": lease("n1_7", finalizers=["example.com/mine"]),
     }
@@ -231,7 +231,7 @@ def records() -> Iterator[Write]:
         yield Write(kind, what, "PATCH", f"{path}?fieldValidation=Strict", {"status": status})
     for what, given_ in {
         "labels": {"labels": {"mine": "x"}},
-        "annotations": {"annotations": {"mine": "x" * 200_000}},
+        "annotations": {"annotations": {"mine": "x" * 1000}},
         "owners": {"ownerReferences": [OWNER]},
         "finalizers": {"finalizers": ["example.com/mine"]},
     }.items():
