@@ -96,8 +96,8 @@ def of_a_service(name: str, kind: str, rows: Mapping[str, Body]) -> Iterator[Wri
 def services() -> Iterator[Write]:
     ours = {
         "addresses, our two conditions, `eip-speaker.io/record`": given(),
-        "a host name, or ports, for an address": given({"hostname": "example.com"}),
-        "an address of no mode": given({"ip": "192.0.2.1"}),
+        "a host name for an address": given({"hostname": "example.com"}),
+        "ports of an address": given({"ip": "192.0.2.1", "ports": [{"port": 80, "protocol": "TCP"}]}),
         "three addresses": given(*({"ip": f"192.0.2.{n}", "ipMode": "VIP"} for n in (1, 2, 3))),
         "another condition": given(conditions=(condition(), condition("example.com/Mine"))),
         "another annotation": metadata(annotations={"example.com/mine": "x"}),
@@ -109,8 +109,10 @@ def services() -> Iterator[Write]:
     yield from of_a_service("ours", "Service of our class", ours)
     yield Write("Service of our class", "spec", "PATCH", f"{SERVICES}/ours", {"spec": {"type": "ClusterIP"}})
     yield Write("Service of our class", "delete", "DELETE", f"{SERVICES}/ours", {})
-    left = {"take away what we wrote": TAKEN, "an address": given({"ip": "192.0.2.9", "ipMode": "VIP"})}
-    yield from of_a_service("left", "Service that was ours, with our condition", left)
+    said = {"metadata": TAKEN["metadata"], "status": {"conditions": None}}
+    took = {"take away our conditions and annotation": said, "take away its address": TAKEN, "another address": given()}
+    yield from of_a_service("left", "Service of another class that was ours", took)
+    yield from of_a_service("closed", "`ClusterIP` that was ours", {"take away what we wrote": TAKEN} | took)
     others = {"an address": given(), "labels": metadata(labels={"mine": "x"})}
     yield from of_a_service("another", "Service of another class", others)
     yield from of_a_service("inner", "`ClusterIP`", others)
@@ -167,7 +169,7 @@ def lease(holder: str, seconds: int = 15, **fields: Any) -> Body:
 def controller_lease() -> Iterator[Write]:
     kind, leases = "Lease of the controllers", LEASES.format("eip-speaker")
     path = f"{leases}/eip-speaker-controller"
-    named = {"name": "eip-speaker-controller", "resourceVersion": "@"}
+    named = {"name": "eip-speaker-controller"}
     rows = {
         "renew": lease("pod_1", **named),
         "for a year": lease("pod_1", 31_536_000, **named),
@@ -315,16 +317,19 @@ class Rights:
         """What is written to. Gone when the block ends."""
         self._made("/api/v1/namespaces", {"metadata": {"name": SPACE}})
         ours = {"type": "LoadBalancer", "loadBalancerClass": "eip-speaker.io/speaker"}
-        specs = {"ours": ours, "another": ours | {"loadBalancerClass": "example.com/other"}, "left": ours}
+        other = ours | {"loadBalancerClass": "example.com/other"}
+        specs = {"ours": ours, "another": other, "left": ours, "closed": ours}
         specs |= {"inner": {"type": "ClusterIP"}, "plain": {"type": "LoadBalancer"}}
         for name, spec in specs.items():
             ports = {"ports": [{"port": 80}], "allocateLoadBalancerNodePorts": False}
             if name == "inner":
                 del ports["allocateLoadBalancerNodePorts"]
             self._made(SERVICES, {"metadata": {"name": name}, "spec": spec | ports})
-        self._patched(f"{SERVICES}/left/status", given())
-        self._patched(f"{SERVICES}/left", {"spec": {"type": "ClusterIP", "loadBalancerClass": None}})
-        self._patched(f"{SERVICES}/left/status", {"status": {"conditions": [condition()]}})
+        for name in ("left", "closed"):
+            self._patched(f"{SERVICES}/{name}/status", given({"ip": "192.0.2.2", "ipMode": "VIP"}))
+            self._patched(f"{SERVICES}/{name}", {"spec": {"type": "ClusterIP", "loadBalancerClass": None}})
+        self._patched(f"{SERVICES}/left", {"spec": other})
+        self._patched(f"{SERVICES}/left/status", {"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.2"}]}}})
         about = {"apiVersion": "eip-speaker.io/v1alpha1"}
         pool = {"addresses": ["192.0.2.1"], "namespaces": ["shop"]}
         self._made(POOLS, {**about, "kind": "Eip", "metadata": {"name": SPACE}, "spec": pool})
@@ -358,6 +363,14 @@ class Rights:
         ):
             (write,) = (each for each in writes() if (each.kind, each.what) == (kind, what))
             self.becomes(ask, write, "policy")
+
+    def writes(self) -> Iterator[Write]:
+        """A Lease is only replaced at the version that it has."""
+        found = self.admin("GET", f"{LEASES.format('eip-speaker')}/eip-speaker-controller")[1]["metadata"]
+        for write in writes():
+            if write.method == "PUT":
+                write.body["metadata"]["resourceVersion"] = found["resourceVersion"]
+            yield write
 
     def becomes(self, ask: Asking, write: Write, said: str) -> str:
         deadline = time.monotonic() + PATIENCE
@@ -398,10 +411,7 @@ class Rights:
     def fields(self) -> Iterator[str]:
         yield "| of | what | controller | agent |"
         yield "|---|---|---|---|"
-        version = self.admin("GET", f"{LEASES.format('eip-speaker')}/eip-speaker-controller")[1]["metadata"]
-        for write in writes():
-            if write.body.get("metadata", {}).get("resourceVersion") == "@":
-                write.body["metadata"]["resourceVersion"] = version["resourceVersion"]
+        for write in self.writes():
             yield _row(write, *(verdict(ask, write) for ask in (self.controller, self.agent)))
         for found in self.default_class():
             yield _row(*found)

@@ -1,7 +1,7 @@
 """Who may do what, as docs/kubernetes.md has it, row by row."""
 
 import pytest
-from rights import Rights, documented, verdict, writes
+from rights import Rights, documented, verdict
 
 pytestmark = pytest.mark.apiserver
 
@@ -21,5 +21,5 @@ def test_the_table_of_the_docs_is_what_the_api_server_says(rights):
 
 def test_nobody_else_is_bound_by_the_policies(rights):
     with rights.objects():
-        refused = [write for write in writes() if verdict(rights.admin, write) == "policy"]
+        refused = [write for write in rights.writes() if verdict(rights.admin, write) == "policy"]
     assert refused == []
