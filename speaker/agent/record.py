@@ -100,8 +100,8 @@ def correction(found: AnnouncementObject, facts: Facts) -> dict[str, Any] | None
 
 
 def _shown(facts: Facts) -> Facts:
-    said = {field: sayable(field, getattr(facts, field)) for field in ("link", "mac", "conflict", "reason")}
-    return Facts(services=facts.services[:MAX_SERVICES], **said)
+    link, conflict, reason = (sayable(each, getattr(facts, each)) for each in ("link", "conflict", "reason"))
+    return Facts(link, facts.mac, facts.services[:MAX_SERVICES], conflict, reason)
 
 
 def _told(facts: Facts | None) -> dict[str, Any]:

@@ -1,9 +1,8 @@
 """Who may do what, asked of a real API server with the tokens of the controller and of an agent: a table for the docs.
 
-    .venv/bin/python tests/apiserver/rights.py       writes it into docs/kubernetes.md; a test fails where they differ
+.venv/bin/python tests/apiserver/rights.py      writes it into docs/kubernetes.md; a test fails where they differ
 """
 
-import json
 import sys
 import tempfile
 import time
@@ -381,17 +380,18 @@ class Rights:
     def default_class(self) -> Iterator[tuple[Write, str, str]]:
         """Of a Service without a class, by what the Deployment of the controllers says."""
         (container,) = self.admin("GET", DEPLOYMENT)[1]["spec"]["template"]["spec"]["containers"]
-        for expected, flags in (("policy", []), ("may", ["--default-class"])):
+
+        def runs(replicas: int, *flags: str) -> None:
+            containers = [{**container, "args": [*container["args"], *flags]}]
+            self._patched(DEPLOYMENT, {"spec": {"template": {"spec": {"containers": containers}}}})
+            self._patched(f"{DEPLOYMENT}/status", {"status": {"replicas": replicas}})
+
+        for expected, flags in (("policy", ()), ("may", ("--default-class",))):
             kind = f"Service without a class, controllers {'with' if flags else 'without'} `--default-class`"
             write = Write(kind, "an address", "PATCH", f"{SERVICES}/plain/status", given())
-            patch = json.dumps([{"op": "replace", "path": "/spec/template/spec/containers/0/args",
-                                 "value": [*container["args"], *flags]}])  # fmt: skip
-            self.api.kubectl("-n", "eip-speaker", "patch", "deployment", "eip-speaker-controller", "--type=json", "-p", patch)
-            self._patched(f"{DEPLOYMENT}/status", {"status": {"replicas": 2}})
+            runs(2, *flags)
             yield write, self.becomes(self.controller, write, expected), verdict(self.agent, write)
-        undo = json.dumps([{"op": "replace", "path": "/spec/template/spec/containers/0/args", "value": container["args"]}])
-        self.api.kubectl("-n", "eip-speaker", "patch", "deployment", "eip-speaker-controller", "--type=json", "-p", undo)
-        self._patched(f"{DEPLOYMENT}/status", {"status": {"replicas": 0}})
+        runs(0)
 
     # ── Tables ──
 
@@ -406,7 +406,7 @@ class Rights:
             yield f"| {told} | {where} | {' | '.join(cells)} |"
 
     def _cell(self, user: str, *place: str) -> str:
-        return ", ".join(verb for verb in VERBS if may(self.admin, user, verb, *place)) or "–"
+        return ", ".join(verb for verb in VERBS if may(self.admin, user, verb, *place)) or "-"
 
     def fields(self) -> Iterator[str]:
         yield "| of | what | controller | agent |"

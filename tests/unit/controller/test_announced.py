@@ -180,7 +180,9 @@ def test_of_thousands_that_move_at_once_as_many_are_told_as_may_be():
     assert told._announced.left_out == 0
 
 
-@pytest.mark.parametrize("free", ["\x1b[2J", "pay to mallory", "n1: pay to mallory", "https://example.com/pay", "x" * 300])
+@pytest.mark.parametrize(
+    "free", ["\x1b[2J", "pay to mallory", "n1: pay to mallory", "https://example.com/pay", "x" * 300]
+)
 def test_nothing_that_an_agent_made_up_is_told(free):
     told = Told()
     words = told.words(HELD, Holder("n1", free, free), Holder("n2", free), Holder(free), Holder("", free, free, free))
