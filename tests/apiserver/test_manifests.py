@@ -236,6 +236,9 @@ def test_with_it_the_controller_makes_that_secret_and_no_other_and_reads_none(in
     ):
         code, answer = make(controller, name, kind, **metadata)
         assert (code, "of type Opaque, and no other" in answer["message"]) == (422, True), answer
+    for field in ({"labels": {"mine": "x"}}, {"annotations": {"mine": "x"}}, {"finalizers": ["example.com/mine"]}):
+        code, answer = make(controller, SECRET, **field)
+        assert (code, "the key, and nothing else" in answer["message"]) == (422, True), answer
     found = {
         place: {verb for verb in VERBS if may(installed, CONTROLLER, verb, *place)}
         for place in (("", each, space) for each in ("secrets", f"secrets:{SECRET}")
