@@ -5,19 +5,19 @@ from typing import Any, NamedTuple
 from speaker.agent.objects import AnnouncementObject, LeaseObject
 from speaker.cluster.kinds import announced_eip, announcement_name, in_one_line
 from speaker.cluster.paths import ANNOUNCEMENTS
+from speaker.cluster.said import sayable
 from speaker.model import MAX_TERM, IPAddress
 from speaker.ownership.events import Record, WriteRecord
 from speaker.ownership.hello import MAX_INCARNATION, Incarnation
 from speaker.settings import whole_number
 
 MAX_SERVICES = 1024
-MAX_TEXT = 1024
-"""In one status: as the CRD has them."""
+"""In one status: as the CRD has it."""
 
 
 class Facts(NamedTuple):
-    """What a record says for people. ``services``: namespace/name of each; ``reason``: why nobody holds it, and then
-    there is no link."""
+    """What a record says for people. ``services``: namespace/name of each; ``conflict``: MAC and link of who uses it
+    too; ``reason``: why nobody holds it, one of ``REASONS``, and then there is no link."""
 
     link: str
     mac: str
@@ -36,7 +36,8 @@ def read_record(found: AnnouncementObject) -> Record:
     version = int(found.metadata.resource_version)
     if is_made_up(found):
         return Record(None, Incarnation(0), 0, version)
-    return Record(status.holder or None, Incarnation(min(status.incarnation, MAX_INCARNATION)), status.term, version)
+    holder = sayable("holder", status.holder) or None
+    return Record(holder, Incarnation(min(status.incarnation, MAX_INCARNATION)), status.term, version)
 
 
 def is_made_up(found: AnnouncementObject) -> bool:
@@ -83,7 +84,7 @@ def _came(facts: Facts | None) -> dict[str, Any]:
     """How the holder came by it. The record alone carries that to the controller: it is not put right later."""
     before, seconds = (facts.failover if facts is not None else None) or ("", None)
     return {
-        "takenFrom": before or None,
+        "takenFrom": sayable("taken_from", before) or None,
         "unansweredMilliseconds": None if seconds is None else min(round(seconds * 1000), 2**31 - 1),
     }
 
@@ -99,9 +100,8 @@ def correction(found: AnnouncementObject, facts: Facts) -> dict[str, Any] | None
 
 
 def _shown(facts: Facts) -> Facts:
-    return Facts(
-        facts.link, facts.mac, facts.services[:MAX_SERVICES], facts.conflict[:MAX_TEXT], facts.reason[:MAX_TEXT]
-    )
+    link, conflict, reason = (sayable(each, getattr(facts, each)) for each in ("link", "conflict", "reason"))
+    return Facts(link, facts.mac, facts.services[:MAX_SERVICES], conflict, reason)
 
 
 def _told(facts: Facts | None) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from speaker.agent.exclusion import Exclusion
 from speaker.agent.known import Known
 from speaker.agent.last_known import LastKnown, news_of
 from speaker.agent.objects import AnnouncementObject, AssignedObject, NodeObject, SliceObject, by_service
-from speaker.agent.record import Facts, eip_of
+from speaker.agent.record import Facts, eip_of, read_record
 from speaker.agent.session import Pace, Session, SessionEvents, forwards_with
 from speaker.agent.view import (
     News,
@@ -295,7 +295,7 @@ class Cluster:
 
     def recorded(self, eip: IPAddress) -> str | None:
         found = self._announcements.store.get(Key("", announcement_name(eip)))
-        return found.status.holder or None if found is not None else None
+        return read_record(found).holder if found is not None else None
 
     def lost(self, nodes: frozenset[str]) -> None:
         """On record at once, for the controller: one agent's word is none."""
@@ -317,12 +317,11 @@ class Cluster:
         place = self._wire.offered(eip)
         if place is None:
             return None
-        conflict, failover = self._report.conflicts().get(str(eip), ""), self._report.noted.failover(eip)
+        conflict, failover = self._report.rivals().get(str(eip), ""), self._report.noted.failover(eip)
         return Facts(place.link.name, format_mac(place.link.mac), self._reader.services_on(eip), conflict, "", failover)
 
     def _vacant(self, eip: IPAddress) -> Facts:
-        why = self._report.noted.why_not(eip)
-        return Facts("", "", self._reader.services_on(eip), reason=f"{self._node}: {why}" if why else "")
+        return Facts("", "", self._reader.services_on(eip), reason=self._report.noted.why_not(eip))
 
     async def _correct(self, wire: Wire) -> None:
         """Services come to share an EIP or leave it, links get other MACs, strangers come and go; and somebody else may

@@ -20,6 +20,7 @@ from speaker.api.metadata import LABEL, QUALIFIED
 from speaker.api.world import EIP
 from speaker.cluster import cel
 from speaker.cluster.kinds import MAX_LINE
+from speaker.cluster.said import IN_ONE_LINE, LINK, MAC, NODE, REASONS, RIVAL, SERVICE, TIME
 from speaker.model import MAX_TERM, Gratuitous, Pool
 
 Schema: TypeAlias = dict[str, Any]
@@ -201,6 +202,7 @@ def _conditions() -> Schema:
     return {
         "type": "array",
         "items": _described(condition, "What is so of the pool, since when and why."),
+        "maxItems": 8,
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["type"],
     }
@@ -247,13 +249,14 @@ _NAME_RULE = (
 )
 
 
+def _text(pattern: str, most: int) -> Schema:
+    return {"type": "string", "maxLength": most, "pattern": f"^({pattern})$"}
+
+
 def _announcement() -> Schema:
-    mac = {"type": "string", "pattern": "^([0-9a-f]{2}:){5}[0-9a-f]{2}$"}
     status = _object(
         {
-            "holder": _described(
-                {"type": "string", "maxLength": 253}, "The node that answers for the EIP; '' is none."
-            ),
+            "holder": _described(_text(f"({NODE})?", 253), "The node that answers for the EIP; '' is none."),
             "incarnation": _described(_INTEGER, "Which start of the holder's agent."),
             "term": _described(
                 {
@@ -268,24 +271,22 @@ def _announcement() -> Schema:
                 },
                 "Raised by every change of holder: the higher term wins.",
             ),
-            "link": _described({"type": "string", "maxLength": 15}, "The holder's link that announces."),
-            "mac": _described(mac, "That link's address, which neighbours should have for the EIP."),
-            "since": _described(_TIME, "When the holder began to answer, by its clock: for people."),
+            "link": _described(_text(LINK, 15), "The holder's link that announces."),
+            "mac": _described(_text(MAC, 17), "That link's address, which neighbours should have for the EIP."),
+            "since": _described(_text(TIME, 35) | _TIME, "When the holder began to answer, by its clock: for people."),
             "services": _described(
-                _list(_described({"type": "string", "maxLength": 127}, "namespace/name."), maxItems=1024),
+                _list(_described(_text(SERVICE, 127), "namespace/name."), maxItems=1024),
                 "namespace/name of each Service on the EIP, whether or not anybody holds it.",
             ),
-            "servicesText": _described(_line(), "`services` in one line, for kubectl get."),
+            "servicesText": _described(_text(IN_ONE_LINE, MAX_LINE), "`services` in one line, for kubectl get."),
             "conflict": _described(
-                {"type": "string", "maxLength": 1024}, "Who else on the LAN answers for the EIP; left out is nobody."
+                _text(RIVAL, 36), "Who else on the LAN answers for the EIP: MAC and link; left out is nobody."
             ),
             "reason": _described(
-                {"type": "string", "maxLength": 1024},
+                {"type": "string", "enum": [*REASONS]},
                 "While nobody holds the EIP: why the node that had it last let it go.",
             ),
-            "takenFrom": _described(
-                {"type": "string", "maxLength": 253}, "The node that had it before and fell silent, where one did."
-            ),
+            "takenFrom": _described(_text(NODE, 253), "The node that had it before and fell silent, where one did."),
             "unansweredMilliseconds": _described(
                 {"type": "integer", "format": "int32", "minimum": 0},
                 "From the last sign of that node until the holder answered; left out is no failover.",

@@ -3,6 +3,7 @@
 So a field that a newer Kubernetes adds to a Service is no mistake here, as it is in a file that a person wrote.
 """
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from ipaddress import IPv6Address, ip_address
 from typing import Any
@@ -26,6 +27,8 @@ ASSIGNED_FROM = "eip-speaker.io/AssignedFrom"
 address now; and nobody but the controller may write a Service's status, its owner least of all."""
 
 
+_NAME = re.compile("[a-z0-9.-]{1,253}")
+"""Of a pool or a node, as admission policies take it: thieves of a key or a token make up others."""
 _IN_A_LINE = 3
 """Entries; kubectl shows as many of an Ingress's hosts."""
 MAX_LINE = 512
@@ -136,7 +139,7 @@ def pools_read(message: str) -> dict[Family, str]:
     """The other way; what is not to be understood is left out."""
     parts = (part.split(" from ") for part in message.split(", "))
     said = {part[0]: part[1] for part in parts if len(part) == 2}
-    return {family: pool for family in Family if (pool := said.get(family))}
+    return {family: pool for family in Family if _NAME.fullmatch(pool := said.get(family, ""))}
 
 
 def condition_of(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
@@ -149,8 +152,9 @@ def has_ours(conditions: tuple[Condition, ...]) -> bool:
 
 
 def misses_said(nodes: Collection[str]) -> str | None:
-    """None: no such annotation, and no such label."""
-    return ",".join(sorted(nodes)) if 0 < len(nodes) <= MAX_MISSED else None
+    """None: no such annotation, and no such label. A name that no Node can have is left out."""
+    named = sorted(filter(_NAME.fullmatch, nodes))
+    return ",".join(named) if 0 < len(named) <= MAX_MISSED else None
 
 
 def misses_read(text: str) -> frozenset[str]:

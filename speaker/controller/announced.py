@@ -12,7 +12,6 @@ from speaker.cluster.kinds import FullMetadata, announced_eip
 from speaker.cluster.objects import Key
 from speaker.controller.sweeper import HeldObject, Holder
 from speaker.controller.writes import Event
-from speaker.errors import shown
 from speaker.model import IPAddress
 from speaker.telemetry.lines import SHOWN
 
@@ -121,7 +120,7 @@ class Announced:
         if conflict is not told.conflict:
             told.conflict = conflict
             if conflict:
-                yield _Happened("Warning", "ConflictBegun", shown(status.conflict))
+                yield _Happened("Warning", "ConflictBegun", f"{eip}: {status.conflict} uses it too")
             else:
                 yield _Happened("Normal", "ConflictEnded", f"nobody else uses {eip} any more")
 
@@ -130,7 +129,7 @@ class Announced:
         if told.holder:
             told.holder, told.vacant, told.lost = "", None, f" {self._gone[holder]}"
             self._vacant.discard(name)
-            why = f"its holder {shown(holder)} is gone, or cut off from the API"
+            why = f"its holder {holder} is gone, or cut off from the API"
             yield _Happened("Warning", "HeldByNobody", f"nobody is known to announce {eip}: {why}")
 
     def _held(self, name: str, eip: IPAddress, told: _Told, status: Holder, now: float) -> Iterator[_Happened]:
@@ -138,19 +137,19 @@ class Announced:
         if holder:
             before, told.holder, told.vacant = told.holder, holder, None
             self._vacant.discard(name)
-            where = f" on {shown(status.link)}" if status.link else ""
+            where = f" on {status.link}" if status.link else ""
             if not before:
-                yield _Happened("Normal", "Announced", f"{eip} is announced by {shown(holder)}{where}")
+                yield _Happened("Normal", "Announced", f"{eip} is announced by {holder}{where}")
             elif before != holder and status.unanswered is None:  # or it is told of as a failover
-                message = f"{eip} moved from {shown(before)} to {shown(holder)}{where}"
+                message = f"{eip} moved from {before} to {holder}{where}"
                 yield _Happened("Normal", "Moved", message)
         elif told.holder and told.vacant is None:
             told.vacant = now
             self._vacant.add(name)
         elif told.holder and told.vacant is not None and now - told.vacant >= NOBODY_SECONDS:
+            why = f": {told.holder} let it go ({status.reason})" if status.reason else ""
             told.holder, told.vacant = "", None
             self._vacant.discard(name)
-            why = f": {shown(status.reason)}" if status.reason else ""
             yield _Happened("Warning", "HeldByNobody", f"nobody announces {eip}{why}")
 
     def _events(

@@ -3,7 +3,7 @@
 The agent that took over measured that, and wrote it into the Announcement with its name. Pure.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from speaker.cluster.kinds import announced_eip
@@ -50,10 +50,12 @@ class Failover(NamedTuple):
 
 
 class Failovers:
-    """Which of the changes are any: what was never heard of before is none."""
+    """Which of the changes are any: what was never heard of before is none. Of the node that fell silent there is only
+    the holder's word: it is named where ``is_node`` knows it."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_node: Callable[[str], bool] = lambda _: True) -> None:
         self._holders: dict[Key, str] = {}
+        self._is_node = is_node
 
     def news(self, changes: Mapping[Key, RecordedObject | None]) -> Iterator[Failover]:
         """``changes``: None for what is gone."""
@@ -64,7 +66,7 @@ class Failovers:
             known, holder = self._holders.get(key), found.status.holder
             self._holders[key] = holder
             if known is not None and holder not in ("", known) and (told := _read(found)) is not None:
-                yield told
+                yield told if self._is_node(told.before) else told._replace(before="")
 
 
 def _read(found: RecordedObject) -> Failover | None:

@@ -136,7 +136,8 @@ class Leader:
         follows = self._settings.ip_mode is IpMode.PROXY
         decider = Decider(replace(self._settings, ip_mode=None) if follows else self._settings)
         deciding = Deciding(decider)
-        sweeper, forwarders, failovers, announced = Sweeper(self._grace), Forwarders(), Failovers(), Announced()
+        failovers = Failovers(lambda name: nodes.store.get(Key("", name)) is not None)
+        sweeper, forwarders, announced = Sweeper(self._grace), Forwarders(), Announced()
         unannounced: dict[Key, RecordedObject | None] = {}
         missed = asyncio.Event()
         words = [self._mirror(leases_in(self._agents), WordObject, missed, mirrors, MISSES)] if self._mark_pods else []

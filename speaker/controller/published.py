@@ -77,8 +77,7 @@ def claims_of(announcements: Iterable[RecordedObject]) -> dict[IPAddress, Record
 def _claim(found: RecordedClaim | None) -> dict[str, object]:
     if found is None or not found.holder:
         return {"holder": None, "term": found.term if found is not None else 0}
-    claim = {"holder": found.holder, "term": found.term, "since": found.since, "link": found.link, "mac": found.mac}
-    return {name: value[:64] if isinstance(value, str) and name != "holder" else value for name, value in claim.items()}
+    return {"holder": found.holder, "term": found.term, "since": found.since, "link": found.link, "mac": found.mac}
 
 
 def changes(before: Mapping[ServiceKey, Outcome], after: Mapping[ServiceKey, Outcome]) -> Iterator[Line]:

@@ -15,11 +15,12 @@ from speaker.api.addresses import parse_eip
 from speaker.cluster.kinds import ServiceObject, announcement_name, has_ours
 from speaker.cluster.objects import Object
 from speaker.cluster.paths import ANNOUNCEMENTS
+from speaker.cluster.said import Said
 from speaker.controller.writes import Order, Removal
 from speaker.model import Assignment, IPAddress, ServiceKey
 
 
-class Holder(msgspec.Struct, frozen=True, gc=False):
+class Holder(Said, frozen=True, gc=False):
     """What an agent wrote, or whoever else may."""
 
     holder: str = ""

@@ -86,6 +86,8 @@ class Problems:
         """Edge → what it refused with last."""
         self._rivals: Heard[str] = Heard()
         """By EIP."""
+        self._named_rivals: Heard[str] = Heard()
+        """MAC and link of each."""
         self._filtered: Heard[tuple[str, str]] = Heard()
         """By link and node."""
         self._sick: dict[str, str] = {}
@@ -146,17 +148,24 @@ class Problems:
             if held
             else "this node does not answer for it until that stops"
         )
-        sentence = f"{address}: {format_mac(mac)} on {link.name} uses it too, and no hello claims it from there: {fate}"
+        named = f"{format_mac(mac)} on {link.name}"
+        sentence = f"{address}: {named} uses it too, and no hello claims it from there: {fate}"
         self._rivals.hear(str(address), sentence, now)
+        self._named_rivals.hear(str(address), named, now)
         return sentence
 
     def let_go(self, address: IPAddress) -> None:
         """It is ours no more: nobody is a rival for it."""
         self._rivals.forget(str(address))
+        self._named_rivals.forget(str(address))
 
     def rivals(self, now: float) -> dict[str, str]:
         """EIP → what is told of its rival."""
         return self._rivals.sentences(now)
+
+    def named_rivals(self, now: float) -> dict[str, str]:
+        """EIP → MAC and link of its rival."""
+        return self._named_rivals.sentences(now)
 
     def filtered(self, link: Link, node: str, mac: Mac, eips: Collection[IPAddress], now: float) -> str | None:
         """A node none of whose hellos arrives here answers for EIPs all the same. None: that is no news."""

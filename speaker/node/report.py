@@ -95,6 +95,10 @@ class Report(gauges.Counted):
         """EIP → what is told of a rival."""
         return self._problems.rivals(self._clock())
 
+    def rivals(self) -> dict[str, str]:
+        """EIP → MAC and link of a rival."""
+        return self._problems.named_rivals(self._clock())
+
     # ── manifests ──
 
     def good_manifests(self, reading: Reading) -> None:

@@ -265,9 +265,9 @@ class RealApi:
         return done.stdout
 
     def install(self) -> None:
-        """The shipped definitions and namespaces, and the rights of the controller."""
+        """The shipped definitions and namespaces, and the rights of the controller with what bounds them."""
         self.kubectl("apply", "-k", str(MANIFESTS / "crds"))
-        for file in ("namespaces.yaml", "controller-rbac.yaml"):
+        for file in ("namespaces.yaml", "controller-rbac.yaml", "controller-admission.yaml"):
             self.kubectl("apply", "-f", str(MANIFESTS / file))
         names = ("crd/eips.eip-speaker.io", "crd/announcements.eip-speaker.io")
         self.kubectl("wait", "--for=condition=established", *names)

@@ -101,6 +101,29 @@ def test_a_killed_leader_is_followed_and_nobodys_address_changes(admin, replica)
     assert admin(*lease, "jsonpath={.spec.holderIdentity}") == ""
 
 
+@pytest.mark.parametrize("flags", [(), ("--default-class",)], ids=["class", "no class"])
+def test_a_service_that_stops_being_ours_is_released_and_then_its_pool_can_go(admin, replica, flags):
+    pool = {"apiVersion": "eip-speaker.io/v1alpha1", "kind": "Eip", "metadata": {"name": POOL}}
+    admin("apply", "-f", "-", stdin=json.dumps({**pool, "spec": {"addresses": ["192.0.2.10"]}}))
+    asked = json.loads(service("web"))
+    if flags:
+        del asked["spec"]["loadBalancerClass"]
+    admin("apply", "-f", "-", stdin=json.dumps(asked))
+    running = replica("first", *flags)
+
+    def found() -> dict[str, Any]:
+        return json.loads(admin("get", "service", "web", "-o", "json"))
+
+    until(lambda: found()["status"]["loadBalancer"].get("ingress"))
+    assert found()["metadata"]["annotations"]["eip-speaker.io/record"] == "192.0.2.10"
+    until(lambda: "eip-speaker.io/in-use" in admin("get", "eip", POOL, "-o", "jsonpath={.metadata.finalizers}"))
+    admin("patch", "service", "web", "-p", '{"spec":{"type":"ClusterIP","loadBalancerClass":null}}')
+    until(lambda: found()["status"] == {"loadBalancer": {}})
+    assert "eip-speaker.io/record" not in found()["metadata"].get("annotations", {})
+    admin("delete", "eip", POOL, "--timeout=60s")
+    assert running.refused() == []
+
+
 def test_what_plan_says_of_the_live_cluster_then_happens_and_saying_it_changes_nothing(
     admin, replica, api_server, tmp_path, capsys
 ):

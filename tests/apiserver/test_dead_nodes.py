@@ -227,6 +227,8 @@ def test_the_controller_may_write_that_a_pod_is_not_ready_and_nothing_else_of_it
     for refused in (
         {"conditions": [other, own]},
         {"conditions": [other]},
+        {"conditions": [other, {**marked["conditions"][1], "reason": "Other"}]},
+        {"conditions": [other, {**marked["conditions"][1], "message": "x" * 5000}]},
         {"conditions": [{**other, "status": "False"}, *marked["conditions"][1:]]},
         {"conditions": [*marked["conditions"], ready("Another")]},
         {**marked, "podIP": "10.9.9.9", "podIPs": [{"ip": "10.9.9.9"}]},

@@ -9,16 +9,12 @@ import yaml
 from asking import Asking
 from real_api import RealApi
 from render import MANIFESTS, OVERLAYS, rendered
+from rights import AGENT, CONTROLLER, VERBS, may
 
 from speaker.controller.key import SECRET
 from speaker.controller.writes import Removal
 
 pytestmark = pytest.mark.apiserver
-
-VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
-
-CONTROLLER = "system:serviceaccount:eip-speaker:eip-speaker-controller"
-AGENT = "system:serviceaccount:eip-speaker-agents:eip-speaker-agent"
 
 #: (group, resource, namespace) → verbs. All there is: whatever is not here is refused.
 MAY: dict[str, dict[tuple[str, str, str], set[str]]] = {
@@ -145,22 +141,6 @@ def test_pods_are_let_in_where_they_belong(api_server, installed, request, name,
 # ── RBAC ──
 
 
-def may(ask, user, verb, group, resource, namespace) -> bool:
-    resource, _, name = resource.partition(":")
-    resource, _, subresource = resource.partition("/")
-    attributes = {"verb": verb, "group": group, "resource": resource, "subresource": subresource}
-    attributes |= {"namespace": namespace, "name": name}
-    spec = {"user": user, "groups": ["system:serviceaccounts", "system:authenticated"]}
-    body = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SubjectAccessReview",
-        "spec": {**spec, "resourceAttributes": attributes},
-    }
-    code, answer = ask("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", body)
-    assert code == 201, answer
-    return answer["status"]["allowed"]
-
-
 @pytest.mark.parametrize("user", [CONTROLLER, AGENT], ids=["controller", "agent"])
 def test_each_may_do_exactly_this(installed, user):
     found = {place: {verb for verb in VERBS if may(installed, user, verb, *place)} for place in ASKED}
@@ -256,6 +236,9 @@ def test_with_it_the_controller_makes_that_secret_and_no_other_and_reads_none(in
     ):
         code, answer = make(controller, name, kind, **metadata)
         assert (code, "of type Opaque, and no other" in answer["message"]) == (422, True), answer
+    for field in ({"labels": {"mine": "x"}}, {"annotations": {"mine": "x"}}, {"finalizers": ["example.com/mine"]}):
+        code, answer = make(controller, SECRET, **field)
+        assert (code, "the key, and nothing else" in answer["message"]) == (422, True), answer
     found = {
         place: {verb for verb in VERBS if may(installed, CONTROLLER, verb, *place)}
         for place in (("", each, space) for each in ("secrets", f"secrets:{SECRET}")

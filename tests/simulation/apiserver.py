@@ -19,6 +19,7 @@ from speaker.ownership.events import (
     WriteRecord,
     gone,
 )
+from speaker.ownership.hello import Incarnation
 
 
 class ApiServer:
@@ -71,6 +72,12 @@ class ApiServer:
             self._version += 1
             touched = self.records[eip] = replace(self.records[eip], version=self._version)
             self._watched(lambda other: other.tell(RecordRead(eip, touched)))
+
+    def forge(self, eip: IPAddress, holder: str | None, term: int, incarnation: int) -> None:
+        """Somebody who is no agent writes the record."""
+        self._version += 1
+        forged = self.records[eip] = Record(holder, Incarnation(incarnation), term, self._version)
+        self._watched(lambda other: other.tell(RecordRead(eip, forged)))
 
     def delete(self, eip: IPAddress) -> None:
         if (deleted := self.records.pop(eip, None)) is not None:

@@ -28,7 +28,7 @@ EIP, EIP6 = ip_address("192.0.2.10"), ip_address("2001:db8::10")
 LIFE, LATER = Incarnation(7 << 31), Incarnation(8 << 31)
 EMPTY = {"apiVersion": "eip-speaker.io/v1alpha1", "kind": "Announcement", "metadata": {"name": str(EIP)}}
 """As somebody may make one by hand."""
-VACANT = Facts("", "", ("default/web",), reason="n1: let go (drained)")
+VACANT = Facts("", "", ("default/web",), reason="drained")
 FACTS = Facts("eth0", "02:00:00:00:00:01", ("default/dns", "default/web"))
 
 
@@ -252,7 +252,7 @@ async def test_a_record_that_is_let_go_keeps_its_term_and_services_says_why_and_
     succeeded, record = await writing.write(order(None, term=7, expected=held.version))
     assert succeeded
     assert (record.holder, record.term) == (None, 7)
-    kept = {"services": ["default/web"], "servicesText": "default/web", "reason": "n1: let go (drained)"}
+    kept = {"services": ["default/web"], "servicesText": "default/web", "reason": "drained"}
     assert await status() == {"holder": "", "incarnation": LIFE, "term": 7} | kept
     await writing.write(order(term=8, expected=record.version))
     assert "reason" not in await status()

@@ -8,7 +8,6 @@ from speaker.node.decide import MayHold, MayNotHold
 
 MOST = 100_000
 """EIPs that are remembered; of more, those of which anything happened last."""
-_LET_GO = "let go"
 
 
 class Noted:
@@ -18,7 +17,8 @@ class Noted:
         self._clock = clock
         self.decided: Mapping[IPAddress, MayHold | MayNotHold] = {}
         """What was decided last."""
-        self._histories: dict[IPAddress, str] = {}
+        self._histories: dict[IPAddress, tuple[str, str]] = {}
+        """The last change in words, and the reason why the EIP was let go."""
         self._failovers: dict[IPAddress, tuple[str, float]] = {}
         self._rejected: dict[tuple[str, str], float] = {}
         """Link and reason → when the last was heard."""
@@ -31,11 +31,11 @@ class Noted:
 
     def yielded(self, address: IPAddress, reason: str, holder: str | None) -> None:
         self._failovers.pop(address, None)
-        self._note(address, f"{_LET_GO} ({reason}){f', to {holder}' if holder else ''}")
+        self._note(address, f"let go ({reason}){f', to {holder}' if holder else ''}", reason)
 
-    def _note(self, address: IPAddress, words: str) -> None:
+    def _note(self, address: IPAddress, words: str, reason: str = "") -> None:
         self._histories.pop(address, None)
-        self._histories[address] = words
+        self._histories[address] = words, reason
         if len(self._histories) > MOST:
             oldest = next(iter(self._histories))
             del self._histories[oldest]
@@ -43,14 +43,14 @@ class Noted:
 
     def history(self, address: IPAddress) -> str:
         """Of the last change; '' where there was none since the start."""
-        return self._histories.get(address, "")
+        return self._histories.get(address, ("", ""))[0]
 
     def why_not(self, address: IPAddress) -> str:
-        """This node does not hold it, in words; '' where nothing is known of it."""
-        decided, happened = self.decided.get(address), self.history(address)
+        """The reason why this node does not hold it; '' where nothing is known of it."""
+        decided = self.decided.get(address)
         if isinstance(decided, MayNotHold):
-            return decided.message
-        return happened if happened.startswith(_LET_GO) else ""  # what it has just let go may be yet to be heard
+            return decided.reason
+        return self._histories.get(address, ("", ""))[1]  # what it has just let go may be yet to be heard
 
     def failover(self, address: IPAddress) -> tuple[str, float] | None:
         """Which node fell silent, '' where that is not known, and the seconds from its last sign to the claim of this

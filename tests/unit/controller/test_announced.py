@@ -15,8 +15,8 @@ from speaker.controller.writes import Event
 EIP, AT = "192.0.2.10", "2026-11-23T03:00:00Z"
 WEB = FullMetadata(name="web", namespace="shop", uid="u", resource_version="7")
 HELD, BY_N2 = Holder("n1", "eth0"), Holder("n2", "eth1")
-NOBODYS = Holder(reason="n1: shop/web has no ready endpoint")
-RIVAL = Holder("n1", "eth0", conflict="02:00:00:00:00:99 on eth0 uses it too")
+NOBODYS = Holder(reason="no_local_endpoint")
+RIVAL = Holder("n1", "eth0", conflict="02:00:00:00:00:99 on eth0")
 VERSIONS = count(1)
 
 
@@ -46,6 +46,7 @@ class Told:
 
 
 ANNOUNCED = ("Announced", f"{EIP} is announced by n1 on eth0")
+CONFLICT = ("ConflictBegun", f"{EIP}: 02:00:00:00:00:99 on eth0 uses it too")
 
 
 @pytest.mark.parametrize(
@@ -57,11 +58,8 @@ ANNOUNCED = ("Announced", f"{EIP} is announced by n1 on eth0")
         ([HELD, NOBODYS, BY_N2], [ANNOUNCED, ("Moved", f"{EIP} moved from n1 to n2 on eth1")]),
         ([HELD, NOBODYS, HELD], [ANNOUNCED]),
         ([NOBODYS], []),
-        ([HELD, RIVAL, RIVAL], [ANNOUNCED, ("ConflictBegun", RIVAL.conflict)]),
-        (
-            [HELD, RIVAL, HELD],
-            [ANNOUNCED, ("ConflictBegun", RIVAL.conflict), ("ConflictEnded", f"nobody else uses {EIP} any more")],
-        ),
+        ([HELD, RIVAL, RIVAL], [ANNOUNCED, CONFLICT]),
+        ([HELD, RIVAL, HELD], [ANNOUNCED, CONFLICT, ("ConflictEnded", f"nobody else uses {EIP} any more")]),
     ],
 )
 def test_each_change_is_told_once(statuses, words):
@@ -74,7 +72,7 @@ def test_that_nobody_holds_it_is_told_when_it_lasts_and_why():
     assert told.step(after=NOBODY_SECONDS - 0.1) == []
     (event,) = told.step(after=0.2)
     assert (event.level, event.reason) == ("Warning", "HeldByNobody")
-    assert event.message == f"nobody announces {EIP}: n1: shop/web has no ready endpoint"
+    assert event.message == f"nobody announces {EIP}: n1 let it go (no_local_endpoint)"
     assert told.step(after=NOBODY_SECONDS) == []
     assert [event.reason for event in told.step(HELD)] == ["Announced"]
 
@@ -182,13 +180,14 @@ def test_of_thousands_that_move_at_once_as_many_are_told_as_may_be():
     assert told._announced.left_out == 0
 
 
-def test_what_an_agent_wrote_cannot_speak_to_a_terminal():
-    hostile = "\x1b[2J"
+@pytest.mark.parametrize(
+    "free", ["\x1b[2J", "pay to mallory", "n1: pay to mallory", "https://example.com/pay", "x" * 300]
+)
+def test_nothing_that_an_agent_made_up_is_told(free):
     told = Told()
-    words = told.words(Holder(hostile, hostile, hostile), Holder("n2"), Holder(reason=hostile))
+    words = told.words(HELD, Holder("n1", free, free), Holder("n2", free), Holder(free), Holder("", free, free, free))
     words += [(event.reason, event.message) for event in told.step(after=NOBODY_SECONDS + 1)]
-    assert len(words) == 5
-    assert all(message.isprintable() for _, message in words)
+    assert words == [ANNOUNCED, ("Moved", f"{EIP} moved from n1 to n2"), ("HeldByNobody", f"nobody announces {EIP}")]
 
 
 def test_the_log_gets_the_same_words():

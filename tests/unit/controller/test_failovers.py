@@ -58,6 +58,19 @@ def test_a_record_of_a_name_that_none_of_us_gave_is_passed_over():
     assert heard(HELD, TAKEN, name="whatever") == []
 
 
+@pytest.mark.parametrize("free", ["\x1b[2J", "pay to mallory", "https://example.com/pay", "x" * 300])
+def test_nothing_that_an_agent_made_up_is_told(free):
+    assert heard(HELD, TAKEN | {"taken_from": free, "since": free, "mac": free}) == [
+        FAILOVER._replace(before="", since="")
+    ]
+
+
+def test_a_node_that_the_cluster_does_not_have_is_not_named():
+    found = Failovers({"n2"}.__contains__)
+    objects = [RecordedObject(Metadata(EIP), RecordedClaim(**status)) for status in (HELD, TAKEN)]
+    assert [one.before for each in objects for one in found.news({Key("", EIP): each})] == [""]
+
+
 def about(key):
     return FullMetadata(name=key.name, namespace=key.namespace, uid=f"u-{key.name}", resource_version="7")
 

@@ -29,7 +29,7 @@ def record(name, **status):
 
 def test_every_eip_in_use_has_the_holder_that_its_record_names():
     records = [
-        record("192.0.2.10", holder="n2", since="2026-01-02T00:00:00Z", conflict="a stranger uses it"),
+        record("192.0.2.10", holder="n2", since="2026-01-02T00:00:00Z", conflict="02:00:00:00:00:99 on eth0"),
         record("192.0.2.99", holder="n9"),
         record("what is this", holder="n9"),
     ]
@@ -40,7 +40,7 @@ def test_every_eip_in_use_has_the_holder_that_its_record_names():
             "services": ["default/web"],
             "holder": "n2",
             "since": "2026-01-02T00:00:00Z",
-            "conflict": "a stranger uses it",
+            "conflict": "02:00:00:00:00:99 on eth0",
         },
         "192.0.2.11": {"pool": "dmz", "services": ["default/web"], "holder": ""},
     }

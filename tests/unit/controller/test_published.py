@@ -74,10 +74,10 @@ def test_every_eip_in_use_is_said_with_its_services_and_the_holder_that_its_reco
 
 def test_a_record_of_nobody_says_so_and_a_conflict_is_told():
     areas = shown(
-        TOPICS, Decided({WEB: has(WEB, ONE)}, {}), [record("192.0.2.10", term=5, conflict="a stranger uses it")]
+        TOPICS, Decided({WEB: has(WEB, ONE)}, {}), [record("192.0.2.10", term=5, conflict="02:00:00:00:00:99 on eth0")]
     )
     found = parsed(areas)["eip-speaker/v1/eips/192.0.2.10"]
-    assert (found["holder"], found["term"], found["conflict"]) == (None, 5, "a stranger uses it")
+    assert (found["holder"], found["term"], found["conflict"]) == (None, 5, "02:00:00:00:00:99 on eth0")
 
 
 def test_of_an_announcement_only_what_is_said_is_decoded():
