@@ -4,7 +4,7 @@
 
 The three nodes, the LAN and the contenders of benchmarks/failover.py, keepalived with `advert_int 0.1`. Once they have
 settled, so many hogs begin (endless loops of nice 0), and the gateway broadcasts an ARP request for each of six EIPs
-every 20 ms, at real-time priority. An EIP counts as out from its first request that got no answer before the next one
+every 100 ms, at real-time priority. An EIP counts as out from its first request that got no answer before the next one
 to the first that got one. `ours-normal` are speakers whose processes were taken their real-time priority, as in a pod
 without SYS_NICE. The ratio is of the time out, the worst EIP each, to that of keepalived. Where the prober itself stood
 still nothing is seen: its longest pause is printed. Needs root or a user namespace.
@@ -35,7 +35,7 @@ from speaker.lab.watching.capture import relapses
 from speaker.lab.watching.outage import Asks, asking, out_in_sum, outages, stall_ms
 from speaker.system.programs import end_with
 
-ASK = 0.02
+ASK = 0.1
 """Seconds between two requests for one EIP."""
 CALM = 10.0
 """Seconds after the hogs have begun that are not measured."""
