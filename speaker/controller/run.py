@@ -30,7 +30,7 @@ from speaker.removals import Doubt
 from speaker.settings import AGENTS_NAMESPACE, DEFAULT_SETTLE, Bind, LogFormat, LogLevel, MqttSettings
 from speaker.system.descriptors import raise_limit
 from speaker.system.signals import stopped_by_signals
-from speaker.system.supervise import at_work, heed_callbacks
+from speaker.system.supervise import at_work, heed_callbacks, never_failing
 from speaker.system.threads import start_threads
 from speaker.telemetry import logs
 from speaker.telemetry.given import GivenMetrics
@@ -146,6 +146,7 @@ async def _published(settings: MqttSettings, identity: str, metrics: "Controller
         yield Published(publisher)
 
 
+@never_failing
 class ControllerMetrics:
     """What people are told besides what stands in the API: a log line for every transition, metrics, health."""
 

@@ -1,10 +1,12 @@
 """No bug of ours ends more than the work it is in: an endless task that ends is reported, and started again."""
 
 import asyncio
+import inspect
 import random
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import wraps
 from types import TracebackType
 from typing import Any, NoReturn, Protocol, TypeVar, cast
 
@@ -170,6 +172,31 @@ class _Unfailing:
 
         setattr(self, name, tell)
         return tell
+
+
+def never_failing(told: type[_T]) -> type[_T]:
+    """A class decorator. No public method that returns nothing raises in a loop's thread: the instance, a ``Supervisor``,
+    hears of it. In another thread it raises: that comes back to whoever waits for it."""
+    for name in dir(told):
+        method = getattr(told, name)
+        if not name.startswith("_") and inspect.isfunction(method) and _returns_nothing(method):
+            setattr(told, name, _contained(method))
+    return told
+
+
+def _returns_nothing(method: Callable[..., Any]) -> bool:
+    return method.__annotations__.get("return", ...) is None and not inspect.iscoroutinefunction(method)
+
+
+def _contained(method: Callable[..., None]) -> Callable[..., None]:
+    @wraps(method)
+    def tell(self: Any, *arguments: Any, **named: Any) -> None:
+        if asyncio._get_running_loop() is None:
+            return method(self, *arguments, **named)
+        with contained("report", self):
+            method(self, *arguments, **named)
+
+    return tell
 
 
 def heed_callbacks(supervisor: Supervisor) -> None:

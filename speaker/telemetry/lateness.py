@@ -7,7 +7,10 @@ import asyncio
 import selectors
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
+
+from speaker.system.supervise import BUGS
 
 LEAST = 0.002
 """Seconds: less is no lateness. The selector rounds to a millisecond itself."""
@@ -37,15 +40,18 @@ class _Selector(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         asleep = time.monotonic()
-        late = asleep - self._woke + self._overslept
-        if late >= LEAST:
-            self._note(Look(late, min(late, time.thread_time() - self._used)))
+        with suppress(*BUGS):  # whoever is looked at must not end by it; there will be another look
+            self._look(asleep - self._woke + self._overslept)
         found = super().select(timeout)
         self._woke, self._used = time.monotonic(), time.thread_time()
         self._overslept = max(0.0, self._woke - asleep - timeout) if timeout else 0.0
         if self.looks:
             self.noticed.set()  # only now: nothing that comes before the sleep ends it
         return found
+
+    def _look(self, late: float) -> None:
+        if late >= LEAST:
+            self._note(Look(late, min(late, time.thread_time() - self._used)))
 
     def _note(self, look: Look) -> None:
         self.looks.append(look)

@@ -5,6 +5,7 @@ that waits for it would cost this node its EIPs.
 """
 
 import atexit
+import json
 import os
 import sys
 import threading
@@ -13,13 +14,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from enum import Enum
 from queue import Empty, SimpleQueue
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import structlog
 from structlog.typing import EventDict
 
 from speaker.settings import LogFormat, LogLevel
 from speaker.system.streams import wants_colour
+from speaker.system.supervise import BUGS
 from speaker.telemetry.lines import Bound
 
 MAX_WAITING = 100_000
@@ -55,10 +57,25 @@ def configure(format: LogFormat, level: LogLevel = "info") -> None:  # noqa: A00
             structlog.processors.format_exc_info,
             *rendered,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        wrapper_class=_unfailing(structlog.make_filtering_bound_logger(level), writer),
         logger_factory=lambda *_: writer,
         cache_logger_on_first_use=True,
     )
+
+
+def _unfailing(kind: Any, writer: "Writer") -> Any:
+    """As ``kind``, and no line fails whoever writes it."""
+
+    class Unfailing(kind):  # type: ignore[misc]
+        def _proxy_to_logger(self, name: str, event: str | None = None, **fields: Any) -> Any:
+            try:
+                return super()._proxy_to_logger(name, event, **fields)
+            except BUGS as error:
+                failed = {"event": "internal error", "task": "log", "line": str(event), "error": repr(error)}
+                with suppress(*BUGS):
+                    writer.msg(json.dumps({**failed, "level": "error"}))
+
+    return Unfailing
 
 
 def in_words(_: object, __: str, fields: EventDict) -> EventDict:
