@@ -57,13 +57,13 @@ def configure(format: LogFormat, level: LogLevel = "info") -> None:  # noqa: A00
             structlog.processors.format_exc_info,
             *rendered,
         ],
-        wrapper_class=_unfailing(structlog.make_filtering_bound_logger(level), writer),
+        wrapper_class=unfailing(structlog.make_filtering_bound_logger(level), writer),
         logger_factory=lambda *_: writer,
         cache_logger_on_first_use=True,
     )
 
 
-def _unfailing(kind: Any, writer: "Writer") -> Any:
+def unfailing(kind: Any, writer: "Writer") -> Any:
     """As ``kind``, and no line fails whoever writes it."""
 
     class Unfailing(kind):  # type: ignore[misc]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from speaker.telemetry.lateness import LEAST, MAX_LOOKS, run, watch_loop
+from speaker.telemetry.lateness import LEAST, MAX_LOOKS, _Selector, run, watch_loop
 
 KEPT = 0.05
 """Seconds that the loop does not run."""
@@ -84,3 +84,17 @@ def test_looks_that_nobody_takes_are_bounded_and_the_longest_is_kept():
     looks = run(story())
     assert len(looks) <= 20
     assert max(looks)[0] == MAX_LOOKS + 9
+
+
+def test_a_look_that_meets_a_bug_ends_no_loop():
+    class Stumbling(_Selector):
+        def _note(self, look):
+            raise KeyError("a bug")
+
+    async def story():
+        work()
+        await asyncio.sleep(0.01)
+        return "it goes on"
+
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(Stumbling())) as runner:
+        assert runner.run(story()) == "it goes on"

@@ -1,6 +1,7 @@
 """The end of a main process, as the wire process sees it: whoever answers for EIPs waits for nothing."""
 
 import asyncio
+import os
 import resource
 import socket
 import subprocess
@@ -45,3 +46,19 @@ async def test_without_a_descriptor_to_be_told_by_its_end_is_noticed_all_the_sam
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         assert await ending == "exit code 3"
+
+
+async def test_one_that_was_started_too_late_is_ended_and_keeps_no_descriptor():
+    ours, theirs = socket.socketpair()
+    with theirs:
+        stacks = os.memfd_create("stacks")
+        main = Main(subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]), ours, stacks)
+        main.discard()
+        assert main.process.returncode == -9
+        assert theirs.recv(1) == b"", "our end is closed"
+        for number in (stacks,):
+            try:
+                os.fstat(number)
+            except OSError:
+                continue
+            raise AssertionError("it keeps the file for its stacks")
