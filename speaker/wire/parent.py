@@ -142,8 +142,7 @@ class Main:
         try:
             number = os.pidfd_open(self.process.pid)
         except OSError:  # no descriptor is left
-            while self.process.poll() is None:  # noqa: ASYNC110 -- of this nobody is told
-                await asyncio.sleep(POLL_SECONDS)
+            await self._polled()
         else:
             try:
                 over = asyncio.Event()
@@ -152,8 +151,16 @@ class Main:
                 loop.remove_reader(number)
             finally:
                 os.close(number)
-        code = await _STARTER.run(self.process.wait)
+        try:
+            code = await _STARTER.run(self.process.wait)
+        except EdgeError:  # there is no thread for it, or no time
+            code = await self._polled()
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+    async def _polled(self) -> int:
+        while (code := self.process.poll()) is None:
+            await asyncio.sleep(POLL_SECONDS)  # of this nobody is told
+        return code
 
     @property
     def exit_code(self) -> int:
@@ -332,7 +339,8 @@ async def _one(
     main.close()
     interrupted = interrupting.done()
     interrupting.cancel()
-    await _STARTER.run(_reap)
+    with contained("main process", talk.events):
+        await _STARTER.run(_reap)
     return why + words, 0 if interrupted else main.exit_code, stuck
 
 
