@@ -46,7 +46,7 @@ from speaker.removals import Doubt
 from speaker.settings import AGENTS_NAMESPACE
 from speaker.system.clock import boottime, time_of_day
 from speaker.system.garbage import start_over, uncollected
-from speaker.system.supervise import Supervisor, contained, supervised, wait
+from speaker.system.supervise import Supervisor, contained, report, supervised, wait
 from speaker.system.threads import in_thread
 from speaker.system.waiting import Timer, set_within
 from speaker.telemetry.lines import Bound
@@ -167,7 +167,7 @@ class Leader:
             news = News(services.take(), eips.take(), namespaces.take(), nodes.take(), _ip_mode(forwarders))
             await writes.want(await deciding.decide(news, begun, time_of_day()))
             for error in (*decider.failed.values(), *decider.failed_pools.values()):
-                self._supervisor.internal_error("decide", error)
+                report("decide", error, self._supervisor)
             tries = tries + 1 if decider.failed or decider.failed_pools else 0
             if tries:
                 again.set(wait(tries))

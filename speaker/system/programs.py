@@ -32,8 +32,8 @@ async def run(*command: str, text: str = "", seconds: float | None = None) -> En
 
     Raises Unsupported where there is no such program or it may not be executed, EdgeError where the host cannot run it
     now (no process, thread, descriptor or memory left), NotDone where it is not done within ``seconds``, else SECONDS
-    or longer (``Limits``), or is killed, by a kernel without memory perhaps. Cancelled, it leaves nothing running: that could still commit
-    after whatever comes next.
+    or longer (``Limits``), or is killed, by a kernel without memory perhaps. Cancelled, it leaves nothing running: that
+    could still commit after whatever comes next.
     """
     what, loop = command[:2], asyncio.get_running_loop()
     limit, begun = _limits.of(what, SECONDS) if seconds is None else seconds, loop.time()

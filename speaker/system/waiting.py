@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Itera
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 
-LONGEST = 1200.0
+LONGEST = 600.0
 """Seconds that work may come to take where it takes long each time."""
 
 
